@@ -1,0 +1,1 @@
+//! The JSON that daemon and clients exchange.

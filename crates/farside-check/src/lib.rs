@@ -1,0 +1,1 @@
+//! Verifies a pool offline, from the format alone.

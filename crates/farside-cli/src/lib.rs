@@ -1,0 +1,1 @@
+//! Words on the command line to API calls; tables, progress, JSON.

@@ -1,0 +1,260 @@
+//! What a mirror needs of a volume.
+//!
+//! A mirror sees storage only through [`Engine`] and [`StagedVersion`]; it knows no engine by name. Calls block:
+//! whoever lives on an async runtime calls them from a blocking thread. Offsets and lengths are bytes, whole
+//! blocks of 4096 unless said. Implementations are internally synchronised.
+//!
+//! * [`embedded`]: the embedded store (`farside-store`), which has everything natively.
+
+pub mod embedded;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use farside_format::{ContentRoot, Fingerprint};
+use farside_platform::Timestamp;
+use uuid::Uuid;
+
+/// Bytes of one block, the unit of every extent.
+pub const BLOCK_BYTES: u64 = 4096;
+
+/// `POOL/VOL`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct VolumeName {
+    /// The pool.
+    pub pool: String,
+    /// The volume in it.
+    pub volume: String,
+}
+
+impl fmt::Display for VolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.pool, self.volume)
+    }
+}
+
+impl std::str::FromStr for VolumeName {
+    type Err = EngineError;
+    /// Parses `POOL/VOL`.
+    fn from_str(text: &str) -> Result<Self, EngineError> {
+        match text.split_once('/') {
+            Some((pool, volume)) if is_label(pool) && is_label(volume) => {
+                Ok(VolumeName { pool: pool.into(), volume: volume.into() })
+            }
+            _ => Err(EngineError::BadName { name: text.into() }),
+        }
+    }
+}
+
+/// Whether `name` may name a pool, volume or snapshot: 1 to 128 of `A-Za-z0-9._:+-`, not beginning with `-` or `.`.
+/// (A snapshot's name may hold `:` and `+` so that it can be a time.)
+pub fn is_label(name: &str) -> bool {
+    (1..=128).contains(&name.len())
+        && !name.starts_with(['-', '.'])
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:+-".contains(&b))
+}
+
+/// A volume as an engine lists it.
+#[derive(Clone, Debug)]
+pub struct VolumeInfo {
+    /// Its name.
+    pub name: VolumeName,
+    /// Its identity in this pool; a rename keeps it.
+    pub uuid: Uuid,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Whether it is the replica of a mirror, hence read-only to hosts.
+    pub is_replica: bool,
+}
+
+/// Who wanted a snapshot; decides whether it travels and who may remove it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SnapshotOwner {
+    /// A person: it travels with the mirror, and only a person (or the destination's retention) removes it.
+    Person,
+    /// The relationship with this id: taken for its updates; it does not travel to another relationship.
+    Relationship(Uuid),
+}
+
+/// A snapshot as an engine lists it.
+#[derive(Clone, Debug)]
+pub struct SnapshotInfo {
+    /// Its name within the volume.
+    pub name: String,
+    /// Its identity; travels with it, for history.
+    pub uuid: Uuid,
+    /// When the data was so at its origin; travels with it. Lag is counted from this.
+    pub created_at: Timestamp,
+    /// Size of the volume at that moment, bytes.
+    pub size_bytes: u64,
+    /// Who wanted it.
+    pub owner: SnapshotOwner,
+    /// Whether a person holds it (`snapshot hold`).
+    pub held: bool,
+    /// Relationships that need it as a base; while there is one it cannot be deleted.
+    pub pinned_by: Vec<Uuid>,
+}
+
+/// What to take or commit as a snapshot.
+#[derive(Clone, Debug)]
+pub struct SnapshotSpec {
+    /// Its name within the volume.
+    pub name: String,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// When the data was so.
+    pub created_at: Timestamp,
+    /// Who wants it.
+    pub owner: SnapshotOwner,
+    /// Pin it for this relationship in the same record that makes it.
+    pub pin_for: Option<Uuid>,
+}
+
+/// What a difference says of a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangeKind {
+    /// Holds other data than in the base.
+    Data,
+    /// Was data in the base, is a hole now: reads as zeros.
+    Hole,
+}
+
+/// One range that differs between two versions. Bytes, whole blocks; ranges come in ascending order, never
+/// overlap, and neighbours of one kind are joined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChangedExtent {
+    /// Byte offset in the volume.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Data or hole.
+    pub kind: ChangeKind,
+}
+
+/// The iterator type of a difference; each step may read metadata.
+pub type ChangedExtents = Box<dyn Iterator<Item = Result<ChangedExtent, EngineError>> + Send>;
+
+/// What the pool remembers of a replica, so that it can be listed and broken with every database lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaRecord {
+    /// The relationship's id, the same on both sides.
+    pub relationship: Uuid,
+    /// The peer's identity (hash of its key).
+    pub peer: [u8; 32],
+    /// The peer's volume, `POOL/VOL`.
+    pub source: String,
+    /// Broken off: hosts may write; the record stays for resync.
+    pub broken_off: bool,
+}
+
+/// The storage of one site.
+pub trait Engine: Send + Sync + 'static {
+    /// One volume.
+    fn volume(&self, volume: &VolumeName) -> Result<VolumeInfo, EngineError>;
+    /// Makes a thin volume of `size_bytes` bytes.
+    fn create_volume(&self, volume: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError>;
+    /// Snapshots of a volume on its main line, oldest first.
+    fn snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError>;
+    /// Takes a snapshot: covers everything answered to hosts before, and is durable when this returns.
+    fn take_snapshot(&self, volume: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError>;
+    /// Deletes a snapshot; refused while pinned or held.
+    fn delete_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError>;
+    /// Pins a snapshot for a relationship, durably. Pinning twice is once.
+    fn pin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError>;
+    /// Takes a pin away, durably. An absent pin is no error.
+    fn unpin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError>;
+    /// The content root of a snapshot; computed on first asking if need be, from metadata only.
+    fn content_root(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError>;
+    /// What `incremental` has that `base` has not; against nothing at all (every allocated block) without a base.
+    /// Reads metadata only, never data.
+    fn changed_extents(
+        &self,
+        volume: &VolumeName,
+        base: Option<Uuid>,
+        incremental: Uuid,
+    ) -> Result<ChangedExtents, EngineError>;
+    /// Reads and verifies a range of a snapshot. Ranges past its end read as zeros.
+    fn read_snapshot(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), EngineError>;
+    /// Begins the next version of a replica aside: a copy of `base` (a snapshot of it), or nothing but holes.
+    fn stage(
+        &self,
+        volume: &VolumeName,
+        base: Option<Uuid>,
+        size_bytes: u64,
+    ) -> Result<Arc<dyn StagedVersion>, EngineError>;
+    /// The replica record of a volume, if it is one.
+    fn replica_record(&self, volume: &VolumeName) -> Result<Option<ReplicaRecord>, EngineError>;
+    /// Sets or removes the replica record, durably. A volume with a record that is not broken off is read-only to
+    /// hosts.
+    fn set_replica_record(&self, volume: &VolumeName, record: Option<ReplicaRecord>) -> Result<(), EngineError>;
+}
+
+/// A version that is being built aside. Nobody sees it before `commit`. Dropping the handle keeps what was staged.
+pub trait StagedVersion: Send + Sync {
+    /// Writes whole blocks of data.
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError>;
+    /// Makes a range a hole.
+    fn discard(&self, offset: u64, length: u64) -> Result<(), EngineError>;
+    /// Reads the staged version as it is now: the base, and what has been written over it. Past its end: zeros.
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EngineError>;
+    /// Makes everything written so far survive a crash.
+    fn checkpoint(&self) -> Result<(), EngineError>;
+    /// Content root of what is staged now, computed from bytes that were decoded here.
+    fn content_root(&self) -> Result<ContentRoot, EngineError>;
+    /// Publishes it, atomically and durably, as snapshot `spec` and as what readers of the volume see. The handle
+    /// is dead afterwards.
+    fn commit(&self, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError>;
+    /// Throws it away.
+    fn abandon(&self) -> Result<(), EngineError>;
+}
+
+/// Why an engine refused or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// No such pool, volume or snapshot.
+    #[error("{what} does not exist")]
+    NotFound {
+        /// `volume p/v`, `snapshot p/v@s` …
+        what: String,
+    },
+    /// It is there already.
+    #[error("{what} already exists")]
+    Exists {
+        /// What.
+        what: String,
+    },
+    /// A name that cannot be one.
+    #[error("{name:?} is not a name; use POOL/VOL with 1 to 128 of A-Z a-z 0-9 . _ : + -")]
+    BadName {
+        /// What was given.
+        name: String,
+    },
+    /// The state forbids it.
+    #[error("{0}")]
+    Refused(String),
+    /// The request itself is wrong (unaligned, out of range).
+    #[error("{0}")]
+    Invalid(String),
+    /// The pool has no room.
+    #[error("pool {pool} is full: {needed_bytes} bytes needed, {available_bytes} available for this; nothing was changed")]
+    NoSpace {
+        /// The pool.
+        pool: String,
+        /// Bytes the request needs.
+        needed_bytes: u64,
+        /// Bytes it may have.
+        available_bytes: u64,
+    },
+    /// What was read is not what was written.
+    #[error("{0}")]
+    Corrupt(String),
+    /// The device failed; the pool accepts no more writes until it is opened anew.
+    #[error("{0}")]
+    Io(String),
+}

@@ -1,0 +1,1 @@
+//! Relationships: states, schedule, and both sides of a transfer.

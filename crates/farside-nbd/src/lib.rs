@@ -1,0 +1,1 @@
+//! NBD server: host I/O on volumes and snapshots.

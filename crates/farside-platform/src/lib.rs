@@ -1,0 +1,23 @@
+//! The seams between farside and the machine it runs on.
+//!
+//! Everything that would make two runs differ (time, randomness, what a disk kept after a power failure) is
+//! reached through a small trait of this crate, so that two whole sites can run in one process on a clock the
+//! test moves and on disks the test can tear. The real implementations are here too.
+//!
+//! * [`Clock`]: wall time for people and records, monotonic time for intervals.
+//! * [`Randomness`]: ids, tokens, jitter; seeded in tests.
+//! * [`BlockDevice`]: where a pool lies; a file, a raw device, or a simulated disk.
+//!
+//! The transport seam (a byte stream to a peer) is in `farside-session`, the only room that dials.
+
+pub mod block;
+pub mod clock;
+pub mod device;
+pub mod random;
+pub mod simulated_disk;
+
+pub use block::{Block, BlockBuffer};
+pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use device::{BlockDevice, DeviceError, FileDevice, BLOCK_BYTES};
+pub use random::{OsRandomness, Randomness, SeededRandomness};
+pub use simulated_disk::{CrashFate, SimulatedDisk};

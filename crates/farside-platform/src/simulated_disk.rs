@@ -1,0 +1,299 @@
+//! A disk in memory that forgets, tears and reorders what was not synced.
+//!
+//! It keeps the whole history of writes and syncs, so that a test can ask for the medium as a power failure
+//! would have left it at *any* moment of a run. Rules, those of [`crate::device`]: a write that finished before a
+//! returned sync began is on the medium; any other may be there, missing, or torn at 512-byte sectors, each
+//! independently of the others, so that a later write can be kept while an earlier one is lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::device::{BLOCK_BYTES, BlockDevice, DeviceError};
+
+/// The unit below which this disk never tears a write.
+const SECTOR_BYTES: usize = 512;
+
+/// What a power failure does to writes that no sync vouched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashFate {
+    /// All of them are lost.
+    DropUnsynced,
+    /// All of them are kept.
+    KeepUnsynced,
+    /// Each is kept, lost or torn at sectors by chance, from this seed; two that overlap may land in either order.
+    Random(u64),
+}
+
+#[derive(Clone)]
+enum Event {
+    Write { offset: u64, bytes: Arc<[u8]> },
+    Sync,
+}
+
+#[derive(Default)]
+struct Counters {
+    reads: u64,
+    read_bytes: u64,
+}
+
+struct Inner {
+    /// What a read sees: block number to contents; absent blocks are zeros.
+    live: BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>,
+    history: Vec<Event>,
+    record: bool,
+    /// Fails every request once it reaches zero.
+    fail_after: Option<u64>,
+    counters: Counters,
+}
+
+/// The simulated disk. Cheap to clone: clones are the same disk.
+#[derive(Clone)]
+pub struct SimulatedDisk {
+    bytes: u64,
+    name: Arc<str>,
+    inner: Arc<Mutex<Inner>>,
+}
+
+impl SimulatedDisk {
+    /// A disk of zeros that records its history.
+    pub fn new(name: &str, bytes: u64) -> Self {
+        assert_eq!(bytes % BLOCK_BYTES as u64, 0, "a disk is made of whole blocks");
+        let inner = Inner {
+            live: BTreeMap::new(),
+            history: Vec::new(),
+            record: true,
+            fail_after: None,
+            counters: Counters::default(),
+        };
+        SimulatedDisk { bytes, name: name.into(), inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    /// Stops recording: for long runs that crash only by [`SimulatedDisk::image`] of the present.
+    pub fn without_history(self) -> Self {
+        self.inner.lock().record = false;
+        self
+    }
+
+    /// Events (writes and syncs) so far; the argument of [`SimulatedDisk::crash_at`] goes up to it.
+    pub fn events(&self) -> usize {
+        self.inner.lock().history.len()
+    }
+
+    /// The event numbers right after each sync.
+    pub fn sync_points(&self) -> Vec<usize> {
+        let inner = self.inner.lock();
+        inner.history.iter().enumerate().filter(|(_, e)| matches!(e, Event::Sync)).map(|(i, _)| i + 1).collect()
+    }
+
+    /// A new disk holding what a power failure after the first `events` events would have left, given `fate`.
+    /// The disk starts a history of its own.
+    pub fn crash_at(&self, events: usize, fate: CrashFate) -> SimulatedDisk {
+        let inner = self.inner.lock();
+        let history = &inner.history[..events];
+        let synced = history.iter().rposition(|e| matches!(e, Event::Sync)).map_or(0, |i| i + 1);
+        let disk = SimulatedDisk::new(&self.name, self.bytes);
+        {
+            let mut after = disk.inner.lock();
+            for event in &history[..synced] {
+                if let Event::Write { offset, bytes } = event {
+                    store(&mut after.live, *offset, bytes);
+                }
+            }
+            let mut unsynced: Vec<&Event> = history[synced..].iter().collect();
+            match fate {
+                CrashFate::DropUnsynced => {}
+                CrashFate::KeepUnsynced => {
+                    for event in unsynced {
+                        if let Event::Write { offset, bytes } = event {
+                            store(&mut after.live, *offset, bytes);
+                        }
+                    }
+                }
+                CrashFate::Random(seed) => {
+                    let mut rng = SmallRng::seed_from_u64(seed);
+                    for i in (1..unsynced.len()).rev() {
+                        unsynced.swap(i, rng.random_range(0..=i));
+                    }
+                    for event in unsynced {
+                        let Event::Write { offset, bytes } = event else { continue };
+                        match rng.random_range(0..4) {
+                            0 => {}
+                            1 | 2 => store(&mut after.live, *offset, bytes),
+                            _ => {
+                                for (i, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+                                    if rng.random_bool(0.5) {
+                                        store(&mut after.live, offset + (i * SECTOR_BYTES) as u64, sector);
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        disk
+    }
+
+    /// A power failure now.
+    pub fn crash(&self, fate: CrashFate) -> SimulatedDisk {
+        self.crash_at(self.events(), fate)
+    }
+
+    /// A copy of what reads see now, with a history of its own.
+    pub fn image(&self) -> SimulatedDisk {
+        let disk = SimulatedDisk::new(&self.name, self.bytes);
+        disk.inner.lock().live = self.inner.lock().live.clone();
+        disk
+    }
+
+    /// Overwrites bytes behind the pool's back: damage.
+    pub fn damage(&self, offset: u64, bytes: &[u8]) {
+        store(&mut self.inner.lock().live, offset, bytes);
+    }
+
+    /// Reads behind the pool's back.
+    pub fn peek(&self, offset: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        load(&self.inner.lock().live, offset, &mut bytes);
+        bytes
+    }
+
+    /// Every request after the next `requests` fails, until called with `None`.
+    pub fn fail_after(&self, requests: Option<u64>) {
+        self.inner.lock().fail_after = requests;
+    }
+
+    /// Read requests and bytes so far: tests assert what an operation cost.
+    pub fn reads(&self) -> (u64, u64) {
+        let inner = self.inner.lock();
+        (inner.counters.reads, inner.counters.read_bytes)
+    }
+
+    fn check(&self, operation: &'static str, offset: u64, length: usize, inner: &mut Inner) -> Result<(), DeviceError> {
+        if offset.checked_add(length as u64).is_none_or(|end| end > self.bytes) {
+            return Err(DeviceError::OutOfRange { offset, length, device: self.name(), device_bytes: self.bytes });
+        }
+        match &mut inner.fail_after {
+            Some(0) => Err(DeviceError::Io {
+                operation,
+                offset,
+                length,
+                device: self.name(),
+                source: std::io::Error::other("simulated failure"),
+            }),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl BlockDevice for SimulatedDisk {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let mut inner = self.inner.lock();
+        self.check("read", offset, buffer.len(), &mut inner)?;
+        inner.counters.reads += 1;
+        inner.counters.read_bytes += buffer.len() as u64;
+        load(&inner.live, offset, buffer);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let mut inner = self.inner.lock();
+        self.check("write", offset, bytes.len(), &mut inner)?;
+        store(&mut inner.live, offset, bytes);
+        if inner.record {
+            inner.history.push(Event::Write { offset, bytes: bytes.into() });
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        let mut inner = self.inner.lock();
+        self.check("sync", 0, 0, &mut inner)?;
+        if inner.record {
+            inner.history.push(Event::Sync);
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+}
+
+fn load(live: &BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>, offset: u64, buffer: &mut [u8]) {
+    each_piece(offset, buffer.len(), |block, within, range| match live.get(&block) {
+        Some(contents) => buffer[range.clone()].copy_from_slice(&contents[within..within + range.len()]),
+        None => buffer[range].fill(0),
+    });
+}
+
+fn store(live: &mut BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>, offset: u64, bytes: &[u8]) {
+    each_piece(offset, bytes.len(), |block, within, range| {
+        let contents = live.entry(block).or_insert_with(|| Box::new([0; BLOCK_BYTES]));
+        contents[within..within + range.len()].copy_from_slice(&bytes[range]);
+    });
+}
+
+/// Cuts `length` bytes at `offset` at block boundaries: (block, offset within it, range of the request).
+fn each_piece(offset: u64, length: usize, mut f: impl FnMut(u64, usize, std::ops::Range<usize>)) {
+    let mut done = 0;
+    while done < length {
+        let at = offset + done as u64;
+        let within = (at % BLOCK_BYTES as u64) as usize;
+        let take = (BLOCK_BYTES - within).min(length - done);
+        f(at / BLOCK_BYTES as u64, within, done..done + take);
+        done += take;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsynced_writes_may_vanish_and_synced_ones_never() {
+        let disk = SimulatedDisk::new("d", 16 * 4096);
+        disk.write_at(0, &[1; 4096]).unwrap();
+        disk.sync().unwrap();
+        disk.write_at(0, &[2; 4096]).unwrap();
+        disk.write_at(4096, &[3; 4096]).unwrap();
+        let dropped = disk.crash(CrashFate::DropUnsynced);
+        assert_eq!(dropped.peek(0, 1), [1]);
+        assert_eq!(dropped.peek(4096, 1), [0]);
+        let kept = disk.crash(CrashFate::KeepUnsynced);
+        assert_eq!((kept.peek(0, 1), kept.peek(4096, 1)), (vec![2], vec![3]));
+        let mut overtaken = false;
+        for seed in 0..64 {
+            let torn = disk.crash(CrashFate::Random(seed));
+            overtaken |= torn.peek(0, 1) == [1] && torn.peek(4096, 1) == [3];
+            for sector in torn.peek(0, 4096).chunks(512) {
+                assert!(sector.iter().all(|&b| b == sector[0]), "torn inside a sector, seed {seed}");
+            }
+        }
+        assert!(overtaken, "a later write must be able to survive an earlier one");
+    }
+
+    #[test]
+    fn crash_at_every_sync_sees_its_prefix() {
+        let disk = SimulatedDisk::new("d", 4096);
+        for i in 1..=3 {
+            disk.write_at(0, &[i; 4096]).unwrap();
+            disk.sync().unwrap();
+        }
+        let seen: Vec<_> =
+            disk.sync_points().iter().map(|&p| disk.crash_at(p, CrashFate::DropUnsynced).peek(7, 1)[0]).collect();
+        assert_eq!(seen, [1, 2, 3]);
+    }
+}

@@ -1,0 +1,1 @@
+//! Authenticated sessions between sites: identity, pairing, TLS, control and data streams.

@@ -1,0 +1,1 @@
+//! Changed blocks to fewer bytes and back: frames.
