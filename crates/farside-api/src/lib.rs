@@ -1,1 +1,40 @@
 //! The JSON that daemon and clients exchange.
+//!
+//! Field names, values and error codes of this crate are a contract: scripts read them. They only ever grow; a
+//! golden test holds each shape. Sizes are whole bytes, durations seconds as floats (`…_seconds`), times RFC 3339
+//! in UTC. A field whose feature is not there yet is null. Nothing here does I/O.
+//!
+//! * [`error`]: how a request fails, and which exit code that is.
+//! * [`pool`], [`volume`], [`snapshot`], [`peer`], [`mirror`], [`site`]: the nouns.
+//! * [`operation`]: long work that goes on while nobody watches.
+//! * [`plan`]: what a destructive request would do.
+
+pub mod error;
+pub mod mirror;
+pub mod operation;
+pub mod peer;
+pub mod plan;
+pub mod pool;
+pub mod site;
+pub mod snapshot;
+pub mod volume;
+
+pub use error::{ErrorBody, ErrorCode, ErrorDocument};
+pub use jiff::Timestamp;
+pub use mirror::{
+    CreateMirror, Mirror, MirrorState, Role, SetMirror, StartTransfer, Transfer, TransferKind, TransferPhase,
+    TransferRecord, TransferResult,
+};
+pub use operation::{Operation, OperationState};
+pub use peer::{
+    CreateInvitation, Invitation, JoinPeer, Peer, PeerRights, PeerState, PeerStatus, VolumeRights,
+};
+pub use plan::Plan;
+pub use pool::{CreatePool, ImportPool, Pool, PoolState};
+pub use site::Site;
+pub use snapshot::{CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, Rename, Snapshot};
+pub use uuid::Uuid;
+pub use volume::{CreateVolume, ResizeVolume, Volume};
+
+/// Every path of the API begins so.
+pub const API_PREFIX: &str = "/api/v1";

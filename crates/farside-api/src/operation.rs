@@ -1,0 +1,45 @@
+//! Long work: it is started, goes on whether or not anybody watches, and is asked after by its id.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::error::ErrorBody;
+use crate::mirror::{Transfer, TransferKind, TransferRecord};
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperationState {
+    /// Under way.
+    Running,
+    /// Ended well.
+    Done,
+    /// Ended otherwise; `error` says why.
+    Failed,
+}
+
+/// One piece of long work. The daemon remembers the last 256 that ended.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Operation {
+    /// Its id.
+    pub id: Uuid,
+    /// What it does.
+    pub kind: TransferKind,
+    /// The volume here, `POOL/VOL`.
+    pub volume: String,
+    /// How far.
+    pub state: OperationState,
+    /// When it was asked for.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// The transfer as it stands, while one is under way.
+    pub transfer: Option<Transfer>,
+    /// Since how long the session with the peer has been missing; null while there is one.
+    pub session_lost_seconds: Option<f64>,
+    /// The history entry it ended with.
+    pub record: Option<TransferRecord>,
+    /// Why it failed.
+    pub error: Option<ErrorBody>,
+}

@@ -1,0 +1,71 @@
+//! Snapshots.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A snapshot as it is listed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Its name within the volume.
+    pub name: String,
+    /// The volume, `POOL/VOL`.
+    pub volume: String,
+    /// Its identity; travels with it.
+    pub uuid: Uuid,
+    /// 32 hexadecimal digits over content and size: equal roots are equal volumes.
+    pub content_root: Option<String>,
+    /// When the data was so, at its origin.
+    pub created_at: Timestamp,
+    /// Whether a person holds it.
+    pub held: bool,
+    /// Bytes of data it refers to.
+    pub referenced_bytes: Option<u64>,
+    /// Bytes that only it refers to: what deleting it would free.
+    pub unique_bytes: Option<u64>,
+}
+
+/// `POST /snapshots`: one consistent instant over all named.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateSnapshots {
+    /// `POOL/VOL@SNAP`, all of one pool.
+    pub snapshots: Vec<String>,
+}
+
+/// The new name of a snapshot or volume: the last part alone.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rename {
+    /// The name within the volume (of a snapshot), or within the pool (of a volume).
+    pub name: String,
+}
+
+/// Whether a person holds the snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HoldSnapshot {
+    /// Whether.
+    pub held: bool,
+}
+
+/// What a range is in the later version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DifferenceKind {
+    /// Other data.
+    Data,
+    /// A hole, where there was data.
+    Hole,
+}
+
+/// One range in which two versions differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Difference {
+    /// Byte offset.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// What the later version has there.
+    pub kind: DifferenceKind,
+}

@@ -1,0 +1,39 @@
+//! Volumes.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A volume as it is listed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Volume {
+    /// `POOL/VOL`; also the name of its NBD export.
+    pub name: String,
+    /// Its identity; a rename keeps it.
+    pub uuid: Uuid,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Bytes of data its current version refers to.
+    pub referenced_bytes: Option<u64>,
+    /// How many snapshots it has.
+    pub snapshots: u64,
+    /// Whether it is the replica of a mirror, hence read-only to hosts.
+    pub replica: bool,
+}
+
+/// `POST /volumes`: makes a thin volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateVolume {
+    /// `POOL/VOL`.
+    pub name: String,
+    /// Its size in bytes, a multiple of 4096.
+    pub size_bytes: u64,
+}
+
+/// `POST /volumes/POOL/VOL/resize`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeVolume {
+    /// The new size in bytes, a multiple of 4096.
+    pub size_bytes: u64,
+}

@@ -1,0 +1,276 @@
+//! The words of the contract: each shape against the JSON it must be, both ways.
+
+use farside_api::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// `value` becomes exactly `golden`, and `golden` becomes `value` again.
+fn golden<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T, golden: Value) {
+    assert_eq!(serde_json::to_value(value).unwrap(), golden);
+    assert_eq!(&serde_json::from_value::<T>(golden).unwrap(), value);
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+const ID: &str = "0191e0a0-0000-7000-8000-000000000001";
+
+fn id() -> Uuid {
+    ID.parse().unwrap()
+}
+
+#[test]
+fn errors() {
+    golden(
+        &ErrorDocument {
+            error: ErrorBody::new(ErrorCode::NotFound, "volume p/v does not exist").hint("see the list"),
+        },
+        json!({"error": {"code": "not-found", "message": "volume p/v does not exist", "hint": "see the list"}}),
+    );
+    let unknown: ErrorBody =
+        serde_json::from_value(json!({"code": "from-the-future", "message": "m"})).unwrap();
+    assert_eq!(unknown, ErrorBody::new(ErrorCode::Failed, "m"));
+}
+
+#[test]
+fn exit_codes_are_those_of_the_manual() {
+    let codes = [
+        (ErrorCode::WrongUsage, 2),
+        (ErrorCode::NotFound, 3),
+        (ErrorCode::Refused, 4),
+        (ErrorCode::Exists, 4),
+        (ErrorCode::DaemonUnreachable, 5),
+        (ErrorCode::NoSpace, 1),
+        (ErrorCode::Corrupt, 1),
+        (ErrorCode::PeerUnreachable, 1),
+        (ErrorCode::PeerRefused, 1),
+        (ErrorCode::Failed, 1),
+    ];
+    for (code, exit) in codes {
+        assert_eq!(code.exit_code(), exit, "{code:?}");
+        assert!(code.http_status() >= 400, "{code:?}");
+    }
+}
+
+#[test]
+fn snapshot_list() {
+    golden(
+        &vec![Snapshot {
+            name: "monday".into(),
+            volume: "p/v".into(),
+            uuid: id(),
+            content_root: Some("00112233445566778899aabbccddeeff".into()),
+            created_at: at("2026-11-21T20:00:00.5Z"),
+            held: true,
+            referenced_bytes: Some(8192),
+            unique_bytes: None,
+        }],
+        json!([{
+            "name": "monday", "volume": "p/v", "uuid": ID, "content_root": "00112233445566778899aabbccddeeff",
+            "created_at": "2026-11-21T20:00:00.5Z", "held": true, "referenced_bytes": 8192, "unique_bytes": null
+        }]),
+    );
+}
+
+#[test]
+fn snapshot_diff() {
+    golden(
+        &vec![
+            Difference { offset: 0, length: 4096, kind: DifferenceKind::Data },
+            Difference { offset: 8192, length: 4096, kind: DifferenceKind::Hole },
+        ],
+        json!([{"offset": 0, "length": 4096, "kind": "data"}, {"offset": 8192, "length": 4096, "kind": "hole"}]),
+    );
+}
+
+fn peer() -> Peer {
+    Peer {
+        name: "b".into(),
+        id: "ab".repeat(32),
+        address: Some("192.0.2.1:7440".into()),
+        state: PeerState::Connected,
+        protocol: Some(1),
+        rtt_seconds: Some(0.05),
+        sent_bytes: 10,
+        received_bytes: 20,
+    }
+}
+
+#[test]
+fn peer_list_and_status() {
+    let listed = json!({
+        "name": "b", "id": "ab".repeat(32), "address": "192.0.2.1:7440", "state": "connected", "protocol": 1,
+        "rtt_seconds": 0.05, "sent_bytes": 10, "received_bytes": 20
+    });
+    golden(&peer(), listed.clone());
+    let mut status = listed;
+    status["paired_at"] = json!("2026-11-21T20:00:00Z");
+    status["rights"] = json!([{"volume": "p/v", "reverse": true}]);
+    golden(
+        &PeerStatus {
+            peer: peer(),
+            paired_at: Some(at("2026-11-21T20:00:00Z")),
+            rights: vec![VolumeRights { volume: "p/v".into(), reverse: true }],
+        },
+        status,
+    );
+}
+
+#[test]
+fn an_invitation_code_is_never_printed_by_debug() {
+    let join = JoinPeer { address: "h:1".into(), code: "sekrit".into(), name: None };
+    assert!(!format!("{join:?}").contains("sekrit"));
+}
+
+#[test]
+fn mirror_status() {
+    golden(
+        &vec![Mirror {
+            id: id(),
+            name: "q/r".into(),
+            role: Role::Destination,
+            source: "a:p/v".into(),
+            destination: "q/r".into(),
+            state: MirrorState::Transferring,
+            why: None,
+            lag_seconds: Some(12.5),
+            objective_seconds: None,
+            current_snapshot: Some("s1".into()),
+            content_root: Some("00".repeat(16)),
+            base_snapshot: Some("s1".into()),
+            last_proven_at: None,
+            schedule: Some("every 10s".into()),
+            throttle: None,
+            transfer: Some(Transfer {
+                kind: TransferKind::Update,
+                phase: TransferPhase::Difference,
+                changed_bytes: None,
+                done_bytes: 0,
+                wire_bytes: 300,
+                rate_bytes_per_second: None,
+                eta_seconds: None,
+            }),
+        }],
+        json!([{
+            "id": ID, "name": "q/r", "role": "destination", "source": "a:p/v", "destination": "q/r",
+            "state": "transferring", "why": null, "lag_seconds": 12.5, "objective_seconds": null,
+            "current_snapshot": "s1", "content_root": "00".repeat(16), "base_snapshot": "s1", "last_proven_at": null,
+            "schedule": "every 10s", "throttle": null,
+            "transfer": {
+                "kind": "update", "phase": "difference", "changed_bytes": null, "done_bytes": 0, "wire_bytes": 300,
+                "rate_bytes_per_second": null, "eta_seconds": null
+            }
+        }]),
+    );
+}
+
+#[test]
+fn words_of_states_roles_and_phases() {
+    use MirrorState::*;
+    let states = [Uninitialized, Initializing, Mirrored, Transferring, Queued, Quiesced, BrokenOff];
+    golden(
+        &states.to_vec(),
+        json!([
+            "uninitialized",
+            "initializing",
+            "mirrored",
+            "transferring",
+            "queued",
+            "quiesced",
+            "broken-off"
+        ]),
+    );
+    use TransferPhase::*;
+    golden(
+        &vec![Waiting, Snapshot, Difference, Transfer, Verify, Commit],
+        json!(["waiting", "snapshot", "difference", "transfer", "verify", "commit"]),
+    );
+    golden(&vec![Role::Destination, Role::Source], json!(["destination", "source"]));
+    golden(
+        &vec![TransferKind::Initialize, TransferKind::Update, TransferKind::Resync],
+        json!(["initialize", "update", "resync"]),
+    );
+    golden(
+        &vec![TransferResult::Ok, TransferResult::Failed, TransferResult::Aborted],
+        json!(["ok", "failed", "aborted"]),
+    );
+}
+
+#[test]
+fn mirror_history() {
+    golden(
+        &vec![TransferRecord {
+            id: id(),
+            kind: TransferKind::Update,
+            result: TransferResult::Ok,
+            reason: None,
+            started_at: at("2026-11-21T20:00:00Z"),
+            ended_at: at("2026-11-21T20:00:01.5Z"),
+            duration_seconds: 1.5,
+            base: Some("s1".into()),
+            incremental: Some("s2".into()),
+            content_root: Some("00".repeat(16)),
+            resumed: false,
+            snapshots: 1,
+            changed_bytes: 4096,
+            deallocated_bytes: 0,
+            source_read_bytes: Some(4096),
+            referenced_bytes: None,
+            delta_bytes: None,
+            literal_bytes: Some(4096),
+            wire_bytes_sent: 500,
+            wire_bytes_received: 4600,
+            scan_seconds: Some(0.01),
+        }],
+        json!([{
+            "id": ID, "kind": "update", "result": "ok", "reason": null, "started_at": "2026-11-21T20:00:00Z",
+            "ended_at": "2026-11-21T20:00:01.5Z", "duration_seconds": 1.5, "base": "s1", "incremental": "s2",
+            "content_root": "00".repeat(16), "resumed": false, "snapshots": 1, "changed_bytes": 4096,
+            "deallocated_bytes": 0, "source_read_bytes": 4096, "referenced_bytes": null, "delta_bytes": null,
+            "literal_bytes": 4096, "wire_bytes_sent": 500, "wire_bytes_received": 4600, "scan_seconds": 0.01
+        }]),
+    );
+}
+
+#[test]
+fn pools_and_volumes() {
+    golden(
+        &Pool {
+            name: "p".into(),
+            uuid: None,
+            path: "/srv/p".into(),
+            state: PoolState::Failed,
+            error: Some("no superblock".into()),
+            size_bytes: None,
+            used_bytes: None,
+            free_bytes: None,
+            volumes: None,
+        },
+        json!({
+            "name": "p", "uuid": null, "path": "/srv/p", "state": "failed", "error": "no superblock",
+            "size_bytes": null, "used_bytes": null, "free_bytes": null, "volumes": null
+        }),
+    );
+    golden(
+        &Volume {
+            name: "p/v".into(),
+            uuid: id(),
+            size_bytes: 1 << 30,
+            referenced_bytes: Some(4096),
+            snapshots: 2,
+            replica: false,
+        },
+        json!({
+            "name": "p/v", "uuid": ID, "size_bytes": 1_073_741_824, "referenced_bytes": 4096, "snapshots": 2,
+            "replica": false
+        }),
+    );
+}
+
+#[test]
+fn a_request_with_a_misspelt_field_is_refused() {
+    assert!(serde_json::from_value::<CreateVolume>(json!({"name": "p/v", "size": 4096})).is_err());
+    assert!(serde_json::from_value::<SetMirror>(json!({"evry_seconds": 1.0})).is_err());
+}
