@@ -1,0 +1,30 @@
+# One word per task; every recipe is a script that can be read and run on its own.
+# Prerequisites: Rust by rustup, make, a C compiler. Everything else is named, and installed where it may be, by
+# scripts/install-test-tools.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-full soak bench check doc
+
+help:  ## Show this list.
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+demo:  ## Two sites on this machine: mirror a file system, kill one, take over at the other. IMAGE=disk.img KEEP=1
+	@scripts/demo
+
+test:  ## Install what the tests need, run all of them (under 30 minutes on two cores, the build included).
+	@scripts/test
+
+test-full:  ## The same with the long tests, those marked #[ignore], too.
+	@scripts/test --full
+
+soak:  ## Random histories with fresh seeds again and again, for MINUTES=60.
+	@scripts/soak
+
+bench:  ## Run the benchmarks; the figures go to bench/results/ as JSON, to be committed.
+	@scripts/bench
+
+check:  ## Every static check: format, clippy, API documentation, dependencies, licences, manual.
+	@scripts/check
+
+doc:  ## Build the manual (needs mdbook) and the API documentation.
+	@scripts/doc
