@@ -192,7 +192,11 @@ pub trait Engine: Send + Sync + 'static {
     fn replica_record(&self, volume: &VolumeName) -> Result<Option<ReplicaRecord>, EngineError>;
     /// Sets or removes the replica record, durably. A volume with a record that is not broken off is read-only to
     /// hosts.
-    fn set_replica_record(&self, volume: &VolumeName, record: Option<ReplicaRecord>) -> Result<(), EngineError>;
+    fn set_replica_record(
+        &self,
+        volume: &VolumeName,
+        record: Option<ReplicaRecord>,
+    ) -> Result<(), EngineError>;
 }
 
 /// A version that is being built aside. Nobody sees it before `commit`. Dropping the handle keeps what was staged.
@@ -242,7 +246,9 @@ pub enum EngineError {
     #[error("{0}")]
     Invalid(String),
     /// The pool has no room.
-    #[error("pool {pool} is full: {needed_bytes} bytes needed, {available_bytes} available for this; nothing was changed")]
+    #[error(
+        "pool {pool} is full: {needed_bytes} bytes needed, {available_bytes} available for this; nothing was changed"
+    )]
     NoSpace {
         /// The pool.
         pool: String,

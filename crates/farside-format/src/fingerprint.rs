@@ -133,9 +133,12 @@ pub const fn span(level: u8) -> u64 {
     1 << (FAN_OUT_BITS * level as u32)
 }
 
-static BLOCK_KEY: std::sync::LazyLock<[u8; 32]> = std::sync::LazyLock::new(|| blake3::derive_key(BLOCK_CONTEXT, &[]));
-static NODE_KEY: std::sync::LazyLock<[u8; 32]> = std::sync::LazyLock::new(|| blake3::derive_key(NODE_CONTEXT, &[]));
-static ROOT_KEY: std::sync::LazyLock<[u8; 32]> = std::sync::LazyLock::new(|| blake3::derive_key(ROOT_CONTEXT, &[]));
+static BLOCK_KEY: std::sync::LazyLock<[u8; 32]> =
+    std::sync::LazyLock::new(|| blake3::derive_key(BLOCK_CONTEXT, &[]));
+static NODE_KEY: std::sync::LazyLock<[u8; 32]> =
+    std::sync::LazyLock::new(|| blake3::derive_key(NODE_CONTEXT, &[]));
+static ROOT_KEY: std::sync::LazyLock<[u8; 32]> =
+    std::sync::LazyLock::new(|| blake3::derive_key(ROOT_CONTEXT, &[]));
 
 fn keyed(key: &[u8; 32]) -> blake3::Hasher {
     blake3::Hasher::new_keyed(key)

@@ -91,7 +91,8 @@ impl FileDevice {
         let open_error = |source| DeviceError::Open { device: path.display().to_string(), source };
         let is_device = path.metadata().map(|m| m.file_type().is_block_device()).unwrap_or(false);
         if !is_device {
-            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(open_error)?;
+            let file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(open_error)?;
             file.set_len(bytes).map_err(open_error)?;
             file.sync_all().map_err(open_error)?;
             // The name must survive a power failure as well as the bytes.
@@ -126,8 +127,11 @@ impl FileDevice {
             }
             Err(e) => return Err(open_error(e)),
         };
-        let lock =
-            if writable { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
+        let lock = if writable {
+            FlockOperation::NonBlockingLockExclusive
+        } else {
+            FlockOperation::NonBlockingLockShared
+        };
         rustix::fs::flock(&file, lock).map_err(|_| DeviceError::Locked { device: device.clone() })?;
         let bytes = if file.metadata().map_err(open_error)?.file_type().is_block_device() {
             rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|e| open_error(e.into()))?
@@ -146,11 +150,19 @@ impl FileDevice {
     fn check(&self, offset: u64, length: usize) -> Result<(), DeviceError> {
         match offset.checked_add(length as u64) {
             Some(end) if end <= self.bytes => Ok(()),
-            _ => Err(DeviceError::OutOfRange { offset, length, device: self.name(), device_bytes: self.bytes }),
+            _ => {
+                Err(DeviceError::OutOfRange { offset, length, device: self.name(), device_bytes: self.bytes })
+            }
         }
     }
 
-    fn io_error(&self, operation: &'static str, offset: u64, length: usize, source: io::Error) -> DeviceError {
+    fn io_error(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        length: usize,
+        source: io::Error,
+    ) -> DeviceError {
         DeviceError::Io { operation, offset, length, device: self.name(), source }
     }
 }

@@ -18,6 +18,6 @@ pub mod simulated_disk;
 
 pub use block::{Block, BlockBuffer};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
-pub use device::{BlockDevice, DeviceError, FileDevice, BLOCK_BYTES};
+pub use device::{BLOCK_BYTES, BlockDevice, DeviceError, FileDevice};
 pub use random::{OsRandomness, Randomness, SeededRandomness};
 pub use simulated_disk::{CrashFate, SimulatedDisk};

@@ -86,7 +86,13 @@ impl SimulatedDisk {
     /// The event numbers right after each sync.
     pub fn sync_points(&self) -> Vec<usize> {
         let inner = self.inner.lock();
-        inner.history.iter().enumerate().filter(|(_, e)| matches!(e, Event::Sync)).map(|(i, _)| i + 1).collect()
+        inner
+            .history
+            .iter()
+            .enumerate()
+            .filter(|(_, e)| matches!(e, Event::Sync))
+            .map(|(i, _)| i + 1)
+            .collect()
     }
 
     /// A new disk holding what a power failure after the first `events` events would have left, given `fate`.
@@ -173,9 +179,20 @@ impl SimulatedDisk {
         (inner.counters.reads, inner.counters.read_bytes)
     }
 
-    fn check(&self, operation: &'static str, offset: u64, length: usize, inner: &mut Inner) -> Result<(), DeviceError> {
+    fn check(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        length: usize,
+        inner: &mut Inner,
+    ) -> Result<(), DeviceError> {
         if offset.checked_add(length as u64).is_none_or(|end| end > self.bytes) {
-            return Err(DeviceError::OutOfRange { offset, length, device: self.name(), device_bytes: self.bytes });
+            return Err(DeviceError::OutOfRange {
+                offset,
+                length,
+                device: self.name(),
+                device_bytes: self.bytes,
+            });
         }
         match &mut inner.fail_after {
             Some(0) => Err(DeviceError::Io {
@@ -292,8 +309,11 @@ mod tests {
             disk.write_at(0, &[i; 4096]).unwrap();
             disk.sync().unwrap();
         }
-        let seen: Vec<_> =
-            disk.sync_points().iter().map(|&p| disk.crash_at(p, CrashFate::DropUnsynced).peek(7, 1)[0]).collect();
+        let seen: Vec<_> = disk
+            .sync_points()
+            .iter()
+            .map(|&p| disk.crash_at(p, CrashFate::DropUnsynced).peek(7, 1)[0])
+            .collect();
         assert_eq!(seen, [1, 2, 3]);
     }
 }

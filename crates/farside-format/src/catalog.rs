@@ -1,0 +1,358 @@
+//! The catalog: which volumes and versions there are, how they descend, and what a disaster needs to know.
+//!
+//! Protobuf by hand-written derives: unknown fields are skipped, so a later minor addition does not need a new
+//! format version. The journal carries changes ([`CatalogChange`]); a consistency point writes the whole
+//! ([`Catalog`]).
+
+use crate::FormatError;
+use crate::pointer::{RawTreeReference, TreeReference};
+
+/// Largest encoded catalog, bytes: about a million snapshots.
+pub const CATALOG_BYTES_MAX: u64 = 256 << 20;
+
+/// Everything a consistency point knows besides blocks.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Catalog {
+    /// The next id for a volume, family or version; ids are never used twice.
+    #[prost(uint64, tag = "1")]
+    pub next_id: u64,
+    /// Volumes, by id.
+    #[prost(message, repeated, tag = "2")]
+    pub volumes: Vec<Volume>,
+    /// Versions, by id.
+    #[prost(message, repeated, tag = "3")]
+    pub versions: Vec<Version>,
+}
+
+/// A volume: a namespace of versions, one of them its head.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Volume {
+    /// Id in this pool.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// 16 bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub uuid: Vec<u8>,
+    /// Name in this pool.
+    #[prost(string, tag = "3")]
+    pub name: String,
+    /// Family of its nodes.
+    #[prost(uint64, tag = "4")]
+    pub family: u64,
+    /// The head: the version that hosts see.
+    #[prost(uint64, tag = "5")]
+    pub head: u64,
+    /// Nanoseconds since 1970.
+    #[prost(uint64, tag = "6")]
+    pub created_at: u64,
+    /// Set if the volume is the replica of a mirror.
+    #[prost(message, optional, tag = "7")]
+    pub replica: Option<Replica>,
+    /// Deleted: its versions are being reaped.
+    #[prost(bool, tag = "8")]
+    pub deleted: bool,
+}
+
+/// What makes a volume a replica.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Replica {
+    /// The relationship, 16 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub relationship: Vec<u8>,
+    /// The peer: hash of its key, 32 bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub peer: Vec<u8>,
+    /// The peer's volume, `POOL/VOL`.
+    #[prost(string, tag = "3")]
+    pub source: String,
+    /// Broken off: hosts may write.
+    #[prost(bool, tag = "4")]
+    pub broken_off: bool,
+    /// The version last published by a commit; 0 before the first.
+    #[prost(uint64, tag = "5")]
+    pub published: u64,
+}
+
+/// What a version is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, prost::Enumeration)]
+#[repr(i32)]
+pub enum VersionKind {
+    /// Never valid.
+    Unspecified = 0,
+    /// What hosts write.
+    Head = 1,
+    /// Frozen.
+    Snapshot = 2,
+    /// Being built aside.
+    Staged = 3,
+}
+
+/// One version of a volume.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Version {
+    /// Id in this pool.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Its volume.
+    #[prost(uint64, tag = "2")]
+    pub volume: u64,
+    /// The version it descends from; 0 for none.
+    #[prost(uint64, tag = "3")]
+    pub parent: u64,
+    /// What it is.
+    #[prost(enumeration = "VersionKind", tag = "4")]
+    pub kind: i32,
+    /// Size in bytes.
+    #[prost(uint64, tag = "5")]
+    pub size_bytes: u64,
+    /// The epoch it closed; 0 while it can be written.
+    #[prost(uint64, tag = "6")]
+    pub frozen: u64,
+    /// Deleted: invisible, kept while others descend from it, then reaped.
+    #[prost(bool, tag = "7")]
+    pub deleted: bool,
+    /// Blocks below this are reaped.
+    #[prost(uint64, tag = "8")]
+    pub reaped_blocks: u64,
+    /// Its tree as of the last point: 48 bytes, see `docs/format.md`.
+    #[prost(bytes = "vec", tag = "9")]
+    pub tree: Vec<u8>,
+    /// Set for snapshots.
+    #[prost(message, optional, tag = "10")]
+    pub snapshot: Option<Snapshot>,
+}
+
+impl Version {
+    /// Stores its tree.
+    pub fn set_tree(&mut self, tree: &TreeReference) {
+        self.tree = zerocopy::IntoBytes::as_bytes(&RawTreeReference::new(tree)).to_vec();
+    }
+
+    /// Its tree.
+    pub fn decode_tree(&self) -> Result<TreeReference, FormatError> {
+        let raw: &RawTreeReference = zerocopy::FromBytes::ref_from_bytes(&self.tree)
+            .map_err(|_| FormatError::Length { what: "tree of a version" })?;
+        raw.decode()
+    }
+}
+
+/// What people and mirrors know of a snapshot.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Snapshot {
+    /// Name within the volume.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// 16 bytes; travels with it.
+    #[prost(bytes = "vec", tag = "2")]
+    pub uuid: Vec<u8>,
+    /// When the data was so, nanoseconds since 1970; travels with it.
+    #[prost(uint64, tag = "3")]
+    pub created_at: u64,
+    /// The relationship it was taken for, 16 bytes; empty for a person's.
+    #[prost(bytes = "vec", tag = "4")]
+    pub relationship: Vec<u8>,
+    /// A person holds it.
+    #[prost(bool, tag = "5")]
+    pub held: bool,
+    /// Relationships that need it as a base, 16 bytes each.
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub pins: Vec<Vec<u8>>,
+}
+
+/// One change of the catalog.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CatalogChange {
+    /// Which.
+    #[prost(oneof = "Change", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    pub change: Option<Change>,
+}
+
+/// The changes there are.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Change {
+    /// A volume and its empty head begin.
+    #[prost(message, tag = "1")]
+    CreateVolume(CreateVolume),
+    /// A volume gets another name.
+    #[prost(message, tag = "2")]
+    RenameVolume(RenameVolume),
+    /// A head gets another size; blocks past it were unmapped by records before this one.
+    #[prost(message, tag = "3")]
+    ResizeHead(ResizeHead),
+    /// A volume goes, with all its versions.
+    #[prost(message, tag = "4")]
+    DeleteVolume(DeleteVolume),
+    /// Heads are frozen into snapshots, all at one instant.
+    #[prost(message, tag = "5")]
+    Freeze(Freeze),
+    /// A version (snapshot or staged) goes.
+    #[prost(message, tag = "6")]
+    DeleteVersion(DeleteVersion),
+    /// A snapshot's name, hold or pins change: the whole new description.
+    #[prost(message, tag = "7")]
+    DescribeSnapshot(DescribeSnapshot),
+    /// A staged version begins.
+    #[prost(message, tag = "8")]
+    Stage(Stage),
+    /// Staged versions become snapshots and what their volumes show, all at one instant.
+    #[prost(message, tag = "9")]
+    Commit(Commit),
+    /// A volume's replica record changes.
+    #[prost(message, tag = "10")]
+    SetReplica(SetReplica),
+    /// A new volume begins as a copy of a snapshot.
+    #[prost(message, tag = "11")]
+    Clone(CloneVolume),
+}
+
+/// See [`Change::CreateVolume`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CreateVolume {
+    /// The volume; its `head` names the version below.
+    #[prost(message, optional, tag = "1")]
+    pub volume: Option<Volume>,
+    /// Size in bytes.
+    #[prost(uint64, tag = "2")]
+    pub size_bytes: u64,
+}
+
+/// See [`Change::RenameVolume`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RenameVolume {
+    /// The volume.
+    #[prost(uint64, tag = "1")]
+    pub volume: u64,
+    /// Its new name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+}
+
+/// See [`Change::ResizeHead`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ResizeHead {
+    /// The head.
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+    /// Its new size in bytes.
+    #[prost(uint64, tag = "2")]
+    pub size_bytes: u64,
+}
+
+/// See [`Change::DeleteVolume`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DeleteVolume {
+    /// The volume.
+    #[prost(uint64, tag = "1")]
+    pub volume: u64,
+}
+
+/// See [`Change::Freeze`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Freeze {
+    /// One per head.
+    #[prost(message, repeated, tag = "1")]
+    pub frozen: Vec<FrozenHead>,
+    /// The epoch they close; the birth epoch afterwards is one more.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+}
+
+/// One head that becomes a snapshot's parent-to-be: the snapshot takes its place in the line, the head goes on.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FrozenHead {
+    /// The head.
+    #[prost(uint64, tag = "1")]
+    pub head: u64,
+    /// Id of the new snapshot version.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// Its description.
+    #[prost(message, optional, tag = "3")]
+    pub snapshot: Option<Snapshot>,
+}
+
+/// See [`Change::DeleteVersion`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DeleteVersion {
+    /// The version.
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+}
+
+/// See [`Change::DescribeSnapshot`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DescribeSnapshot {
+    /// The version.
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+    /// The whole new description.
+    #[prost(message, optional, tag = "2")]
+    pub snapshot: Option<Snapshot>,
+}
+
+/// See [`Change::Stage`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Stage {
+    /// Id of the staged version.
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+    /// Its volume.
+    #[prost(uint64, tag = "2")]
+    pub volume: u64,
+    /// The snapshot version it begins as; 0 for nothing but holes.
+    #[prost(uint64, tag = "3")]
+    pub base: u64,
+    /// Its size in bytes.
+    #[prost(uint64, tag = "4")]
+    pub size_bytes: u64,
+}
+
+/// See [`Change::Commit`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Commit {
+    /// One per volume.
+    #[prost(message, repeated, tag = "1")]
+    pub committed: Vec<CommittedVersion>,
+    /// The epoch they close; the birth epoch afterwards is one more.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+}
+
+/// One staged version that is published.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CommittedVersion {
+    /// The staged version; becomes a snapshot.
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+    /// Its description.
+    #[prost(message, optional, tag = "2")]
+    pub snapshot: Option<Snapshot>,
+    /// Id of the volume's new head, which descends from it.
+    #[prost(uint64, tag = "3")]
+    pub head: u64,
+    /// If the old head held writes of its own: id under which it stays, as a snapshot (a rescue).
+    #[prost(message, optional, tag = "4")]
+    pub rescue: Option<Snapshot>,
+}
+
+/// See [`Change::SetReplica`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SetReplica {
+    /// The volume.
+    #[prost(uint64, tag = "1")]
+    pub volume: u64,
+    /// The new record; none removes it.
+    #[prost(message, optional, tag = "2")]
+    pub replica: Option<Replica>,
+}
+
+/// See [`Change::Clone`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CloneVolume {
+    /// The new volume, of the family of the old one; its `head` is the id of its head.
+    #[prost(message, optional, tag = "1")]
+    pub volume: Option<Volume>,
+    /// The snapshot version it begins as.
+    #[prost(uint64, tag = "2")]
+    pub base: u64,
+}

@@ -1,0 +1,156 @@
+//! The superblock: the only thing at a fixed place, and the only overwrite that publishes anything.
+
+use uuid::Uuid;
+use xxhash_rust::xxh3::xxh3_128;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::FormatError;
+use crate::fingerprint::BLOCK_BYTES;
+use crate::pointer::{RawTreeReference, TreeReference, U48_MAX};
+
+/// The version this code writes and reads.
+pub const FORMAT_VERSION: u32 = 1;
+/// Blocks of the two slots.
+pub const SUPERBLOCK_PLACES: [u64; 2] = [0, 256];
+/// First block of the journal ring.
+pub const JOURNAL_START: u64 = 512;
+/// Smallest journal, blocks: two intervals of the largest batch, twice over (4 MiB).
+pub const JOURNAL_BLOCKS_MIN: u64 = 1024;
+/// Largest journal, blocks (4 GiB).
+pub const JOURNAL_BLOCKS_MAX: u64 = 1 << 20;
+
+const MAGIC: [u8; 8] = *b"FARSIDE\0";
+
+/// A superblock in memory. Field meanings: `docs/format.md`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// The pool's id.
+    pub pool: Uuid,
+    /// Blocks of the pool.
+    pub pool_blocks: u64,
+    /// Blocks of the journal ring.
+    pub journal_blocks: u64,
+    /// Number of the consistency point.
+    pub generation: u64,
+    /// Raised at each opening.
+    pub open_epoch: u64,
+    /// Birth epoch after the point.
+    pub birth_epoch: u64,
+    /// Position of the first batch not in the point, bytes.
+    pub journal_position: u64,
+    /// Sequence of that batch.
+    pub journal_sequence: u64,
+    /// Checksum of the batch before it.
+    pub journal_chain: [u8; 16],
+    /// The catalog.
+    pub catalog: TreeReference,
+    /// The free map.
+    pub free_map: TreeReference,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawSuperblock {
+    magic: [u8; 8],
+    version: U32,
+    block_bytes: U32,
+    pool: [u8; 16],
+    pool_blocks: U64,
+    journal_start: U64,
+    journal_blocks: U64,
+    generation: U64,
+    open_epoch: U64,
+    birth_epoch: U64,
+    journal_position: U64,
+    journal_sequence: U64,
+    journal_chain: [u8; 16],
+    catalog: RawTreeReference,
+    free_map: RawTreeReference,
+    counts: RawTreeReference,
+    reserved: [u8; 3824],
+    checksum: [u8; 16],
+}
+const _: () = assert!(size_of::<RawSuperblock>() == BLOCK_BYTES);
+
+impl Superblock {
+    /// First place that the allocator may give out.
+    pub fn first_allocatable(&self) -> u64 {
+        JOURNAL_START + self.journal_blocks
+    }
+
+    /// Encodes into one block.
+    pub fn encode(&self) -> Box<[u8; BLOCK_BYTES]> {
+        let mut raw = RawSuperblock {
+            magic: MAGIC,
+            version: FORMAT_VERSION.into(),
+            block_bytes: (BLOCK_BYTES as u32).into(),
+            pool: *self.pool.as_bytes(),
+            pool_blocks: self.pool_blocks.into(),
+            journal_start: JOURNAL_START.into(),
+            journal_blocks: self.journal_blocks.into(),
+            generation: self.generation.into(),
+            open_epoch: self.open_epoch.into(),
+            birth_epoch: self.birth_epoch.into(),
+            journal_position: self.journal_position.into(),
+            journal_sequence: self.journal_sequence.into(),
+            journal_chain: self.journal_chain,
+            catalog: RawTreeReference::new(&self.catalog),
+            free_map: RawTreeReference::new(&self.free_map),
+            counts: RawTreeReference::new(&TreeReference::default()),
+            reserved: [0; 3824],
+            checksum: [0; 16],
+        };
+        raw.checksum = xxh3_128(&raw.as_bytes()[..4080]).to_le_bytes();
+        let mut block = Box::new([0; BLOCK_BYTES]);
+        block.copy_from_slice(raw.as_bytes());
+        block
+    }
+
+    /// Decodes one block; every length and level that others will rely on is checked here.
+    pub fn decode(block: &[u8]) -> Result<Superblock, FormatError> {
+        let raw =
+            RawSuperblock::ref_from_bytes(block).map_err(|_| FormatError::Length { what: "superblock" })?;
+        if raw.magic != MAGIC {
+            return Err(FormatError::Magic { what: "superblock" });
+        }
+        // The version comes before the checksum: another version may check differently.
+        if raw.version.get() != FORMAT_VERSION {
+            return Err(FormatError::Version { found: raw.version.get(), supported: FORMAT_VERSION });
+        }
+        if raw.checksum != xxh3_128(&block[..4080]).to_le_bytes() {
+            return Err(FormatError::Checksum { what: "superblock" });
+        }
+        let bad = |field| Err(FormatError::Field { what: "superblock", field });
+        let (pool_blocks, journal_blocks) = (raw.pool_blocks.get(), raw.journal_blocks.get());
+        if raw.block_bytes.get() != BLOCK_BYTES as u32 {
+            return bad("block bytes");
+        }
+        if raw.journal_start.get() != JOURNAL_START
+            || !(JOURNAL_BLOCKS_MIN..=JOURNAL_BLOCKS_MAX).contains(&journal_blocks)
+            || pool_blocks > U48_MAX
+            || pool_blocks <= JOURNAL_START + journal_blocks
+        {
+            return bad("pool or journal blocks");
+        }
+        if !raw.journal_position.get().is_multiple_of(BLOCK_BYTES as u64) || raw.birth_epoch.get() > U48_MAX {
+            return bad("journal position or birth epoch");
+        }
+        if raw.reserved != [0; 3824] || raw.counts.decode()? != TreeReference::default() {
+            return bad("reserved");
+        }
+        Ok(Superblock {
+            pool: Uuid::from_bytes(raw.pool),
+            pool_blocks,
+            journal_blocks,
+            generation: raw.generation.get(),
+            open_epoch: raw.open_epoch.get(),
+            birth_epoch: raw.birth_epoch.get(),
+            journal_position: raw.journal_position.get(),
+            journal_sequence: raw.journal_sequence.get(),
+            journal_chain: raw.journal_chain,
+            catalog: raw.catalog.decode()?,
+            free_map: raw.free_map.decode()?,
+        })
+    }
+}
