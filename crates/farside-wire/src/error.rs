@@ -1,0 +1,82 @@
+//! Why a frame could not be made or must not be believed.
+
+/// Why a frame was refused. Nothing of it was handed out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Fewer or more bytes than the header says.
+    #[error("a frame of {expected} bytes came with {found}")]
+    Length {
+        /// What the header (or its absence) calls for.
+        expected: usize,
+        /// What there was.
+        found: usize,
+    },
+    /// Not a frame at all.
+    #[error("bytes that do not begin like a frame")]
+    Magic,
+    /// A frame of a version this side does not speak.
+    #[error("frame version {found}; this side speaks {ours}", ours = crate::FRAME_VERSION)]
+    Version {
+        /// What the frame says.
+        found: u8,
+    },
+    /// A codec this side does not know.
+    #[error("frame with unknown codec {found}")]
+    Codec {
+        /// What the frame says.
+        found: u8,
+    },
+    /// A number larger than the protocol allows.
+    #[error("frame with {found} {what}, more than the limit of {limit}")]
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// What the frame claims.
+        found: u64,
+        /// What is allowed.
+        limit: u64,
+    },
+    /// Fields that contradict each other or the grammar.
+    #[error("malformed frame: {0}")]
+    Malformed(&'static str),
+    /// The prefix bytes here are not those the sender used: ask for the data again without prefix.
+    #[error("the prefix of a frame differs from the sender's; the base may be damaged on one side")]
+    PrefixMismatch,
+    /// The prefix bytes could not be had: ask for the data again without prefix.
+    #[error("the prefix of a frame cannot be read: {0}")]
+    PrefixUnavailable(String),
+    /// The payload does not decompress to what the header says.
+    #[error("the payload of a frame does not decompress: {0}")]
+    Payload(&'static str),
+    /// It decompressed, to something else than was sent.
+    #[error("a frame's contents do not match its digest")]
+    Digest,
+}
+
+impl FrameError {
+    /// Whether the same blocks, sent again without a prefix, may well arrive.
+    pub fn is_about_prefix(&self) -> bool {
+        matches!(self, FrameError::PrefixMismatch | FrameError::PrefixUnavailable(_))
+    }
+}
+
+/// Why the encoder refused its input: a mistake of the caller, or the compressor out of memory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// More than a frame may hold.
+    #[error("a frame cannot hold {found} {what}; the limit is {limit}")]
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// What was given.
+        found: u64,
+        /// What is allowed.
+        limit: u64,
+    },
+    /// Runs out of order, or bytes that are not as many as the runs say.
+    #[error("{0}")]
+    Input(&'static str),
+    /// The compressor failed.
+    #[error("zstd failed: {0}")]
+    Compressor(&'static str),
+}
