@@ -1,25 +1,13 @@
 # shellcheck shell=bash
-# Real farside sites on this machine, for scripts to source: each a daemon below $SITES on loopback, with a free port
-# for peers and no HTTP. Sites are stopped by the process id they were started with, nothing else is ever signalled.
+# Real farside sites on this machine, for scripts to source: each a daemon below $SITES on loopback, met by peers on a
+# port the kernel chose, and without HTTP. Sites are stopped by the process id they were started with; nothing else is
+# ever signalled.
 #
-# Needs: SITES, an existing directory. Gives: start_site NAME, kill_site NAME SIGNAL, stop_all_sites, at NAME COMMAND…
+# Needs: SITES, an existing directory; farside and farsided on the PATH. Gives: start_site NAME, kill_site NAME SIGNAL,
+# stop_all_sites, at NAME COMMAND…, and site_address[NAME], where its peers dial it.
 
-declare -A site_pid site_port
+declare -A site_pid site_address
 site_ready_seconds=30
-
-# A port nobody listens on, from below the range the kernel hands out itself, so that it stays free until used.
-free_port() {
-    local port
-    for _ in {1..50}; do
-        port=$((RANDOM % 12000 + 20000))
-        if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-            echo "$port"
-            return
-        fi
-    done
-    echo "no free port between 20000 and 32000 in 50 attempts" >&2
-    return 1
-}
 
 # Runs a command as the administrator of site NAME would: `farside` finds that site's daemon.
 at() {
@@ -28,14 +16,13 @@ at() {
     FARSIDE_SOCKET=$SITES/$site/farside.sock DATA=$SITES/$site "$@"
 }
 
-# Starts, or starts again, the daemon of site NAME, and returns when it answers.
+# Starts, or starts again, the daemon of site NAME, and returns when it answers. Once chosen, its address stays.
 start_site() {
     local site=$1 deadline=$((SECONDS + site_ready_seconds))
     mkdir -p "$SITES/$site"
-    [ -n "${site_port[$site]:-}" ] || site_port[$site]=$(free_port)
     # A session of its own, so that Ctrl-C reaches this script, which then stops the daemon in order.
     setsid farsided --data-dir "$SITES/$site" --name "$site" --http off \
-        --peer-listen "127.0.0.1:${site_port[$site]}" </dev/null >>"$SITES/$site.log" 2>&1 &
+        --peer-listen "${site_address[$site]:-127.0.0.1:0}" </dev/null >>"$SITES/$site.log" 2>&1 &
     site_pid[$site]=$!
     until at "$site" farside pool list >/dev/null 2>&1; do
         if ! kill -0 "${site_pid[$site]}" 2>/dev/null; then
@@ -49,6 +36,7 @@ start_site() {
         fi
         sleep 0.05
     done
+    site_address[$site]=$(<"$SITES/$site/peer.addr")
 }
 
 # Sends SIGNAL to the daemon of site NAME and waits for its end. SIGTERM must end it well.
