@@ -1,1 +1,73 @@
 //! Words on the command line to API calls; tables, progress, JSON.
+//!
+//! The binary `farside` is a client of the daemon's API over its control socket and nothing more: what it can do,
+//! any other client can. One thing it does alone: `pool check` reads a pool's file offline, without the daemon.
+//!
+//! * [`arguments`]: every noun and verb, and their help; one definition for help, man pages and completions.
+//! * [`commands`]: what each verb does.
+//! * [`client`]: HTTP over the socket.
+//! * [`confirm`]: plans, and the question before something destructive.
+//! * [`output`], [`progress`]: what people and scripts see.
+//! * [`quantities`]: sizes and durations as words.
+
+pub mod arguments;
+pub mod client;
+pub mod commands;
+pub mod confirm;
+pub mod output;
+pub mod progress;
+pub mod quantities;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use farside_api::{ErrorBody, ErrorCode, ErrorDocument};
+
+use crate::arguments::Arguments;
+
+/// The binary `farside`: parses, runs one command, and tells the outcome by exit code (0 done, 1 failed, 2 wrong
+/// usage, 3 not found, 4 refused in this state, 5 daemon unreachable).
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage_error(&error),
+    };
+    let json = arguments.connection.json;
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            return report(&ErrorBody::new(ErrorCode::Failed, format!("cannot start: {error}")), json);
+        }
+    };
+    match runtime.block_on(commands::run(arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error, json),
+    }
+}
+
+/// Prints a failure: the reason and the hint on stderr, and with `--json` the document on stdout.
+fn report(error: &ErrorBody, json: bool) -> ExitCode {
+    eprintln!("farside: {}", error.message);
+    if let Some(hint) = &error.hint {
+        eprintln!("hint: {hint}");
+    }
+    if json {
+        output::json(&ErrorDocument { error: error.clone() });
+    }
+    ExitCode::from(error.code.exit_code())
+}
+
+/// What clap says of the words given. Help and version are no errors.
+fn usage_error(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && std::env::args_os().any(|word| word == "--json") {
+        let text = error.render().to_string();
+        let mut lines = text.lines().map(|line| line.trim_start_matches("error: "));
+        let message = lines.next().unwrap_or("wrong usage").to_owned();
+        output::json(&ErrorDocument {
+            error: ErrorBody::new(ErrorCode::WrongUsage, message).hint("see farside --help"),
+        });
+    }
+    // Fails only when stderr is closed, and then nobody reads it.
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+}

@@ -1,0 +1,36 @@
+//! The words of `farsided`.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// The daemon of a site: owns its pools, serves its volumes over NBD, mirrors them. Runs in the foreground, prints
+/// one line when ready, stops cleanly on SIGTERM.
+#[derive(Debug, Parser)]
+#[command(
+    name = "farsided",
+    version,
+    after_help = "Files in DIR: farside.toml (configuration), farside.sock (control socket), nbd.sock (NBD socket: write \
+                  access to every volume), farside.db (state), peer.addr and http.addr (where it listens).\n\nExamples:\n  \
+                  farsided --data-dir /var/lib/farside --name siteA\n  farsided --data-dir /tmp/a --peer-listen 127.0.0.1:0 --http off"
+)]
+pub struct DaemonArguments {
+    /// Where state and sockets live; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// The configuration file [default: DIR/farside.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where peers are met, or off [default: 0.0.0.0:7440]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub peer_listen: Option<String>,
+    /// Where /metrics and /healthz are served, or off [default: 127.0.0.1:7441]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub http: Option<String>,
+    /// The site's name, as peers will call it [default: the host's name]
+    #[arg(long, value_name = "SITE")]
+    pub name: Option<String>,
+    /// What is logged to stderr, for example info or farside_mirror=debug [default: info]
+    #[arg(long, value_name = "FILTER", env = "FARSIDE_LOG")]
+    pub log: Option<String>,
+}

@@ -1,0 +1,112 @@
+//! The words of `farside mirror`, all on the destination's daemon.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::Destructive;
+use super::names::{PeerVolumeName, VolumeName};
+use crate::quantities::parse_duration;
+
+/// `farside mirror`.
+#[derive(Debug, Subcommand)]
+pub enum Mirror {
+    /// Make a mirror of a peer's volume; makes the volume here if it is not there
+    #[command(after_help = "Example:\n  farside mirror create siteA:p/db q/db --every 1m")]
+    Create {
+        /// PEER:POOL/VOL
+        source: PeerVolumeName,
+        /// POOL/VOL here
+        destination: VolumeName,
+        /// Update at this interval
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+        every: Option<Duration>,
+    },
+    /// Change a mirror, live
+    #[command(
+        after_help = "Examples:\n  farside mirror set q/db --every 10s\n  farside mirror set q/db --every off"
+    )]
+    Set {
+        /// POOL/VOL here
+        volume: VolumeName,
+        /// Update at this interval, or off
+        #[arg(long, value_name = "DURATION", value_parser = parse_every, required = true)]
+        every: Option<Every>,
+    },
+    /// Make the first copy
+    #[command(after_help = "Example:\n  farside mirror initialize q/db")]
+    Initialize(TransferArguments),
+    /// Bring the replica up to date with this moment
+    #[command(after_help = "Examples:\n  farside mirror update q/db\n  farside mirror update q/db --no-wait")]
+    Update(TransferArguments),
+    /// Start no more transfers until resume; one under way ends
+    #[command(after_help = "Example:\n  farside mirror quiesce q/db")]
+    Quiesce {
+        /// POOL/VOL here
+        volume: VolumeName,
+    },
+    /// Start transfers again
+    #[command(after_help = "Example:\n  farside mirror resume q/db")]
+    Resume {
+        /// POOL/VOL here
+        volume: VolumeName,
+    },
+    /// Make the replica writable, as of its last replicated point; never asks the peer
+    #[command(
+        after_help = "Examples:\n  farside mirror break q/db --plan\n  farside mirror break q/db --yes"
+    )]
+    Break {
+        /// POOL/VOL here
+        volume: VolumeName,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
+    },
+    /// Show mirrors: state, lag, the transfer under way
+    #[command(after_help = "Examples:\n  farside mirror status\n  farside mirror status q/db --json")]
+    Status {
+        /// POOL/VOL here
+        volume: Option<VolumeName>,
+    },
+    /// Show transfers that have ended, newest first
+    #[command(after_help = "Example:\n  farside mirror history q/db")]
+    History {
+        /// POOL/VOL here
+        volume: Option<VolumeName>,
+    },
+    /// End the relationship and keep the volume
+    #[command(after_help = "Example:\n  farside mirror delete q/db --yes")]
+    Delete {
+        /// POOL/VOL here
+        volume: VolumeName,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
+    },
+}
+
+/// What a verb takes that transfers.
+#[derive(Clone, Debug, Args)]
+pub struct TransferArguments {
+    /// POOL/VOL here
+    pub volume: VolumeName,
+    /// Return at once; the daemon goes on
+    #[arg(long)]
+    pub no_wait: bool,
+    /// How long to wait for a lost session to come back
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
+    pub timeout: Duration,
+}
+
+/// An update interval, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Every {
+    /// Only when asked.
+    Off,
+    /// At this interval.
+    At(Duration),
+}
+
+fn parse_every(text: &str) -> Result<Every, String> {
+    if text == "off" { Ok(Every::Off) } else { parse_duration(text).map(Every::At) }
+}

@@ -1,0 +1,148 @@
+//! Every noun and verb, and their help. One definition feeds parsing, help, man pages and completions.
+
+pub mod daemon;
+pub mod mirror;
+pub mod names;
+pub mod peer;
+pub mod pool;
+pub mod snapshot;
+pub mod volume;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Storage volumes mirrored to a far site.
+#[derive(Debug, Parser)]
+#[command(
+    name = "farside",
+    version,
+    about = "Storage volumes mirrored to a far site",
+    arg_required_else_help = true,
+    subcommand_required = true,
+    after_help = "Exit codes: 0 done, 1 failed (reason on stderr), 2 wrong usage, 3 not found, 4 refused in this \
+                  state, 5 daemon unreachable.\n\nExamples:\n  farside pool create p --path /srv/farside/p.pool --size 100G\n  \
+                  farside volume create p/db --size 20G\n  farside mirror create siteA:p/db q/db --every 1m\n  \
+                  farside mirror status --json"
+)]
+pub struct Arguments {
+    /// How the daemon is found, and what output looks like.
+    #[command(flatten)]
+    pub connection: Connection,
+    /// The noun.
+    #[command(subcommand)]
+    pub noun: Noun,
+}
+
+/// How the daemon is found, and what output looks like.
+#[derive(Clone, Debug, Args)]
+pub struct Connection {
+    /// The daemon's data directory; its control socket is DIR/farside.sock [default: /var/lib/farside]
+    #[arg(long, value_name = "DIR", global = true, help_heading = "Daemon")]
+    pub data_dir: Option<PathBuf>,
+    /// The daemon's control socket; else the one FARSIDE_SOCKET names
+    #[arg(long, value_name = "PATH", global = true, conflicts_with = "data_dir", help_heading = "Daemon")]
+    pub socket: Option<PathBuf>,
+    /// Print one JSON document to stdout and nothing else
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// Where the daemon keeps its data unless told otherwise.
+pub const DATA_DIR_DEFAULT: &str = "/var/lib/farside";
+
+/// The control socket's name in the data directory.
+const SOCKET_NAME: &str = "farside.sock";
+
+impl Connection {
+    /// The control socket: of `--socket` or `--data-dir`, else `FARSIDE_SOCKET`, else that of the default directory.
+    pub fn socket_path(&self) -> PathBuf {
+        let given = self.socket.clone().or_else(|| self.data_dir.as_ref().map(|dir| dir.join(SOCKET_NAME)));
+        given
+            .or_else(|| std::env::var_os("FARSIDE_SOCKET").map(PathBuf::from))
+            .unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT).join(SOCKET_NAME))
+    }
+}
+
+/// What a command is about.
+#[derive(Debug, Subcommand)]
+pub enum Noun {
+    /// Pools: files or raw devices that hold volumes
+    #[command(subcommand, arg_required_else_help = true)]
+    Pool(pool::Pool),
+    /// Volumes: thin, served over NBD
+    #[command(subcommand, arg_required_else_help = true)]
+    Volume(volume::Volume),
+    /// Snapshots of volumes
+    #[command(subcommand, arg_required_else_help = true)]
+    Snapshot(snapshot::Snapshot),
+    /// Peers: other sites this one is paired with
+    #[command(subcommand, arg_required_else_help = true)]
+    Peer(peer::Peer),
+    /// Mirrors: volumes here that follow a peer's volume
+    #[command(subcommand, arg_required_else_help = true)]
+    Mirror(mirror::Mirror),
+    /// The daemon's configuration
+    #[command(subcommand, arg_required_else_help = true)]
+    Config(Config),
+    /// Print shell completions
+    #[command(after_help = "Example:\n  farside completions bash > /etc/bash_completion.d/farside")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write all of them to a directory
+    #[command(
+        after_help = "Examples:\n  farside man | man -l -\n  farside man --to /usr/local/share/man/man1"
+    )]
+    Man {
+        /// Write one page per command into this directory
+        #[arg(long, value_name = "DIR")]
+        to: Option<PathBuf>,
+    },
+}
+
+/// `farside config`.
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Show what the daemon runs with, and where it is met
+    #[command(after_help = "Example:\n  farside config show --json")]
+    Show,
+}
+
+/// What every destructive verb takes.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Destructive {
+    /// Print what would happen and what would be lost, and change nothing
+    #[arg(long)]
+    pub plan: bool,
+    /// Do not ask
+    #[arg(long, short = 'y', conflicts_with = "plan")]
+    pub yes: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+        daemon::DaemonArguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_has_an_example() {
+        fn walk(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            if command.get_subcommands().next().is_none() {
+                let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(after.contains("Example"), "{path} has no example");
+            }
+            command.get_subcommands().for_each(|inner| walk(inner, &path));
+        }
+        walk(&Arguments::command(), "");
+    }
+}

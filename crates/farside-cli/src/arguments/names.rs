@@ -1,0 +1,128 @@
+//! Names on the command line: `POOL/VOL`, `POOL/VOL@SNAP`, `PEER:POOL/VOL`.
+//!
+//! Only the structure is read here, so that each part finds its place in a request; the daemon decides what may be
+//! a name.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// `POOL/VOL`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeName {
+    /// The pool.
+    pub pool: String,
+    /// The volume in it.
+    pub volume: String,
+}
+
+impl FromStr for VolumeName {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((pool, volume)) if is_part(pool) && is_part(volume) => {
+                Ok(VolumeName { pool: pool.into(), volume: volume.into() })
+            }
+            _ => Err(String::from("use POOL/VOL, for example p/db")),
+        }
+    }
+}
+
+impl fmt::Display for VolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.pool, self.volume)
+    }
+}
+
+/// `POOL/VOL@SNAP`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotName {
+    /// The volume.
+    pub volume: VolumeName,
+    /// The snapshot of it.
+    pub snapshot: String,
+}
+
+impl FromStr for SnapshotName {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('@') {
+            Some((volume, snapshot)) if is_part(snapshot) => {
+                Ok(SnapshotName { volume: volume.parse()?, snapshot: snapshot.into() })
+            }
+            _ => Err(String::from("use POOL/VOL@SNAP, for example p/db@monday")),
+        }
+    }
+}
+
+impl fmt::Display for SnapshotName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.volume, self.snapshot)
+    }
+}
+
+/// `PEER:POOL/VOL`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerVolumeName {
+    /// The peer, as it is called here.
+    pub peer: String,
+    /// Its volume.
+    pub volume: VolumeName,
+}
+
+impl FromStr for PeerVolumeName {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some((peer, volume)) if is_part(peer) => {
+                Ok(PeerVolumeName { peer: peer.into(), volume: volume.parse()? })
+            }
+            _ => Err(String::from("use PEER:POOL/VOL, for example siteA:p/db")),
+        }
+    }
+}
+
+impl fmt::Display for PeerVolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.peer, self.volume)
+    }
+}
+
+/// A plain name: of a pool or peer, or a new name.
+pub fn parse_label(text: &str) -> Result<String, String> {
+    if is_part(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(String::from("use a plain name, without / @ or blanks"))
+    }
+}
+
+/// Whether `text` can stand as one segment of a URL's path and mean itself.
+fn is_part(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with('.')
+        && !text.contains(['/', '@'])
+        && !text.contains(char::is_whitespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structure() {
+        assert_eq!("p/v".parse::<VolumeName>().unwrap().to_string(), "p/v");
+        assert_eq!("p/v@s:1+x".parse::<SnapshotName>().unwrap().to_string(), "p/v@s:1+x");
+        assert_eq!("a:p/v".parse::<PeerVolumeName>().unwrap().to_string(), "a:p/v");
+        for text in ["", "p", "p/", "/v", "p/v/w", "p/v@s", "p/..", "../v", "p /v"] {
+            assert!(text.parse::<VolumeName>().is_err(), "{text}");
+        }
+        for text in ["p/v", "p@s", "p/v@", "p/v@a@b", "@s"] {
+            assert!(text.parse::<SnapshotName>().is_err(), "{text}");
+        }
+        for text in ["p/v", ":p/v", "a:p", "a:"] {
+            assert!(text.parse::<PeerVolumeName>().is_err(), "{text}");
+        }
+        assert!(parse_label("p").is_ok());
+        assert!(parse_label("p/v").is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! The words of `farside peer`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Subcommand;
+
+use super::Destructive;
+use super::names::{VolumeName, parse_label};
+use crate::quantities::parse_duration;
+
+/// `farside peer`.
+#[derive(Debug, Subcommand)]
+pub enum Peer {
+    /// Print a code with which one other site can pair with this one
+    #[command(
+        after_help = "The code is worth a pairing to whoever has it: carry it over a channel you trust.\n\nExample:\n  farside peer \
+                      invite --valid 15m"
+    )]
+    Invite {
+        /// How long the code can be used
+        #[arg(long, value_parser = parse_duration, default_value = "15m")]
+        valid: Duration,
+    },
+    /// Pair with a site that has invited this one
+    #[command(
+        after_help = "The code is read from a prompt, from stdin or from a file; it is never an argument, where every user of \
+                      the machine could read it.\n\nExamples:\n  farside peer join siteA.example:7440\n  farside peer join \
+                      siteA.example:7440 --code-file invite.txt --name siteA"
+    )]
+    Join {
+        /// HOST:PORT of the other site
+        #[arg(value_name = "HOST:PORT")]
+        address: String,
+        /// Read the code from this file
+        #[arg(long, value_name = "FILE")]
+        code_file: Option<PathBuf>,
+        /// What the peer shall be called here [default: its own name]
+        #[arg(long, value_name = "LOCAL_NAME", value_parser = parse_label)]
+        name: Option<String>,
+    },
+    /// List peers
+    #[command(after_help = "Example:\n  farside peer list --json")]
+    List,
+    /// Show one peer and its rights
+    #[command(after_help = "Example:\n  farside peer status siteA")]
+    Status {
+        /// The peer
+        #[arg(value_parser = parse_label)]
+        peer: String,
+    },
+    /// End the pairing: the peer is unknown from now on
+    #[command(
+        after_help = "Examples:\n  farside peer remove siteA --plan\n  farside peer remove siteA --yes"
+    )]
+    Remove {
+        /// The peer
+        #[arg(value_parser = parse_label)]
+        peer: String,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
+    },
+    /// Let a peer mirror volumes of this site
+    #[command(
+        after_help = "The volumes need not exist yet. --reverse also lets the peer's volume become a replica of ours: the way \
+                      back after a failover.\n\nExample:\n  farside peer allow siteB p/db --reverse"
+    )]
+    Allow {
+        /// The peer
+        #[arg(value_parser = parse_label)]
+        peer: String,
+        /// POOL/VOL
+        #[arg(required = true)]
+        volumes: Vec<VolumeName>,
+        /// Also the way back
+        #[arg(long)]
+        reverse: bool,
+    },
+    /// Take rights away; a transfer under way ends at its next step
+    #[command(after_help = "Example:\n  farside peer deny siteB p/db")]
+    Deny {
+        /// The peer
+        #[arg(value_parser = parse_label)]
+        peer: String,
+        /// POOL/VOL
+        #[arg(required = true)]
+        volumes: Vec<VolumeName>,
+    },
+}

@@ -1,0 +1,64 @@
+//! The words of `farside snapshot`.
+
+use clap::Subcommand;
+
+use super::Destructive;
+use super::names::{SnapshotName, VolumeName, parse_label};
+
+/// `farside snapshot`.
+#[derive(Debug, Subcommand)]
+pub enum Snapshot {
+    /// Take snapshots, all at one consistent instant
+    #[command(after_help = "Example:\n  farside snapshot create p/db@monday p/log@monday")]
+    Create {
+        /// POOL/VOL@SNAP, all of one pool
+        #[arg(required = true)]
+        names: Vec<SnapshotName>,
+    },
+    /// List snapshots, of one volume or of all
+    #[command(after_help = "Example:\n  farside snapshot list p/db --json")]
+    List {
+        /// POOL/VOL
+        volume: Option<VolumeName>,
+    },
+    /// Rename a snapshot
+    #[command(after_help = "Example:\n  farside snapshot rename p/db@monday before-upgrade")]
+    Rename {
+        /// POOL/VOL@SNAP
+        name: SnapshotName,
+        /// The new name of the snapshot
+        #[arg(value_parser = parse_label)]
+        new: String,
+    },
+    /// Delete a snapshot
+    #[command(
+        after_help = "Examples:\n  farside snapshot delete p/db@monday --plan\n  farside snapshot delete p/db@monday --yes"
+    )]
+    Delete {
+        /// POOL/VOL@SNAP
+        name: SnapshotName,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
+    },
+    /// Hold a snapshot: nothing deletes it until it is unheld
+    #[command(after_help = "Example:\n  farside snapshot hold p/db@monday")]
+    Hold {
+        /// POOL/VOL@SNAP
+        name: SnapshotName,
+    },
+    /// Let go of a held snapshot
+    #[command(after_help = "Example:\n  farside snapshot unhold p/db@monday")]
+    Unhold {
+        /// POOL/VOL@SNAP
+        name: SnapshotName,
+    },
+    /// Show where two snapshots of a volume differ
+    #[command(after_help = "Example:\n  farside snapshot diff p/db@monday p/db@tuesday --json")]
+    Diff {
+        /// POOL/VOL@A
+        from: SnapshotName,
+        /// POOL/VOL@B
+        to: SnapshotName,
+    },
+}

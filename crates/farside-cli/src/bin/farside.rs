@@ -1,0 +1,7 @@
+//! `farside`: the client.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    farside_cli::main()
+}

@@ -1,0 +1,33 @@
+//! `farsided`: the daemon of a site.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use farside_cli::arguments::daemon::DaemonArguments;
+use farside_daemon::{Listen, Options};
+
+fn main() -> ExitCode {
+    let arguments = DaemonArguments::parse();
+    let listen = |text: Option<String>| text.map(|text| text.parse::<Listen>()).transpose();
+    let options = match (listen(arguments.peer_listen), listen(arguments.http)) {
+        (Ok(peer_listen), Ok(http)) => Options {
+            data_dir: arguments.data_dir,
+            config: arguments.config,
+            peer_listen,
+            http,
+            name: arguments.name,
+            log: arguments.log,
+        },
+        (Err(error), _) | (_, Err(error)) => {
+            eprintln!("farsided: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    match farside_daemon::run(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("farsided: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

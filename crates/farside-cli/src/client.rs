@@ -1,0 +1,147 @@
+//! HTTP and JSON over the daemon's control socket.
+//!
+//! Every failure comes back as an [`ErrorBody`]: the daemon's own, or one made here when it does not answer.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use farside_api::{API_PREFIX, ErrorBody, ErrorCode, ErrorDocument};
+use reqwest::{Method, Response, StatusCode, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Longest wait for an answer. Deleting a large volume frees it in steps and may take minutes; work that takes
+/// longer is an operation, which is started and asked after.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A connection to one daemon.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    socket: PathBuf,
+}
+
+impl Client {
+    /// A client of the daemon behind `socket`. Does not connect yet.
+    pub fn new(socket: PathBuf) -> Result<Client, ErrorBody> {
+        let http = reqwest::Client::builder()
+            .unix_socket(socket.clone())
+            .no_proxy()
+            .timeout(ANSWER_TIMEOUT)
+            .build()
+            .map_err(|e| {
+                ErrorBody::new(ErrorCode::Failed, format!("cannot make an HTTP client: {}", causes(&e)))
+            })?;
+        Ok(Client { http, socket })
+    }
+
+    /// The control socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// `GET` of the resource at `path`.
+    pub async fn get<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T, ErrorBody> {
+        self.send(Method::GET, self.url(path, &[])?, None::<&()>).await
+    }
+
+    /// `GET` with a query.
+    pub async fn get_with<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<T, ErrorBody> {
+        self.send(Method::GET, self.url(path, query)?, None::<&()>).await
+    }
+
+    /// `POST` of `body`.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+    ) -> Result<T, ErrorBody> {
+        self.send(Method::POST, self.url(path, &[])?, Some(body)).await
+    }
+
+    /// Any method, with a query and perhaps a body.
+    pub async fn request<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ErrorBody> {
+        self.send(method, self.url(path, query)?, body).await
+    }
+
+    /// Each segment is percent-encoded, so that a name cannot become structure.
+    fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Url, ErrorBody> {
+        let failed = || ErrorBody::new(ErrorCode::Failed, "cannot build the request's address");
+        let mut url = Url::parse("http://farside").map_err(|_| failed())?;
+        url.path_segments_mut()
+            .map_err(|()| failed())?
+            .extend(API_PREFIX.split('/').filter(|s| !s.is_empty()).chain(path.iter().copied()));
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        Ok(url)
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        url: Url,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ErrorBody> {
+        let mut request = self.http.request(method, url);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        if response.status().is_success() {
+            response.json().await.map_err(|error| {
+                if error.is_decode() {
+                    ErrorBody::new(
+                        ErrorCode::Failed,
+                        format!("cannot read the daemon's answer: {}", causes(&error)),
+                    )
+                    .hint("farside and farsided may be of different versions; compare their --version")
+                } else {
+                    self.unreachable(&error)
+                }
+            })
+        } else {
+            Err(failure(response).await)
+        }
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> ErrorBody {
+        ErrorBody::new(
+            ErrorCode::DaemonUnreachable,
+            format!("the daemon at {} does not answer: {}", self.socket.display(), causes(error)),
+        )
+        .hint("is farsided running? name its directory with --data-dir DIR, or its socket with --socket PATH or FARSIDE_SOCKET")
+    }
+}
+
+/// The daemon's own account of a failure, or the best that can be said without one.
+async fn failure(response: Response) -> ErrorBody {
+    let status = response.status();
+    match response.json::<ErrorDocument>().await {
+        Ok(document) => document.error,
+        Err(_) if status == StatusCode::NOT_FOUND || status == StatusCode::METHOD_NOT_ALLOWED => {
+            ErrorBody::new(ErrorCode::Failed, "the daemon does not know this request")
+                .hint("farside and farsided may be of different versions; compare their --version")
+        }
+        Err(_) => ErrorBody::new(ErrorCode::Failed, format!("the daemon answered {status} and no reason")),
+    }
+}
+
+/// An error and what lies beneath it, in one line: the socket's own error is the one that helps.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}

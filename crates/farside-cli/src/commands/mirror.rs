@@ -1,0 +1,244 @@
+//! `farside mirror`.
+
+use farside_api::{
+    CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorState, Operation, OperationState, SetMirror,
+    StartTransfer, TransferRecord,
+};
+use reqwest::Method;
+
+use super::Context;
+use crate::arguments::Destructive;
+use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
+use crate::arguments::names::VolumeName;
+use crate::confirm::{Deed, Stake, carry_out};
+use crate::output::{Column, details, or_dash, table};
+use crate::progress;
+use crate::quantities::{duration, size};
+
+pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
+    match verb {
+        Verb::Create { source, destination, every } => {
+            let request = CreateMirror {
+                source: source.to_string(),
+                destination: destination.to_string(),
+                every_seconds: every.map(|d| d.as_secs_f64()),
+            };
+            let mirror: Mirror = context.client.post(&["mirrors"], &request).await?;
+            context.show(&mirror, |m| {
+                format!("{} mirrors {}; next: farside mirror initialize {}\n", m.name, m.source, m.name)
+            });
+        }
+        Verb::Set { volume, every } => {
+            let every_seconds = every.map(|every| match every {
+                Every::Off => 0.0,
+                Every::At(interval) => interval.as_secs_f64(),
+            });
+            let mirror: Mirror =
+                context.client.post(&path(&volume, "set"), &SetMirror { every_seconds }).await?;
+            context.show(&mirror, status);
+        }
+        Verb::Initialize(arguments) => transfer(&context, "initialize", arguments).await?,
+        Verb::Update(arguments) => transfer(&context, "update", arguments).await?,
+        Verb::Quiesce { volume } => act(&context, &volume, "quiesce").await?,
+        Verb::Resume { volume } => act(&context, &volume, "resume").await?,
+        Verb::Break { volume, destructive } => {
+            let deed = Deed {
+                method: Method::POST,
+                path: &path(&volume, "break"),
+                body: None::<&()>,
+                stake: Stake::Service,
+            };
+            end(&context, deed, destructive, |m| {
+                format!(
+                    "{} is writable, as of {} (data {} old)\n",
+                    m.name,
+                    or_dash(m.current_snapshot.clone(), |s| s),
+                    or_dash(m.lag_seconds, duration)
+                )
+            })
+            .await?;
+        }
+        Verb::Status { volume: None } => {
+            let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
+            context.show(&mirrors, |mirrors| listing(mirrors));
+        }
+        Verb::Status { volume: Some(volume) } => {
+            // One document shape with or without a volume: a list.
+            let query = [("volume", volume.to_string())];
+            let query = query.each_ref().map(|(name, value)| (*name, value.as_str()));
+            let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &query).await?;
+            context.show(&mirrors, |mirrors| mirrors.iter().map(status).collect());
+        }
+        Verb::History { volume } => {
+            let volume = volume.map(|v| v.to_string());
+            let query: Vec<_> = volume.iter().map(|v| ("volume", v.as_str())).collect();
+            let records: Vec<TransferRecord> = context.client.get_with(&["history"], &query).await?;
+            context.show(&records, |records| history(records));
+        }
+        Verb::Delete { volume, destructive } => {
+            let deed = Deed {
+                method: Method::DELETE,
+                path: &path(&volume, "")[..3],
+                body: None::<&()>,
+                stake: Stake::Service,
+            };
+            end(&context, deed, destructive, |m| {
+                format!("the mirror of {} is ended; the volume stays\n", m.name)
+            })
+            .await?;
+        }
+    }
+    Ok(())
+}
+
+async fn act(context: &Context, volume: &VolumeName, verb: &str) -> Result<(), ErrorBody> {
+    let mirror: Mirror = context.client.post(&path(volume, verb), &serde_json::json!({})).await?;
+    context.show(&mirror, status);
+    Ok(())
+}
+
+async fn end(
+    context: &Context,
+    deed: Deed<'_, ()>,
+    destructive: Destructive,
+    text: impl FnOnce(&Mirror) -> String,
+) -> Result<(), ErrorBody> {
+    if let Some(mirror) = carry_out::<Mirror>(&context.client, deed, destructive, context.json).await? {
+        context.show(&mirror, text);
+    }
+    Ok(())
+}
+
+/// Starts a transfer and, unless told otherwise, stays until it ends. Interrupted, the daemon goes on.
+async fn transfer(context: &Context, verb: &str, arguments: TransferArguments) -> Result<(), ErrorBody> {
+    let request = StartTransfer { timeout_seconds: Some(arguments.timeout.as_secs_f64()) };
+    let started: Operation = context.client.post(&path(&arguments.volume, verb), &request).await?;
+    if arguments.no_wait {
+        context
+            .show(&started, |o| format!("started; farside mirror status {} shows how far it is\n", o.volume));
+        return Ok(());
+    }
+    let ended = progress::watch(&context.client, started, arguments.timeout).await?;
+    if ended.state == OperationState::Failed {
+        let unknown = || ErrorBody::new(ErrorCode::Failed, format!("the {verb} of {} failed", ended.volume));
+        return Err(ended.error.clone().unwrap_or_else(unknown));
+    }
+    context.show(&ended, outcome);
+    Ok(())
+}
+
+fn path<'a>(volume: &'a VolumeName, verb: &'a str) -> [&'a str; 4] {
+    ["mirrors", &volume.pool, &volume.volume, verb]
+}
+
+fn outcome(operation: &Operation) -> String {
+    let Some(record) = &operation.record else {
+        return format!("{} done\n", operation.volume);
+    };
+    let wire = record.wire_bytes_sent + record.wire_bytes_received;
+    format!(
+        "{} holds {}: {} changed, {} on the wire{}, {}\n",
+        operation.volume,
+        or_dash(record.incremental.clone(), |s| s),
+        size(record.changed_bytes),
+        size(wire),
+        progress::reduction(record.changed_bytes, wire).map(|r| format!(" ({r})")).unwrap_or_default(),
+        duration(record.duration_seconds),
+    )
+}
+
+/// A word of the contract, as JSON has it.
+fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+fn listing(mirrors: &[Mirror]) -> String {
+    let columns = [
+        Column::Left("name"),
+        Column::Left("role"),
+        Column::Left("peer volume"),
+        Column::Left("state"),
+        Column::Right("lag"),
+        Column::Left("current"),
+        Column::Left("schedule"),
+        Column::Left("why"),
+    ];
+    let rows = mirrors.iter().map(|m| {
+        vec![
+            m.name.clone(),
+            word(&m.role),
+            if m.role == farside_api::Role::Destination { m.source.clone() } else { m.destination.clone() },
+            state(m),
+            or_dash(m.lag_seconds, duration),
+            or_dash(m.current_snapshot.clone(), |s| s),
+            or_dash(m.schedule.clone(), |s| s),
+            m.why.clone().unwrap_or_default(),
+        ]
+    });
+    table(&columns, rows.collect(), "no mirrors; make one with farside mirror create")
+}
+
+/// The state, and how far the transfer is if one is under way.
+fn state(mirror: &Mirror) -> String {
+    let state = word(&mirror.state);
+    match &mirror.transfer {
+        Some(transfer) if matches!(mirror.state, MirrorState::Transferring | MirrorState::Initializing) => {
+            match transfer.changed_bytes {
+                Some(changed) if changed > 0 => {
+                    format!("{state} {:.0}%", transfer.done_bytes as f64 * 100.0 / changed as f64)
+                }
+                _ => format!("{state} ({})", progress::phase(transfer.phase)),
+            }
+        }
+        _ => state,
+    }
+}
+
+fn status(m: &Mirror) -> String {
+    details(&[
+        ("name", m.name.clone()),
+        ("role", word(&m.role)),
+        ("source", m.source.clone()),
+        ("destination", m.destination.clone()),
+        ("state", state(m)),
+        ("why", or_dash(m.why.clone(), |w| w)),
+        ("lag", or_dash(m.lag_seconds, duration)),
+        ("current snapshot", or_dash(m.current_snapshot.clone(), |s| s)),
+        ("content root", or_dash(m.content_root.clone(), |r| r)),
+        ("base snapshot", or_dash(m.base_snapshot.clone(), |s| s)),
+        ("schedule", or_dash(m.schedule.clone(), |s| s)),
+        ("id", m.id.to_string()),
+    ])
+}
+
+fn history(records: &[TransferRecord]) -> String {
+    let columns = [
+        Column::Left("started"),
+        Column::Left("kind"),
+        Column::Left("result"),
+        Column::Right("time"),
+        Column::Right("changed"),
+        Column::Right("wire"),
+        Column::Right("reduction"),
+        Column::Left("snapshot"),
+        Column::Left("reason"),
+    ];
+    let rows = records.iter().map(|r| {
+        let wire = r.wire_bytes_sent + r.wire_bytes_received;
+        vec![
+            r.started_at.to_string(),
+            word(&r.kind),
+            word(&r.result),
+            duration(r.duration_seconds),
+            size(r.changed_bytes),
+            size(wire),
+            or_dash(progress::reduction(r.changed_bytes, wire), |x| x),
+            or_dash(r.incremental.clone(), |s| s),
+            r.reason.clone().unwrap_or_default(),
+        ]
+    });
+    table(&columns, rows.collect(), "no transfers yet")
+}

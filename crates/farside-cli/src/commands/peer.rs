@@ -1,0 +1,151 @@
+//! `farside peer`.
+
+use std::io::{IsTerminal, Read, Write};
+use std::path::Path;
+
+use farside_api::{
+    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerState, PeerStatus,
+};
+use reqwest::Method;
+
+use super::Context;
+use crate::arguments::names::VolumeName;
+use crate::arguments::peer::Peer as Verb;
+use crate::confirm::{Deed, Stake, carry_out};
+use crate::output::{Column, details, or_dash, table};
+use crate::quantities::{duration, size};
+
+/// A code is some hundred characters; what is longer is another file.
+const CODE_BYTES_MAX: u64 = 4096;
+
+pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
+    match verb {
+        Verb::Invite { valid } => {
+            let request = CreateInvitation { valid_seconds: valid.as_secs_f64() };
+            let invitation: Invitation = context.client.post(&["peers", "invitations"], &request).await?;
+            if !context.json {
+                eprintln!(
+                    "valid until {}, once; on the other site: farside peer join HOST:PORT",
+                    invitation.expires_at
+                );
+            }
+            context.show(&invitation, |invitation| format!("{}\n", invitation.code));
+        }
+        Verb::Join { address, code_file, name } => {
+            let request = JoinPeer { address, code: code(code_file.as_deref())?, name };
+            let peer: Peer = context.client.post(&["peers"], &request).await?;
+            context.show(&peer, |peer| format!("paired with {} ({})\n", peer.name, peer.id));
+        }
+        Verb::List => {
+            let peers: Vec<Peer> = context.client.get(&["peers"]).await?;
+            context.show(&peers, |peers| listing(peers));
+        }
+        Verb::Status { peer } => {
+            let peer: PeerStatus = context.client.get(&["peers", &peer]).await?;
+            context.show(&peer, status);
+        }
+        Verb::Remove { peer, destructive } => {
+            let deed = Deed {
+                method: Method::DELETE,
+                path: &["peers", &peer],
+                body: None::<&()>,
+                stake: Stake::Service,
+            };
+            if let Some(peer) = carry_out::<Peer>(&context.client, deed, destructive, context.json).await? {
+                context.show(&peer, |peer| format!("peer {} removed\n", peer.name));
+            }
+        }
+        Verb::Allow { peer, volumes, reverse } => rights(&context, &peer, "allow", &volumes, reverse).await?,
+        Verb::Deny { peer, volumes } => rights(&context, &peer, "deny", &volumes, false).await?,
+    }
+    Ok(())
+}
+
+async fn rights(
+    context: &Context,
+    peer: &str,
+    verb: &str,
+    volumes: &[VolumeName],
+    reverse: bool,
+) -> Result<(), ErrorBody> {
+    let request = PeerRights { volumes: volumes.iter().map(ToString::to_string).collect(), reverse };
+    let peer: PeerStatus = context.client.post(&["peers", peer, verb], &request).await?;
+    context.show(&peer, status);
+    Ok(())
+}
+
+/// The code of an invitation: from a file, a prompt, or stdin. Never from the arguments.
+fn code(file: Option<&Path>) -> Result<String, ErrorBody> {
+    let mut text = String::new();
+    let read = match file {
+        Some(path) => {
+            std::fs::File::open(path).and_then(|f| f.take(CODE_BYTES_MAX).read_to_string(&mut text))
+        }
+        None if std::io::stdin().is_terminal() => {
+            eprint!("code of the invitation: ");
+            let _ = std::io::stderr().flush();
+            std::io::stdin().read_line(&mut text)
+        }
+        None => std::io::stdin().take(CODE_BYTES_MAX).read_to_string(&mut text),
+    };
+    let origin = file.map_or_else(|| String::from("stdin"), |path| path.display().to_string());
+    read.map_err(|e| {
+        ErrorBody::new(ErrorCode::WrongUsage, format!("cannot read the code from {origin}: {e}"))
+    })?;
+    match text.trim() {
+        "" => Err(ErrorBody::new(ErrorCode::WrongUsage, format!("no code came from {origin}"))
+            .hint("farside peer invite on the other site prints one")),
+        code => Ok(code.to_owned()),
+    }
+}
+
+fn state(state: PeerState) -> &'static str {
+    match state {
+        PeerState::Connected => "connected",
+        PeerState::Disconnected => "disconnected",
+    }
+}
+
+fn listing(peers: &[Peer]) -> String {
+    let columns = [
+        Column::Left("name"),
+        Column::Left("state"),
+        Column::Left("address"),
+        Column::Right("rtt"),
+        Column::Right("sent"),
+        Column::Right("received"),
+        Column::Left("id"),
+    ];
+    let rows = peers.iter().map(|peer| {
+        vec![
+            peer.name.clone(),
+            state(peer.state).into(),
+            or_dash(peer.address.clone(), |a| a),
+            or_dash(peer.rtt_seconds, |s| format!("{:.1} ms", s * 1000.0)),
+            size(peer.sent_bytes),
+            size(peer.received_bytes),
+            // Enough to tell peers apart; `peer status` and `--json` have all of it.
+            peer.id.chars().take(16).collect(),
+        ]
+    });
+    table(&columns, rows.collect(), "no peers; pair with farside peer invite and farside peer join")
+}
+
+fn status(status: &PeerStatus) -> String {
+    let peer = &status.peer;
+    let mut text = details(&[
+        ("name", peer.name.clone()),
+        ("id", peer.id.clone()),
+        ("state", state(peer.state).into()),
+        ("address", or_dash(peer.address.clone(), |a| a)),
+        ("protocol", or_dash(peer.protocol, |p| p.to_string())),
+        ("rtt", or_dash(peer.rtt_seconds, duration)),
+        ("sent", size(peer.sent_bytes)),
+        ("received", size(peer.received_bytes)),
+        ("paired", or_dash(status.paired_at, |t| t.to_string())),
+    ]);
+    for right in &status.rights {
+        text += &format!("may mirror {}{}\n", right.volume, if right.reverse { ", both ways" } else { "" });
+    }
+    text
+}

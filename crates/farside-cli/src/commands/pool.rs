@@ -1,0 +1,109 @@
+//! `farside pool`.
+
+use std::path::Path;
+
+use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Pool, PoolState};
+use reqwest::Method;
+
+use super::Context;
+use crate::arguments::pool::Pool as Verb;
+use crate::confirm::{Deed, Stake, carry_out};
+use crate::output::{Column, details, or_dash, table};
+use crate::quantities::size;
+
+pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
+    match verb {
+        Verb::Create { name, path, size } => {
+            let request = CreatePool { name, path: absolute(&path)?, size_bytes: size };
+            let pool: Pool = context.client.post(&["pools"], &request).await?;
+            context.show(&pool, |pool| format!("pool {} made in {}\n", pool.name, pool.path));
+        }
+        Verb::Import { name, path } => {
+            let request = ImportPool { name, path: absolute(&path)? };
+            let pool: Pool = context.client.post(&["pools", "import"], &request).await?;
+            context.show(&pool, |pool| {
+                format!(
+                    "pool {} opened from {}: {} volumes\n",
+                    pool.name,
+                    pool.path,
+                    pool.volumes.unwrap_or(0)
+                )
+            });
+        }
+        Verb::List | Verb::Status { name: None } => {
+            let pools: Vec<Pool> = context.client.get(&["pools"]).await?;
+            context.show(&pools, |pools| listing(pools));
+        }
+        Verb::Status { name: Some(name) } => {
+            let pool: Pool = context.client.get(&["pools", &name]).await?;
+            context.show(&pool, status);
+        }
+        Verb::Delete { name, destructive } => {
+            let deed = Deed {
+                method: Method::DELETE,
+                path: &["pools", &name],
+                body: None::<&()>,
+                stake: Stake::Data,
+            };
+            if let Some(pool) = carry_out::<Pool>(&context.client, deed, destructive, context.json).await? {
+                context.show(&pool, |pool| format!("pool {} deleted\n", pool.name));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The daemon runs in another directory.
+fn absolute(path: &Path) -> Result<String, ErrorBody> {
+    let wrong =
+        |reason: String| ErrorBody::new(ErrorCode::WrongUsage, format!("{}: {reason}", path.display()));
+    let absolute = std::path::absolute(path).map_err(|e| wrong(e.to_string()))?;
+    absolute.into_os_string().into_string().map_err(|_| wrong(String::from("the path is not UTF-8")))
+}
+
+fn listing(pools: &[Pool]) -> String {
+    let columns = [
+        Column::Left("name"),
+        Column::Left("state"),
+        Column::Right("size"),
+        Column::Right("used"),
+        Column::Right("free"),
+        Column::Right("volumes"),
+        Column::Left("path"),
+        Column::Left("error"),
+    ];
+    let rows = pools.iter().map(|pool| {
+        vec![
+            pool.name.clone(),
+            state(pool.state).into(),
+            or_dash(pool.size_bytes, size),
+            or_dash(pool.used_bytes, size),
+            or_dash(pool.free_bytes, size),
+            or_dash(pool.volumes, |n| n.to_string()),
+            pool.path.clone(),
+            pool.error.clone().unwrap_or_default(),
+        ]
+    });
+    table(&columns, rows.collect(), "no pools; make one with farside pool create")
+}
+
+fn state(state: PoolState) -> &'static str {
+    match state {
+        PoolState::Open => "open",
+        PoolState::Failed => "failed",
+    }
+}
+
+fn status(pool: &Pool) -> String {
+    details(&[
+        ("name", pool.name.clone()),
+        ("state", state(pool.state).into()),
+        ("error", or_dash(pool.error.clone(), |e| e)),
+        ("path", pool.path.clone()),
+        ("uuid", or_dash(pool.uuid, |u| u.to_string())),
+        ("size", or_dash(pool.size_bytes, size)),
+        ("used", or_dash(pool.used_bytes, size)),
+        ("free", or_dash(pool.free_bytes, size)),
+        ("volumes", or_dash(pool.volumes, |n| n.to_string())),
+    ])
+}

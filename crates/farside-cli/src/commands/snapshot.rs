@@ -1,0 +1,110 @@
+//! `farside snapshot`.
+
+use farside_api::{
+    CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, Rename, Snapshot,
+};
+use reqwest::Method;
+
+use super::Context;
+use crate::arguments::names::SnapshotName;
+use crate::arguments::snapshot::Snapshot as Verb;
+use crate::confirm::{Deed, Stake, carry_out};
+use crate::output::{Column, or_dash, table};
+use crate::quantities::size;
+
+pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
+    match verb {
+        Verb::Create { names } => {
+            let request = CreateSnapshots { snapshots: names.iter().map(ToString::to_string).collect() };
+            let made: Vec<Snapshot> = context.client.post(&["snapshots"], &request).await?;
+            context.show(&made, |made| {
+                made.iter().map(|s| format!("snapshot {}@{} made\n", s.volume, s.name)).collect()
+            });
+        }
+        Verb::List { volume } => {
+            let snapshots: Vec<Snapshot> = match volume {
+                Some(name) => context.client.get(&["volumes", &name.pool, &name.volume, "snapshots"]).await?,
+                None => context.client.get(&["snapshots"]).await?,
+            };
+            context.show(&snapshots, |snapshots| listing(snapshots));
+        }
+        Verb::Rename { name, new } => {
+            let snapshot: Snapshot =
+                context.client.post(&path_to(&name, "rename"), &Rename { name: new }).await?;
+            context.show(&snapshot, |s| format!("snapshot {name} is now {}@{}\n", s.volume, s.name));
+        }
+        Verb::Delete { name, destructive } => {
+            let deed = Deed {
+                method: Method::DELETE,
+                path: &path_to(&name, "")[..5],
+                body: None::<&()>,
+                stake: Stake::Data,
+            };
+            if let Some(snapshot) =
+                carry_out::<Snapshot>(&context.client, deed, destructive, context.json).await?
+            {
+                context.show(&snapshot, |s| format!("snapshot {}@{} deleted\n", s.volume, s.name));
+            }
+        }
+        Verb::Hold { name } => hold(&context, &name, true).await?,
+        Verb::Unhold { name } => hold(&context, &name, false).await?,
+        Verb::Diff { from, to } => diff(&context, &from, &to).await?,
+    }
+    Ok(())
+}
+
+async fn hold(context: &Context, name: &SnapshotName, held: bool) -> Result<(), ErrorBody> {
+    let snapshot: Snapshot = context.client.post(&path_to(name, "hold"), &HoldSnapshot { held }).await?;
+    context.show(&snapshot, |s| {
+        let state = if s.held { "held" } else { "not held" };
+        format!("snapshot {}@{} is {state}\n", s.volume, s.name)
+    });
+    Ok(())
+}
+
+async fn diff(context: &Context, from: &SnapshotName, to: &SnapshotName) -> Result<(), ErrorBody> {
+    if from.volume != to.volume {
+        return Err(ErrorBody::new(
+            ErrorCode::WrongUsage,
+            format!("{from} and {to} are of different volumes; compare two snapshots of one"),
+        ));
+    }
+    let path = ["volumes", &from.volume.pool, &from.volume.volume, "difference"];
+    let query = [("from", from.snapshot.as_str()), ("to", to.snapshot.as_str())];
+    let extents: Vec<Difference> = context.client.get_with(&path, &query).await?;
+    context.show(&extents, |extents| {
+        let columns = [Column::Right("offset"), Column::Right("length"), Column::Left("kind")];
+        let rows = extents.iter().map(|e| {
+            let kind = if e.kind == DifferenceKind::Data { "data" } else { "hole" };
+            vec![e.offset.to_string(), e.length.to_string(), kind.into()]
+        });
+        table(&columns, rows.collect(), "no difference")
+    });
+    Ok(())
+}
+
+fn path_to<'a>(name: &'a SnapshotName, verb: &'a str) -> [&'a str; 6] {
+    ["volumes", &name.volume.pool, &name.volume.volume, "snapshots", &name.snapshot, verb]
+}
+
+fn listing(snapshots: &[Snapshot]) -> String {
+    let columns = [
+        Column::Left("name"),
+        Column::Left("created"),
+        Column::Right("referenced"),
+        Column::Right("unique"),
+        Column::Left("held"),
+        Column::Left("content root"),
+    ];
+    let rows = snapshots.iter().map(|snapshot| {
+        vec![
+            format!("{}@{}", snapshot.volume, snapshot.name),
+            snapshot.created_at.to_string(),
+            or_dash(snapshot.referenced_bytes, size),
+            or_dash(snapshot.unique_bytes, size),
+            if snapshot.held { "yes" } else { "no" }.into(),
+            or_dash(snapshot.content_root.clone(), |root| root),
+        ]
+    });
+    table(&columns, rows.collect(), "no snapshots; make one with farside snapshot create")
+}

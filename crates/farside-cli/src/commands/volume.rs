@@ -1,0 +1,118 @@
+//! `farside volume`.
+
+use farside_api::{CreateVolume, ErrorBody, ErrorCode, Rename, ResizeVolume, Volume};
+use reqwest::Method;
+
+use super::Context;
+use crate::arguments::names::VolumeName;
+use crate::arguments::volume::Volume as Verb;
+use crate::confirm::{Deed, Stake, carry_out};
+use crate::output::{Column, details, or_dash, table};
+use crate::quantities::size;
+
+pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
+    match verb {
+        Verb::Create { name, size } => {
+            let request = CreateVolume { name: name.to_string(), size_bytes: size };
+            let volume: Volume = context.client.post(&["volumes"], &request).await?;
+            context.show(&volume, |v| format!("volume {} made\n", v.name));
+        }
+        Verb::List { pool } => {
+            let query: Vec<_> = pool.iter().map(|pool| ("pool", pool.as_str())).collect();
+            let volumes: Vec<Volume> = context.client.get_with(&["volumes"], &query).await?;
+            context.show(&volumes, |volumes| listing(volumes));
+        }
+        Verb::Status { name } => {
+            let volume: Volume = context.client.get(&path(&name)).await?;
+            context.show(&volume, status);
+        }
+        Verb::Resize { name, size, destructive } => {
+            resize(&context, name, size, destructive).await?;
+        }
+        Verb::Rename { name, new } => {
+            if name.pool != new.pool {
+                return Err(ErrorBody::new(
+                    ErrorCode::WrongUsage,
+                    format!("a rename stays within the pool: {name} cannot become {new}"),
+                ));
+            }
+            let request = Rename { name: new.volume };
+            let volume: Volume =
+                context.client.post(&["volumes", &name.pool, &name.volume, "rename"], &request).await?;
+            context.show(&volume, |v| format!("volume {name} is now {}\n", v.name));
+        }
+        Verb::Delete { name, destructive } => {
+            let deed =
+                Deed { method: Method::DELETE, path: &path(&name), body: None::<&()>, stake: Stake::Data };
+            if let Some(volume) =
+                carry_out::<Volume>(&context.client, deed, destructive, context.json).await?
+            {
+                context.show(&volume, |v| format!("volume {} deleted\n", v.name));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Growing is no destructive deed: nobody is asked.
+async fn resize(
+    context: &Context,
+    name: VolumeName,
+    size_bytes: u64,
+    destructive: crate::arguments::Destructive,
+) -> Result<(), ErrorBody> {
+    let now: Volume = context.client.get(&path(&name)).await?;
+    let request = ResizeVolume { size_bytes };
+    let deed = Deed {
+        method: Method::POST,
+        path: &["volumes", &name.pool, &name.volume, "resize"],
+        body: Some(&request),
+        stake: Stake::Data,
+    };
+    let grows = size_bytes >= now.size_bytes;
+    let words =
+        crate::arguments::Destructive { yes: destructive.yes || (grows && !destructive.plan), ..destructive };
+    if let Some(volume) = carry_out::<Volume>(&context.client, deed, words, context.json).await? {
+        context.show(&volume, |v| format!("volume {} has {} now\n", v.name, size(v.size_bytes)));
+    }
+    Ok(())
+}
+
+fn path(name: &VolumeName) -> [&str; 3] {
+    ["volumes", &name.pool, &name.volume]
+}
+
+fn listing(volumes: &[Volume]) -> String {
+    let columns = [
+        Column::Left("name"),
+        Column::Right("size"),
+        Column::Right("referenced"),
+        Column::Right("snapshots"),
+        Column::Left("role"),
+    ];
+    let rows = volumes.iter().map(|volume| {
+        vec![
+            volume.name.clone(),
+            size(volume.size_bytes),
+            or_dash(volume.referenced_bytes, size),
+            volume.snapshots.to_string(),
+            role(volume).into(),
+        ]
+    });
+    table(&columns, rows.collect(), "no volumes; make one with farside volume create")
+}
+
+fn role(volume: &Volume) -> &'static str {
+    if volume.replica { "replica (read-only)" } else { "writable" }
+}
+
+fn status(volume: &Volume) -> String {
+    details(&[
+        ("name", volume.name.clone()),
+        ("uuid", volume.uuid.to_string()),
+        ("size", size(volume.size_bytes)),
+        ("referenced", or_dash(volume.referenced_bytes, size)),
+        ("snapshots", volume.snapshots.to_string()),
+        ("role", role(volume).into()),
+    ])
+}

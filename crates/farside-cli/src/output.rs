@@ -1,0 +1,87 @@
+//! What goes to stdout: tables that align, or one JSON document.
+
+use std::io::Write;
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// Prints text. A reader that went away (`| head`) is no error.
+pub fn print(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// Prints one JSON document.
+pub fn json(document: &impl Serialize) {
+    match serde_json::to_string_pretty(document) {
+        Ok(text) => print(&format!("{text}\n")),
+        // Only maps with keys that are no strings fail, and the API has none.
+        Err(error) => eprintln!("farside: cannot write JSON: {error}"),
+    }
+}
+
+/// Which way a column is aligned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Column {
+    /// Words.
+    Left(&'static str),
+    /// Numbers.
+    Right(&'static str),
+}
+
+/// A table without borders; one line a row. `none` is printed where there are no rows.
+pub fn table(columns: &[Column], rows: Vec<Vec<String>>, none: &str) -> String {
+    if rows.is_empty() {
+        return format!("{none}\n");
+    }
+    let mut table = Table::new();
+    // Rows are never wrapped: scripts cut them by line, and a terminal wraps by itself.
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    let align = |column: &Column, text: String| {
+        let alignment =
+            if matches!(column, Column::Left(_)) { CellAlignment::Left } else { CellAlignment::Right };
+        Cell::new(text).set_alignment(alignment)
+    };
+    table.set_header(columns.iter().map(|column| {
+        let (Column::Left(title) | Column::Right(title)) = *column;
+        align(column, title.to_uppercase())
+    }));
+    for row in rows {
+        table.add_row(columns.iter().zip(row).map(|(column, text)| align(column, text)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt() + "\n"
+}
+
+/// Names and values, one a line.
+pub fn details(pairs: &[(&str, String)]) -> String {
+    let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    pairs.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect()
+}
+
+/// A value that may be missing: `-` if so.
+pub fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| String::from("-"), show)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align_and_nothing_trails() {
+        let text = table(
+            &[Column::Left("name"), Column::Right("size")],
+            vec![vec!["p/v".into(), "1.0 GiB".into()], vec!["p/long-name".into(), "512 B".into()]],
+            "no volumes",
+        );
+        assert_eq!(text, "NAME            SIZE\np/v          1.0 GiB\np/long-name    512 B\n");
+    }
+
+    #[test]
+    fn an_empty_table_says_so() {
+        assert_eq!(table(&[Column::Left("name")], vec![], "no volumes"), "no volumes\n");
+    }
+}

@@ -1,0 +1,134 @@
+//! Watching an operation until it ends: a bar on a terminal, silence elsewhere.
+
+use std::time::Duration;
+
+use farside_api::{ErrorBody, ErrorCode, Operation, OperationState, Transfer, TransferPhase};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::client::Client;
+use crate::quantities;
+
+/// How often the daemon is asked. Four times a second looks live and costs nothing over a local socket.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Waits for the operation to end. A session lost for longer than `timeout` ends the waiting, not the operation.
+pub async fn watch(
+    client: &Client,
+    mut operation: Operation,
+    timeout: Duration,
+) -> Result<Operation, ErrorBody> {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let ended = loop {
+        if operation.state != OperationState::Running {
+            break Ok(operation);
+        }
+        if operation.session_lost_seconds.is_some_and(|lost| lost >= timeout.as_secs_f64()) {
+            break Err(lost(&operation, timeout));
+        }
+        show(&bar, &operation);
+        tokio::time::sleep(POLL_INTERVAL).await;
+        match client.get(&["operations", &operation.id.to_string()]).await {
+            Ok(newer) => operation = newer,
+            Err(error) => break Err(error),
+        }
+    };
+    bar.finish_and_clear();
+    ended
+}
+
+fn lost(operation: &Operation, timeout: Duration) -> ErrorBody {
+    ErrorBody::new(
+        ErrorCode::PeerUnreachable,
+        format!(
+            "the session with the peer of {} has been lost for {}; the replica is as it was, and the transfer goes on by \
+             itself when the session is back",
+            operation.volume,
+            quantities::duration(timeout.as_secs_f64())
+        ),
+    )
+    .hint("farside peer list shows whether the peer is there; wait longer with --timeout")
+}
+
+fn show(bar: &ProgressBar, operation: &Operation) {
+    let Some(transfer) = &operation.transfer else {
+        return spin(bar, &operation.volume, "waiting");
+    };
+    if operation.session_lost_seconds.is_some() {
+        return spin(bar, &operation.volume, "waiting for the session with the peer");
+    }
+    match transfer.changed_bytes {
+        Some(changed) if transfer.phase == TransferPhase::Transfer => {
+            // The template is a constant of this file and known to parse.
+            if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {percent:>3}%  {msg}") {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            bar.set_length(changed);
+            bar.set_position(transfer.done_bytes.min(changed));
+            bar.set_prefix(operation.volume.clone());
+            bar.set_message(figures(transfer, changed));
+        }
+        _ => spin(bar, &operation.volume, phase(transfer.phase)),
+    }
+}
+
+fn spin(bar: &ProgressBar, volume: &str, doing: &'static str) {
+    if let Ok(style) = ProgressStyle::with_template("{prefix} {spinner} {msg}") {
+        bar.set_style(style);
+    }
+    bar.set_prefix(volume.to_owned());
+    bar.set_message(doing);
+    bar.tick();
+}
+
+/// What stands behind the bar: done of all, rate, reduction, time that remains.
+fn figures(transfer: &Transfer, changed: u64) -> String {
+    let mut text = format!("{} / {}", quantities::size(transfer.done_bytes), quantities::size(changed));
+    if let Some(rate) = transfer.rate_bytes_per_second {
+        text += &format!("  {}", quantities::rate(rate));
+    }
+    if let Some(reduction) = reduction(transfer.done_bytes, transfer.wire_bytes) {
+        text += &format!("  {reduction}");
+    }
+    if let Some(eta) = transfer.eta_seconds {
+        text += &format!("  ETA {}", quantities::duration(eta));
+    }
+    text
+}
+
+/// How many times fewer bytes travelled: `5.1x`; nothing before anything did.
+pub fn reduction(changed_bytes: u64, wire_bytes: u64) -> Option<String> {
+    (wire_bytes > 0 && changed_bytes > 0).then(|| format!("{:.1}x", changed_bytes as f64 / wire_bytes as f64))
+}
+
+/// A phase for people.
+pub fn phase(phase: TransferPhase) -> &'static str {
+    match phase {
+        TransferPhase::Waiting => "waiting",
+        TransferPhase::Snapshot => "taking the snapshot",
+        TransferPhase::Difference => "finding what changed",
+        TransferPhase::Transfer => "transferring",
+        TransferPhase::Verify => "comparing content roots",
+        TransferPhase::Commit => "publishing",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_name_rate_reduction_and_eta() {
+        let transfer = Transfer {
+            kind: farside_api::TransferKind::Update,
+            phase: TransferPhase::Transfer,
+            changed_bytes: Some(40 << 20),
+            done_bytes: 20 << 20,
+            wire_bytes: 5 << 20,
+            rate_bytes_per_second: Some(10.0 * 1024.0 * 1024.0),
+            eta_seconds: Some(2.0),
+        };
+        assert_eq!(figures(&transfer, 40 << 20), "20.0 MiB / 40.0 MiB  10.0 MiB/s  4.0x  ETA 2.00 s");
+        assert_eq!(reduction(4096, 0), None);
+        assert_eq!(reduction(0, 4096), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! Sizes and durations as people write them, and back. Pure.
+//!
+//! Sizes: whole bytes, or with a binary suffix: `4K` is 4096 bytes, `10G` is 10 x 2^30; `KiB`, `MiB` … say the
+//! same. `KB`, `MB` … are refused: half the world reads them as decimal, and a volume's size is no place to guess.
+//! Durations: `30s`, `15m`, `1h`, `1h30m`, `500ms`.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+/// Reads a size in bytes.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, suffix) = text.split_at(digits_end);
+    let shift = match suffix {
+        "" | "B" => 0,
+        "K" | "k" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        "T" | "TiB" => 40,
+        "P" | "PiB" => 50,
+        "KB" | "kB" | "MB" | "GB" | "TB" | "PB" => {
+            return Err(format!("{suffix} is ambiguous; sizes are binary: write {digits}{}", &suffix[..1]));
+        }
+        _ => return Err(String::from("use bytes, or K, M, G, T, P (binary), for example 10G")),
+    };
+    let number: u64 =
+        digits.parse().map_err(|_| String::from("use a whole number, for example 4096, 512M or 10G"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| String::from("too large: more than 2^64 bytes"))
+}
+
+/// Reads a duration greater than zero.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let advice = "use for example 30s, 15m or 1h";
+    let signed: SignedDuration = text.parse().map_err(|_| String::from(advice))?;
+    match Duration::try_from(signed) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(format!("must be more than zero; {advice}")),
+    }
+}
+
+/// A size for people: `10.0 GiB`.
+pub fn size(bytes: u64) -> String {
+    bytesize::ByteSize::b(bytes).display().iec().to_string()
+}
+
+/// A rate for people: `3.2 MiB/s`.
+pub fn rate(bytes_per_second: f64) -> String {
+    // A rate is never negative, and beyond 2^64 the cast saturates.
+    format!("{}/s", size(bytes_per_second as u64))
+}
+
+/// A duration in seconds for people: `0.25 s`, `42 s`, `3m05s`, `2h10m`, `3d04h`.
+pub fn duration(seconds: f64) -> String {
+    if seconds < 10.0 {
+        return format!("{seconds:.2} s");
+    }
+    let whole = seconds.round() as u64;
+    match whole {
+        0..=59 => format!("{whole} s"),
+        60..=3599 => format!("{}m{:02}s", whole / 60, whole % 60),
+        3600..=86_399 => format!("{}h{:02}m", whole / 3600, whole % 3600 / 60),
+        _ => format!("{}d{:02}h", whole / 86_400, whole % 86_400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("4K", 4096),
+            ("4k", 4096),
+            ("512M", 512 << 20),
+            ("10G", 10 << 30),
+            ("10GiB", 10 << 30),
+            ("2T", 2 << 40),
+            ("16P", 16 << 50),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in
+            ["", "G", "-1", "1.5G", "10 G", "10GB", "10g", "16384P", "18446744073709551616", "0x10", "１G"]
+        {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+        assert!(parse_size("10GB").unwrap_err().contains("10G"));
+    }
+
+    #[test]
+    fn durations() {
+        for (text, millis) in
+            [("30s", 30_000), ("15m", 900_000), ("1h", 3_600_000), ("1h30m", 5_400_000), ("500ms", 500)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "30", "0s", "-5s", "soon", "1y"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn for_people() {
+        assert_eq!(size(10 << 30), "10.0 GiB");
+        assert_eq!(size(512), "512 B");
+        assert_eq!(rate(3_355_443.0), "3.2 MiB/s");
+        assert_eq!(duration(0.25), "0.25 s");
+        assert_eq!(duration(42.4), "42 s");
+        assert_eq!(duration(185.0), "3m05s");
+        assert_eq!(duration(7800.0), "2h10m");
+        assert_eq!(duration(273_600.0), "3d04h");
+    }
+}
