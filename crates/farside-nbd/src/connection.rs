@@ -1,0 +1,338 @@
+//! One client in transmission: its commands in, their answers out.
+//!
+//! A single task reads the socket and pumps replies; calls run on the threads of [`CallPool`]. The task stops
+//! reading, and so lets the client feel it, as soon as the room for commands or payload bytes in flight is taken.
+//! However the conversation ends, the connection waits for its calls under way; only then is the export let go.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::buffer_pool::{BufferPool, PayloadBuffer};
+use crate::call_pool::{CallPanicked, CallPool};
+use crate::command::perform;
+use crate::error::{ErrorKind, NbdError};
+use crate::export::Export;
+use crate::limits::{ERRORS_LOGGED_MAX, Limits, REQUEST_BYTES_MAX, STATUS_REPLY_BYTES};
+use crate::negotiation::Agreed;
+use crate::protocol::reply;
+use crate::protocol::request::{Action, Command, Request, Terms, parse_request, validate};
+use crate::protocol::{REQUEST_HEADER_BYTES, WrongMagic};
+use crate::reply_queue::{Reply, ReplyQueue};
+
+/// Why a conversation ended as it may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Ending {
+    /// The client said so.
+    #[error("the client disconnected")]
+    Disconnected,
+    /// The client closed its side between two commands, or takes no more replies.
+    #[error("the client hung up")]
+    HungUp,
+    /// The server is going down.
+    #[error("the server is shutting down")]
+    Shutdown,
+    /// The owner of the export wants its connections closed.
+    #[error("the export was closed")]
+    ExportClosed,
+}
+
+/// Why a conversation could not go on. The connection is closed; nothing else is touched.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectionError {
+    #[error("this does not speak NBD, or lost its place in the stream: {0}")]
+    Garbage(#[from] WrongMagic),
+    #[error("this does not speak NBD: unknown client flags {flags:#x}")]
+    ClientFlags { flags: u32 },
+    #[error("handshake option {code} announces {length} bytes; at most {limit}")]
+    OptionTooLong { code: u32, length: u32, limit: u32 },
+    #[error("{limit} handshake options, and still no export was chosen")]
+    TooManyOptions { limit: u32 },
+    #[error("the handshake took longer than {0:?}")]
+    HandshakeTime(Duration),
+    #[error(
+        "export {name:?} was refused, and the client's way of asking leaves no room to tell it why: {reason}"
+    )]
+    ExportRefused { name: String, reason: NbdError },
+    #[error("a write announces {length} bytes; at most {REQUEST_BYTES_MAX}")]
+    WriteTooLong { length: u32 },
+    #[error("the client accepted none of its replies for {0:?}")]
+    Stalled(Duration),
+    #[error("the connection broke within {within}: {source}")]
+    Broke { within: &'static str, source: io::Error },
+}
+
+impl ConnectionError {
+    pub(crate) fn broke(within: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| ConnectionError::Broke { within, source }
+    }
+}
+
+/// What all connections of a server share.
+pub(crate) struct Common {
+    pub(crate) limits: Limits,
+    pub(crate) calls: CallPool,
+    pub(crate) buffers: Arc<BufferPool>,
+    /// Payload bytes in flight over all connections.
+    pub(crate) bytes: Arc<Semaphore>,
+}
+
+/// Room that a command takes in the limits until its answer is with the kernel.
+struct Room {
+    _request: OwnedSemaphorePermit,
+    _bytes: Option<[OwnedSemaphorePermit; 2]>,
+}
+
+/// A client in transmission.
+pub(crate) struct Connection<W> {
+    common: Arc<Common>,
+    export: Arc<dyn Export>,
+    export_name: String,
+    terms: Terms,
+    replies: ReplyQueue<W, Room>,
+    requests: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+    calls_under_way: TaskTracker,
+    client_gone: CancellationToken,
+    span: tracing::Span,
+    errors: AtomicU32,
+}
+
+impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
+    /// Talks to a client until it leaves, misbehaves, or `shutdown` or the export's owner ends it.
+    pub(crate) async fn run<R: AsyncRead + Unpin>(
+        reader: &mut BufReader<R>,
+        writer: W,
+        agreed: Agreed,
+        common: Arc<Common>,
+        shutdown: &CancellationToken,
+    ) -> Result<Ending, ConnectionError> {
+        let client_gone = CancellationToken::new();
+        let connection = Arc::new(Connection {
+            export: agreed.export,
+            export_name: agreed.name,
+            terms: agreed.terms,
+            replies: ReplyQueue::new(writer, client_gone.clone()),
+            requests: Arc::new(Semaphore::new(common.limits.requests_in_flight_max as usize)),
+            bytes: Arc::new(Semaphore::new(common.limits.connection_bytes_max as usize)),
+            calls_under_way: TaskTracker::new(),
+            client_gone,
+            span: tracing::Span::current(),
+            errors: AtomicU32::new(0),
+            common,
+        });
+        let export_closed = connection.export.closed();
+        let stall_max = connection.common.limits.reply_stall_max;
+        let ended = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => Ok(Ending::Shutdown),
+            () = export_closed.cancelled() => Ok(Ending::ExportClosed),
+            () = connection.client_gone.cancelled() => Ok(Ending::HungUp),
+            () = connection.replies.pump(stall_max) => Err(ConnectionError::Stalled(stall_max)),
+            ended = connection.read_requests(reader) => ended,
+        };
+        let stalled = matches!(ended, Err(ConnectionError::Stalled(_)));
+        let all_sent = connection.finish(shutdown, &export_closed, stalled).await;
+        connection.tell_errors();
+        match (ended, all_sent) {
+            (Ok(_), false) if !connection.client_gone.is_cancelled() => {
+                Err(ConnectionError::Stalled(stall_max))
+            }
+            (ended, _) => ended,
+        }
+    }
+
+    /// Receives commands and hands them to threads.
+    async fn read_requests<R: AsyncRead + Unpin>(
+        self: &Arc<Self>,
+        reader: &mut BufReader<R>,
+    ) -> Result<Ending, ConnectionError> {
+        loop {
+            let Some(header) = read_header(reader).await? else { return Ok(Ending::HungUp) };
+            let request = parse_request(&header)?;
+            if request.command == Command::Disconnect {
+                return Ok(Ending::Disconnected);
+            }
+            match validate(&request, &self.terms) {
+                Ok(action) => {
+                    let room = self.reserve(payload_bytes(&action)).await;
+                    let payload = match action {
+                        Action::Write { range, .. } => {
+                            let mut payload = self.common.buffers.take(range.length);
+                            let broke = ConnectionError::broke("the payload of a write");
+                            reader.read_exact(&mut payload).await.map_err(broke)?;
+                            Some(payload)
+                        }
+                        _ => None,
+                    };
+                    self.submit(request, action, payload, room);
+                }
+                Err(refusal) => {
+                    let room = self.reserve(0).await;
+                    self.answer(&request, Err(refusal), room);
+                    if request.command == Command::Write {
+                        skip_payload(reader, request.length).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until a command with `payload_bytes` may be taken on.
+    async fn reserve(&self, payload_bytes: u32) -> Room {
+        let acquire = async |semaphore: &Arc<Semaphore>, count| {
+            let permit = Arc::clone(semaphore).acquire_many_owned(count).await;
+            permit.expect("these semaphores are never closed")
+        };
+        let request = acquire(&self.requests, 1).await;
+        let bytes = match payload_bytes {
+            0 => None,
+            // The connection's own bytes first: while it waits for those it must not hold the others'.
+            bytes => Some([acquire(&self.bytes, bytes).await, acquire(&self.common.bytes, bytes).await]),
+        };
+        Room { _request: request, _bytes: bytes }
+    }
+
+    fn submit(
+        self: &Arc<Self>,
+        request: Request,
+        action: Action,
+        payload: Option<PayloadBuffer>,
+        room: Room,
+    ) {
+        let under_way = self.calls_under_way.token();
+        let connection = Arc::clone(self);
+        self.common.calls.submit(move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                let structured = connection.terms.structured_replies;
+                let buffers = &connection.common.buffers;
+                perform(&*connection.export, structured, request.cookie, action, payload, buffers)
+            }));
+            // What a panic left half done, nobody knows: to the client the medium failed.
+            let outcome = outcome.unwrap_or_else(|_| Err(NbdError::new(ErrorKind::Io, CallPanicked)));
+            connection.answer(&request, outcome, room);
+            // The connection's task waits for `under_way`; by then this thread must not hold the export.
+            drop(connection);
+            drop(under_way);
+        });
+    }
+
+    fn answer(&self, request: &Request, outcome: Result<Vec<bytes::Bytes>, NbdError>, room: Room) {
+        let pieces = outcome.unwrap_or_else(|error| {
+            self.log_error(request, &error);
+            reply::failed(request.cookie, self.terms.structured_replies, &error)
+        });
+        self.replies.push(Reply::new(pieces, room));
+    }
+
+    /// Waits for calls under way, then until their answers are sent; says whether they all were. A client that does
+    /// not fetch them is waited for only so long.
+    async fn finish(
+        &self,
+        shutdown: &CancellationToken,
+        export_closed: &CancellationToken,
+        stalled: bool,
+    ) -> bool {
+        let limits = &self.common.limits;
+        self.calls_under_way.close();
+        tokio::select! {
+            biased;
+            () = self.calls_under_way.wait() => {}
+            () = async { loop { self.replies.pump(limits.reply_stall_max).await } } => {}
+        }
+        let out_of_grace = async {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = export_closed.cancelled() => {}
+            }
+            tokio::time::sleep(limits.shutdown_grace).await;
+        };
+        let all_sent = tokio::select! {
+            biased;
+            _ = self.requests.acquire_many(limits.requests_in_flight_max) => true,
+            () = std::future::ready(()), if stalled => false,
+            () = self.client_gone.cancelled() => false,
+            () = self.replies.pump(limits.reply_stall_max) => false,
+            () = out_of_grace => false,
+        };
+        if let Some(mut writer) = self.replies.end() {
+            // All that can be lost here is the good manner of closing.
+            let _ = tokio::time::timeout(limits.shutdown_grace, writer.shutdown()).await;
+        }
+        all_sent
+    }
+
+    fn log_error(&self, request: &Request, error: &NbdError) {
+        if self.errors.fetch_add(1, Ordering::Relaxed) >= ERRORS_LOGGED_MAX {
+            return;
+        }
+        let Request { command, offset, length, .. } = *request;
+        let export = &self.export_name;
+        self.span.in_scope(|| match error.kind {
+            ErrorKind::Io => {
+                tracing::error!(export, ?command, offset, length, %error, "NBD command failed")
+            }
+            ErrorKind::NoSpace => {
+                tracing::warn!(export, ?command, offset, length, %error, "NBD command failed")
+            }
+            _ => tracing::info!(export, ?command, offset, length, %error, "NBD command refused"),
+        });
+    }
+
+    fn tell_errors(&self) {
+        let untold = self.errors.load(Ordering::Relaxed).saturating_sub(ERRORS_LOGGED_MAX);
+        if untold > 0 {
+            tracing::warn!(export = self.export_name, untold, "further NBD commands failed or were refused");
+        }
+    }
+}
+
+/// What a command counts in the limits on bytes.
+fn payload_bytes(action: &Action) -> u32 {
+    match action {
+        Action::Read { range, .. } | Action::Write { range, .. } => range.length,
+        Action::BlockStatus { .. } => STATUS_REPLY_BYTES,
+        Action::Flush | Action::Trim { .. } | Action::WriteZeroes { .. } => 0,
+    }
+}
+
+/// The next command's header, or `None` if the client closed its side before it.
+async fn read_header<R: AsyncRead + Unpin>(
+    reader: &mut R,
+) -> Result<Option<[u8; REQUEST_HEADER_BYTES]>, ConnectionError> {
+    read_or_end(reader).await.map_err(ConnectionError::broke("the header of a command"))
+}
+
+/// Fills an array, or returns `None` if the stream ends before its first byte.
+pub(crate) async fn read_or_end<R: AsyncRead + Unpin, const BYTES: usize>(
+    reader: &mut R,
+) -> io::Result<Option<[u8; BYTES]>> {
+    let mut bytes = [0; BYTES];
+    let first = reader.read(&mut bytes).await?;
+    if first == 0 {
+        return Ok(None);
+    }
+    reader.read_exact(&mut bytes[first..]).await?;
+    Ok(Some(bytes))
+}
+
+/// Passes over the payload of a write that was refused, to find the next command.
+async fn skip_payload<R: AsyncRead + Unpin>(reader: &mut R, length: u32) -> Result<(), ConnectionError> {
+    if length > REQUEST_BYTES_MAX {
+        return Err(ConnectionError::WriteTooLong { length });
+    }
+    let broke = ConnectionError::broke("the payload of a write");
+    let skipped = tokio::io::copy(&mut reader.take(length.into()), &mut tokio::io::sink()).await;
+    match skipped {
+        Ok(bytes) if bytes == u64::from(length) => Ok(()),
+        Ok(_) => Err(broke(io::ErrorKind::UnexpectedEof.into())),
+        Err(error) => Err(broke(error)),
+    }
+}

@@ -1,0 +1,91 @@
+//! Entry points for fuzzing: arbitrary bytes through everything that gives bytes from a client their meaning.
+//!
+//! They panic if a promise of the parsers is broken. `tests/fuzz_corpus.rs` runs them over a corpus on stable
+//! Rust; a coverage-guided fuzzer can drive the same functions.
+
+use crate::export::{ExportDescription, ZeroMode};
+use crate::limits::{REQUEST_BYTES_MAX, STRING_BYTES_MAX};
+use crate::protocol::option::{ClientOption, OptionAnswer, OptionRefusal, parse_option, parse_option_header};
+use crate::protocol::reply;
+use crate::protocol::request::{Action, Command, Terms, parse_request, validate};
+use crate::protocol::{OPTION_HEADER_BYTES, REQUEST_HEADER_BYTES};
+
+/// Nine bytes of terms (flags, then the export's size), then command headers one after the other.
+pub fn fuzz_request(bytes: &[u8]) {
+    let Some((&[flags, ref size @ ..], headers)) = bytes.split_first_chunk::<9>() else { return };
+    let terms = Terms {
+        size_bytes: u64::from_be_bytes(*size),
+        read_only: flags & 1 != 0,
+        structured_replies: flags & 2 != 0,
+        base_allocation: flags & 4 != 0,
+    };
+    for header in headers.chunks_exact(REQUEST_HEADER_BYTES) {
+        let header = header.first_chunk().expect("chunks are exact");
+        let Ok(request) = parse_request(header) else { return };
+        match validate(&request, &terms) {
+            Ok(action) => assert_sound(&action, &terms),
+            Err(error) => {
+                let pieces = reply::failed(request.cookie, terms.structured_replies, &error);
+                let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+                assert!((16..2048).contains(&length), "an error of {length} bytes");
+            }
+        }
+        if request.command == Command::Disconnect {
+            return;
+        }
+    }
+}
+
+fn assert_sound(action: &Action, terms: &Terms) {
+    let (range, length_max, changes) = match *action {
+        Action::Flush => return,
+        Action::Read { range, one_chunk } => {
+            assert!(one_chunk || terms.structured_replies);
+            (range, REQUEST_BYTES_MAX, false)
+        }
+        Action::Write { range, .. } => (range, REQUEST_BYTES_MAX, true),
+        Action::Trim { range, .. } => (range, u32::MAX, true),
+        Action::WriteZeroes { range, mode: ZeroMode { .. } } => (range, u32::MAX, true),
+        Action::BlockStatus { range, .. } => {
+            assert!(terms.base_allocation);
+            (range, u32::MAX, false)
+        }
+    };
+    assert!(!(changes && terms.read_only), "{action:?} on a read-only export");
+    assert!((1..=length_max).contains(&range.length), "{action:?}");
+    assert!(
+        u128::from(range.offset) + u128::from(range.length) <= u128::from(terms.size_bytes),
+        "{action:?}"
+    );
+}
+
+/// An option's header and its data; what the header says of their length is not believed.
+pub fn fuzz_option(bytes: &[u8]) {
+    let Some((header, data)) = bytes.split_first_chunk::<OPTION_HEADER_BYTES>() else { return };
+    let Ok((code, _)) = parse_option_header(header) else { return };
+    let mut answer = OptionAnswer::to(code);
+    let bytes = match parse_option(code, data) {
+        Err(error) => answer.refuse(OptionRefusal::Invalid, &error.message),
+        Ok(ClientOption::Info { name, wants, .. }) => {
+            assert!(name.len() <= STRING_BYTES_MAX);
+            let export =
+                ExportDescription { size_bytes: 1, read_only: false, multi_conn: false, about: name.into() };
+            answer.info(name, &export, true, wants);
+            answer.ack()
+        }
+        Ok(ClientOption::MetaContext { set, name, base_allocation }) => {
+            assert!(name.len() <= STRING_BYTES_MAX);
+            if base_allocation {
+                answer.base_allocation(set);
+            }
+            answer.ack()
+        }
+        Ok(ClientOption::ExportName(name)) => {
+            assert!(name.len() <= STRING_BYTES_MAX);
+            return;
+        }
+        Ok(_) => answer.ack(),
+    };
+    // Header, facts with a name each twice, and an acknowledgement at most.
+    assert!((20..3 * STRING_BYTES_MAX).contains(&bytes.len()), "an answer of {} bytes", bytes.len());
+}

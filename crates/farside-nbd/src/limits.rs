@@ -1,0 +1,106 @@
+//! Every bound of the server, in one place.
+
+use std::time::Duration;
+
+/// The longest READ or WRITE in bytes, told to clients as the maximum block size. 32 MiB is what the protocol
+/// lets a client assume, and what Linux's client uses at most.
+pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
+
+/// What is told as the preferred block size: the store's block.
+pub(crate) const PREFERRED_BLOCK_BYTES: u32 = 4096;
+
+/// The longest option data. The longest sensible option holds one name and some queries of 4096 bytes each.
+pub(crate) const OPTION_BYTES_MAX: u32 = 64 << 10;
+
+/// The protocol's own limit for any string.
+pub(crate) const STRING_BYTES_MAX: usize = 4096;
+
+/// Options in one handshake; `nbdinfo --list` needs a handful per connection.
+pub(crate) const OPTIONS_MAX: u32 = 256;
+
+/// Extents in one answer to BLOCK_STATUS: 64 KiB on the wire. The client asks again for the rest.
+pub(crate) const EXTENTS_PER_REPLY_MAX: usize = 8192;
+
+/// Bytes that an answer to BLOCK_STATUS is reckoned at.
+pub(crate) const STATUS_REPLY_BYTES: u32 = 8 * EXTENTS_PER_REPLY_MAX as u32;
+
+/// A run of zeros inside a READ is sent as a hole if it is this long; a READ that is shorter is not examined for
+/// holes at all. Below this, looking costs more than the memory copy it saves.
+pub(crate) const HOLE_BYTES_MIN: u64 = 64 << 10;
+
+/// Read-ahead on a connection's socket. Small writes arrive several to a system call, at the price of one copy
+/// out of this buffer; payloads longer than it go straight into their own buffer.
+pub(crate) const SOCKET_BUFFER_BYTES: usize = 32 << 10;
+
+/// Slices handed to one vectored write on a socket (the kernel takes up to 1024).
+pub(crate) const SLICES_PER_SEND: usize = 64;
+
+/// Text sent with an error; the rest is cut off.
+pub(crate) const ERROR_TEXT_BYTES_MAX: usize = 1024;
+
+/// Bytes kept in free buffers for the next requests, over all connections.
+pub(crate) const FREE_BUFFER_BYTES_MAX: usize = 64 << 20;
+
+/// Failed commands logged one by one, per connection; the rest are counted and told when it ends. A host that
+/// retries a bad block for ever must not fill the log.
+pub(crate) const ERRORS_LOGGED_MAX: u32 = 20;
+
+/// Between two tries to accept when the process is out of file descriptors.
+pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Bounds that the owner may want to choose. The defaults suit one daemon serving some hundred volumes.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at once; one more is closed at once. Idle connections cost some 40 KiB each.
+    pub connections_max: usize,
+    /// From accepting a connection until its client has chosen an export.
+    pub handshake_max: Duration,
+    /// Commands of one connection received and not yet answered. fio, qemu and Linux's client use up to 64 or 128.
+    pub requests_in_flight_max: u32,
+    /// Payload bytes of those, per connection; at least [`REQUEST_BYTES_MAX`].
+    pub connection_bytes_max: u32,
+    /// Payload bytes in flight over all connections; at least `connection_bytes_max`. Replies that a stalled client
+    /// does not fetch count, so it is many times the former.
+    pub server_bytes_max: u32,
+    /// Threads that make calls into exports, over all connections. They mostly wait: for reads of the medium, and
+    /// for a common sync, which is the cheaper the more flushes share it.
+    pub threads_max: usize,
+    /// A client that accepts not one byte of its replies for so long is given up.
+    pub reply_stall_max: Duration,
+    /// At a shutdown, how long replies are offered to a client that does not fetch them. Calls under way are waited
+    /// for without limit: they are the store's, not the client's.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections_max: 256,
+            handshake_max: Duration::from_secs(30),
+            requests_in_flight_max: 128,
+            connection_bytes_max: 32 << 20,
+            server_bytes_max: 512 << 20,
+            threads_max: 32,
+            reply_stall_max: Duration::from_secs(300),
+            shutdown_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Limits {
+    /// The same limits, each raised to the least with which any single request can be served.
+    pub(crate) fn at_least_usable(mut self) -> Self {
+        self.connections_max = self.connections_max.max(1);
+        self.requests_in_flight_max = self.requests_in_flight_max.max(1);
+        self.threads_max = self.threads_max.max(1);
+        self.connection_bytes_max = self.connection_bytes_max.max(REQUEST_BYTES_MAX);
+        self.server_bytes_max = self.server_bytes_max.max(self.connection_bytes_max);
+        self
+    }
+}
+
+const _: () = assert!(STATUS_REPLY_BYTES <= REQUEST_BYTES_MAX);
+const _: () = assert!(STRING_BYTES_MAX < OPTION_BYTES_MAX as usize);
+const _: () = assert!(HOLE_BYTES_MIN < REQUEST_BYTES_MAX as u64);
+// So that a READ split at its holes makes fewer chunks than one BLOCK_STATUS may list.
+const _: () = assert!(REQUEST_BYTES_MAX as u64 / HOLE_BYTES_MIN < EXTENTS_PER_REPLY_MAX as u64);

@@ -1,0 +1,209 @@
+//! Replies on their way to the socket.
+//!
+//! Whoever has a reply sends it: the thread that made the call writes it straight to the socket, if the socket
+//! takes it and nobody else is writing, which saves a switch to another thread for every reply. It also sends
+//! what others queued meanwhile, in one vectored write. When the socket is full it leaves the rest, and the
+//! connection's own task ([`ReplyQueue::pump`]) goes on when there is room. No thread ever waits here.
+//!
+//! The queue has no bound of its own: each reply holds the room of its request, which bounds it.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use parking_lot::Mutex;
+use tokio::io::AsyncWrite;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::limits::SLICES_PER_SEND;
+
+/// A reply and the room its request holds until the last byte is with the kernel.
+pub(crate) struct Reply<Room> {
+    pieces: VecDeque<Bytes>,
+    _room: Room,
+}
+
+impl<Room> Reply<Room> {
+    pub(crate) fn new(pieces: Vec<Bytes>, room: Room) -> Self {
+        Reply { pieces: pieces.into(), _room: room }
+    }
+}
+
+/// The replies of one connection.
+pub(crate) struct ReplyQueue<W, Room> {
+    state: Mutex<State<W, Room>>,
+    /// Wakes [`pump`](Self::pump); whoever polls the socket leaves this waker with it.
+    waker: Waker,
+    socket_ready: Arc<SocketReady>,
+    /// Cancelled when the socket takes no more: the peer is gone.
+    broken: CancellationToken,
+}
+
+struct State<W, Room> {
+    /// The way out; `None` while somebody is sending, and for ever once broken or closed.
+    outlet: Option<Outlet<W, Room>>,
+    waiting: VecDeque<Reply<Room>>,
+    /// Somebody wanted to send while another was at it: that one must poll the socket once more before it leaves,
+    /// for the wake-up that sent the former here will not come again.
+    poll_again: bool,
+    ended: bool,
+    sent_bytes: u64,
+}
+
+struct Outlet<W, Room> {
+    writer: W,
+    sending: VecDeque<Reply<Room>>,
+}
+
+#[derive(Default)]
+struct SocketReady(Notify);
+
+impl Wake for SocketReady {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+impl<W: AsyncWrite + Unpin, Room> ReplyQueue<W, Room> {
+    pub(crate) fn new(writer: W, broken: CancellationToken) -> Self {
+        let socket_ready = Arc::new(SocketReady::default());
+        let state = State {
+            outlet: Some(Outlet { writer, sending: VecDeque::new() }),
+            waiting: VecDeque::new(),
+            poll_again: false,
+            ended: false,
+            sent_bytes: 0,
+        };
+        let waker = Waker::from(Arc::clone(&socket_ready));
+        ReplyQueue { state: Mutex::new(state), waker, socket_ready, broken }
+    }
+
+    /// Queues `reply` and sends what the socket takes. Never waits. After the connection broke, drops it.
+    pub(crate) fn push(&self, reply: Reply<Room>) {
+        {
+            let mut state = self.state.lock();
+            if state.ended {
+                return;
+            }
+            state.waiting.push_back(reply);
+        }
+        self.send();
+    }
+
+    /// Sends whenever the socket has room again. Returns only when the client has accepted nothing for
+    /// `stall_max` though replies wait for it.
+    pub(crate) async fn pump(&self, stall_max: Duration) {
+        let mut sent_before = None;
+        loop {
+            match tokio::time::timeout(stall_max, self.socket_ready.0.notified()).await {
+                Ok(()) => self.send(),
+                Err(_) => {
+                    let state = self.state.lock();
+                    let waits = !state.waiting.is_empty()
+                        || state.outlet.as_ref().is_some_and(|outlet| !outlet.sending.is_empty());
+                    let sent = waits.then_some(state.sent_bytes);
+                    // Stalled if the same byte waited at the beginning of this interval.
+                    if sent.is_some() && sent == sent_before {
+                        return;
+                    }
+                    sent_before = sent;
+                }
+            }
+        }
+    }
+
+    /// Gives up what is not sent and returns the writer, unless somebody is using it this moment; that one drops
+    /// it. To be called when the connection has ended.
+    pub(crate) fn end(&self) -> Option<W> {
+        let (outlet, waiting) = {
+            let mut state = self.state.lock();
+            state.ended = true;
+            (state.outlet.take(), std::mem::take(&mut state.waiting))
+        };
+        drop(waiting);
+        outlet.map(|outlet| outlet.writer)
+    }
+
+    fn send(&self) {
+        let mut outlet = {
+            let mut state = self.state.lock();
+            let Some(outlet) = state.outlet.take() else {
+                state.poll_again = true;
+                return;
+            };
+            outlet
+        };
+        let mut context = Context::from_waker(&self.waker);
+        loop {
+            {
+                let mut state = self.state.lock();
+                state.poll_again = false;
+                outlet.sending.append(&mut state.waiting);
+            }
+            let mut sent_bytes = 0;
+            let outcome = outlet.poll_send(&mut context, &mut sent_bytes);
+            let mut state = self.state.lock();
+            state.sent_bytes += sent_bytes;
+            let go_on = match &outcome {
+                _ if state.ended => return,
+                Poll::Ready(Ok(())) => !state.waiting.is_empty(),
+                Poll::Pending => state.poll_again,
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(%error, "NBD client no longer takes replies");
+                    state.ended = true;
+                    let waiting = std::mem::take(&mut state.waiting);
+                    drop(state);
+                    drop(waiting);
+                    self.broken.cancel();
+                    return;
+                }
+            };
+            if !go_on {
+                state.outlet = Some(outlet);
+                return;
+            }
+        }
+    }
+}
+
+impl<W: AsyncWrite + Unpin, Room> Outlet<W, Room> {
+    /// Sends until nothing is left or the socket is full. Drops a reply, and its room, with its last byte.
+    fn poll_send(&mut self, context: &mut Context<'_>, sent_bytes: &mut u64) -> Poll<io::Result<()>> {
+        while !self.sending.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES_PER_SEND];
+            let mut count = 0;
+            for (slice, piece) in
+                slices.iter_mut().zip(self.sending.iter().flat_map(|reply| reply.pieces.iter()))
+            {
+                *slice = IoSlice::new(piece);
+                count += 1;
+            }
+            let sent = ready!(Pin::new(&mut self.writer).poll_write_vectored(context, &slices[..count]))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            *sent_bytes += sent as u64;
+            self.advance(sent);
+        }
+        Pin::new(&mut self.writer).poll_flush(context)
+    }
+
+    fn advance(&mut self, mut sent: usize) {
+        while let Some(reply) = self.sending.front_mut() {
+            while let Some(piece) = reply.pieces.front_mut() {
+                if piece.len() > sent {
+                    piece.advance(sent);
+                    return;
+                }
+                sent -= piece.len();
+                reply.pieces.pop_front();
+            }
+            self.sending.pop_front();
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The server: listeners and the lives of connections.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+
+use crate::buffer_pool::BufferPool;
+use crate::call_pool::CallPool;
+use crate::connection::{Common, Connection, ConnectionError, Ending};
+use crate::export::ExportSource;
+use crate::limits::{ACCEPT_RETRY, Limits, SOCKET_BUFFER_BYTES};
+use crate::negotiation::Negotiation;
+
+/// Serves the exports of one source. Clones are the same server and share its limits.
+#[derive(Clone)]
+pub struct Server {
+    source: Arc<dyn ExportSource>,
+    common: Arc<Common>,
+    connections: Arc<Semaphore>,
+    next_connection: Arc<AtomicU64>,
+}
+
+impl Server {
+    /// A server for `source`. Limits too small to serve any single request are raised.
+    ///
+    /// # Errors
+    /// The kernel gave no thread.
+    pub fn new(source: Arc<dyn ExportSource>, limits: Limits) -> io::Result<Self> {
+        let limits = limits.at_least_usable();
+        let common = Common {
+            calls: CallPool::new(limits.threads_max)?,
+            buffers: Arc::new(BufferPool::default()),
+            bytes: Arc::new(Semaphore::new(limits.server_bytes_max as usize)),
+            limits,
+        };
+        Ok(Server {
+            source,
+            connections: Arc::new(Semaphore::new(common.limits.connections_max)),
+            common: Arc::new(common),
+            next_connection: Arc::new(AtomicU64::new(1)),
+        })
+    }
+
+    /// Accepts and serves clients of `listener` until `shutdown` is cancelled; then removes the socket's file, and
+    /// returns when every connection has finished its commands under way and ended.
+    pub async fn serve_unix(&self, listener: UnixListener, shutdown: CancellationToken) {
+        let connections = TaskTracker::new();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let (server, shutdown) = (self.clone(), shutdown.clone());
+                    connections.spawn(async move {
+                        let peer = unix_peer(&stream);
+                        let (reader, writer) = stream.into_split();
+                        server.serve_stream(reader, writer, &peer, &shutdown).await;
+                    });
+                }
+                Err(error) => {
+                    tracing::error!(%error, "cannot accept an NBD client; trying again");
+                    tokio::select! {
+                        () = shutdown.cancelled() => break,
+                        () = tokio::time::sleep(ACCEPT_RETRY) => {}
+                    }
+                }
+            }
+        }
+        if let Ok(address) = listener.local_addr() {
+            if let Some(path) = address.as_pathname() {
+                if let Err(error) = std::fs::remove_file(path) {
+                    tracing::debug!(%error, path = %path.display(), "NBD socket was not removed");
+                }
+            }
+        }
+        drop(listener);
+        connections.close();
+        connections.wait().await;
+    }
+
+    /// Serves one client over any stream, given as its two halves; `peer` names it in the log. Returns when the
+    /// connection has ended, after its commands under way.
+    pub async fn serve_stream<R, W>(&self, reader: R, writer: W, peer: &str, shutdown: &CancellationToken)
+    where
+        R: AsyncRead + Unpin + Send,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let connection = self.next_connection.fetch_add(1, Ordering::Relaxed);
+        let span = tracing::info_span!("nbd", connection, peer);
+        let Ok(_slot) = self.connections.try_acquire() else {
+            let limit = self.common.limits.connections_max;
+            span.in_scope(|| tracing::warn!(limit, "NBD client turned away: too many connections"));
+            return;
+        };
+        match self.converse(reader, writer, shutdown).instrument(span.clone()).await {
+            Ok(ending) => span.in_scope(|| tracing::debug!(%ending, "NBD connection ended")),
+            Err(error) => span.in_scope(|| tracing::warn!(%error, "NBD connection closed")),
+        }
+    }
+
+    async fn converse<R, W>(
+        &self,
+        reader: R,
+        mut writer: W,
+        shutdown: &CancellationToken,
+    ) -> Result<Ending, ConnectionError>
+    where
+        R: AsyncRead + Unpin + Send,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut reader = BufReader::with_capacity(SOCKET_BUFFER_BYTES, reader);
+        let handshake_max = self.common.limits.handshake_max;
+        let negotiation = Negotiation::new(&mut reader, &mut writer, &self.source, &self.common.calls);
+        let agreed = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return Ok(Ending::Shutdown),
+            agreed = tokio::time::timeout(handshake_max, negotiation.run()) => agreed,
+        };
+        let Some(agreed) = agreed.map_err(|_| ConnectionError::HandshakeTime(handshake_max))?? else {
+            return Ok(Ending::HungUp);
+        };
+        let (export, read_only) = (agreed.name.clone(), agreed.terms.read_only);
+        tracing::info!(export, read_only, "NBD client connected");
+        let ended = Connection::run(&mut reader, writer, agreed, Arc::clone(&self.common), shutdown).await;
+        if let Ok(ending) = &ended {
+            tracing::info!(export, %ending, "NBD client gone");
+        }
+        ended
+    }
+}
+
+fn unix_peer(stream: &UnixStream) -> String {
+    match stream.peer_cred() {
+        Ok(credentials) => {
+            let pid = credentials.pid().map_or_else(|| "?".into(), |pid| pid.to_string());
+            format!("pid {pid} uid {}", credentials.uid())
+        }
+        Err(_) => "unknown".into(),
+    }
+}

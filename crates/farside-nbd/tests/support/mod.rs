@@ -1,0 +1,10 @@
+//! What tests with NBD clients need: an export in memory, a server on a socket of its own, clients found on this
+//! machine, and a client of bare bytes.
+//!
+//! Other crates' tests include it by `#[path = "../../farside-nbd/tests/support/mod.rs"] mod support;`.
+#![allow(dead_code, unreachable_pub, missing_docs)] // each test file uses its part
+
+pub mod memory;
+pub mod raw;
+pub mod serve;
+pub mod tools;
