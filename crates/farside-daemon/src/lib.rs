@@ -1,1 +1,32 @@
 //! Wires the rooms together: HTTP API, state database, metrics.
+//!
+//! [`run`] is the whole daemon: it locks its data directory, opens the state database and the pools, serves the API
+//! on the control socket, meets peers, and stops cleanly when told to. What a disaster needs is in the pools; the
+//! state database can be deleted and costs pairings, schedules and history, never data.
+//!
+//! Read in this order:
+//!
+//! * [`options`]: words and file, merged.
+//! * `run`: start to stop in one function.
+//! * `state`: the database.
+//! * `http`: the API, one file per noun, and `/metrics` and `/healthz`.
+//!
+//! Not guarded against: whoever may write to the control socket (its file mode says who) can do everything the
+//! daemon can. The API is served nowhere else.
+
+mod blocking;
+mod data_dir;
+mod error;
+mod http;
+mod listen;
+mod logging;
+mod metrics;
+pub mod options;
+mod run;
+mod service;
+mod site;
+mod state;
+
+pub use error::DaemonError;
+pub use options::{Listen, Options};
+pub use run::run;

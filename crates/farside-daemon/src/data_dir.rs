@@ -1,0 +1,86 @@
+//! The data directory: made if need be, and held by one daemon.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::DaemonError;
+
+/// A data directory that is this daemon's until dropped.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Makes the directory (0750: the group may reach the sockets) and locks it.
+    pub(crate) fn acquire(path: &Path) -> Result<DataDir, DaemonError> {
+        let failed = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| DaemonError::DataDir { path, source }
+        };
+        DirBuilder::new().recursive(true).mode(0o750).create(path).map_err(failed(path))?;
+        let lock_path = path.join("lock");
+        let lock = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&lock_path)
+            .map_err(failed(&lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(DataDir { path: path.to_path_buf(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(DaemonError::Locked { path: path.to_path_buf() }),
+            Err(TryLockError::Error(source)) => Err(failed(&lock_path)(source)),
+        }
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file in it.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a small file that others read while it changes: whole or not at all.
+    pub(crate) fn publish(&self, name: &str, text: &str) -> Result<(), DaemonError> {
+        let path = self.join(name);
+        let temporary = self.join(&format!(".{name}.new"));
+        let write = || -> io::Result<()> {
+            std::fs::write(&temporary, text)?;
+            std::fs::rename(&temporary, &path)
+        };
+        write().map_err(|source| DaemonError::DataDir { path: path.clone(), source })
+    }
+
+    /// Removes a published file; one that is not there is no matter.
+    pub(crate) fn withdraw(&self, name: &str) {
+        if let Err(error) = std::fs::remove_file(self.join(name))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(file = %self.join(name).display(), %error, "cannot remove");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_daemon_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b");
+        let first = DataDir::acquire(&path).unwrap();
+        let second = DataDir::acquire(&path).unwrap_err();
+        assert!(matches!(second, DaemonError::Locked { .. }));
+        assert_eq!(second.exit_code(), 4);
+        drop(first);
+        DataDir::acquire(&path).unwrap();
+    }
+}

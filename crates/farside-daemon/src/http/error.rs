@@ -1,0 +1,78 @@
+//! Failures of requests, and what a request that cannot be read is told.
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use farside_api::{ErrorBody, ErrorCode, ErrorDocument};
+use serde::de::DeserializeOwned;
+
+/// A failure on its way out.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    body: ErrorBody,
+}
+
+impl ApiError {
+    /// The request has no route.
+    pub(crate) fn unknown_request(body: ErrorBody) -> Self {
+        ApiError { status: StatusCode::NOT_FOUND, body }
+    }
+}
+
+impl From<ErrorBody> for ApiError {
+    fn from(body: ErrorBody) -> Self {
+        // Every status of the API is a valid one; its tests go through them.
+        let status =
+            StatusCode::from_u16(body.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        ApiError { status, body }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        if self.status.is_server_error() {
+            tracing::warn!(code = ?self.body.code, message = %self.body.message, "a request failed");
+        }
+        (self.status, Json(ErrorDocument { error: self.body })).into_response()
+    }
+}
+
+/// A JSON body; one that cannot be read is wrong usage, in the API's own words.
+#[derive(Debug)]
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let Json(body) = Json::from_request(request, state).await?;
+        Ok(Body(body))
+    }
+}
+
+/// A query likewise.
+#[derive(Debug)]
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = ApiError;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let axum::extract::Query(query) = axum::extract::Query::from_request_parts(parts, state).await?;
+        Ok(Query(query))
+    }
+}
+
+impl From<JsonRejection> for ApiError {
+    fn from(rejection: JsonRejection) -> Self {
+        ErrorBody::new(ErrorCode::WrongUsage, rejection.body_text()).into()
+    }
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(rejection: QueryRejection) -> Self {
+        ErrorBody::new(ErrorCode::WrongUsage, rejection.body_text()).into()
+    }
+}

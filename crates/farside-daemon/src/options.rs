@@ -1,0 +1,217 @@
+//! What the daemon is told: by words on its command line, by `farside.toml`, or not at all.
+//!
+//! A word beats the file, the file beats the default. The file is read once, at start.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+use crate::error::DaemonError;
+
+/// The file that is read without being named.
+const CONFIG_FILE: &str = "farside.toml";
+/// Longest configuration read, bytes.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Where peers are met by default.
+const PEER_LISTEN_DEFAULT: &str = "0.0.0.0:7440";
+/// Where metrics are served by default: to this machine only.
+const HTTP_DEFAULT: &str = "127.0.0.1:7441";
+
+/// Words of the command line; what is None is left to the file or the default.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where state and sockets live.
+    pub data_dir: PathBuf,
+    /// The configuration file.
+    pub config: Option<PathBuf>,
+    /// Where peers are met.
+    pub peer_listen: Option<Listen>,
+    /// Where `/metrics` and `/healthz` are served.
+    pub http: Option<Listen>,
+    /// The site's name.
+    pub name: Option<String>,
+    /// The log filter.
+    pub log: Option<String>,
+}
+
+/// An address to listen on, or none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Listen {
+    /// Not at all.
+    Off,
+    /// `HOST:PORT`; port 0 takes any free one.
+    At(String),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+    /// `off` or `ADDR:PORT`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Listen::Off);
+        }
+        match text.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                Ok(Listen::At(text.into()))
+            }
+            _ => Err(format!("{text:?} is neither ADDR:PORT nor off")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// `farside.toml`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Option<String>,
+    peer_listen: Option<Listen>,
+    http: Option<Listen>,
+    log: Option<String>,
+    log_format: Option<LogFormat>,
+}
+
+/// What the daemon runs with.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) data_dir: PathBuf,
+    pub(crate) peer_listen: Listen,
+    pub(crate) http: Listen,
+    pub(crate) name: String,
+    pub(crate) log: String,
+    pub(crate) log_format: LogFormat,
+}
+
+impl Config {
+    /// Merges words, file and defaults.
+    pub(crate) fn resolve(options: Options) -> Result<Config, DaemonError> {
+        let file = read_file(&options)?;
+        let data_dir = std::path::absolute(&options.data_dir)
+            .map_err(|source| DaemonError::DataDir { path: options.data_dir.clone(), source })?;
+        let name = options.name.or(file.name).unwrap_or_else(host_name);
+        if !farside_engine::is_label(&name) || name.contains(':') {
+            return Err(DaemonError::Config(format!(
+                "{name:?} cannot be a site's name; use 1 to 128 of A-Z a-z 0-9 . _ + - (--name)"
+            )));
+        }
+        Ok(Config {
+            data_dir,
+            peer_listen: options
+                .peer_listen
+                .or(file.peer_listen)
+                .unwrap_or(Listen::At(PEER_LISTEN_DEFAULT.into())),
+            http: options.http.or(file.http).unwrap_or(Listen::At(HTTP_DEFAULT.into())),
+            name,
+            log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),
+            log_format: file.log_format.unwrap_or_default(),
+        })
+    }
+}
+
+fn read_file(options: &Options) -> Result<File, DaemonError> {
+    let default = options.data_dir.join(CONFIG_FILE);
+    let path = options.config.as_deref().unwrap_or(&default);
+    let text = match read_bounded(path) {
+        Ok(text) => text,
+        // Only a file that was named must be there.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound && options.config.is_none() => {
+            return Ok(File::default());
+        }
+        Err(e) => return Err(DaemonError::Config(format!("cannot read {}: {e}", path.display()))),
+    };
+    // The error's own text shows line, column and the line itself.
+    toml::from_str(&text).map_err(|e| DaemonError::Config(format!("{}: {e}", path.display())))
+}
+
+fn read_bounded(path: &Path) -> std::io::Result<String> {
+    use std::io::Read;
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(CONFIG_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => String::from("farside"),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(directory: &Path) -> Options {
+        Options { data_dir: directory.into(), ..Options::default() }
+    }
+
+    #[test]
+    fn a_word_beats_the_file_and_the_file_the_default() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(
+            directory.path().join(CONFIG_FILE),
+            "name = \"north\"\nhttp = \"off\"\nlog_format = \"json\"\n",
+        )
+        .unwrap();
+        let words = Options { name: Some("south".into()), ..options(directory.path()) };
+        let config = Config::resolve(words).unwrap();
+        assert_eq!(config.name, "south");
+        assert_eq!(config.http, Listen::Off);
+        assert_eq!(config.log_format, LogFormat::Json);
+        assert_eq!(config.peer_listen, Listen::At("0.0.0.0:7440".into()));
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_and_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(CONFIG_FILE), "name = \"north\"\npeer-listen = \"off\"\n")
+            .unwrap();
+        let error = Config::resolve(options(directory.path())).unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("peer-listen"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_was_named_must_be_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let named =
+            Options { config: Some(directory.path().join("absent.toml")), ..options(directory.path()) };
+        assert!(Config::resolve(named).unwrap_err().to_string().contains("absent.toml"));
+        assert!(Config::resolve(options(directory.path())).is_ok());
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!("off".parse(), Ok(Listen::Off));
+        assert_eq!("[::]:7440".parse(), Ok(Listen::At("[::]:7440".into())));
+        for text in ["", "7440", ":7440", "host", "host:", "host:65536"] {
+            assert!(text.parse::<Listen>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_would_split_a_peer_volume_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["a:b", "", "a/b", "-a"] {
+            let named = Options { name: Some(name.into()), ..options(directory.path()) };
+            assert!(Config::resolve(named).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What systemd is told: ready, alive, stopping. Without systemd every call does nothing.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio_util::sync::CancellationToken;
+
+/// Everything serves.
+pub(crate) fn ready(status: &str) {
+    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// The stop has begun.
+pub(crate) fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}
+
+/// Feeds the watchdog, if systemd has set one, at a third of its interval, until `stop`. It runs on the async
+/// runtime on purpose: a runtime that no longer turns is what the watchdog is for.
+pub(crate) async fn feed_watchdog(stop: CancellationToken) {
+    let Some(interval) = sd_notify::watchdog_enabled().map(|i| i / 3).filter(|i| !i.is_zero()) else {
+        return;
+    };
+    let mut tick = tokio::time::interval(interval.max(Duration::from_millis(10)));
+    while stop.run_until_cancelled(tick.tick()).await.is_some() {
+        tell(&[NotifyState::Watchdog]);
+    }
+}
+
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(%error, "cannot notify systemd");
+    }
+}
