@@ -1,0 +1,454 @@
+//! What journal records may say, and what the pool holds after them.
+
+use std::collections::BTreeMap;
+
+use farside_format::catalog::{CatalogChange, Change, Snapshot, VersionKind, Volume};
+use farside_format::fingerprint::BLOCKS_MAX;
+use farside_format::journal::Record;
+use farside_format::{BLOCK_BYTES, Birth};
+
+use crate::catalog::snapshot_faults;
+use crate::overlay::Content;
+use crate::places::PlaceSet;
+use crate::point::Point;
+use crate::reader::Reader;
+use crate::report::VersionReport;
+
+/// A record that cannot follow what is before it.
+pub(crate) struct Fault {
+    pub(crate) expected: String,
+    pub(crate) found: String,
+}
+
+fn require(holds: bool, expected: &str, found: impl std::fmt::Display) -> Result<(), Fault> {
+    if holds { Ok(()) } else { Err(Fault { expected: expected.into(), found: found.to_string() }) }
+}
+
+/// A version while records are applied.
+struct Version {
+    volume: u64,
+    kind: VersionKind,
+    snapshot: Option<Snapshot>,
+    deleted: bool,
+    size_bytes: u64,
+    content: Content,
+    /// False if part of it is reaped or unreadable, so that no content root can be given.
+    whole: bool,
+}
+
+/// The pool as records change it.
+pub(crate) struct Replay<'p> {
+    point: &'p Point,
+    volumes: BTreeMap<u64, Volume>,
+    versions: BTreeMap<u64, Version>,
+    /// Ids below this were given before the point.
+    first_new_id: u64,
+    epoch: u64,
+    generation: u64,
+    points: u64,
+    /// Whether blocks that waited at the point may be reused after the next point's record.
+    reuses_waiting: bool,
+    mapped: PlaceSet,
+    pub(crate) records: u64,
+}
+
+impl<'p> Replay<'p> {
+    /// Begins with the point's state; none if its catalog cannot be read. `reuses_waiting` says that a later point has
+    /// been on the medium, so that what waited at this one may have been given out again.
+    pub(crate) fn new(point: &'p Point, reuses_waiting: bool) -> Option<Replay<'p>> {
+        let catalog = point.catalog.as_ref()?;
+        let versions = catalog.versions.iter().filter_map(|version| {
+            let tree = point.versions.iter().position(|v| v.id == version.id)?;
+            Some((version, &point.versions[tree]))
+        });
+        let versions = versions.map(|(version, tree)| {
+            let live = Version {
+                volume: version.volume,
+                kind: tree.kind,
+                snapshot: version.snapshot.clone(),
+                deleted: version.deleted,
+                size_bytes: version.size_bytes,
+                content: Content::stored(tree.tree, tree.family),
+                whole: tree.content_root().is_some(),
+            };
+            (version.id, live)
+        });
+        Some(Replay {
+            point,
+            volumes: catalog.volumes.iter().map(|v| (v.id, v.clone())).collect(),
+            versions: versions.collect(),
+            first_new_id: catalog.next_id,
+            epoch: point.superblock.birth_epoch,
+            generation: point.superblock.generation,
+            points: 0,
+            reuses_waiting,
+            mapped: PlaceSet::default(),
+            records: 0,
+        })
+    }
+
+    /// The birth epoch after the records so far.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Applies one record.
+    pub(crate) fn apply(
+        &mut self,
+        reader: &mut Reader<'_>,
+        record: &Record,
+        is_last: bool,
+    ) -> Result<(), Fault> {
+        self.records += 1;
+        match record {
+            Record::Map { version, birth, block, place, fingerprints } => {
+                let end = block + fingerprints.len() as u64;
+                self.require_epoch(birth)?;
+                self.require_places(place.0, fingerprints.len() as u64)?;
+                let target = self.writable(*version)?;
+                require(
+                    end <= target.size_bytes.div_ceil(BLOCK_BYTES as u64),
+                    "blocks below the version's size",
+                    format!("blocks up to {end}, size {} bytes", target.size_bytes),
+                )?;
+                for (block, fingerprint) in (*block..end).zip(fingerprints) {
+                    target.content.map(block, *fingerprint);
+                }
+            }
+            Record::Unmap { version, birth, block, count } => {
+                self.require_epoch(birth)?;
+                require(*count > 0, "a range of at least one block", count)?;
+                self.writable(*version)?.content.unmap(*block, block + count);
+            }
+            Record::Catalog(change) => self.change(reader, change)?,
+            Record::Point { generation, birth_epoch } => {
+                require(
+                    *generation > self.point.superblock.generation && *generation >= self.generation,
+                    &format!("a point after generation {}", self.generation),
+                    generation,
+                )?;
+                require(
+                    birth_epoch.0 > self.epoch,
+                    &format!("a birth epoch above {}", self.epoch),
+                    birth_epoch.0,
+                )?;
+                // The superblock names whole batches as in the point or not.
+                require(is_last, "a point as the last record of its batch", "records after it")?;
+                (self.generation, self.epoch) = (*generation, birth_epoch.0);
+                self.points += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn require_epoch(&self, birth: &Birth) -> Result<(), Fault> {
+        require(birth.0 == self.epoch, &format!("birth {}, the epoch", self.epoch), birth.0)
+    }
+
+    /// Map records name blocks that nothing else has, at the point or since.
+    fn require_places(&mut self, first: u64, count: u64) -> Result<(), Fault> {
+        let superblock = &self.point.superblock;
+        let allocatable = superblock.first_allocatable()..superblock.pool_blocks;
+        for place in first..first + count {
+            require(allocatable.contains(&place), "places that can be allocated", format!("place {place}"))?;
+            require(
+                !self.point.usage.used.contains(place),
+                "places that are free at the point",
+                format!("place {place}, in use by generation {}", superblock.generation),
+            )?;
+            require(
+                !self.point.waiting.contains(place) || (self.reuses_waiting && self.points > 0),
+                "places that are free at the point",
+                format!("place {place}, kept for an older point"),
+            )?;
+            require(
+                self.mapped.insert(place),
+                "places mapped once between points",
+                format!("place {place} again"),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn version(&mut self, id: u64) -> Result<&mut Version, Fault> {
+        let found = format!("version {id}");
+        let version = self.versions.get_mut(&id).filter(|v| !v.deleted);
+        version.ok_or_else(|| Fault { expected: "a version that exists".into(), found })
+    }
+
+    fn writable(&mut self, id: u64) -> Result<&mut Version, Fault> {
+        let version = self.version(id)?;
+        let kind = version.kind;
+        require(
+            matches!(kind, VersionKind::Head | VersionKind::Staged),
+            "a head or staged version",
+            format!("version {id}, a {kind:?}"),
+        )?;
+        Ok(version)
+    }
+
+    fn of_kind(&mut self, id: u64, expected: VersionKind) -> Result<&mut Version, Fault> {
+        let version = self.version(id)?;
+        require(
+            version.kind == expected,
+            &format!("a {expected:?}"),
+            format!("version {id}, a {:?}", version.kind),
+        )?;
+        Ok(version)
+    }
+
+    fn volume(&mut self, id: u64) -> Result<&mut Volume, Fault> {
+        let volume = self.volumes.get_mut(&id).filter(|v| !v.deleted);
+        volume.ok_or_else(|| Fault { expected: "a volume that exists".into(), found: format!("volume {id}") })
+    }
+
+    fn require_new_id(&self, id: u64) -> Result<(), Fault> {
+        let fresh =
+            id >= self.first_new_id && !self.versions.contains_key(&id) && !self.volumes.contains_key(&id);
+        require(fresh, &format!("an id never used before, from {} on", self.first_new_id), id)
+    }
+
+    fn require_size(size_bytes: u64) -> Result<(), Fault> {
+        require(size_bytes <= BLOCKS_MAX * BLOCK_BYTES as u64, "a size of at most 16 PiB", size_bytes)
+    }
+
+    fn require_volume_name(&self, name: &str) -> Result<(), Fault> {
+        let taken = self.volumes.values().any(|v| !v.deleted && v.name == name);
+        require(!name.is_empty() && !taken, "a name of its own", format!("`{name}`"))
+    }
+
+    fn require_snapshot(&self, volume: u64, this: u64, snapshot: &Snapshot) -> Result<(), Fault> {
+        if let Some((expected, found)) = snapshot_faults(snapshot).into_iter().next() {
+            return require(false, expected, found);
+        }
+        let taken = self.versions.iter().any(|(id, v)| {
+            *id != this
+                && !v.deleted
+                && v.volume == volume
+                && v.snapshot.as_ref().is_some_and(|s| s.name == snapshot.name)
+        });
+        require(!taken, "a snapshot name of its own", format!("`{}`", snapshot.name))
+    }
+
+    fn change(&mut self, reader: &mut Reader<'_>, change: &CatalogChange) -> Result<(), Fault> {
+        let missing = |what: &str| Fault { expected: what.into(), found: "none".into() };
+        match change.change.as_ref().ok_or_else(|| missing("a change this version knows"))? {
+            Change::CreateVolume(create) => {
+                let volume = create.volume.as_ref().ok_or_else(|| missing("a volume"))?;
+                Self::require_size(create.size_bytes)?;
+                self.add_volume(volume, Content::empty(volume.family), create.size_bytes)?;
+            }
+            Change::RenameVolume(rename) => {
+                self.volume(rename.volume)?;
+                self.require_volume_name(&rename.name)?;
+                self.volume(rename.volume)?.name = rename.name.clone();
+            }
+            Change::ResizeHead(resize) => {
+                Self::require_size(resize.size_bytes)?;
+                let version = self.of_kind(resize.version, VersionKind::Head)?;
+                let blocks = resize.size_bytes.div_ceil(BLOCK_BYTES as u64);
+                if version.whole && resize.size_bytes < version.size_bytes {
+                    // A node that cannot be read was noted before; nothing can be said then.
+                    let beyond = version.content.maps_from(reader, blocks).unwrap_or(false);
+                    require(
+                        !beyond,
+                        "blocks past the new size unmapped before",
+                        format!("mappings from block {blocks} on"),
+                    )?;
+                }
+                version.size_bytes = resize.size_bytes;
+            }
+            Change::DeleteVolume(delete) => {
+                self.volume(delete.volume)?.deleted = true;
+                for version in self.versions.values_mut().filter(|v| v.volume == delete.volume) {
+                    version.deleted = true;
+                }
+            }
+            Change::Freeze(freeze) => {
+                self.close_epoch(freeze.epoch)?;
+                require(!freeze.frozen.is_empty(), "at least one head to freeze", 0)?;
+                for frozen in &freeze.frozen {
+                    let snapshot =
+                        frozen.snapshot.as_ref().ok_or_else(|| missing("a snapshot's description"))?;
+                    self.require_new_id(frozen.version)?;
+                    let head = self.of_kind(frozen.head, VersionKind::Head)?;
+                    let volume = head.volume;
+                    let version = Version {
+                        volume,
+                        kind: VersionKind::Snapshot,
+                        snapshot: Some(snapshot.clone()),
+                        deleted: false,
+                        size_bytes: head.size_bytes,
+                        content: head.content.clone(),
+                        whole: head.whole,
+                    };
+                    self.require_snapshot(volume, frozen.version, snapshot)?;
+                    self.versions.insert(frozen.version, version);
+                }
+            }
+            Change::DeleteVersion(delete) => {
+                let version = self.version(delete.version)?;
+                require(
+                    version.kind != VersionKind::Head,
+                    "a snapshot or staged version",
+                    format!("head {}", delete.version),
+                )?;
+                version.deleted = true;
+            }
+            Change::DescribeSnapshot(describe) => {
+                let snapshot =
+                    describe.snapshot.as_ref().ok_or_else(|| missing("a snapshot's description"))?;
+                let volume = self.of_kind(describe.version, VersionKind::Snapshot)?.volume;
+                self.require_snapshot(volume, describe.version, snapshot)?;
+                self.version(describe.version)?.snapshot = Some(snapshot.clone());
+            }
+            Change::Stage(stage) => self.stage(stage)?,
+            Change::Commit(commit) => {
+                self.close_epoch(commit.epoch)?;
+                require(!commit.committed.is_empty(), "at least one version to commit", 0)?;
+                for committed in &commit.committed {
+                    self.commit(committed)?;
+                }
+            }
+            Change::SetReplica(set) => {
+                if let Some(replica) = &set.replica {
+                    require(
+                        replica.relationship.len() == 16,
+                        "a relationship of 16 bytes",
+                        replica.relationship.len(),
+                    )?;
+                    require(replica.peer.len() == 32, "a peer key hash of 32 bytes", replica.peer.len())?;
+                }
+                self.volume(set.volume)?.replica = set.replica.clone();
+            }
+            Change::Clone(clone) => {
+                let volume = clone.volume.as_ref().ok_or_else(|| missing("a volume"))?;
+                let base = self.of_kind(clone.base, VersionKind::Snapshot)?;
+                let (content, size, whole) = (base.content.clone(), base.size_bytes, base.whole);
+                let base_volume = base.volume;
+                self.require_family(base_volume, volume.family)?;
+                self.add_volume(volume, content, size)?;
+                self.version(volume.head)?.whole = whole;
+            }
+        }
+        Ok(())
+    }
+
+    fn close_epoch(&mut self, epoch: u64) -> Result<(), Fault> {
+        require(epoch == self.epoch, &format!("epoch {} to be closed", self.epoch), epoch)?;
+        self.epoch += 1;
+        Ok(())
+    }
+
+    /// The volume of a base may be deleted while its snapshots still carry others, but its record is there.
+    fn require_family(&self, base_volume: u64, family: u64) -> Result<(), Fault> {
+        let of_base = self.volumes.get(&base_volume).map(|v| v.family);
+        require(of_base == Some(family), "the family of the base", format!("family {family}"))
+    }
+
+    fn add_volume(&mut self, volume: &Volume, content: Content, size_bytes: u64) -> Result<(), Fault> {
+        self.require_new_id(volume.id)?;
+        self.require_new_id(volume.head)?;
+        require(volume.id != volume.head, "an id for the volume and one for its head", volume.id)?;
+        require(volume.family != 0 && !volume.deleted, "a live volume with a family", volume.family)?;
+        require(volume.uuid.len() == 16, "a volume UUID of 16 bytes", volume.uuid.len())?;
+        self.require_volume_name(&volume.name)?;
+        let head = Version {
+            volume: volume.id,
+            kind: VersionKind::Head,
+            snapshot: None,
+            deleted: false,
+            size_bytes,
+            content,
+            whole: true,
+        };
+        self.versions.insert(volume.head, head);
+        self.volumes.insert(volume.id, volume.clone());
+        Ok(())
+    }
+
+    fn stage(&mut self, stage: &farside_format::catalog::Stage) -> Result<(), Fault> {
+        self.require_new_id(stage.version)?;
+        Self::require_size(stage.size_bytes)?;
+        let family = self.volume(stage.volume)?.family;
+        let (mut content, whole) = match stage.base {
+            0 => (Content::empty(family), true),
+            base => {
+                let base = self.of_kind(base, VersionKind::Snapshot)?;
+                let (content, whole, volume) = (base.content.clone(), base.whole, base.volume);
+                self.require_family(volume, family)?;
+                (content, whole)
+            }
+        };
+        // A version staged smaller than its base begins without what lies past its own size.
+        content.unmap(stage.size_bytes.div_ceil(BLOCK_BYTES as u64), BLOCKS_MAX);
+        let version = Version {
+            volume: stage.volume,
+            kind: VersionKind::Staged,
+            snapshot: None,
+            deleted: false,
+            size_bytes: stage.size_bytes,
+            content,
+            whole,
+        };
+        self.versions.insert(stage.version, version);
+        Ok(())
+    }
+
+    fn commit(&mut self, committed: &farside_format::catalog::CommittedVersion) -> Result<(), Fault> {
+        let missing = || Fault { expected: "a snapshot's description".into(), found: "none".into() };
+        let snapshot = committed.snapshot.as_ref().ok_or_else(missing)?;
+        self.require_new_id(committed.head)?;
+        let staged = self.of_kind(committed.version, VersionKind::Staged)?;
+        staged.kind = VersionKind::Snapshot;
+        staged.snapshot = Some(snapshot.clone());
+        let head = Version {
+            volume: staged.volume,
+            kind: VersionKind::Head,
+            snapshot: None,
+            deleted: false,
+            size_bytes: staged.size_bytes,
+            content: staged.content.clone(),
+            whole: staged.whole,
+        };
+        let volume_id = staged.volume;
+        self.require_snapshot(volume_id, committed.version, snapshot)?;
+        let volume = self.volume(volume_id)?;
+        let old_head = std::mem::replace(&mut volume.head, committed.head);
+        if let Some(replica) = &mut volume.replica {
+            replica.published = committed.version;
+        }
+        if let Some(rescue) = &committed.rescue {
+            self.require_snapshot(volume_id, old_head, rescue)?;
+        }
+        let old = self.of_kind(old_head, VersionKind::Head)?;
+        match &committed.rescue {
+            Some(rescue) => {
+                old.kind = VersionKind::Snapshot;
+                old.snapshot = Some(rescue.clone());
+            }
+            None => old.deleted = true,
+        }
+        self.versions.insert(committed.head, head);
+        Ok(())
+    }
+
+    /// The versions as they are now.
+    pub(crate) fn report(&self, reader: &mut Reader<'_>) -> Vec<VersionReport> {
+        let versions = self.versions.iter().map(|(&id, version)| {
+            let root = version.whole.then(|| version.content.content_root(reader, version.size_bytes).ok());
+            VersionReport {
+                id,
+                volume: version.volume,
+                volume_name: self.volumes.get(&version.volume).map_or_else(String::new, |v| v.name.clone()),
+                kind: version.kind,
+                snapshot: version.snapshot.as_ref().map(|s| s.name.clone()),
+                deleted: version.deleted,
+                size_bytes: version.size_bytes,
+                content_root: root.flatten(),
+                mapped_blocks: None,
+            }
+        });
+        versions.collect()
+    }
+}
