@@ -189,9 +189,10 @@ impl Export for MemoryExport {
         let mut extents: Vec<Extent> = Vec::new();
         for (block, _, _, length) in pieces(offset, length) {
             let hole = !blocks.contains_key(&block);
+            let is_full = extents.len() == extents_max;
             match extents.last_mut() {
                 Some(last) if last.hole == hole => last.length += length as u64,
-                _ if extents.len() == extents_max => break,
+                _ if is_full => break,
                 _ => extents.push(Extent { length: length as u64, hole, zero: hole }),
             }
         }
