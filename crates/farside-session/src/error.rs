@@ -41,6 +41,9 @@ pub enum SessionError {
         /// What is allowed.
         limit: usize,
     },
+    /// The peer keeps a session that it dialled itself; nothing to do but to use that one.
+    #[error("a session with this peer is there already")]
+    AlreadyConnected,
     /// This side cannot do it (files, keys).
     #[error("{0}")]
     Local(String),

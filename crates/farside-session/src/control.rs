@@ -1,0 +1,191 @@
+//! Frames of the control connection: a little-endian u32 length, then a protobuf message of that many bytes.
+//!
+//! The length is compared with [`CONTROL_FRAME_MAX`] before anything is kept or decoded.
+
+use std::io;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::error::SessionError;
+use crate::limits::{CONTROL_FRAME_MAX, REFUSAL_TEXT_MAX};
+use crate::link::Refusal;
+
+/// Bytes of the length before each frame.
+const LENGTH_BYTES: usize = 4;
+/// What TLS 1.3 adds to each record: header 5, content type 1, tag 16.
+const RECORD_OVERHEAD: u64 = 22;
+/// Most bytes in one record.
+const RECORD_BYTES: u64 = 16 * 1024;
+
+/// One frame.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Frame {
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    pub(crate) body: Option<Body>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Body {
+    /// A request.
+    #[prost(message, tag = "1")]
+    Call(Payload),
+    /// Its answer.
+    #[prost(message, tag = "2")]
+    Answer(Payload),
+    /// Or its refusal.
+    #[prost(message, tag = "3")]
+    Refused(RefusedCall),
+    /// Comes back as a pong.
+    #[prost(fixed64, tag = "4")]
+    Ping(u64),
+    #[prost(fixed64, tag = "5")]
+    Pong(u64),
+    /// The side that was dialled wants a data stream: dial it with this ticket.
+    #[prost(bytes = "bytes", tag = "6")]
+    DialBack(Bytes),
+    /// That did not work.
+    #[prost(message, tag = "7")]
+    DialBackFailed(FailedDial),
+    /// The session ends, and why.
+    #[prost(string, tag = "8")]
+    Farewell(String),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Payload {
+    /// Chosen by whoever calls, unique among its calls of the session.
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(crate) body: Bytes,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RefusedCall {
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(string, tag = "2")]
+    pub(crate) code: String,
+    #[prost(string, tag = "3")]
+    pub(crate) message: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct FailedDial {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) ticket: Bytes,
+    #[prost(string, tag = "2")]
+    pub(crate) reason: String,
+}
+
+/// The bytes of a frame, its length before it.
+pub(crate) fn encode(body: Body) -> Bytes {
+    let frame = Frame { body: Some(body) };
+    let length = frame.encoded_len();
+    let mut bytes = BytesMut::with_capacity(LENGTH_BYTES + length);
+    bytes.put_u32_le(u32::try_from(length).expect("bounded by CONTROL_FRAME_MAX"));
+    frame.encode(&mut bytes).expect("the buffer has room");
+    bytes.freeze()
+}
+
+/// The next frame and its bytes on the wire; `None` at an orderly end.
+pub(crate) async fn read(io: &mut (impl AsyncRead + Unpin)) -> Result<Option<(Body, u64)>, SessionError> {
+    let lost = |e: io::Error| SessionError::Lost(e.to_string());
+    let mut length = [0; LENGTH_BYTES];
+    // An end is orderly between frames only.
+    let first = io.read(&mut length).await.map_err(lost)?;
+    if first == 0 {
+        return Ok(None);
+    }
+    io.read_exact(&mut length[first..]).await.map_err(lost)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > CONTROL_FRAME_MAX {
+        return Err(SessionError::Protocol(format!(
+            "a control frame of {length} bytes; the limit is {CONTROL_FRAME_MAX}"
+        )));
+    }
+    let mut bytes = BytesMut::zeroed(length);
+    io.read_exact(&mut bytes).await.map_err(lost)?;
+    Ok(Some((decode(bytes.freeze())?, wire_cost(LENGTH_BYTES + length))))
+}
+
+/// Decodes a frame without its length.
+fn decode(bytes: Bytes) -> Result<Body, SessionError> {
+    let frame = Frame::decode(bytes)
+        .map_err(|e| SessionError::Protocol(format!("a control frame that does not decode: {e}")))?;
+    frame.body.ok_or_else(|| SessionError::Protocol("a control frame of unknown kind".to_owned()))
+}
+
+/// What `bytes` written at once cost on the wire: the bytes and 22 for each TLS record of up to 16 KiB.
+pub(crate) fn wire_cost(bytes: usize) -> u64 {
+    let bytes = bytes as u64;
+    bytes + RECORD_OVERHEAD * bytes.div_ceil(RECORD_BYTES)
+}
+
+/// A text from outside, fit for a log line and an error: bounded, without control characters.
+pub(crate) fn printable(text: &str, max: usize) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if out.len() + c.len_utf8() > max {
+            break;
+        }
+        out.push(if c.is_control() { ' ' } else { c });
+    }
+    out
+}
+
+/// A refusal fit to be sent or shown.
+pub(crate) fn bounded(refusal: &Refusal) -> Refusal {
+    Refusal { code: printable(&refusal.code, 64), message: printable(&refusal.message, REFUSAL_TEXT_MAX) }
+}
+
+/// Feeds arbitrary bytes to the decoder of control frames. What decodes must survive encoding.
+///
+/// # Panics
+/// If it does not: that is what a fuzzer looks for.
+pub fn fuzz_control(data: &[u8]) {
+    if let Ok(body) = decode(Bytes::copy_from_slice(data)) {
+        let again = encode(body.clone());
+        assert_eq!(decode(again.slice(LENGTH_BYTES..)).expect("own encoding"), body);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn frames_round_trip_and_ends_are_told_apart() {
+        let body = Body::Call(Payload { id: 7, body: Bytes::from_static(b"hello") });
+        let bytes = encode(body.clone());
+        let mut io = &bytes[..];
+        let (read_back, wire) = read(&mut io).await.unwrap().unwrap();
+        assert_eq!(read_back, body);
+        assert_eq!(wire, bytes.len() as u64 + 22);
+        assert!(read(&mut io).await.unwrap().is_none());
+        for cut in 1..bytes.len() {
+            assert!(matches!(read(&mut &bytes[..cut]).await, Err(SessionError::Lost(_))), "cut at {cut}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_length_beyond_the_limit_is_refused_before_it_is_read() {
+        let length = (CONTROL_FRAME_MAX as u32 + 1).to_le_bytes();
+        assert!(matches!(read(&mut &length[..]).await, Err(SessionError::Protocol(_))));
+    }
+
+    #[test]
+    fn the_largest_call_fits_the_largest_frame() {
+        let body = Bytes::from(vec![0; crate::CALL_BYTES_MAX]);
+        let bytes = encode(Body::Answer(Payload { id: u64::MAX, body }));
+        assert!(bytes.len() - LENGTH_BYTES <= CONTROL_FRAME_MAX);
+    }
+
+    #[test]
+    fn texts_from_outside_are_tamed() {
+        assert_eq!(printable("a\n\x1b[31mb", 100), "a  [31mb");
+        assert_eq!(printable("ääää", 5), "ää");
+    }
+}

@@ -1,0 +1,97 @@
+//! One connection made: dialled, under TLS, past the hello. All within [`DIAL_TIMEOUT`] and [`HANDSHAKE_TIMEOUT`].
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::error::SessionError;
+use crate::hello::{Answer, HELLO_BYTES, Hello, HelloError, Role, Verdict, parse_answer, versions_differ};
+use crate::identity::Identity;
+use crate::limits::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT};
+use crate::link::PeerId;
+use crate::tls::{self, Secured};
+use crate::transport::{Counted, Transport};
+
+/// What every dial of a node needs.
+#[derive(Clone)]
+pub(crate) struct Dialler {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) identity: Identity,
+    pub(crate) versions: RangeInclusive<u16>,
+    pub(crate) instance: [u8; 16],
+    pub(crate) site_name: String,
+}
+
+impl Dialler {
+    /// Dials `expected` at `address` and says hello, followed by `more`. Returns the welcome.
+    pub(crate) async fn dial(
+        &self,
+        address: &str,
+        expected: PeerId,
+        role: Role,
+        session: [u8; 16],
+        ticket: [u8; 16],
+        more: &[u8],
+    ) -> Result<(Secured, Answer), SessionError> {
+        let unreachable = |reason: String| SessionError::Unreachable { address: address.to_owned(), reason };
+        let connector = tls::connector(&self.identity, expected)?;
+        let io = timeout(DIAL_TIMEOUT, self.transport.dial(address))
+            .await
+            .map_err(|_| unreachable(format!("no connection within {} s", DIAL_TIMEOUT.as_secs())))?
+            .map_err(|e| unreachable(e.to_string()))?;
+        let hello = Hello {
+            versions: (*self.versions.start(), *self.versions.end()),
+            role,
+            session,
+            ticket,
+            instance: self.instance,
+            site_name: self.site_name.clone(),
+        };
+        let greet = async {
+            let mut secured = tls::secure_dialled(&connector, Counted::new(io), address).await?;
+            let mut bytes = Vec::with_capacity(HELLO_BYTES + more.len());
+            bytes.extend_from_slice(&hello.encode());
+            bytes.extend_from_slice(more);
+            let ended = |e: std::io::Error| unreachable(format!("the connection ended in the hello: {e}"));
+            secured.write_all(&bytes).await.map_err(ended)?;
+            secured.flush().await.map_err(ended)?;
+            let mut answer = [0; HELLO_BYTES];
+            secured.read_exact(&mut answer).await.map_err(ended)?;
+            Ok((secured, self.judge(&answer, address)?))
+        };
+        timeout(HANDSHAKE_TIMEOUT, greet)
+            .await
+            .map_err(|_| unreachable(format!("no hello within {} s", HANDSHAKE_TIMEOUT.as_secs())))?
+    }
+
+    fn judge(&self, bytes: &[u8; HELLO_BYTES], address: &str) -> Result<Answer, SessionError> {
+        let answer = match parse_answer(bytes, &self.versions) {
+            Ok(answer) => answer,
+            Err(HelloError::OtherVersions(low, high)) => {
+                return Err(versions_differ(&self.versions, (low, high)));
+            }
+            Err(e) => return Err(SessionError::Protocol(e.to_string())),
+        };
+        match answer.verdict {
+            Verdict::Welcome => Ok(answer),
+            Verdict::Version => Err(versions_differ(&self.versions, answer.versions)),
+            Verdict::UnknownKey => Err(SessionError::NotAuthenticated(format!(
+                "the site at {address} does not know this site's key {}; it was never paired or was removed there. Pair the sites again",
+                self.identity.id()
+            ))),
+            Verdict::Busy => Err(SessionError::Unreachable {
+                address: address.to_owned(),
+                reason: "the site has reached a limit of connections; it will be tried again".to_owned(),
+            }),
+            Verdict::NoSuchSession => {
+                Err(SessionError::Lost("the peer no longer has this session".to_owned()))
+            }
+            Verdict::AlreadyConnected => Err(SessionError::AlreadyConnected),
+            Verdict::NoInvitation => Err(SessionError::NotAuthenticated(format!(
+                "nobody is invited at {address}: the invitation was used, has expired, or the daemon was restarted since. Ask for a new one"
+            ))),
+        }
+    }
+}

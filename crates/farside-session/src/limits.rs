@@ -1,0 +1,75 @@
+//! Every bound of this crate in one place, each with the reason for its number.
+
+use std::time::Duration;
+
+/// Time for TLS and the hello together, from the accepted connection on. A satellite path needs about 3 s.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a connection attempt to one address.
+pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a whole pairing after the hello.
+pub const PAIRING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time until a data stream must be open, dial-back included.
+pub const STREAM_OPEN_TIMEOUT: Duration = Duration::from_secs(25);
+/// How often each side pings over the control connection.
+pub const PING_EVERY: Duration = Duration::from_secs(2);
+/// Silence on the control connection after which the link counts as lost. With [`PING_EVERY`] a black hole is
+/// found within 14 s.
+pub const SILENCE_MAX: Duration = Duration::from_secs(12);
+/// The same for a session that is doubted because its peer dialled anew.
+pub const SUSPECT_SILENCE_MAX: Duration = Duration::from_secs(4);
+/// Time for a farewell (last frame, close_notify) before the socket is dropped.
+pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+/// First pause between two dials of a peer.
+pub const REDIAL_MIN: Duration = Duration::from_millis(500);
+/// Longest pause between two dials of a peer.
+pub const REDIAL_MAX: Duration = Duration::from_secs(30);
+/// A session that lived this long resets the pause.
+pub const SESSION_PROVEN_AFTER: Duration = Duration::from_secs(10);
+
+/// Connections that have not yet shown a known key, all addresses together.
+pub const UNAUTHENTICATED_MAX: usize = 64;
+/// The same from one address, so that one stranger cannot take all places.
+pub const UNAUTHENTICATED_PER_ADDRESS_MAX: usize = 16;
+
+/// Calls that one side may have under way on a session. With answers of
+/// [`CALL_BYTES_MAX`](crate::CALL_BYTES_MAX) this bounds what waits in memory to 32 MiB for each direction.
+pub const CALLS_OUTSTANDING_MAX: usize = 32;
+/// Data streams that one side may hold open on a session.
+pub const STREAMS_OPEN_MAX: usize = 64;
+/// Data streams of both sides together that a side accepts; twice the other's own limit, because an end is seen later there.
+pub const STREAMS_SERVED_MAX: usize = 2 * STREAMS_OPEN_MAX;
+/// Frames queued for the control connection.
+pub const CONTROL_QUEUE: usize = 2 * CALLS_OUTSTANDING_MAX;
+/// Small frames (pings, requests for streams) that overtake the calls.
+pub const CONTROL_URGENT_QUEUE: usize = STREAMS_SERVED_MAX;
+/// Largest control frame: a call of the largest size and its envelope.
+pub const CONTROL_FRAME_MAX: usize = crate::CALL_BYTES_MAX + 64;
+/// Longest text of a refusal, bytes; more is cut.
+pub const REFUSAL_TEXT_MAX: usize = 4096;
+/// Largest message of a pairing, bytes: it comes from a stranger.
+pub const PAIRING_MESSAGE_MAX: usize = 1024;
+
+/// Invitations open at the same time.
+pub const INVITES_OPEN_MAX: usize = 16;
+/// Spent or expired invitations remembered, so that a late guest is told why.
+pub const INVITES_REMEMBERED_MAX: usize = 64;
+/// Failed proofs after which an invitation is withdrawn.
+pub const INVITE_FAILURES_MAX: u32 = 5;
+/// Failed pairings admitted within [`PAIRING_FAILURES_WITHIN`].
+pub const PAIRING_FAILURES_MAX: usize = 10;
+/// See [`PAIRING_FAILURES_MAX`].
+pub const PAIRING_FAILURES_WITHIN: Duration = Duration::from_secs(60);
+/// Longest life of an invitation.
+pub const INVITE_VALID_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Log lines about strangers within [`STRANGER_LINES_WITHIN`]; the rest is counted.
+pub const STRANGER_LINES_MAX: usize = 20;
+/// See [`STRANGER_LINES_MAX`].
+pub const STRANGER_LINES_WITHIN: Duration = Duration::from_secs(60);
+
+/// Longest name of a site, bytes of UTF-8.
+pub const SITE_NAME_MAX: usize = 64;
+/// Longest address of a peer, bytes.
+pub const ADDRESS_MAX: usize = 255;
+/// Largest identity file read, bytes.
+pub const IDENTITY_FILE_MAX: u64 = 64 * 1024;

@@ -1,0 +1,269 @@
+//! Whoever dials in: TLS, hello, and what becomes of it.
+//!
+//! Until a key is known to be pinned, a connection counts among the strangers, whose number and time are bounded. A
+//! stranger learns the versions spoken here and that it is not known; nothing else.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_platform::Clock;
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{sleep, timeout};
+
+use super::Inner;
+use crate::hello::{
+    Answer, HELLO_BYTES, Hello, HelloError, Role, Verdict, common_version, parse_hello, versions_differ,
+};
+use crate::limits::{
+    FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT, STRANGER_LINES_MAX, STRANGER_LINES_WITHIN, UNAUTHENTICATED_MAX,
+    UNAUTHENTICATED_PER_ADDRESS_MAX,
+};
+use crate::link::{ByteStream, PeerId};
+use crate::session::Terms;
+use crate::tls::{self, Secured};
+use crate::transport::{Counted, Listener, split_address};
+
+/// Pause after a failed accept: most often descriptors are short, and trying harder does not help.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Counts the strangers, and what is logged about them.
+pub(super) struct Strangers {
+    by_host: Mutex<HashMap<String, usize>>,
+    lines: Mutex<Lines>,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Default)]
+struct Lines {
+    since: Duration,
+    written: usize,
+    left_out: u64,
+}
+
+impl Strangers {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Strangers { by_host: Mutex::default(), lines: Mutex::default(), clock }
+    }
+
+    /// A place for one more from `host`.
+    fn admit(self: &Strangers, host: &str) -> bool {
+        let mut by_host = self.by_host.lock();
+        let all: usize = by_host.values().sum();
+        let here = by_host.get(host).copied().unwrap_or(0);
+        if all >= UNAUTHENTICATED_MAX || here >= UNAUTHENTICATED_PER_ADDRESS_MAX {
+            return false;
+        }
+        by_host.insert(host.to_owned(), here + 1);
+        true
+    }
+
+    fn leave(&self, host: &str) {
+        let mut by_host = self.by_host.lock();
+        if let Some(here) = by_host.get_mut(host) {
+            *here -= 1;
+            if *here == 0 {
+                by_host.remove(host);
+            }
+        }
+    }
+
+    /// Writes a line about a stranger, unless there were too many of late: whoever knocks all day must not fill
+    /// the disk.
+    pub(super) fn log(&self, from: &str, key: Option<PeerId>, why: &str) {
+        let now = self.clock.monotonic();
+        let mut lines = self.lines.lock();
+        if now.saturating_sub(lines.since) >= STRANGER_LINES_WITHIN {
+            if lines.left_out > 0 {
+                tracing::warn!(lines = lines.left_out, "more connections were refused than are told here");
+            }
+            *lines = Lines { since: now, ..Lines::default() };
+        }
+        if lines.written >= STRANGER_LINES_MAX {
+            lines.left_out += 1;
+            return;
+        }
+        lines.written += 1;
+        let key = key.map(|k| k.to_string());
+        tracing::warn!(from, key, "refused a connection: {why}");
+    }
+}
+
+/// A stranger's place; given back when dropped.
+struct Place {
+    node: Arc<Inner>,
+    host: String,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.node.strangers.leave(&self.host);
+    }
+}
+
+/// Accepts connections until the node stops.
+pub(super) async fn keep_open(node: Arc<Inner>, mut door: Box<dyn Listener>) {
+    tracing::info!(address = door.address(), id = %node.identity.id(), "listening for peers");
+    loop {
+        let accepted = tokio::select! {
+            () = node.stop.cancelled() => return,
+            accepted = door.accept() => accepted,
+        };
+        let (io, from) = match accepted {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                tracing::warn!("cannot accept a connection: {e}");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let host = split_address(&from).map_or(from.as_str(), |(host, _)| host).to_owned();
+        if !node.strangers.admit(&host) {
+            node.strangers.log(&from, None, "too many connections have not yet shown who they are");
+            continue;
+        }
+        let place = Place { node: Arc::clone(&node), host };
+        let node = Arc::clone(&node);
+        node.tasks.clone().spawn(async move {
+            let stop = node.stop.clone();
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = greet(node, io, from, place) => {}
+            }
+        });
+    }
+}
+
+/// TLS and the hello's bytes.
+async fn hear(node: &Inner, io: Box<dyn ByteStream>) -> io::Result<(Secured, PeerId, [u8; HELLO_BYTES])> {
+    let (mut io, key) = tls::secure_accepted(&node.acceptor, Counted::new(io)).await?;
+    let mut bytes = [0; HELLO_BYTES];
+    io.read_exact(&mut bytes).await?;
+    Ok((io, key, bytes))
+}
+
+async fn greet(node: Arc<Inner>, io: Box<dyn ByteStream>, from: String, place: Place) {
+    let (io, key, bytes) = match timeout(HANDSHAKE_TIMEOUT, hear(&node, io)).await {
+        Ok(Ok(heard)) => heard,
+        Ok(Err(e)) => return node.strangers.log(&from, None, &format!("no TLS and hello: {e}")),
+        Err(_) => {
+            let why = format!("no TLS and hello within {} s", HANDSHAKE_TIMEOUT.as_secs());
+            return node.strangers.log(&from, None, &why);
+        }
+    };
+    let hello = match parse_hello(&bytes, &node.dialler.versions) {
+        Ok(hello) => hello,
+        Err(HelloError::OtherVersions(low, high)) => {
+            let why = versions_differ(&node.dialler.versions, (low, high));
+            node.strangers.log(&from, Some(key), &why.to_string());
+            return node.turn_away(io, Verdict::Version).await;
+        }
+        Err(e) => return node.strangers.log(&from, Some(key), &e.to_string()),
+    };
+    if hello.role == Role::Pairing {
+        return node.receive_guest(io, key, &hello, &from).await;
+    }
+    let Some(peer_name) = node.name_of(key) else {
+        let why = format!("its key is not pinned here; it calls itself {}", hello.site_name);
+        node.strangers.log(&from, Some(key), &why);
+        return node.turn_away(io, Verdict::UnknownKey).await;
+    };
+    drop(place);
+    match hello.role {
+        Role::Data { asked_for } => node.receive_stream(io, key, &peer_name, &hello, asked_for).await,
+        Role::Control | Role::Pairing => node.receive_session(io, key, peer_name, &hello).await,
+    }
+}
+
+impl Inner {
+    /// Refuses after the hello.
+    pub(super) async fn turn_away(&self, mut io: Secured, verdict: Verdict) {
+        let versions = &self.dialler.versions;
+        let answer = Answer {
+            versions: (*versions.start(), *versions.end()),
+            verdict,
+            version: 0,
+            instance: self.dialler.instance,
+            site_name: String::new(),
+        };
+        let part = async {
+            io.write_all(&answer.encode()).await?;
+            io.shutdown().await?;
+            // Closing with unread bytes resets the connection, which may overtake the answer: wait for the other side to close.
+            tokio::io::copy(&mut (&mut io).take(HELLO_BYTES as u64), &mut tokio::io::sink()).await
+        };
+        // Whether it heard is its own matter.
+        let _ = timeout(FAREWELL_TIMEOUT, part).await;
+    }
+
+    /// Says welcome; the version both speak.
+    pub(super) async fn welcome(&self, io: &mut Secured, hello: &Hello) -> io::Result<u16> {
+        let versions = &self.dialler.versions;
+        let version = common_version(versions, hello.versions)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no common version"))?;
+        let answer = Answer {
+            versions: (*versions.start(), *versions.end()),
+            verdict: Verdict::Welcome,
+            version,
+            instance: self.dialler.instance,
+            site_name: self.dialler.site_name.clone(),
+        };
+        let part = async {
+            io.write_all(&answer.encode()).await?;
+            io.flush().await
+        };
+        timeout(HANDSHAKE_TIMEOUT, part).await??;
+        Ok(version)
+    }
+
+    async fn receive_session(
+        self: &Arc<Self>,
+        mut io: Secured,
+        peer: PeerId,
+        peer_name: String,
+        hello: &Hello,
+    ) {
+        let mut terms =
+            Terms { peer, peer_name, id: hello.session, instance: hello.instance, version: 0, dialled: None };
+        if !self.would_take(&terms) {
+            return self.turn_away(io, Verdict::AlreadyConnected).await;
+        }
+        match self.welcome(&mut io, hello).await {
+            Ok(version) => terms.version = version,
+            Err(e) => {
+                tracing::info!(peer = %terms.peer_name, "the peer dialled and left: {e}");
+                return;
+            }
+        }
+        let peer_name = terms.peer_name.clone();
+        if let Err(e) = self.install(terms, io) {
+            tracing::debug!(peer = %peer_name, "did not take a session: {e}");
+        }
+    }
+
+    async fn receive_stream(
+        self: &Arc<Self>,
+        mut io: Secured,
+        peer: PeerId,
+        peer_name: &str,
+        hello: &Hello,
+        asked_for: bool,
+    ) {
+        let session = self.live(peer).filter(|s| s.terms.id == hello.session);
+        let Some(session) = session else {
+            tracing::info!(peer = peer_name, "refused a data stream of a session that is not there");
+            return self.turn_away(io, Verdict::NoSuchSession).await;
+        };
+        let Some(admitted) = session.admit_stream(asked_for, &hello.ticket) else {
+            tracing::warn!(peer = peer_name, "refused a data stream: too many, or nobody waits for it");
+            let verdict = if asked_for { Verdict::NoSuchSession } else { Verdict::Busy };
+            return self.turn_away(io, verdict).await;
+        };
+        match self.welcome(&mut io, hello).await {
+            Ok(_) => session.accept_stream(io, admitted).await,
+            Err(e) => tracing::info!(peer = peer_name, "a data stream ended in its hello: {e}"),
+        }
+    }
+}

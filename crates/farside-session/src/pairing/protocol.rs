@@ -1,0 +1,216 @@
+//! What guest and inviter say to each other after the hello. Pure but for the stream.
+
+use std::io;
+
+use aws_lc_rs::hmac;
+use bytes::{Bytes, BytesMut};
+use prost::Message;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_rustls::TlsStream;
+
+use super::code::PairingCode;
+use super::invites::{InviteId, invite_id, proving_key};
+use crate::control::printable;
+use crate::error::SessionError;
+use crate::limits::{ADDRESS_MAX, PAIRING_MESSAGE_MAX, REFUSAL_TEXT_MAX};
+use crate::link::{PeerId, Refusal};
+use crate::tls::Secured;
+use crate::transport::split_address;
+
+/// Where a site can be dialled, as it says itself.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Reachable {
+    /// `HOST:PORT` that the administrator set, or empty.
+    #[prost(string, tag = "1")]
+    pub(crate) advertised: String,
+    /// The port it listens on; 0: it does not.
+    #[prost(uint32, tag = "2")]
+    pub(crate) port: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Request {
+    #[prost(bytes = "bytes", tag = "1")]
+    invitation: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    proof: Bytes,
+    #[prost(message, optional, tag = "3")]
+    reachable: Option<Reachable>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Reply {
+    #[prost(oneof = "Outcome", tags = "1, 2")]
+    outcome: Option<Outcome>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Outcome {
+    #[prost(message, tag = "1")]
+    Accepted(Accepted),
+    #[prost(message, tag = "2")]
+    Refused(Refused),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Accepted {
+    #[prost(bytes = "bytes", tag = "1")]
+    proof: Bytes,
+    #[prost(message, optional, tag = "2")]
+    reachable: Option<Reachable>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Refused {
+    #[prost(string, tag = "1")]
+    code: String,
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+impl Reachable {
+    /// Checked at the edge: an address is short and has a host and a port.
+    pub(crate) fn checked(self) -> Result<Self, SessionError> {
+        let malformed = || SessionError::Protocol("a malformed address in the pairing".to_owned());
+        let bad_text = self.advertised.chars().any(|c| c.is_control() || c.is_whitespace());
+        let bad_address = !self.advertised.is_empty() && split_address(&self.advertised).is_none();
+        if self.advertised.len() > ADDRESS_MAX || bad_text || bad_address || self.port > u32::from(u16::MAX) {
+            return Err(malformed());
+        }
+        Ok(self)
+    }
+}
+
+/// What both proofs are made over: whose, in which TLS connection, between which keys.
+struct Transcript {
+    exporter: [u8; 32],
+    guest: PeerId,
+    inviter: PeerId,
+}
+
+impl Transcript {
+    fn new(io: &Secured, guest: PeerId, inviter: PeerId) -> Result<Self, SessionError> {
+        let label = b"EXPORTER-farside-pairing-1";
+        let exporter = match io {
+            TlsStream::Client(stream) => stream.get_ref().1.export_keying_material([0; 32], label, None),
+            TlsStream::Server(stream) => stream.get_ref().1.export_keying_material([0; 32], label, None),
+        };
+        let exporter = exporter.map_err(|e| SessionError::Local(format!("TLS gives no exporter: {e}")))?;
+        Ok(Transcript { exporter, guest, inviter })
+    }
+
+    fn of(&self, prover: &[u8; 7]) -> Vec<u8> {
+        [&prover[..], &self.exporter, &self.guest.0, &self.inviter.0].concat()
+    }
+
+    fn of_guest(&self) -> Vec<u8> {
+        self.of(b"guest  ")
+    }
+
+    fn of_inviter(&self) -> Vec<u8> {
+        self.of(b"inviter")
+    }
+}
+
+/// The guest's part. Returns where the inviter can be reached, once it has proved that it knows the token.
+pub(crate) async fn ask(
+    io: &mut Secured,
+    code: &PairingCode,
+    us: PeerId,
+    reachable: Reachable,
+) -> Result<Reachable, SessionError> {
+    let transcript = Transcript::new(io, us, code.inviter())?;
+    let key = proving_key(code.token());
+    let request = Request {
+        invitation: Bytes::copy_from_slice(&invite_id(code.token())),
+        proof: Bytes::copy_from_slice(hmac::sign(&key, &transcript.of_guest()).as_ref()),
+        reachable: Some(reachable),
+    };
+    write(io, &request).await?;
+    match read::<Reply>(io).await?.outcome {
+        Some(Outcome::Accepted(accepted)) => {
+            hmac::verify(&key, &transcript.of_inviter(), &accepted.proof).map_err(|_| {
+                SessionError::NotAuthenticated(
+                    "the inviter did not prove that it knows the token; it was not pinned".to_owned(),
+                )
+            })?;
+            accepted.reachable.unwrap_or_default().checked()
+        }
+        Some(Outcome::Refused(Refused { code, message })) => Err(SessionError::Refused(Refusal {
+            code: printable(&code, 64),
+            message: printable(&message, REFUSAL_TEXT_MAX),
+        })),
+        None => Err(SessionError::Protocol("an empty answer to the pairing".to_owned())),
+    }
+}
+
+/// A guest's request, read but not yet believed.
+pub(crate) struct Asked {
+    pub(crate) invitation: InviteId,
+    pub(crate) proof: Bytes,
+    /// What `proof` must be made over.
+    pub(crate) proved: Vec<u8>,
+    pub(crate) reachable: Reachable,
+    transcript: Transcript,
+}
+
+/// The inviter's part, first half.
+pub(crate) async fn listen(io: &mut Secured, guest: PeerId, us: PeerId) -> Result<Asked, SessionError> {
+    let transcript = Transcript::new(io, guest, us)?;
+    let request: Request = read(io).await?;
+    let invitation = request
+        .invitation
+        .as_ref()
+        .try_into()
+        .map_err(|_| SessionError::Protocol("a malformed invitation in the pairing".to_owned()))?;
+    let reachable = request.reachable.unwrap_or_default().checked()?;
+    Ok(Asked { invitation, proof: request.proof, proved: transcript.of_guest(), reachable, transcript })
+}
+
+/// The inviter's part, second half: `key` is that of the invitation just spent.
+pub(crate) async fn accept(
+    io: &mut Secured,
+    asked: &Asked,
+    key: &hmac::Key,
+    reachable: Reachable,
+) -> Result<(), SessionError> {
+    let proof = hmac::sign(key, &asked.transcript.of_inviter());
+    let proof = Bytes::copy_from_slice(proof.as_ref());
+    let outcome = Outcome::Accepted(Accepted { proof, reachable: Some(reachable) });
+    write(io, &Reply { outcome: Some(outcome) }).await
+}
+
+/// Or the other second half.
+pub(crate) async fn refuse(io: &mut Secured, refusal: &Refusal) -> Result<(), SessionError> {
+    // Half of what a message may have: code and envelope need little.
+    let message = printable(&refusal.message, PAIRING_MESSAGE_MAX / 2);
+    let refused = Refused { code: printable(&refusal.code, 64), message };
+    write(io, &Reply { outcome: Some(Outcome::Refused(refused)) }).await
+}
+
+fn lost(error: io::Error) -> SessionError {
+    SessionError::Lost(format!("the connection ended during the pairing: {error}"))
+}
+
+async fn write(io: &mut (impl AsyncWrite + Unpin), message: &impl Message) -> Result<(), SessionError> {
+    let body = message.encode_to_vec();
+    assert!(body.len() <= PAIRING_MESSAGE_MAX, "addresses and texts are bounded");
+    let mut bytes = BytesMut::with_capacity(4 + body.len());
+    bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&body);
+    io.write_all(&bytes).await.map_err(lost)?;
+    io.flush().await.map_err(lost)
+}
+
+async fn read<M: Message + Default>(io: &mut (impl AsyncRead + Unpin)) -> Result<M, SessionError> {
+    let length = io.read_u32_le().await.map_err(lost)? as usize;
+    if length > PAIRING_MESSAGE_MAX {
+        return Err(SessionError::Protocol(format!(
+            "a pairing message of {length} bytes; the limit is {PAIRING_MESSAGE_MAX}"
+        )));
+    }
+    let mut bytes = vec![0; length];
+    io.read_exact(&mut bytes).await.map_err(lost)?;
+    M::decode(&bytes[..])
+        .map_err(|e| SessionError::Protocol(format!("a pairing message that does not decode: {e}")))
+}

@@ -1,0 +1,590 @@
+//! One live session: a control connection, and data streams that live and die with it.
+//!
+//! Calls are multiplexed over the control connection by id; at most [`CALLS_OUTSTANDING_MAX`] are under way in each
+//! direction. Whoever reads it never waits for a service, so that pings are answered while services are slow; a
+//! session is lost when nothing at all has arrived for [`SILENCE_MAX`].
+//!
+//! Each data stream is a connection of its own, always made by the side that dialled the session (the other may be
+//! behind a firewall). The other side asks for one by a ticket over the control connection and is dialled back.
+//!
+//! A call on a lost session fails, and nothing is known about what the peer did with it. A service that has begun to
+//! answer a call is not interrupted when the session is lost; only its answer has nowhere to go.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use farside_platform::Randomness;
+use parking_lot::Mutex;
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::control::{self, Body, FailedDial, Payload, RefusedCall, bounded, printable, wire_cost};
+use crate::dial::Dialler;
+use crate::error::SessionError;
+use crate::hello::Role;
+use crate::limits::{
+    CALLS_OUTSTANDING_MAX, CONTROL_QUEUE, CONTROL_URGENT_QUEUE, FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT,
+    PING_EVERY, REFUSAL_TEXT_MAX, SILENCE_MAX, STREAM_OPEN_TIMEOUT, STREAMS_OPEN_MAX, STREAMS_SERVED_MAX,
+    SUSPECT_SILENCE_MAX,
+};
+use crate::link::{
+    CALL_BYTES_MAX, DataStream, HEADER_BYTES_MAX, PeerId, PeerLink, PeerService, Refusal, WireCounters,
+};
+use crate::stream::{BoundStream, read_header, write_header};
+use crate::tls::Secured;
+
+/// Which session, and between whom.
+#[derive(Clone)]
+pub(crate) struct Terms {
+    pub(crate) peer: PeerId,
+    /// For log lines.
+    pub(crate) peer_name: String,
+    pub(crate) id: [u8; 16],
+    /// Of the peer's process.
+    pub(crate) instance: [u8; 16],
+    pub(crate) version: u16,
+    /// Where we dialled; `None` if the peer did.
+    pub(crate) dialled: Option<String>,
+}
+
+/// What a session uses of its node.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) dialler: Dialler,
+    pub(crate) service: Arc<dyn PeerService>,
+    pub(crate) random: Arc<dyn Randomness>,
+    pub(crate) tasks: TaskTracker,
+    /// Everything this peer's sockets have carried since the node started.
+    pub(crate) peer_wire: Arc<WireCounters>,
+    /// Calls of this peer that services are working on; outlives sessions, as the calls do.
+    pub(crate) peer_calls: Arc<Semaphore>,
+}
+
+/// A call that waits for its answer. Its place among the outstanding calls is free when the answer is there, not
+/// when the caller has given up: the peer is still working on it.
+struct Waiting {
+    answer: oneshot::Sender<(Result<Bytes, SessionError>, u64)>,
+    _place: OwnedSemaphorePermit,
+}
+
+pub(crate) struct Session {
+    pub(crate) terms: Terms,
+    around: Surroundings,
+    me: Weak<Session>,
+    wire: Arc<WireCounters>,
+    /// What the control connection alone has carried; its growth is the peer's sign of life.
+    control_wire: Arc<WireCounters>,
+    calls: mpsc::Sender<Bytes>,
+    urgent: mpsc::Sender<Bytes>,
+    next_call: AtomicU64,
+    waiting: Mutex<HashMap<u64, Waiting>>,
+    places: Arc<Semaphore>,
+    tickets: Mutex<HashMap<[u8; 16], oneshot::Sender<Result<Secured, SessionError>>>>,
+    streams_open: Arc<Semaphore>,
+    streams_served: Arc<Semaphore>,
+    pings: Mutex<Option<(u64, Instant)>>,
+    rtt: watch::Sender<Option<f64>>,
+    doubted: Notify,
+    lost: CancellationToken,
+    lost_because: OnceLock<String>,
+}
+
+impl Session {
+    /// Makes a session of a connection that is past its hello, and sets it to work.
+    pub(crate) fn start(terms: Terms, around: Surroundings, control: Secured) -> Arc<Session> {
+        let wire: Arc<WireCounters> = Arc::default();
+        let socket = control.get_ref().0;
+        socket.charge(vec![Arc::clone(&wire), Arc::clone(&around.peer_wire)]);
+        let control_wire = socket.wire();
+        let (calls, calls_out) = mpsc::channel(CONTROL_QUEUE);
+        let (urgent, urgent_out) = mpsc::channel(CONTROL_URGENT_QUEUE);
+        let tasks = around.tasks.clone();
+        let session = Arc::new_cyclic(|me| Session {
+            terms,
+            around,
+            me: Weak::clone(me),
+            wire,
+            control_wire,
+            calls,
+            urgent,
+            next_call: AtomicU64::new(1),
+            waiting: Mutex::default(),
+            places: Arc::new(Semaphore::new(CALLS_OUTSTANDING_MAX)),
+            tickets: Mutex::default(),
+            streams_open: Arc::new(Semaphore::new(STREAMS_OPEN_MAX)),
+            streams_served: Arc::new(Semaphore::new(STREAMS_SERVED_MAX)),
+            pings: Mutex::default(),
+            rtt: watch::Sender::new(None),
+            doubted: Notify::new(),
+            lost: CancellationToken::new(),
+            lost_because: OnceLock::new(),
+        });
+        let (reader, writer) = tokio::io::split(control);
+        tasks.spawn(Arc::clone(&session).read_frames(reader));
+        tasks.spawn(Arc::clone(&session).write_frames(writer, urgent_out, calls_out));
+        tasks.spawn(Arc::clone(&session).watch_for_silence());
+        session
+    }
+
+    /// Ends the session. The first reason counts; the peer is told it if the link still works.
+    pub(crate) fn close(&self, reason: &str) {
+        if self.lost_because.set(reason.to_owned()).is_ok() {
+            self.lost.cancel();
+            // Dropping the waiting ends wakes their callers; they read the reason.
+            self.waiting.lock().clear();
+            self.tickets.lock().clear();
+        }
+    }
+
+    /// The peer behaves as if this session were gone: find out soon.
+    pub(crate) fn doubt(&self) {
+        self.doubted.notify_one();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lost.is_cancelled()
+    }
+
+    /// Why it ended.
+    pub(crate) fn reason(&self) -> String {
+        self.lost_because.get().cloned().unwrap_or_else(|| "closed".to_owned())
+    }
+
+    pub(crate) fn rtt(&self) -> watch::Receiver<Option<f64>> {
+        self.rtt.subscribe()
+    }
+
+    fn loss(&self) -> SessionError {
+        SessionError::Lost(self.reason())
+    }
+
+    fn link(self: &Arc<Self>) -> Arc<dyn PeerLink> {
+        Arc::clone(self) as Arc<dyn PeerLink>
+    }
+
+    async fn read_frames(self: Arc<Self>, mut reader: ReadHalf<Secured>) {
+        let reason = loop {
+            let frame = tokio::select! {
+                () = self.lost.cancelled() => return,
+                frame = control::read(&mut reader) => frame,
+            };
+            match frame {
+                Ok(Some((Body::Farewell(reason), _))) => {
+                    break format!("the peer closed it: {}", printable(&reason, REFUSAL_TEXT_MAX));
+                }
+                Ok(Some((body, wire))) => {
+                    if let Err(e) = self.take(body, wire) {
+                        break e.to_string();
+                    }
+                }
+                Ok(None) => break "the peer closed the connection".to_owned(),
+                Err(SessionError::Lost(reason)) => break reason,
+                Err(e) => break e.to_string(),
+            }
+        };
+        self.close(&reason);
+    }
+
+    /// Takes one frame without ever waiting.
+    fn take(self: &Arc<Self>, body: Body, wire: u64) -> Result<(), SessionError> {
+        match body {
+            Body::Call(call) => self.serve_call(call),
+            Body::Answer(answer) => self.deliver(answer.id, Ok(answer.body), wire)?,
+            Body::Refused(RefusedCall { id, code, message }) => {
+                let refusal = bounded(&Refusal { code, message });
+                self.deliver(id, Err(SessionError::Refused(refusal)), wire)?;
+            }
+            // A full queue means that plenty is under way to the peer: no pong is needed to show life.
+            Body::Ping(nonce) => drop(self.urgent.try_send(control::encode(Body::Pong(nonce)))),
+            Body::Pong(nonce) => {
+                let sent = self.pings.lock().take_if(|(expected, _)| *expected == nonce);
+                if let Some((_, at)) = sent {
+                    self.rtt.send_replace(Some(at.elapsed().as_secs_f64()));
+                }
+            }
+            Body::DialBack(ticket) => self.dial_back(&ticket)?,
+            Body::DialBackFailed(FailedDial { ticket, reason }) => {
+                let waiting = ticket_of(&ticket).and_then(|t| self.tickets.lock().remove(&t));
+                if let Some(waiting) = waiting {
+                    let reason = printable(&reason, REFUSAL_TEXT_MAX);
+                    let failed =
+                        SessionError::Lost(format!("the peer could not open the data stream: {reason}"));
+                    // Whoever asked may have given up.
+                    let _ = waiting.send(Err(failed));
+                }
+            }
+            Body::Farewell(_) => {}
+        }
+        Ok(())
+    }
+
+    fn deliver(&self, id: u64, answer: Result<Bytes, SessionError>, wire: u64) -> Result<(), SessionError> {
+        let waiting = self.waiting.lock().remove(&id);
+        match waiting {
+            // Whoever called may have given up.
+            Some(waiting) => drop(waiting.answer.send((answer, wire))),
+            None if self.is_closed() => {}
+            None => return Err(SessionError::Protocol(format!("an answer to call {id}, which nobody made"))),
+        }
+        Ok(())
+    }
+
+    fn serve_call(self: &Arc<Self>, call: Payload) {
+        let Ok(place) = Arc::clone(&self.around.peer_calls).try_acquire_owned() else {
+            let message = format!("more than {CALLS_OUTSTANDING_MAX} calls are under way; try again");
+            let busy = RefusedCall { id: call.id, code: "busy".to_owned(), message };
+            // The calls queue is full only if the peer does not read its answers; then silence ends the session.
+            if self.calls.try_send(control::encode(Body::Refused(busy))).is_err() {
+                self.close("the peer makes calls and does not read the answers");
+            }
+            return;
+        };
+        let session = Arc::clone(self);
+        self.around.tasks.spawn(async move {
+            let answer = session.ask_service(call.body).await;
+            let frame = match answer {
+                Ok(body) => Body::Answer(Payload { id: call.id, body }),
+                Err(refusal) => {
+                    let Refusal { code, message } = bounded(&refusal);
+                    Body::Refused(RefusedCall { id: call.id, code, message })
+                }
+            };
+            // Free before the answer is out: the peer may call again as soon as it has it.
+            drop(place);
+            tokio::select! {
+                () = session.lost.cancelled() => {}
+                _ = session.calls.send(control::encode(frame)) => {}
+            }
+        });
+    }
+
+    /// Answers even if the service panics: whoever called waits without a time limit.
+    async fn ask_service(self: &Arc<Self>, request: Bytes) -> Result<Bytes, Refusal> {
+        let failed = |message: String| Refusal { code: "failed".to_owned(), message };
+        let session = Arc::clone(self);
+        let link = self.link();
+        let answer = tokio::spawn(async move { session.around.service.call(&link, request).await }).await;
+        match answer {
+            Ok(Ok(body)) if body.len() > CALL_BYTES_MAX => {
+                tracing::error!(peer = %self.terms.peer_name, bytes = body.len(), "an answer is larger than a call may be");
+                Err(failed(format!("the answer has {} bytes; the limit is {CALL_BYTES_MAX}", body.len())))
+            }
+            Ok(answer) => answer,
+            Err(e) => {
+                tracing::error!(peer = %self.terms.peer_name, "a call ended by a fault of this site: {e}");
+                Err(failed("an internal fault; the peer's log has more".to_owned()))
+            }
+        }
+    }
+
+    async fn write_frames(
+        self: Arc<Self>,
+        mut writer: WriteHalf<Secured>,
+        mut urgent: mpsc::Receiver<Bytes>,
+        mut calls: mpsc::Receiver<Bytes>,
+    ) {
+        let broken = loop {
+            let frame = tokio::select! {
+                biased;
+                () = self.lost.cancelled() => break None,
+                Some(frame) = urgent.recv() => frame,
+                Some(frame) = calls.recv() => frame,
+            };
+            // Each frame is flushed on its own: its records are what `wire_cost` counts.
+            let written = tokio::select! {
+                () = self.lost.cancelled() => break None,
+                written = async { writer.write_all(&frame).await?; writer.flush().await } => written,
+            };
+            if let Err(e) = written {
+                break Some(e);
+            }
+        };
+        match broken {
+            Some(e) => self.close(&e.to_string()),
+            None => {
+                // A frame may be cut off half: then the peer sees a broken frame instead of the reason.
+                let farewell = control::encode(Body::Farewell(self.reason()));
+                let part = async {
+                    writer.write_all(&farewell).await?;
+                    writer.shutdown().await
+                };
+                let _ = timeout(FAREWELL_TIMEOUT, part).await;
+            }
+        }
+    }
+
+    /// Pings, and closes the session when nothing has come for too long.
+    async fn watch_for_silence(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(PING_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heard = (self.control_wire.received(), Instant::now());
+        let mut limit = SILENCE_MAX;
+        loop {
+            tokio::select! {
+                () = self.lost.cancelled() => return,
+                _ = ticks.tick() => {}
+                () = self.doubted.notified() => {
+                    limit = SUSPECT_SILENCE_MAX;
+                    heard = (self.control_wire.received(), Instant::now());
+                    *self.pings.lock() = None;
+                }
+            }
+            let received = self.control_wire.received();
+            if received != heard.0 {
+                heard = (received, Instant::now());
+                limit = SILENCE_MAX;
+            }
+            if heard.1.elapsed() >= limit {
+                self.close(&format!("nothing was heard of the peer for {} s", limit.as_secs()));
+                return;
+            }
+            let nonce = self.around.random.next_u64();
+            {
+                // One ping at a time is measured; a lost queue place costs one measurement.
+                let mut pings = self.pings.lock();
+                if pings.is_some() {
+                    continue;
+                }
+                *pings = Some((nonce, Instant::now()));
+            }
+            if self.urgent.try_send(control::encode(Body::Ping(nonce))).is_err() {
+                *self.pings.lock() = None;
+            }
+        }
+    }
+
+    // Data streams.
+
+    fn bind(&self, io: Secured, place: OwnedSemaphorePermit) -> Option<DataStream> {
+        let session = self.me.upgrade()?;
+        let wire = io.get_ref().0.wire();
+        Some(DataStream { io: Box::new(BoundStream::new(io, session, place)), wire })
+    }
+
+    pub(crate) fn lost_token(&self) -> &CancellationToken {
+        &self.lost
+    }
+
+    fn charge(&self, io: &Secured) {
+        io.get_ref().0.charge(vec![Arc::clone(&self.wire), Arc::clone(&self.around.peer_wire)]);
+    }
+
+    /// Dials a data stream of this session.
+    async fn dial_stream(
+        &self,
+        asked_for: bool,
+        ticket: [u8; 16],
+        header: &[u8],
+    ) -> Result<Secured, SessionError> {
+        let Some(address) = &self.terms.dialled else {
+            return Err(SessionError::Protocol(
+                "asks this side to dial a session that it did not dial".to_owned(),
+            ));
+        };
+        let role = Role::Data { asked_for };
+        let dial = self.around.dialler.dial(address, self.terms.peer, role, self.terms.id, ticket, header);
+        let (io, _) = tokio::select! {
+            () = self.lost.cancelled() => return Err(self.loss()),
+            dialled = dial => dialled?,
+        };
+        self.charge(&io);
+        Ok(io)
+    }
+
+    /// The peer asks for a data stream.
+    fn dial_back(self: &Arc<Self>, ticket: &Bytes) -> Result<(), SessionError> {
+        let ticket = ticket_of(ticket)
+            .filter(|_| self.terms.dialled.is_some())
+            .ok_or_else(|| SessionError::Protocol("a malformed request for a data stream".to_owned()))?;
+        let session = Arc::clone(self);
+        let Ok(place) = Arc::clone(&self.streams_served).try_acquire_owned() else {
+            self.refuse_dial_back(ticket, "too many data streams are open");
+            return Ok(());
+        };
+        self.around.tasks.spawn(async move {
+            match session.dial_stream(true, ticket, &[]).await {
+                Ok(io) => session.serve_stream(io, place).await,
+                Err(e) => session.refuse_dial_back(ticket, &e.to_string()),
+            }
+        });
+        Ok(())
+    }
+
+    fn refuse_dial_back(&self, ticket: [u8; 16], reason: &str) {
+        tracing::warn!(peer = %self.terms.peer_name, "could not open the data stream that the peer asked for: {reason}");
+        let failed = FailedDial {
+            ticket: Bytes::copy_from_slice(&ticket),
+            reason: printable(reason, REFUSAL_TEXT_MAX),
+        };
+        // If it does not get through, the peer's own time limit ends its wait.
+        let _ = self.urgent.try_send(control::encode(Body::DialBackFailed(failed)));
+    }
+
+    /// Whether an incoming data stream has a place here. Its holder then calls one of the two functions below.
+    pub(crate) fn admit_stream(&self, asked_for: bool, ticket: &[u8; 16]) -> Option<Admitted> {
+        if self.is_closed() || self.terms.dialled.is_some() {
+            return None;
+        }
+        if asked_for {
+            return self.tickets.lock().remove(ticket).map(Admitted::AskedFor);
+        }
+        Arc::clone(&self.streams_served).try_acquire_owned().ok().map(Admitted::ToServe)
+    }
+
+    /// Carries on with an admitted stream after it was welcomed.
+    pub(crate) async fn accept_stream(self: &Arc<Self>, io: Secured, admitted: Admitted) {
+        self.charge(&io);
+        match admitted {
+            // Whoever asked may have given up; then the stream is closed.
+            Admitted::AskedFor(waiting) => drop(waiting.send(Ok(io))),
+            Admitted::ToServe(place) => self.serve_stream(io, place).await,
+        }
+    }
+
+    async fn serve_stream(self: &Arc<Self>, mut io: Secured, place: OwnedSemaphorePermit) {
+        let header = tokio::select! {
+            () = self.lost.cancelled() => return,
+            header = timeout(HANDSHAKE_TIMEOUT, read_header(&mut io)) => header,
+        };
+        let header = match header {
+            Ok(Ok(header)) => header,
+            Ok(Err(e)) => {
+                tracing::warn!(peer = %self.terms.peer_name, "a data stream ended before its header: {e}");
+                return;
+            }
+            Err(_) => {
+                tracing::warn!(peer = %self.terms.peer_name, "a data stream sent no header in time");
+                return;
+            }
+        };
+        if let Some(stream) = self.bind(io, place) {
+            self.around.service.stream(&self.link(), header, stream).await;
+        }
+    }
+}
+
+/// A data stream that may come in.
+pub(crate) enum Admitted {
+    /// This side asked for it.
+    AskedFor(oneshot::Sender<Result<Secured, SessionError>>),
+    /// The service gets it.
+    ToServe(OwnedSemaphorePermit),
+}
+
+fn ticket_of(bytes: &Bytes) -> Option<[u8; 16]> {
+    bytes.as_ref().try_into().ok()
+}
+
+#[async_trait]
+impl PeerLink for Session {
+    fn peer(&self) -> PeerId {
+        self.terms.peer
+    }
+
+    async fn call(&self, request: Bytes, wire: Option<&WireCounters>) -> Result<Bytes, SessionError> {
+        if request.len() > CALL_BYTES_MAX {
+            return Err(SessionError::TooLarge { bytes: request.len(), limit: CALL_BYTES_MAX });
+        }
+        let place = tokio::select! {
+            () = self.lost.cancelled() => return Err(self.loss()),
+            place = Arc::clone(&self.places).acquire_owned() => place.map_err(|_| self.loss())?,
+        };
+        // The queue's place first: from the entry in `waiting` on nothing may wait, or a caller that gives up there
+        // would leave an entry for a call that was never made.
+        let queue = tokio::select! {
+            () = self.lost.cancelled() => return Err(self.loss()),
+            queue = self.calls.reserve() => queue.map_err(|_| self.loss())?,
+        };
+        let id = self.next_call.fetch_add(1, Ordering::Relaxed);
+        let frame = control::encode(Body::Call(Payload { id, body: request }));
+        let sent = wire_cost(frame.len());
+        let (answer, answered) = oneshot::channel();
+        self.waiting.lock().insert(id, Waiting { answer, _place: place });
+        if self.is_closed() {
+            // `close` may have emptied the list just before this call joined it.
+            self.waiting.lock().remove(&id);
+            return Err(self.loss());
+        }
+        queue.send(frame);
+        if let Some(wire) = wire {
+            wire.add_sent(sent);
+        }
+        let (answer, received) = answered.await.map_err(|_| self.loss())?;
+        if let Some(wire) = wire {
+            wire.add_received(received);
+        }
+        answer
+    }
+
+    async fn open_stream(&self, header: Bytes) -> Result<DataStream, SessionError> {
+        if header.len() > HEADER_BYTES_MAX {
+            return Err(SessionError::TooLarge { bytes: header.len(), limit: HEADER_BYTES_MAX });
+        }
+        let place = Arc::clone(&self.streams_open).try_acquire_owned().map_err(|_| {
+            SessionError::Local(format!(
+                "{STREAMS_OPEN_MAX} data streams to {} are open already",
+                self.terms.peer_name
+            ))
+        })?;
+        let open = async {
+            if self.terms.dialled.is_some() {
+                return self.dial_stream(false, [0; 16], &write_header(&header)).await;
+            }
+            let mut io = self.ask_for_stream().await?;
+            let lost = |e: std::io::Error| SessionError::Lost(e.to_string());
+            io.write_all(&write_header(&header)).await.map_err(lost)?;
+            io.flush().await.map_err(lost)?;
+            Ok(io)
+        };
+        let io = tokio::select! {
+            () = self.lost.cancelled() => return Err(self.loss()),
+            opened = timeout(STREAM_OPEN_TIMEOUT, open) => opened.map_err(|_| {
+                SessionError::Lost(format!("no data stream within {} s", STREAM_OPEN_TIMEOUT.as_secs()))
+            })??,
+        };
+        self.bind(io, place).ok_or_else(|| self.loss())
+    }
+
+    async fn closed(&self) {
+        self.lost.cancelled().await;
+    }
+
+    fn rtt_seconds(&self) -> Option<f64> {
+        *self.rtt.borrow()
+    }
+
+    fn wire(&self) -> Arc<WireCounters> {
+        Arc::clone(&self.wire)
+    }
+}
+
+impl Session {
+    /// Asks the side that dialled for a data stream and waits for it.
+    async fn ask_for_stream(&self) -> Result<Secured, SessionError> {
+        let ticket = self.around.random.uuid_bytes();
+        let (arrived, arrival) = oneshot::channel();
+        self.tickets.lock().insert(ticket, arrived);
+        let _withdraw = Withdraw { session: self, ticket };
+        let frame = control::encode(Body::DialBack(Bytes::copy_from_slice(&ticket)));
+        self.urgent.send(frame).await.map_err(|_| self.loss())?;
+        arrival.await.map_err(|_| self.loss())?
+    }
+}
+
+/// Takes a ticket back when its asker stops waiting, by whatever way.
+struct Withdraw<'a> {
+    session: &'a Session,
+    ticket: [u8; 16],
+}
+
+impl Drop for Withdraw<'_> {
+    fn drop(&mut self) {
+        self.session.tickets.lock().remove(&self.ticket);
+    }
+}

@@ -1,0 +1,68 @@
+//! The seam to the network: who can be dialled, who dials us.
+//!
+//! A [`Transport`] moves bytes and nothing else; TLS, hello and sessions are above it and the same over every
+//! implementation. Addresses are `HOST:PORT`; what a host is, the transport knows.
+//!
+//! * [`TcpTransport`]: the kernel's.
+//! * [`SimulatedNetwork`]: hosts in one process, on tokio's clock, with latency and faults.
+
+mod counted;
+mod simulated;
+mod tcp;
+
+use std::io;
+
+use async_trait::async_trait;
+
+pub(crate) use counted::Counted;
+pub use simulated::{LinkSettings, SimulatedHost, SimulatedNetwork};
+pub use tcp::TcpTransport;
+
+use crate::link::ByteStream;
+
+/// Dials and listens.
+#[async_trait]
+pub trait Transport: Send + Sync + 'static {
+    /// Connects to `address`. May take as long as the kernel likes: the caller sets the time.
+    async fn dial(&self, address: &str) -> io::Result<Box<dyn ByteStream>>;
+    /// Listens at `address`; port 0 takes a free one.
+    async fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>>;
+}
+
+/// Where others dial in.
+#[async_trait]
+pub trait Listener: Send {
+    /// Where it listens, with the real port.
+    fn address(&self) -> String;
+    /// The next connection, and the address it comes from.
+    async fn accept(&mut self) -> io::Result<(Box<dyn ByteStream>, String)>;
+}
+
+/// `HOST:PORT` split; the host without brackets.
+pub(crate) fn split_address(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    if host.is_empty() { None } else { Some((host, port.parse().ok()?)) }
+}
+
+/// The host of `address` with another port.
+pub(crate) fn with_port(address: &str, port: u16) -> Option<String> {
+    let (host, _) = split_address(address)?;
+    Some(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_split_and_join() {
+        assert_eq!(split_address("site-a:7440"), Some(("site-a", 7440)));
+        assert_eq!(split_address("[::1]:7440"), Some(("::1", 7440)));
+        assert_eq!(split_address("site-a"), None);
+        assert_eq!(split_address(":7440"), None);
+        assert_eq!(split_address("a:70000"), None);
+        assert_eq!(with_port("[::1]:50123", 7440).as_deref(), Some("[::1]:7440"));
+        assert_eq!(with_port("10.0.0.1:50123", 7440).as_deref(), Some("10.0.0.1:7440"));
+    }
+}
