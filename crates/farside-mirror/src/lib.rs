@@ -1,1 +1,44 @@
-//! Relationships: states, schedule, and both sides of a transfer.
+//! Relationships: a destination volume that follows a peer's volume. States, schedule, and both sides of a transfer.
+//!
+//! A mirror belongs to its destination. The story of one update, and where it is told:
+//!
+//! ```text
+//!   schedule::Ticker, or a person ─► relationship (driver) ─► state::Standing::step: queued ─► transferring
+//!   transfer::run ── begin ──────────────────────────► source::SourceService: snapshot, pin, choose the base
+//!                 ◄─ frames ── (link) ─── source::send: difference, read changed blocks, encode
+//!   transfer::receive: decode, verify, write aside
+//!   transfer::publish: checkpoint, content root = the source's?  commit (atomic), pin
+//!                 ── acknowledge ────────────────────► source: the new base is pinned, the old one goes
+//! ```
+//!
+//! What this crate guarantees: a replica always shows one whole snapshot of its source, whatever fails when
+//! (M1); nothing is published whose content root was not computed here and found equal (M2); a base in use is pinned
+//! on both sides, the new one before the old one goes (M3); break never asks the peer (M4); the source reads the blocks
+//! that changed, and those of the base it codes against, and no others (M5). Beyond the base in use, only the
+//! snapshots a person made stay, on either side (M6).
+//!
+//! What it does not: it knows no engine by name, opens no sockets, owns no database; it has [`Engine`](farside_engine::Engine),
+//! [`PeerLink`](farside_session::PeerLink) and [`RelationshipStore`] for that. A transfer that failed begins anew;
+//! what it had staged is thrown away (resuming is a later step: the staged version and its base are what it will
+//! need, and [`TransferReport::resumed`] is where it will show).
+
+pub mod destination;
+pub mod error;
+pub mod limits;
+pub mod protocol;
+pub mod relationship;
+pub mod report;
+pub mod schedule;
+pub mod source;
+pub mod state;
+pub mod store;
+mod transfer;
+
+pub use destination::{Destination, DestinationParts, Links};
+pub use error::MirrorError;
+pub use relationship::{Mirror, MirrorStatus, Published};
+pub use report::{Phase, Progress, TransferReport, TransferResult};
+pub use schedule::{Moment, Schedule, Ticker};
+pub use source::{SourceRights, SourceService};
+pub use state::{State, TransferKind};
+pub use store::{MemoryStore, Relationship, RelationshipStore, SourceRelationship, SourceStore};

@@ -1,0 +1,111 @@
+//! Why a mirror could not do what it was asked, or a transfer failed.
+
+use farside_engine::{ContentRoot, EngineError, VolumeName};
+use farside_session::SessionError;
+use farside_wire::FrameError;
+use uuid::Uuid;
+
+/// What can go wrong. Whatever it is, a replica is what it was before: one whole version, or not yet anything.
+#[derive(Debug, thiserror::Error)]
+pub enum MirrorError {
+    /// The session failed, or the peer refused.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// There is no session with the peer.
+    #[error(
+        "no session with peer {peer} within {waited_seconds:.0} s; the replica is unchanged. See `farside peer list`"
+    )]
+    NoSession {
+        /// The peer's id.
+        peer: String,
+        /// How long we waited.
+        waited_seconds: f64,
+    },
+    /// The storage of this side failed or refused.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The database of relationships failed.
+    #[error("the database of relationships: {0}")]
+    Store(String),
+    /// A frame was refused.
+    #[error("data from the peer was refused: {0}; the replica is unchanged")]
+    Frame(#[from] FrameError),
+    /// The peer sent what the protocol does not allow here.
+    #[error("the peer broke the mirror protocol: {0}; the replica is unchanged")]
+    Protocol(String),
+    /// The source gave up.
+    #[error("the source failed: {message}; the replica is unchanged")]
+    SourceFailed {
+        /// The refusal's code.
+        code: String,
+        /// What it said.
+        message: String,
+    },
+    /// What was received is not the source's snapshot.
+    #[error(
+        "snapshot {snapshot} arrived with content root {found} instead of {expected}; it was thrown away and the \
+         replica is unchanged. Check both pools (`farside pool scrub`) before the next update"
+    )]
+    RootMismatch {
+        /// The snapshot's name.
+        snapshot: String,
+        /// The source's root.
+        expected: ContentRoot,
+        /// What was computed here.
+        found: ContentRoot,
+    },
+    /// Two different contents go by one identity.
+    #[error(
+        "ALARM: snapshot {uuid} has content root {ours} here and {theirs} at the peer; one of them was altered. Nothing was \
+         transferred or deleted; check both pools (`farside pool scrub`) and delete the wrong snapshot"
+    )]
+    IdentityClash {
+        /// The snapshot's identity.
+        uuid: Uuid,
+        /// Its root here.
+        ours: ContentRoot,
+        /// Its root there.
+        theirs: ContentRoot,
+    },
+    /// The state forbids it.
+    #[error("{0}")]
+    State(String),
+    /// No such mirror.
+    #[error("no mirror has {0} as its destination; see `farside mirror status`")]
+    NotFound(VolumeName),
+    /// There is one already.
+    #[error("{0} is the destination of a mirror already; see `farside mirror status`")]
+    Exists(VolumeName),
+    /// The request itself is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// A person ended it.
+    #[error("aborted; the replica is unchanged")]
+    Aborted,
+    /// A task of this program ended unexpectedly.
+    #[error("internal error: {0}; the replica is unchanged")]
+    Internal(String),
+}
+
+impl MirrorError {
+    /// Whether the same step, sent again without using the base as prefix, may well arrive.
+    pub(crate) fn is_about_prefix(&self) -> bool {
+        matches!(self, MirrorError::Frame(e) if e.is_about_prefix())
+    }
+}
+
+impl From<tokio::task::JoinError> for MirrorError {
+    fn from(error: tokio::task::JoinError) -> Self {
+        MirrorError::Internal(error.to_string())
+    }
+}
+
+/// Runs engine calls on a blocking thread.
+pub(crate) async fn blocking<T: Send + 'static, E: Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, MirrorError>
+where
+    MirrorError: From<E>,
+{
+    Ok(tokio::task::spawn_blocking(work).await??)
+}

@@ -1,0 +1,45 @@
+//! Every limit of this crate, with its reason.
+
+use std::time::Duration;
+
+/// Transfers a source serves, and a destination runs, at the same time. More wait (destination) or are told to come
+/// again (source). The paper behind the *transfer size* has 16 as its default.
+pub const TRANSFERS_MAX: usize = 16;
+/// Frames between two stages of a transfer: read, encode, send; receive, decode. With frames of 1 MiB and three
+/// stages a transfer holds at most about 12 MiB of blocks in flight, and its history of 8 MiB on each side.
+pub const FRAMES_BETWEEN_STAGES: usize = 2;
+/// Snapshots a destination names as possible bases, newest first.
+pub const CANDIDATES_MAX: usize = 1024;
+/// Snapshots that travel in one transfer. With names of 128 bytes their list stays within a call's largest answer.
+pub const STEPS_MAX: usize = 2048;
+/// Longest name of a snapshot or half of a volume's name, bytes; the engine's own rule.
+pub const NAME_BYTES_MAX: usize = 128;
+/// Longest text of a failure that is taken from a peer, bytes; the rest is cut.
+pub const FAILURE_TEXT_MAX: usize = 1024;
+/// Largest message of a data stream other than a frame, bytes.
+pub const STREAM_MESSAGE_BYTES_MAX: usize = 8192;
+/// Silence of a data stream after which the transfer fails. A source that is comparing metadata says so every
+/// [`SCAN_REPORT_EVERY`].
+pub const STREAM_SILENCE_MAX: Duration = Duration::from_secs(300);
+/// How long an answer to a call may take; the longest is a snapshot on a busy pool and the roots of its neighbours.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(120);
+/// How often a source that compares metadata reports how far it is.
+pub const SCAN_REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Extents counted in one go on a blocking thread.
+pub const SCAN_BATCH: usize = 4096;
+/// How long a transfer started by the schedule waits for a session before it gives way to the next tick.
+pub const SCHEDULED_LINK_WAIT: Duration = Duration::from_secs(60);
+/// Shortest interval of a schedule.
+pub const EVERY_MIN: Duration = Duration::from_secs(1);
+/// Longest interval of a schedule.
+pub const EVERY_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// Commands that wait for a mirror's driver.
+pub const COMMANDS_MAX: usize = 64;
+/// Requests that wait for one transfer to end.
+pub const WAITERS_MAX: usize = 256;
+/// Time over which the shown rate is smoothed.
+pub const RATE_WINDOW: Duration = Duration::from_secs(5);
+/// How long the farewell to a source may take after a transfer has failed; nothing depends on it.
+pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Relationships that one peer may keep bases for at this site.
+pub const RELATIONSHIPS_PER_PEER_MAX: usize = 1024;

@@ -1,0 +1,28 @@
+//! What the two sides of a mirror say to each other. The destination asks; the source answers.
+//!
+//! ```text
+//!   destination                                     source
+//!   describe {relationship, volume}        ──call──►  rights; size
+//!   begin {relationship, transfer, bases}  ──call──►  rights; snapshot, pinned; newest common base
+//!                                          ◄────────  plan {base, steps}
+//!   for each step:
+//!     open stream {transfer, step}         ─stream─►  rights; difference, reads, frames
+//!                                          ◄────────  scanned*, frame*, step end  (or failure)
+//!     (checkpoint, own content root = the step's, commit, pin)
+//!     acknowledge {relationship, snapshot} ──call──►  pin moves to the new base, the old one goes
+//!   end {transfer}                         ──call──►  the transfer's place is free (also after a failure)
+//!   release {relationship}                 ──call──►  no base is kept any more
+//! ```
+//!
+//! Calls are Protocol Buffers: fields a side does not know are skipped, and the version says what may be expected.
+//! Messages of a data stream have a header of five bytes (kind, length); see [`stream`]. Everything that comes from
+//! the peer passes through a checked conversion in [`convert`] before it is used. Documented in `docs/protocol.md`.
+
+pub mod convert;
+pub mod messages;
+pub mod stream;
+
+pub use messages::*;
+
+/// Version of the calls and streams of this module.
+pub const PROTOCOL_VERSION: u32 = 1;

@@ -1,0 +1,148 @@
+//! Messages of a data stream, source to destination.
+//!
+//! ```text
+//! offset  bytes  field
+//!      0      1  kind: 1 frame, 2 scanned, 3 step end, 4 failure
+//!      1      4  length of the body, little-endian
+//!      5      n  body: a frame of farside-wire, or a Protocol Buffers message
+//! ```
+//!
+//! The destination sends nothing on it. A stream that ends without *step end* or *failure* is a lost one.
+
+use prost::Message;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::messages::{Failure, Scanned, StepEnd};
+use crate::error::MirrorError;
+use crate::limits::{FAILURE_TEXT_MAX, STREAM_MESSAGE_BYTES_MAX};
+
+/// Bytes before a message's body.
+pub const ENVELOPE_BYTES: usize = 5;
+
+/// One message.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StreamMessage {
+    /// A frame, to be decoded.
+    Frame(Vec<u8>),
+    /// How far the difference is.
+    Scanned(Scanned),
+    /// All of the step was sent.
+    StepEnd(StepEnd),
+    /// The source gave up.
+    Failure(Failure),
+}
+
+/// Sends one message.
+pub async fn write(
+    io: &mut (impl AsyncWrite + Unpin + ?Sized),
+    message: &StreamMessage,
+) -> std::io::Result<()> {
+    let encoded;
+    let (kind, body): (u8, &[u8]) = match message {
+        StreamMessage::Frame(frame) => (1, frame),
+        StreamMessage::Scanned(m) => {
+            encoded = m.encode_to_vec();
+            (2, &encoded)
+        }
+        StreamMessage::StepEnd(m) => {
+            encoded = m.encode_to_vec();
+            (3, &encoded)
+        }
+        StreamMessage::Failure(m) => {
+            encoded = m.encode_to_vec();
+            (4, &encoded)
+        }
+    };
+    let mut envelope = [kind; ENVELOPE_BYTES];
+    envelope[1..].copy_from_slice(&(body.len() as u32).to_le_bytes());
+    io.write_all(&envelope).await?;
+    io.write_all(body).await
+}
+
+/// Receives one message; its length is checked before memory is claimed for it.
+pub async fn read(io: &mut (impl AsyncRead + Unpin + ?Sized)) -> Result<StreamMessage, MirrorError> {
+    let lost = |e: std::io::Error| MirrorError::Session(farside_session::SessionError::Lost(e.to_string()));
+    let mut envelope = [0; ENVELOPE_BYTES];
+    io.read_exact(&mut envelope).await.map_err(lost)?;
+    let [kind, length @ ..] = envelope;
+    let length = u32::from_le_bytes(length) as usize;
+    let limit = if kind == 1 { farside_wire::FRAME_BYTES_MAX } else { STREAM_MESSAGE_BYTES_MAX };
+    if length > limit {
+        return Err(MirrorError::Protocol(format!(
+            "a message of {length} bytes on a data stream, limit {limit}"
+        )));
+    }
+    let mut body = vec![0; length];
+    io.read_exact(&mut body).await.map_err(lost)?;
+    let malformed =
+        |e: prost::DecodeError| MirrorError::Protocol(format!("a message that cannot be read: {e}"));
+    Ok(match kind {
+        1 => StreamMessage::Frame(body),
+        2 => StreamMessage::Scanned(Scanned::decode(&body[..]).map_err(malformed)?),
+        3 => StreamMessage::StepEnd(StepEnd::decode(&body[..]).map_err(malformed)?),
+        4 => StreamMessage::Failure(Failure::decode(&body[..]).map_err(malformed)?),
+        other => {
+            return Err(MirrorError::Protocol(format!("a message of unknown kind {other} on a data stream")));
+        }
+    })
+}
+
+impl Failure {
+    /// With its texts cut to what the protocol allows.
+    pub fn new(code: &str, message: &str) -> Failure {
+        Failure { code: cut(code), message: cut(message) }
+    }
+}
+
+/// At most [`FAILURE_TEXT_MAX`] bytes of a text from outside, without control characters (it goes to logs and
+/// terminals).
+pub fn cut(text: &str) -> String {
+    let mut end = text.len().min(FAILURE_TEXT_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn round_trip(message: StreamMessage) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write(&mut bytes, &message).await.unwrap();
+        assert_eq!(read(&mut &bytes[..]).await.unwrap(), message);
+        for length in 0..bytes.len() {
+            assert!(read(&mut &bytes[..length]).await.is_err(), "truncated to {length}");
+        }
+        bytes
+    }
+
+    #[tokio::test]
+    async fn messages_come_back_and_their_layout_is_pinned() {
+        let frame = round_trip(StreamMessage::Frame(vec![7, 8])).await;
+        assert_eq!(frame, [1, 2, 0, 0, 0, 7, 8]);
+        let scanned = Scanned { changed_bytes: 4096, deallocated_bytes: 0, complete: true, scan_nanos: 5 };
+        let bytes = round_trip(StreamMessage::Scanned(scanned)).await;
+        assert_eq!(bytes, [2, 7, 0, 0, 0, 8, 0x80, 0x20, 0x18, 1, 0x20, 5]);
+        round_trip(StreamMessage::StepEnd(StepEnd { frames: 3, changed_bytes: 9, ..StepEnd::default() }))
+            .await;
+        round_trip(StreamMessage::Failure(Failure::new("corrupt", "block 7"))).await;
+    }
+
+    #[tokio::test]
+    async fn a_length_beyond_the_limit_is_refused_before_it_is_believed() {
+        for kind in [1u8, 2, 3, 4] {
+            let bytes = [kind, 0xff, 0xff, 0xff, 0xff];
+            assert!(matches!(read(&mut &bytes[..]).await, Err(MirrorError::Protocol(_))));
+        }
+        assert!(matches!(read(&mut &[9, 0, 0, 0, 0][..]).await, Err(MirrorError::Protocol(_))));
+    }
+
+    #[test]
+    fn texts_from_outside_are_cut_and_cleaned() {
+        let long = "ä".repeat(FAILURE_TEXT_MAX);
+        assert!(cut(&long).len() <= FAILURE_TEXT_MAX);
+        assert_eq!(cut("a\x1b[31m\nb"), "a [31m b");
+    }
+}

@@ -1,0 +1,693 @@
+//! The driver of one mirror at its destination: a task that owns the mirror's standing, takes commands, ticks and the
+//! ends of transfers one at a time, lets [`Standing::step`] decide, and carries the decision out.
+//!
+//! What survives a restart is not here: configuration is in the [`RelationshipStore`], whether there is a base and
+//! whether it is broken off in the pool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_engine::{ContentRoot, Engine, ReplicaRecord};
+use farside_platform::{Clock, Randomness, Timestamp};
+use farside_session::PeerLink;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::destination::Links;
+use crate::error::{MirrorError, blocking};
+use crate::limits::{COMMANDS_MAX, FAREWELL_TIMEOUT, SCHEDULED_LINK_WAIT, WAITERS_MAX};
+use crate::protocol::{Body, Release};
+use crate::report::{Progress, TransferReport, TransferResult};
+use crate::schedule::{Moment, Schedule, Ticker};
+use crate::source::let_go;
+use crate::state::{Action, Event, Standing, State, TransferKind, Work};
+use crate::store::{Relationship, RelationshipStore};
+use crate::transfer::{self, ProgressSender, Transfer};
+
+/// The version that readers of a replica see.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Published {
+    /// The snapshot's name here.
+    pub name: String,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// When the data was so at its origin.
+    pub created_at: Timestamp,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+    /// Its content root, as computed here before it was published.
+    pub content_root: ContentRoot,
+}
+
+/// A mirror as `mirror status` shows it.
+#[derive(Clone, Debug)]
+pub struct MirrorStatus {
+    /// Its configuration.
+    pub relationship: Relationship,
+    /// Its state.
+    pub state: State,
+    /// Why it is not doing what it should, or what stands in its way.
+    pub why: Option<String>,
+    /// The version it shows; also the base of the next update.
+    pub current: Option<Published>,
+    /// The transfer under way or waiting.
+    pub progress: Option<Progress>,
+}
+
+impl MirrorStatus {
+    /// Age of the replica's data, seconds; none while there is none. Grows until an update proves otherwise, even if
+    /// nothing changes at the source.
+    pub fn lag_seconds(&self, now: Timestamp) -> Option<f64> {
+        self.current.as_ref().map(|c| now.seconds_since(c.created_at))
+    }
+}
+
+/// What the driver works with.
+pub(crate) struct Parts {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) links: Arc<dyn Links>,
+    pub(crate) store: Arc<dyn RelationshipStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) randomness: Arc<dyn Randomness>,
+    pub(crate) slots: Arc<Semaphore>,
+    /// Ends the driver, whoever still holds a handle.
+    pub(crate) stop: CancellationToken,
+}
+
+type Ended = oneshot::Sender<Result<TransferReport, MirrorError>>;
+
+enum Command {
+    /// Initialize or update; `ended` hears of the transfer that covers this moment.
+    Ask {
+        kind: TransferKind,
+        link_wait: Duration,
+        accepted: oneshot::Sender<Result<(), MirrorError>>,
+        ended: Ended,
+    },
+    Tell {
+        event: Event,
+        done: oneshot::Sender<Result<(), MirrorError>>,
+    },
+    SetSchedule {
+        schedule: Schedule,
+        done: oneshot::Sender<Result<(), MirrorError>>,
+    },
+    Delete {
+        done: oneshot::Sender<Result<(), MirrorError>>,
+    },
+}
+
+/// A mirror: a handle on its driver. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Mirror {
+    commands: mpsc::Sender<Command>,
+    status: watch::Receiver<MirrorStatus>,
+    progress: watch::Receiver<Option<Progress>>,
+}
+
+/// A transfer that was asked for.
+#[derive(Debug)]
+pub struct Asked {
+    ended: oneshot::Receiver<Result<TransferReport, MirrorError>>,
+}
+
+impl Asked {
+    /// Waits for the end of the transfer that covers the moment of asking. `Ok` is a report of one that ran, well or
+    /// not; an error says why none ran.
+    pub async fn ended(self) -> Result<TransferReport, MirrorError> {
+        self.ended.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+fn gone() -> MirrorError {
+    MirrorError::State("the mirror was deleted, or the daemon is stopping".into())
+}
+
+impl Mirror {
+    /// Starts the driver of `relationship`. `at_once`: with a schedule, the first tick falls now (after a restart).
+    pub(crate) fn start(parts: Parts, relationship: Relationship, at_once: bool) -> (Mirror, JoinHandle<()>) {
+        let (commands_tx, commands) = mpsc::channel(COMMANDS_MAX);
+        let (progress_tx, progress) = watch::channel(None);
+        let status = MirrorStatus {
+            relationship: relationship.clone(),
+            state: State::Uninitialized,
+            why: None,
+            current: None,
+            progress: None,
+        };
+        let (status_tx, status) = watch::channel(status);
+        let ticker = Ticker::new(relationship.schedule, Moment::of(&*parts.clock), at_once);
+        let standing = Standing { initialized: false, quiesced: relationship.quiesced, work: Work::Idle };
+        let driver = Driver {
+            parts,
+            relationship,
+            standing,
+            is_probed: false,
+            why: None,
+            current: None,
+            ticker,
+            activity: Activity::None,
+            link_wait: SCHEDULED_LINK_WAIT,
+            waiting: Vec::new(),
+            waiting_next: Vec::new(),
+            commands,
+            status: status_tx,
+            progress: progress_tx,
+        };
+        (Mirror { commands: commands_tx, status, progress }, tokio::spawn(driver.run()))
+    }
+
+    /// Its status now.
+    pub fn status(&self) -> MirrorStatus {
+        let status = self.status.borrow().clone();
+        MirrorStatus { progress: self.progress.borrow().clone(), ..status }
+    }
+
+    /// Follows the transfers: changes with every frame; none between transfers.
+    pub fn progress(&self) -> watch::Receiver<Option<Progress>> {
+        self.progress.clone()
+    }
+
+    /// Follows the state.
+    pub fn changes(&self) -> watch::Receiver<MirrorStatus> {
+        self.status.clone()
+    }
+
+    /// Asks for the first copy; waits for a session for at most `link_wait`. Returns when it is accepted.
+    pub async fn initialize(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
+        self.ask(TransferKind::Initialize, link_wait).await
+    }
+
+    /// Asks for an update that covers this moment: during a transfer, one more.
+    pub async fn update(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
+        self.ask(TransferKind::Update, link_wait).await
+    }
+
+    async fn ask(&self, kind: TransferKind, link_wait: Duration) -> Result<Asked, MirrorError> {
+        let (accepted, is_accepted) = oneshot::channel();
+        let (ended_tx, ended) = oneshot::channel();
+        self.send(Command::Ask { kind, link_wait, accepted, ended: ended_tx }).await?;
+        is_accepted.await.unwrap_or_else(|_| Err(gone()))?;
+        Ok(Asked { ended })
+    }
+
+    /// No new transfers until resumed; one that runs ends by itself. Survives a restart.
+    pub async fn quiesce(&self) -> Result<(), MirrorError> {
+        self.tell(Event::Quiesce).await
+    }
+
+    /// Ends the quiet.
+    pub async fn resume(&self) -> Result<(), MirrorError> {
+        self.tell(Event::Resume).await
+    }
+
+    /// Ends the transfer that runs or waits; the replica is as it was.
+    pub async fn abort(&self) -> Result<(), MirrorError> {
+        self.tell(Event::Abort).await
+    }
+
+    /// Makes the replica writable. Never asks the peer; a transfer that runs is ended. Returns when it is done,
+    /// durably.
+    pub async fn break_off(&self) -> Result<(), MirrorError> {
+        self.tell(Event::Break).await
+    }
+
+    async fn tell(&self, event: Event) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::Tell { event, done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Changes the schedule from now on.
+    pub async fn set_schedule(&self, schedule: Schedule) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::SetSchedule { schedule, done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Ends the relationship and the driver: the volume stays, no longer a replica; the source is told if it can be.
+    pub(crate) async fn delete(&self) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::Delete { done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    async fn send(&self, command: Command) -> Result<(), MirrorError> {
+        self.commands.send(command).await.map_err(|_| gone())
+    }
+}
+
+/// A turn and a session: what a transfer needs to start.
+struct Ready {
+    slot: OwnedSemaphorePermit,
+    link: Arc<dyn PeerLink>,
+}
+
+enum Activity {
+    None,
+    Waiting(JoinHandle<Result<Ready, MirrorError>>),
+    Running { task: JoinHandle<TransferReport>, cancel: CancellationToken },
+}
+
+/// What an activity ended with.
+enum Ending {
+    Waited(Result<Ready, MirrorError>),
+    Ran(Result<TransferReport, MirrorError>),
+}
+
+impl Activity {
+    /// The end of what goes on; never, if nothing does. Cancel-safe.
+    async fn ended(&mut self) -> Ending {
+        let ending = match self {
+            Activity::None => std::future::pending().await,
+            Activity::Waiting(task) => Ending::Waited(task.await.unwrap_or_else(|e| Err(e.into()))),
+            Activity::Running { task, .. } => Ending::Ran(task.await.map_err(MirrorError::from)),
+        };
+        *self = Activity::None;
+        ending
+    }
+}
+
+struct Driver {
+    parts: Parts,
+    relationship: Relationship,
+    standing: Standing,
+    /// Whether the pool has been asked what this replica is; it may not be open yet when the driver starts.
+    is_probed: bool,
+    why: Option<String>,
+    current: Option<Published>,
+    ticker: Ticker,
+    activity: Activity,
+    /// How long the queued transfer waits for a session.
+    link_wait: Duration,
+    /// Who hears of the transfer that runs or waits, and of the one after it.
+    waiting: Vec<Ended>,
+    waiting_next: Vec<Ended>,
+    commands: mpsc::Receiver<Command>,
+    status: watch::Sender<MirrorStatus>,
+    progress: watch::Sender<Option<Progress>>,
+}
+
+impl Driver {
+    async fn run(mut self) {
+        self.probe().await;
+        loop {
+            self.publish();
+            let tick = self.ticker.wait(Moment::of(&*self.parts.clock));
+            tokio::select! {
+                command = self.commands.recv() => match command {
+                    None => break,
+                    Some(Command::Delete { done }) => {
+                        let result = self.delete().await;
+                        let is_deleted = result.is_ok();
+                        let _ = done.send(result);
+                        if is_deleted {
+                            break;
+                        }
+                    }
+                    Some(command) => self.obey(command).await,
+                },
+                ending = self.activity.ended() => self.note(ending).await,
+                () = self.parts.stop.cancelled() => break,
+                () = sleep(tick) => {
+                    if self.ticker.poll(Moment::of(&*self.parts.clock)) {
+                        self.tick().await;
+                    }
+                }
+            }
+        }
+        self.stop().await;
+    }
+
+    /// Asks the pool what this replica is.
+    async fn probe(&mut self) {
+        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        match blocking(move || look(&*engine, &relationship)).await {
+            Ok(found) => {
+                self.is_probed = true;
+                self.why = None;
+                self.standing.initialized = found.initialized;
+                if found.broken_off {
+                    self.standing.work = Work::BrokenOff;
+                }
+                self.current = found.current;
+            }
+            Err(error) => self.why = Some(error.to_string()),
+        }
+    }
+
+    async fn obey(&mut self, command: Command) {
+        if !self.is_probed {
+            self.probe().await;
+        }
+        match command {
+            Command::Ask { kind, link_wait, accepted, ended } => {
+                let result = self.ask(kind, link_wait, ended).await;
+                let _ = accepted.send(result);
+            }
+            Command::Tell { event, done } => {
+                let result = self.tell(event).await;
+                let _ = done.send(result);
+            }
+            Command::SetSchedule { schedule, done } => {
+                self.ticker = Ticker::new(schedule, Moment::of(&*self.parts.clock), false);
+                self.relationship.schedule = schedule;
+                let _ = done.send(self.parts.store.save(&self.relationship).await);
+            }
+            // Handled where the loop can end.
+            Command::Delete { done } => drop(done),
+        }
+    }
+
+    async fn ask(
+        &mut self,
+        kind: TransferKind,
+        link_wait: Duration,
+        ended: Ended,
+    ) -> Result<(), MirrorError> {
+        self.check_probed()?;
+        if self.waiting.len() + self.waiting_next.len() >= WAITERS_MAX {
+            return Err(MirrorError::State(format!("{WAITERS_MAX} requests wait for this mirror already")));
+        }
+        let event = match kind {
+            TransferKind::Initialize => Event::AskInitialize,
+            TransferKind::Update => Event::AskUpdate,
+        };
+        let (next, action) = self.standing.step(event)?;
+        let is_next = matches!((self.standing.work, kind), (Work::Running { .. }, TransferKind::Update));
+        self.standing = next;
+        let waiting = if is_next { &mut self.waiting_next } else { &mut self.waiting };
+        waiting.push(ended);
+        if let Action::Enqueue(_) = action {
+            self.link_wait = link_wait;
+        }
+        self.carry_out(action).await
+    }
+
+    async fn tell(&mut self, event: Event) -> Result<(), MirrorError> {
+        // A break must work whatever the state of things; what it does to the pool will say if that is not there.
+        if event != Event::Break {
+            self.check_probed()?;
+        }
+        let before = self.standing;
+        let (next, action) = before.step(event)?;
+        self.standing = next;
+        if next.quiesced != self.relationship.quiesced {
+            self.relationship.quiesced = next.quiesced;
+            if let Err(error) = self.parts.store.save(&self.relationship).await {
+                self.relationship.quiesced = before.quiesced;
+                self.standing = before;
+                return Err(error);
+            }
+        }
+        self.carry_out(action).await
+    }
+
+    fn check_probed(&self) -> Result<(), MirrorError> {
+        match &self.why {
+            Some(why) if !self.is_probed => {
+                Err(MirrorError::State(format!("the replica cannot be used: {why}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn tick(&mut self) {
+        if !self.is_probed {
+            self.probe().await;
+        }
+        let Ok((next, action)) = self.standing.step(Event::Tick) else { return };
+        self.standing = next;
+        if let Action::Enqueue(_) = action {
+            self.link_wait = SCHEDULED_LINK_WAIT;
+        }
+        if let Err(error) = self.carry_out(action).await {
+            self.why = Some(error.to_string());
+        }
+    }
+
+    async fn note(&mut self, ending: Ending) {
+        let event = match ending {
+            Ending::Waited(Ok(ready)) => {
+                if let Ok((next, Action::Run(kind))) = self.standing.step(Event::Start) {
+                    self.standing = next;
+                    self.start_transfer(kind, ready);
+                }
+                return;
+            }
+            Ending::Waited(Err(error)) => {
+                self.why = Some(error.to_string());
+                self.settle(|| Err(same(&error)));
+                Event::Failed
+            }
+            Ending::Ran(Ok(report)) => self.transfer_ended(report).await,
+            Ending::Ran(Err(error)) => {
+                tracing::error!(relationship = %self.relationship.id, "{error}");
+                self.why = Some(error.to_string());
+                self.settle(|| Err(same(&error)));
+                Event::Failed
+            }
+        };
+        self.progress.send_replace(None);
+        let Ok((next, action)) = self.standing.step(event) else { return };
+        self.standing = next;
+        // Those who asked while it ran are served by the next one, if there is one.
+        self.waiting = std::mem::take(&mut self.waiting_next);
+        if !matches!(action, Action::Enqueue(_)) {
+            let why = self.why.clone().unwrap_or_else(|| "the mirror was quiesced meanwhile".into());
+            self.settle(|| Err(MirrorError::State(format!("no further update was started: {why}"))));
+        }
+        if let Err(error) = self.carry_out(action).await {
+            self.why = Some(error.to_string());
+        }
+    }
+
+    async fn transfer_ended(&mut self, report: TransferReport) -> Event {
+        if let Err(error) = self.parts.store.append_history(self.relationship.id, &report).await {
+            tracing::error!(relationship = %self.relationship.id, transfer = %report.id, "history lost a line: {error}");
+        }
+        // Even a transfer that failed may have published some of its snapshots.
+        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        match blocking(move || look(&*engine, &relationship)).await {
+            Ok(found) => self.current = found.current,
+            Err(error) => tracing::warn!(relationship = %self.relationship.id, "{error}"),
+        }
+        self.why = report.reason.clone();
+        self.settle(|| Ok(report.clone()));
+        // A first copy that was cut short after its first snapshots leaves a base: updates bring the rest.
+        let has_base = report.kind == TransferKind::Initialize && report.snapshots > 0;
+        if report.result == TransferResult::Ok || has_base { Event::Done } else { Event::Failed }
+    }
+
+    async fn carry_out(&mut self, action: Action) -> Result<(), MirrorError> {
+        match action {
+            Action::None | Action::Run(_) => {}
+            Action::Enqueue(kind) => self.enqueue(kind),
+            Action::LeaveQueue => {
+                self.leave_queue();
+                self.settle(|| Err(MirrorError::Aborted));
+            }
+            Action::Cancel => {
+                if let Activity::Running { cancel, .. } = &self.activity {
+                    cancel.cancel();
+                }
+            }
+            Action::BreakOff => return self.break_off().await,
+        }
+        Ok(())
+    }
+
+    fn enqueue(&mut self, kind: TransferKind) {
+        self.progress.send_replace(Some(Progress::waiting(kind)));
+        let (links, slots) = (self.parts.links.clone(), self.parts.slots.clone());
+        let (peer, wait) = (self.relationship.peer, self.link_wait);
+        self.activity = Activity::Waiting(tokio::spawn(async move {
+            // The session first: whoever waits for one should not keep a turn from others.
+            let link = tokio::time::timeout(wait, links.link(peer)).await.map_err(|_| {
+                MirrorError::NoSession { peer: peer.to_string(), waited_seconds: wait.as_secs_f64() }
+            })?;
+            let slot = slots.acquire_owned().await.map_err(|e| MirrorError::Internal(e.to_string()))?;
+            Ok(Ready { slot, link })
+        }));
+    }
+
+    fn leave_queue(&mut self) {
+        if let Activity::Waiting(task) = &self.activity {
+            task.abort();
+            self.activity = Activity::None;
+        }
+        self.progress.send_replace(None);
+    }
+
+    fn start_transfer(&mut self, kind: TransferKind, ready: Ready) {
+        let id = uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid();
+        let cancel = CancellationToken::new();
+        let clock = self.parts.clock.clone();
+        let transfer = Transfer {
+            id,
+            kind,
+            relationship: self.relationship.clone(),
+            engine: self.parts.engine.clone(),
+            clock: clock.clone(),
+            link: ready.link,
+            cancel: cancel.clone(),
+            progress: ProgressSender::new(clock, self.progress.clone(), id, kind),
+        };
+        let slot = ready.slot;
+        let task = tokio::spawn(async move {
+            let report = transfer::run(transfer).await;
+            drop(slot);
+            report
+        });
+        self.activity = Activity::Running { task, cancel };
+    }
+
+    /// Ends whatever goes on and waits for that; the peer is not asked for anything.
+    async fn stop(&mut self) {
+        self.leave_queue();
+        if let Activity::Running { cancel, .. } = &self.activity {
+            cancel.cancel();
+            if let Ending::Ran(Ok(report)) = self.activity.ended().await {
+                self.transfer_ended(report).await;
+            }
+        }
+        self.progress.send_replace(None);
+        self.waiting.append(&mut self.waiting_next);
+        self.settle(|| Err(MirrorError::Aborted));
+    }
+
+    async fn break_off(&mut self) -> Result<(), MirrorError> {
+        self.stop().await;
+        let broken = self.replica_record(true);
+        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+        let result = blocking(move || engine.set_replica_record(&volume, Some(broken))).await;
+        match &result {
+            Ok(()) => {
+                self.why = None;
+                tracing::info!(relationship = %self.relationship.id, volume = %self.relationship.destination, "broken off");
+            }
+            Err(error) => {
+                // Not durable, so not so.
+                self.standing.work = Work::Idle;
+                self.why = Some(format!("break failed: {error}"));
+            }
+        }
+        result
+    }
+
+    fn replica_record(&self, broken_off: bool) -> ReplicaRecord {
+        ReplicaRecord {
+            relationship: self.relationship.id,
+            peer: self.relationship.peer.0,
+            source: self.relationship.source.to_string(),
+            broken_off,
+        }
+    }
+
+    async fn delete(&mut self) -> Result<(), MirrorError> {
+        self.stop().await;
+        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        let undone = blocking(move || {
+            let volume = &relationship.destination;
+            engine.set_replica_record(volume, None)?;
+            let_go(&*engine, volume, relationship.id, &[])
+        });
+        match undone.await {
+            // With the volume gone there is nothing to undo.
+            Ok(()) | Err(MirrorError::Engine(farside_engine::EngineError::NotFound { .. })) => {}
+            Err(error) => return Err(error),
+        }
+        self.parts.store.remove(self.relationship.id).await?;
+        self.tell_source_to_release();
+        Ok(())
+    }
+
+    /// If there is a session now; otherwise the source's administrator has `mirror release`.
+    fn tell_source_to_release(&self) {
+        let release = Release {
+            relationship: self.relationship.id.as_bytes().to_vec(),
+            volume: self.relationship.source.to_string(),
+        };
+        let (links, peer, id) = (self.parts.links.clone(), self.relationship.peer, self.relationship.id);
+        tokio::spawn(async move {
+            let told = tokio::time::timeout(FAREWELL_TIMEOUT, async {
+                transfer::call(&*links.link(peer).await, Body::Release(release), None).await
+            });
+            if !matches!(told.await, Ok(Ok(_))) {
+                tracing::warn!(
+                    relationship = %id,
+                    "the source was not told that the mirror is over; there, run `farside mirror release`"
+                );
+            }
+        });
+    }
+
+    fn settle(&mut self, result: impl Fn() -> Result<TransferReport, MirrorError>) {
+        for ended in self.waiting.drain(..) {
+            let _ = ended.send(result());
+        }
+    }
+
+    fn publish(&self) {
+        self.status.send_replace(MirrorStatus {
+            relationship: self.relationship.clone(),
+            state: self.standing.state(),
+            why: self.why.clone(),
+            current: self.current.clone(),
+            progress: None,
+        });
+    }
+}
+
+/// The same error for one more listener.
+fn same(error: &MirrorError) -> MirrorError {
+    match error {
+        MirrorError::NoSession { peer, waited_seconds } => {
+            MirrorError::NoSession { peer: peer.clone(), waited_seconds: *waited_seconds }
+        }
+        other => MirrorError::Internal(other.to_string()),
+    }
+}
+
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What the pool says of a replica.
+struct Found {
+    initialized: bool,
+    broken_off: bool,
+    current: Option<Published>,
+}
+
+fn look(engine: &dyn Engine, relationship: &Relationship) -> Result<Found, MirrorError> {
+    let volume = &relationship.destination;
+    let record = engine.replica_record(volume)?;
+    let broken_off = match &record {
+        Some(record) if record.relationship == relationship.id => record.broken_off,
+        _ => {
+            return Err(MirrorError::State(format!(
+                "the pool does not know {volume} as the replica of this relationship; delete the mirror and create it anew"
+            )));
+        }
+    };
+    let snapshots = engine.snapshots(volume)?;
+    // Every version a transfer publishes is pinned in the record that publishes it.
+    let initialized = snapshots.iter().any(|s| s.pinned_by.contains(&relationship.id));
+    let current = match snapshots.last() {
+        None => None,
+        Some(newest) => Some(Published {
+            name: newest.name.clone(),
+            uuid: newest.uuid,
+            created_at: newest.created_at,
+            size_bytes: newest.size_bytes,
+            content_root: engine.content_root(volume, newest.uuid)?,
+        }),
+    };
+    Ok(Found { initialized, broken_off, current })
+}

@@ -1,0 +1,443 @@
+//! The source's side: what this site does for destinations that mirror its volumes.
+//!
+//! A destination asks; nothing happens here unasked. What is kept for a relationship is its base and, while a
+//! transfer runs, the snapshots that travel; each is pinned in the pool, so that neither a person nor a crash takes it
+//! away, and each goes when the destination has acknowledged a newer one, at the latest at the next transfer. A
+//! relationship belongs to the peer that began it: nobody else can move or release its bases. Rights are asked at
+//! every call, every stream and every frame.
+//!
+//! It never learns what state the relationship is in: that is the destination's.
+
+mod choose;
+mod prepare;
+mod send;
+
+pub(crate) use prepare::let_go;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use farside_engine::{Engine, EngineError, VolumeName};
+use farside_platform::Clock;
+use farside_session::{DataStream, PeerId, PeerLink, PeerService, Refusal};
+use prost::Message;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::error::{MirrorError, blocking};
+use crate::limits::{RELATIONSHIPS_PER_PEER_MAX, TRANSFERS_MAX};
+use crate::protocol::convert::{self, TransferPlan};
+use crate::protocol::stream::cut;
+use crate::protocol::{
+    Acknowledge, Begin, Body, Describe, Description, End, Nothing, PROTOCOL_VERSION, Release, Request,
+    StreamHeader,
+};
+use crate::store::{SourceRelationship, SourceStore};
+
+/// Who may mirror what from this site. Asked at every operation, so an answer taken back takes effect at once.
+/// Budgets per peer (snapshot rate, pinned space and age) will be asked here too.
+pub trait SourceRights: Send + Sync + 'static {
+    /// Whether `peer` may read `volume`. An unknown volume is simply not allowed.
+    fn may_read(&self, peer: PeerId, volume: &VolumeName) -> bool;
+}
+
+/// Serves destinations. One for each site.
+pub struct SourceService {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Arc<dyn Engine>,
+    rights: Arc<dyn SourceRights>,
+    store: Arc<dyn SourceStore>,
+    clock: Arc<dyn Clock>,
+    tables: Mutex<Tables>,
+}
+
+#[derive(Default)]
+struct Tables {
+    relationships: HashMap<Uuid, SourceRelationship>,
+    /// By transfer id; at most [`TRANSFERS_MAX`].
+    serving: HashMap<Uuid, Arc<Serving>>,
+}
+
+/// A transfer that is being served.
+struct Serving {
+    transfer: Uuid,
+    relationship: Uuid,
+    peer: PeerId,
+    volume: VolumeName,
+    /// Set once the plan is made.
+    plan: std::sync::OnceLock<TransferPlan>,
+    /// The base as this site calls it; differs from the plan's, which is the destination's.
+    local_base: std::sync::OnceLock<Option<Uuid>>,
+    cancel: CancellationToken,
+}
+
+impl SourceService {
+    /// Reads what the store knows of relationships and serves from then on.
+    pub async fn open(
+        engine: Arc<dyn Engine>,
+        rights: Arc<dyn SourceRights>,
+        store: Arc<dyn SourceStore>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<SourceService, MirrorError> {
+        let known = store.source_relationships().await?;
+        let tables =
+            Tables { relationships: known.into_iter().map(|r| (r.id, r)).collect(), serving: HashMap::new() };
+        Ok(SourceService {
+            shared: Arc::new(Shared { engine, rights, store, clock, tables: Mutex::new(tables) }),
+        })
+    }
+
+    /// Who holds which base of this site's volumes, in order of volume.
+    pub fn destinations(&self) -> Vec<SourceRelationship> {
+        let mut all: Vec<_> = self.shared.tables().relationships.values().cloned().collect();
+        all.sort_by(|a, b| (&a.source, a.id).cmp(&(&b.source, b.id)));
+        all
+    }
+
+    /// Transfers that are being served now: (relationship, transfer).
+    pub fn serving(&self) -> Vec<(Uuid, Uuid)> {
+        self.shared.tables().serving.values().map(|s| (s.relationship, s.transfer)).collect()
+    }
+
+    /// Ends the relationships of `peer` on `volume` from this side: their bases are let go and the space comes back.
+    /// The destination keeps its replica; its next update finds no common base, unless a snapshot that a person made
+    /// serves. Returns how many there were.
+    pub async fn release(&self, volume: &VolumeName, peer: PeerId) -> Result<usize, MirrorError> {
+        let of_peer = |r: &&SourceRelationship| r.peer == peer && r.source == *volume;
+        let ids: Vec<Uuid> =
+            self.shared.tables().relationships.values().filter(of_peer).map(|r| r.id).collect();
+        for id in &ids {
+            self.shared.release(*id, volume.clone()).await?;
+        }
+        Ok(ids.len())
+    }
+}
+
+#[async_trait]
+impl PeerService for SourceService {
+    async fn call(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
+        let peer = link.peer();
+        let answer = self.shared.answer(link, request).await;
+        answer.inspect_err(|refusal| {
+            tracing::warn!(%peer, code = refusal.code, "refused a call of the peer: {}", refusal.message);
+        })
+    }
+
+    async fn stream(&self, link: &Arc<dyn PeerLink>, header: Bytes, stream: DataStream) {
+        let peer = link.peer();
+        let opened = StreamHeader::decode(&header[..])
+            .map_err(|e| refusal("failed", format!("a stream header that cannot be read: {e}")))
+            .and_then(|header| {
+                check_version(header.version)?;
+                let transfer = convert::uuid(&header.transfer).map_err(to_refusal)?;
+                let serving = self.shared.tables().serving.get(&transfer).cloned();
+                let serving = serving.filter(|s| s.peer == peer);
+                serving
+                    .map(|serving| (serving, header.step as usize, header.without_base))
+                    .ok_or_else(|| refusal("not-found", "this transfer is not (or no longer) being served"))
+            });
+        match opened {
+            Ok((serving, step, without_base)) => {
+                send::serve_step(&self.shared, &serving, step, without_base, stream).await;
+            }
+            Err(refusal) => {
+                tracing::warn!(%peer, code = refusal.code, "refused a stream of the peer: {}", refusal.message);
+                send::refuse(stream, &refusal).await;
+            }
+        }
+    }
+}
+
+fn refusal(code: &str, message: impl Into<String>) -> Refusal {
+    Refusal { code: code.into(), message: message.into() }
+}
+
+/// What a peer is told of an error here.
+fn to_refusal(error: MirrorError) -> Refusal {
+    let code = match &error {
+        MirrorError::Engine(EngineError::NotFound { .. }) => "not-found",
+        MirrorError::Engine(EngineError::NoSpace { .. }) => "no-space",
+        MirrorError::Engine(EngineError::Corrupt(_)) | MirrorError::IdentityClash { .. } => "corrupt",
+        MirrorError::State(_) => "state",
+        _ => "failed",
+    };
+    refusal(code, error.to_string())
+}
+
+fn check_version(version: u32) -> Result<(), Refusal> {
+    if version == PROTOCOL_VERSION {
+        return Ok(());
+    }
+    Err(refusal(
+        "version",
+        format!(
+            "mirror protocol versions differ: the source speaks {PROTOCOL_VERSION}, the destination {version}"
+        ),
+    ))
+}
+
+impl Shared {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        // Every change is one insertion or removal: a panic in between leaves nothing half done.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn answer(self: &Arc<Self>, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
+        let request = Request::decode(request)
+            .map_err(|e| refusal("failed", format!("a request that cannot be read: {e}")))?;
+        check_version(request.version)?;
+        let peer = link.peer();
+        let answer = match request.body {
+            Some(Body::Describe(describe)) => self.describe(peer, describe).await?.encode_to_vec(),
+            Some(Body::Begin(begin)) => self.begin(link, begin).await?.to_message().encode_to_vec(),
+            Some(Body::Acknowledge(acknowledge)) => {
+                self.acknowledge(peer, acknowledge).await?.encode_to_vec()
+            }
+            Some(Body::End(end)) => self.end(peer, &end)?.encode_to_vec(),
+            Some(Body::Release(release)) => self.release_for(peer, &release).await?.encode_to_vec(),
+            None => {
+                return Err(refusal("version", "a request of a kind this site does not know; upgrade it"));
+            }
+        };
+        Ok(answer.into())
+    }
+
+    /// Rights first, existence second: who may not read a volume does not learn whether it is there.
+    fn check_rights(&self, peer: PeerId, volume: &VolumeName) -> Result<(), Refusal> {
+        if self.rights.may_read(peer, volume) {
+            return Ok(());
+        }
+        let message = format!(
+            "this site does not allow you volume {volume}; there, run `farside peer allow <your name> {volume}`"
+        );
+        Err(refusal("forbidden", message))
+    }
+
+    /// A relationship is its peer's and its volume's alone.
+    fn check_owner(&self, relationship: Uuid, peer: PeerId, volume: &VolumeName) -> Result<(), Refusal> {
+        match self.tables().relationships.get(&relationship) {
+            Some(known) if known.peer != peer || known.source != *volume => Err(refusal(
+                "forbidden",
+                format!("relationship {relationship} belongs to another peer or volume"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    async fn describe(&self, peer: PeerId, message: Describe) -> Result<Description, Refusal> {
+        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
+        self.check_rights(peer, &volume)?;
+        let engine = self.engine.clone();
+        let info = blocking(move || engine.volume(&volume)).await.map_err(to_refusal)?;
+        Ok(Description { size_bytes: info.size_bytes })
+    }
+
+    async fn begin(
+        self: &Arc<Self>,
+        link: &Arc<dyn PeerLink>,
+        message: Begin,
+    ) -> Result<TransferPlan, Refusal> {
+        let peer = link.peer();
+        let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
+        let transfer = convert::uuid(&message.transfer).map_err(to_refusal)?;
+        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
+        let destination = convert::volume(&message.destination).map_err(to_refusal)?;
+        let kind = convert::kind(message.kind).map_err(to_refusal)?;
+        let candidates = convert::candidates(&message.candidates).map_err(to_refusal)?;
+        self.check_rights(peer, &volume)?;
+        self.check_owner(relationship, peer, &volume)?;
+        let serving = self.enter(peer, relationship, transfer, &volume)?;
+        // From here on the place is given back on every way out but success.
+        let leave = Leave { shared: self, serving: &serving, armed: true };
+
+        let (engine, clock) = (self.engine.clone(), self.clock.clone());
+        let asked = prepare::Asked { relationship, transfer, volume: volume.clone(), kind, candidates };
+        let prepared =
+            blocking(move || prepare::prepare(&*engine, &*clock, &asked)).await.map_err(to_refusal)?;
+        let known = self.tables().relationships.get(&relationship).cloned();
+        let known = known.unwrap_or(SourceRelationship {
+            id: relationship,
+            peer,
+            source: volume.clone(),
+            destination: destination.clone(),
+            base: None,
+            since: None,
+        });
+        let known = SourceRelationship { destination, ..known };
+        self.store.save_source(&known).await.map_err(to_refusal)?;
+        self.tables().relationships.insert(relationship, known);
+
+        let _ = serving.local_base.set(prepared.local_base);
+        let plan = serving.plan.get_or_init(|| prepared.plan).clone();
+        tracing::info!(
+            %transfer, %relationship, %peer, %volume, %kind, base = plan.base_name, snapshots = plan.steps.len(),
+            "transfer begins"
+        );
+        self.leave_when_lost(link.clone(), &serving);
+        leave.disarm();
+        Ok(plan)
+    }
+
+    /// Takes one of the places. A transfer of the same relationship that is still here is one the destination has
+    /// given up: it makes way.
+    fn enter(
+        &self,
+        peer: PeerId,
+        relationship: Uuid,
+        transfer: Uuid,
+        volume: &VolumeName,
+    ) -> Result<Arc<Serving>, Refusal> {
+        let mut tables = self.tables();
+        let of_peer = tables.relationships.values().filter(|r| r.peer == peer).count();
+        if of_peer >= RELATIONSHIPS_PER_PEER_MAX && !tables.relationships.contains_key(&relationship) {
+            return Err(refusal(
+                "state",
+                format!("this site keeps {of_peer} bases for you, the limit; release some there first"),
+            ));
+        }
+        tables.serving.retain(|_, s| {
+            let is_old = s.relationship == relationship;
+            if is_old {
+                s.cancel.cancel();
+            }
+            !is_old
+        });
+        if tables.serving.len() >= TRANSFERS_MAX || tables.serving.contains_key(&transfer) {
+            return Err(refusal(
+                "state",
+                format!(
+                    "the source is serving {} transfers, its limit; try again later",
+                    tables.serving.len()
+                ),
+            ));
+        }
+        let serving = Arc::new(Serving {
+            transfer,
+            relationship,
+            peer,
+            volume: volume.clone(),
+            plan: std::sync::OnceLock::new(),
+            local_base: std::sync::OnceLock::new(),
+            cancel: CancellationToken::new(),
+        });
+        tables.serving.insert(transfer, serving.clone());
+        Ok(serving)
+    }
+
+    fn leave(&self, serving: &Serving) {
+        serving.cancel.cancel();
+        self.tables().serving.remove(&serving.transfer);
+    }
+
+    /// A transfer dies with its session: its destination begins a new one.
+    fn leave_when_lost(self: &Arc<Self>, link: Arc<dyn PeerLink>, serving: &Arc<Serving>) {
+        let (shared, serving) = (self.clone(), serving.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = link.closed() => {
+                    tracing::info!(transfer = %serving.transfer, "transfer ends: the session was lost");
+                    shared.leave(&serving);
+                }
+                () = serving.cancel.cancelled() => {}
+            }
+        });
+    }
+
+    async fn acknowledge(&self, peer: PeerId, message: Acknowledge) -> Result<Nothing, Refusal> {
+        let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
+        let transfer = convert::uuid(&message.transfer).map_err(to_refusal)?;
+        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
+        let snapshot = convert::uuid(&message.snapshot).map_err(to_refusal)?;
+        let content_root = convert::content_root(&message.content_root).map_err(to_refusal)?;
+        self.check_rights(peer, &volume)?;
+        self.check_owner(relationship, peer, &volume)?;
+        let known = self.tables().relationships.get(&relationship).cloned();
+        let Some(known) = known else {
+            return Err(refusal("not-found", format!("relationship {relationship} is not known here")));
+        };
+        // Snapshots of the same transfer that are still to travel keep their pins.
+        let travelling =
+            self.tables().serving.get(&transfer).filter(|s| s.relationship == relationship).cloned();
+        let travelling = travelling.and_then(|s| s.plan.get().cloned());
+        let mut keep = vec![snapshot];
+        if let Some(plan) = travelling {
+            keep.extend(plan.steps.iter().map(|s| s.uuid).skip_while(|uuid| *uuid != snapshot));
+        }
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        blocking(move || prepare::move_base(&*engine, &of, relationship, snapshot, content_root, &keep))
+            .await
+            .map_err(to_refusal)?;
+        let known = SourceRelationship { base: Some(snapshot), since: Some(self.clock.now()), ..known };
+        self.store.save_source(&known).await.map_err(to_refusal)?;
+        self.tables().relationships.insert(relationship, known);
+        tracing::info!(%transfer, %relationship, %snapshot, %content_root, "the destination holds a new base");
+        Ok(Nothing {})
+    }
+
+    fn end(&self, peer: PeerId, message: &End) -> Result<Nothing, Refusal> {
+        let transfer = convert::uuid(&message.transfer).map_err(to_refusal)?;
+        let serving = self.tables().serving.get(&transfer).filter(|s| s.peer == peer).cloned();
+        if let Some(serving) = serving {
+            if message.failure.is_empty() {
+                tracing::info!(%transfer, "transfer ends");
+            } else {
+                tracing::info!(%transfer, "transfer failed at the destination: {}", cut(&message.failure));
+            }
+            self.leave(&serving);
+        }
+        Ok(Nothing {})
+    }
+
+    /// Letting go needs no right to read: a peer that was denied a volume may still free its space.
+    async fn release_for(&self, peer: PeerId, message: &Release) -> Result<Nothing, Refusal> {
+        let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
+        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
+        self.check_owner(relationship, peer, &volume)?;
+        if self.tables().relationships.contains_key(&relationship) {
+            self.release(relationship, volume).await.map_err(to_refusal)?;
+        }
+        Ok(Nothing {})
+    }
+
+    async fn release(&self, relationship: Uuid, volume: VolumeName) -> Result<(), MirrorError> {
+        let serving: Vec<_> =
+            self.tables().serving.values().filter(|s| s.relationship == relationship).cloned().collect();
+        serving.iter().for_each(|s| self.leave(s));
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        match blocking(move || prepare::let_go(&*engine, &of, relationship, &[])).await {
+            // A volume that is gone has nothing pinned.
+            Ok(()) | Err(MirrorError::Engine(EngineError::NotFound { .. })) => {}
+            Err(error) => return Err(error),
+        }
+        self.store.remove_source(relationship).await?;
+        self.tables().relationships.remove(&relationship);
+        tracing::info!(%relationship, %volume, "released: no base is kept for it any more");
+        Ok(())
+    }
+}
+
+/// Gives a place back unless disarmed.
+struct Leave<'a> {
+    shared: &'a Shared,
+    serving: &'a Serving,
+    armed: bool,
+}
+
+impl Leave<'_> {
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.shared.leave(self.serving);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What a transfer and its acknowledgement do to the source's snapshots. Blocking; call from a blocking thread.
+
+use farside_engine::{
+    ContentRoot, Engine, EngineError, SnapshotInfo, SnapshotOwner, SnapshotSpec, VolumeName,
+};
+use farside_platform::Clock;
+use uuid::Uuid;
+
+use super::choose::{Base, Rooted, choose_base, travelling};
+use crate::error::MirrorError;
+use crate::limits::STEPS_MAX;
+use crate::protocol::convert::{CandidateBase, TransferPlan, TravellingSnapshot};
+use crate::state::TransferKind;
+
+/// What a destination asked for, checked.
+pub(super) struct Asked {
+    pub(super) relationship: Uuid,
+    pub(super) transfer: Uuid,
+    pub(super) volume: VolumeName,
+    pub(super) kind: TransferKind,
+    pub(super) candidates: Vec<CandidateBase>,
+}
+
+/// What will travel, and from which snapshot of this side.
+pub(super) struct Prepared {
+    pub(super) plan: TransferPlan,
+    pub(super) local_base: Option<Uuid>,
+}
+
+/// Chooses the base, takes the incremental snapshot, pins what travels and lets go of what earlier transfers of the
+/// relationship left. If it fails before the snapshot nothing has changed; after it, the next call clears up.
+pub(super) fn prepare(
+    engine: &dyn Engine,
+    clock: &dyn Clock,
+    asked: &Asked,
+) -> Result<Prepared, MirrorError> {
+    let volume = &asked.volume;
+    let is_replica = engine.volume(volume)?.is_replica;
+    let snapshots = rooted(engine, volume)?;
+    let base = choose_base(&snapshots, &asked.candidates)?;
+    if base.is_none() && asked.kind == TransferKind::Update {
+        return Err(MirrorError::State(format!(
+            "no snapshot of {volume} at the source is also at the destination; nothing was changed. Delete the mirror and \
+             create it anew to copy everything"
+        )));
+    }
+    let mut steps: Vec<&Rooted> = travelling(&snapshots, base.as_ref()).collect();
+    if steps.len() >= STEPS_MAX {
+        return Err(MirrorError::State(format!(
+            "{} snapshots of {volume} wait to travel, more than one transfer carries ({STEPS_MAX}); delete some",
+            steps.len()
+        )));
+    }
+    let incremental;
+    if is_replica {
+        // A replica takes no snapshot of its own: a cascade names the version that was published last.
+        let newest = snapshots.last().ok_or_else(|| {
+            MirrorError::State(format!(
+                "{volume} is itself a replica and holds no version yet; initialize it first"
+            ))
+        })?;
+        let is_base = base.as_ref().is_some_and(|b| snapshots[b.index].info.uuid == newest.info.uuid);
+        if !is_base && steps.last().is_none_or(|s| s.info.uuid != newest.info.uuid) {
+            steps.push(newest);
+        }
+    } else {
+        incremental = take_incremental(engine, clock, asked)?;
+        steps.push(&incremental);
+    }
+
+    let mut keep: Vec<Uuid> = steps.iter().map(|s| s.info.uuid).collect();
+    keep.extend(base.as_ref().map(|b| snapshots[b.index].info.uuid));
+    for snapshot in &keep {
+        engine.pin(volume, *snapshot, asked.relationship)?;
+    }
+    let_go(engine, volume, asked.relationship, &keep)?;
+    Ok(prepared(&snapshots, base, &steps))
+}
+
+fn prepared(snapshots: &[Rooted], base: Option<Base>, steps: &[&Rooted]) -> Prepared {
+    let local = base.map(|b| &snapshots[b.index].info);
+    let steps = steps.iter().map(|s| TravellingSnapshot {
+        uuid: s.info.uuid,
+        name: s.info.name.clone(),
+        created_at: s.info.created_at,
+        size_bytes: s.info.size_bytes,
+        content_root: s.root,
+        made_by_person: s.info.owner == SnapshotOwner::Person,
+    });
+    Prepared {
+        plan: TransferPlan {
+            base: base.map(|b| b.candidate),
+            base_name: local.map(|info| info.name.clone()),
+            steps: steps.collect(),
+        },
+        local_base: local.map(|info| info.uuid),
+    }
+}
+
+fn rooted(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<Rooted>, MirrorError> {
+    let with_root = |info: SnapshotInfo| {
+        let root = engine.content_root(volume, info.uuid)?;
+        Ok(Rooted { info, root })
+    };
+    engine.snapshots(volume)?.into_iter().map(with_root).collect()
+}
+
+/// The name says whose it is; the identity of the transfer makes it unique.
+fn take_incremental(engine: &dyn Engine, clock: &dyn Clock, asked: &Asked) -> Result<Rooted, MirrorError> {
+    let relationship = asked.relationship.simple().to_string();
+    let transfer = asked.transfer.simple().to_string();
+    let spec = SnapshotSpec {
+        name: format!("mirror-{}-{}", &relationship[..8], &transfer[20..]),
+        // One transfer takes one snapshot, so the two can share an identity: the same id in every log.
+        uuid: asked.transfer,
+        created_at: clock.now(),
+        owner: SnapshotOwner::Relationship(asked.relationship),
+        pin_for: Some(asked.relationship),
+    };
+    let info = engine.take_snapshot(&asked.volume, &spec)?;
+    let root = engine.content_root(&asked.volume, info.uuid)?;
+    Ok(Rooted { info, root })
+}
+
+/// The destination holds `snapshot` with `content_root`: it is the base from now on; of what the relationship had
+/// pinned only `keep` stays.
+pub(super) fn move_base(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    snapshot: Uuid,
+    content_root: ContentRoot,
+    keep: &[Uuid],
+) -> Result<(), MirrorError> {
+    let ours = engine.content_root(volume, snapshot)?;
+    if ours != content_root {
+        return Err(MirrorError::IdentityClash { uuid: snapshot, ours, theirs: content_root });
+    }
+    // The new pin is durable before the old one goes: at no moment is there no base.
+    engine.pin(volume, snapshot, relationship)?;
+    let_go(engine, volume, relationship, keep)
+}
+
+/// Takes the relationship's pins off everything but `keep`, and deletes what was taken for it alone. A snapshot that
+/// another relationship or a person still needs stays; this is tried again at each transfer.
+pub(crate) fn let_go(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    keep: &[Uuid],
+) -> Result<(), MirrorError> {
+    for snapshot in engine.snapshots(volume)? {
+        if keep.contains(&snapshot.uuid) {
+            continue;
+        }
+        if snapshot.pinned_by.contains(&relationship) {
+            engine.unpin(volume, snapshot.uuid, relationship)?;
+        }
+        if snapshot.owner == SnapshotOwner::Relationship(relationship) {
+            match engine.delete_snapshot(volume, snapshot.uuid) {
+                Ok(()) | Err(EngineError::NotFound { .. }) => {}
+                Err(EngineError::Refused(reason)) => {
+                    tracing::debug!(%volume, snapshot = snapshot.name, "an old base stays for now: {reason}");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}

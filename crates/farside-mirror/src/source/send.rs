@@ -1,0 +1,338 @@
+//! One step of a transfer, source to destination:
+//!
+//! ```text
+//!   difference ─► read blocks ─► encode ─► send          each stage a task, between them a short channel: a slow
+//!        └──────► count changed bytes ──────┘            link or destination stops the reads (back-pressure)
+//! ```
+//!
+//! Reads and encoding run on blocking threads, a frame at a time. What is read is what the difference says and
+//! nothing else: blocks of the incremental that changed, and the base's blocks at the same places, to code against.
+//! The difference is walked twice, once to count ahead (so that progress knows the whole), once to read; both are
+//! metadata.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farside_engine::{
+    BLOCK_BYTES, ChangeKind, ChangedExtent, ChangedExtents, Engine, EngineError, VolumeName,
+};
+use farside_platform::Clock;
+use farside_session::{DataStream, Refusal};
+use farside_wire::{Encoder, FramePlan, FramePlans, History, Prefix, Run, RunKind};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use super::{Serving, Shared, refusal, to_refusal};
+use crate::error::{MirrorError, blocking};
+use crate::limits::{FRAMES_BETWEEN_STAGES, SCAN_BATCH, SCAN_REPORT_EVERY};
+use crate::protocol::stream::{self, StreamMessage};
+use crate::protocol::{Failure, Scanned, StepEnd};
+
+/// Serves step `index` of a transfer on `stream` until it is sent, fails, or nobody wants it any more.
+pub(super) async fn serve_step(
+    shared: &Arc<Shared>,
+    serving: &Arc<Serving>,
+    index: usize,
+    without_base: bool,
+    mut stream: DataStream,
+) {
+    let transfer = serving.transfer;
+    let outcome = tokio::select! {
+        outcome = send_step(shared, serving, index, without_base, &mut stream) => outcome,
+        () = serving.cancel.cancelled() => Err(refusal("state", "the transfer has ended")),
+    };
+    match outcome {
+        Ok(end) => tracing::debug!(%transfer, step = index, ?end, "step sent"),
+        Err(refusal) => {
+            tracing::warn!(%transfer, step = index, code = refusal.code, "step not sent: {}", refusal.message);
+            refuse(stream, &refusal).await;
+        }
+    }
+}
+
+/// Says why, as far as the link still carries it, and closes.
+pub(super) async fn refuse(mut stream: DataStream, refusal: &Refusal) {
+    let failure = StreamMessage::Failure(Failure::new(&refusal.code, &refusal.message));
+    if stream::write(&mut stream.io, &failure).await.is_ok() {
+        let _ = stream.io.shutdown().await;
+    }
+}
+
+/// What a step is made of.
+#[derive(Clone)]
+struct StepSource {
+    engine: Arc<dyn Engine>,
+    volume: VolumeName,
+    base: Option<Uuid>,
+    incremental: Uuid,
+    /// Size of the incremental, bytes.
+    size_bytes: u64,
+    /// Whether frames may refer to the base.
+    refers_to_base: bool,
+}
+
+impl StepSource {
+    /// The difference, as far as the incremental reaches: of a volume that has shrunk nothing travels for what was
+    /// cut off, the size says it.
+    fn extents(&self) -> Result<ChangedExtents, EngineError> {
+        let size_bytes = self.size_bytes;
+        let extents = self.engine.changed_extents(&self.volume, self.base, self.incremental)?;
+        let within = extents.filter_map(move |extent| match extent {
+            Ok(extent) if extent.offset >= size_bytes => None,
+            Ok(extent) => {
+                Some(Ok(ChangedExtent { length: extent.length.min(size_bytes - extent.offset), ..extent }))
+            }
+            Err(error) => Some(Err(error)),
+        });
+        Ok(Box::new(within))
+    }
+}
+
+/// Counted by the stages, sent at the end.
+#[derive(Default)]
+struct Counters {
+    frames: AtomicU64,
+    changed: AtomicU64,
+    deallocated: AtomicU64,
+    source_read: AtomicU64,
+    base_read: AtomicU64,
+    delta: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, bytes: u64) {
+    counter.fetch_add(bytes, Ordering::Relaxed);
+}
+
+impl Counters {
+    fn step_end(&self) -> StepEnd {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StepEnd {
+            frames: of(&self.frames),
+            changed_bytes: of(&self.changed),
+            deallocated_bytes: of(&self.deallocated),
+            source_read_bytes: of(&self.source_read),
+            base_read_bytes: of(&self.base_read),
+            delta_bytes: of(&self.delta),
+            literal_bytes: of(&self.changed).saturating_sub(of(&self.delta)),
+        }
+    }
+}
+
+async fn send_step(
+    shared: &Arc<Shared>,
+    serving: &Arc<Serving>,
+    index: usize,
+    without_base: bool,
+    stream: &mut DataStream,
+) -> Result<StepEnd, Refusal> {
+    let plan = serving.plan.get().ok_or_else(|| refusal("state", "the transfer is not ready yet"))?;
+    let local_base = serving.local_base.get().copied().flatten();
+    let step = plan.steps.get(index).ok_or_else(|| refusal("failed", format!("there is no step {index}")))?;
+    let base = index.checked_sub(1).map_or(local_base, |before| Some(plan.steps[before].uuid));
+    let source = StepSource {
+        engine: shared.engine.clone(),
+        volume: serving.volume.clone(),
+        base,
+        incremental: step.uuid,
+        size_bytes: step.size_bytes,
+        refers_to_base: base.is_some() && !without_base,
+    };
+
+    let counters = Arc::new(Counters::default());
+    let (read_tx, read_rx) = mpsc::channel(FRAMES_BETWEEN_STAGES);
+    let (out_tx, mut out_rx) = mpsc::channel(FRAMES_BETWEEN_STAGES);
+    // Dropped on every way out, which ends the stages after the frame they are at.
+    let mut stages = JoinSet::new();
+    stages.spawn(count(source.clone(), shared.clock.clone(), out_tx.clone()));
+    stages.spawn(read(source, counters.clone(), read_tx));
+    stages.spawn(encode(counters.clone(), read_rx, out_tx));
+
+    let lost = |e: std::io::Error| refusal("failed", format!("the stream was lost: {e}"));
+    while let Some(message) = out_rx.recv().await {
+        if !shared.rights.may_read(serving.peer, &serving.volume) {
+            return Err(refusal("forbidden", "the right to this volume was taken back"));
+        }
+        stream::write(&mut stream.io, &message).await.map_err(lost)?;
+    }
+    while let Some(ended) = stages.join_next().await {
+        ended.map_err(MirrorError::from).and_then(|result| result).map_err(to_refusal)?;
+    }
+    let end = counters.step_end();
+    stream::write(&mut stream.io, &StreamMessage::StepEnd(end)).await.map_err(lost)?;
+    stream.io.shutdown().await.map_err(lost)?;
+    Ok(end)
+}
+
+/// Counts ahead and reports, at least every second, so that a long comparison is not silence.
+async fn count(
+    source: StepSource,
+    clock: Arc<dyn Clock>,
+    out: mpsc::Sender<StreamMessage>,
+) -> Result<(), MirrorError> {
+    let mut scanned = Scanned::default();
+    let mut extents = blocking(move || source.extents()).await?;
+    let mut reported = clock.monotonic();
+    while !scanned.complete {
+        let counting = clock.clone();
+        (scanned, extents) = blocking(move || count_batch(scanned, extents, &*counting)).await?;
+        let now = clock.monotonic();
+        if scanned.complete || now.saturating_sub(reported) >= SCAN_REPORT_EVERY {
+            reported = now;
+            if out.send(StreamMessage::Scanned(scanned)).await.is_err() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn count_batch(
+    mut scanned: Scanned,
+    mut extents: ChangedExtents,
+    clock: &dyn Clock,
+) -> Result<(Scanned, ChangedExtents), EngineError> {
+    let started = clock.monotonic();
+    for _ in 0..SCAN_BATCH {
+        match extents.next() {
+            None => {
+                scanned.complete = true;
+                break;
+            }
+            Some(extent) => {
+                let extent = extent?;
+                match extent.kind {
+                    ChangeKind::Data => scanned.changed_bytes += extent.length,
+                    ChangeKind::Hole => scanned.deallocated_bytes += extent.length,
+                }
+            }
+        }
+    }
+    let nanos = clock.monotonic().saturating_sub(started).as_nanos();
+    scanned.scan_nanos = scanned.scan_nanos.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX));
+    Ok((scanned, extents))
+}
+
+/// The contents of a frame to be.
+struct Blocks {
+    plan: FramePlan,
+    data: Vec<u8>,
+    /// The base's bytes at the same places; empty if they are not to be used.
+    old: Vec<u8>,
+}
+
+type Plans = FramePlans<Box<dyn Iterator<Item = Result<Run, EngineError>> + Send>>;
+
+async fn read(
+    source: StepSource,
+    counters: Arc<Counters>,
+    out: mpsc::Sender<Blocks>,
+) -> Result<(), MirrorError> {
+    let opened = source.clone();
+    let mut plans: Plans = blocking(move || {
+        let extents = opened.extents()?;
+        let runs = extents.map(|extent| extent.and_then(run));
+        Ok::<_, EngineError>(FramePlans::new(Box::new(runs) as Box<dyn Iterator<Item = _> + Send>))
+    })
+    .await?;
+    loop {
+        let (source, counters) = (source.clone(), counters.clone());
+        let blocks;
+        (blocks, plans) = blocking(move || match plans.next().transpose()? {
+            None => Ok::<_, EngineError>((None, plans)),
+            Some(plan) => Ok((Some(read_frame(&source, &counters, plan)?), plans)),
+        })
+        .await?;
+        let Some(blocks) = blocks else { return Ok(()) };
+        if out.send(blocks).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+fn run(extent: ChangedExtent) -> Result<Run, EngineError> {
+    if !extent.offset.is_multiple_of(BLOCK_BYTES) || !extent.length.is_multiple_of(BLOCK_BYTES) {
+        return Err(EngineError::Invalid(format!(
+            "the engine answered a difference that is not whole blocks: {extent:?}"
+        )));
+    }
+    let kind = match extent.kind {
+        ChangeKind::Data => RunKind::Data,
+        ChangeKind::Hole => RunKind::Hole,
+    };
+    Ok(Run { position: extent.offset / BLOCK_BYTES, blocks: extent.length / BLOCK_BYTES, kind })
+}
+
+fn read_frame(source: &StepSource, counters: &Counters, plan: FramePlan) -> Result<Blocks, EngineError> {
+    let bytes = plan.data_bytes() as usize;
+    let mut data = vec![0; bytes];
+    let mut old = vec![0; if source.refers_to_base { bytes } else { 0 }];
+    let mut at = 0;
+    for run in plan.data_runs() {
+        let range = at..at + (run.blocks * BLOCK_BYTES) as usize;
+        let offset = run.position * BLOCK_BYTES;
+        source.engine.read_snapshot(&source.volume, source.incremental, offset, &mut data[range.clone()])?;
+        add(&counters.source_read, range.len() as u64);
+        if let (true, Some(base)) = (source.refers_to_base, source.base) {
+            add(&counters.base_read, range.len() as u64);
+            let was = &mut old[range.clone()];
+            // A base that cannot be read here only costs bytes: zeros are left out of a prefix.
+            if let Err(error) = source.engine.read_snapshot(&source.volume, base, offset, was) {
+                tracing::warn!(volume = %source.volume, offset, "the base cannot be read and is not used: {error}");
+                was.fill(0);
+            }
+        }
+        at = range.end;
+    }
+    Ok(Blocks { plan, data, old })
+}
+
+/// What an encoder of one stream carries from frame to frame.
+#[derive(Default)]
+struct Coding {
+    encoder: Encoder,
+    history: History,
+    prefix: Prefix,
+}
+
+async fn encode(
+    counters: Arc<Counters>,
+    mut blocks: mpsc::Receiver<Blocks>,
+    out: mpsc::Sender<StreamMessage>,
+) -> Result<(), MirrorError> {
+    let mut coding = Coding::default();
+    while let Some(blocks) = blocks.recv().await {
+        let counters = counters.clone();
+        let frame;
+        (frame, coding) = blocking(move || encode_frame(coding, &blocks, &counters)).await?;
+        if out.send(StreamMessage::Frame(frame)).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn encode_frame(
+    mut coding: Coding,
+    blocks: &Blocks,
+    counters: &Counters,
+) -> Result<(Vec<u8>, Coding), MirrorError> {
+    coding.prefix.clear();
+    coding.prefix.add_history(&coding.history);
+    // Last, because the compressor reaches back most cheaply to what stands last.
+    coding.prefix.add_same_place(&blocks.plan.runs, &blocks.old);
+    let mut frame = Vec::new();
+    let encoded = coding
+        .encoder
+        .encode(&blocks.plan.runs, &blocks.data, &coding.prefix, &mut frame)
+        .map_err(|e| MirrorError::Internal(e.to_string()))?;
+    coding.history.push(&blocks.data);
+    add(&counters.frames, 1);
+    add(&counters.changed, blocks.plan.data_bytes());
+    add(&counters.deallocated, blocks.plan.hole_blocks() * BLOCK_BYTES);
+    if encoded.codec == farside_wire::layout::Codec::Zstd {
+        add(&counters.delta, coding.prefix.base_blocks() * BLOCK_BYTES);
+    }
+    Ok((frame, coding))
+}

@@ -1,0 +1,286 @@
+//! One transfer, seen from the destination: from the first question to the last acknowledgement.
+//!
+//! What a failure leaves behind: nothing of the step that failed; steps before it are published, each a whole
+//! snapshot of the source. What a crash leaves behind: the same, and a staged version that the next transfer
+//! throws away.
+
+mod progress;
+mod publish;
+mod receive;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use farside_engine::{Engine, StagedVersion};
+use farside_platform::Clock;
+use farside_session::{PeerLink, SessionError, WireCounters};
+use prost::Message;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::error::{MirrorError, blocking};
+use crate::limits::{CALL_TIMEOUT, FAREWELL_TIMEOUT};
+use crate::protocol::convert::{self, CandidateBase, TransferPlan, TravellingSnapshot};
+use crate::protocol::{Acknowledge, Begin, Body, End, PROTOCOL_VERSION, Plan, Request};
+use crate::report::{Phase, TransferReport, TransferResult};
+use crate::state::TransferKind;
+use crate::store::Relationship;
+
+pub(crate) use progress::ProgressSender;
+
+/// What a transfer works with.
+pub(crate) struct Transfer {
+    pub(crate) id: Uuid,
+    pub(crate) kind: TransferKind,
+    pub(crate) relationship: Relationship,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) link: Arc<dyn PeerLink>,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) progress: ProgressSender,
+}
+
+/// Runs it to its end, whatever that is.
+pub(crate) async fn run(mut transfer: Transfer) -> TransferReport {
+    let mut report = TransferReport::begun(transfer.id, transfer.kind, transfer.clock.now());
+    let started = transfer.clock.monotonic();
+    // Control messages of this transfer; each data stream counts its own and adds to it.
+    let wire = Arc::new(WireCounters::default());
+    let Relationship { id: relationship, peer, source, destination, .. } = &transfer.relationship;
+    tracing::info!(
+        transfer = %transfer.id, %relationship, %peer, %source, %destination, kind = %transfer.kind, "transfer begins"
+    );
+    let outcome = transfer.carry_out(&mut report, &wire).await;
+    report.ended_at = transfer.clock.now();
+    report.duration_seconds = transfer.clock.monotonic().saturating_sub(started).as_secs_f64();
+    report.wire_bytes_sent = wire.sent();
+    report.wire_bytes_received = wire.received();
+    report.result = match &outcome {
+        Ok(()) => TransferResult::Ok,
+        Err(MirrorError::Aborted) => TransferResult::Aborted,
+        Err(_) => TransferResult::Failed,
+    };
+    report.reason = outcome.as_ref().err().map(ToString::to_string);
+    match &report.reason {
+        None => tracing::info!(
+            transfer = %report.id, snapshots = report.snapshots, changed_bytes = report.changed_bytes,
+            wire_bytes = report.wire_bytes_received, seconds = report.duration_seconds, "transfer done"
+        ),
+        Some(reason) => tracing::warn!(transfer = %report.id, "transfer ended early: {reason}"),
+    }
+    transfer.say_farewell(report.reason.clone());
+    report
+}
+
+impl Transfer {
+    async fn carry_out(
+        &mut self,
+        report: &mut TransferReport,
+        wire: &Arc<WireCounters>,
+    ) -> Result<(), MirrorError> {
+        self.progress.phase(Phase::Snapshot);
+        let candidates = self.tidy_and_list().await?;
+        let plan = self.begin(&candidates, wire).await?;
+        report.base = plan.base_name.clone();
+        self.progress.planned(plan.steps.len() as u64);
+        let mut base = plan.base;
+        for (index, step) in plan.steps.iter().enumerate() {
+            let published = self.bring(index, step, base, report, wire).await?;
+            self.acknowledge(published, wire).await;
+            self.progress.snapshot_done();
+            base = Some(published);
+        }
+        if report.content_root.is_none() {
+            // Nothing to bring: the base is still the newest there is.
+            report.incremental = plan.base_name;
+            report.content_root = base.map(|b| b.content_root);
+        }
+        Ok(())
+    }
+
+    /// Clears up what an earlier transfer could not, and lists what may serve as base.
+    async fn tidy_and_list(&self) -> Result<Vec<CandidateBase>, MirrorError> {
+        let (engine, volume) = (self.engine.clone(), self.relationship.destination.clone());
+        let relationship = self.relationship.id;
+        blocking(move || publish::tidy_and_list(&*engine, &volume, relationship)).await
+    }
+
+    async fn begin(
+        &self,
+        candidates: &[CandidateBase],
+        wire: &WireCounters,
+    ) -> Result<TransferPlan, MirrorError> {
+        let begin = Begin {
+            relationship: self.relationship.id.as_bytes().to_vec(),
+            transfer: self.id.as_bytes().to_vec(),
+            volume: self.relationship.source.to_string(),
+            destination: self.relationship.destination.to_string(),
+            kind: convert::kind_number(self.kind),
+            candidates: candidates.iter().map(|c| c.to_message()).collect(),
+        };
+        let answer = self.call(Body::Begin(begin), wire).await?;
+        let plan = Plan::decode(answer)
+            .map_err(|e| MirrorError::Protocol(format!("a plan that cannot be read: {e}")))?;
+        let plan = TransferPlan::from_message(&plan)?;
+        if plan.base.is_some_and(|base| !candidates.contains(&base)) {
+            return Err(MirrorError::Protocol("the source chose a base that this side never named".into()));
+        }
+        // The alarm goes off on this side too: the source may be the one that is wrong.
+        for step in &plan.steps {
+            let ours = candidates.iter().find(|c| c.uuid == step.uuid);
+            if let Some(ours) = ours.filter(|c| c.content_root != step.content_root) {
+                return Err(MirrorError::IdentityClash {
+                    uuid: step.uuid,
+                    ours: ours.content_root,
+                    theirs: step.content_root,
+                });
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Brings one snapshot and publishes it. Without one to stand on (`base`) it is all there is in it.
+    async fn bring(
+        &mut self,
+        index: usize,
+        step: &TravellingSnapshot,
+        base: Option<CandidateBase>,
+        report: &mut TransferReport,
+        wire: &Arc<WireCounters>,
+    ) -> Result<CandidateBase, MirrorError> {
+        let published =
+            CandidateBase { uuid: step.uuid, content_root: step.content_root, size_bytes: step.size_bytes };
+        if let Some(name) = self.name_if_here(step.uuid).await? {
+            report.incremental = Some(name);
+            report.content_root = Some(step.content_root);
+            return Ok(published);
+        }
+        let mut without_base = false;
+        let staged = loop {
+            let staged = self.stage(base, step.size_bytes).await?;
+            let brought = self.fill(index, step, base, without_base, &staged, report, wire).await;
+            match brought {
+                Ok(()) => break staged,
+                Err(error) => {
+                    let retry = error.is_about_prefix() && !without_base;
+                    self.abandon(staged).await;
+                    if !retry {
+                        return Err(error);
+                    }
+                    tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again without the base: {error}");
+                    without_base = true;
+                }
+            }
+        };
+        self.progress.phase(Phase::Commit);
+        let (engine, relationship, step) = (self.engine.clone(), self.relationship.clone(), step.clone());
+        let root = step.content_root;
+        let name = blocking(move || publish::commit(&*engine, &relationship, &*staged, &step)).await?;
+        tracing::info!(transfer = %self.id, snapshot = name, %root, "published");
+        report.snapshots += 1;
+        report.incremental = Some(name);
+        report.content_root = Some(root);
+        Ok(published)
+    }
+
+    /// Receives what differs into `staged`, and proves the whole.
+    #[allow(clippy::too_many_arguments)]
+    async fn fill(
+        &mut self,
+        index: usize,
+        step: &TravellingSnapshot,
+        base: Option<CandidateBase>,
+        without_base: bool,
+        staged: &Arc<dyn StagedVersion>,
+        report: &mut TransferReport,
+        wire: &Arc<WireCounters>,
+    ) -> Result<(), MirrorError> {
+        let is_unchanged =
+            base.is_some_and(|b| b.content_root == step.content_root && b.size_bytes == step.size_bytes);
+        if !is_unchanged {
+            self.progress.phase(Phase::Difference);
+            let step = receive::Step {
+                index,
+                without_base,
+                size_bytes: step.size_bytes,
+                base: base.map(|b| b.uuid),
+            };
+            receive::receive(self, &step, staged, report, wire).await?;
+        }
+        if self.cancel.is_cancelled() {
+            return Err(MirrorError::Aborted);
+        }
+        self.progress.phase(Phase::Verify);
+        let (staged, name, expected) = (staged.clone(), step.name.clone(), step.content_root);
+        blocking(move || publish::prove(&*staged, &name, expected)).await
+    }
+
+    async fn stage(
+        &self,
+        base: Option<CandidateBase>,
+        size_bytes: u64,
+    ) -> Result<Arc<dyn StagedVersion>, MirrorError> {
+        let (engine, volume) = (self.engine.clone(), self.relationship.destination.clone());
+        blocking(move || engine.stage(&volume, base.map(|b| b.uuid), size_bytes)).await
+    }
+
+    async fn abandon(&self, staged: Arc<dyn StagedVersion>) {
+        if let Err(error) = blocking(move || staged.abandon()).await {
+            // Nobody sees it, and the next transfer tries again; until then it holds space.
+            tracing::warn!(transfer = %self.id, "what was staged could not be thrown away: {error}");
+        }
+    }
+
+    async fn name_if_here(&self, snapshot: Uuid) -> Result<Option<String>, MirrorError> {
+        let (engine, volume) = (self.engine.clone(), self.relationship.destination.clone());
+        let snapshots = blocking(move || engine.snapshots(&volume)).await?;
+        Ok(snapshots.into_iter().find(|s| s.uuid == snapshot).map(|s| s.name))
+    }
+
+    /// Tells the source. If that fails the replica is none the worse: the source keeps the old base as well, and
+    /// learns of the new one when the next transfer names it.
+    async fn acknowledge(&self, published: CandidateBase, wire: &WireCounters) {
+        let acknowledge = Acknowledge {
+            relationship: self.relationship.id.as_bytes().to_vec(),
+            transfer: self.id.as_bytes().to_vec(),
+            volume: self.relationship.source.to_string(),
+            snapshot: published.uuid.as_bytes().to_vec(),
+            content_root: published.content_root.0.to_vec(),
+        };
+        if let Err(error) = self.call(Body::Acknowledge(acknowledge), wire).await {
+            tracing::warn!(transfer = %self.id, "the source does not know of the new base yet: {error}");
+        }
+    }
+
+    async fn call(&self, body: Body, wire: &WireCounters) -> Result<Bytes, MirrorError> {
+        tokio::select! {
+            answer = call(&*self.link, body, Some(wire)) => answer,
+            () = self.cancel.cancelled() => Err(MirrorError::Aborted),
+        }
+    }
+
+    /// Frees the source's place, without making anybody wait for it.
+    fn say_farewell(&self, failure: Option<String>) {
+        let end = End { transfer: self.id.as_bytes().to_vec(), failure: failure.unwrap_or_default() };
+        let (link, transfer) = (self.link.clone(), self.id);
+        tokio::spawn(async move {
+            let said = tokio::time::timeout(FAREWELL_TIMEOUT, call(&*link, Body::End(end), None)).await;
+            if !matches!(said, Ok(Ok(_))) {
+                tracing::debug!(%transfer, "the source did not hear that the transfer has ended");
+            }
+        });
+    }
+}
+
+/// Asks the source, within [`CALL_TIMEOUT`].
+pub(crate) async fn call(
+    link: &dyn PeerLink,
+    body: Body,
+    wire: Option<&WireCounters>,
+) -> Result<Bytes, MirrorError> {
+    let request = Request { version: PROTOCOL_VERSION, body: Some(body) }.encode_to_vec();
+    match tokio::time::timeout(CALL_TIMEOUT, link.call(request.into(), wire)).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(SessionError::Lost(format!("no answer within {} s", CALL_TIMEOUT.as_secs())).into()),
+    }
+}

@@ -1,0 +1,88 @@
+//! Keeps the [`Progress`] that others watch.
+
+use std::sync::Arc;
+
+use farside_platform::Clock;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::report::{Phase, Progress, RateMeter};
+use crate::state::TransferKind;
+
+/// Where a transfer reports to.
+pub(crate) struct ProgressSender {
+    clock: Arc<dyn Clock>,
+    watchers: watch::Sender<Option<Progress>>,
+    now: Progress,
+    meter: RateMeter,
+    /// Bytes of the steps before this one.
+    changed_before: u64,
+    done_before: u64,
+    wire_before: u64,
+}
+
+impl ProgressSender {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        watchers: watch::Sender<Option<Progress>>,
+        transfer: Uuid,
+        kind: TransferKind,
+    ) -> Self {
+        let now = Progress { transfer: Some(transfer), ..Progress::waiting(kind) };
+        let meter = RateMeter::new();
+        ProgressSender { clock, watchers, now, meter, changed_before: 0, done_before: 0, wire_before: 0 }
+    }
+
+    pub(super) fn phase(&mut self, phase: Phase) {
+        self.now.phase = phase;
+        self.publish();
+    }
+
+    pub(super) fn planned(&mut self, snapshots: u64) {
+        self.now.snapshots = Some(snapshots);
+        self.publish();
+    }
+
+    /// A step begins (again): counts of it start from nothing.
+    pub(super) fn step_begins(&mut self, wire_bytes: u64) {
+        self.wire_before = wire_bytes;
+    }
+
+    /// The source has found this much changed in the step.
+    pub(super) fn found(&mut self, changed_bytes: u64) {
+        self.now.changed_bytes = Some(self.changed_before + changed_bytes);
+        self.publish();
+    }
+
+    /// This much of the step is staged.
+    pub(super) fn staged(&mut self, done_bytes: u64, stream_wire_bytes: u64) {
+        self.now.phase = Phase::Transfer;
+        self.now.done_bytes = self.done_before + done_bytes;
+        self.now.wire_bytes = self.wire_before + stream_wire_bytes;
+        self.now.rate_bytes_per_second = self.meter.sample(self.clock.monotonic(), self.now.done_bytes);
+        self.now.eta_seconds = match (self.now.changed_bytes, self.now.rate_bytes_per_second) {
+            (Some(all), Some(rate)) if rate > 0.0 => {
+                Some(all.saturating_sub(self.now.done_bytes) as f64 / rate)
+            }
+            _ => None,
+        };
+        self.publish();
+    }
+
+    pub(super) fn step_ends(&mut self, changed_bytes: u64) {
+        self.changed_before += changed_bytes;
+        self.done_before += changed_bytes;
+        self.now.changed_bytes = Some(self.changed_before);
+        self.now.done_bytes = self.done_before;
+    }
+
+    pub(super) fn snapshot_done(&mut self) {
+        self.now.snapshots_done += 1;
+        self.now.changed_bytes = Some(self.changed_before);
+        self.publish();
+    }
+
+    fn publish(&self) {
+        self.watchers.send_replace(Some(self.now.clone()));
+    }
+}

@@ -1,0 +1,206 @@
+//! Receives one step: stream ─► (short channel) ─► decode, verify, write aside. A slow disk stops the reads from the
+//! stream, and with them the source. Decoding and writing run on blocking threads, a frame at a time.
+
+use std::sync::Arc;
+
+use farside_engine::{BLOCK_BYTES, Engine, StagedVersion, VolumeName};
+use farside_session::{DataStream, SessionError, WireCounters};
+use farside_wire::{Decoder, PrefixSource, RunKind};
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use super::Transfer;
+use crate::error::{MirrorError, blocking};
+use crate::limits::{CALL_TIMEOUT, FRAMES_BETWEEN_STAGES, STREAM_SILENCE_MAX};
+use crate::protocol::stream::{self, StreamMessage, cut};
+use crate::protocol::{PROTOCOL_VERSION, StepEnd, StreamHeader};
+use crate::report::TransferReport;
+
+/// What is received.
+pub(super) struct Step {
+    pub(super) index: usize,
+    /// The base cannot be relied on as prefix.
+    pub(super) without_base: bool,
+    pub(super) size_bytes: u64,
+    /// The base as this side calls it.
+    pub(super) base: Option<Uuid>,
+}
+
+/// Receives all of a step into `staged` and adds it to `report`. What it cost on the wire is added to `wire` however
+/// it ends.
+pub(super) async fn receive(
+    transfer: &mut Transfer,
+    step: &Step,
+    staged: &Arc<dyn StagedVersion>,
+    report: &mut TransferReport,
+    wire: &Arc<WireCounters>,
+) -> Result<(), MirrorError> {
+    let header = StreamHeader {
+        version: PROTOCOL_VERSION,
+        transfer: transfer.id.as_bytes().to_vec(),
+        step: step.index as u32,
+        without_base: step.without_base,
+    };
+    let opening = transfer.link.open_stream(header.encode_to_vec().into());
+    let stream = tokio::select! {
+        opened = tokio::time::timeout(CALL_TIMEOUT, opening) => match opened {
+            Ok(stream) => stream?,
+            Err(_) => return Err(SessionError::Lost("no data stream could be opened in time".into()).into()),
+        },
+        () = transfer.cancel.cancelled() => return Err(MirrorError::Aborted),
+    };
+    let stream_wire = stream.wire.clone();
+    transfer.progress.step_begins(wire.sent() + wire.received());
+    let received = apply_all(transfer, step, staged, stream, report).await;
+    wire.add_sent(stream_wire.sent());
+    wire.add_received(stream_wire.received());
+    received
+}
+
+async fn apply_all(
+    transfer: &mut Transfer,
+    step: &Step,
+    staged: &Arc<dyn StagedVersion>,
+    stream: DataStream,
+    report: &mut TransferReport,
+) -> Result<(), MirrorError> {
+    let stream_wire = stream.wire.clone();
+    let (messages_tx, mut messages) = mpsc::channel(FRAMES_BETWEEN_STAGES);
+    // Dropped on every way out, and the stream with it: the source notices and stops.
+    let mut reader = JoinSet::new();
+    reader.spawn(read_ahead(stream, messages_tx));
+
+    let mut applier = Applier {
+        decoder: Decoder::new(),
+        base: Base {
+            engine: transfer.engine.clone(),
+            volume: transfer.relationship.destination.clone(),
+            snapshot: step.base,
+        },
+        staged: staged.clone(),
+        size_bytes: step.size_bytes,
+        counted: StepEnd::default(),
+    };
+    loop {
+        // Only the wait can be cancelled: a frame that is being written is written, so that nothing touches the
+        // staged version any more when this returns.
+        let message = tokio::select! {
+            message = messages.recv() => message,
+            () = transfer.cancel.cancelled() => return Err(MirrorError::Aborted),
+        };
+        let message = message.unwrap_or_else(|| Err(SessionError::Lost("the stream ended".into()).into()))?;
+        match message {
+            StreamMessage::Frame(frame) => {
+                applier = blocking(move || applier.apply(&frame)).await?;
+                let wire_bytes = stream_wire.sent() + stream_wire.received();
+                transfer.progress.staged(applier.counted.changed_bytes, wire_bytes);
+            }
+            StreamMessage::Scanned(scanned) => {
+                transfer.progress.found(scanned.changed_bytes);
+                if scanned.complete {
+                    report.scan_seconds += scanned.scan_nanos as f64 / 1e9;
+                }
+            }
+            StreamMessage::Failure(failure) => {
+                let (code, message) = (cut(&failure.code), cut(&failure.message));
+                return Err(MirrorError::SourceFailed { code, message });
+            }
+            StreamMessage::StepEnd(end) => {
+                let counted = applier.counted;
+                if (end.frames, end.changed_bytes, end.deallocated_bytes)
+                    != (counted.frames, counted.changed_bytes, counted.deallocated_bytes)
+                {
+                    return Err(MirrorError::Protocol(format!(
+                        "the source says it sent {} frames with {} bytes and {} bytes of holes; here arrived {}, {} and {}",
+                        end.frames,
+                        end.changed_bytes,
+                        end.deallocated_bytes,
+                        counted.frames,
+                        counted.changed_bytes,
+                        counted.deallocated_bytes
+                    )));
+                }
+                report.changed_bytes += end.changed_bytes;
+                report.deallocated_bytes += end.deallocated_bytes;
+                report.source_read_bytes += end.source_read_bytes;
+                report.base_read_bytes += end.base_read_bytes;
+                report.delta_bytes += end.delta_bytes;
+                report.literal_bytes += end.literal_bytes;
+                transfer.progress.step_ends(end.changed_bytes);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Reads until the step ends, the stream is lost, or nobody wants any more.
+async fn read_ahead(mut stream: DataStream, messages: mpsc::Sender<Result<StreamMessage, MirrorError>>) {
+    loop {
+        let message = match tokio::time::timeout(STREAM_SILENCE_MAX, stream::read(&mut stream.io)).await {
+            Ok(message) => message,
+            Err(_) => {
+                let silence = STREAM_SILENCE_MAX.as_secs();
+                Err(SessionError::Lost(format!("the source sent nothing for {silence} s")).into())
+            }
+        };
+        let is_last = !matches!(message, Ok(StreamMessage::Frame(_) | StreamMessage::Scanned(_)));
+        if messages.send(message).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// The base of this side, for prefixes.
+struct Base {
+    engine: Arc<dyn Engine>,
+    volume: VolumeName,
+    snapshot: Option<Uuid>,
+}
+
+impl PrefixSource for Base {
+    fn read_base(&mut self, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+        let snapshot = self.snapshot.ok_or("this copy has no base")?;
+        self.engine
+            .read_snapshot(&self.volume, snapshot, position * BLOCK_BYTES, buffer)
+            .map_err(|e| e.to_string())
+    }
+}
+
+struct Applier {
+    decoder: Decoder,
+    base: Base,
+    staged: Arc<dyn StagedVersion>,
+    size_bytes: u64,
+    counted: StepEnd,
+}
+
+impl Applier {
+    /// Decodes a frame, and only when all of it is verified and within the volume, writes it.
+    fn apply(mut self, frame: &[u8]) -> Result<Applier, MirrorError> {
+        let decoded = self.decoder.decode(frame, &mut self.base)?;
+        if let Some(run) = decoded.runs.iter().find(|r| r.end() > self.size_bytes / BLOCK_BYTES) {
+            return Err(MirrorError::Protocol(format!(
+                "a frame for block {} of a volume of {} bytes",
+                run.end() - 1,
+                self.size_bytes
+            )));
+        }
+        for (run, bytes) in decoded.pieces() {
+            let offset = run.position * BLOCK_BYTES;
+            match run.kind {
+                RunKind::Data => {
+                    self.staged.write(offset, bytes)?;
+                    self.counted.changed_bytes += bytes.len() as u64;
+                }
+                RunKind::Hole => {
+                    self.staged.discard(offset, run.blocks * BLOCK_BYTES)?;
+                    self.counted.deallocated_bytes += run.blocks * BLOCK_BYTES;
+                }
+            }
+        }
+        self.counted.frames += 1;
+        Ok(self)
+    }
+}
