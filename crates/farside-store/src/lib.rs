@@ -1,1 +1,43 @@
-//! The embedded no-overwrite store: pool, volumes, snapshots, block map, journal, consistency points.
+//! The embedded no-overwrite store: a pool of thin volumes with snapshots.
+//!
+//! Nothing is ever overwritten but superblocks and the journal ring; a snapshot is a root that is kept; every read is
+//! checked against the pointer that led to it; a flush that was answered survives (invariants F1 to F7 of
+//! `docs/format.md`). One Merkle tree per version serves integrity, differences and proofs alike.
+//!
+//! The store knows nothing of mirrors, peers or NBD. Calls block; they may come from any thread.
+//!
+//! Where things are, in the order a write meets them:
+//! * [`VersionHandle`](handle::VersionHandle) (`handle.rs`): what is open;
+//! * `io.rs`: the life of a write and of a read;
+//! * `pool.rs`: locks, durability, admission of space; `allocator.rs`: free places;
+//! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
+//! * `ring.rs`: the journal; `point.rs`: consistency points; `recovery.rs`: opening;
+//! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`: their changes;
+//! * `difference.rs`: what changed; `reaper.rs`: freeing what was deleted.
+
+mod allocator;
+mod background;
+mod delta;
+mod difference;
+mod error;
+mod handle;
+mod io;
+mod nodes;
+mod point;
+mod pool;
+mod reaper;
+mod recovery;
+mod ring;
+mod staged;
+mod status;
+mod versions;
+mod view;
+mod volumes;
+
+pub use difference::{DifferenceKind, DifferingBlocks};
+pub use error::{Result, StoreError};
+pub use handle::{Difference, VersionHandle};
+pub use pool::{Counters, Pool, PoolOptions};
+pub use staged::StagedVersion;
+pub use status::PoolStatus;
+pub use volumes::{NewSnapshot, ReplicaStatus, SnapshotStatus, VolumeStatus};

@@ -1,0 +1,105 @@
+//! Why the store refused or failed.
+
+use farside_format::FormatError;
+use farside_platform::DeviceError;
+
+/// Errors of the store. What each leaves behind: except for `Device` and `Failed`, nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The device failed. If it was a write or a sync, the pool refuses further changes until it is opened anew:
+    /// what was flushed before is safe, what was not may be lost.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
+    /// An earlier write failed; see [`StoreError::Device`].
+    #[error("the pool refuses changes since an earlier failure ({cause}); close it, check the device, open it again")]
+    Failed {
+        /// The first failure.
+        cause: String,
+    },
+    /// What lies on the medium is not what was written there.
+    #[error("corruption in {what} at pool block {place}: {problem}; nothing was changed by this. Run `farside pool check`")]
+    Corrupt {
+        /// Which volume, version and block, or which structure.
+        what: String,
+        /// The block of the pool.
+        place: u64,
+        /// What is wrong.
+        problem: FormatError,
+    },
+    /// A data block does not match its fingerprint.
+    #[error(
+        "corruption: block {block} of {version} lies at pool block {place} but does not match its fingerprint; \
+         a whole rewrite of the block heals it, the replica or a snapshot may still have it"
+    )]
+    CorruptBlock {
+        /// Volume or snapshot.
+        version: String,
+        /// Block of the volume.
+        block: u64,
+        /// Block of the pool.
+        place: u64,
+    },
+    /// Neither superblock can be read.
+    #[error("{device} holds no readable pool: slot A: {slot_a}; slot B: {slot_b}")]
+    NoSuperblock {
+        /// The device.
+        device: String,
+        /// What is wrong with the first.
+        slot_a: String,
+        /// What is wrong with the second.
+        slot_b: String,
+    },
+    /// The journal is damaged below what was known to be safe.
+    #[error(
+        "the journal is damaged at batch {sequence}, but later batches prove that it had been written: opening now \
+         would lose flushed writes. Nothing was changed; copy the device, then run `farside pool check`"
+    )]
+    JournalDamaged {
+        /// The batch.
+        sequence: u64,
+    },
+    /// Bytes that recovery can read but that make no sense.
+    #[error("the journal or catalog contradicts itself: {0}")]
+    Inconsistent(String),
+    /// The device is too small.
+    #[error("a pool needs at least {needed} bytes; {device} has {found}")]
+    TooSmall {
+        /// The device.
+        device: String,
+        /// Bytes a pool needs.
+        needed: u64,
+        /// Bytes there are.
+        found: u64,
+    },
+    /// There is a pool here already.
+    #[error("{device} already holds a pool ({pool}); delete or overwrite its first 2 MiB if you mean to destroy it")]
+    AlreadyAPool {
+        /// The device.
+        device: String,
+        /// Its id.
+        pool: String,
+    },
+    /// No such volume or snapshot.
+    #[error("{0} does not exist")]
+    NotFound(String),
+    /// It exists already.
+    #[error("{0} already exists")]
+    Exists(String),
+    /// The state forbids it.
+    #[error("{0}")]
+    Refused(String),
+    /// The request itself is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// No room.
+    #[error("the pool is full: {needed_bytes} bytes needed, {available_bytes} available for this; nothing was changed")]
+    NoSpace {
+        /// Bytes asked for, consequences included.
+        needed_bytes: u64,
+        /// Bytes that may be used for it.
+        available_bytes: u64,
+    },
+}
+
+/// Shorthand.
+pub type Result<T> = std::result::Result<T, StoreError>;

@@ -1,0 +1,316 @@
+//! Reading and writing blocks of a version: the life of a write is [`Pool::write_blocks`], step by step.
+
+use std::sync::atomic::Ordering;
+
+use farside_format::journal::{MAP_BLOCKS_MAX, Record};
+use farside_format::{Fingerprint, Place, Pointer};
+use farside_platform::{BLOCK_BYTES, BlockBuffer};
+
+use crate::allocator::Allocator;
+use crate::delta::{self, ChangeEffects};
+use crate::error::{Result, StoreError};
+use crate::pool::{Pool, STRIPES, SpaceClass, State};
+use crate::versions::{VersionState, Versions, blocks, freed_of};
+
+/// Blocks of one piece of a long write: 1 MiB, aligned, so that a piece has one stripe and few nodes.
+const PIECE_BLOCKS: u64 = 256;
+/// Blocks read from the device at once.
+const READ_BLOCKS_MAX: usize = 256;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+impl Pool {
+    /// Reads any range of a version, verified. Bytes past its end are zeros.
+    pub(crate) fn read(&self, version: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.counters.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        // In pieces, so that a long read does not hold up a consistency point.
+        for (at, piece) in (0..).step_by(READ_BLOCKS_MAX * BLOCK_BYTES).zip(buffer.chunks_mut(READ_BLOCKS_MAX * BLOCK_BYTES)) {
+            self.read_piece(version, offset + at, piece)?;
+        }
+        Ok(())
+    }
+
+    fn read_piece(&self, version: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let end = offset + buffer.len() as u64;
+        let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
+        let _reading = self.readers.read();
+        let view = {
+            let state = self.locked();
+            state.view(state.versions.version(version)?)
+        };
+        let inside = view.blocks().clamp(first, last);
+        let mut pointers = Vec::with_capacity((last - first) as usize);
+        view.lookup(&self.nodes, first, inside - first, &mut pointers)?;
+        pointers.resize((last - first) as usize, Pointer::HOLE);
+        let mut at = 0;
+        while at < pointers.len() {
+            let run = run_length(&pointers[at..]);
+            let block = first + at as u64;
+            if pointers[at].is_hole() {
+                copy_out(buffer, offset, block, run, None);
+            } else {
+                let mut data = BlockBuffer::zeroed(run);
+                self.device.read_at(pointers[at].place.0 * BLOCK, &mut data)?;
+                for (i, (bytes, pointer)) in data.chunks(BLOCK_BYTES).zip(&pointers[at..]).enumerate() {
+                    if Fingerprint::of_block(bytes) != pointer.fingerprint {
+                        self.counters.corrupt_blocks.fetch_add(1, Ordering::Relaxed);
+                        let error = StoreError::CorruptBlock {
+                            version: self.describe_version(version),
+                            block: block + i as u64,
+                            place: pointer.place.0,
+                        };
+                        tracing::error!(pool = %self.id, "{error}");
+                        return Err(error);
+                    }
+                }
+                copy_out(buffer, offset, block, run, Some(&data));
+            }
+            at += run;
+        }
+        Ok(())
+    }
+
+    /// Which blocks of a range are mapped: (blocks, mapped), joined.
+    pub(crate) fn mapped_ranges(&self, version: u64, first: u64, count: u64) -> Result<Vec<(u64, bool)>> {
+        let _reading = self.readers.read();
+        let view = {
+            let state = self.locked();
+            state.view(state.versions.version(version)?)
+        };
+        let mut pointers = Vec::new();
+        view.lookup(&self.nodes, first, count, &mut pointers)?;
+        let mut ranges: Vec<(u64, bool)> = Vec::new();
+        for pointer in pointers {
+            let mapped = !pointer.is_hole();
+            match ranges.last_mut() {
+                Some((count, last)) if *last == mapped => *count += 1,
+                _ => ranges.push((1, mapped)),
+            }
+        }
+        Ok(ranges)
+    }
+
+    /// Writes any range of a head. Whole blocks go straight; partial ones are read, verified and merged, one writer
+    /// at a time.
+    pub(crate) fn write(&self, version: u64, offset: u64, bytes: &[u8], class: SpaceClass) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let piece_end = (at / (PIECE_BLOCKS * BLOCK) + 1) * PIECE_BLOCKS * BLOCK;
+            let take = ((piece_end - at) as usize).min(bytes.len() - done);
+            self.write_piece(version, at, &bytes[done..done + take], class)?;
+            done += take;
+        }
+        self.counters.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn write_piece(&self, version: u64, offset: u64, bytes: &[u8], class: SpaceClass) -> Result<()> {
+        let stripe = &self.stripes[stripe_of(version, offset / BLOCK)];
+        let aligned = offset.is_multiple_of(BLOCK) && bytes.len().is_multiple_of(BLOCK_BYTES);
+        if aligned {
+            let _sharing = stripe.read();
+            return self.write_blocks(version, offset / BLOCK, bytes, class);
+        }
+        let _alone = stripe.write();
+        let (first, last) = (offset / BLOCK, (offset + bytes.len() as u64).div_ceil(BLOCK));
+        let mut merged = BlockBuffer::zeroed((last - first) as usize);
+        let head = (offset % BLOCK) as usize;
+        let tail = head + bytes.len();
+        // Only the edge blocks need their old bytes; if one is damaged, that is an error, not a merge.
+        if head != 0 {
+            self.read_piece(version, first * BLOCK, &mut merged[..BLOCK_BYTES])?;
+        }
+        if !tail.is_multiple_of(BLOCK_BYTES) && !(head != 0 && last - first == 1) {
+            let at = merged.len() - BLOCK_BYTES;
+            self.read_piece(version, (last - 1) * BLOCK, &mut merged[at..])?;
+        }
+        merged[head..tail].copy_from_slice(bytes);
+        self.write_blocks(version, first, &merged, class)
+    }
+
+    /// The life of a write: fingerprints, room, data to the device, then the mapping and its journal record. It is
+    /// durable once a later flush returns.
+    fn write_blocks(&self, version: u64, first: u64, bytes: &[u8], class: SpaceClass) -> Result<()> {
+        self.admit()?;
+        // 1. What the blocks are. Zeros become holes.
+        let mut pointers: Vec<Pointer> = bytes
+            .chunks_exact(BLOCK_BYTES)
+            .map(|block| Pointer { fingerprint: Fingerprint::of_block(block), ..Pointer::HOLE })
+            .collect();
+        let data_blocks = pointers.iter().filter(|p| !p.is_hole()).count() as u64;
+        // 2. Room for them and for the nodes they will cost.
+        let reservation = self.reserve(data_blocks, class)?;
+        let mut free_places =
+            reservation.runs.iter().flat_map(|(place, count)| (place.0..place.0 + count).map(Place));
+        for pointer in pointers.iter_mut().filter(|p| !p.is_hole()) {
+            pointer.place = free_places.next().expect("as many places as data blocks were reserved");
+        }
+        drop(free_places);
+        // 3. Data to places that nothing refers to. A crash from here on loses the write whole or finds it whole.
+        let mut at = 0;
+        while at < pointers.len() {
+            let run = run_length(&pointers[at..]);
+            if !pointers[at].is_hole() {
+                let data = &bytes[at * BLOCK_BYTES..(at + run) * BLOCK_BYTES];
+                let written = self.device.write_at(pointers[at].place.0 * BLOCK, data).map_err(StoreError::from);
+                if written.is_err() {
+                    // What the device did is unknown, but nothing refers to these places: no latch is needed.
+                    self.release(reservation);
+                    return written;
+                }
+            }
+            at += run;
+        }
+        // 4. The mapping and its record, in one moment.
+        let mut guard = self.locked();
+        let state = &mut *guard;
+        if let Err(error) = check_writable(state, version, first, pointers.len() as u64) {
+            crate::pool::release(state, reservation);
+            return Err(error);
+        }
+        let birth = state.epoch;
+        let mut effects = ChangeEffects::default();
+        let mut at = 0;
+        while at < pointers.len() {
+            let run = run_length(&pointers[at..]).min(MAP_BLOCKS_MAX);
+            let block = first + at as u64;
+            let piece = &mut pointers[at..at + run];
+            let record = if piece[0].is_hole() {
+                Record::Unmap { version, birth, block, count: run as u64 }
+            } else {
+                state.allocator.settle(piece[0].place, run as u64);
+                let fingerprints = piece.iter().map(|p| p.fingerprint).collect();
+                Record::Map { version, birth, block, place: piece[0].place, fingerprints }
+            };
+            for pointer in piece.iter_mut().filter(|p| !p.is_hole()) {
+                pointer.birth = birth;
+            }
+            state.append(&record);
+            at += run;
+        }
+        let entry = state.versions.version_mut(version)?;
+        let level = entry.level();
+        delta::map(&mut entry.delta, level, first, &pointers, birth, &mut effects);
+        account(&state.versions, &mut state.allocator, version, &effects)?;
+        reservation.consume(state, &effects);
+        Ok(())
+    }
+
+    /// Makes whole blocks holes.
+    pub(crate) fn unmap_blocks(&self, version: u64, first: u64, count: u64, class: SpaceClass) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.admit()?;
+        let reservation = self.reserve(0, class)?;
+        // A long range touches every stripe; taken in order, so that two cannot wait for each other.
+        let stripes: std::collections::BTreeSet<usize> = (first / PIECE_BLOCKS..=(first + count - 1) / PIECE_BLOCKS)
+            .take(STRIPES)
+            .map(|piece| stripe_of(version, piece * PIECE_BLOCKS))
+            .collect();
+        let _sharing: Vec<_> = stripes.iter().map(|s| self.stripes[*s].read()).collect();
+        let mut guard = self.locked();
+        let state = &mut *guard;
+        if let Err(error) = check_writable(state, version, first, count) {
+            crate::pool::release(state, reservation);
+            return Err(error);
+        }
+        let effects = unmap_in_state(state, version, first, count)?;
+        reservation.consume(state, &effects);
+        Ok(())
+    }
+
+    /// Zeros any range: whole blocks become holes, edges are merged.
+    pub(crate) fn write_zeroes(&self, version: u64, offset: u64, length: u64, class: SpaceClass) -> Result<()> {
+        let end = offset + length;
+        let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
+        if first > last {
+            // Inside one block.
+            return self.write(version, offset, &vec![0; length as usize], class);
+        }
+        let head = (first * BLOCK - offset) as usize;
+        let tail = (end - last * BLOCK) as usize;
+        self.write(version, offset, &vec![0; head], class)?;
+        self.unmap_blocks(version, first, last - first, class)?;
+        self.write(version, last * BLOCK, &vec![0; tail], class)
+    }
+
+    pub(crate) fn describe_version(&self, version: u64) -> String {
+        let state = self.locked();
+        let Some(v) = state.versions.versions.get(&version) else { return format!("version {version}") };
+        let volume = state.versions.volumes.get(&v.volume).map_or("?", |v| v.name.as_str());
+        match &v.snapshot {
+            Some(snapshot) => format!("{volume}@{}", snapshot.name),
+            None => volume.to_string(),
+        }
+    }
+}
+
+/// Unmaps in memory and appends the record.
+pub(crate) fn unmap_in_state(state: &mut State, version: u64, first: u64, count: u64) -> Result<ChangeEffects> {
+    let birth = state.epoch;
+    let mut effects = ChangeEffects::default();
+    state.append(&Record::Unmap { version, birth, block: first, count });
+    let entry = state.versions.version_mut(version)?;
+    let level = entry.level();
+    delta::unmap(&mut entry.delta, level, first, count, birth, &mut effects);
+    account(&state.versions, &mut state.allocator, version, &effects)?;
+    Ok(effects)
+}
+
+/// Frees what a change replaced and no ancestor holds.
+pub(crate) fn account(
+    versions: &Versions,
+    allocator: &mut Allocator,
+    version: u64,
+    effects: &ChangeEffects,
+) -> Result<()> {
+    if effects.replaced.is_empty() {
+        return Ok(());
+    }
+    let holder = versions.holder_of(versions.version(version)?);
+    for place in freed_of(&effects.replaced, &holder) {
+        allocator.free(place, 1);
+    }
+    Ok(())
+}
+
+fn check_writable(state: &State, version: u64, first: u64, count: u64) -> Result<()> {
+    let found: &VersionState = state
+        .versions
+        .versions
+        .get(&version)
+        .filter(|v| v.is_writable())
+        .ok_or_else(|| StoreError::Refused("the volume was deleted or replaced while it was written".into()))?;
+    if first + count > blocks(found.size_bytes) {
+        return Err(StoreError::Invalid(format!("a write past the end: the volume has {} bytes", found.size_bytes)));
+    }
+    Ok(())
+}
+
+/// How many pointers from the first on can be read or written at once: consecutive places, or holes.
+fn run_length(pointers: &[Pointer]) -> usize {
+    let first = pointers[0];
+    1 + pointers[1..]
+        .iter()
+        .enumerate()
+        .take_while(|(i, p)| {
+            if first.is_hole() { p.is_hole() } else { !p.is_hole() && p.place.0 == first.place.0 + *i as u64 + 1 }
+        })
+        .count()
+}
+
+/// Copies the part of `run` blocks from `block` on that the request (at `offset`) asked for.
+fn copy_out(buffer: &mut [u8], offset: u64, block: u64, run: usize, data: Option<&[u8]>) {
+    let start = (block * BLOCK).max(offset);
+    let end = ((block + run as u64) * BLOCK).min(offset + buffer.len() as u64);
+    let to = &mut buffer[(start - offset) as usize..(end - offset) as usize];
+    match data {
+        Some(data) => to.copy_from_slice(&data[(start - block * BLOCK) as usize..(end - block * BLOCK) as usize]),
+        None => to.fill(0),
+    }
+}
+
+fn stripe_of(version: u64, block: u64) -> usize {
+    ((version.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize + (block / PIECE_BLOCKS) as usize) % STRIPES
+}

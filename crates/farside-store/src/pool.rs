@@ -1,0 +1,482 @@
+//! A pool: the locks, the state they protect, durability, and admission of space.
+//!
+//! Lock order: `maintenance` → `readers` → `ring` → `state`; a stripe lock comes before `readers`. None is held
+//! across a wait for a peer or a client.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use farside_format::catalog::{CatalogChange, Change};
+use farside_format::journal::Record;
+use farside_format::{Birth, Place, Pointer, TreeReference};
+use farside_platform::{BLOCK_BYTES, BlockDevice, Clock, Randomness};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use uuid::Uuid;
+
+use crate::allocator::Allocator;
+use crate::error::{Result, StoreError};
+use crate::nodes::{NodeReader, TreeIdentity};
+use crate::ring::{Pending, RingWriter};
+use crate::versions::{VersionState, Versions};
+use crate::view::View;
+
+/// What may be chosen when a pool is opened.
+#[derive(Clone)]
+pub struct PoolOptions {
+    /// Wall time for `created_at`.
+    pub clock: Arc<dyn Clock>,
+    /// Ids.
+    pub randomness: Arc<dyn Randomness>,
+    /// Memory for cached nodes, bytes.
+    pub node_cache_bytes: u64,
+    /// Memory for changes between two consistency points, bytes; a point begins when it is reached.
+    pub overlay_bytes: u64,
+    /// Whether the pool has a thread of its own for points and reaping. Without, they run inside the calls that
+    /// make them due (simulation).
+    pub background: bool,
+}
+
+impl PoolOptions {
+    /// 64 MiB of nodes, 64 MiB of changes (about 500,000 scattered writes), a background thread.
+    pub fn new(clock: Arc<dyn Clock>, randomness: Arc<dyn Randomness>) -> PoolOptions {
+        PoolOptions { clock, randomness, node_cache_bytes: 64 << 20, overlay_bytes: 64 << 20, background: true }
+    }
+}
+
+/// Figures that only grow, for metrics.
+#[derive(Default)]
+pub struct Counters {
+    /// Bytes of data written by hosts and transfers.
+    pub written_bytes: AtomicU64,
+    /// Bytes of data read.
+    pub read_bytes: AtomicU64,
+    /// Flushes answered.
+    pub flushes: AtomicU64,
+    /// Syncs of the device for flushes; fewer than flushes under load (group commit).
+    pub syncs: AtomicU64,
+    /// Consistency points.
+    pub points: AtomicU64,
+    /// Blocks that did not match their fingerprint.
+    pub corrupt_blocks: AtomicU64,
+}
+
+/// Who asks for room; decides how much must stay free for others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SpaceClass {
+    /// Host writes.
+    Host,
+    /// A transfer: stops before hosts do.
+    Staging,
+    /// Changes of metadata that free space or cost next to nothing.
+    Metadata,
+}
+
+/// The pool's own trees, and what the next consistency point must know of the last. Behind the maintenance lock.
+pub(crate) struct SystemTrees {
+    pub(crate) generation: u64,
+    pub(crate) newest_slot: usize,
+    /// Journal position of the newest superblock.
+    pub(crate) journal_position: u64,
+    pub(crate) catalog: TreeReference,
+    pub(crate) free_map: TreeReference,
+    /// Pointers to the blocks of the free map, one per 64 MiB of pool.
+    pub(crate) chunk_pointers: Vec<Pointer>,
+}
+
+/// What the state lock protects.
+pub(crate) struct State {
+    pub(crate) versions: Versions,
+    pub(crate) epoch: Birth,
+    pub(crate) allocator: Allocator,
+    pub(crate) pending: Pending,
+    /// Records appended since the pool was opened.
+    pub(crate) appended: u64,
+    /// Leaves that the next point must write.
+    pub(crate) dirty_leaves: u64,
+    /// Leaves that the running point may still write.
+    pub(crate) capturing_leaves: u64,
+    /// Leaves promised to writes under way.
+    pub(crate) promised_leaves: u64,
+    /// Pairs set aside for inner nodes that the next point must write.
+    pub(crate) dirty_pairs: Vec<Place>,
+    /// Pairs set aside for inner nodes of catalog and free map.
+    pub(crate) spare_pairs: Vec<Place>,
+    /// Blocks that catalog and free map take.
+    pub(crate) system_blocks: u64,
+    /// Memory of the deltas since the last capture.
+    pub(crate) overlay_bytes: u64,
+}
+
+impl State {
+    pub(crate) fn append(&mut self, record: &Record) {
+        self.pending.push(record);
+        self.appended += 1;
+    }
+
+    pub(crate) fn view(&self, version: &VersionState) -> View {
+        let family = self.versions.volumes.get(&version.volume).map_or(0, |v| v.family);
+        View::of(version, TreeIdentity { kind: farside_format::TreeKind::Volume, family })
+    }
+
+    /// Blocks set aside as pairs, and promised as leaves.
+    pub(crate) fn reserved_blocks(&self) -> (u64, u64) {
+        (2 * (self.dirty_pairs.len() + self.spare_pairs.len()) as u64, self.promised_blocks())
+    }
+
+    /// Blocks that must stay free for consequences already promised.
+    fn promised_blocks(&self) -> u64 {
+        self.dirty_leaves + self.capturing_leaves + self.promised_leaves
+    }
+}
+
+/// Room that a write has before it begins: its data places, and what its nodes will need.
+pub(crate) struct Reservation {
+    pub(crate) runs: Vec<(Place, u64)>,
+    pub(crate) pairs: Vec<Place>,
+    leaves: u64,
+}
+
+/// A pool, open. Cheap to share behind an `Arc`; everything may be called from any thread.
+pub struct Pool {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) id: Uuid,
+    pub(crate) pool_blocks: u64,
+    pub(crate) journal_blocks: u64,
+    pub(crate) open_epoch: u64,
+    pub(crate) options: PoolOptions,
+    pub(crate) nodes: NodeReader,
+    pub(crate) maintenance: Mutex<SystemTrees>,
+    /// Held shared by every read of blocks or nodes; exclusively for the moment in which freed places become free.
+    pub(crate) readers: RwLock<()>,
+    pub(crate) ring: Mutex<RingWriter>,
+    pub(crate) state: Mutex<State>,
+    /// Records known to be on the medium.
+    pub(crate) durable: AtomicU64,
+    failed: Mutex<Option<String>>,
+    pub(crate) stripes: Vec<RwLock<()>>,
+    pub(crate) wake: Arc<crate::background::Wake>,
+    /// Figures for metrics.
+    pub counters: Counters,
+}
+
+/// Locks against two writers of one partial block. More than the writers there can be.
+pub(crate) const STRIPES: usize = 128;
+
+/// Payload bytes after which records are written out without waiting for a flush.
+const PENDING_BYTES_MAX: usize = 512 << 10;
+/// Worst case of one operation: a range of blocks has two edges, so two paths of nodes.
+const LEAVES_PER_OPERATION: u64 = 4;
+/// Inner nodes likewise: five levels above the leaf, two paths, and the copies a snapshot forces are the same ones.
+const PAIRS_PER_OPERATION: usize = 12;
+/// Pairs kept for catalog and free map.
+const SPARE_PAIRS: usize = 24;
+
+impl Pool {
+    #[allow(clippy::too_many_arguments)] // Called once, by recovery, with what it found.
+    pub(crate) fn assemble(
+        device: Arc<dyn BlockDevice>,
+        superblock: &farside_format::Superblock,
+        options: PoolOptions,
+        nodes: NodeReader,
+        system: SystemTrees,
+        ring: RingWriter,
+        state: State,
+    ) -> Pool {
+        Pool {
+            device,
+            id: superblock.pool,
+            pool_blocks: superblock.pool_blocks,
+            journal_blocks: superblock.journal_blocks,
+            open_epoch: superblock.open_epoch,
+            options,
+            nodes,
+            maintenance: Mutex::new(system),
+            readers: RwLock::new(()),
+            ring: Mutex::new(ring),
+            state: Mutex::new(state),
+            durable: AtomicU64::new(0),
+            failed: Mutex::new(None),
+            stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
+            wake: Arc::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The pool's identity.
+    pub fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// Name of the device it lies on.
+    pub fn device_name(&self) -> String {
+        self.device.name()
+    }
+
+    /// Fails once a write or sync has failed: what the device holds is not known any more.
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        match &*self.failed.lock() {
+            Some(cause) => Err(StoreError::Failed { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Why the pool refuses changes, if it does.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failed.lock().clone()
+    }
+
+    /// Remembers a failure of the device that leaves writes in doubt.
+    pub(crate) fn latch<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            let mut failed = self.failed.lock();
+            if failed.is_none() {
+                tracing::error!(pool = %self.id, device = self.device.name(), "the pool refuses changes from now on: {error}");
+                *failed = Some(error.to_string());
+            }
+        }
+        result
+    }
+
+    /// Makes everything answered so far survive a crash: journal batch, then one sync, shared with whoever waits
+    /// at the same time.
+    pub fn flush(&self) -> Result<()> {
+        self.flush_only()?;
+        self.maintain_if_due()
+    }
+
+    fn flush_only(&self) -> Result<()> {
+        self.check_usable()?;
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        let target = self.state.lock().appended;
+        if self.durable.load(Ordering::Acquire) >= target {
+            return Ok(());
+        }
+        let mut ring = self.ring.lock();
+        if self.durable.load(Ordering::Acquire) >= target {
+            return Ok(());
+        }
+        self.check_usable()?;
+        let (payloads, appended) = {
+            let mut state = self.state.lock();
+            (state.pending.take(), state.appended)
+        };
+        self.latch(ring.write(payloads))?;
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        self.latch(self.device.sync().map_err(StoreError::from))?;
+        ring.proven = ring.sequence - 1;
+        self.durable.fetch_max(appended, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Writes out records that have piled up, without a sync.
+    fn spill(&self) -> Result<()> {
+        let mut ring = self.ring.lock();
+        let payloads = self.state.lock().pending.take();
+        self.latch(ring.write(payloads))
+    }
+
+    /// Called before an operation that appends records, with no lock held: keeps ring, memory and pending records
+    /// within their limits, by making the caller wait.
+    pub(crate) fn admit(&self) -> Result<()> {
+        self.check_usable()?;
+        let pending = self.state.lock().pending.bytes();
+        if pending >= PENDING_BYTES_MAX {
+            self.spill()?;
+        }
+        let must_wait = {
+            let ring = self.ring.lock();
+            let overlay = self.state.lock().overlay_bytes;
+            ring.used() > ring.capacity() / 4 * 3 || overlay > 2 * self.options.overlay_bytes
+        };
+        // Back-pressure: whoever waits here for the lock finds the work done by another.
+        if must_wait {
+            let mut system = self.maintenance.lock();
+            // Two points empty the ring behind both slots.
+            for _ in 0..2 {
+                let full = {
+                    let ring = self.ring.lock();
+                    ring.used() > ring.capacity() / 4 * 3
+                        || self.state.lock().overlay_bytes > 2 * self.options.overlay_bytes
+                };
+                if full {
+                    self.point(&mut system)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a consistency point is due: by amount of journal or memory, never by time.
+    pub(crate) fn point_is_due(&self) -> bool {
+        let ring = self.ring.lock();
+        let overlay = self.state.lock().overlay_bytes;
+        // `used` spans two intervals.
+        ring.used() > ring.capacity() / 2 || overlay > self.options.overlay_bytes
+    }
+
+    fn maintain_if_due(&self) -> Result<()> {
+        if !self.point_is_due() {
+            return Ok(());
+        }
+        if self.options.background {
+            self.wake.ring();
+            return Ok(());
+        }
+        self.consistency_point()
+    }
+
+    /// Takes room for an operation before it begins, consequences included.
+    pub(crate) fn reserve(&self, blocks: u64, class: SpaceClass) -> Result<Reservation> {
+        match self.try_reserve(blocks, class) {
+            // Full, but two points from now what was freed is free: only then is it really full.
+            Err(StoreError::NoSpace { .. }) => {
+                let mut system = self.maintenance.lock();
+                for _ in 0..2 {
+                    let nothing_waits = {
+                        let state = self.state.lock();
+                        state.allocator.waiting_blocks() == 0 && state.overlay_bytes == 0
+                    };
+                    if nothing_waits {
+                        break;
+                    }
+                    self.point(&mut system)?;
+                    let retry = self.try_reserve(blocks, class);
+                    if !matches!(retry, Err(StoreError::NoSpace { .. })) {
+                        return retry;
+                    }
+                }
+                self.try_reserve(blocks, class)
+            }
+            other => other,
+        }
+    }
+
+    fn try_reserve(&self, blocks: u64, class: SpaceClass) -> Result<Reservation> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        // What a point needs for its own trees is never given away; metadata changes may use half of the reserve,
+        // since they are what frees space.
+        let kept = match class {
+            SpaceClass::Metadata => state.system_blocks,
+            SpaceClass::Host => 2 * state.system_blocks,
+            SpaceClass::Staging => 2 * state.system_blocks + self.pool_blocks / 32,
+        };
+        let needed = blocks + LEAVES_PER_OPERATION + 2 * PAIRS_PER_OPERATION as u64;
+        let kept = kept + state.promised_blocks();
+        let free = state.allocator.free_blocks();
+        let no_space = || StoreError::NoSpace {
+            needed_bytes: needed * BLOCK_BYTES as u64,
+            available_bytes: free.saturating_sub(kept) * BLOCK_BYTES as u64,
+        };
+        if free < kept + needed {
+            return Err(no_space());
+        }
+        let mut reservation =
+            Reservation { runs: Vec::new(), pairs: Vec::with_capacity(PAIRS_PER_OPERATION), leaves: LEAVES_PER_OPERATION };
+        state.promised_leaves += LEAVES_PER_OPERATION;
+        while state.spare_pairs.len() < SPARE_PAIRS {
+            match state.allocator.allocate_pair() {
+                Some(pair) => state.spare_pairs.push(pair),
+                None => break,
+            }
+        }
+        // Pairs first: in a pool in pieces they are the scarcer thing.
+        while reservation.pairs.len() < PAIRS_PER_OPERATION {
+            match state.allocator.allocate_pair() {
+                Some(pair) => reservation.pairs.push(pair),
+                None => {
+                    release(state, reservation);
+                    return Err(no_space());
+                }
+            }
+        }
+        let mut left = blocks;
+        while left > 0 {
+            let Some((place, count)) = state.allocator.allocate_run(left) else {
+                release(state, reservation);
+                return Err(no_space());
+            };
+            reservation.runs.push((place, count));
+            left -= count;
+        }
+        Ok(reservation)
+    }
+
+    /// Gives back what an operation did not use.
+    pub(crate) fn release(&self, reservation: Reservation) {
+        release(&mut self.state.lock(), reservation);
+    }
+
+    /// Validates a change of the catalog under the lock, applies it, appends its record, and makes it durable.
+    pub(crate) fn change<T>(&self, make: impl FnOnce(&mut State) -> Result<(Change, T)>) -> Result<T> {
+        self.admit()?;
+        let answer = self.change_under_maintenance(make)?;
+        self.maintain_if_due()?;
+        Ok(answer)
+    }
+
+    /// The same for callers that hold the maintenance lock: it never makes a consistency point. They call
+    /// [`Pool::admit`] before they take the lock.
+    pub(crate) fn change_under_maintenance<T>(
+        &self,
+        make: impl FnOnce(&mut State) -> Result<(Change, T)>,
+    ) -> Result<T> {
+        let answer = {
+            let mut state = self.state.lock();
+            let (change, answer) = make(&mut state)?;
+            let State { versions, epoch, .. } = &mut *state;
+            versions.apply(&change, epoch)?;
+            let change = CatalogChange { change: Some(change) };
+            state.append(&Record::Catalog(Box::new(change)));
+            answer
+        };
+        self.flush_only()?;
+        Ok(answer)
+    }
+
+    pub(crate) fn locked(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Reaps what is deleted, makes a last consistency point, and stops the background thread. Dropping a pool
+    /// without closing it is a crash: nothing flushed is lost, opening replays the journal.
+    pub fn close(&self) -> Result<()> {
+        self.wake.stop();
+        self.check_usable()?;
+        self.consistency_point()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.wake.stop();
+    }
+}
+
+pub(crate) fn release(state: &mut State, reservation: Reservation) {
+    state.promised_leaves -= reservation.leaves;
+    for pair in reservation.pairs {
+        state.allocator.give_back_pair(pair);
+    }
+    for (place, blocks) in reservation.runs {
+        state.allocator.give_back(place, blocks);
+    }
+}
+
+impl Reservation {
+    /// Accounts for the nodes that a change of a delta will need, and ends the reservation. Data runs have been
+    /// settled before.
+    pub(crate) fn consume(mut self, state: &mut State, effects: &crate::delta::ChangeEffects) {
+        self.runs.clear();
+        state.dirty_leaves += effects.new_leaves;
+        for _ in 0..effects.new_inner {
+            match self.pairs.pop().or_else(|| state.spare_pairs.pop()) {
+                Some(pair) => state.dirty_pairs.push(pair),
+                // The point will look for one itself.
+                None => break,
+            }
+        }
+        state.overlay_bytes += effects.bytes;
+        release(state, self);
+    }
+}

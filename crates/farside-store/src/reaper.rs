@@ -1,0 +1,210 @@
+//! Freeing what a deleted version alone held, in steps.
+//!
+//! A deleted version waits while two or more others descend from it, or a reader holds it. Then it is walked by
+//! position: what its child has not at the same position with the same place and birth, and no ancestor holds, is
+//! freed; the cursor (`reaped_blocks`) moves on. The rules are in `docs/format.md`, "Lineage". Nothing is written: the
+//! next consistency point records cursor and free map together, and recovery goes on from there.
+
+use farside_format::fingerprint::{FAN_OUT, span};
+use farside_format::node::copies;
+use farside_format::pointer::TWIN_DISTANCE;
+use farside_format::{Place, Pointer};
+
+use crate::error::Result;
+use crate::nodes::TreeIdentity;
+use crate::pool::Pool;
+use crate::versions::{Holder, delta_blocks};
+use crate::view::View;
+
+/// Node pairs looked at in one step: some hundred milliseconds cold, and writers wait for none of it.
+const NODES_PER_STEP: usize = 1024;
+
+/// What one step found.
+struct Found {
+    data: Vec<Place>,
+    /// (place, level).
+    nodes: Vec<(Place, u8)>,
+    visited: usize,
+    /// Everything below this block has been dealt with.
+    cursor: u64,
+}
+
+impl Pool {
+    /// One step of reaping; true if there is more to do.
+    pub fn reap_step(&self) -> Result<bool> {
+        self.check_usable()?;
+        // No consistency point meanwhile: trees stand still.
+        let mut system = self.maintenance.lock();
+        let reading = self.readers.read();
+        let Some((version, child, holder, tree, own)) = self.next_to_reap() else { return Ok(false) };
+        let from = version.reaped_blocks;
+        let level = version.tree.level.max(child.as_ref().map_or(0, |c| c.tree.level));
+        let child_root = child.as_ref().map_or(Pointer::HOLE, |c| c.tree.root);
+        let child_level = child.as_ref().map_or(0, |c| c.tree.level);
+        let mut found = Found { data: Vec::new(), nodes: Vec::new(), visited: 0, cursor: span(6) };
+        self.walk(
+            tree,
+            level,
+            0,
+            (version.tree.root, version.tree.level),
+            (child_root, child_level),
+            &holder,
+            from,
+            &mut found,
+        )?;
+        // Its own changes since the last point, within the same range.
+        let child_view = child.as_ref().map(|c| self.locked().view(c));
+        for (block, pointer) in own.iter().filter(|(b, _)| *b >= from && *b < found.cursor) {
+            if pointer.birth > holder.at_block(*block) && !self.child_has(child_view.as_ref(), *block, pointer)? {
+                found.data.push(pointer.place);
+            }
+        }
+        let finished = found.cursor == span(6);
+        if !finished && version.delta.is_some() {
+            // A cursor speaks of trees on the medium only: first let a point write this version's changes.
+            drop(reading);
+            self.point(&mut system)?;
+            return Ok(true);
+        }
+        let mut state = self.locked();
+        for place in found.data {
+            state.allocator.free(place, 1);
+        }
+        for (place, level) in found.nodes {
+            state.allocator.free(place, 1);
+            if copies(level) == 2 {
+                state.allocator.free(Place(place.0 + TWIN_DISTANCE), 1);
+            }
+        }
+        if finished {
+            state.versions.versions.remove(&version.id);
+            if let Some(child) = child {
+                state.versions.version_mut(child.id)?.parent = version.parent;
+            }
+            let volume_is_empty = !state.versions.versions.values().any(|v| v.volume == version.volume);
+            if volume_is_empty {
+                state.versions.volumes.remove(&version.volume);
+            }
+            tracing::debug!(pool = %self.id, version = version.id, "reaped");
+        } else {
+            state.versions.version_mut(version.id)?.reaped_blocks = found.cursor;
+        }
+        Ok(true)
+    }
+
+    /// Reaps until nothing is left to do.
+    pub fn reap_all(&self) -> Result<()> {
+        while self.reap_step()? {}
+        Ok(())
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn next_to_reap(
+        &self,
+    ) -> Option<(
+        crate::versions::VersionState,
+        Option<crate::versions::VersionState>,
+        Holder,
+        TreeIdentity,
+        Vec<(u64, Pointer)>,
+    )> {
+        let state = self.locked();
+        // One at a time, and the one begun first is ended first: its neighbours rely on its cursor.
+        let mut candidates: Vec<_> = state
+            .versions
+            .versions
+            .values()
+            .filter(|v| v.deleted && v.users == 0 && state.versions.children_of(v.id).count() <= 1)
+            .collect();
+        candidates.sort_by_key(|v| (v.reaped_blocks == 0, v.age(), v.id));
+        let version = candidates.first()?;
+        let child = state.versions.children_of(version.id).next().cloned();
+        let holder = state.versions.holder_of(version);
+        let tree = state.view(version).tree;
+        Some(((*version).clone(), child, holder, tree, delta_blocks(version)))
+    }
+
+    fn child_has(&self, child: Option<&View>, block: u64, pointer: &Pointer) -> Result<bool> {
+        let Some(child) = child else { return Ok(false) };
+        let mut found = Vec::with_capacity(1);
+        child.lookup(&self.nodes, block, 1, &mut found)?;
+        Ok(found[0].same_ownership(pointer))
+    }
+
+    /// Walks the trees of the last point side by side. A tree lower than `level` stands at its left edge.
+    #[allow(clippy::too_many_arguments)]
+    fn walk(
+        &self,
+        tree: TreeIdentity,
+        level: u8,
+        position: u64,
+        own: (Pointer, u8),
+        child: (Pointer, u8),
+        holder: &Holder,
+        from: u64,
+        found: &mut Found,
+    ) -> Result<()> {
+        let (start, end) = (position * span(level), (position + 1) * span(level));
+        let (pointer, own_level) = own;
+        if found.cursor < span(6) || end <= from || pointer.is_hole() {
+            return Ok(());
+        }
+        // The child has the same subtree, or an ancestor holds it: nothing below is this version's alone.
+        let shared = pointer.same_ownership(&child.0) && own_level == child.1;
+        if shared || pointer.birth <= holder.everywhere() {
+            return Ok(());
+        }
+        if level == 0 {
+            if pointer.birth > holder.at_block(position) {
+                found.data.push(pointer.place);
+            }
+            return Ok(());
+        }
+        if found.visited >= NODES_PER_STEP && start > from {
+            found.cursor = start;
+            return Ok(());
+        }
+        found.visited += 1;
+        let own_children = self.pointers(tree, level, position, own)?;
+        let child_children = self.pointers(tree, level, position, child)?;
+        for index in 0..FAN_OUT {
+            let position = position * FAN_OUT as u64 + index as u64;
+            self.walk(
+                tree,
+                level - 1,
+                position,
+                own_children(index),
+                child_children(index),
+                holder,
+                from,
+                found,
+            )?;
+        }
+        let complete = found.cursor >= end;
+        if own_level == level && complete && pointer.birth > holder.at_node(end) {
+            found.nodes.push((pointer.place, level));
+        }
+        Ok(())
+    }
+
+    /// The children of a subtree, each with the level of the node it leads to.
+    fn pointers(
+        &self,
+        tree: TreeIdentity,
+        level: u8,
+        position: u64,
+        (pointer, own_level): (Pointer, u8),
+    ) -> Result<impl Fn(usize) -> (Pointer, u8)> {
+        let node = if pointer.is_hole() || own_level < level {
+            None
+        } else {
+            Some(self.nodes.read(tree, level, position, &pointer)?)
+        };
+        Ok(move |index: usize| match &node {
+            Some(node) => (node.children[index], level - 1),
+            None if index == 0 && !pointer.is_hole() => (pointer, own_level),
+            None => (Pointer::HOLE, level - 1),
+        })
+    }
+}
+

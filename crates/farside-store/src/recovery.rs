@@ -1,0 +1,378 @@
+//! Making a pool, and opening one: choose a superblock, load the last point, replay the journal, make a new point.
+//!
+//! The rules are in `docs/format.md`, "Consistency points and recovery". Everything up to the first write can be
+//! repeated; a crash while opening changes nothing that the next opening needs.
+
+use std::sync::Arc;
+
+use farside_format::catalog::Catalog;
+use farside_format::fingerprint::FAN_OUT;
+use farside_format::free_map::BLOCKS_PER_CHUNK;
+use farside_format::journal::Record;
+use farside_format::superblock::{JOURNAL_BLOCKS_MIN, JOURNAL_START, SUPERBLOCK_PLACES};
+use farside_format::{Birth, Fingerprint, FormatError, Pointer, Superblock, TreeReference};
+use farside_platform::{BLOCK_BYTES, BlockBuffer, BlockDevice};
+use uuid::Uuid;
+
+use crate::allocator::Allocator;
+use crate::background;
+use crate::delta::{self, ChangeEffects};
+use crate::error::{Result, StoreError};
+use crate::io::account;
+use crate::nodes::{NodeReader, TreeIdentity};
+use crate::point::{CATALOG_TREE, FREE_MAP_TREE, writer_blocks};
+use crate::pool::{Pool, PoolOptions, State, SystemTrees};
+use crate::ring::{Pending, ReadBatch, RingReader, RingWriter};
+use crate::versions::{Versions, blocks};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Largest journal that a new pool gets, blocks (256 MiB); a pool gives it 1/64 of its space.
+const NEW_JOURNAL_BLOCKS_MAX: u64 = 65536;
+/// Blocks a pool needs besides its journal to hold anything at all.
+const DATA_BLOCKS_MIN: u64 = 1536;
+
+impl Pool {
+    /// Makes a pool on a device and opens it. What was on the device is lost, unless it is a pool: that is refused.
+    pub fn create(device: Arc<dyn BlockDevice>, options: PoolOptions) -> Result<Arc<Pool>> {
+        let pool_blocks = device.bytes() / BLOCK;
+        let journal_blocks = (pool_blocks / 64).clamp(JOURNAL_BLOCKS_MIN, NEW_JOURNAL_BLOCKS_MAX);
+        let first = JOURNAL_START + journal_blocks;
+        if pool_blocks < first + DATA_BLOCKS_MIN {
+            return Err(StoreError::TooSmall {
+                device: device.name(),
+                needed: (JOURNAL_START + JOURNAL_BLOCKS_MIN + DATA_BLOCKS_MIN) * BLOCK,
+                found: device.bytes(),
+            });
+        }
+        for place in SUPERBLOCK_PLACES {
+            if let Ok(found) = read_superblock(&*device, place)? {
+                return Err(StoreError::AlreadyAPool { device: device.name(), pool: found.pool.to_string() });
+            }
+        }
+        // A journal that was never written costs twice per flush: write it now. Zeros end it, too.
+        let zeros = BlockBuffer::zeroed(256);
+        let mut at = 0;
+        while at < first {
+            let take = (first - at).min(256);
+            device.write_at(at * BLOCK, &zeros[..(take * BLOCK) as usize])?;
+            at += take;
+        }
+        let superblock = Superblock {
+            pool: Uuid::from_bytes(options.randomness.uuid_bytes()),
+            pool_blocks,
+            journal_blocks,
+            generation: 0,
+            open_epoch: 1,
+            birth_epoch: 1,
+            journal_position: 0,
+            journal_sequence: 1,
+            journal_chain: [0; 16],
+            catalog: TreeReference::default(),
+            free_map: TreeReference::default(),
+        };
+        let nodes = NodeReader::new(device.clone(), superblock.pool, options.node_cache_bytes);
+        let allocator = Allocator::new(pool_blocks, first);
+        let versions = Versions { next_id: 1, ..Versions::default() };
+        let loaded = Loaded { versions, allocator, chunk_pointers: Vec::new(), epoch: Birth(1) };
+        let end = RingReader::new(&*device, &superblock).next;
+        let pool = Self::start(device, superblock, 1, options, nodes, loaded, end)?;
+        // Two points: both slots hold one.
+        pool.consistency_point()?;
+        pool.consistency_point()?;
+        Ok(pool)
+    }
+
+    /// Opens a pool: replays its journal and makes a consistency point.
+    pub fn open(device: Arc<dyn BlockDevice>, options: PoolOptions) -> Result<Arc<Pool>> {
+        let (superblock, slot) = choose_superblock(&*device)?;
+        if superblock.pool_blocks * BLOCK > device.bytes() {
+            return Err(StoreError::TooSmall {
+                device: device.name(),
+                needed: superblock.pool_blocks * BLOCK,
+                found: device.bytes(),
+            });
+        }
+        let nodes = NodeReader::new(device.clone(), superblock.pool, options.node_cache_bytes);
+        let mut loaded = load(&*device, &nodes, &superblock)?;
+        let mut reader = RingReader::new(&*device, &superblock);
+        let mut batches = Vec::new();
+        while let Some(batch) = reader.next()? {
+            batches.push(batch);
+        }
+        let next = reader.next;
+        let proven_beyond = reader.proven_beyond()?;
+        if proven_beyond >= next.sequence {
+            return Err(StoreError::JournalDamaged { sequence: next.sequence });
+        }
+        let proven = batches.iter().map(|b| b.header.proven).max().unwrap_or(0);
+        let mut end = RingReader::new(&*device, &superblock).next;
+        let mut replayed = 0;
+        for batch in batches {
+            if batch.header.sequence > proven && !data_is_there(&*device, &batch)? {
+                tracing::info!(sequence = batch.header.sequence, "the journal ends here: its data was never synced");
+                break;
+            }
+            replay(&mut loaded, &batch)?;
+            end = batch.end;
+            replayed += 1;
+        }
+        tracing::info!(
+            pool = %superblock.pool,
+            device = device.name(),
+            generation = superblock.generation,
+            batches = replayed,
+            "opening the pool"
+        );
+        // What was read may still sit in a volatile cache (the last daemon was killed, not the machine): before the
+        // next batch claims that it is on the medium, make it so.
+        device.sync()?;
+        // A slot that cannot be read now may come back with nodes that are about to be overwritten.
+        let other = SUPERBLOCK_PLACES[1 - slot];
+        let other_is_sound = read_superblock(&*device, other)?.is_ok_and(|s| s.pool == superblock.pool);
+        if !other_is_sound {
+            tracing::error!(pool = %superblock.pool, "one superblock is damaged; it is rewritten from the other");
+            device.write_at(other * BLOCK, &BlockBuffer::copy_of(&*superblock.encode()))?;
+            device.sync()?;
+        }
+        let raised = Superblock { open_epoch: superblock.open_epoch + 1, ..superblock };
+        let pool = Self::start(device, raised, slot, options, nodes, loaded, end)?;
+        pool.consistency_point()?;
+        Ok(pool)
+    }
+
+    fn start(
+        device: Arc<dyn BlockDevice>,
+        superblock: Superblock,
+        slot: usize,
+        options: PoolOptions,
+        nodes: NodeReader,
+        loaded: Loaded,
+        end: crate::ring::RingEnd,
+    ) -> Result<Arc<Pool>> {
+        let mut ring = RingWriter::new(device.clone(), &superblock, &end);
+        ring.tail = superblock.journal_position;
+        let system = SystemTrees {
+            generation: superblock.generation,
+            newest_slot: slot,
+            journal_position: superblock.journal_position,
+            catalog: superblock.catalog,
+            free_map: superblock.free_map,
+            chunk_pointers: loaded.chunk_pointers,
+        };
+        let chunks = loaded.allocator.chunks();
+        let state = State {
+            versions: loaded.versions,
+            epoch: loaded.epoch,
+            allocator: loaded.allocator,
+            pending: Pending::default(),
+            appended: 0,
+            dirty_leaves: 0,
+            capturing_leaves: 0,
+            promised_leaves: 0,
+            dirty_pairs: Vec::new(),
+            spare_pairs: Vec::new(),
+            system_blocks: writer_blocks(superblock.catalog.length_bytes as usize, chunks),
+            overlay_bytes: 0,
+        };
+        let background = options.background;
+        let pool = Arc::new(Pool::assemble(device, &superblock, options, nodes, system, ring, state));
+        if background {
+            background::start(&pool).map_err(|e| StoreError::Inconsistent(format!("no thread could be started: {e}")))?;
+        }
+        Ok(pool)
+    }
+}
+
+/// What the last point and the journal say.
+struct Loaded {
+    versions: Versions,
+    allocator: Allocator,
+    chunk_pointers: Vec<Pointer>,
+    epoch: Birth,
+}
+
+fn read_superblock(device: &dyn BlockDevice, place: u64) -> Result<std::result::Result<Superblock, FormatError>> {
+    let mut block = BlockBuffer::zeroed(1);
+    device.read_at(place * BLOCK, &mut block)?;
+    Ok(Superblock::decode(&block))
+}
+
+fn choose_superblock(device: &dyn BlockDevice) -> Result<(Superblock, usize)> {
+    if device.bytes() <= SUPERBLOCK_PLACES[1] * BLOCK {
+        return Err(StoreError::TooSmall { device: device.name(), needed: 4 << 20, found: device.bytes() });
+    }
+    let slots = [read_superblock(device, SUPERBLOCK_PLACES[0])?, read_superblock(device, SUPERBLOCK_PLACES[1])?];
+    match slots {
+        [Ok(a), Ok(b)] if a.pool == b.pool => {
+            let newest = usize::from(b.generation > a.generation);
+            Ok((if newest == 0 { a } else { b }, newest))
+        }
+        [Ok(_), Ok(_)] => Err(StoreError::Inconsistent("the two superblocks belong to different pools".into())),
+        [Ok(a), Err(_)] => Ok((a, 0)),
+        [Err(_), Ok(b)] => Ok((b, 1)),
+        [Err(a), Err(b)] => Err(StoreError::NoSuperblock {
+            device: device.name(),
+            slot_a: a.to_string(),
+            slot_b: b.to_string(),
+        }),
+    }
+}
+
+/// Loads catalog and free map of the point.
+fn load(device: &dyn BlockDevice, nodes: &NodeReader, superblock: &Superblock) -> Result<Loaded> {
+    let (first, pool_blocks) = (superblock.first_allocatable(), superblock.pool_blocks);
+    if superblock.catalog.length_bytes > farside_format::catalog::CATALOG_BYTES_MAX {
+        return Err(StoreError::Inconsistent("the catalog claims an impossible length".into()));
+    }
+    let pointers = leaves(nodes, CATALOG_TREE, &superblock.catalog, superblock.catalog.length_bytes.div_ceil(BLOCK))?;
+    let mut bytes = Vec::with_capacity(pointers.len() * BLOCK_BYTES);
+    for pointer in &pointers {
+        bytes.extend_from_slice(&read_data(device, pointer, "the catalog")?);
+    }
+    bytes.truncate(superblock.catalog.length_bytes as usize);
+    let catalog: Catalog = prost::Message::decode(bytes.as_slice())
+        .map_err(|e| StoreError::Inconsistent(format!("the catalog cannot be decoded: {e}")))?;
+    let versions = Versions::load(catalog)?;
+    let mut allocator = Allocator::new(pool_blocks, first);
+    let chunks = pool_blocks.div_ceil(BLOCKS_PER_CHUNK);
+    let chunk_pointers = leaves(nodes, FREE_MAP_TREE, &superblock.free_map, chunks)?;
+    for (chunk, pointer) in chunk_pointers.iter().enumerate() {
+        if pointer.is_hole() {
+            continue;
+        }
+        let data = read_data(device, pointer, "the free map")?;
+        allocator.load_chunk(chunk as u64, &data).map_err(|problem| StoreError::Corrupt {
+            what: "the free map".into(),
+            place: pointer.place.0,
+            problem,
+        })?;
+    }
+    allocator.loaded();
+    Ok(Loaded { versions, allocator, chunk_pointers, epoch: Birth(superblock.birth_epoch) })
+}
+
+/// The data pointers of one of the pool's own trees, `count` of them.
+fn leaves(nodes: &NodeReader, tree: TreeIdentity, reference: &TreeReference, count: u64) -> Result<Vec<Pointer>> {
+    let mut pointers = vec![reference.root];
+    for level in (1..=reference.level).rev() {
+        let mut below = Vec::new();
+        for (position, pointer) in pointers.iter().enumerate() {
+            if below.len() as u64 >= count {
+                break;
+            }
+            if pointer.is_hole() {
+                below.extend([Pointer::HOLE; FAN_OUT]);
+            } else {
+                below.extend_from_slice(&nodes.read(tree, level, position as u64, pointer)?.children[..]);
+            }
+        }
+        pointers = below;
+    }
+    pointers.resize(count as usize, Pointer::HOLE);
+    Ok(pointers)
+}
+
+fn read_data(device: &dyn BlockDevice, pointer: &Pointer, what: &str) -> Result<BlockBuffer> {
+    let mut block = BlockBuffer::zeroed(1);
+    if pointer.is_hole() {
+        return Ok(block);
+    }
+    device.read_at(pointer.place.0 * BLOCK, &mut block)?;
+    if Fingerprint::of_block(&block) != pointer.fingerprint {
+        return Err(StoreError::Corrupt {
+            what: what.into(),
+            place: pointer.place.0,
+            problem: FormatError::Checksum { what: "data block" },
+        });
+    }
+    Ok(block)
+}
+
+/// Whether all data that a batch's records speak of is on the device.
+fn data_is_there(device: &dyn BlockDevice, batch: &ReadBatch) -> Result<bool> {
+    for record in &batch.records {
+        let Record::Map { place, fingerprints, .. } = record else { continue };
+        if (place.0 + fingerprints.len() as u64) * BLOCK > device.bytes() {
+            return Ok(false);
+        }
+        let mut data = BlockBuffer::zeroed(fingerprints.len());
+        device.read_at(place.0 * BLOCK, &mut data)?;
+        let all = data.chunks(BLOCK_BYTES).zip(fingerprints).all(|(b, f)| Fingerprint::of_block(b) == *f);
+        if !all {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Applies one batch to what the point said.
+fn replay(loaded: &mut Loaded, batch: &ReadBatch) -> Result<()> {
+    let problem = |what: String| StoreError::Inconsistent(format!("journal batch {}: {what}", batch.header.sequence));
+    for record in &batch.records {
+        match record {
+            Record::Map { version, birth, block, place, fingerprints } => {
+                let count = fingerprints.len() as u64;
+                let pointers: Vec<Pointer> = fingerprints
+                    .iter()
+                    .enumerate()
+                    .map(|(i, f)| Pointer {
+                        fingerprint: *f,
+                        place: farside_format::Place(place.0 + i as u64),
+                        birth: *birth,
+                    })
+                    .collect();
+                check_target(loaded, *version, *birth, *block, count).map_err(problem)?;
+                loaded
+                    .allocator
+                    .claim(*place, count)
+                    .map_err(|b| problem(format!("pool block {b} is mapped while something else uses it")))?;
+                change(loaded, *version, |delta, level, effects| {
+                    delta::map(delta, level, *block, &pointers, *birth, effects);
+                })?;
+            }
+            Record::Unmap { version, birth, block, count } => {
+                check_target(loaded, *version, *birth, *block, *count).map_err(problem)?;
+                change(loaded, *version, |delta, level, effects| {
+                    delta::unmap(delta, level, *block, *count, *birth, effects);
+                })?;
+            }
+            Record::Catalog(change) => {
+                let change = change.change.as_ref().ok_or_else(|| problem("an unknown change".into()))?;
+                loaded.versions.apply(change, &mut loaded.epoch)?;
+            }
+            Record::Point { birth_epoch, .. } => {
+                if birth_epoch.0 != loaded.epoch.0 + 1 {
+                    return Err(problem(format!("epoch {} follows {}", birth_epoch.0, loaded.epoch.0)));
+                }
+                loaded.epoch = *birth_epoch;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_target(loaded: &Loaded, version: u64, birth: Birth, block: u64, count: u64) -> std::result::Result<(), String> {
+    let Some(found) = loaded.versions.versions.get(&version).filter(|v| v.is_writable()) else {
+        return Err(format!("version {version} cannot be written"));
+    };
+    if birth != loaded.epoch {
+        return Err(format!("birth {} in epoch {}", birth.0, loaded.epoch.0));
+    }
+    // A shrink unmaps past the new end before it takes effect; the tree's own height bounds it.
+    if block + count > farside_format::fingerprint::span(found.level()).max(blocks(found.size_bytes)) {
+        return Err(format!("blocks {block}+{count} lie past the end of version {version}"));
+    }
+    Ok(())
+}
+
+fn change(
+    loaded: &mut Loaded,
+    version: u64,
+    change: impl FnOnce(&mut Option<Arc<delta::Delta>>, u8, &mut ChangeEffects),
+) -> Result<()> {
+    let mut effects = ChangeEffects::default();
+    let entry = loaded.versions.version_mut(version)?;
+    let level = entry.level();
+    change(&mut entry.delta, level, &mut effects);
+    account(&loaded.versions, &mut loaded.allocator, version, &effects)
+}

@@ -1,0 +1,232 @@
+//! The journal ring: batches out, with one sync for many waiters (group commit), and batches back in at recovery.
+//!
+//! There is no committer thread: whoever needs durability takes the ring's lock and writes what everybody has
+//! appended so far; those who wait for the lock find their records durable when they get it.
+
+use std::sync::Arc;
+
+use farside_format::journal::{
+    BATCH_HEADER_BYTES, BatchHeader, PAYLOAD_BYTES_MAX, Record, decode_batch, decode_batch_header, ring_bytes,
+    seal_batch,
+};
+use farside_format::superblock::JOURNAL_START;
+use farside_format::{BLOCK_BYTES, Superblock};
+use farside_platform::{BlockBuffer, BlockDevice};
+use uuid::Uuid;
+
+use crate::error::{Result, StoreError};
+
+/// Records that no batch holds yet, cut into payloads.
+#[derive(Default)]
+pub(crate) struct Pending {
+    payloads: Vec<(Vec<u8>, u32)>,
+    bytes: usize,
+}
+
+impl Pending {
+    /// Appends one record.
+    pub(crate) fn push(&mut self, record: &Record) {
+        let mut encoded = Vec::new();
+        record.encode(&mut encoded);
+        self.bytes += encoded.len();
+        match self.payloads.last_mut() {
+            Some((payload, records)) if payload.len() + encoded.len() <= PAYLOAD_BYTES_MAX => {
+                payload.extend_from_slice(&encoded);
+                *records += 1;
+            }
+            _ => self.payloads.push((encoded, 1)),
+        }
+    }
+
+    /// Bytes of records waiting.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<(Vec<u8>, u32)> {
+        self.bytes = 0;
+        std::mem::take(&mut self.payloads)
+    }
+}
+
+/// Where the ring's writing end stands.
+pub(crate) struct RingWriter {
+    device: Arc<dyn BlockDevice>,
+    pool: Uuid,
+    ring_bytes: u64,
+    open_epoch: u64,
+    /// Position of the next batch.
+    pub(crate) position: u64,
+    /// Its sequence.
+    pub(crate) sequence: u64,
+    /// Checksum of the last batch.
+    pub(crate) chain: [u8; 16],
+    /// Every batch up to this one is on the medium.
+    pub(crate) proven: u64,
+    /// Position from which the older superblock still needs the ring.
+    pub(crate) tail: u64,
+}
+
+impl RingWriter {
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, superblock: &Superblock, end: &RingEnd) -> RingWriter {
+        RingWriter {
+            device,
+            pool: superblock.pool,
+            ring_bytes: superblock.journal_blocks * BLOCK_BYTES as u64,
+            open_epoch: superblock.open_epoch,
+            position: end.position,
+            sequence: end.sequence,
+            chain: end.chain,
+            proven: end.sequence.saturating_sub(1),
+            tail: superblock.journal_position,
+        }
+    }
+
+    /// Bytes of the ring that are still needed.
+    pub(crate) fn used(&self) -> u64 {
+        self.position - self.tail
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.ring_bytes
+    }
+
+    /// Writes batches; nothing is durable until the device is synced.
+    pub(crate) fn write(&mut self, payloads: Vec<(Vec<u8>, u32)>) -> Result<()> {
+        for (payload, records) in payloads {
+            let bytes = ring_bytes(payload.len());
+            // Admission keeps a quarter of the ring free for what is under way.
+            assert!(self.used() + bytes <= self.ring_bytes, "the journal ring is full: admission failed");
+            let mut batch = BlockBuffer::zeroed((bytes / BLOCK_BYTES as u64) as usize);
+            batch[BATCH_HEADER_BYTES..BATCH_HEADER_BYTES + payload.len()].copy_from_slice(&payload);
+            let header = BatchHeader {
+                payload_bytes: payload.len(),
+                pool: self.pool,
+                open_epoch: self.open_epoch,
+                sequence: self.sequence,
+                position: self.position,
+                proven: self.proven,
+                records,
+                previous: self.chain,
+                checksum: [0; 16],
+            };
+            self.chain = seal_batch(&mut batch, payload.len(), &header);
+            let at = self.position % self.ring_bytes;
+            let first = (self.ring_bytes - at).min(bytes) as usize;
+            let start = JOURNAL_START * BLOCK_BYTES as u64;
+            self.device.write_at(start + at, &batch[..first])?;
+            if first < batch.len() {
+                self.device.write_at(start, &batch[first..])?;
+            }
+            self.position += bytes;
+            self.sequence += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Where the journal ends: what the next batch continues from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingEnd {
+    pub(crate) position: u64,
+    pub(crate) sequence: u64,
+    pub(crate) chain: [u8; 16],
+}
+
+/// One batch read back.
+pub(crate) struct ReadBatch {
+    pub(crate) header: BatchHeader,
+    pub(crate) records: Vec<Record>,
+    pub(crate) end: RingEnd,
+}
+
+/// Reads the ring from a superblock's position on.
+pub(crate) struct RingReader<'a> {
+    device: &'a dyn BlockDevice,
+    superblock: &'a Superblock,
+    ring_bytes: u64,
+    pub(crate) next: RingEnd,
+}
+
+impl<'a> RingReader<'a> {
+    pub(crate) fn new(device: &'a dyn BlockDevice, superblock: &'a Superblock) -> RingReader<'a> {
+        let next = RingEnd {
+            position: superblock.journal_position,
+            sequence: superblock.journal_sequence,
+            chain: superblock.journal_chain,
+        };
+        RingReader { device, superblock, ring_bytes: superblock.journal_blocks * BLOCK_BYTES as u64, next }
+    }
+
+    fn read_ring(&self, position: u64, bytes: usize) -> Result<BlockBuffer> {
+        let mut buffer = BlockBuffer::zeroed(bytes.div_ceil(BLOCK_BYTES));
+        let length = buffer.len();
+        let at = position % self.ring_bytes;
+        let first = ((self.ring_bytes - at) as usize).min(length);
+        let start = JOURNAL_START * BLOCK_BYTES as u64;
+        self.device.read_at(start + at, &mut buffer[..first])?;
+        if first < length {
+            self.device.read_at(start, &mut buffer[first..])?;
+        }
+        Ok(buffer)
+    }
+
+    /// The next batch, or `None` where the journal ends.
+    pub(crate) fn next(&mut self) -> Result<Option<ReadBatch>> {
+        if self.next.position - self.superblock.journal_position >= self.ring_bytes {
+            return Ok(None);
+        }
+        let first = self.read_ring(self.next.position, BLOCK_BYTES)?;
+        let Ok(header) = decode_batch_header(&first) else { return Ok(None) };
+        let is_next = header.pool == self.superblock.pool
+            && header.sequence == self.next.sequence
+            && header.position == self.next.position
+            && header.previous == self.next.chain;
+        let fits = header.position + header.ring_bytes() - self.superblock.journal_position <= self.ring_bytes;
+        if !is_next || !fits {
+            return Ok(None);
+        }
+        let bytes = self.read_ring(header.position, header.ring_bytes() as usize)?;
+        let Ok((header, payload)) = decode_batch(&bytes) else { return Ok(None) };
+        // The checksum holds, so these are bytes that were meant: what they say must make sense.
+        let records = Record::decode_all(payload, header.records)
+            .map_err(|e| StoreError::Inconsistent(format!("journal batch {}: {e}", header.sequence)))?;
+        let end = RingEnd {
+            position: header.position + header.ring_bytes(),
+            sequence: header.sequence + 1,
+            chain: header.checksum,
+        };
+        self.next = end;
+        Ok(Some(ReadBatch { header, records, end }))
+    }
+
+    /// The highest sequence that any good batch further on the ring proves to have been synced: if the journal
+    /// seems to end before it, that is damage, not an end.
+    pub(crate) fn proven_beyond(&self) -> Result<u64> {
+        let mut proven = 0;
+        let mut position = self.next.position;
+        let end = self.superblock.journal_position + self.ring_bytes;
+        /// Read in pieces of this size while looking for headers.
+        const PIECE_BYTES: u64 = 1 << 20;
+        while position < end {
+            let piece = self.read_ring(position, PIECE_BYTES.min(end - position) as usize)?;
+            for (i, block) in piece.chunks(BLOCK_BYTES).enumerate() {
+                let at = position + (i * BLOCK_BYTES) as u64;
+                let Ok(header) = decode_batch_header(block) else { continue };
+                if header.pool != self.superblock.pool
+                    || header.sequence <= self.next.sequence
+                    || header.position != at
+                    || header.proven <= proven
+                {
+                    continue;
+                }
+                let bytes = self.read_ring(at, header.ring_bytes() as usize)?;
+                if decode_batch(&bytes).is_ok() {
+                    proven = header.proven;
+                }
+            }
+            position += PIECE_BYTES;
+        }
+        Ok(proven)
+    }
+}

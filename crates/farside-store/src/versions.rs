@@ -1,0 +1,401 @@
+//! Volumes and versions in memory, and the one function that changes them.
+//!
+//! [`Versions::apply`] is pure: the running pool and recovery both go through it, so a replayed journal ends in the
+//! state that was. It refuses what contradicts itself and never trusts an id from the medium.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use farside_format::catalog::{Catalog, Change, Snapshot, Version, VersionKind, Volume};
+use farside_format::fingerprint::{BLOCK_BYTES, BLOCKS_MAX, level_for};
+use farside_format::{Birth, TreeReference};
+
+use crate::delta::{self, Delta};
+use crate::error::{Result, StoreError};
+
+/// A version in memory.
+#[derive(Clone)]
+pub(crate) struct VersionState {
+    pub(crate) id: u64,
+    pub(crate) volume: u64,
+    pub(crate) parent: u64,
+    pub(crate) kind: VersionKind,
+    pub(crate) size_bytes: u64,
+    pub(crate) frozen: Birth,
+    pub(crate) deleted: bool,
+    pub(crate) reaped_blocks: u64,
+    /// Its tree as of the last consistency point.
+    pub(crate) tree: TreeReference,
+    /// Changes that the running consistency point is writing.
+    pub(crate) capturing: Option<Arc<Delta>>,
+    /// Changes since.
+    pub(crate) delta: Option<Arc<Delta>>,
+    pub(crate) snapshot: Option<Snapshot>,
+    /// Readers that hold it open: it is not reaped under them.
+    pub(crate) users: u32,
+}
+
+impl VersionState {
+    /// Level of its tree's root, deltas included: covers the size, and never sinks.
+    pub(crate) fn level(&self) -> u8 {
+        self.tree.level.max(level_for(blocks(self.size_bytes)))
+    }
+
+    /// Orders parents before children.
+    pub(crate) fn age(&self) -> u64 {
+        if self.frozen == Birth(0) { u64::MAX } else { self.frozen.0 }
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        matches!(self.kind, VersionKind::Head | VersionKind::Staged) && !self.deleted
+    }
+
+    /// Whether anything in it came into being after `frozen`.
+    fn changed_since(&self, frozen: Birth) -> bool {
+        let younger = |delta: &Option<Arc<Delta>>| delta.as_ref().is_some_and(|d| d.birth > frozen);
+        self.tree.root.birth > frozen || younger(&self.capturing) || younger(&self.delta)
+    }
+}
+
+/// Blocks of a volume of `size_bytes` bytes.
+pub(crate) fn blocks(size_bytes: u64) -> u64 {
+    size_bytes.div_ceil(BLOCK_BYTES as u64)
+}
+
+/// The largest volume, bytes.
+pub(crate) const VOLUME_BYTES_MAX: u64 = BLOCKS_MAX * BLOCK_BYTES as u64;
+
+/// All volumes and versions.
+#[derive(Default)]
+pub(crate) struct Versions {
+    pub(crate) next_id: u64,
+    pub(crate) volumes: BTreeMap<u64, Volume>,
+    pub(crate) versions: BTreeMap<u64, VersionState>,
+}
+
+fn inconsistent(what: impl Into<String>) -> StoreError {
+    StoreError::Inconsistent(what.into())
+}
+
+impl Versions {
+    /// From the catalog on the medium.
+    pub(crate) fn load(catalog: Catalog) -> Result<Versions> {
+        let mut versions = Versions { next_id: catalog.next_id, ..Versions::default() };
+        for version in catalog.versions {
+            let tree = version.decode_tree().map_err(|e| inconsistent(format!("version {}: {e}", version.id)))?;
+            if version.size_bytes > VOLUME_BYTES_MAX {
+                return Err(inconsistent(format!("version {} has an impossible size", version.id)));
+            }
+            let kind = version.kind();
+            let state = VersionState {
+                id: version.id,
+                volume: version.volume,
+                parent: version.parent,
+                kind,
+                size_bytes: version.size_bytes,
+                frozen: Birth(version.frozen),
+                deleted: version.deleted,
+                reaped_blocks: version.reaped_blocks,
+                tree,
+                capturing: None,
+                delta: None,
+                snapshot: version.snapshot,
+                users: 0,
+            };
+            if version.id >= versions.next_id || versions.versions.insert(state.id, state).is_some() {
+                return Err(inconsistent(format!("version id {} is used twice or never given out", version.id)));
+            }
+        }
+        for volume in catalog.volumes {
+            let id = volume.id;
+            let known = versions.versions.get(&volume.head).is_some_and(|h| h.volume == id);
+            if (!volume.deleted && !known) || versions.volumes.insert(id, volume).is_some() {
+                return Err(inconsistent(format!("volume {id} has no head, or is there twice")));
+            }
+        }
+        let orphan = versions.versions.values().find(|v| {
+            !versions.volumes.contains_key(&v.volume)
+                || (v.parent != 0
+                    && versions.versions.get(&v.parent).is_none_or(|p| p.frozen == Birth(0) || p.age() >= v.age()))
+        });
+        match orphan {
+            // A parent is always frozen, and before its child: that also excludes cycles.
+            Some(v) => Err(inconsistent(format!("version {} has no volume or no parent", v.id))),
+            None => Ok(versions),
+        }
+    }
+
+    /// For the medium. Trees are those of the last point; the caller replaces them.
+    pub(crate) fn encode(&self, tree_of: impl Fn(&VersionState) -> TreeReference) -> Catalog {
+        let versions = self.versions.values().map(|v| {
+            let mut version = Version {
+                id: v.id,
+                volume: v.volume,
+                parent: v.parent,
+                kind: v.kind as i32,
+                size_bytes: v.size_bytes,
+                frozen: v.frozen.0,
+                deleted: v.deleted,
+                reaped_blocks: v.reaped_blocks,
+                tree: Vec::new(),
+                snapshot: v.snapshot.clone(),
+            };
+            version.set_tree(&tree_of(v));
+            version
+        });
+        Catalog {
+            next_id: self.next_id,
+            volumes: self.volumes.values().cloned().collect(),
+            versions: versions.collect(),
+        }
+    }
+
+    pub(crate) fn version(&self, id: u64) -> Result<&VersionState> {
+        self.versions.get(&id).ok_or_else(|| inconsistent(format!("version {id} does not exist")))
+    }
+
+    pub(crate) fn version_mut(&mut self, id: u64) -> Result<&mut VersionState> {
+        self.versions.get_mut(&id).ok_or_else(|| inconsistent(format!("version {id} does not exist")))
+    }
+
+    fn volume_mut(&mut self, id: u64) -> Result<&mut Volume> {
+        self.volumes.get_mut(&id).ok_or_else(|| inconsistent(format!("volume {id} does not exist")))
+    }
+
+    /// The live volume of this name.
+    pub(crate) fn volume_named(&self, name: &str) -> Option<&Volume> {
+        self.volumes.values().find(|v| !v.deleted && v.name == name)
+    }
+
+    /// Live snapshots of a volume, oldest data first.
+    pub(crate) fn snapshots_of(&self, volume: u64) -> impl Iterator<Item = &VersionState> {
+        let mut all: Vec<_> = self
+            .versions
+            .values()
+            .filter(|v| v.volume == volume && v.kind == VersionKind::Snapshot && !v.deleted)
+            .collect();
+        all.sort_by_key(|v| (v.frozen, v.id));
+        all.into_iter()
+    }
+
+    pub(crate) fn children_of(&self, id: u64) -> impl Iterator<Item = &VersionState> {
+        self.versions.values().filter(move |v| v.parent == id)
+    }
+
+    fn take_id(&mut self, id: u64) -> Result<u64> {
+        if id < self.next_id || id > self.next_id + 1_000_000 {
+            return Err(inconsistent(format!("id {id} was given out before (next is {})", self.next_id)));
+        }
+        self.next_id = id + 1;
+        Ok(id)
+    }
+
+    fn insert_head(&mut self, id: u64, volume: u64, parent: Option<&VersionState>, size_bytes: u64) -> Result<()> {
+        let id = self.take_id(id)?;
+        let head = VersionState {
+            id,
+            volume,
+            parent: parent.map_or(0, |p| p.id),
+            kind: VersionKind::Head,
+            size_bytes,
+            frozen: Birth(0),
+            deleted: false,
+            reaped_blocks: 0,
+            tree: parent.map_or(TreeReference::default(), |p| p.tree),
+            capturing: parent.and_then(|p| p.capturing.clone()),
+            delta: parent.and_then(|p| p.delta.clone()),
+            snapshot: None,
+            users: 0,
+        };
+        self.versions.insert(id, head);
+        Ok(())
+    }
+
+    /// Carries out one change. `epoch` is the birth epoch, raised by freeze and commit.
+    pub(crate) fn apply(&mut self, change: &Change, epoch: &mut Birth) -> Result<()> {
+        match change {
+            Change::CreateVolume(create) => {
+                let volume = create.volume.clone().ok_or_else(|| inconsistent("a volume without description"))?;
+                if create.size_bytes > VOLUME_BYTES_MAX || volume.uuid.len() != 16 {
+                    return Err(inconsistent("a new volume with an impossible size or id"));
+                }
+                let id = self.take_id(volume.id)?;
+                self.insert_head(volume.head, id, None, create.size_bytes)?;
+                self.volumes.insert(id, volume);
+            }
+            Change::RenameVolume(rename) => self.volume_mut(rename.volume)?.name.clone_from(&rename.name),
+            Change::ResizeHead(resize) => {
+                if resize.size_bytes > VOLUME_BYTES_MAX {
+                    return Err(inconsistent("an impossible size"));
+                }
+                let head = self.version_mut(resize.version)?;
+                let before = head.level();
+                head.size_bytes = resize.size_bytes;
+                for _ in before..head.level() {
+                    head.delta = head.delta.take().map(Delta::raised);
+                }
+            }
+            Change::DeleteVolume(delete) => {
+                self.volume_mut(delete.volume)?.deleted = true;
+                for version in self.versions.values_mut().filter(|v| v.volume == delete.volume) {
+                    version.deleted = true;
+                }
+            }
+            Change::Freeze(freeze) => {
+                for frozen in &freeze.frozen {
+                    let id = self.take_id(frozen.version)?;
+                    let head = self.version_mut(frozen.head)?;
+                    if head.kind != VersionKind::Head || frozen.snapshot.is_none() {
+                        return Err(inconsistent("a freeze of something that is no head"));
+                    }
+                    let snapshot = VersionState {
+                        id,
+                        kind: VersionKind::Snapshot,
+                        frozen: Birth(freeze.epoch),
+                        snapshot: frozen.snapshot.clone(),
+                        users: 0,
+                        ..head.clone()
+                    };
+                    // The head keeps its id, so that open writers go on.
+                    self.version_mut(frozen.head)?.parent = id;
+                    self.versions.insert(id, snapshot);
+                }
+                close_epoch(epoch, freeze.epoch)?;
+            }
+            Change::DeleteVersion(delete) => self.version_mut(delete.version)?.deleted = true,
+            Change::DescribeSnapshot(describe) => {
+                let version = self.version_mut(describe.version)?;
+                if version.kind != VersionKind::Snapshot || describe.snapshot.is_none() {
+                    return Err(inconsistent("a description of something that is no snapshot"));
+                }
+                version.snapshot.clone_from(&describe.snapshot);
+            }
+            Change::Stage(stage) => {
+                let base = match stage.base {
+                    0 => None,
+                    base => Some(self.version(base)?.clone()),
+                };
+                if stage.size_bytes > VOLUME_BYTES_MAX || base.as_ref().is_some_and(|b| b.frozen == Birth(0)) {
+                    return Err(inconsistent("a staged version with an impossible size or base"));
+                }
+                self.volume_mut(stage.volume)?;
+                let size = base.as_ref().map_or(stage.size_bytes, |b| b.size_bytes);
+                self.insert_head(stage.version, stage.volume, base.as_ref(), size)?;
+                let staged = self.version_mut(stage.version)?;
+                staged.kind = VersionKind::Staged;
+                let before = staged.level();
+                staged.size_bytes = stage.size_bytes;
+                for _ in before..staged.level() {
+                    staged.delta = staged.delta.take().map(Delta::raised);
+                }
+            }
+            Change::Commit(commit) => {
+                for committed in &commit.committed {
+                    let version = self.version_mut(committed.version)?;
+                    if version.kind != VersionKind::Staged || committed.snapshot.is_none() {
+                        return Err(inconsistent("a commit of something that is not staged"));
+                    }
+                    version.kind = VersionKind::Snapshot;
+                    version.frozen = Birth(commit.epoch);
+                    version.snapshot.clone_from(&committed.snapshot);
+                    let version = version.clone();
+                    let old_head = self.volume_mut(version.volume)?.head;
+                    self.insert_head(committed.head, version.volume, Some(&version), version.size_bytes)?;
+                    let volume = self.volume_mut(version.volume)?;
+                    volume.head = committed.head;
+                    if let Some(replica) = &mut volume.replica {
+                        replica.published = version.id;
+                    }
+                    let old = self.version_mut(old_head)?;
+                    match &committed.rescue {
+                        Some(rescue) => {
+                            old.kind = VersionKind::Snapshot;
+                            old.frozen = Birth(commit.epoch);
+                            old.snapshot = Some(rescue.clone());
+                        }
+                        None => old.deleted = true,
+                    }
+                }
+                close_epoch(epoch, commit.epoch)?;
+            }
+            Change::SetReplica(set) => self.volume_mut(set.volume)?.replica.clone_from(&set.replica),
+            Change::Clone(clone) => {
+                let volume = clone.volume.clone().ok_or_else(|| inconsistent("a clone without description"))?;
+                let base = self.version(clone.base)?.clone();
+                let id = self.take_id(volume.id)?;
+                self.insert_head(volume.head, id, Some(&base), base.size_bytes)?;
+                self.volumes.insert(id, volume);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the head holds writes of its own since the version it descends from.
+    pub(crate) fn head_has_own_writes(&self, volume: &Volume) -> bool {
+        let Some(head) = self.versions.get(&volume.head) else { return false };
+        let since = self.versions.get(&head.parent).map_or(Birth(0), |p| p.frozen);
+        head.changed_since(since)
+    }
+
+    /// Which ancestor still holds what `version` inherited: see [`Holder`].
+    pub(crate) fn holder_of(&self, version: &VersionState) -> Holder {
+        let mut steps = Vec::new();
+        let mut parent = self.versions.get(&version.parent);
+        while let Some(p) = parent {
+            steps.push((p.reaped_blocks, p.frozen));
+            if p.reaped_blocks == 0 {
+                return Holder { steps };
+            }
+            parent = self.versions.get(&p.parent);
+        }
+        steps.push((0, Birth(0)));
+        Holder { steps }
+    }
+}
+
+fn close_epoch(epoch: &mut Birth, closed: u64) -> Result<()> {
+    if epoch.0 != closed {
+        return Err(inconsistent(format!("epoch {closed} is closed while {} runs", epoch.0)));
+    }
+    epoch.0 += 1;
+    Ok(())
+}
+
+/// Up to which birth an ancestor holds what a version inherited. An ancestor that is being reaped holds nothing
+/// below its cursor any more; there the next one counts.
+#[derive(Clone, Default)]
+pub(crate) struct Holder {
+    /// (reaped below this block, frozen), nearest ancestor first.
+    steps: Vec<(u64, Birth)>,
+}
+
+impl Holder {
+    /// Births up to this are held by an ancestor at `block`.
+    pub(crate) fn at_block(&self, block: u64) -> Birth {
+        self.steps.iter().find(|(reaped, _)| block >= *reaped).map_or(Birth(0), |s| s.1)
+    }
+
+    /// The same for a node whose range ends before `end`: it is held until the cursor has passed that end.
+    pub(crate) fn at_node(&self, end: u64) -> Birth {
+        self.steps.iter().find(|(reaped, _)| end > *reaped).map_or(Birth(0), |s| s.1)
+    }
+
+    /// Whatever was born up to this is held by an ancestor, wherever it is.
+    pub(crate) fn everywhere(&self) -> Birth {
+        self.steps.last().map_or(Birth(0), |s| s.1)
+    }
+}
+
+/// Adds up what reaping or replacing a delta's mappings frees: those that no ancestor holds.
+pub(crate) fn freed_of(replaced: &[(u64, farside_format::Pointer)], holder: &Holder) -> Vec<farside_format::Place> {
+    replaced.iter().filter(|(block, p)| p.birth > holder.at_block(*block)).map(|(_, p)| p.place).collect()
+}
+
+/// All blocks mapped by a version's own changes, for reaping.
+pub(crate) fn delta_blocks(version: &VersionState) -> Vec<(u64, farside_format::Pointer)> {
+    let mut all = Vec::new();
+    if let Some(delta) = &version.delta {
+        delta::collect(delta, version.level(), 0, &mut all);
+    }
+    all
+}

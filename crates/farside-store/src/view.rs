@@ -1,0 +1,286 @@
+//! One version as it is now: the tree of the last consistency point with up to two deltas over it.
+//!
+//! A [`View`] is a handful of `Arc`s, taken under the pool's lock and walked without it. A [`Spot`] is a position in
+//! it: a subtree, with whatever part of base and deltas stands there.
+
+use std::sync::Arc;
+
+use farside_format::fingerprint::{FAN_OUT, TOP_LEVEL, level_for, span};
+use farside_format::{ContentRoot, Fingerprint, Pointer};
+
+use crate::delta::{Delta, Entry};
+use crate::error::Result;
+use crate::nodes::{NodeReader, TreeIdentity};
+use crate::versions::{VersionState, blocks};
+
+/// A version, held still.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) tree: TreeIdentity,
+    pub(crate) root: Spot,
+    pub(crate) size_bytes: u64,
+}
+
+/// A subtree of a view.
+#[derive(Clone)]
+pub(crate) struct Spot {
+    pub(crate) level: u8,
+    pub(crate) position: u64,
+    base: Pointer,
+    /// Level of the node that `base` leads to; below `level` the levels in between are computed.
+    base_level: u8,
+    /// Older first.
+    layers: [Option<Arc<Delta>>; 2],
+    /// Level of the layers' nodes, likewise.
+    layer_level: u8,
+}
+
+impl View {
+    pub(crate) fn of(version: &VersionState, tree: TreeIdentity) -> View {
+        let level = version.level();
+        let root = Spot {
+            level,
+            position: 0,
+            base: version.tree.root,
+            base_level: version.tree.level,
+            layers: [version.capturing.clone(), version.delta.clone()],
+            layer_level: level,
+        };
+        View { tree, root, size_bytes: version.size_bytes }
+    }
+
+    /// A version that holds nothing.
+    pub(crate) fn empty(tree: TreeIdentity) -> View {
+        let root = Spot {
+            level: 1,
+            position: 0,
+            base: Pointer::HOLE,
+            base_level: 0,
+            layers: [None, None],
+            layer_level: 1,
+        };
+        View { tree, root, size_bytes: 0 }
+    }
+
+    /// The view with its root raised to `level`, so that two views can be walked side by side.
+    pub(crate) fn raised_to(mut self, level: u8) -> View {
+        self.root.level = self.root.level.max(level);
+        self
+    }
+
+    /// Where `count` blocks from `block` on lie; appends to `into`, holes included.
+    pub(crate) fn lookup(&self, nodes: &NodeReader, block: u64, count: u64, into: &mut Vec<Pointer>) -> Result<()> {
+        let end = block + count;
+        let covered = span(self.root.level).max(block).min(end);
+        if block < covered {
+            self.root.lookup(nodes, self.tree, 0, block, covered, into)?;
+        }
+        into.extend(std::iter::repeat_n(Pointer::HOLE, (end - covered) as usize));
+        Ok(())
+    }
+
+    /// The content root: level-6 fingerprint and size. Reads nodes only where deltas lie.
+    pub(crate) fn content_root(&self, nodes: &NodeReader) -> Result<ContentRoot> {
+        let fingerprint = self.root.fingerprint(nodes, self.tree)?;
+        Ok(ContentRoot::new(fingerprint.raise(self.root.level, TOP_LEVEL), self.size_bytes))
+    }
+
+    /// Blocks that the size covers.
+    pub(crate) fn blocks(&self) -> u64 {
+        blocks(self.size_bytes)
+    }
+}
+
+impl Spot {
+    /// Whether nothing is mapped below, as far as can be told without reading.
+    pub(crate) fn is_hole(&self) -> bool {
+        self.base.is_hole() && self.layers.iter().all(Option::is_none)
+    }
+
+    fn is_virtual(&self) -> bool {
+        // Above both base and layers only the first child is no hole.
+        self.level > self.layer_level
+    }
+
+    /// Whether both are the same without looking.
+    pub(crate) fn is_same(&self, other: &Spot) -> bool {
+        let same_layer = |a: &Option<Arc<Delta>>, b: &Option<Arc<Delta>>| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+        self.level == other.level
+            && self.base == other.base
+            && self.base_level == other.base_level
+            && same_layer(&self.layers[0], &other.layers[0])
+            && same_layer(&self.layers[1], &other.layers[1])
+    }
+
+    /// The children of an inner spot, or of a leaf its data blocks as spots of level 0.
+    pub(crate) fn children(&self, nodes: &NodeReader, tree: TreeIdentity) -> Result<Vec<Spot>> {
+        let level = self.level - 1;
+        let mut children: Vec<Spot> = (0..FAN_OUT as u64)
+            .map(|i| Spot {
+                level,
+                position: self.position * FAN_OUT as u64 + i,
+                base: Pointer::HOLE,
+                base_level: level,
+                layers: [None, None],
+                layer_level: level,
+            })
+            .collect();
+        if self.is_virtual() {
+            children[0] = Spot { level, ..self.clone() };
+            return Ok(children);
+        }
+        if !self.base.is_hole() && !self.is_cut() {
+            if self.base_level < self.level {
+                children[0].base = self.base;
+                children[0].base_level = self.base_level;
+            } else {
+                let node = nodes.read(tree, self.level, self.position, &self.base)?;
+                for (child, pointer) in children.iter_mut().zip(node.children.iter()) {
+                    child.base = *pointer;
+                }
+            }
+        }
+        for (which, layer) in self.layers.iter().enumerate() {
+            let Some(delta) = layer else { continue };
+            if delta.cut {
+                for child in &mut children {
+                    child.base = Pointer::HOLE;
+                    child.layers[0] = None;
+                }
+            }
+            for (index, entry) in delta.entries() {
+                let child = &mut children[index];
+                match entry {
+                    Entry::Block(pointer) => child.base = *pointer,
+                    Entry::Child(below) => {
+                        if below.cut {
+                            child.base = Pointer::HOLE;
+                            child.base_level = level;
+                            child.layers[0] = None;
+                        }
+                        child.layers[which] = Some(below.clone());
+                    }
+                }
+            }
+        }
+        Ok(children)
+    }
+
+    fn is_cut(&self) -> bool {
+        self.layers.iter().flatten().any(|d| d.cut)
+    }
+
+    /// The mapping of a spot of level 0.
+    pub(crate) fn pointer(&self) -> Pointer {
+        debug_assert_eq!(self.level, 0);
+        self.base
+    }
+
+    fn lookup(
+        &self,
+        nodes: &NodeReader,
+        tree: TreeIdentity,
+        start: u64,
+        from: u64,
+        to: u64,
+        into: &mut Vec<Pointer>,
+    ) -> Result<()> {
+        if self.is_hole() {
+            into.extend(std::iter::repeat_n(Pointer::HOLE, (to - from) as usize));
+            return Ok(());
+        }
+        if self.level == 0 {
+            into.push(self.base);
+            return Ok(());
+        }
+        let child_span = span(self.level - 1);
+        let (first, last) = ((from - start) / child_span, (to - 1 - start) / child_span);
+        for index in first..=last {
+            let child_start = start + index * child_span;
+            let child = self.child(index as usize, nodes, tree)?;
+            child.lookup(nodes, tree, child_start, from.max(child_start), to.min(child_start + child_span), into)?;
+        }
+        Ok(())
+    }
+
+    /// One child: as [`Spot::children`], without the others.
+    fn child(&self, index: usize, nodes: &NodeReader, tree: TreeIdentity) -> Result<Spot> {
+        let level = self.level - 1;
+        let position = self.position * FAN_OUT as u64 + index as u64;
+        let mut child = Spot {
+            level,
+            position,
+            base: Pointer::HOLE,
+            base_level: level,
+            layers: [None, None],
+            layer_level: level,
+        };
+        if self.is_virtual() {
+            return Ok(if index == 0 { Spot { level, ..self.clone() } } else { child });
+        }
+        let mut base_counts = true;
+        for (which, layer) in self.layers.iter().enumerate() {
+            let Some(delta) = layer else { continue };
+            if delta.cut {
+                base_counts = false;
+                child.base = Pointer::HOLE;
+                child.layers[0] = None;
+            }
+            match delta.entry(index) {
+                Some(Entry::Block(pointer)) => {
+                    base_counts = false;
+                    child.base = *pointer;
+                }
+                Some(Entry::Child(below)) => {
+                    if below.cut {
+                        base_counts = false;
+                        child.layers[0] = None;
+                    }
+                    child.layers[which] = Some(below.clone());
+                }
+                None => {}
+            }
+        }
+        if base_counts && !self.base.is_hole() {
+            if self.base_level < self.level {
+                if index == 0 {
+                    child.base = self.base;
+                    child.base_level = self.base_level;
+                }
+            } else {
+                child.base = nodes.read(tree, self.level, self.position, &self.base)?.children[index];
+            }
+        }
+        Ok(child)
+    }
+
+    /// Fingerprint of the subtree. Computed from deltas once and remembered there; elsewhere it is in the pointer.
+    pub(crate) fn fingerprint(&self, nodes: &NodeReader, tree: TreeIdentity) -> Result<Fingerprint> {
+        let top = match (&self.layers[1], &self.layers[0]) {
+            (Some(top), _) | (None, Some(top)) => top,
+            (None, None) => return Ok(self.base.fingerprint.raise(self.base_level, self.level)),
+        };
+        if self.is_virtual() {
+            let below = Spot { level: self.layer_level, ..self.clone() };
+            return Ok(below.fingerprint(nodes, tree)?.raise(self.layer_level, self.level));
+        }
+        if let Some(known) = top.fingerprint.get() {
+            return Ok(*known);
+        }
+        let mut fingerprints = [Fingerprint::HOLE; FAN_OUT];
+        for (to, child) in fingerprints.iter_mut().zip(self.children(nodes, tree)?) {
+            *to = child.fingerprint(nodes, tree)?;
+        }
+        let fingerprint = Fingerprint::of_node(self.level, &fingerprints);
+        Ok(*top.fingerprint.get_or_init(|| fingerprint))
+    }
+}
+
+/// Level to which two views must be raised to be walked side by side.
+pub(crate) fn common_level(a: &View, b: &View) -> u8 {
+    a.root.level.max(b.root.level).max(level_for(1))
+}

@@ -1,0 +1,450 @@
+//! Volumes and snapshots: making, listing, changing, deleting. Each is one journal record under group commit.
+
+use farside_format::catalog::{
+    Change, CloneVolume, CreateVolume, DeleteVersion, DeleteVolume, DescribeSnapshot, Freeze, FrozenHead,
+    RenameVolume, Replica, ResizeHead, SetReplica, Snapshot, VersionKind, Volume,
+};
+use farside_format::{ContentRoot, ContentRoot as Root};
+use farside_platform::{BLOCK_BYTES, Timestamp};
+use uuid::Uuid;
+
+use crate::error::{Result, StoreError};
+use crate::pool::{Pool, SpaceClass, State};
+use crate::versions::{VOLUME_BYTES_MAX, VersionState, blocks};
+
+/// A volume as listed.
+#[derive(Clone, Debug)]
+pub struct VolumeStatus {
+    /// Name in its pool.
+    pub name: String,
+    /// Identity; a rename keeps it.
+    pub uuid: Uuid,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Set if it is the replica of a mirror.
+    pub replica: Option<ReplicaStatus>,
+    /// Live snapshots.
+    pub snapshots: usize,
+}
+
+/// What the pool knows of a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaStatus {
+    /// The relationship.
+    pub relationship: Uuid,
+    /// The peer: hash of its key.
+    pub peer: [u8; 32],
+    /// The peer's volume, `POOL/VOL`.
+    pub source: String,
+    /// Broken off: hosts may write.
+    pub broken_off: bool,
+}
+
+/// A snapshot as listed.
+#[derive(Clone, Debug)]
+pub struct SnapshotStatus {
+    /// Name within its volume.
+    pub name: String,
+    /// Identity; travels with it.
+    pub uuid: Uuid,
+    /// When the data was so; travels with it.
+    pub created_at: Timestamp,
+    /// Size of the volume then, bytes.
+    pub size_bytes: u64,
+    /// The relationship it was taken for; `None` for a person's.
+    pub relationship: Option<Uuid>,
+    /// A person holds it.
+    pub held: bool,
+    /// Relationships that need it.
+    pub pinned_by: Vec<Uuid>,
+    /// Whether it lies on the line of the head; others are side branches (rescued versions).
+    pub on_main_line: bool,
+}
+
+/// What a new snapshot shall be.
+#[derive(Clone, Debug)]
+pub struct NewSnapshot {
+    /// Name within its volume.
+    pub name: String,
+    /// Identity.
+    pub uuid: Uuid,
+    /// When the data was so.
+    pub created_at: Timestamp,
+    /// The relationship it is taken for; `None` for a person's.
+    pub relationship: Option<Uuid>,
+    /// Pin it for this relationship in the same record.
+    pub pin_for: Option<Uuid>,
+}
+
+impl NewSnapshot {
+    pub(crate) fn describe(&self) -> Snapshot {
+        Snapshot {
+            name: self.name.clone(),
+            uuid: self.uuid.as_bytes().to_vec(),
+            created_at: self.created_at.0,
+            relationship: self.relationship.map(|r| r.as_bytes().to_vec()).unwrap_or_default(),
+            held: false,
+            pins: self.pin_for.iter().map(|r| r.as_bytes().to_vec()).collect(),
+        }
+    }
+}
+
+fn uuid_of(bytes: &[u8]) -> Uuid {
+    Uuid::from_slice(bytes).unwrap_or_default()
+}
+
+fn check_size(size_bytes: u64) -> Result<()> {
+    if size_bytes == 0 || !size_bytes.is_multiple_of(BLOCK_BYTES as u64) || size_bytes > VOLUME_BYTES_MAX {
+        return Err(StoreError::Invalid(format!(
+            "a volume's size is a multiple of 4096 bytes, at most 16 PiB; {size_bytes} is not"
+        )));
+    }
+    Ok(())
+}
+
+/// Finds the live volume.
+pub(crate) fn find_volume<'a>(state: &'a State, name: &str) -> Result<&'a Volume> {
+    state.versions.volume_named(name).ok_or_else(|| StoreError::NotFound(format!("volume {name}")))
+}
+
+/// Finds a live snapshot by name.
+pub(crate) fn find_snapshot<'a>(state: &'a State, volume: &str, name: &str) -> Result<&'a VersionState> {
+    let id = find_volume(state, volume)?.id;
+    state
+        .versions
+        .snapshots_of(id)
+        .find(|v| v.snapshot.as_ref().is_some_and(|s| s.name == name))
+        .ok_or_else(|| StoreError::NotFound(format!("snapshot {volume}@{name}")))
+}
+
+/// Finds a live snapshot by identity.
+pub(crate) fn find_snapshot_by_uuid<'a>(state: &'a State, volume: &str, uuid: Uuid) -> Result<&'a VersionState> {
+    let id = find_volume(state, volume)?.id;
+    state
+        .versions
+        .snapshots_of(id)
+        .find(|v| v.snapshot.as_ref().is_some_and(|s| uuid_of(&s.uuid) == uuid))
+        .ok_or_else(|| StoreError::NotFound(format!("snapshot {uuid} of {volume}")))
+}
+
+impl Pool {
+    /// Volumes, by name.
+    pub fn volumes(&self) -> Vec<VolumeStatus> {
+        let state = self.locked();
+        let mut all: Vec<_> =
+            state.versions.volumes.values().filter(|v| !v.deleted).map(|v| volume_status(&state, v)).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// One volume.
+    pub fn volume(&self, name: &str) -> Result<VolumeStatus> {
+        let state = self.locked();
+        Ok(volume_status(&state, find_volume(&state, name)?))
+    }
+
+    /// Makes a thin volume.
+    pub fn create_volume(&self, name: &str, size_bytes: u64) -> Result<VolumeStatus> {
+        check_size(size_bytes)?;
+        self.release(self.reserve(0, SpaceClass::Metadata)?);
+        let uuid = Uuid::from_bytes(self.options.randomness.uuid_bytes());
+        let created_at = self.options.clock.now();
+        self.change(|state| {
+            if state.versions.volume_named(name).is_some() {
+                return Err(StoreError::Exists(format!("volume {name}")));
+            }
+            let id = state.versions.next_id.max(1);
+            let volume = Volume {
+                id,
+                uuid: uuid.as_bytes().to_vec(),
+                name: name.into(),
+                family: id,
+                head: id + 1,
+                created_at: created_at.0,
+                replica: None,
+                deleted: false,
+            };
+            Ok((Change::CreateVolume(CreateVolume { volume: Some(volume), size_bytes }), ()))
+        })?;
+        self.volume(name)
+    }
+
+    /// Gives a volume another name.
+    pub fn rename_volume(&self, name: &str, new_name: &str) -> Result<()> {
+        self.change(|state| {
+            let volume = find_volume(state, name)?.id;
+            if state.versions.volume_named(new_name).is_some() {
+                return Err(StoreError::Exists(format!("volume {new_name}")));
+            }
+            Ok((Change::RenameVolume(RenameVolume { volume, name: new_name.into() }), ()))
+        })
+    }
+
+    /// Changes a volume's size. Shrinking drops what lies past the new end (snapshots keep it) and is refused while
+    /// somebody has the volume open.
+    pub fn resize_volume(&self, name: &str, size_bytes: u64) -> Result<()> {
+        check_size(size_bytes)?;
+        let reservation = self.reserve(0, SpaceClass::Metadata)?;
+        self.admit()?;
+        // No consistency point meanwhile: it would find trees of two heights.
+        let system = self.maintenance.lock();
+        let done = self.change_under_maintenance(|state| {
+            let volume = find_volume(state, name)?.clone();
+            refuse_replica(&volume, "resized")?;
+            let head = state.versions.version(volume.head)?;
+            let (old_blocks, users) = (blocks(head.size_bytes), head.users);
+            let new_blocks = blocks(size_bytes);
+            if new_blocks < old_blocks {
+                if users > 0 {
+                    return Err(StoreError::Refused(format!("{name} is open; disconnect its clients before shrinking it")));
+                }
+                let effects = crate::io::unmap_in_state(state, volume.head, new_blocks, old_blocks - new_blocks)?;
+                state.dirty_leaves += effects.new_leaves;
+                state.overlay_bytes += effects.bytes;
+            }
+            Ok((Change::ResizeHead(ResizeHead { version: volume.head, size_bytes }), ()))
+        });
+        drop(system);
+        self.release(reservation);
+        done
+    }
+
+    /// Deletes a volume and all its snapshots. Refused while somebody has it open, or a snapshot is held or pinned.
+    pub fn delete_volume(&self, name: &str) -> Result<()> {
+        self.change(|state| {
+            let volume = find_volume(state, name)?.clone();
+            if state.versions.versions.values().any(|v| v.volume == volume.id && v.users > 0) {
+                return Err(StoreError::Refused(format!("{name} is open; disconnect its clients first")));
+            }
+            let kept = state.versions.snapshots_of(volume.id).find_map(|v| {
+                v.snapshot.as_ref().filter(|s| s.held || !s.pins.is_empty()).map(|s| s.name.clone())
+            });
+            if let Some(snapshot) = kept {
+                return Err(StoreError::Refused(format!(
+                    "snapshot {name}@{snapshot} is held or needed by a mirror; release it first"
+                )));
+            }
+            Ok((Change::DeleteVolume(DeleteVolume { volume: volume.id }), ()))
+        })?;
+        self.wake.ring();
+        Ok(())
+    }
+
+    /// Takes snapshots of several volumes at one instant: each covers everything answered before, and is durable
+    /// when this returns.
+    pub fn create_snapshots(&self, wanted: &[(String, NewSnapshot)]) -> Result<Vec<SnapshotStatus>> {
+        self.release(self.reserve(0, SpaceClass::Metadata)?);
+        self.change(|state| {
+            let mut frozen = Vec::new();
+            let mut next = state.versions.next_id;
+            for (volume, new) in wanted {
+                if find_snapshot(state, volume, &new.name).is_ok() {
+                    return Err(StoreError::Exists(format!("snapshot {volume}@{}", new.name)));
+                }
+                let head = find_volume(state, volume)?.head;
+                if frozen.iter().any(|f: &FrozenHead| f.head == head) {
+                    return Err(StoreError::Invalid(format!("{volume} is named twice")));
+                }
+                frozen.push(FrozenHead { head, version: next, snapshot: Some(new.describe()) });
+                next += 1;
+            }
+            let epoch = state.epoch.0;
+            Ok((Change::Freeze(Freeze { frozen, epoch }), ()))
+        })?;
+        wanted.iter().map(|(volume, new)| self.snapshot(volume, new.uuid)).collect()
+    }
+
+    /// One snapshot, by identity.
+    pub fn snapshot(&self, volume: &str, uuid: Uuid) -> Result<SnapshotStatus> {
+        let state = self.locked();
+        let version = find_snapshot_by_uuid(&state, volume, uuid)?;
+        Ok(snapshot_status(&state, version))
+    }
+
+    /// One snapshot, by name.
+    pub fn snapshot_named(&self, volume: &str, name: &str) -> Result<SnapshotStatus> {
+        let state = self.locked();
+        Ok(snapshot_status(&state, find_snapshot(&state, volume, name)?))
+    }
+
+    /// Snapshots of a volume, oldest first, side branches included.
+    pub fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotStatus>> {
+        let state = self.locked();
+        let id = find_volume(&state, volume)?.id;
+        Ok(state.versions.snapshots_of(id).map(|v| snapshot_status(&state, v)).collect())
+    }
+
+    /// Deletes a snapshot. Refused while it is held or pinned; if somebody reads it, it goes when the last reader
+    /// does.
+    pub fn delete_snapshot(&self, volume: &str, uuid: Uuid) -> Result<()> {
+        self.change(|state| {
+            let version = find_snapshot_by_uuid(state, volume, uuid)?;
+            let snapshot = version.snapshot.clone().unwrap_or_default();
+            if snapshot.held || !snapshot.pins.is_empty() {
+                return Err(StoreError::Refused(format!(
+                    "snapshot {volume}@{} is {}; it cannot be deleted",
+                    snapshot.name,
+                    if snapshot.held { "held (unhold it first)" } else { "the base of a mirror" }
+                )));
+            }
+            Ok((Change::DeleteVersion(DeleteVersion { version: version.id }), ()))
+        })?;
+        self.wake.ring();
+        Ok(())
+    }
+
+    /// Changes what is known of a snapshot.
+    fn describe_snapshot(&self, volume: &str, uuid: Uuid, edit: impl FnOnce(&mut Snapshot)) -> Result<()> {
+        self.change(|state| {
+            let version = find_snapshot_by_uuid(state, volume, uuid)?;
+            let id = version.id;
+            let mut snapshot = version.snapshot.clone().unwrap_or_default();
+            let old_name = snapshot.name.clone();
+            edit(&mut snapshot);
+            if snapshot.name != old_name && find_snapshot(state, volume, &snapshot.name).is_ok() {
+                return Err(StoreError::Exists(format!("snapshot {volume}@{}", snapshot.name)));
+            }
+            Ok((Change::DescribeSnapshot(DescribeSnapshot { version: id, snapshot: Some(snapshot) }), ()))
+        })
+    }
+
+    /// Gives a snapshot another name.
+    pub fn rename_snapshot(&self, volume: &str, uuid: Uuid, new_name: &str) -> Result<()> {
+        self.describe_snapshot(volume, uuid, |s| s.name = new_name.into())
+    }
+
+    /// Holds a snapshot, or lets it go: a held one cannot be deleted.
+    pub fn hold_snapshot(&self, volume: &str, uuid: Uuid, held: bool) -> Result<()> {
+        self.describe_snapshot(volume, uuid, |s| s.held = held)
+    }
+
+    /// Pins a snapshot for a relationship.
+    pub fn pin_snapshot(&self, volume: &str, uuid: Uuid, relationship: Uuid) -> Result<()> {
+        self.describe_snapshot(volume, uuid, |s| {
+            let pin = relationship.as_bytes().to_vec();
+            if !s.pins.contains(&pin) {
+                s.pins.push(pin);
+            }
+        })
+    }
+
+    /// Takes a relationship's pin away.
+    pub fn unpin_snapshot(&self, volume: &str, uuid: Uuid, relationship: Uuid) -> Result<()> {
+        self.describe_snapshot(volume, uuid, |s| s.pins.retain(|p| p != relationship.as_bytes()))
+    }
+
+    /// A writable copy of a snapshot, made at once.
+    pub fn clone_snapshot(&self, volume: &str, snapshot: &str, new_name: &str) -> Result<VolumeStatus> {
+        self.release(self.reserve(0, SpaceClass::Metadata)?);
+        let uuid = Uuid::from_bytes(self.options.randomness.uuid_bytes());
+        let created_at = self.options.clock.now();
+        self.change(|state| {
+            if state.versions.volume_named(new_name).is_some() {
+                return Err(StoreError::Exists(format!("volume {new_name}")));
+            }
+            let family = find_volume(state, volume)?.family;
+            let base = find_snapshot(state, volume, snapshot)?.id;
+            let id = state.versions.next_id;
+            let volume = Volume {
+                id,
+                uuid: uuid.as_bytes().to_vec(),
+                name: new_name.into(),
+                family,
+                head: id + 1,
+                created_at: created_at.0,
+                replica: None,
+                deleted: false,
+            };
+            Ok((Change::Clone(CloneVolume { volume: Some(volume), base }), ()))
+        })?;
+        self.volume(new_name)
+    }
+
+    /// Sets or removes what makes a volume a replica.
+    pub fn set_replica(&self, volume: &str, replica: Option<ReplicaStatus>) -> Result<()> {
+        self.change(|state| {
+            let found = find_volume(state, volume)?;
+            let published = found.replica.as_ref().map_or(0, |r| r.published);
+            let replica = replica.map(|r| Replica {
+                relationship: r.relationship.as_bytes().to_vec(),
+                peer: r.peer.to_vec(),
+                source: r.source,
+                broken_off: r.broken_off,
+                published,
+            });
+            Ok((Change::SetReplica(SetReplica { volume: found.id, replica }), ()))
+        })
+    }
+
+    /// The content root of a snapshot; from metadata only.
+    pub fn content_root(&self, volume: &str, uuid: Uuid) -> Result<ContentRoot> {
+        let version = {
+            let state = self.locked();
+            find_snapshot_by_uuid(&state, volume, uuid)?.id
+        };
+        self.version_root(version)
+    }
+
+    pub(crate) fn version_root(&self, version: u64) -> Result<Root> {
+        let _reading = self.readers.read();
+        let view = {
+            let state = self.locked();
+            state.view(state.versions.version(version)?)
+        };
+        view.content_root(&self.nodes)
+    }
+}
+
+/// A replica that is not broken off changes by commits only.
+pub(crate) fn refuse_replica(volume: &Volume, what: &str) -> Result<()> {
+    match &volume.replica {
+        Some(replica) if !replica.broken_off => Err(StoreError::Refused(format!(
+            "{} is a replica of {} and cannot be {what}; `farside mirror break` makes it writable",
+            volume.name, replica.source
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn volume_status(state: &State, volume: &Volume) -> VolumeStatus {
+    let head = state.versions.versions.get(&volume.head);
+    VolumeStatus {
+        name: volume.name.clone(),
+        uuid: uuid_of(&volume.uuid),
+        size_bytes: head.map_or(0, |h| h.size_bytes),
+        created_at: Timestamp(volume.created_at),
+        replica: volume.replica.as_ref().map(|r| ReplicaStatus {
+            relationship: uuid_of(&r.relationship),
+            peer: r.peer.as_slice().try_into().unwrap_or_default(),
+            source: r.source.clone(),
+            broken_off: r.broken_off,
+        }),
+        snapshots: state.versions.snapshots_of(volume.id).count(),
+    }
+}
+
+fn snapshot_status(state: &State, version: &VersionState) -> SnapshotStatus {
+    debug_assert_eq!(version.kind, VersionKind::Snapshot);
+    let snapshot = version.snapshot.clone().unwrap_or_default();
+    let mut line = state.versions.volumes.get(&version.volume).and_then(|v| state.versions.versions.get(&v.head));
+    let mut on_main_line = false;
+    while let Some(v) = line {
+        if v.id == version.id {
+            on_main_line = true;
+            break;
+        }
+        line = state.versions.versions.get(&v.parent);
+    }
+    SnapshotStatus {
+        name: snapshot.name,
+        uuid: uuid_of(&snapshot.uuid),
+        created_at: Timestamp(snapshot.created_at),
+        size_bytes: version.size_bytes,
+        relationship: (!snapshot.relationship.is_empty()).then(|| uuid_of(&snapshot.relationship)),
+        held: snapshot.held,
+        pinned_by: snapshot.pins.iter().map(|p| uuid_of(p)).collect(),
+        on_main_line,
+    }
+}
