@@ -11,7 +11,7 @@ use farside_nbd::{Limits, Server};
 use parking_lot::Mutex;
 use support::memory::{MemoryExport, MemorySource};
 use support::raw::*;
-use support::serve::{TestServer, PATIENCE};
+use support::serve::{ended, serve_pair, server_of, TestServer, PATIENCE};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
@@ -267,27 +267,21 @@ async fn a_half_closed_client_gets_all_its_answers() {
 async fn a_client_that_takes_no_replies_is_given_up_and_harms_no_other() {
     let limits = Limits { reply_stall_max: Duration::from_millis(200), ..Limits::default() };
     let export = Arc::new(MemoryExport::new(64 * MIB));
-    let server = TestServer::start(MemorySource::default().with("pool/volume", &export), limits);
-    let mut deaf = RawClient::open(&server.socket, "pool/volume", false).await;
+    let server = server_of(&export, limits);
+    let shutdown = CancellationToken::new();
+    let (deaf, given_up) = serve_pair(&server, &shutdown);
+    let mut deaf = RawClient::opened(deaf, "pool/volume", false).await;
     for cookie in 0..8 {
         deaf.send(&request(0, READ, cookie, 0, 16 << 20)).await;
     }
-    assert_serves(&server).await;
-    // What the kernel had taken by then is still there to read; then the end, well before all of it.
-    let closed = async {
-        loop {
-            let reads = export.count(|call| call.name == "read" && call.length == 16 << 20);
-            assert!(reads <= 2, "the connection's bytes in flight are bounded");
-            if deaf.stream.write_all(&[0]).await.is_err() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, closed).await.expect("given up");
-    assert!(deaf.take_to_end().await.len() < 32 << 20);
-    assert_serves(&server).await;
-    server.stop().await;
+    let (other, _) = serve_pair(&server, &shutdown);
+    let mut other = RawClient::opened(other, "pool/volume", true).await;
+    assert_eq!(other.command(0, READ, 0, 512).await.error, 0);
+    ended(given_up).await;
+    let reads = export.count(|call| call.name == "read" && call.length == 16 << 20);
+    assert_eq!(reads, 2, "two fill what one connection may have in flight");
+    assert!(deaf.take_to_end().await.len() < 16 << 20, "the kernel's share of the first");
+    assert_eq!(other.command(0, READ, 0, 512).await.error, 0);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! Other crates' tests include it by `#[path = "../../farside-nbd/tests/support/mod.rs"] mod support;`.
 #![allow(dead_code, unreachable_pub, missing_docs)] // each test file uses its part
 
+pub mod gate;
 pub mod memory;
 pub mod raw;
 pub mod serve;

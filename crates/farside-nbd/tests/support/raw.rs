@@ -59,14 +59,24 @@ pub struct Answer {
 impl RawClient {
     /// Connects, and takes the greeting.
     pub async fn connect(socket: &Path) -> Self {
-        let mut client = RawClient { stream: UnixStream::connect(socket).await.unwrap(), structured: false };
+        Self::greeted(UnixStream::connect(socket).await.unwrap()).await
+    }
+
+    /// Takes the greeting on `stream`.
+    pub async fn greeted(stream: UnixStream) -> Self {
+        let mut client = RawClient { stream, structured: false };
         assert_eq!(client.take(18).await, b"NBDMAGICIHAVEOPT\0\x03");
         client
     }
 
     /// Connects and opens `export`, with structured replies and `base:allocation` if `structured`.
     pub async fn open(socket: &Path, export: &str, structured: bool) -> Self {
-        let mut client = Self::connect(socket).await;
+        Self::opened(UnixStream::connect(socket).await.unwrap(), export, structured).await
+    }
+
+    /// The same, on `stream`.
+    pub async fn opened(stream: UnixStream, export: &str, structured: bool) -> Self {
+        let mut client = Self::greeted(stream).await;
         client.send(&3_u32.to_be_bytes()).await;
         if structured {
             assert_eq!(client.option(OPT_STRUCTURED_REPLY, &[]).await, [(REP_ACK, vec![])]);
@@ -127,7 +137,7 @@ impl RawClient {
         }
     }
 
-    /// Sends a command and takes the next answer. `read_bytes`: what a successful simple answer carries.
+    /// Sends a command without payload and takes the next answer.
     pub async fn command(&mut self, flags: u16, command: u16, offset: u64, length: u32) -> Answer {
         self.send(&request(flags, command, 42, offset, length)).await;
         let answer = self.answer(if command == READ { length } else { 0 }).await;
@@ -141,6 +151,7 @@ impl RawClient {
         self.answer(0).await
     }
 
+    /// Takes the next answer; a simple one without error carries `read_bytes`.
     pub async fn answer(&mut self, read_bytes: u32) -> Answer {
         let mut answer: Option<Answer> = None;
         loop {

@@ -46,11 +46,30 @@ impl TestServer {
     /// Shuts down and waits until all connections have ended.
     pub async fn stop(self) {
         self.shutdown.cancel();
-        tokio::time::timeout(PATIENCE, self.running).await.expect("the server ends").expect("without panic");
+        ended(self.running).await;
     }
+}
 
-    /// Waits until the server has ended by itself after a shutdown that the test caused.
-    pub async fn ended(&mut self) {
-        tokio::time::timeout(PATIENCE, &mut self.running).await.expect("the server ends").expect("no panic");
-    }
+/// Serves one client on a pair of sockets; the task ends when the connection has.
+pub fn serve_pair(
+    server: &Server,
+    shutdown: &CancellationToken,
+) -> (tokio::net::UnixStream, tokio::task::JoinHandle<()>) {
+    let (client, stream) = tokio::net::UnixStream::pair().expect("a pair of sockets");
+    let (server, shutdown) = (server.clone(), shutdown.clone());
+    let served = tokio::spawn(async move {
+        let (reader, writer) = stream.into_split();
+        server.serve_stream(reader, writer, "a pair of sockets", &shutdown).await;
+    });
+    (client, served)
+}
+
+/// A server of `export` as `pool/volume` that listens nowhere.
+pub fn server_of(export: &Arc<MemoryExport>, limits: Limits) -> Server {
+    Server::new(Arc::new(MemorySource::default().with("pool/volume", export)), limits).expect("a server")
+}
+
+/// Waits for the end of a task that must come.
+pub async fn ended(task: tokio::task::JoinHandle<()>) {
+    tokio::time::timeout(PATIENCE, task).await.expect("it ends").expect("without panic");
 }
