@@ -312,17 +312,29 @@ impl Scan<'_, '_> {
             };
             for (index, block) in (first..).zip(blocks.chunks_exact(BLOCK_BYTES)) {
                 let Ok(header) = journal::decode_batch_header(block) else { continue };
-                let candidate = header.pool == self.superblock.pool
-                    && header.sequence > sequence
-                    && header.proven >= sequence
-                    && header.position > position
-                    && header.position % self.ring_bytes() == index * BLOCK_BYTES as u64;
-                if candidate && self.read_batch(header.position).is_ok() {
-                    let found = format!("{end}; batch {} proves that it was synced", header.sequence);
-                    let at = self.at(sequence, position);
-                    self.reader.error(What::Journal, at, format!("batch {sequence}"), found, LOST_HINT);
-                    return;
+                if header.pool != self.superblock.pool {
+                    continue;
                 }
+                let here = index * BLOCK_BYTES as u64;
+                let in_place = header.position % self.ring_bytes() == here;
+                let proves =
+                    header.sequence > sequence && header.proven >= sequence && header.position > position;
+                // Records are short and never hold a batch, so a whole batch elsewhere was written to the wrong place.
+                if (in_place && !proves) || self.read_batch(here).is_err() {
+                    continue;
+                }
+                let at = self.at(sequence, position);
+                let expected = format!("batch {sequence}");
+                let found = if in_place {
+                    format!("{end}; batch {} proves that it was synced", header.sequence)
+                } else {
+                    format!(
+                        "{end}; batch {} lies at the wrong place, byte {here} of the ring",
+                        header.sequence
+                    )
+                };
+                self.reader.error(What::Journal, at, expected, found, LOST_HINT);
+                return;
             }
             first += count;
         }
