@@ -63,12 +63,10 @@ impl CallPool {
             start
         };
         self.shared.work.notify_one();
-        if start {
-            if let Err(error) = self.start_thread() {
-                // There is one thread at least, which will come to the call.
-                self.shared.queue.lock().threads -= 1;
-                tracing::warn!(%error, "no further thread for NBD requests; they will wait for each other");
-            }
+        if start && let Err(error) = self.start_thread() {
+            // There is one thread at least, which will come to the call.
+            self.shared.queue.lock().threads -= 1;
+            tracing::warn!(%error, "no further thread for NBD requests; they will wait for each other");
         }
     }
 

@@ -142,3 +142,108 @@ fn extents_within(export: &dyn Export, range: Range, extents_max: usize) -> Resu
     }
     Ok(extents)
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::export::{ExportDescription, ZeroMode};
+
+    /// An export of which only the status matters, and that may be wrong.
+    struct Told(Result<Vec<Extent>, ErrorKind>);
+
+    impl Export for Told {
+        fn description(&self) -> ExportDescription {
+            unreachable!()
+        }
+        fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), NbdError> {
+            buffer.fill((offset >> 16) as u8);
+            Ok(())
+        }
+        fn write(&self, _: u64, _: &[u8], _: bool) -> Result<(), NbdError> {
+            unreachable!()
+        }
+        fn flush(&self) -> Result<(), NbdError> {
+            unreachable!()
+        }
+        fn trim(&self, _: u64, _: u64, _: bool) -> Result<(), NbdError> {
+            unreachable!()
+        }
+        fn write_zeroes(&self, _: u64, _: u64, _: ZeroMode) -> Result<(), NbdError> {
+            unreachable!()
+        }
+        fn block_status(&self, _: u64, _: u64, _: usize) -> Result<Vec<Extent>, NbdError> {
+            self.0.clone().map_err(|kind| NbdError::new(kind, "no status"))
+        }
+        fn closed(&self) -> CancellationToken {
+            unreachable!()
+        }
+    }
+
+    const K: u64 = 1 << 10;
+
+    fn data(length: u64) -> Extent {
+        Extent { length, hole: false, zero: false }
+    }
+
+    fn hole(length: u64) -> Extent {
+        Extent { length, hole: true, zero: true }
+    }
+
+    fn kept_zeros(length: u64) -> Extent {
+        Extent { length, hole: false, zero: true }
+    }
+
+    const RANGE: Range = Range { offset: 1 << 20, length: 512 << 10 };
+
+    #[test]
+    fn status_is_joined_clamped_and_bounded() {
+        let told = Told(Ok(vec![data(4 * K), data(0), data(4 * K), hole(4 * K), data(900 * K), hole(1)]));
+        let all = extents_within(&told, RANGE, 100).unwrap();
+        assert_eq!(all, [data(8 * K), hole(4 * K), data(500 * K)]);
+        assert_eq!(extents_within(&told, RANGE, 1).unwrap(), [data(8 * K)]);
+        for nothing in [vec![], vec![data(0)]] {
+            let error = extents_within(&Told(Ok(nothing)), RANGE, 1).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Io, "an answer without extents would break the protocol");
+        }
+    }
+
+    #[test]
+    fn only_long_zeros_become_holes() {
+        // Short hole; zeros that are long only together; what is not described counts as data.
+        let told = vec![hole(60 * K), data(4 * K), kept_zeros(40 * K), hole(40 * K), data(4 * K)];
+        let holes = long_holes(&Told(Ok(told)), RANGE).unwrap();
+        assert_eq!(holes, [Range { offset: RANGE.offset + 64 * K, length: 80 << 10 }]);
+
+        let short = Range { length: (HOLE_BYTES_MIN - 1) as u32, ..RANGE };
+        assert_eq!(long_holes(&Told(Ok(vec![hole(1 << 30)])), short).unwrap(), []);
+        assert_eq!(long_holes(&Told(Err(ErrorKind::NotSupported)), RANGE).unwrap(), []);
+        assert_eq!(long_holes(&Told(Err(ErrorKind::Io)), RANGE).unwrap_err().kind, ErrorKind::Io);
+    }
+
+    #[test]
+    fn runs_cover_the_range_once() {
+        let buffers = Arc::new(BufferPool::default());
+        let hole =
+            |at: u64, length: u64| Range { offset: RANGE.offset + at * K, length: (length * K) as u32 };
+        for holes in [vec![], vec![hole(0, 512)], vec![hole(0, 64), hole(448, 64)], vec![hole(64, 64)]] {
+            let mut at = RANGE.offset;
+            for run in read_around(&Told(Ok(vec![])), RANGE, &holes, &buffers).unwrap() {
+                let (offset, length) = match run {
+                    ReadRun::Data { offset, bytes } => {
+                        assert!(bytes.iter().all(|&byte| byte == (offset >> 16) as u8));
+                        (offset, bytes.len() as u64)
+                    }
+                    ReadRun::Hole { offset, length } => {
+                        assert!(holes.contains(&Range { offset, length }));
+                        (offset, length.into())
+                    }
+                };
+                assert_eq!(offset, at);
+                at += length;
+            }
+            assert_eq!(at, RANGE.offset + u64::from(RANGE.length));
+        }
+    }
+}

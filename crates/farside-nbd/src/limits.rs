@@ -57,7 +57,8 @@ pub struct Limits {
     pub handshake_max: Duration,
     /// Commands of one connection received and not yet answered. fio, qemu and Linux's client use up to 64 or 128.
     pub requests_in_flight_max: u32,
-    /// Payload bytes of those, per connection; at least [`REQUEST_BYTES_MAX`].
+    /// Payload bytes of those, per connection; at least [`REQUEST_BYTES_MAX`]. Buffers come in powers of two, so
+    /// the memory behind these bytes may be up to twice as much.
     pub connection_bytes_max: u32,
     /// Payload bytes in flight over all connections; at least `connection_bytes_max`. Replies that a stalled client
     /// does not fetch count, so it is many times the former.

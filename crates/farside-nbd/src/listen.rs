@@ -1,9 +1,11 @@
 //! The Unix socket that a server listens on.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::UnixListener;
 
@@ -43,8 +45,7 @@ pub fn bind_unix(path: &Path, mode: u32) -> Result<UnixListener, BindError> {
 }
 
 fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = stream_socket()?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     // Before listen nobody can connect, so there is no moment at which the umask decides who may.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
@@ -62,11 +63,21 @@ fn remove_abandoned(path: &Path) -> Result<(), BindError> {
     if !kind.is_socket() {
         return Err(BindError::NotASocket { path: path.to_owned() });
     }
-    match std::os::unix::net::UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(io_error)
-        }
-        Err(error) => Err(io_error(error)),
-        Ok(_) => Err(BindError::InUse { path: path.to_owned() }),
+    match connect(path) {
+        Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(io_error),
+        // Its queue of clients is full, so somebody has it.
+        Ok(()) | Err(Errno::AGAIN) => Err(BindError::InUse { path: path.to_owned() }),
+        Err(error) => Err(io_error(error.into())),
     }
+}
+
+/// Connects and hangs up, without waiting for anyone.
+fn connect(path: &Path) -> Result<(), Errno> {
+    let socket = stream_socket()?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
+}
+
+fn stream_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::OwnedSemaphorePermit;
 use zerocopy::IntoBytes;
 
 use crate::call_pool::CallPool;
@@ -27,12 +28,17 @@ pub(crate) struct Agreed {
     pub(crate) terms: Terms,
 }
 
+/// A connection's place among those that are allowed. Calls into the source hold it too: a handshake that times
+/// out in one must not make room for a next client, or calls would pile up behind a source that hangs.
+pub(crate) type Place = Arc<OwnedSemaphorePermit>;
+
 /// The handshake with one client.
 pub(crate) struct Negotiation<'a, R, W> {
     reader: &'a mut R,
     writer: &'a mut W,
     source: &'a Arc<dyn ExportSource>,
     calls: &'a CallPool,
+    place: &'a Place,
     no_zeroes: bool,
     structured_replies: bool,
     /// The export for which `base:allocation` was chosen.
@@ -45,12 +51,14 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
         writer: &'a mut W,
         source: &'a Arc<dyn ExportSource>,
         calls: &'a CallPool,
+        place: &'a Place,
     ) -> Self {
         Negotiation {
             reader,
             writer,
             source,
             calls,
+            place,
             no_zeroes: false,
             structured_replies: false,
             base_allocation_for: None,
@@ -128,8 +136,12 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
     }
 
     async fn list(&mut self, mut answer: OptionAnswer) -> Result<(), ConnectionError> {
-        let source = Arc::clone(self.source);
-        let bytes = match self.calls.run(move || source.list()).await {
+        let (source, place) = (Arc::clone(self.source), Arc::clone(self.place));
+        let listings = self.calls.run(move || {
+            let _place = place;
+            source.list()
+        });
+        let bytes = match listings.await {
             Ok(listings) => {
                 listings.iter().for_each(|listing| answer.listing(listing));
                 answer.ack()
@@ -210,9 +222,12 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
         name: &str,
         question: impl FnOnce(&str) -> Result<T, NbdError> + Send + 'static,
     ) -> Result<T, NbdError> {
-        let name = name.to_owned();
-        let answer = self.calls.run(move || question(&name)).await;
-        answer.unwrap_or_else(|panicked| Err(NbdError::new(ErrorKind::Io, panicked)))
+        let (name, place) = (name.to_owned(), Arc::clone(self.place));
+        let answer = self.calls.run(move || {
+            let _place = place;
+            question(&name)
+        });
+        answer.await.unwrap_or_else(|panicked| Err(NbdError::new(ErrorKind::Io, panicked)))
     }
 
     fn agree(&self, export: Arc<dyn Export>, description: &ExportDescription, name: &str) -> Agreed {

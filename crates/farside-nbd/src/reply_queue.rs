@@ -207,3 +207,78 @@ impl<W: AsyncWrite + Unpin, Room> Outlet<W, Room> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    const THREADS: u8 = 4;
+    const REPLIES: u32 = 2000;
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Many threads push into a pipe that is full almost always, so that sending is left and taken up again at every
+    /// point. A lost wake-up would leave the reader waiting for ever.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn every_reply_arrives_whole_however_full_the_socket() {
+        let (mut client, writer) = tokio::io::duplex(37);
+        let queue = Arc::new(ReplyQueue::new(writer, CancellationToken::new()));
+        let pump = tokio::spawn({
+            let queue = Arc::clone(&queue);
+            async move { queue.pump(PATIENCE).await }
+        });
+        let room = Arc::new(());
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (queue, room) = (Arc::clone(&queue), Arc::clone(&room));
+                std::thread::spawn(move || {
+                    for number in 0..REPLIES {
+                        let mut head = vec![thread, (number % 50) as u8];
+                        head.extend(number.to_be_bytes());
+                        let payload = vec![thread; number as usize % 50];
+                        queue.push(Reply::new(vec![head.into(), payload.into()], Arc::clone(&room)));
+                    }
+                })
+            })
+            .collect();
+        let mut next = [0; THREADS as usize];
+        let received = async {
+            for _ in 0..u32::from(THREADS) * REPLIES {
+                let mut head = [0; 6];
+                client.read_exact(&mut head).await.unwrap();
+                let (thread, length) = (head[0], usize::from(head[1]));
+                let mut payload = vec![0; length];
+                client.read_exact(&mut payload).await.unwrap();
+                assert_eq!(payload, vec![thread; length]);
+                let number = u32::from_be_bytes(head[2..].try_into().unwrap());
+                assert_eq!(number, next[usize::from(thread)], "replies of one thread keep their order");
+                next[usize::from(thread)] += 1;
+            }
+        };
+        tokio::time::timeout(PATIENCE, received).await.expect("no wake-up is lost");
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        pump.abort();
+        assert!(pump.await.is_err_and(|error| error.is_cancelled()));
+        drop(queue);
+        assert_eq!(Arc::strong_count(&room), 1, "each reply has given its room back");
+    }
+
+    #[tokio::test]
+    async fn a_broken_socket_is_told_and_frees_the_room() {
+        let (client, writer) = tokio::io::duplex(37);
+        let broken = CancellationToken::new();
+        let queue = ReplyQueue::new(writer, broken.clone());
+        let room = Arc::new(());
+        queue.push(Reply::new(vec![Bytes::from_static(&[0; 100])], Arc::clone(&room)));
+        assert_eq!(Arc::strong_count(&room), 2, "more than the socket takes");
+        drop(client);
+        tokio::select! {
+            () = broken.cancelled() => {}
+            () = queue.pump(PATIENCE) => panic!("a broken socket is not a stalled one"),
+        }
+        queue.push(Reply::new(vec![Bytes::from_static(b"more")], Arc::clone(&room)));
+        assert_eq!(Arc::strong_count(&room), 1);
+        assert!(queue.end().is_none());
+    }
+}

@@ -16,7 +16,7 @@ use crate::call_pool::CallPool;
 use crate::connection::{Common, Connection, ConnectionError, Ending};
 use crate::export::ExportSource;
 use crate::limits::{ACCEPT_RETRY, Limits, SOCKET_BUFFER_BYTES};
-use crate::negotiation::Negotiation;
+use crate::negotiation::{Negotiation, Place};
 
 /// Serves the exports of one source. Clones are the same server and share its limits.
 #[derive(Clone)]
@@ -76,12 +76,11 @@ impl Server {
                 }
             }
         }
-        if let Ok(address) = listener.local_addr() {
-            if let Some(path) = address.as_pathname() {
-                if let Err(error) = std::fs::remove_file(path) {
-                    tracing::debug!(%error, path = %path.display(), "NBD socket was not removed");
-                }
-            }
+        if let Ok(address) = listener.local_addr()
+            && let Some(path) = address.as_pathname()
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::debug!(%error, path = %path.display(), "NBD socket was not removed");
         }
         drop(listener);
         connections.close();
@@ -97,12 +96,13 @@ impl Server {
     {
         let connection = self.next_connection.fetch_add(1, Ordering::Relaxed);
         let span = tracing::info_span!("nbd", connection, peer);
-        let Ok(_slot) = self.connections.try_acquire() else {
+        let Ok(place) = Arc::clone(&self.connections).try_acquire_owned() else {
             let limit = self.common.limits.connections_max;
             span.in_scope(|| tracing::warn!(limit, "NBD client turned away: too many connections"));
             return;
         };
-        match self.converse(reader, writer, shutdown).instrument(span.clone()).await {
+        let place = Arc::new(place);
+        match self.converse(reader, writer, &place, shutdown).instrument(span.clone()).await {
             Ok(ending) => span.in_scope(|| tracing::debug!(%ending, "NBD connection ended")),
             Err(error) => span.in_scope(|| tracing::warn!(%error, "NBD connection closed")),
         }
@@ -112,6 +112,7 @@ impl Server {
         &self,
         reader: R,
         mut writer: W,
+        place: &Place,
         shutdown: &CancellationToken,
     ) -> Result<Ending, ConnectionError>
     where
@@ -120,7 +121,7 @@ impl Server {
     {
         let mut reader = BufReader::with_capacity(SOCKET_BUFFER_BYTES, reader);
         let handshake_max = self.common.limits.handshake_max;
-        let negotiation = Negotiation::new(&mut reader, &mut writer, &self.source, &self.common.calls);
+        let negotiation = Negotiation::new(&mut reader, &mut writer, &self.source, &self.common.calls, place);
         let agreed = tokio::select! {
             biased;
             () = shutdown.cancelled() => return Ok(Ending::Shutdown),

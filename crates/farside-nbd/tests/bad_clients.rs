@@ -1,5 +1,6 @@
 //! Clients that send nonsense, leave in the middle, do not listen, or ask for what they may not have. After each,
 //! the server serves the next client.
+#![allow(clippy::unwrap_used)] // a failure here is a failed test
 
 mod support;
 
@@ -11,7 +12,7 @@ use farside_nbd::{Limits, Server};
 use parking_lot::Mutex;
 use support::memory::{MemoryExport, MemorySource};
 use support::raw::*;
-use support::serve::{ended, serve_pair, server_of, TestServer, PATIENCE};
+use support::serve::{PATIENCE, TestServer, ended, serve_pair, server_of};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 

@@ -5,11 +5,11 @@ mod support;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use farside_nbd::{bind_unix, BindError, ErrorKind, Limits, NbdError};
+use farside_nbd::{BindError, ErrorKind, Limits, NbdError, bind_unix};
 use support::gate::gated;
-use support::memory::{Call, MemoryExport};
+use support::memory::{Call, MemoryExport, MemorySource};
 use support::raw::*;
-use support::serve::{ended, serve_pair, server_of, TestServer};
+use support::serve::{TestServer, ended, serve_pair, server_of};
 use tokio_util::sync::CancellationToken;
 
 const MIB: u64 = 1 << 20;
@@ -79,6 +79,24 @@ async fn block_status_tells_extents_from_any_byte() {
     assert_eq!(told, [(8092, 3), (4096, 0), (7812, 3)]);
     let told = extents(client.command(REQ_ONE, BLOCK_STATUS, 9000, 20_000).await);
     assert_eq!(told, [(3288, 0)]);
+}
+
+#[tokio::test]
+async fn a_context_counts_for_the_export_it_was_chosen_for() {
+    let export = Arc::new(MemoryExport::new(MIB));
+    let source = MemorySource::default().with("one", &export).with("two", &export);
+    let server = TestServer::start(source, Limits::default());
+    for (opened, error) in [("one", 0), ("two", EINVAL)] {
+        let mut client = RawClient::connect(&server.socket).await;
+        client.send(&3_u32.to_be_bytes()).await;
+        client.option(OPT_STRUCTURED_REPLY, &[]).await;
+        let query = [string("one"), vec![0, 0, 0, 1], string("base:allocation")].concat();
+        assert_eq!(client.option(OPT_SET_META_CONTEXT, &query).await[0].0, REP_META_CONTEXT);
+        client.option(OPT_GO, &go(opened)).await;
+        client.structured = true;
+        assert_eq!(client.command(0, BLOCK_STATUS, 0, 4096).await.error, error, "{opened}");
+    }
+    server.stop().await;
 }
 
 #[tokio::test]

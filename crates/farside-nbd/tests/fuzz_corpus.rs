@@ -1,4 +1,5 @@
 //! The fuzz entry points on stable Rust: the committed corpus, then seeded mutations of it for about a second.
+#![allow(clippy::unwrap_used)] // a failure here is a failed test
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ const INPUT_BYTES_MAX: usize = 8192;
 
 fn corpus(kind: &str) -> Vec<Vec<u8>> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(kind);
-    let entries = std::fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let entries =
+        std::fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(files.len() >= 5, "the corpus in {} is gone", directory.display());

@@ -17,7 +17,10 @@ use support::tools::tool;
 const MIB: u64 = 1 << 20;
 
 fn seeded() -> StdRng {
-    let seed = std::env::var("FARSIDE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| OsRandomness.next_u64());
+    let seed = std::env::var("FARSIDE_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(|| OsRandomness.next_u64());
     println!("seed {seed} (FARSIDE_SEED={seed} repeats this run)");
     StdRng::seed_from_u64(seed)
 }

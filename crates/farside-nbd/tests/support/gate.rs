@@ -3,7 +3,7 @@
 use farside_nbd::NbdError;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use tokio::sync::mpsc::{unbounded_channel, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::memory::{Call, MemoryExport};
 use super::serve::PATIENCE;
@@ -64,6 +64,9 @@ pub struct Arrivals(UnboundedReceiver<Call>);
 
 impl Arrivals {
     pub async fn next(&mut self) -> Call {
-        tokio::time::timeout(PATIENCE, self.0.recv()).await.expect("a call arrives").expect("the export lives")
+        tokio::time::timeout(PATIENCE, self.0.recv())
+            .await
+            .expect("a call arrives")
+            .expect("the export lives")
     }
 }

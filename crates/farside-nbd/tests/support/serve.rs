@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_nbd::{bind_unix, ExportSource, Limits, Server};
+use farside_nbd::{ExportSource, Limits, Server, bind_unix};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 

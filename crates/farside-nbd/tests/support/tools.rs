@@ -14,7 +14,8 @@ pub struct Tool(PathBuf);
 /// The program `name`, if it is installed; otherwise says loudly that the test is skipped, or fails if told to.
 pub fn tool(name: &str) -> Option<Tool> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file());
+    let found =
+        std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file());
     if found.is_none() {
         let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
         assert!(!required, "{name} is not installed, and {REQUIRE}=1 demands it");
@@ -46,7 +47,8 @@ impl Tool {
     /// Runs it and returns what it printed anywhere; it must fail.
     pub async fn run_failing<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
         let output = self.output(arguments).await;
-        let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        let text =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
         assert!(!output.status.success(), "{} succeeded:\n{text}", self.0.display());
         text
     }
