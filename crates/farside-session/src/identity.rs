@@ -17,7 +17,7 @@ use std::sync::Arc;
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
@@ -100,6 +100,19 @@ impl Identity {
         let certified = CertifiedKey::from_der(vec![certificate], key, provider)
             .map_err(|e| local(format!("the identity's key does not fit its certificate: {e}")))?;
         Ok(Identity { id, certified: Arc::new(certified) })
+    }
+}
+
+/// A certificate shown by somebody who does not have its key.
+#[cfg(test)]
+impl Identity {
+    pub(crate) fn stolen_from(victim: &Identity) -> Identity {
+        let own = Identity::generate().expect("a key");
+        let chain = victim.certified.cert.clone();
+        Identity {
+            id: victim.id,
+            certified: Arc::new(CertifiedKey::new(chain, Arc::clone(&own.certified.key))),
+        }
     }
 }
 
@@ -191,14 +204,6 @@ fn store(directory: &Path, path: &Path, pem: &[u8]) -> std::io::Result<()> {
     File::open(directory)?.sync_all() // the name
 }
 
-/// PKCS#8 bytes and certificate of a new key, for tests that need the parts.
-#[cfg(test)]
-pub(crate) fn new_parts() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
-    let pem = new_pem().expect("a key");
-    let key = PrivatePkcs8KeyDer::from_pem_slice(&pem).expect("pkcs8");
-    (CertificateDer::from_pem_slice(&pem).expect("certificate"), key.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,9 +249,10 @@ mod tests {
 
     #[test]
     fn key_of_another_does_not_fit() {
-        let (certificate, _) = new_parts();
-        let (_, key) = new_parts();
-        assert!(Identity::from_parts(certificate, key, &provider()).is_err());
+        let (certificate, _) = new_key_and_certificate().unwrap();
+        let (_, key) = new_key_and_certificate().unwrap();
+        let error = Identity::from_pem(format!("{certificate}{}", *key).as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("does not fit"), "{error}");
     }
 
     #[test]

@@ -74,7 +74,9 @@ pub trait PeerLink: Send + Sync {
     /// Who is at the other end: proved by TLS.
     fn peer(&self) -> PeerId;
     /// Sends a request (at most [`CALL_BYTES_MAX`]) over the control stream and waits for its answer. Many may be
-    /// under way at once. `wire`, if given, is charged with what request and answer cost on the wire.
+    /// under way at once. `wire`, if given, is charged with what request and answer cost on the wire: their bytes,
+    /// their framing, and 22 bytes for each TLS record of up to 16 KiB. There is no time limit but the life of the
+    /// link: a service that is slow is waited for.
     async fn call(&self, request: Bytes, wire: Option<&WireCounters>) -> Result<Bytes, SessionError>;
     /// Opens a data stream; `header` (at most [`HEADER_BYTES_MAX`]) tells the other side's [`PeerService::stream`]
     /// what it is for. Works whichever side dialled the session.

@@ -73,6 +73,9 @@ struct Waiting {
     _place: OwnedSemaphorePermit,
 }
 
+/// Waits for the data stream it has asked for.
+type Asker = oneshot::Sender<Result<Secured, SessionError>>;
+
 pub(crate) struct Session {
     pub(crate) terms: Terms,
     around: Surroundings,
@@ -85,7 +88,7 @@ pub(crate) struct Session {
     next_call: AtomicU64,
     waiting: Mutex<HashMap<u64, Waiting>>,
     places: Arc<Semaphore>,
-    tickets: Mutex<HashMap<[u8; 16], oneshot::Sender<Result<Secured, SessionError>>>>,
+    tickets: Mutex<HashMap<[u8; 16], Asker>>,
     streams_open: Arc<Semaphore>,
     streams_served: Arc<Semaphore>,
     pings: Mutex<Option<(u64, Instant)>>,
@@ -344,16 +347,12 @@ impl Session {
                 self.close(&format!("nothing was heard of the peer for {} s", limit.as_secs()));
                 return;
             }
+            // Every tick sends one, answered or not: a pong may be stuck behind a large answer, and the pings
+            // themselves are what the peer hears of us. Only one at a time is measured.
             let nonce = self.around.random.next_u64();
-            {
-                // One ping at a time is measured; a lost queue place costs one measurement.
-                let mut pings = self.pings.lock();
-                if pings.is_some() {
-                    continue;
-                }
-                *pings = Some((nonce, Instant::now()));
-            }
-            if self.urgent.try_send(control::encode(Body::Ping(nonce))).is_err() {
+            let measured = self.pings.lock().get_or_insert((nonce, Instant::now())).0 == nonce;
+            let queued = self.urgent.try_send(control::encode(Body::Ping(nonce)));
+            if queued.is_err() && measured {
                 *self.pings.lock() = None;
             }
         }
@@ -472,7 +471,7 @@ impl Session {
 /// A data stream that may come in.
 pub(crate) enum Admitted {
     /// This side asked for it.
-    AskedFor(oneshot::Sender<Result<Secured, SessionError>>),
+    AskedFor(Asker),
     /// The service gets it.
     ToServe(OwnedSemaphorePermit),
 }

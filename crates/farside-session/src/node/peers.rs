@@ -193,7 +193,12 @@ impl Inner {
     pub(super) async fn pin(self: &Arc<Self>, record: PeerRecord) -> Result<PeerRecord, SessionError> {
         let _turn = self.book_turn.lock().await;
         let record = self.book.pin(record).await?;
-        self.take_up(&mut self.peers.lock(), record.clone());
+        let mut peers = self.peers.lock();
+        self.take_up(&mut peers, record.clone());
+        // A peer that was refused until now may be in a long pause.
+        if let Some(peer) = peers.get_mut(&record.id).filter(|p| p.session.is_none()) {
+            self.dial_now(peer);
+        }
         Ok(record)
     }
 
@@ -213,8 +218,7 @@ impl Inner {
             let moved = peer.record.address != record.address;
             peer.record = record;
             if moved {
-                peer.redial.cancel();
-                peer.redial = self.keep_dialled(&peer.record, peer.state.subscribe());
+                self.dial_now(peer);
             }
             return;
         }
@@ -229,6 +233,11 @@ impl Inner {
             redial,
         };
         peers.insert(id, peer);
+    }
+
+    fn dial_now(self: &Arc<Self>, peer: &mut Peer) {
+        peer.redial.cancel();
+        peer.redial = self.keep_dialled(&peer.record, peer.state.subscribe());
     }
 
     pub(super) fn close_all(&self, reason: &str) {

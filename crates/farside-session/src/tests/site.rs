@@ -9,17 +9,20 @@ use farside_platform::{ManualClock, OsRandomness, Timestamp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use crate::book::MemoryPeerBook;
+use crate::book::{MemoryPeerBook, PeerBook, PeerRecord};
+use crate::dial::Dialler;
 use crate::hello::VERSIONS;
 use crate::identity::Identity;
 use crate::link::{DataStream, PeerId, PeerLink, PeerService, Refusal};
-use crate::node::{Node, NodeConfig, NodeParts};
+use crate::node::{Node, NodeConfig, NodeParts, PeerState};
 use crate::transport::{SimulatedNetwork, TcpTransport, Transport};
+
+use super::log;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Echoes calls and streams; some requests ask for more.
-pub(super) struct Echo {
+struct Echo {
     /// Streams whose header begins with "keep" go here.
     kept: mpsc::UnboundedSender<(Bytes, DataStream)>,
 }
@@ -58,9 +61,10 @@ impl PeerService for Echo {
 
 pub(super) struct Site {
     pub(super) node: Node,
+    pub(super) identity: Identity,
     pub(super) clock: Arc<ManualClock>,
     pub(super) book: Arc<MemoryPeerBook>,
-    pub(super) kept: mpsc::UnboundedReceiver<(Bytes, DataStream)>,
+    kept: mpsc::UnboundedReceiver<(Bytes, DataStream)>,
 }
 
 pub(super) struct Plan {
@@ -71,18 +75,38 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(name: &str, transport: Arc<dyn Transport>, listen: Option<&str>) -> Self {
+    pub(super) fn tcp(name: &str) -> Self {
+        Plan::new(name, Arc::new(TcpTransport), Some("127.0.0.1:0"))
+    }
+
+    pub(super) fn simulated(network: &SimulatedNetwork, name: &str) -> Self {
+        Plan::new(name, network.host(name), Some(&format!("{name}:7440")))
+    }
+
+    fn new(name: &str, transport: Arc<dyn Transport>, listen: Option<&str>) -> Self {
+        log::start();
         let mut config = NodeConfig::new(name);
         config.listen = listen.map(str::to_owned);
-        config.versions = VERSIONS;
         Plan { config, identity: Identity::generate().unwrap(), transport, book: Arc::default() }
+    }
+
+    /// Pins a peer before the node starts.
+    pub(super) async fn knows(self, id: PeerId, name: &str, address: Option<&str>) -> Self {
+        let record = PeerRecord {
+            id,
+            name: name.to_owned(),
+            address: address.map(str::to_owned),
+            added_at: Timestamp(1),
+        };
+        self.book.pin(record).await.unwrap();
+        self
     }
 
     pub(super) async fn start(self) -> Site {
         let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000_000_000)));
         let (kept_sender, kept) = mpsc::unbounded_channel();
         let parts = NodeParts {
-            identity: self.identity,
+            identity: self.identity.clone(),
             transport: self.transport,
             book: Arc::clone(&self.book) as _,
             service: Arc::new(Echo { kept: kept_sender }),
@@ -90,17 +114,17 @@ impl Plan {
             random: Arc::new(OsRandomness),
         };
         let node = Node::start(self.config, parts).await.unwrap();
-        Site { node, clock, book: self.book, kept }
+        Site { node, identity: self.identity, clock, book: self.book, kept }
     }
 }
 
 impl Site {
     pub(super) async fn tcp(name: &str) -> Site {
-        Plan::new(name, Arc::new(TcpTransport), Some("127.0.0.1:0")).start().await
+        Plan::tcp(name).start().await
     }
 
     pub(super) async fn simulated(network: &SimulatedNetwork, name: &str) -> Site {
-        Plan::new(name, network.host(name), Some(&format!("{name}:7440"))).start().await
+        Plan::simulated(network, name).start().await
     }
 
     pub(super) fn id(&self) -> PeerId {
@@ -115,9 +139,64 @@ impl Site {
         self.node.wait_link(peer.id(), PATIENCE).await.unwrap()
     }
 
+    /// Waits until the session with `peer` is as `expected` says.
+    pub(super) async fn wait_state(
+        &self,
+        peer: PeerId,
+        expected: impl FnMut(&PeerState) -> bool,
+    ) -> PeerState {
+        let mut state = self.node.watch(peer).expect("pinned");
+        tokio::time::timeout(PATIENCE, state.wait_for(expected))
+            .await
+            .expect("in time")
+            .expect("pinned")
+            .clone()
+    }
+
     /// `guest` accepts an invitation of `self`.
     pub(super) async fn pair(&self, guest: &Site) {
         let invite = self.node.invite(Duration::from_secs(900)).unwrap();
         guest.node.join(self.address(), &invite.code, None).await.unwrap();
     }
+
+    /// The next stream that a peer has opened with a header that begins with "keep".
+    pub(super) async fn kept(&mut self) -> (Bytes, DataStream) {
+        tokio::time::timeout(PATIENCE, self.kept.recv()).await.expect("in time").expect("the node runs")
+    }
+
+    pub(super) async fn proves_alive(&self, peer: &Site) {
+        let answer = self.link(peer).await.call(Bytes::from_static(b"alive?"), None).await.unwrap();
+        assert_eq!(&answer[..], b"alive?");
+    }
+}
+
+/// Dials as `identity`, without a node.
+pub(super) fn dialler(identity: &Identity, transport: Arc<dyn Transport>) -> Dialler {
+    Dialler {
+        transport,
+        identity: identity.clone(),
+        versions: VERSIONS,
+        instance: [0x77; 16],
+        site_name: "by-hand".to_owned(),
+    }
+}
+
+/// Two paired sites over TCP where only `b` dials, so that it is known who dialled.
+pub(super) async fn b_dials_a() -> (Site, Site) {
+    let b = Plan::tcp("site-b");
+    let a = Plan::tcp("site-a").knows(b.identity.id(), "b", None).await.start().await;
+    let b = b.knows(a.id(), "a", Some(a.address())).await.start().await;
+    a.link(&b).await;
+    b.link(&a).await;
+    (a, b)
+}
+
+/// The same over a simulated network.
+pub(super) async fn b_dials_a_on(network: &SimulatedNetwork) -> (Site, Site) {
+    let b = Plan::simulated(network, "b");
+    let a = Plan::simulated(network, "a").knows(b.identity.id(), "b", None).await.start().await;
+    let b = b.knows(a.id(), "a", Some(a.address())).await.start().await;
+    a.link(&b).await;
+    b.link(&a).await;
+    (a, b)
 }
