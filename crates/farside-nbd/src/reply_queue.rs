@@ -264,6 +264,43 @@ mod tests {
         assert_eq!(Arc::strong_count(&room), 1, "each reply has given its room back");
     }
 
+    type Meanwhile = Box<dyn FnOnce() + Send>;
+
+    /// A socket that is full at the first try, and has room again before that try has returned.
+    struct FullForAMoment {
+        meanwhile: Arc<Mutex<Option<Meanwhile>>>,
+        taken: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl AsyncWrite for FullForAMoment {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            if let Some(meanwhile) = self.meanwhile.lock().take() {
+                meanwhile();
+                return Poll::Pending;
+            }
+            self.taken.lock().extend_from_slice(bytes);
+            Poll::Ready(Ok(bytes.len()))
+        }
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn a_wake_up_during_a_send_is_not_lost() {
+        let (meanwhile, taken) = (Arc::new(Mutex::new(None::<Meanwhile>)), Arc::default());
+        let writer = FullForAMoment { meanwhile: Arc::clone(&meanwhile), taken: Arc::clone(&taken) };
+        let queue = Arc::new(ReplyQueue::new(writer, CancellationToken::new()));
+        let woken = Arc::clone(&queue);
+        // What the pump does when woken; it finds the socket in use and leaves.
+        *meanwhile.lock() = Some(Box::new(move || woken.send()));
+        queue.push(Reply::new(vec![Bytes::from_static(b"reply")], ()));
+        assert_eq!(*taken.lock(), b"reply");
+    }
+
     #[tokio::test]
     async fn a_broken_socket_is_told_and_frees_the_room() {
         let (client, writer) = tokio::io::duplex(37);

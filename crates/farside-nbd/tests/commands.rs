@@ -4,6 +4,7 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farside_nbd::{BindError, ErrorKind, Limits, NbdError, bind_unix};
 use support::gate::gated;
@@ -266,6 +267,25 @@ async fn a_shutdown_finishes_what_is_under_way() {
     server.stop().await;
     assert_eq!(export.bytes(0, 4), b"last");
     assert!(!socket.exists(), "the socket's file is removed");
+}
+
+#[tokio::test]
+async fn a_shutdown_without_grace_for_clients_still_waits_for_calls() {
+    let (export, gate, mut arrivals) = gated(MIB, "write");
+    let limits = Limits { shutdown_grace: Duration::ZERO, ..Limits::default() };
+    let shutdown = CancellationToken::new();
+    let (mut client, served) = client_of(&export, limits, &shutdown).await;
+    client.send(&request(0, WRITE, 1, 0, 4)).await;
+    client.send(b"slow").await;
+    arrivals.next().await;
+    shutdown.cancel();
+    // Not to wait for anything: it gives a server that does not wait the time to be wrong.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!served.is_finished());
+    gate.let_pass(1);
+    ended(served).await;
+    assert_eq!(export.bytes(0, 4), b"slow");
+    assert_eq!(Arc::strong_count(&export), 1, "server and connection have let go of it");
 }
 
 #[tokio::test]

@@ -264,6 +264,7 @@ async fn fio_verifies_what_it_wrote() {
                 "--verify=crc32c",
                 "--verify_fatal=1",
                 "--do_verify=1",
+                "--verify_state_save=0", // it would leave files in the current directory
                 "--fsync=200",
                 &format!("--randseed={seed}"),
                 "--thread",
