@@ -56,7 +56,7 @@ fn two_of(story: &Story, piece: Piece) -> (u64, u64) {
         .map(|(place, _)| *place)
         .collect();
     assert!(places.len() >= 2, "{piece:?}: {places:?}");
-    (*places.last().unwrap(), places[0])
+    (places[places.len() - 1], places[0])
 }
 
 #[test]

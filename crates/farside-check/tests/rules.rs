@@ -8,10 +8,8 @@ use farside_check::{CheckOptions, Report, What, check};
 use farside_format::catalog::{Catalog, Change, Stage, VersionKind};
 use farside_format::free_map::BlockState;
 use farside_format::journal::Record;
-use farside_format::pointer::RawTreeReference;
 use farside_format::{Birth, Place, Pointer, TreeKind, TreeReference};
 use pool_writer::*;
-use zerocopy::FromBytes;
 
 fn run(story: &Story) -> Report {
     check(&story.writer.disk, &CheckOptions::default()).expect("a superblock is left")
@@ -51,13 +49,14 @@ fn catalog_entries_against_each_other() {
 }
 
 fn head_tree(catalog: &Catalog, version: usize) -> TreeReference {
-    RawTreeReference::ref_from_bytes(catalog.versions[version].tree.as_slice()).unwrap().decode().unwrap()
+    catalog.versions[version].decode_tree().expect("the writer stored one")
 }
 
 /// Gives version `version` a tree of the same blocks with one changed, written anew.
 fn replace(w: &mut PoolWriter, catalog: &mut Catalog, version: usize, blocks: Blocks) {
     let of = catalog.versions[version].clone();
-    let family = catalog.volumes.iter().find(|v| v.id == of.volume).unwrap().family;
+    let family =
+        catalog.volumes.iter().find(|v| v.id == of.volume).expect("each version has a volume").family;
     let tree = w.tree(TreeKind::Volume, family, &blocks, of.size_bytes);
     catalog.versions[version].set_tree(&tree);
 }

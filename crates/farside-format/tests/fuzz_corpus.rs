@@ -75,12 +75,12 @@ fn fix_node(bytes: &mut [u8]) {
     }
 }
 
-fn records() -> Vec<Record> {
+fn records() -> [Record; 4] {
     let snapshot = Snapshot { name: "daily".into(), uuid: vec![7; 16], ..Default::default() };
     let frozen = vec![FrozenHead { head: 1, version: 2, snapshot: Some(snapshot) }];
     let change = CatalogChange { change: Some(Change::Freeze(Freeze { frozen, epoch: 4 })) };
     let fingerprints = vec![Fingerprint([5; 16]), Fingerprint([6; 16])];
-    vec![
+    [
         Record::Map { version: 1, birth: Birth(4), block: 9, place: Place(3000), fingerprints },
         Record::Unmap { version: 1, birth: Birth(4), block: 0, count: 8 },
         Record::Catalog(Box::new(change)),
@@ -139,7 +139,7 @@ fn targets() -> [Target; 3] {
         record.encode(&mut bytes);
         bytes
     };
-    let [map, unmap, change, point] = <[Record; 4]>::try_from(records()).unwrap();
+    let [map, unmap, change, point] = records();
     let volume =
         Volume { id: 1, uuid: vec![1; 16], name: "v".into(), family: 2, head: 3, ..Default::default() };
     let catalog = Catalog { next_id: 4, volumes: vec![volume], versions: vec![] };

@@ -65,7 +65,7 @@ fn node() -> impl Strategy<Value = Node> {
                 birth: Birth(birth),
                 mapped_blocks: n[2],
                 place: Place(place),
-                children: children.try_into().unwrap(),
+                children: children.try_into().expect("as many as a node has"),
             },
         )
     })
@@ -142,7 +142,7 @@ proptest! {
             pool,
             open_epoch: n[0],
             sequence: n[1],
-            position: n[2] % (1 << 61) & !4095,
+            position: (n[2] % (1 << 61)) & !4095,
             proven: n[3],
             records: records.len() as u32,
             previous: [3; 16],

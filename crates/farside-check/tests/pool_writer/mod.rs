@@ -2,7 +2,7 @@
 //! batches where the test wants them. What the store writes is never used here.
 
 // Each test file compiles this for itself and uses its own part of it.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -43,6 +43,9 @@ pub struct Contents {
     pub blocks: BTreeMap<u64, Blocks>,
 }
 
+/// Kind and family, level, position, and (place, birth) of the children.
+type NodeContent = (u64, u8, u64, Vec<(u64, u64)>);
+
 pub struct PoolWriter {
     pub disk: SimulatedDisk,
     pub pool: Uuid,
@@ -50,7 +53,7 @@ pub struct PoolWriter {
     next_twin: u64,
     next_content: u8,
     /// Nodes by what they are: an unchanged node is shared.
-    shared: HashMap<(u64, u8, u64, Vec<(u64, u64)>), Pointer>,
+    shared: HashMap<NodeContent, Pointer>,
     nodes: HashMap<u64, Node>,
     /// Every block referred to by any point, and what it is.
     pub pieces: BTreeMap<u64, Piece>,
