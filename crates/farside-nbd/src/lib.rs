@@ -10,7 +10,7 @@
 //! connection.rs   read_requests      header from the socket, room reserved, payload received
 //! protocol/request.rs  parse_request, validate     pure; everything a client can get wrong is refused here
 //! call_pool.rs    submit             off the runtime, on to a thread that may block
-//! command.rs      perform            the one call (reads: two) into the export
+//! command.rs      perform            the call into the export (a long read: its status, then each run of data)
 //! reply_queue.rs  push               on to the socket, from that same thread if the socket has room
 //! ```
 //!
