@@ -39,6 +39,12 @@ impl VersionTree {
         self.size_bytes.div_ceil(BLOCK_BYTES as u64)
     }
 
+    /// Nothing may be mapped from this block on. A version staged smaller than its base begins as all of the base,
+    /// and a point may be made before it is cut.
+    pub(crate) fn end_blocks(&self) -> u64 {
+        if self.kind == VersionKind::Staged { BLOCKS_MAX } else { self.size_blocks() }
+    }
+
     pub(crate) fn content_root(&self) -> Option<ContentRoot> {
         let top = self.tree.root.fingerprint.raise(self.tree.level, farside_format::fingerprint::TOP_LEVEL);
         (self.reaped == 0 && self.readable).then(|| ContentRoot::new(top, self.size_bytes))

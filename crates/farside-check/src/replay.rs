@@ -44,7 +44,6 @@ pub(crate) struct Replay<'p> {
     /// Ids below this were given before the point.
     first_new_id: u64,
     epoch: u64,
-    generation: u64,
     points: u64,
     /// Whether blocks that waited at the point may be reused after the next point's record.
     reuses_waiting: bool,
@@ -79,7 +78,6 @@ impl<'p> Replay<'p> {
             versions: versions.collect(),
             first_new_id: catalog.next_id,
             epoch: point.superblock.birth_epoch,
-            generation: point.superblock.generation,
             points: 0,
             reuses_waiting,
             mapped: PlaceSet::default(),
@@ -122,11 +120,9 @@ impl<'p> Replay<'p> {
             }
             Record::Catalog(change) => self.change(reader, change)?,
             Record::Point { generation, birth_epoch } => {
-                require(
-                    *generation > self.point.superblock.generation && *generation >= self.generation,
-                    &format!("a point after generation {}", self.generation),
-                    generation,
-                )?;
+                // Points that never reached their superblock, or lost it, are followed by others of the same number.
+                let begun = self.point.superblock.generation;
+                require(*generation > begun, &format!("a point after generation {begun}"), generation)?;
                 require(
                     birth_epoch.0 > self.epoch,
                     &format!("a birth epoch above {}", self.epoch),
@@ -134,7 +130,7 @@ impl<'p> Replay<'p> {
                 )?;
                 // The superblock names whole batches as in the point or not.
                 require(is_last, "a point as the last record of its batch", "records after it")?;
-                (self.generation, self.epoch) = (*generation, birth_epoch.0);
+                self.epoch = birth_epoch.0;
                 self.points += 1;
             }
         }
@@ -371,7 +367,8 @@ impl<'p> Replay<'p> {
         self.require_new_id(stage.version)?;
         Self::require_size(stage.size_bytes)?;
         let family = self.volume(stage.volume)?.family;
-        let (mut content, whole) = match stage.base {
+        // All of its base, even if it is staged smaller: unmap records cut what lies past its own size.
+        let (content, whole) = match stage.base {
             0 => (Content::empty(family), true),
             base => {
                 let base = self.of_kind(base, VersionKind::Snapshot)?;
@@ -380,8 +377,6 @@ impl<'p> Replay<'p> {
                 (content, whole)
             }
         };
-        // A version staged smaller than its base begins without what lies past its own size.
-        content.unmap(stage.size_bytes.div_ceil(BLOCK_BYTES as u64), BLOCKS_MAX);
         let version = Version {
             volume: stage.volume,
             kind: VersionKind::Staged,

@@ -348,8 +348,8 @@ impl Walker<'_, '_> {
             return None;
         }
         let at = self.at(&pointer, level, position);
-        if start >= self.this().size_blocks() {
-            let expected = format!("nothing from block {} on", self.this().size_blocks());
+        if start >= self.this().end_blocks() {
+            let expected = format!("nothing from block {} on", self.this().end_blocks());
             self.reader.error(What::PastSize, at, expected, "a subtree", "");
             return None;
         }
@@ -423,7 +423,7 @@ impl Walker<'_, '_> {
     }
 
     fn leaf(&mut self, node: &Node, position: u64, twin: &TwinChildren) -> Option<u64> {
-        let (reaped, size_blocks) = (self.this().reaped, self.this().size_blocks());
+        let (reaped, end_blocks) = (self.this().reaped, self.this().end_blocks());
         let mut mapped = Some(0);
         let mut to_read: Vec<(u64, Pointer)> = Vec::new();
         let mut parent_node: Option<(Option<usize>, ParentNode)> = None;
@@ -438,11 +438,11 @@ impl Walker<'_, '_> {
             }
             mapped = mapped.map(|m| m + 1);
             let at = self.at(child, 0, block);
-            if block >= size_blocks {
+            if block >= end_blocks {
                 self.reader.error(
                     What::PastSize,
                     at,
-                    format!("nothing from block {size_blocks} on"),
+                    format!("nothing from block {end_blocks} on"),
                     "a mapping",
                     "",
                 );
