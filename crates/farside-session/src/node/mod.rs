@@ -204,7 +204,7 @@ impl Node {
         self.inner.live(peer).map(|session| session as Arc<dyn PeerLink>)
     }
 
-    /// The live session with a peer, awaited for up to `patience`.
+    /// The live session with a peer, awaited for up to `patience`. Dials at once if a pause between dials is on.
     ///
     /// # Errors
     /// [`SessionError::NotAuthenticated`] if the peer is not pinned, [`SessionError::Unreachable`] with the last
@@ -217,6 +217,7 @@ impl Node {
         let not_pinned =
             || SessionError::NotAuthenticated(format!("no peer with the key {peer} is pinned here"));
         let (mut state, address) = self.inner.watch(peer).ok_or_else(not_pinned)?;
+        self.inner.hurry(peer);
         let wait = async {
             loop {
                 if let Some(link) = self.link(peer) {

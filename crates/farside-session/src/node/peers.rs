@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{Inner, PeerState, PeerStatus};
@@ -29,6 +29,8 @@ pub(super) struct Peer {
     calls: Arc<Semaphore>,
     /// Stops the task that dials.
     redial: CancellationToken,
+    /// Ends its pause: somebody waits for the session.
+    wanted: Arc<Notify>,
 }
 
 impl Inner {
@@ -47,6 +49,13 @@ impl Inner {
         let peers = self.peers.lock();
         let peer = peers.get(&peer)?;
         Some((peer.state.subscribe(), peer.record.address.clone()))
+    }
+
+    /// Dials without the rest of the pause, if there is no session.
+    pub(super) fn hurry(&self, peer: PeerId) {
+        if let Some(peer) = self.peers.lock().get(&peer).filter(|p| p.session.is_none()) {
+            peer.wanted.notify_waiters();
+        }
     }
 
     pub(super) fn statuses(&self) -> Vec<PeerStatus> {
@@ -223,7 +232,8 @@ impl Inner {
             return;
         }
         let state = watch::Sender::new(PeerState::default());
-        let redial = self.keep_dialled(&record, state.subscribe());
+        let wanted: Arc<Notify> = Arc::default();
+        let redial = self.keep_dialled(&record, state.subscribe(), Arc::clone(&wanted));
         let peer = Peer {
             record,
             session: None,
@@ -231,13 +241,14 @@ impl Inner {
             wire: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_OUTSTANDING_MAX)),
             redial,
+            wanted,
         };
         peers.insert(id, peer);
     }
 
     fn dial_now(self: &Arc<Self>, peer: &mut Peer) {
         peer.redial.cancel();
-        peer.redial = self.keep_dialled(&peer.record, peer.state.subscribe());
+        peer.redial = self.keep_dialled(&peer.record, peer.state.subscribe(), Arc::clone(&peer.wanted));
     }
 
     pub(super) fn close_all(&self, reason: &str) {

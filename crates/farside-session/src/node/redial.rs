@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_platform::Randomness;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +38,7 @@ impl Inner {
         self: &Arc<Self>,
         record: &PeerRecord,
         state: watch::Receiver<PeerState>,
+        wanted: Arc<Notify>,
     ) -> CancellationToken {
         let token = self.stop.child_token();
         if let Some(address) = &record.address {
@@ -46,7 +47,7 @@ impl Inner {
             self.tasks.spawn(async move {
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = node.dial_for_ever(&record, &address, state) => {}
+                    () = node.dial_for_ever(&record, &address, state, &wanted) => {}
                 }
             });
         }
@@ -58,6 +59,7 @@ impl Inner {
         record: &PeerRecord,
         address: &str,
         mut state: watch::Receiver<PeerState>,
+        wanted: &Notify,
     ) {
         let mut pauses = Pauses::new();
         let mut told = None;
@@ -83,7 +85,11 @@ impl Inner {
                     }
                 }
             }
-            sleep(pauses.draw(&*self.random)).await;
+            let pause = pauses.draw(&*self.random);
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = wanted.notified() => {}
+            }
         }
     }
 

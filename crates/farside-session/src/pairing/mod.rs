@@ -12,6 +12,9 @@
 //! inviter → guest     Accepted { proof, where it listens }  or  Refused { code, message }
 //! ```
 //!
+//! Whoever reads the code before it is used can be the guest: carry it by a way you trust, and compare the key in the
+//! inviter's log with the guest's own.
+//!
 //! The inviter spends the token and pins before it accepts; the guest pins when it has checked the inviter's proof. If the
 //! connection breaks in between, the inviter lists a guest that does not know it: it has proved the token, so it
 //! was meant to be listed; inviting it again repairs the rest.

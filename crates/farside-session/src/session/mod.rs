@@ -10,6 +10,8 @@
 //! A call on a lost session fails, and nothing is known about what the peer did with it. A service that has begun to
 //! answer a call is not interrupted when the session is lost; only its answer has nowhere to go.
 
+mod streams;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -27,17 +29,18 @@ use tokio_util::task::TaskTracker;
 use crate::control::{self, Body, FailedDial, Payload, RefusedCall, bounded, printable, wire_cost};
 use crate::dial::Dialler;
 use crate::error::SessionError;
-use crate::hello::Role;
 use crate::limits::{
-    CALLS_OUTSTANDING_MAX, CONTROL_QUEUE, CONTROL_URGENT_QUEUE, FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT,
-    PING_EVERY, REFUSAL_TEXT_MAX, SILENCE_MAX, STREAM_OPEN_TIMEOUT, STREAMS_OPEN_MAX, STREAMS_SERVED_MAX,
+    CALLS_OUTSTANDING_MAX, CONTROL_QUEUE, CONTROL_URGENT_QUEUE, FAREWELL_TIMEOUT, PING_EVERY,
+    REFUSAL_TEXT_MAX, SILENCE_MAX, STREAM_OPEN_TIMEOUT, STREAMS_OPEN_MAX, STREAMS_SERVED_MAX,
     SUSPECT_SILENCE_MAX,
 };
 use crate::link::{
     CALL_BYTES_MAX, DataStream, HEADER_BYTES_MAX, PeerId, PeerLink, PeerService, Refusal, WireCounters,
 };
-use crate::stream::{BoundStream, read_header, write_header};
+use crate::stream::write_header;
 use crate::tls::Secured;
+
+use streams::{Asker, ticket_of};
 
 /// Which session, and between whom.
 #[derive(Clone)]
@@ -72,9 +75,6 @@ struct Waiting {
     answer: oneshot::Sender<(Result<Bytes, SessionError>, u64)>,
     _place: OwnedSemaphorePermit,
 }
-
-/// Waits for the data stream it has asked for.
-type Asker = oneshot::Sender<Result<Secured, SessionError>>;
 
 pub(crate) struct Session {
     pub(crate) terms: Terms,
@@ -358,126 +358,9 @@ impl Session {
         }
     }
 
-    // Data streams.
-
-    fn bind(&self, io: Secured, place: OwnedSemaphorePermit) -> Option<DataStream> {
-        let session = self.me.upgrade()?;
-        let wire = io.get_ref().0.wire();
-        Some(DataStream { io: Box::new(BoundStream::new(io, session, place)), wire })
-    }
-
     pub(crate) fn lost_token(&self) -> &CancellationToken {
         &self.lost
     }
-
-    fn charge(&self, io: &Secured) {
-        io.get_ref().0.charge(vec![Arc::clone(&self.wire), Arc::clone(&self.around.peer_wire)]);
-    }
-
-    /// Dials a data stream of this session.
-    async fn dial_stream(
-        &self,
-        asked_for: bool,
-        ticket: [u8; 16],
-        header: &[u8],
-    ) -> Result<Secured, SessionError> {
-        let Some(address) = &self.terms.dialled else {
-            return Err(SessionError::Protocol(
-                "asks this side to dial a session that it did not dial".to_owned(),
-            ));
-        };
-        let role = Role::Data { asked_for };
-        let dial = self.around.dialler.dial(address, self.terms.peer, role, self.terms.id, ticket, header);
-        let (io, _) = tokio::select! {
-            () = self.lost.cancelled() => return Err(self.loss()),
-            dialled = dial => dialled?,
-        };
-        self.charge(&io);
-        Ok(io)
-    }
-
-    /// The peer asks for a data stream.
-    fn dial_back(self: &Arc<Self>, ticket: &Bytes) -> Result<(), SessionError> {
-        let ticket = ticket_of(ticket)
-            .filter(|_| self.terms.dialled.is_some())
-            .ok_or_else(|| SessionError::Protocol("a malformed request for a data stream".to_owned()))?;
-        let session = Arc::clone(self);
-        let Ok(place) = Arc::clone(&self.streams_served).try_acquire_owned() else {
-            self.refuse_dial_back(ticket, "too many data streams are open");
-            return Ok(());
-        };
-        self.around.tasks.spawn(async move {
-            match session.dial_stream(true, ticket, &[]).await {
-                Ok(io) => session.serve_stream(io, place).await,
-                Err(e) => session.refuse_dial_back(ticket, &e.to_string()),
-            }
-        });
-        Ok(())
-    }
-
-    fn refuse_dial_back(&self, ticket: [u8; 16], reason: &str) {
-        tracing::warn!(peer = %self.terms.peer_name, "could not open the data stream that the peer asked for: {reason}");
-        let failed = FailedDial {
-            ticket: Bytes::copy_from_slice(&ticket),
-            reason: printable(reason, REFUSAL_TEXT_MAX),
-        };
-        // If it does not get through, the peer's own time limit ends its wait.
-        let _ = self.urgent.try_send(control::encode(Body::DialBackFailed(failed)));
-    }
-
-    /// Whether an incoming data stream has a place here. Its holder then calls one of the two functions below.
-    pub(crate) fn admit_stream(&self, asked_for: bool, ticket: &[u8; 16]) -> Option<Admitted> {
-        if self.is_closed() || self.terms.dialled.is_some() {
-            return None;
-        }
-        if asked_for {
-            return self.tickets.lock().remove(ticket).map(Admitted::AskedFor);
-        }
-        Arc::clone(&self.streams_served).try_acquire_owned().ok().map(Admitted::ToServe)
-    }
-
-    /// Carries on with an admitted stream after it was welcomed.
-    pub(crate) async fn accept_stream(self: &Arc<Self>, io: Secured, admitted: Admitted) {
-        self.charge(&io);
-        match admitted {
-            // Whoever asked may have given up; then the stream is closed.
-            Admitted::AskedFor(waiting) => drop(waiting.send(Ok(io))),
-            Admitted::ToServe(place) => self.serve_stream(io, place).await,
-        }
-    }
-
-    async fn serve_stream(self: &Arc<Self>, mut io: Secured, place: OwnedSemaphorePermit) {
-        let header = tokio::select! {
-            () = self.lost.cancelled() => return,
-            header = timeout(HANDSHAKE_TIMEOUT, read_header(&mut io)) => header,
-        };
-        let header = match header {
-            Ok(Ok(header)) => header,
-            Ok(Err(e)) => {
-                tracing::warn!(peer = %self.terms.peer_name, "a data stream ended before its header: {e}");
-                return;
-            }
-            Err(_) => {
-                tracing::warn!(peer = %self.terms.peer_name, "a data stream sent no header in time");
-                return;
-            }
-        };
-        if let Some(stream) = self.bind(io, place) {
-            self.around.service.stream(&self.link(), header, stream).await;
-        }
-    }
-}
-
-/// A data stream that may come in.
-pub(crate) enum Admitted {
-    /// This side asked for it.
-    AskedFor(Asker),
-    /// The service gets it.
-    ToServe(OwnedSemaphorePermit),
-}
-
-fn ticket_of(bytes: &Bytes) -> Option<[u8; 16]> {
-    bytes.as_ref().try_into().ok()
 }
 
 #[async_trait]
@@ -560,30 +443,5 @@ impl PeerLink for Session {
 
     fn wire(&self) -> Arc<WireCounters> {
         Arc::clone(&self.wire)
-    }
-}
-
-impl Session {
-    /// Asks the side that dialled for a data stream and waits for it.
-    async fn ask_for_stream(&self) -> Result<Secured, SessionError> {
-        let ticket = self.around.random.uuid_bytes();
-        let (arrived, arrival) = oneshot::channel();
-        self.tickets.lock().insert(ticket, arrived);
-        let _withdraw = Withdraw { session: self, ticket };
-        let frame = control::encode(Body::DialBack(Bytes::copy_from_slice(&ticket)));
-        self.urgent.send(frame).await.map_err(|_| self.loss())?;
-        arrival.await.map_err(|_| self.loss())?
-    }
-}
-
-/// Takes a ticket back when its asker stops waiting, by whatever way.
-struct Withdraw<'a> {
-    session: &'a Session,
-    ticket: [u8; 16],
-}
-
-impl Drop for Withdraw<'_> {
-    fn drop(&mut self) {
-        self.session.tickets.lock().remove(&self.ticket);
     }
 }
