@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use farside_engine::{Engine, EngineError, ReplicaRecord, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_format::Fingerprint;
 use farside_platform::{Clock, Randomness};
-use farside_session::{PeerId, PeerLink};
+use farside_session::{Node, PeerId, PeerLink, SessionError};
 use prost::Message;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinHandle;
@@ -27,9 +27,15 @@ use crate::transfer;
 /// Where the sessions with the peers are. Whoever dialled.
 #[async_trait]
 pub trait Links: Send + Sync + 'static {
-    /// The live session with `peer`; waits until there is one (for ever, if need be: callers set the limit). Must be
-    /// cancel-safe.
-    async fn link(&self, peer: PeerId) -> Arc<dyn PeerLink>;
+    /// The live session with `peer`; waits for one for at most `wait`. Must be cancel-safe.
+    async fn link(&self, peer: PeerId, wait: Duration) -> Result<Arc<dyn PeerLink>, SessionError>;
+}
+
+#[async_trait]
+impl Links for Node {
+    async fn link(&self, peer: PeerId, wait: Duration) -> Result<Arc<dyn PeerLink>, SessionError> {
+        self.wait_link(peer, wait).await
+    }
 }
 
 /// What the destination side works with. The clock must run with tokio's (in tests: both paused, or both real).
@@ -129,15 +135,12 @@ impl Destination {
         destination: &VolumeName,
         link_wait: Duration,
     ) -> Result<u64, MirrorError> {
-        let link = tokio::time::timeout(link_wait, self.parts.links.link(peer)).await.map_err(|_| {
-            MirrorError::NoSession { peer: peer.to_string(), waited_seconds: link_wait.as_secs_f64() }
-        })?;
         let describe = Describe {
             relationship: id.as_bytes().to_vec(),
             volume: source.to_string(),
             destination: destination.to_string(),
         };
-        let answer = transfer::call(&*link, Body::Describe(describe), None).await?;
+        let answer = transfer::ask(&*self.parts.links, peer, Body::Describe(describe), link_wait).await?;
         let description = Description::decode(answer)
             .map_err(|e| MirrorError::Protocol(format!("a description that cannot be read: {e}")))?;
         convert::size(description.size_bytes)

@@ -12,15 +12,8 @@ pub enum MirrorError {
     #[error(transparent)]
     Session(#[from] SessionError),
     /// There is no session with the peer.
-    #[error(
-        "no session with peer {peer} within {waited_seconds:.0} s; the replica is unchanged. See `farside peer list`"
-    )]
-    NoSession {
-        /// The peer's id.
-        peer: String,
-        /// How long we waited.
-        waited_seconds: f64,
-    },
+    #[error("no session with the peer: {0}; the replica is unchanged. See `farside peer list`")]
+    NoSession(String),
     /// The storage of this side failed or refused.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -88,6 +81,11 @@ pub enum MirrorError {
 }
 
 impl MirrorError {
+    /// Whether the session went away under it: the same again may well succeed on the next one.
+    pub(crate) fn is_lost_session(&self) -> bool {
+        matches!(self, MirrorError::Session(farside_session::SessionError::Lost(_)))
+    }
+
     /// Whether the same step, sent again without using the base as prefix, may well arrive.
     pub(crate) fn is_about_prefix(&self) -> bool {
         matches!(self, MirrorError::Frame(e) if e.is_about_prefix())

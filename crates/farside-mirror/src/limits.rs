@@ -43,3 +43,6 @@ pub const RATE_WINDOW: Duration = Duration::from_secs(5);
 pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Relationships that one peer may keep bases for at this site.
 pub const RELATIONSHIPS_PER_PEER_MAX: usize = 1024;
+/// Transfers in a row that may lose their session before the request behind them is given up (the next tick tries
+/// again). A request waits for the session to come back each time.
+pub const LOSSES_IN_A_ROW_MAX: u32 = 3;

@@ -17,14 +17,14 @@ use uuid::Uuid;
 
 use crate::destination::Links;
 use crate::error::{MirrorError, blocking};
-use crate::limits::{COMMANDS_MAX, FAREWELL_TIMEOUT, SCHEDULED_LINK_WAIT, WAITERS_MAX};
+use crate::limits::{COMMANDS_MAX, FAREWELL_TIMEOUT, LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
 use crate::protocol::{Body, Release};
 use crate::report::{Progress, TransferReport, TransferResult};
 use crate::schedule::{Moment, Schedule, Ticker};
 use crate::source::let_go;
 use crate::state::{Action, Event, Standing, State, TransferKind, Work};
 use crate::store::{Relationship, RelationshipStore};
-use crate::transfer::{self, ProgressSender, Transfer};
+use crate::transfer::{self, Outcome, ProgressSender, Transfer};
 
 /// The version that readers of a replica see.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -150,6 +150,7 @@ impl Mirror {
             ticker,
             activity: Activity::None,
             link_wait: SCHEDULED_LINK_WAIT,
+            losses: 0,
             waiting: Vec::new(),
             waiting_next: Vec::new(),
             commands,
@@ -248,13 +249,13 @@ struct Ready {
 enum Activity {
     None,
     Waiting(JoinHandle<Result<Ready, MirrorError>>),
-    Running { task: JoinHandle<TransferReport>, cancel: CancellationToken },
+    Running { task: JoinHandle<Outcome>, cancel: CancellationToken },
 }
 
 /// What an activity ended with.
 enum Ending {
     Waited(Result<Ready, MirrorError>),
-    Ran(Result<TransferReport, MirrorError>),
+    Ran(Result<Outcome, MirrorError>),
 }
 
 impl Activity {
@@ -282,6 +283,8 @@ struct Driver {
     activity: Activity,
     /// How long the queued transfer waits for a session.
     link_wait: Duration,
+    /// Transfers in a row that lost their session.
+    losses: u32,
     /// Who hears of the transfer that runs or waits, and of the one after it.
     waiting: Vec<Ended>,
     waiting_next: Vec<Ended>,
@@ -429,7 +432,7 @@ impl Driver {
     }
 
     async fn note(&mut self, ending: Ending) {
-        let event = match ending {
+        let (event, outcome) = match ending {
             Ending::Waited(Ok(ready)) => {
                 if let Ok((next, Action::Run(kind))) = self.standing.step(Event::Start) {
                     self.standing = next;
@@ -437,35 +440,48 @@ impl Driver {
                 }
                 return;
             }
-            Ending::Waited(Err(error)) => {
-                self.why = Some(error.to_string());
-                self.settle(|| Err(same(&error)));
-                Event::Failed
+            Ending::Ran(Ok(outcome)) => {
+                let event = self.transfer_ended(&outcome.report).await;
+                self.losses = if outcome.lost_session { self.losses + 1 } else { 0 };
+                (event, Ok(outcome.report))
             }
-            Ending::Ran(Ok(report)) => self.transfer_ended(report).await,
-            Ending::Ran(Err(error)) => {
-                tracing::error!(relationship = %self.relationship.id, "{error}");
+            Ending::Waited(Err(error)) | Ending::Ran(Err(error)) => {
+                tracing::warn!(relationship = %self.relationship.id, "no transfer: {error}");
                 self.why = Some(error.to_string());
-                self.settle(|| Err(same(&error)));
-                Event::Failed
+                self.losses = 0;
+                (Event::Failed, Err(error))
             }
         };
         self.progress.send_replace(None);
-        let Ok((next, action)) = self.standing.step(event) else { return };
+        let Ok((mut next, mut action)) = self.standing.step(event) else { return };
+        let is_retry = (1..=LOSSES_IN_A_ROW_MAX).contains(&self.losses);
+        if is_retry && action == Action::None {
+            // What was asked for is asked for again: the queue waits for the session to come back.
+            let again = if next.initialized { Event::AskUpdate } else { Event::AskInitialize };
+            (next, action) = next.step(again).unwrap_or((next, action));
+        }
         self.standing = next;
+        let is_queued = matches!(action, Action::Enqueue(_));
+        let served = if is_retry && is_queued { Vec::new() } else { std::mem::take(&mut self.waiting) };
         // Those who asked while it ran are served by the next one, if there is one.
-        self.waiting = std::mem::take(&mut self.waiting_next);
-        if !matches!(action, Action::Enqueue(_)) {
+        self.waiting.append(&mut self.waiting_next);
+        if !is_queued {
             let why = self.why.clone().unwrap_or_else(|| "the mirror was quiesced meanwhile".into());
             self.settle(|| Err(MirrorError::State(format!("no further update was started: {why}"))));
         }
         if let Err(error) = self.carry_out(action).await {
             self.why = Some(error.to_string());
         }
+        // Who hears of the end sees it in the status too.
+        self.publish();
+        for ended in served {
+            let _ = ended.send(outcome.as_ref().map(TransferReport::clone).map_err(same));
+        }
     }
 
-    async fn transfer_ended(&mut self, report: TransferReport) -> Event {
-        if let Err(error) = self.parts.store.append_history(self.relationship.id, &report).await {
+    /// Keeps the record of a transfer and looks at what it left.
+    async fn transfer_ended(&mut self, report: &TransferReport) -> Event {
+        if let Err(error) = self.parts.store.append_history(self.relationship.id, report).await {
             tracing::error!(relationship = %self.relationship.id, transfer = %report.id, "history lost a line: {error}");
         }
         // Even a transfer that failed may have published some of its snapshots.
@@ -475,7 +491,6 @@ impl Driver {
             Err(error) => tracing::warn!(relationship = %self.relationship.id, "{error}"),
         }
         self.why = report.reason.clone();
-        self.settle(|| Ok(report.clone()));
         // A first copy that was cut short after its first snapshots leaves a base: updates bring the rest.
         let has_base = report.kind == TransferKind::Initialize && report.snapshots > 0;
         if report.result == TransferResult::Ok || has_base { Event::Done } else { Event::Failed }
@@ -505,9 +520,8 @@ impl Driver {
         let (peer, wait) = (self.relationship.peer, self.link_wait);
         self.activity = Activity::Waiting(tokio::spawn(async move {
             // The session first: whoever waits for one should not keep a turn from others.
-            let link = tokio::time::timeout(wait, links.link(peer)).await.map_err(|_| {
-                MirrorError::NoSession { peer: peer.to_string(), waited_seconds: wait.as_secs_f64() }
-            })?;
+            let link = links.link(peer, wait).await;
+            let link = link.map_err(|e| MirrorError::NoSession(e.to_string()))?;
             let slot = slots.acquire_owned().await.map_err(|e| MirrorError::Internal(e.to_string()))?;
             Ok(Ready { slot, link })
         }));
@@ -537,9 +551,9 @@ impl Driver {
         };
         let slot = ready.slot;
         let task = tokio::spawn(async move {
-            let report = transfer::run(transfer).await;
+            let outcome = transfer::run(transfer).await;
             drop(slot);
-            report
+            outcome
         });
         self.activity = Activity::Running { task, cancel };
     }
@@ -549,8 +563,8 @@ impl Driver {
         self.leave_queue();
         if let Activity::Running { cancel, .. } = &self.activity {
             cancel.cancel();
-            if let Ending::Ran(Ok(report)) = self.activity.ended().await {
-                self.transfer_ended(report).await;
+            if let Ending::Ran(Ok(outcome)) = self.activity.ended().await {
+                self.transfer_ended(&outcome.report).await;
             }
         }
         self.progress.send_replace(None);
@@ -612,10 +626,8 @@ impl Driver {
         };
         let (links, peer, id) = (self.parts.links.clone(), self.relationship.peer, self.relationship.id);
         tokio::spawn(async move {
-            let told = tokio::time::timeout(FAREWELL_TIMEOUT, async {
-                transfer::call(&*links.link(peer).await, Body::Release(release), None).await
-            });
-            if !matches!(told.await, Ok(Ok(_))) {
+            let told = transfer::ask(&*links, peer, Body::Release(release), FAREWELL_TIMEOUT);
+            if !matches!(tokio::time::timeout(FAREWELL_TIMEOUT, told).await, Ok(Ok(_))) {
                 tracing::warn!(
                     relationship = %id,
                     "the source was not told that the mirror is over; there, run `farside mirror release`"
@@ -644,9 +656,7 @@ impl Driver {
 /// The same error for one more listener.
 fn same(error: &MirrorError) -> MirrorError {
     match error {
-        MirrorError::NoSession { peer, waited_seconds } => {
-            MirrorError::NoSession { peer: peer.clone(), waited_seconds: *waited_seconds }
-        }
+        MirrorError::NoSession(reason) => MirrorError::NoSession(reason.clone()),
         other => MirrorError::Internal(other.to_string()),
     }
 }

@@ -9,17 +9,19 @@ mod publish;
 mod receive;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use farside_engine::{Engine, StagedVersion};
 use farside_platform::Clock;
-use farside_session::{PeerLink, SessionError, WireCounters};
+use farside_session::{PeerId, PeerLink, SessionError, WireCounters};
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::error::{MirrorError, blocking};
-use crate::limits::{CALL_TIMEOUT, FAREWELL_TIMEOUT};
+use crate::destination::Links;
+use crate::limits::{CALL_TIMEOUT, FAREWELL_TIMEOUT, LOSSES_IN_A_ROW_MAX};
 use crate::protocol::convert::{self, CandidateBase, TransferPlan, TravellingSnapshot};
 use crate::protocol::{Acknowledge, Begin, Body, End, PROTOCOL_VERSION, Plan, Request};
 use crate::report::{Phase, TransferReport, TransferResult};
@@ -40,8 +42,15 @@ pub(crate) struct Transfer {
     pub(crate) progress: ProgressSender,
 }
 
+/// How a transfer ended.
+pub(crate) struct Outcome {
+    pub(crate) report: TransferReport,
+    /// The session went away under it.
+    pub(crate) lost_session: bool,
+}
+
 /// Runs it to its end, whatever that is.
-pub(crate) async fn run(mut transfer: Transfer) -> TransferReport {
+pub(crate) async fn run(mut transfer: Transfer) -> Outcome {
     let mut report = TransferReport::begun(transfer.id, transfer.kind, transfer.clock.now());
     let started = transfer.clock.monotonic();
     // Control messages of this transfer; each data stream counts its own and adds to it.
@@ -69,7 +78,7 @@ pub(crate) async fn run(mut transfer: Transfer) -> TransferReport {
         Some(reason) => tracing::warn!(transfer = %report.id, "transfer ended early: {reason}"),
     }
     transfer.say_farewell(report.reason.clone());
-    report
+    Outcome { report, lost_session: outcome.is_err_and(|e| e.is_lost_session()) }
 }
 
 impl Transfer {
@@ -269,6 +278,24 @@ impl Transfer {
                 tracing::debug!(%transfer, "the source did not hear that the transfer has ended");
             }
         });
+    }
+}
+
+/// Asks the source outside of a transfer; waits for a session for at most `wait`, and tries again on the next one if
+/// one is lost under the question.
+pub(crate) async fn ask(
+    links: &dyn Links,
+    peer: PeerId,
+    body: Body,
+    wait: Duration,
+) -> Result<Bytes, MirrorError> {
+    let mut losses = 0;
+    loop {
+        let link = links.link(peer, wait).await.map_err(|e| MirrorError::NoSession(e.to_string()))?;
+        match call(&*link, body.clone(), None).await {
+            Err(error) if error.is_lost_session() && losses < LOSSES_IN_A_ROW_MAX => losses += 1,
+            answer => return answer,
+        }
     }
 }
 

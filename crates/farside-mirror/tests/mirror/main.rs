@@ -1,0 +1,8 @@
+//! Two sites in one process: real sessions over a simulated network, on tokio's paused clock, against a plain model
+//! of the data. Every test that draws at random prints its seed.
+
+mod driver;
+mod faults;
+mod memory_engine;
+mod site;
+mod transfers;

@@ -1,0 +1,305 @@
+//! A whole site for tests: storage, sessions, both sides of mirroring; and a pair of them with a model of the data.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_mirror::{
+    Destination, DestinationParts, MemoryStore, Mirror, Schedule, SourceRights, SourceService, TransferReport, TransferResult,
+};
+use farside_platform::{Clock, SeededRandomness, Timestamp};
+use async_trait::async_trait;
+use bytes::Bytes;
+use farside_session::{
+    DataStream, Identity, LinkSettings, MemoryPeerBook, Node, NodeConfig, NodeParts, PeerId, PeerLink, PeerService, Refusal,
+    SimulatedNetwork,
+};
+use tokio::io::AsyncWriteExt;
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::memory_engine::MemoryEngine;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Follows tokio's clock, so that paused time stands still for records too.
+pub(crate) struct TokioClock(Instant);
+
+impl TokioClock {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(TokioClock(Instant::now()))
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(1_800_000_000_000_000_000).plus(self.monotonic())
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Everything of a mind to the administrator of the source.
+#[derive(Default)]
+pub(crate) struct Rights {
+    pub(crate) denied: Mutex<bool>,
+}
+
+impl SourceRights for Rights {
+    fn may_read(&self, _: PeerId, volume: &VolumeName) -> bool {
+        !*self.denied.lock() && volume.volume != "secret"
+    }
+}
+
+/// Stands in for a site's service: passes everything through, or plays a source that lies.
+pub(crate) struct Meddler {
+    inner: Arc<SourceService>,
+    /// What to send on the next data streams instead of the truth.
+    pub(crate) lies: Mutex<Option<Vec<u8>>>,
+}
+
+#[async_trait]
+impl PeerService for Meddler {
+    async fn call(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
+        self.inner.call(link, request).await
+    }
+
+    async fn stream(&self, link: &Arc<dyn PeerLink>, header: Bytes, mut stream: DataStream) {
+        let lies = self.lies.lock().clone();
+        match lies {
+            None => self.inner.stream(link, header, stream).await,
+            Some(bytes) => {
+                let _ = stream.io.write_all(&bytes).await;
+                let _ = stream.io.shutdown().await;
+            }
+        }
+    }
+}
+
+/// What of a site survives its process.
+#[derive(Clone)]
+pub(crate) struct Disk {
+    pub(crate) engine: MemoryEngine,
+    pub(crate) store: Arc<MemoryStore>,
+    identity: Identity,
+    book: Arc<MemoryPeerBook>,
+}
+
+pub(crate) struct Site {
+    pub(crate) disk: Disk,
+    pub(crate) node: Node,
+    pub(crate) source: Arc<SourceService>,
+    pub(crate) meddler: Arc<Meddler>,
+    pub(crate) destination: Destination,
+    pub(crate) rights: Arc<Rights>,
+}
+
+impl Disk {
+    pub(crate) fn new() -> Disk {
+        Disk {
+            engine: MemoryEngine::new(),
+            store: Arc::default(),
+            identity: Identity::generate().unwrap(),
+            book: Arc::default(),
+        }
+    }
+}
+
+impl Site {
+    pub(crate) async fn start(network: &SimulatedNetwork, name: &'static str, disk: Disk, clock: Arc<TokioClock>, seed: u64) -> Site {
+        let rights = Arc::new(Rights::default());
+        let engine: Arc<dyn Engine> = Arc::new(disk.engine.clone());
+        let source =
+            SourceService::open(engine.clone(), rights.clone(), disk.store.clone(), clock.clone()).await.unwrap();
+        let source = Arc::new(source);
+        let meddler = Arc::new(Meddler { inner: source.clone(), lies: Mutex::new(None) });
+        let randomness = Arc::new(SeededRandomness::new(seed));
+        let mut config = NodeConfig::new(name);
+        config.listen = Some(format!("{name}:7440"));
+        let parts = NodeParts {
+            identity: disk.identity.clone(),
+            transport: network.host(name),
+            book: disk.book.clone(),
+            service: meddler.clone(),
+            clock: clock.clone(),
+            random: randomness.clone(),
+        };
+        let node = Node::start(config, parts).await.unwrap();
+        let links = Arc::new(node.clone());
+        let parts = DestinationParts { engine, links, store: disk.store.clone(), clock, randomness };
+        let destination = Destination::open(parts).await.unwrap();
+        Site { disk, node, source, meddler, destination, rights }
+    }
+}
+
+/// Site `a` holds the original, site `b` the replica; `model` is what each snapshot of the original holds.
+pub(crate) struct Pair {
+    pub(crate) network: SimulatedNetwork,
+    pub(crate) clock: Arc<TokioClock>,
+    pub(crate) a: Site,
+    pub(crate) b: Site,
+    pub(crate) original: VolumeName,
+    pub(crate) replica: VolumeName,
+    pub(crate) live: Vec<u8>,
+    pub(crate) model: BTreeMap<Uuid, Vec<u8>>,
+    pub(crate) rng: SmallRng,
+    starts: u64,
+}
+
+pub(crate) fn volume(name: &str) -> VolumeName {
+    name.parse().unwrap()
+}
+
+fn log_to_test() {
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_test_writer()
+        .try_init();
+}
+
+impl Pair {
+    /// Paired sites; the original has `size_bytes` bytes of holes.
+    pub(crate) async fn new(seed: u64, size_bytes: u64, link: LinkSettings) -> Pair {
+        println!("seed {seed}");
+        log_to_test();
+        let network = SimulatedNetwork::new(seed, link);
+        let clock = TokioClock::new();
+        let a = Site::start(&network, "a", Disk::new(), clock.clone(), seed).await;
+        let b = Site::start(&network, "b", Disk::new(), clock.clone(), seed + 1).await;
+        let invite = a.node.invite(Duration::from_secs(900)).unwrap();
+        b.node.join(a.node.listen_address().unwrap(), &invite.code, None).await.unwrap();
+        b.node.wait_link(a.node.id(), PATIENCE).await.unwrap();
+        let original = volume("p/v");
+        a.disk.engine.create_volume(&original, size_bytes).unwrap();
+        let rng = SmallRng::seed_from_u64(seed);
+        let live = vec![0; size_bytes as usize];
+        let replica = volume("q/r");
+        Pair { network, clock, a, b, original, replica, live, model: BTreeMap::new(), rng, starts: seed + 2 }
+    }
+
+    pub(crate) async fn mirror(&self, schedule: Schedule) -> Mirror {
+        let (peer, source, destination) = (self.a.node.id(), self.original.clone(), self.replica.clone());
+        self.b.destination.create(peer, source, destination, schedule, PATIENCE).await.unwrap()
+    }
+
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        self.a.disk.engine.write(&self.original, offset, bytes);
+        self.live[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub(crate) fn discard(&mut self, offset: u64, length: u64) {
+        self.a.disk.engine.discard(&self.original, offset, length);
+        self.live[offset as usize..(offset + length) as usize].fill(0);
+    }
+
+    pub(crate) fn resize(&mut self, size_bytes: u64) {
+        self.a.disk.engine.resize(&self.original, size_bytes);
+        self.live.resize(size_bytes as usize, 0);
+    }
+
+    /// `count` writes and trims of up to 16 blocks, of bytes that compress about by half.
+    pub(crate) fn scribble(&mut self, count: usize) {
+        let blocks = self.live.len() as u64 / BLOCK_BYTES;
+        for _ in 0..count {
+            let length = self.rng.random_range(1..=16.min(blocks));
+            let offset = self.rng.random_range(0..=blocks - length) * BLOCK_BYTES;
+            if self.rng.random_bool(0.2) {
+                self.discard(offset, length * BLOCK_BYTES);
+            } else {
+                let mut bytes = vec![0; (length * BLOCK_BYTES) as usize];
+                for pair in bytes.chunks_mut(2) {
+                    pair[0] = self.rng.random();
+                }
+                self.write(offset, &bytes);
+            }
+        }
+    }
+
+    /// A person's snapshot of the original.
+    pub(crate) fn snapshot(&mut self, name: &str) -> Uuid {
+        let uuid = Uuid::from_u128(self.rng.random());
+        let spec = SnapshotSpec {
+            name: name.into(),
+            uuid,
+            created_at: self.clock.now(),
+            owner: SnapshotOwner::Person,
+            pin_for: None,
+        };
+        self.a.disk.engine.take_snapshot(&self.original, &spec).unwrap();
+        self.model.insert(uuid, self.live.clone());
+        uuid
+    }
+
+    /// Runs the transfer and remembers what its incremental snapshot must hold. Nothing may write meanwhile.
+    pub(crate) async fn initialize(&mut self, mirror: &Mirror) -> TransferReport {
+        let asked = mirror.initialize(PATIENCE).await.unwrap();
+        let report = asked.ended().await.unwrap();
+        self.model.insert(report.id, self.live.clone());
+        report
+    }
+
+    pub(crate) async fn update(&mut self, mirror: &Mirror) -> TransferReport {
+        let asked = mirror.update(PATIENCE).await.unwrap();
+        let report = asked.ended().await.unwrap();
+        self.model.insert(report.id, self.live.clone());
+        report
+    }
+
+    /// What the replica's snapshots hold is what the model says of them, byte for byte; the newest is the published
+    /// version. Returns their names.
+    pub(crate) fn check_replica(&self) -> Vec<String> {
+        let engine = &self.b.disk.engine;
+        let snapshots = engine.snapshots(&self.replica).unwrap();
+        for snapshot in &snapshots {
+            let expected = self.model.get(&snapshot.uuid).unwrap_or_else(|| panic!("{} is unknown", snapshot.name));
+            assert_eq!(snapshot.size_bytes, expected.len() as u64);
+            let mut found = vec![0; expected.len()];
+            engine.read_snapshot(&self.replica, snapshot.uuid, 0, &mut found).unwrap();
+            assert!(found == *expected, "{} differs from its original", snapshot.name);
+        }
+        snapshots.into_iter().map(|s| s.name).collect()
+    }
+
+    /// The site `b` loses power and comes back, with its disks.
+    pub(crate) async fn crash_b(&mut self, keep_staged: bool) {
+        let engine = self.b.disk.engine.crash(keep_staged);
+        self.network.kill("b");
+        self.b.node.shutdown().await;
+        self.b.destination.shut_down().await;
+        self.network.revive("b");
+        let disk = Disk { engine, ..self.b.disk.clone() };
+        self.starts += 1;
+        self.b = Site::start(&self.network, "b", disk, self.clock.clone(), self.starts).await;
+    }
+
+    /// The same for the site `a`.
+    pub(crate) async fn crash_a(&mut self) {
+        let engine = self.a.disk.engine.crash(false);
+        self.network.kill("a");
+        self.a.node.shutdown().await;
+        self.a.destination.shut_down().await;
+        self.network.revive("a");
+        let disk = Disk { engine, ..self.a.disk.clone() };
+        self.starts += 1;
+        self.a = Site::start(&self.network, "a", disk, self.clock.clone(), self.starts).await;
+    }
+}
+
+pub(crate) fn assert_ok(report: &TransferReport) {
+    assert_eq!(report.result, TransferResult::Ok, "{:?}", report.reason);
+}
+
+/// A link of 20 ms one way and 1 MB/s: transfers take simulated seconds.
+pub(crate) fn slow() -> LinkSettings {
+    LinkSettings {
+        latency: Duration::from_millis(20),
+        jitter: Duration::ZERO,
+        bytes_per_second: Some(1_000_000),
+    }
+}
