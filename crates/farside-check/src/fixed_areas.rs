@@ -117,10 +117,10 @@ pub(crate) fn check(reader: &mut Reader<'_>, newest: &Superblock) {
 pub(crate) fn compare(reader: &mut Reader<'_>, older: &Superblock, newest: &Superblock) {
     let rules = [
         (
-            "generations one apart",
+            "a generation above the older one",
             newest.generation,
             older.generation,
-            newest.generation == older.generation + 1,
+            newest.generation > older.generation,
         ),
         (
             "an open epoch not below the older one",

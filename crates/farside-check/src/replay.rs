@@ -44,6 +44,8 @@ pub(crate) struct Replay<'p> {
     /// Ids below this were given before the point.
     first_new_id: u64,
     epoch: u64,
+    /// The highest number of a point so far.
+    generation: u64,
     points: u64,
     /// Whether blocks that waited at the point may be reused after the next point's record.
     reuses_waiting: bool,
@@ -78,6 +80,7 @@ impl<'p> Replay<'p> {
             versions: versions.collect(),
             first_new_id: catalog.next_id,
             epoch: point.superblock.birth_epoch,
+            generation: point.superblock.generation,
             points: 0,
             reuses_waiting,
             mapped: PlaceSet::default(),
@@ -120,9 +123,12 @@ impl<'p> Replay<'p> {
             }
             Record::Catalog(change) => self.change(reader, change)?,
             Record::Point { generation, birth_epoch } => {
-                // Points that never reached their superblock, or lost it, are followed by others of the same number.
-                let begun = self.point.superblock.generation;
-                require(*generation > begun, &format!("a point after generation {begun}"), generation)?;
+                // A point whose superblock was lost, or never written, keeps its number: numbers are given once.
+                require(
+                    *generation > self.generation,
+                    &format!("a point after generation {}", self.generation),
+                    generation,
+                )?;
                 require(
                     birth_epoch.0 > self.epoch,
                     &format!("a birth epoch above {}", self.epoch),
@@ -130,7 +136,7 @@ impl<'p> Replay<'p> {
                 )?;
                 // The superblock names whole batches as in the point or not.
                 require(is_last, "a point as the last record of its batch", "records after it")?;
-                self.epoch = birth_epoch.0;
+                (self.generation, self.epoch) = (*generation, birth_epoch.0);
                 self.points += 1;
             }
         }
