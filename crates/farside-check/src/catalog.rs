@@ -7,7 +7,7 @@ use farside_format::fingerprint::BLOCKS_MAX;
 use farside_format::{BLOCK_BYTES, ContentRoot, Superblock, TreeReference};
 
 use crate::reader::Reader;
-use crate::report::{Location, VersionReport, What};
+use crate::report::{Location, Severity, VersionReport, What};
 
 const HINT: &str = "the catalog says what volumes there are; volumes not named here are not concerned";
 
@@ -311,12 +311,16 @@ impl Checker<'_, '_> {
                 let is_snapshot = by_id
                     .get(&published)
                     .is_some_and(|v| v.volume == volume.id && v.kind == VersionKind::Snapshot as i32);
-                self.require(
-                    is_snapshot,
-                    &at,
-                    "the published version to be a snapshot of the volume",
-                    published,
-                );
+                if !is_snapshot {
+                    self.reader.find(
+                        Severity::Warning,
+                        What::Catalog,
+                        at,
+                        "the published version to be a snapshot of the volume",
+                        published.to_string(),
+                        "somebody deleted it; the head still shows what was published",
+                    );
+                }
             }
         }
     }

@@ -297,6 +297,25 @@ fn a_version_half_reaped_holds_what_is_above_its_cursor() {
 }
 
 #[test]
+fn what_the_parent_replaced_cannot_come_back_from_further_up() {
+    // The head has a block of `monday` again that `tuesday`, between them, replaced: it would be freed with `monday`.
+    let (mut w, mut contents) = reaping(0);
+    let of_monday = contents.blocks[&7][&200];
+    contents.blocks.get_mut(&ALPHA_HEAD).unwrap().insert(200, of_monday);
+    w.point(0, 1, 5, &mut contents, |_, _, _| {});
+    let report = check(&w.disk, &CheckOptions::default()).unwrap();
+    assert_found(&report, What::Ownership, "shared with version 8 (frozen 3), or born after it");
+    // The same with a whole leaf.
+    let (mut w, mut contents) = reaping(0);
+    let leaf: Vec<_> = contents.blocks[&7].range(128..256).map(|(b, p)| (*b, *p)).collect();
+    contents.blocks.get_mut(&ALPHA_HEAD).unwrap().extend(leaf);
+    w.point(0, 1, 5, &mut contents, |_, _, _| {});
+    let report = check(&w.disk, &CheckOptions::default()).unwrap();
+    let of_leaf = report.findings.iter().any(|f| f.what == What::Ownership && f.location.level == Some(1));
+    assert!(of_leaf, "{report}");
+}
+
+#[test]
 fn a_thousand_snapshots_are_read_once() {
     let mut w = PoolWriter::new();
     let mut blocks = Blocks::new();
