@@ -1,1 +1,312 @@
-//! Adapter of the embedded store.
+//! The embedded store as an [`Engine`]: names to pools, errors to errors, nothing else.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use farside_format::ContentRoot;
+use farside_store::{
+    DifferenceKind, NewSnapshot, Pool, ReplicaStatus, SnapshotStatus, StoreError, VersionHandle, VolumeStatus,
+};
+use parking_lot::RwLock;
+use uuid::Uuid;
+
+use crate::{
+    BLOCK_BYTES, ChangeKind, ChangedExtent, ChangedExtents, Engine, EngineError, ReplicaRecord, SnapshotInfo,
+    SnapshotOwner, SnapshotSpec, StagedVersion, VolumeInfo, VolumeName, is_label,
+};
+
+/// The pools of one site, by name.
+#[derive(Default)]
+pub struct EmbeddedEngine {
+    pools: RwLock<BTreeMap<String, Arc<Pool>>>,
+}
+
+impl EmbeddedEngine {
+    /// An engine without pools.
+    pub fn new() -> EmbeddedEngine {
+        EmbeddedEngine::default()
+    }
+
+    /// Adds an open pool.
+    pub fn add(&self, name: &str, pool: Arc<Pool>) -> Result<(), EngineError> {
+        if !is_label(name) {
+            return Err(EngineError::BadName { name: name.into() });
+        }
+        let mut pools = self.pools.write();
+        if pools.contains_key(name) {
+            return Err(EngineError::Exists { what: format!("pool {name}") });
+        }
+        pools.insert(name.into(), pool);
+        Ok(())
+    }
+
+    /// Takes a pool away; whoever still holds it keeps it open.
+    pub fn remove(&self, name: &str) -> Option<Arc<Pool>> {
+        self.pools.write().remove(name)
+    }
+
+    /// One pool.
+    pub fn pool(&self, name: &str) -> Result<Arc<Pool>, EngineError> {
+        let found = self.pools.read().get(name).cloned();
+        found.ok_or_else(|| EngineError::NotFound { what: format!("pool {name}") })
+    }
+
+    /// All pools, by name.
+    pub fn pools(&self) -> Vec<(String, Arc<Pool>)> {
+        self.pools.read().iter().map(|(n, p)| (n.clone(), p.clone())).collect()
+    }
+
+    fn on<T>(
+        &self,
+        volume: &VolumeName,
+        call: impl FnOnce(&Arc<Pool>) -> Result<T, StoreError>,
+    ) -> Result<T, EngineError> {
+        let pool = self.pool(&volume.pool)?;
+        call(&pool).map_err(|e| convert(&volume.pool, e))
+    }
+
+    fn open(&self, volume: &VolumeName, snapshot: Uuid) -> Result<Arc<VersionHandle>, EngineError> {
+        self.on(volume, |pool| pool.open_snapshot_by_uuid(&volume.volume, snapshot)).map(Arc::new)
+    }
+}
+
+impl Engine for EmbeddedEngine {
+    fn volume(&self, volume: &VolumeName) -> Result<VolumeInfo, EngineError> {
+        self.on(volume, |pool| pool.volume(&volume.volume)).map(|status| info(volume, &status))
+    }
+
+    fn create_volume(&self, volume: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError> {
+        if !is_label(&volume.volume) {
+            return Err(EngineError::BadName { name: volume.to_string() });
+        }
+        self.on(volume, |pool| pool.create_volume(&volume.volume, size_bytes))
+            .map(|status| info(volume, &status))
+    }
+
+    fn snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
+        let all = self.on(volume, |pool| pool.snapshots(&volume.volume))?;
+        Ok(all.iter().filter(|s| s.on_main_line).map(snapshot_info).collect())
+    }
+
+    fn take_snapshot(&self, volume: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
+        if !is_label(&spec.name) {
+            return Err(EngineError::BadName { name: format!("{volume}@{}", spec.name) });
+        }
+        let wanted = [(volume.volume.clone(), new_snapshot(spec))];
+        let taken = self.on(volume, |pool| pool.create_snapshots(&wanted))?;
+        Ok(snapshot_info(&taken[0]))
+    }
+
+    fn delete_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
+        self.on(volume, |pool| pool.delete_snapshot(&volume.volume, snapshot))
+    }
+
+    fn pin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
+        self.on(volume, |pool| pool.pin_snapshot(&volume.volume, snapshot, relationship))
+    }
+
+    fn unpin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
+        self.on(volume, |pool| pool.unpin_snapshot(&volume.volume, snapshot, relationship))
+    }
+
+    fn content_root(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError> {
+        self.on(volume, |pool| pool.content_root(&volume.volume, snapshot))
+    }
+
+    fn changed_extents(
+        &self,
+        volume: &VolumeName,
+        base: Option<Uuid>,
+        incremental: Uuid,
+    ) -> Result<ChangedExtents, EngineError> {
+        let incremental = self.open(volume, incremental)?;
+        let base = base.map(|base| self.open(volume, base)).transpose()?;
+        let pool = volume.pool.clone();
+        let ranges = incremental.difference_from(base).map(move |range| {
+            let range = range.map_err(|e| convert(&pool, e))?;
+            let kind = match range.kind {
+                DifferenceKind::Data => ChangeKind::Data,
+                DifferenceKind::Hole => ChangeKind::Hole,
+            };
+            Ok(ChangedExtent { offset: range.block * BLOCK_BYTES, length: range.count * BLOCK_BYTES, kind })
+        });
+        Ok(Box::new(Joined { ranges, held: None }))
+    }
+
+    fn read_snapshot(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), EngineError> {
+        let handle = self.open(volume, snapshot)?;
+        let inside = handle.size_bytes().saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let (data, past_the_end) = buffer.split_at_mut(inside);
+        past_the_end.fill(0);
+        handle.read(offset.min(handle.size_bytes()), data).map_err(|e| convert(&volume.pool, e))
+    }
+
+    fn stage(
+        &self,
+        volume: &VolumeName,
+        base: Option<Uuid>,
+        size_bytes: u64,
+    ) -> Result<Arc<dyn StagedVersion>, EngineError> {
+        let staged = self.on(volume, |pool| pool.stage(&volume.volume, base, size_bytes))?;
+        Ok(Arc::new(Staged { pool: volume.pool.clone(), staged }))
+    }
+
+    fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError> {
+        self.on(volume, |pool| pool.abandon_staged(&volume.volume))
+    }
+
+    fn replica_record(&self, volume: &VolumeName) -> Result<Option<ReplicaRecord>, EngineError> {
+        let status = self.on(volume, |pool| pool.volume(&volume.volume))?;
+        Ok(status.replica.map(|r| ReplicaRecord {
+            relationship: r.relationship,
+            peer: r.peer,
+            source: r.source,
+            broken_off: r.broken_off,
+        }))
+    }
+
+    fn set_replica_record(
+        &self,
+        volume: &VolumeName,
+        record: Option<ReplicaRecord>,
+    ) -> Result<(), EngineError> {
+        let replica = record.map(|r| ReplicaStatus {
+            relationship: r.relationship,
+            peer: r.peer,
+            source: r.source,
+            broken_off: r.broken_off,
+        });
+        self.on(volume, |pool| pool.set_replica(&volume.volume, replica))
+    }
+}
+
+struct Staged {
+    pool: String,
+    staged: farside_store::StagedVersion,
+}
+
+impl Staged {
+    fn converted<T>(&self, result: Result<T, StoreError>) -> Result<T, EngineError> {
+        result.map_err(|e| convert(&self.pool, e))
+    }
+}
+
+impl StagedVersion for Staged {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        self.converted(self.staged.write(offset, bytes))
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<(), EngineError> {
+        self.converted(self.staged.discard(offset, length))
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EngineError> {
+        self.converted(self.staged.read(offset, buffer))
+    }
+
+    fn checkpoint(&self) -> Result<(), EngineError> {
+        self.converted(self.staged.checkpoint())
+    }
+
+    fn content_root(&self) -> Result<ContentRoot, EngineError> {
+        self.converted(self.staged.content_root())
+    }
+
+    fn commit(&self, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
+        self.converted(self.staged.commit(&new_snapshot(spec))).map(|status| snapshot_info(&status))
+    }
+
+    fn abandon(&self) -> Result<(), EngineError> {
+        self.converted(self.staged.abandon())
+    }
+}
+
+/// Joins neighbouring ranges of one kind across the steps of a walk.
+struct Joined<I> {
+    ranges: I,
+    held: Option<ChangedExtent>,
+}
+
+impl<I: Iterator<Item = Result<ChangedExtent, EngineError>>> Iterator for Joined<I> {
+    type Item = Result<ChangedExtent, EngineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.ranges.next() {
+                Some(Ok(next)) => match &mut self.held {
+                    Some(held) if held.kind == next.kind && held.offset + held.length == next.offset => {
+                        held.length += next.length;
+                    }
+                    held => {
+                        if let Some(done) = held.replace(next) {
+                            return Some(Ok(done));
+                        }
+                    }
+                },
+                Some(Err(error)) => {
+                    self.held = None;
+                    return Some(Err(error));
+                }
+                None => return self.held.take().map(Ok),
+            }
+        }
+    }
+}
+
+fn info(name: &VolumeName, status: &VolumeStatus) -> VolumeInfo {
+    VolumeInfo {
+        name: name.clone(),
+        uuid: status.uuid,
+        size_bytes: status.size_bytes,
+        is_replica: status.replica.as_ref().is_some_and(|r| !r.broken_off),
+    }
+}
+
+fn new_snapshot(spec: &SnapshotSpec) -> NewSnapshot {
+    NewSnapshot {
+        name: spec.name.clone(),
+        uuid: spec.uuid,
+        created_at: spec.created_at,
+        relationship: match spec.owner {
+            SnapshotOwner::Person => None,
+            SnapshotOwner::Relationship(relationship) => Some(relationship),
+        },
+        pin_for: spec.pin_for,
+    }
+}
+
+fn snapshot_info(status: &SnapshotStatus) -> SnapshotInfo {
+    SnapshotInfo {
+        name: status.name.clone(),
+        uuid: status.uuid,
+        created_at: status.created_at,
+        size_bytes: status.size_bytes,
+        owner: status.relationship.map_or(SnapshotOwner::Person, SnapshotOwner::Relationship),
+        held: status.held,
+        pinned_by: status.pinned_by.clone(),
+    }
+}
+
+fn convert(pool: &str, error: StoreError) -> EngineError {
+    match error {
+        StoreError::NotFound(what) => EngineError::NotFound { what },
+        StoreError::Exists(what) => EngineError::Exists { what },
+        StoreError::Refused(why) => EngineError::Refused(why),
+        StoreError::Invalid(why) => EngineError::Invalid(why),
+        StoreError::NoSpace { needed_bytes, available_bytes } => {
+            EngineError::NoSpace { pool: pool.into(), needed_bytes, available_bytes }
+        }
+        corrupt @ (StoreError::Corrupt { .. }
+        | StoreError::CorruptBlock { .. }
+        | StoreError::Inconsistent(_)
+        | StoreError::JournalDamaged { .. }
+        | StoreError::NoSuperblock { .. }) => EngineError::Corrupt(corrupt.to_string()),
+        other => EngineError::Io(other.to_string()),
+    }
+}

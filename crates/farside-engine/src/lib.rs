@@ -188,6 +188,8 @@ pub trait Engine: Send + Sync + 'static {
         base: Option<Uuid>,
         size_bytes: u64,
     ) -> Result<Arc<dyn StagedVersion>, EngineError>;
+    /// Throws away every staged version of a volume: what a crash left behind. Answers how many there were.
+    fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError>;
     /// The replica record of a volume, if it is one.
     fn replica_record(&self, volume: &VolumeName) -> Result<Option<ReplicaRecord>, EngineError>;
     /// Sets or removes the replica record, durably. A volume with a record that is not broken off is read-only to

@@ -178,9 +178,9 @@ impl Node {
     }
 }
 
-/// Blocks one node takes: leaves are stored once, inner nodes twice.
+/// Blocks that a data block (level 0) or node takes: inner nodes are stored twice, all else once.
 pub fn copies(level: u8) -> u64 {
-    if level == 1 { 1 } else { 2 }
+    if level <= 1 { 1 } else { 2 }
 }
 
 fn block_of(raw: &RawNode) -> &[u8] {

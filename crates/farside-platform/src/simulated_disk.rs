@@ -95,6 +95,12 @@ impl SimulatedDisk {
             .collect()
     }
 
+    /// Event numbers of the writes that touched byte `at`: where a surprising byte came from.
+    pub fn writes_touching(&self, at: u64) -> Vec<usize> {
+        let touches = |e: &Event| matches!(e, Event::Write { offset, bytes } if (*offset..offset + bytes.len() as u64).contains(&at));
+        self.inner.lock().history.iter().enumerate().filter(|(_, e)| touches(e)).map(|(i, _)| i).collect()
+    }
+
     /// A new disk holding what a power failure after the first `events` events would have left, given `fate`.
     /// The disk starts a history of its own.
     pub fn crash_at(&self, events: usize, fate: CrashFate) -> SimulatedDisk {

@@ -59,14 +59,13 @@ impl Wake {
 /// Starts the thread. It holds the pool only while it works: dropping the last handle closes the device.
 pub(crate) fn start(pool: &Arc<Pool>) -> std::io::Result<()> {
     let (weak, wake) = (Arc::downgrade(pool), pool.wake.clone());
-    let thread =
-        std::thread::Builder::new().name("farside-pool".into()).spawn(move || {
-            while wake.wait() {
-                if !work(&weak, &wake) {
-                    return;
-                }
+    let thread = std::thread::Builder::new().name("farside-pool".into()).spawn(move || {
+        while wake.wait() {
+            if !work(&weak, &wake) {
+                return;
             }
-        })?;
+        }
+    })?;
     *pool.wake.thread.lock() = Some(thread);
     Ok(())
 }

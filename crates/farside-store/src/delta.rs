@@ -38,7 +38,12 @@ pub(crate) struct Delta {
 impl Clone for Delta {
     /// A clone is about to change, so it does not inherit the fingerprint.
     fn clone(&self) -> Self {
-        Delta { birth: self.birth, cut: self.cut, entries: self.entries.clone(), fingerprint: OnceLock::new() }
+        Delta {
+            birth: self.birth,
+            cut: self.cut,
+            entries: self.entries.clone(),
+            fingerprint: OnceLock::new(),
+        }
     }
 }
 
@@ -73,10 +78,14 @@ impl Delta {
         self.entries.iter().map(|(i, e)| (*i as usize, e))
     }
 
-    /// A root one level higher whose first child is this one.
-    pub(crate) fn raised(self: Arc<Self>) -> Arc<Delta> {
-        let birth = self.birth;
-        Arc::new(Delta { birth, cut: false, entries: vec![(0, Entry::Child(self))], fingerprint: OnceLock::new() })
+    /// A root one level higher whose first child is this one; the new node comes into being now.
+    pub(crate) fn raised(self: Arc<Self>, birth: Birth) -> Arc<Delta> {
+        Arc::new(Delta {
+            birth,
+            cut: false,
+            entries: vec![(0, Entry::Child(self))],
+            fingerprint: OnceLock::new(),
+        })
     }
 
     fn new(level: u8, effects: &mut ChangeEffects) -> Arc<Delta> {
@@ -95,7 +104,12 @@ fn count_new(level: u8, entries: usize, effects: &mut ChangeEffects) {
 }
 
 /// Makes sure that `delta` exists and belongs to this version alone, and stamps it.
-fn own<'a>(delta: &'a mut Option<Arc<Delta>>, level: u8, birth: Birth, effects: &mut ChangeEffects) -> &'a mut Delta {
+fn own<'a>(
+    delta: &'a mut Option<Arc<Delta>>,
+    level: u8,
+    birth: Birth,
+    effects: &mut ChangeEffects,
+) -> &'a mut Delta {
     let arc = delta.get_or_insert_with(|| Delta::new(level, effects));
     if Arc::strong_count(arc) > 1 {
         count_new(level, arc.entries.len(), effects);

@@ -11,13 +11,17 @@ pub enum StoreError {
     #[error("{0}")]
     Device(#[from] DeviceError),
     /// An earlier write failed; see [`StoreError::Device`].
-    #[error("the pool refuses changes since an earlier failure ({cause}); close it, check the device, open it again")]
+    #[error(
+        "the pool refuses changes since an earlier failure ({cause}); close it, check the device, open it again"
+    )]
     Failed {
         /// The first failure.
         cause: String,
     },
     /// What lies on the medium is not what was written there.
-    #[error("corruption in {what} at pool block {place}: {problem}; nothing was changed by this. Run `farside pool check`")]
+    #[error(
+        "corruption in {what} at pool block {place}: {problem}; nothing was changed by this. Run `farside pool check`"
+    )]
     Corrupt {
         /// Which volume, version and block, or which structure.
         what: String,
@@ -72,7 +76,9 @@ pub enum StoreError {
         found: u64,
     },
     /// There is a pool here already.
-    #[error("{device} already holds a pool ({pool}); delete or overwrite its first 2 MiB if you mean to destroy it")]
+    #[error(
+        "{device} already holds a pool ({pool}); delete or overwrite its first 2 MiB if you mean to destroy it"
+    )]
     AlreadyAPool {
         /// The device.
         device: String,
@@ -92,7 +98,9 @@ pub enum StoreError {
     #[error("{0}")]
     Invalid(String),
     /// No room.
-    #[error("the pool is full: {needed_bytes} bytes needed, {available_bytes} available for this; nothing was changed")]
+    #[error(
+        "the pool is full: {needed_bytes} bytes needed, {available_bytes} available for this; nothing was changed"
+    )]
     NoSpace {
         /// Bytes asked for, consequences included.
         needed_bytes: u64,

@@ -48,7 +48,12 @@ impl Pool {
 
     fn handle(self: &Arc<Self>, version: &mut VersionState, writable: bool) -> Result<VersionHandle> {
         version.users += 1;
-        Ok(VersionHandle { pool: self.clone(), version: version.id, size_bytes: version.size_bytes, writable })
+        Ok(VersionHandle {
+            pool: self.clone(),
+            version: version.id,
+            size_bytes: version.size_bytes,
+            writable,
+        })
     }
 }
 

@@ -23,7 +23,9 @@ impl Pool {
     pub(crate) fn read(&self, version: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.counters.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         // In pieces, so that a long read does not hold up a consistency point.
-        for (at, piece) in (0..).step_by(READ_BLOCKS_MAX * BLOCK_BYTES).zip(buffer.chunks_mut(READ_BLOCKS_MAX * BLOCK_BYTES)) {
+        for (at, piece) in
+            (0..).step_by(READ_BLOCKS_MAX * BLOCK_BYTES).zip(buffer.chunks_mut(READ_BLOCKS_MAX * BLOCK_BYTES))
+        {
             self.read_piece(version, offset + at, piece)?;
         }
         Ok(())
@@ -152,7 +154,8 @@ impl Pool {
             let run = run_length(&pointers[at..]);
             if !pointers[at].is_hole() {
                 let data = &bytes[at * BLOCK_BYTES..(at + run) * BLOCK_BYTES];
-                let written = self.device.write_at(pointers[at].place.0 * BLOCK, data).map_err(StoreError::from);
+                let written =
+                    self.device.write_at(pointers[at].place.0 * BLOCK, data).map_err(StoreError::from);
                 if written.is_err() {
                     // What the device did is unknown, but nothing refers to these places: no latch is needed.
                     self.release(reservation);
@@ -204,7 +207,8 @@ impl Pool {
         self.admit()?;
         let reservation = self.reserve(0, class)?;
         // A long range touches every stripe; taken in order, so that two cannot wait for each other.
-        let stripes: std::collections::BTreeSet<usize> = (first / PIECE_BLOCKS..=(first + count - 1) / PIECE_BLOCKS)
+        let stripes: std::collections::BTreeSet<usize> = (first / PIECE_BLOCKS
+            ..=(first + count - 1) / PIECE_BLOCKS)
             .take(STRIPES)
             .map(|piece| stripe_of(version, piece * PIECE_BLOCKS))
             .collect();
@@ -221,7 +225,13 @@ impl Pool {
     }
 
     /// Zeros any range: whole blocks become holes, edges are merged.
-    pub(crate) fn write_zeroes(&self, version: u64, offset: u64, length: u64, class: SpaceClass) -> Result<()> {
+    pub(crate) fn write_zeroes(
+        &self,
+        version: u64,
+        offset: u64,
+        length: u64,
+        class: SpaceClass,
+    ) -> Result<()> {
         let end = offset + length;
         let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
         if first > last {
@@ -247,7 +257,12 @@ impl Pool {
 }
 
 /// Unmaps in memory and appends the record.
-pub(crate) fn unmap_in_state(state: &mut State, version: u64, first: u64, count: u64) -> Result<ChangeEffects> {
+pub(crate) fn unmap_in_state(
+    state: &mut State,
+    version: u64,
+    first: u64,
+    count: u64,
+) -> Result<ChangeEffects> {
     let birth = state.epoch;
     let mut effects = ChangeEffects::default();
     state.append(&Record::Unmap { version, birth, block: first, count });
@@ -276,14 +291,15 @@ pub(crate) fn account(
 }
 
 fn check_writable(state: &State, version: u64, first: u64, count: u64) -> Result<()> {
-    let found: &VersionState = state
-        .versions
-        .versions
-        .get(&version)
-        .filter(|v| v.is_writable())
-        .ok_or_else(|| StoreError::Refused("the volume was deleted or replaced while it was written".into()))?;
+    let found: &VersionState =
+        state.versions.versions.get(&version).filter(|v| v.is_writable()).ok_or_else(|| {
+            StoreError::Refused("the volume was deleted or replaced while it was written".into())
+        })?;
     if first + count > blocks(found.size_bytes) {
-        return Err(StoreError::Invalid(format!("a write past the end: the volume has {} bytes", found.size_bytes)));
+        return Err(StoreError::Invalid(format!(
+            "a write past the end: the volume has {} bytes",
+            found.size_bytes
+        )));
     }
     Ok(())
 }
@@ -295,7 +311,11 @@ fn run_length(pointers: &[Pointer]) -> usize {
         .iter()
         .enumerate()
         .take_while(|(i, p)| {
-            if first.is_hole() { p.is_hole() } else { !p.is_hole() && p.place.0 == first.place.0 + *i as u64 + 1 }
+            if first.is_hole() {
+                p.is_hole()
+            } else {
+                !p.is_hole() && p.place.0 == first.place.0 + *i as u64 + 1
+            }
         })
         .count()
 }
@@ -306,7 +326,9 @@ fn copy_out(buffer: &mut [u8], offset: u64, block: u64, run: usize, data: Option
     let end = ((block + run as u64) * BLOCK).min(offset + buffer.len() as u64);
     let to = &mut buffer[(start - offset) as usize..(end - offset) as usize];
     match data {
-        Some(data) => to.copy_from_slice(&data[(start - block * BLOCK) as usize..(end - block * BLOCK) as usize]),
+        Some(data) => {
+            to.copy_from_slice(&data[(start - block * BLOCK) as usize..(end - block * BLOCK) as usize])
+        }
         None => to.fill(0),
     }
 }

@@ -50,13 +50,23 @@ impl NodeReader {
         {
             return Ok(node);
         }
-        let expected =
-            NodeExpectation { pool: self.pool, level, kind: tree.kind, family: tree.family, position, pointer: *pointer };
+        let expected = NodeExpectation {
+            pool: self.pool,
+            level,
+            kind: tree.kind,
+            family: tree.family,
+            position,
+            pointer: *pointer,
+        };
         let node = match self.read_copy(pointer.place.0, &expected) {
             Ok(node) => node,
             Err(first) if level > 1 => {
                 let twin = pointer.place.0 + TWIN_DISTANCE;
-                tracing::error!(place = pointer.place.0, twin, "a node is damaged, reading its second copy: {first}");
+                tracing::error!(
+                    place = pointer.place.0,
+                    twin,
+                    "a node is damaged, reading its second copy: {first}"
+                );
                 self.read_copy(twin, &expected).map_err(|_| first)?
             }
             Err(first) => return Err(first),

@@ -158,7 +158,10 @@ impl Pool {
             free_map: free_map_tree,
         };
         let slot = 1 - system.newest_slot;
-        self.device.write_at(SUPERBLOCK_PLACES[slot] * BLOCK_BYTES as u64, &BlockBuffer::copy_of(&*superblock.encode()))?;
+        self.device.write_at(
+            SUPERBLOCK_PLACES[slot] * BLOCK_BYTES as u64,
+            &BlockBuffer::copy_of(&*superblock.encode()),
+        )?;
         self.device.sync()?;
 
         // 6. Install: after the last reader of the old trees has gone.
@@ -195,7 +198,9 @@ impl Pool {
 
 /// Blocks that catalog and free map of a pool take, nodes included, at most.
 pub(crate) fn writer_blocks(catalog_bytes: usize, chunks: u64) -> u64 {
-    let tree = |blocks: u64| blocks + blocks.div_ceil(FAN_OUT as u64) + 2 * (blocks / (FAN_OUT * FAN_OUT) as u64 + 6);
+    let tree = |blocks: u64| {
+        blocks + blocks.div_ceil(FAN_OUT as u64) + 2 * (blocks / (FAN_OUT * FAN_OUT) as u64 + 6)
+    };
     tree(catalog_bytes.div_ceil(BLOCK_BYTES) as u64 + 1) + tree(chunks)
 }
 
@@ -230,7 +235,8 @@ impl PointWriter<'_> {
         let Some(delta) = &version.delta else {
             return Ok(TreeReference { length_bytes, ..version.before });
         };
-        let built = self.build(version, version.level, 0, version.before.root, version.before.level, delta)?;
+        let built =
+            self.build(version, version.level, 0, version.before.root, version.before.level, delta)?;
         let (root, level) = built.reference();
         Ok(TreeReference { root, level, length_bytes })
     }
@@ -253,7 +259,7 @@ impl PointWriter<'_> {
         let tree = version.tree;
         let mut children = [Pointer::HOLE; FAN_OUT];
         let mut mapped = 0;
-        let mut base_children = None;
+        let mut base_node = None;
         let mut raised_base = None;
         if !base.is_hole() {
             if delta.cut {
@@ -262,7 +268,7 @@ impl PointWriter<'_> {
                 let node = self.pool.nodes.read(tree, level, position, &base)?;
                 children.copy_from_slice(&node.children[..]);
                 mapped = node.mapped_blocks;
-                base_children = Some(node);
+                base_node = Some(node);
             } else {
                 mapped = self.mapped(tree, base_level, 0, &base)?;
                 raised_base = Some(base);
@@ -306,25 +312,27 @@ impl PointWriter<'_> {
         {
             children[0] = self.raise(tree, base, base_level, level - 1, delta.birth)?;
         }
-        let pointer = match base_children {
-            Some(node) if *node.children == children => base,
-            _ => {
-                if let Some(node) = &base_children {
-                    let end = (position + 1) * span(level);
-                    if node.birth > version.holder.at_node(end) {
-                        self.free_node(node.place, level);
-                    }
-                }
-                self.node(tree, level, position, delta.birth, mapped, children)?
-            }
-        };
+        // Even children equal to the base's make a new node: an older version may have replaced, and freed, that one.
+        if let Some(node) = base_node
+            && node.birth > version.holder.at_node((position + 1) * span(level))
+        {
+            self.free_node(node.place, level);
+        }
+        let pointer = self.node(tree, level, position, delta.birth, mapped, children)?;
         let built = Built { pointer, level, mapped };
         self.built.insert(key, built);
         Ok(built)
     }
 
     /// Stores the levels that were only computed so far.
-    fn raise(&mut self, tree: TreeIdentity, base: Pointer, from: u8, to: u8, birth: Birth) -> Result<Pointer> {
+    fn raise(
+        &mut self,
+        tree: TreeIdentity,
+        base: Pointer,
+        from: u8,
+        to: u8,
+        birth: Birth,
+    ) -> Result<Pointer> {
         let mapped = self.mapped(tree, from, 0, &base)?;
         let mut pointer = base;
         for level in from + 1..=to {
@@ -552,7 +560,8 @@ impl PointWriter<'_> {
                     progress = true;
                 }
             }
-            let kept = pointers.iter().enumerate().filter(|(_, p)| !p.is_hole()).map(|(chunk, _)| chunk as u64);
+            let kept =
+                pointers.iter().enumerate().filter(|(_, p)| !p.is_hole()).map(|(chunk, _)| chunk as u64);
             let mut needed: BTreeSet<u64> = kept.chain(assigned.keys().copied()).collect();
             for (below, level_places) in places.iter_mut().enumerate() {
                 needed = needed.iter().map(|p| p / FAN_OUT as u64).collect();
@@ -574,7 +583,8 @@ impl PointWriter<'_> {
             pointers[chunk as usize] = Pointer { fingerprint, place, birth: self.birth };
             self.gather(place.0, block)?;
         }
-        let mut children: Vec<(Pointer, u64)> = pointers.iter().map(|p| (*p, u64::from(!p.is_hole()))).collect();
+        let mut children: Vec<(Pointer, u64)> =
+            pointers.iter().map(|p| (*p, u64::from(!p.is_hole()))).collect();
         for (below, level_places) in places.into_iter().enumerate() {
             let level = below as u8 + 1;
             let mut parents = Vec::new();
@@ -582,9 +592,10 @@ impl PointWriter<'_> {
                 let (array, mapped) = node_children(below);
                 let position = position as u64;
                 parents.push(match level_places.get(&position) {
-                    Some(place) => {
-                        (self.node_at(FREE_MAP_TREE, level, position, self.birth, mapped, array, *place)?, mapped)
-                    }
+                    Some(place) => (
+                        self.node_at(FREE_MAP_TREE, level, position, self.birth, mapped, array, *place)?,
+                        mapped,
+                    ),
                     None => (Pointer::HOLE, 0),
                 });
             }
@@ -596,7 +607,13 @@ impl PointWriter<'_> {
         Ok((reference, pointers))
     }
 
-    fn free_nodes_only(&mut self, tree: TreeIdentity, level: u8, position: u64, pointer: &Pointer) -> Result<()> {
+    fn free_nodes_only(
+        &mut self,
+        tree: TreeIdentity,
+        level: u8,
+        position: u64,
+        pointer: &Pointer,
+    ) -> Result<()> {
         if pointer.is_hole() {
             return Ok(());
         }

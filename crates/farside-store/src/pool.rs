@@ -39,7 +39,13 @@ pub struct PoolOptions {
 impl PoolOptions {
     /// 64 MiB of nodes, 64 MiB of changes (about 500,000 scattered writes), a background thread.
     pub fn new(clock: Arc<dyn Clock>, randomness: Arc<dyn Randomness>) -> PoolOptions {
-        PoolOptions { clock, randomness, node_cache_bytes: 64 << 20, overlay_bytes: 64 << 20, background: true }
+        PoolOptions {
+            clock,
+            randomness,
+            node_cache_bytes: 64 << 20,
+            overlay_bytes: 64 << 20,
+            background: true,
+        }
     }
 }
 
@@ -371,8 +377,11 @@ impl Pool {
         if free < kept + needed {
             return Err(no_space());
         }
-        let mut reservation =
-            Reservation { runs: Vec::new(), pairs: Vec::with_capacity(PAIRS_PER_OPERATION), leaves: LEAVES_PER_OPERATION };
+        let mut reservation = Reservation {
+            runs: Vec::new(),
+            pairs: Vec::with_capacity(PAIRS_PER_OPERATION),
+            leaves: LEAVES_PER_OPERATION,
+        };
         state.promised_leaves += LEAVES_PER_OPERATION;
         while state.spare_pairs.len() < SPARE_PAIRS {
             match state.allocator.allocate_pair() {

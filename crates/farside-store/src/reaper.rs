@@ -55,7 +55,9 @@ impl Pool {
         // Its own changes since the last point, within the same range.
         let child_view = child.as_ref().map(|c| self.locked().view(c));
         for (block, pointer) in own.iter().filter(|(b, _)| *b >= from && *b < found.cursor) {
-            if pointer.birth > holder.at_block(*block) && !self.child_has(child_view.as_ref(), *block, pointer)? {
+            if pointer.birth > holder.at_block(*block)
+                && !self.child_has(child_view.as_ref(), *block, pointer)?
+            {
                 found.data.push(pointer.place);
             }
         }
@@ -207,4 +209,3 @@ impl Pool {
         })
     }
 }
-

@@ -73,7 +73,8 @@ impl Pool {
         let nodes = NodeReader::new(device.clone(), superblock.pool, options.node_cache_bytes);
         let allocator = Allocator::new(pool_blocks, first);
         let versions = Versions { next_id: 1, ..Versions::default() };
-        let loaded = Loaded { versions, allocator, chunk_pointers: Vec::new(), epoch: Birth(1) };
+        let loaded =
+            Loaded { versions, allocator, chunk_pointers: Vec::new(), epoch: Birth(1), generation: 0 };
         let end = RingReader::new(&*device, &superblock).next;
         let pool = Self::start(device, superblock, 1, options, nodes, loaded, end)?;
         // Two points: both slots hold one.
@@ -109,7 +110,10 @@ impl Pool {
         let mut replayed = 0;
         for batch in batches {
             if batch.header.sequence > proven && !data_is_there(&*device, &batch)? {
-                tracing::info!(sequence = batch.header.sequence, "the journal ends here: its data was never synced");
+                tracing::info!(
+                    sequence = batch.header.sequence,
+                    "the journal ends here: its data was never synced"
+                );
                 break;
             }
             replay(&mut loaded, &batch)?;
@@ -152,7 +156,7 @@ impl Pool {
         let mut ring = RingWriter::new(device.clone(), &superblock, &end);
         ring.tail = superblock.journal_position;
         let system = SystemTrees {
-            generation: superblock.generation,
+            generation: loaded.generation,
             newest_slot: slot,
             journal_position: superblock.journal_position,
             catalog: superblock.catalog,
@@ -177,7 +181,8 @@ impl Pool {
         let background = options.background;
         let pool = Arc::new(Pool::assemble(device, &superblock, options, nodes, system, ring, state));
         if background {
-            background::start(&pool).map_err(|e| StoreError::Inconsistent(format!("no thread could be started: {e}")))?;
+            background::start(&pool)
+                .map_err(|e| StoreError::Inconsistent(format!("no thread could be started: {e}")))?;
         }
         Ok(pool)
     }
@@ -189,9 +194,14 @@ struct Loaded {
     allocator: Allocator,
     chunk_pointers: Vec<Pointer>,
     epoch: Birth,
+    /// Highest number a point ever had.
+    generation: u64,
 }
 
-fn read_superblock(device: &dyn BlockDevice, place: u64) -> Result<std::result::Result<Superblock, FormatError>> {
+fn read_superblock(
+    device: &dyn BlockDevice,
+    place: u64,
+) -> Result<std::result::Result<Superblock, FormatError>> {
     let mut block = BlockBuffer::zeroed(1);
     device.read_at(place * BLOCK, &mut block)?;
     Ok(Superblock::decode(&block))
@@ -201,13 +211,16 @@ fn choose_superblock(device: &dyn BlockDevice) -> Result<(Superblock, usize)> {
     if device.bytes() <= SUPERBLOCK_PLACES[1] * BLOCK {
         return Err(StoreError::TooSmall { device: device.name(), needed: 4 << 20, found: device.bytes() });
     }
-    let slots = [read_superblock(device, SUPERBLOCK_PLACES[0])?, read_superblock(device, SUPERBLOCK_PLACES[1])?];
+    let slots =
+        [read_superblock(device, SUPERBLOCK_PLACES[0])?, read_superblock(device, SUPERBLOCK_PLACES[1])?];
     match slots {
         [Ok(a), Ok(b)] if a.pool == b.pool => {
             let newest = usize::from(b.generation > a.generation);
             Ok((if newest == 0 { a } else { b }, newest))
         }
-        [Ok(_), Ok(_)] => Err(StoreError::Inconsistent("the two superblocks belong to different pools".into())),
+        [Ok(_), Ok(_)] => {
+            Err(StoreError::Inconsistent("the two superblocks belong to different pools".into()))
+        }
         [Ok(a), Err(_)] => Ok((a, 0)),
         [Err(_), Ok(b)] => Ok((b, 1)),
         [Err(a), Err(b)] => Err(StoreError::NoSuperblock {
@@ -224,7 +237,8 @@ fn load(device: &dyn BlockDevice, nodes: &NodeReader, superblock: &Superblock) -
     if superblock.catalog.length_bytes > farside_format::catalog::CATALOG_BYTES_MAX {
         return Err(StoreError::Inconsistent("the catalog claims an impossible length".into()));
     }
-    let pointers = leaves(nodes, CATALOG_TREE, &superblock.catalog, superblock.catalog.length_bytes.div_ceil(BLOCK))?;
+    let pointers =
+        leaves(nodes, CATALOG_TREE, &superblock.catalog, superblock.catalog.length_bytes.div_ceil(BLOCK))?;
     let mut bytes = Vec::with_capacity(pointers.len() * BLOCK_BYTES);
     for pointer in &pointers {
         bytes.extend_from_slice(&read_data(device, pointer, "the catalog")?);
@@ -248,11 +262,17 @@ fn load(device: &dyn BlockDevice, nodes: &NodeReader, superblock: &Superblock) -
         })?;
     }
     allocator.loaded();
-    Ok(Loaded { versions, allocator, chunk_pointers, epoch: Birth(superblock.birth_epoch) })
+    let (epoch, generation) = (Birth(superblock.birth_epoch), superblock.generation);
+    Ok(Loaded { versions, allocator, chunk_pointers, epoch, generation })
 }
 
 /// The data pointers of one of the pool's own trees, `count` of them.
-fn leaves(nodes: &NodeReader, tree: TreeIdentity, reference: &TreeReference, count: u64) -> Result<Vec<Pointer>> {
+fn leaves(
+    nodes: &NodeReader,
+    tree: TreeIdentity,
+    reference: &TreeReference,
+    count: u64,
+) -> Result<Vec<Pointer>> {
     let mut pointers = vec![reference.root];
     for level in (1..=reference.level).rev() {
         let mut below = Vec::new();
@@ -307,7 +327,8 @@ fn data_is_there(device: &dyn BlockDevice, batch: &ReadBatch) -> Result<bool> {
 
 /// Applies one batch to what the point said.
 fn replay(loaded: &mut Loaded, batch: &ReadBatch) -> Result<()> {
-    let problem = |what: String| StoreError::Inconsistent(format!("journal batch {}: {what}", batch.header.sequence));
+    let problem =
+        |what: String| StoreError::Inconsistent(format!("journal batch {}: {what}", batch.header.sequence));
     for record in &batch.records {
         match record {
             Record::Map { version, birth, block, place, fingerprints } => {
@@ -340,7 +361,9 @@ fn replay(loaded: &mut Loaded, batch: &ReadBatch) -> Result<()> {
                 let change = change.change.as_ref().ok_or_else(|| problem("an unknown change".into()))?;
                 loaded.versions.apply(change, &mut loaded.epoch)?;
             }
-            Record::Point { birth_epoch, .. } => {
+            Record::Point { generation, birth_epoch } => {
+                // A point whose superblock was lost, or never written, keeps its number.
+                loaded.generation = loaded.generation.max(*generation);
                 if birth_epoch.0 != loaded.epoch.0 + 1 {
                     return Err(problem(format!("epoch {} follows {}", birth_epoch.0, loaded.epoch.0)));
                 }
@@ -351,7 +374,13 @@ fn replay(loaded: &mut Loaded, batch: &ReadBatch) -> Result<()> {
     Ok(())
 }
 
-fn check_target(loaded: &Loaded, version: u64, birth: Birth, block: u64, count: u64) -> std::result::Result<(), String> {
+fn check_target(
+    loaded: &Loaded,
+    version: u64,
+    birth: Birth,
+    block: u64,
+    count: u64,
+) -> std::result::Result<(), String> {
     let Some(found) = loaded.versions.versions.get(&version).filter(|v| v.is_writable()) else {
         return Err(format!("version {version} cannot be written"));
     };

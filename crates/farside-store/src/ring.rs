@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use farside_format::journal::{
-    BATCH_HEADER_BYTES, BatchHeader, PAYLOAD_BYTES_MAX, Record, decode_batch, decode_batch_header, ring_bytes,
-    seal_batch,
+    BATCH_HEADER_BYTES, BatchHeader, PAYLOAD_BYTES_MAX, Record, decode_batch, decode_batch_header,
+    ring_bytes, seal_batch,
 };
 use farside_format::superblock::JOURNAL_START;
 use farside_format::{BLOCK_BYTES, Superblock};
@@ -182,7 +182,8 @@ impl<'a> RingReader<'a> {
             && header.sequence == self.next.sequence
             && header.position == self.next.position
             && header.previous == self.next.chain;
-        let fits = header.position + header.ring_bytes() - self.superblock.journal_position <= self.ring_bytes;
+        let fits =
+            header.position + header.ring_bytes() - self.superblock.journal_position <= self.ring_bytes;
         if !is_next || !fits {
             return Ok(None);
         }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use farside_format::ContentRoot;
-use farside_format::catalog::{Change, Commit, CommittedVersion, DeleteVersion, Snapshot, Stage, VersionKind};
-use farside_platform::BLOCK_BYTES;
+use farside_format::catalog::{
+    Change, Commit, CommittedVersion, DeleteVersion, Snapshot, Stage, VersionKind,
+};
+use farside_platform::{BLOCK_BYTES, Timestamp};
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
-use crate::pool::{Pool, SpaceClass};
+use crate::pool::{Pool, SpaceClass, State};
 use crate::versions::{VOLUME_BYTES_MAX, blocks};
 use crate::volumes::{NewSnapshot, SnapshotStatus, find_snapshot, find_snapshot_by_uuid, find_volume};
 
@@ -22,7 +24,12 @@ pub struct StagedVersion {
 
 impl Pool {
     /// Begins a staged version of `volume` as a copy of snapshot `base`, or as nothing but holes.
-    pub fn stage(self: &Arc<Self>, volume: &str, base: Option<Uuid>, size_bytes: u64) -> Result<StagedVersion> {
+    pub fn stage(
+        self: &Arc<Self>,
+        volume: &str,
+        base: Option<Uuid>,
+        size_bytes: u64,
+    ) -> Result<StagedVersion> {
         if size_bytes > VOLUME_BYTES_MAX || !size_bytes.is_multiple_of(BLOCK_BYTES as u64) {
             return Err(StoreError::Invalid(format!("{size_bytes} bytes is not a size of a volume")));
         }
@@ -80,7 +87,9 @@ impl Pool {
         self.change(|state| {
             let found = state.versions.version(version)?;
             if found.kind != VersionKind::Staged || found.deleted {
-                return Err(StoreError::Refused("the staged version was committed or abandoned before".into()));
+                return Err(StoreError::Refused(
+                    "the staged version was committed or abandoned before".into(),
+                ));
             }
             Ok((Change::DeleteVersion(DeleteVersion { version }), ()))
         })?;
@@ -130,11 +139,13 @@ impl StagedVersion {
             }
             let staged = state.versions.version(self.version)?;
             if staged.kind != VersionKind::Staged || staged.deleted {
-                return Err(StoreError::Refused("the staged version was committed or abandoned before".into()));
+                return Err(StoreError::Refused(
+                    "the staged version was committed or abandoned before".into(),
+                ));
             }
             let volume = find_volume(state, &self.volume)?;
             let rescue = state.versions.head_has_own_writes(volume).then(|| Snapshot {
-                name: format!("rescue-{}", now.to_string().replace(['.', 'Z'], "-").trim_end_matches('-')),
+                name: rescue_name(state, &self.volume, &new.name, now),
                 uuid: rescue_uuid.as_bytes().to_vec(),
                 created_at: now.0,
                 ..Snapshot::default()
@@ -168,4 +179,14 @@ impl StagedVersion {
         }
         Ok(())
     }
+}
+
+/// A free name for a rescued version: `rescue-` and the moment, with a number if there is one of that moment.
+fn rescue_name(state: &State, volume: &str, taken: &str, now: Timestamp) -> String {
+    let stem = format!("rescue-{now}");
+    let free = |name: &String| name != taken && find_snapshot(state, volume, name).is_err();
+    if free(&stem) {
+        return stem;
+    }
+    (2u64..).map(|n| format!("{stem}-{n}")).find(free).expect("numbers do not end")
 }

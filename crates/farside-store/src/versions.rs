@@ -26,6 +26,7 @@ pub(crate) struct VersionState {
     pub(crate) reaped_blocks: u64,
     /// Its tree as of the last consistency point.
     pub(crate) tree: TreeReference,
+    height: u8,
     /// Changes that the running consistency point is writing.
     pub(crate) capturing: Option<Arc<Delta>>,
     /// Changes since.
@@ -36,9 +37,19 @@ pub(crate) struct VersionState {
 }
 
 impl VersionState {
-    /// Level of its tree's root, deltas included: covers the size, and never sinks.
+    /// Level of its tree's root, deltas included: covers the size, and never sinks while deltas hang from it.
     pub(crate) fn level(&self) -> u8 {
-        self.tree.level.max(level_for(blocks(self.size_bytes)))
+        self.height
+    }
+
+    /// Sets the size, and raises the tree if it must be higher. No consistency point may be under way.
+    fn resize(&mut self, size_bytes: u64, epoch: Birth) {
+        debug_assert!(self.capturing.is_none() || level_for(blocks(size_bytes)) <= self.height);
+        self.size_bytes = size_bytes;
+        for _ in self.height..level_for(blocks(size_bytes)) {
+            self.height += 1;
+            self.delta = self.delta.take().map(|delta| delta.raised(epoch));
+        }
     }
 
     /// Orders parents before children.
@@ -82,7 +93,8 @@ impl Versions {
     pub(crate) fn load(catalog: Catalog) -> Result<Versions> {
         let mut versions = Versions { next_id: catalog.next_id, ..Versions::default() };
         for version in catalog.versions {
-            let tree = version.decode_tree().map_err(|e| inconsistent(format!("version {}: {e}", version.id)))?;
+            let tree =
+                version.decode_tree().map_err(|e| inconsistent(format!("version {}: {e}", version.id)))?;
             if version.size_bytes > VOLUME_BYTES_MAX {
                 return Err(inconsistent(format!("version {} has an impossible size", version.id)));
             }
@@ -97,13 +109,17 @@ impl Versions {
                 deleted: version.deleted,
                 reaped_blocks: version.reaped_blocks,
                 tree,
+                height: tree.level.max(level_for(blocks(version.size_bytes))),
                 capturing: None,
                 delta: None,
                 snapshot: version.snapshot,
                 users: 0,
             };
             if version.id >= versions.next_id || versions.versions.insert(state.id, state).is_some() {
-                return Err(inconsistent(format!("version id {} is used twice or never given out", version.id)));
+                return Err(inconsistent(format!(
+                    "version id {} is used twice or never given out",
+                    version.id
+                )));
             }
         }
         for volume in catalog.volumes {
@@ -116,7 +132,10 @@ impl Versions {
         let orphan = versions.versions.values().find(|v| {
             !versions.volumes.contains_key(&v.volume)
                 || (v.parent != 0
-                    && versions.versions.get(&v.parent).is_none_or(|p| p.frozen == Birth(0) || p.age() >= v.age()))
+                    && versions
+                        .versions
+                        .get(&v.parent)
+                        .is_none_or(|p| p.frozen == Birth(0) || p.age() >= v.age()))
         });
         match orphan {
             // A parent is always frozen, and before its child: that also excludes cycles.
@@ -190,7 +209,13 @@ impl Versions {
         Ok(id)
     }
 
-    fn insert_head(&mut self, id: u64, volume: u64, parent: Option<&VersionState>, size_bytes: u64) -> Result<()> {
+    fn insert_head(
+        &mut self,
+        id: u64,
+        volume: u64,
+        parent: Option<&VersionState>,
+        size_bytes: u64,
+    ) -> Result<()> {
         let id = self.take_id(id)?;
         let head = VersionState {
             id,
@@ -202,6 +227,7 @@ impl Versions {
             deleted: false,
             reaped_blocks: 0,
             tree: parent.map_or(TreeReference::default(), |p| p.tree),
+            height: parent.map_or(0, |p| p.height).max(level_for(blocks(size_bytes))),
             capturing: parent.and_then(|p| p.capturing.clone()),
             delta: parent.and_then(|p| p.delta.clone()),
             snapshot: None,
@@ -215,7 +241,8 @@ impl Versions {
     pub(crate) fn apply(&mut self, change: &Change, epoch: &mut Birth) -> Result<()> {
         match change {
             Change::CreateVolume(create) => {
-                let volume = create.volume.clone().ok_or_else(|| inconsistent("a volume without description"))?;
+                let volume =
+                    create.volume.clone().ok_or_else(|| inconsistent("a volume without description"))?;
                 if create.size_bytes > VOLUME_BYTES_MAX || volume.uuid.len() != 16 {
                     return Err(inconsistent("a new volume with an impossible size or id"));
                 }
@@ -229,11 +256,7 @@ impl Versions {
                     return Err(inconsistent("an impossible size"));
                 }
                 let head = self.version_mut(resize.version)?;
-                let before = head.level();
-                head.size_bytes = resize.size_bytes;
-                for _ in before..head.level() {
-                    head.delta = head.delta.take().map(Delta::raised);
-                }
+                head.resize(resize.size_bytes, *epoch);
             }
             Change::DeleteVolume(delete) => {
                 self.volume_mut(delete.volume)?.deleted = true;
@@ -275,7 +298,8 @@ impl Versions {
                     0 => None,
                     base => Some(self.version(base)?.clone()),
                 };
-                if stage.size_bytes > VOLUME_BYTES_MAX || base.as_ref().is_some_and(|b| b.frozen == Birth(0)) {
+                if stage.size_bytes > VOLUME_BYTES_MAX || base.as_ref().is_some_and(|b| b.frozen == Birth(0))
+                {
                     return Err(inconsistent("a staged version with an impossible size or base"));
                 }
                 self.volume_mut(stage.volume)?;
@@ -283,11 +307,7 @@ impl Versions {
                 self.insert_head(stage.version, stage.volume, base.as_ref(), size)?;
                 let staged = self.version_mut(stage.version)?;
                 staged.kind = VersionKind::Staged;
-                let before = staged.level();
-                staged.size_bytes = stage.size_bytes;
-                for _ in before..staged.level() {
-                    staged.delta = staged.delta.take().map(Delta::raised);
-                }
+                staged.resize(stage.size_bytes, *epoch);
             }
             Change::Commit(commit) => {
                 for committed in &commit.committed {
@@ -320,7 +340,8 @@ impl Versions {
             }
             Change::SetReplica(set) => self.volume_mut(set.volume)?.replica.clone_from(&set.replica),
             Change::Clone(clone) => {
-                let volume = clone.volume.clone().ok_or_else(|| inconsistent("a clone without description"))?;
+                let volume =
+                    clone.volume.clone().ok_or_else(|| inconsistent("a clone without description"))?;
                 let base = self.version(clone.base)?.clone();
                 let id = self.take_id(volume.id)?;
                 self.insert_head(volume.head, id, Some(&base), base.size_bytes)?;
@@ -387,7 +408,10 @@ impl Holder {
 }
 
 /// Adds up what reaping or replacing a delta's mappings frees: those that no ancestor holds.
-pub(crate) fn freed_of(replaced: &[(u64, farside_format::Pointer)], holder: &Holder) -> Vec<farside_format::Place> {
+pub(crate) fn freed_of(
+    replaced: &[(u64, farside_format::Pointer)],
+    holder: &Holder,
+) -> Vec<farside_format::Place> {
     replaced.iter().filter(|(block, p)| p.birth > holder.at_block(*block)).map(|(_, p)| p.place).collect()
 }
 

@@ -69,7 +69,13 @@ impl View {
     }
 
     /// Where `count` blocks from `block` on lie; appends to `into`, holes included.
-    pub(crate) fn lookup(&self, nodes: &NodeReader, block: u64, count: u64, into: &mut Vec<Pointer>) -> Result<()> {
+    pub(crate) fn lookup(
+        &self,
+        nodes: &NodeReader,
+        block: u64,
+        count: u64,
+        into: &mut Vec<Pointer>,
+    ) -> Result<()> {
         let end = block + count;
         let covered = span(self.root.level).max(block).min(end);
         if block < covered {
@@ -202,7 +208,14 @@ impl Spot {
         for index in first..=last {
             let child_start = start + index * child_span;
             let child = self.child(index as usize, nodes, tree)?;
-            child.lookup(nodes, tree, child_start, from.max(child_start), to.min(child_start + child_span), into)?;
+            child.lookup(
+                nodes,
+                tree,
+                child_start,
+                from.max(child_start),
+                to.min(child_start + child_span),
+                into,
+            )?;
         }
         Ok(())
     }

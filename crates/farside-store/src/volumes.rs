@@ -120,7 +120,11 @@ pub(crate) fn find_snapshot<'a>(state: &'a State, volume: &str, name: &str) -> R
 }
 
 /// Finds a live snapshot by identity.
-pub(crate) fn find_snapshot_by_uuid<'a>(state: &'a State, volume: &str, uuid: Uuid) -> Result<&'a VersionState> {
+pub(crate) fn find_snapshot_by_uuid<'a>(
+    state: &'a State,
+    volume: &str,
+    uuid: Uuid,
+) -> Result<&'a VersionState> {
     let id = find_volume(state, volume)?.id;
     state
         .versions
@@ -133,8 +137,13 @@ impl Pool {
     /// Volumes, by name.
     pub fn volumes(&self) -> Vec<VolumeStatus> {
         let state = self.locked();
-        let mut all: Vec<_> =
-            state.versions.volumes.values().filter(|v| !v.deleted).map(|v| volume_status(&state, v)).collect();
+        let mut all: Vec<_> = state
+            .versions
+            .volumes
+            .values()
+            .filter(|v| !v.deleted)
+            .map(|v| volume_status(&state, v))
+            .collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
@@ -198,9 +207,12 @@ impl Pool {
             let new_blocks = blocks(size_bytes);
             if new_blocks < old_blocks {
                 if users > 0 {
-                    return Err(StoreError::Refused(format!("{name} is open; disconnect its clients before shrinking it")));
+                    return Err(StoreError::Refused(format!(
+                        "{name} is open; disconnect its clients before shrinking it"
+                    )));
                 }
-                let effects = crate::io::unmap_in_state(state, volume.head, new_blocks, old_blocks - new_blocks)?;
+                let effects =
+                    crate::io::unmap_in_state(state, volume.head, new_blocks, old_blocks - new_blocks)?;
                 state.dirty_leaves += effects.new_leaves;
                 state.overlay_bytes += effects.bytes;
             }
@@ -428,7 +440,8 @@ fn volume_status(state: &State, volume: &Volume) -> VolumeStatus {
 fn snapshot_status(state: &State, version: &VersionState) -> SnapshotStatus {
     debug_assert_eq!(version.kind, VersionKind::Snapshot);
     let snapshot = version.snapshot.clone().unwrap_or_default();
-    let mut line = state.versions.volumes.get(&version.volume).and_then(|v| state.versions.versions.get(&v.head));
+    let mut line =
+        state.versions.volumes.get(&version.volume).and_then(|v| state.versions.versions.get(&v.head));
     let mut on_main_line = false;
     while let Some(v) = line {
         if v.id == version.id {

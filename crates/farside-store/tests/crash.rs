@@ -1,0 +1,122 @@
+//! Random histories on a simulated disk, reopened as of every sync point, against a plain model.
+//!
+//! Which faults must be survived: power failure at any event, with unsynced writes dropped, kept, reordered or torn;
+//! and after it, the loss of either superblock. What must hold: the pool opens, each volume and snapshot reads as
+//! the model did after some operation that was not older than the last answered flush, and the offline checker
+//! finds nothing.
+
+mod model;
+
+use std::sync::Arc;
+
+use farside_platform::{BlockDevice, CrashFate, SimulatedDisk};
+use farside_store::{Pool, StoreError};
+use model::{History, Run, options};
+
+const SLOTS: [u64; 2] = [0, 256 * 4096];
+
+/// Opens an image and tells which of the model's states it shows.
+fn reopen(disk: &SimulatedDisk, history: &History, lower: usize, upper: usize, what: &str) {
+    let report = farside_check::check(disk, &farside_check::CheckOptions::default())
+        .unwrap_or_else(|e| panic!("{what}: the checker failed: {e}"));
+    assert!(report.is_clean(), "{what}: before opening: {report}");
+    let pool = Pool::open(Arc::new(disk.clone()), options(1)).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let seen = model::observe(&pool);
+    let matching = (lower..=upper).rev().find(|i| history.states[*i] == seen);
+    assert!(
+        matching.is_some(),
+        "{what}: shows none of the states {lower}..={upper}; seen {seen:?}, last {:?}; before opening: {report}; it was {:?}",
+        history.states[upper],
+        history.states.iter().position(|s| *s == seen),
+    );
+    // It must also work: reap, one more point, and be clean again.
+    pool.reap_all().unwrap_or_else(|e| panic!("{what}: reaping: {e}"));
+    pool.consistency_point().unwrap_or_else(|e| panic!("{what}: a point: {e}"));
+    assert_eq!(model::observe(&pool), seen, "{what}: reaping changed what is there");
+    drop(pool);
+    let report =
+        farside_check::check(disk, &farside_check::CheckOptions::default()).expect("the checker runs");
+    assert!(report.is_clean(), "{what}: after opening: {report}");
+}
+
+fn crash_everywhere(seed: u64, operations: usize) {
+    println!("seed {seed}");
+    let mut run = Run::new(seed, 24 << 20);
+    for _ in 0..operations {
+        run.step();
+    }
+    let disk = run.disk.clone();
+    let history = run.finish();
+    let mut points = disk.sync_points();
+    points.retain(|p| *p >= history.first_event);
+    points.push(disk.events());
+    points.dedup();
+    for (n, point) in points.iter().enumerate() {
+        // As of this sync and, for what came after it, just before the next one.
+        let next = points.get(n + 1).map_or(*point, |next| next - 1);
+        let (lower, _) = history.bounds(*point);
+        let (_, upper) = history.bounds(next);
+        let fates =
+            [CrashFate::DropUnsynced, CrashFate::KeepUnsynced, CrashFate::Random(seed ^ (n as u64) << 8)];
+        let fate = fates[(n + seed as usize) % 3];
+        reopen(
+            &disk.crash_at(next, fate),
+            &history,
+            lower,
+            upper,
+            &format!("seed {seed}, event {next}, {fate:?}"),
+        );
+        let damaged = disk.crash_at(next, fate);
+        let slot = (n / 3) % 2;
+        damaged.damage(SLOTS[slot], &[0xA5; 4096]);
+        let what = format!("seed {seed}, event {next}, {fate:?}, slot {slot} destroyed");
+        reopen_without_slot(&damaged, &history, lower, upper, &what);
+    }
+}
+
+fn reopen_without_slot(disk: &SimulatedDisk, history: &History, lower: usize, upper: usize, what: &str) {
+    let pool = match Pool::open(Arc::new(disk.clone()), options(1)) {
+        Ok(pool) => pool,
+        Err(StoreError::NoSuperblock { .. }) => panic!("{what}: one slot must do"),
+        Err(e) => panic!("{what}: {e}"),
+    };
+    let seen = model::observe(&pool);
+    assert!(
+        (lower..=upper).rev().any(|i| history.states[i] == seen),
+        "{what}: shows none of the states {lower}..={upper}; seen {seen:?}, last {:?}",
+        history.states[upper]
+    );
+    drop(pool);
+    let report =
+        farside_check::check(disk, &farside_check::CheckOptions::default()).expect("the checker runs");
+    assert!(report.is_clean(), "{what}: after opening: {report}");
+}
+
+#[test]
+fn every_sync_point_of_random_histories() {
+    let seeds = std::env::var("FARSIDE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(8);
+    let first = std::env::var("FARSIDE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    for seed in first..first + seeds {
+        crash_everywhere(seed, 90);
+    }
+}
+
+#[test]
+fn a_failed_sync_is_never_forgotten() {
+    let seed = 77;
+    println!("seed {seed}");
+    let mut run = Run::new(seed, 24 << 20);
+    for _ in 0..10 {
+        run.step();
+    }
+    let handle = run.pool.open_volume("a").expect("a is there");
+    handle.write(0, &[1; 4096]).expect("a write");
+    run.disk.fail_after(Some(0));
+    assert!(handle.flush().is_err());
+    run.disk.fail_after(None);
+    let refused = handle.write(0, &[2; 4096]).expect_err("no write after a failed sync");
+    assert!(matches!(refused, StoreError::Failed { .. }), "{refused}");
+    let mut block = [0; 4096];
+    handle.read(0, &mut block).expect("reads go on");
+    assert_eq!(run.disk.bytes(), 24 << 20);
+}
