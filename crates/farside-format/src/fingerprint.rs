@@ -120,7 +120,7 @@ impl fmt::Display for ContentRoot {
 /// Whether every byte is zero; exits at the first that is not.
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<16>();
-    words.iter().all(|w| u128::from_ne_bytes(*w) == 0) && rest.iter().all(|&b| b == 0)
+    words.iter().all(|w| u128::from_le_bytes(*w) == 0) && rest.iter().all(|&b| b == 0)
 }
 
 /// Level of the lowest subtree that covers `blocks` blocks; at least 1.

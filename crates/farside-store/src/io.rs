@@ -122,7 +122,8 @@ impl Pool {
         if head != 0 {
             self.read_piece(version, first * BLOCK, &mut merged[..BLOCK_BYTES])?;
         }
-        if !tail.is_multiple_of(BLOCK_BYTES) && !(head != 0 && last - first == 1) {
+        let is_one_block_read_already = head != 0 && last - first == 1;
+        if !tail.is_multiple_of(BLOCK_BYTES) && !is_one_block_read_already {
             let at = merged.len() - BLOCK_BYTES;
             self.read_piece(version, (last - 1) * BLOCK, &mut merged[at..])?;
         }

@@ -250,8 +250,7 @@ impl Pool {
         self.release(self.reserve(0, SpaceClass::Metadata)?);
         self.change(|state| {
             let mut frozen = Vec::new();
-            let mut next = state.versions.next_id;
-            for (volume, new) in wanted {
+            for (next, (volume, new)) in (state.versions.next_id..).zip(wanted) {
                 if find_snapshot(state, volume, &new.name).is_ok() {
                     return Err(StoreError::Exists(format!("snapshot {volume}@{}", new.name)));
                 }
@@ -260,7 +259,6 @@ impl Pool {
                     return Err(StoreError::Invalid(format!("{volume} is named twice")));
                 }
                 frozen.push(FrozenHead { head, version: next, snapshot: Some(new.describe()) });
-                next += 1;
             }
             let epoch = state.epoch.0;
             Ok((Change::Freeze(Freeze { frozen, epoch }), ()))
