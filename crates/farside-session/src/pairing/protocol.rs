@@ -214,3 +214,102 @@ async fn read<M: Message + Default>(io: &mut (impl AsyncRead + Unpin)) -> Result
     M::decode(&bytes[..])
         .map_err(|e| SessionError::Protocol(format!("a pairing message that does not decode: {e}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Identity;
+    use crate::tls;
+    use crate::transport::Counted;
+    use zeroize::Zeroizing;
+
+    /// A guest's and an inviter's end of one TLS connection.
+    async fn connected(guest: &Identity, inviter: &Identity) -> (Secured, Secured) {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let connector = tls::connector(guest, inviter.id()).unwrap();
+        let acceptor = tls::acceptor(inviter).unwrap();
+        let (near, far) = tokio::join!(
+            tls::secure_dialled(&connector, Counted::new(Box::new(near)), "there"),
+            tls::secure_accepted(&acceptor, Counted::new(Box::new(far))),
+        );
+        let (far, key) = far.unwrap();
+        assert_eq!(key, guest.id());
+        (near.unwrap(), far)
+    }
+
+    fn sites() -> (Identity, Identity, PairingCode) {
+        let (guest, inviter) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let code = PairingCode::new(inviter.id(), Zeroizing::new([5; 16]));
+        (guest, inviter, code)
+    }
+
+    #[tokio::test]
+    async fn both_prove_the_token() {
+        let (guest, inviter, code) = sites();
+        let (mut near, mut far) = connected(&guest, &inviter).await;
+        let reachable = Reachable { advertised: String::new(), port: 7440 };
+        let host = async {
+            let asked = listen(&mut far, guest.id(), inviter.id()).await.unwrap();
+            let key = proving_key(code.token());
+            hmac::verify(&key, &asked.proved, &asked.proof).unwrap();
+            accept(&mut far, &asked, &key, Reachable { advertised: "b:1".to_owned(), port: 1 })
+                .await
+                .unwrap();
+            asked.reachable
+        };
+        let (answer, heard) = tokio::join!(ask(&mut near, &code, guest.id(), reachable.clone()), host);
+        assert_eq!(answer.unwrap().advertised, "b:1");
+        assert_eq!(heard, reachable);
+    }
+
+    #[tokio::test]
+    async fn an_inviter_that_does_not_know_the_token_is_not_believed() {
+        let (guest, inviter, code) = sites();
+        let (mut near, mut far) = connected(&guest, &inviter).await;
+        let host = async {
+            let asked = listen(&mut far, guest.id(), inviter.id()).await.unwrap();
+            accept(&mut far, &asked, &proving_key(&[6; 16]), Reachable::default()).await.unwrap();
+        };
+        let (answer, ()) = tokio::join!(ask(&mut near, &code, guest.id(), Reachable::default()), host);
+        let error = answer.unwrap_err();
+        assert!(matches!(error, SessionError::NotAuthenticated(_)), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_proof_is_good_in_its_own_connection_only() {
+        let (guest, inviter, code) = sites();
+        let mut heard = Vec::new();
+        for _ in 0..2 {
+            let (mut near, mut far) = connected(&guest, &inviter).await;
+            let asking = ask(&mut near, &code, guest.id(), Reachable::default());
+            let host = async {
+                let asked = listen(&mut far, guest.id(), inviter.id()).await.unwrap();
+                refuse(&mut far, &Refusal { code: "later".to_owned(), message: "x".repeat(5000) })
+                    .await
+                    .unwrap();
+                asked
+            };
+            let (answer, asked) = tokio::join!(asking, host);
+            assert!(
+                matches!(answer, Err(SessionError::Refused(r)) if r.code == "later" && r.message.len() < 600)
+            );
+            heard.push(asked);
+        }
+        let key = proving_key(code.token());
+        assert!(hmac::verify(&key, &heard[0].proved, &heard[0].proof).is_ok());
+        assert!(hmac::verify(&key, &heard[1].proved, &heard[0].proof).is_err(), "replayed");
+        // Nor does one side's proof serve as the other's.
+        assert!(hmac::verify(&key, &heard[0].transcript.of_inviter(), &heard[0].proof).is_err(), "reflected");
+    }
+
+    #[tokio::test]
+    async fn messages_from_strangers_are_bounded() {
+        let length = (PAIRING_MESSAGE_MAX as u32 + 1).to_le_bytes();
+        assert!(matches!(read::<Request>(&mut &length[..]).await, Err(SessionError::Protocol(_))));
+        for advertised in ["no port", "a\n:1", &format!("{}:1", "x".repeat(300))] {
+            let reachable = Reachable { advertised: advertised.to_owned(), port: 1 };
+            assert!(reachable.checked().is_err(), "{advertised}");
+        }
+        assert!(Reachable { advertised: String::new(), port: 70_000 }.checked().is_err());
+    }
+}

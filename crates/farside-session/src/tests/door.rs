@@ -64,6 +64,10 @@ async fn a_stolen_certificate_is_worth_nothing() {
     let error =
         by_hand.dial(thief.address(), a.id(), Role::Control, [1; 16], [0; 16], &[]).await.err().unwrap();
     assert!(matches!(error, SessionError::NotAuthenticated(_)), "{error}");
+    assert!(
+        error.to_string().contains("BadSignature"),
+        "refused in the handshake, before the hello: {error}"
+    );
     a.proves_alive(&b).await;
 }
 
