@@ -99,12 +99,13 @@ impl VersionHandle {
         self.pool.flush()
     }
 
-    /// Allocated and unallocated parts of a range (bytes, whole blocks): (length, allocated), joined.
-    pub fn allocation(&self, offset: u64, length: u64) -> Result<Vec<(u64, bool)>> {
+    /// Allocated and unallocated parts of a range, joined: (length in bytes, allocated), at most `ranges_max` of them
+    /// from its start. Whole blocks, so the first and last may reach beyond the range. Metadata only.
+    pub fn allocation(&self, offset: u64, length: u64, ranges_max: usize) -> Result<Vec<(u64, bool)>> {
         self.check(offset, length)?;
         let block = BLOCK_BYTES as u64;
         let (first, last) = (offset / block, (offset + length).div_ceil(block));
-        let ranges = self.pool.mapped_ranges(self.version, first, last - first)?;
+        let ranges = self.pool.mapped_ranges(self.version, first, last - first, ranges_max)?;
         Ok(ranges.into_iter().map(|(blocks, mapped)| (blocks * block, mapped)).collect())
     }
 

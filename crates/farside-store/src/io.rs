@@ -71,23 +71,30 @@ impl Pool {
         Ok(())
     }
 
-    /// Which blocks of a range are mapped: (blocks, mapped), joined.
-    pub(crate) fn mapped_ranges(&self, version: u64, first: u64, count: u64) -> Result<Vec<(u64, bool)>> {
+    /// Which blocks of a range are mapped: (blocks, mapped), joined, at most `ranges_max` of them from its start.
+    pub(crate) fn mapped_ranges(
+        &self,
+        version: u64,
+        first: u64,
+        count: u64,
+        ranges_max: usize,
+    ) -> Result<Vec<(u64, bool)>> {
         let _reading = self.readers.read();
         let view = {
             let state = self.locked();
             state.view(state.versions.version(version)?)
         };
-        let mut pointers = Vec::new();
-        view.lookup(&self.nodes, first, count, &mut pointers)?;
         let mut ranges: Vec<(u64, bool)> = Vec::new();
-        for pointer in pointers {
+        view.visit(&self.nodes, first, count, &mut |pointer, blocks| {
             let mapped = !pointer.is_hole();
+            let full = ranges.len() == ranges_max;
             match ranges.last_mut() {
-                Some((count, last)) if *last == mapped => *count += 1,
-                _ => ranges.push((1, mapped)),
+                Some((count, last)) if *last == mapped => *count += blocks,
+                _ if full => return false,
+                _ => ranges.push((blocks, mapped)),
             }
-        }
+            true
+        })?;
         Ok(ranges)
     }
 

@@ -76,12 +76,26 @@ impl View {
         count: u64,
         into: &mut Vec<Pointer>,
     ) -> Result<()> {
+        self.visit(nodes, block, count, &mut |pointer, count| {
+            into.extend(std::iter::repeat_n(pointer, count as usize));
+            true
+        })
+    }
+
+    /// The same, piece by piece in order: one block, or any number of holes. Ends early when `each` answers false.
+    pub(crate) fn visit(
+        &self,
+        nodes: &NodeReader,
+        block: u64,
+        count: u64,
+        each: &mut dyn FnMut(Pointer, u64) -> bool,
+    ) -> Result<()> {
         let end = block + count;
         let covered = span(self.root.level).max(block).min(end);
-        if block < covered {
-            self.root.lookup(nodes, self.tree, 0, block, covered, into)?;
+        let goes_on = block >= covered || self.root.visit(nodes, self.tree, 0, block, covered, each)?;
+        if goes_on && covered < end {
+            each(Pointer::HOLE, end - covered);
         }
-        into.extend(std::iter::repeat_n(Pointer::HOLE, (end - covered) as usize));
         Ok(())
     }
 
@@ -186,38 +200,33 @@ impl Spot {
         self.base
     }
 
-    fn lookup(
+    /// Visits blocks `from` to `to` of the subtree that starts at block `start`; false if `each` ended it.
+    fn visit(
         &self,
         nodes: &NodeReader,
         tree: TreeIdentity,
         start: u64,
         from: u64,
         to: u64,
-        into: &mut Vec<Pointer>,
-    ) -> Result<()> {
+        each: &mut dyn FnMut(Pointer, u64) -> bool,
+    ) -> Result<bool> {
         if self.is_hole() {
-            into.extend(std::iter::repeat_n(Pointer::HOLE, (to - from) as usize));
-            return Ok(());
+            return Ok(each(Pointer::HOLE, to - from));
         }
         if self.level == 0 {
-            into.push(self.base);
-            return Ok(());
+            return Ok(each(self.base, 1));
         }
         let child_span = span(self.level - 1);
         let (first, last) = ((from - start) / child_span, (to - 1 - start) / child_span);
         for index in first..=last {
             let child_start = start + index * child_span;
             let child = self.child(index as usize, nodes, tree)?;
-            child.lookup(
-                nodes,
-                tree,
-                child_start,
-                from.max(child_start),
-                to.min(child_start + child_span),
-                into,
-            )?;
+            let (from, to) = (from.max(child_start), to.min(child_start + child_span));
+            if !child.visit(nodes, tree, child_start, from, to, each)? {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// One child: as [`Spot::children`], without the others.
