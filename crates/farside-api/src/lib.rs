@@ -30,7 +30,7 @@ pub use peer::{
     CreateInvitation, Invitation, JoinPeer, Peer, PeerRights, PeerState, PeerStatus, VolumeRights,
 };
 pub use plan::Plan;
-pub use pool::{CreatePool, ImportPool, Pool, PoolState};
+pub use pool::{CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, Severity};
 pub use site::Site;
 pub use snapshot::{CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, Rename, Snapshot};
 pub use uuid::Uuid;

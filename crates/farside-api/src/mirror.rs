@@ -165,6 +165,9 @@ pub struct TransferRecord {
     pub deallocated_bytes: u64,
     /// Bytes of data the source read.
     pub source_read_bytes: Option<u64>,
+    /// Bytes of the base the source read, to code against.
+    #[serde(default)]
+    pub base_read_bytes: Option<u64>,
     /// Bytes that travelled as references to what this side had.
     pub referenced_bytes: Option<u64>,
     /// Bytes that travelled coded against similar content.

@@ -24,6 +24,9 @@ pub struct Peer {
     pub address: Option<String>,
     /// Whether there is a session.
     pub state: PeerState,
+    /// Why there is none.
+    #[serde(default)]
+    pub why: Option<String>,
     /// The protocol of the session.
     pub protocol: Option<u32>,
     /// Round-trip time, last measured.

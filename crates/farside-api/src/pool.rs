@@ -34,6 +34,9 @@ pub struct Pool {
     pub free_bytes: Option<u64>,
     /// How many volumes it holds.
     pub volumes: Option<u64>,
+    /// Blocks found damaged since it was opened.
+    #[serde(default)]
+    pub corrupt_blocks: Option<u64>,
 }
 
 /// `POST /pools`: makes a pool.
@@ -57,4 +60,74 @@ pub struct ImportPool {
     pub name: String,
     /// The file or device; absolute.
     pub path: String,
+}
+
+/// What `pool check` found, offline.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PoolCheck {
+    /// The file or device.
+    pub path: String,
+    /// The pool's identity.
+    pub uuid: Uuid,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Bytes in use, metadata included.
+    pub used_bytes: u64,
+    /// Number of its newest consistency point.
+    pub generation: u64,
+    /// Why each superblock, A and B, cannot be used; null if it can.
+    pub superblock_errors: Vec<Option<String>>,
+    /// Batches of the journal that opening the pool would replay.
+    pub journal_batches: u64,
+    /// Its versions, as opening the pool would find them.
+    pub versions: Vec<CheckedVersion>,
+    /// What is wrong, in the order found.
+    pub findings: Vec<CheckFinding>,
+    /// Findings beyond the first thousand, counted only.
+    pub findings_dropped: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Set if something is lost: then the exit code is 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<crate::ErrorBody>,
+}
+
+/// A volume or snapshot that a check has seen.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CheckedVersion {
+    /// The volume's name in its pool.
+    pub volume: String,
+    /// The snapshot; null for the volume itself.
+    pub snapshot: Option<String>,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Its content root; null if part of it cannot be read.
+    pub content_root: Option<String>,
+}
+
+/// One thing that is wrong with a pool.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CheckFinding {
+    /// `warning`: nothing is lost. `error`: something is.
+    pub severity: Severity,
+    /// What is wrong.
+    pub what: String,
+    /// Where.
+    pub location: String,
+    /// What should be there.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+    /// What it means, and what to do.
+    pub hint: String,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Nothing is lost.
+    Warning,
+    /// Something is lost.
+    Error,
 }

@@ -91,6 +91,7 @@ fn peer() -> Peer {
         id: "ab".repeat(32),
         address: Some("192.0.2.1:7440".into()),
         state: PeerState::Connected,
+        why: None,
         protocol: Some(1),
         rtt_seconds: Some(0.05),
         sent_bytes: 10,
@@ -101,8 +102,8 @@ fn peer() -> Peer {
 #[test]
 fn peer_list_and_status() {
     let listed = json!({
-        "name": "b", "id": "ab".repeat(32), "address": "192.0.2.1:7440", "state": "connected", "protocol": 1,
-        "rtt_seconds": 0.05, "sent_bytes": 10, "received_bytes": 20
+        "name": "b", "id": "ab".repeat(32), "address": "192.0.2.1:7440", "state": "connected", "why": null,
+        "protocol": 1, "rtt_seconds": 0.05, "sent_bytes": 10, "received_bytes": 20
     });
     golden(&peer(), listed.clone());
     let mut status = listed;
@@ -217,6 +218,7 @@ fn mirror_history() {
             changed_bytes: 4096,
             deallocated_bytes: 0,
             source_read_bytes: Some(4096),
+            base_read_bytes: None,
             referenced_bytes: None,
             delta_bytes: None,
             literal_bytes: Some(4096),
@@ -228,7 +230,8 @@ fn mirror_history() {
             "id": ID, "kind": "update", "result": "ok", "reason": null, "started_at": "2026-11-21T20:00:00Z",
             "ended_at": "2026-11-21T20:00:01.5Z", "duration_seconds": 1.5, "base": "s1", "incremental": "s2",
             "content_root": "00".repeat(16), "resumed": false, "snapshots": 1, "changed_bytes": 4096,
-            "deallocated_bytes": 0, "source_read_bytes": 4096, "referenced_bytes": null, "delta_bytes": null,
+            "deallocated_bytes": 0, "source_read_bytes": 4096, "base_read_bytes": null,
+            "referenced_bytes": null, "delta_bytes": null,
             "literal_bytes": 4096, "wire_bytes_sent": 500, "wire_bytes_received": 4600, "scan_seconds": 0.01
         }]),
     );
@@ -247,10 +250,12 @@ fn pools_and_volumes() {
             used_bytes: None,
             free_bytes: None,
             volumes: None,
+            corrupt_blocks: None,
         },
         json!({
             "name": "p", "uuid": null, "path": "/srv/p", "state": "failed", "error": "no superblock",
-            "size_bytes": null, "used_bytes": null, "free_bytes": null, "volumes": null
+            "size_bytes": null, "used_bytes": null, "free_bytes": null, "volumes": null,
+            "corrupt_blocks": null
         }),
     );
     golden(

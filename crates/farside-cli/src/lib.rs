@@ -41,7 +41,7 @@ pub fn main() -> ExitCode {
     };
     match runtime.block_on(commands::run(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => report(&error, json),
+        Err(failed) => report(&failed.error, json && !failed.is_printed),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farside_api::{ErrorBody, ErrorCode, Operation, OperationState, Transfer, TransferPhase};
+use farside_api::{ErrorBody, Operation, OperationState, Transfer, TransferPhase};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::client::Client;
@@ -11,19 +11,12 @@ use crate::quantities;
 /// How often the daemon is asked. Four times a second looks live and costs nothing over a local socket.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Waits for the operation to end. A session lost for longer than `timeout` ends the waiting, not the operation.
-pub async fn watch(
-    client: &Client,
-    mut operation: Operation,
-    timeout: Duration,
-) -> Result<Operation, ErrorBody> {
+/// Waits for the operation to end. How long it waits for a lost session, the daemon was told when it was started.
+pub async fn watch(client: &Client, mut operation: Operation) -> Result<Operation, ErrorBody> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let ended = loop {
         if operation.state != OperationState::Running {
             break Ok(operation);
-        }
-        if operation.session_lost_seconds.is_some_and(|lost| lost >= timeout.as_secs_f64()) {
-            break Err(lost(&operation, timeout));
         }
         show(&bar, &operation);
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -34,19 +27,6 @@ pub async fn watch(
     };
     bar.finish_and_clear();
     ended
-}
-
-fn lost(operation: &Operation, timeout: Duration) -> ErrorBody {
-    ErrorBody::new(
-        ErrorCode::PeerUnreachable,
-        format!(
-            "the session with the peer of {} has been lost for {}; the replica is as it was, and the transfer goes on by \
-             itself when the session is back",
-            operation.volume,
-            quantities::duration(timeout.as_secs_f64())
-        ),
-    )
-    .hint("farside peer list shows whether the peer is there; wait longer with --timeout")
 }
 
 fn show(bar: &ProgressBar, operation: &Operation) {

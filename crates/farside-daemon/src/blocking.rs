@@ -5,6 +5,8 @@ use std::sync::Arc;
 use farside_api::{ErrorBody, ErrorCode};
 use tokio::sync::Semaphore;
 
+use crate::failure::Failure;
+
 /// Blocking calls of the API at the same time. Each may read metadata from the same disks, so more would only queue
 /// there; host I/O has threads of its own and is not counted here.
 const CALLS_MAX: usize = 8;
@@ -30,7 +32,7 @@ impl Blocking {
     ) -> Result<T, ErrorBody>
     where
         T: Send + 'static,
-        E: Into<ErrorBody> + Send + 'static,
+        E: Failure + Send + 'static,
     {
         let lost = |what: String| ErrorBody::new(ErrorCode::Failed, what).hint("the daemon's log says more");
         let permit = Arc::clone(&self.permits)
@@ -42,7 +44,7 @@ impl Blocking {
             work()
         });
         match task.await {
-            Ok(result) => result.map_err(Into::into),
+            Ok(result) => result.map_err(Failure::tell),
             Err(error) => {
                 tracing::error!(%error, "a blocking call panicked");
                 Err(lost(String::from("the request broke off in the middle")))

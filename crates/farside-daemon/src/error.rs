@@ -40,6 +40,15 @@ pub enum DaemonError {
     /// The state database cannot be opened.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The site's identity, or its meeting place for peers.
+    #[error("{0}")]
+    Session(#[from] farside_session::SessionError),
+    /// The NBD socket cannot be listened on.
+    #[error("cannot serve NBD: {0}")]
+    Nbd(#[from] farside_nbd::BindError),
+    /// The mirrors cannot be read.
+    #[error("cannot start the mirrors: {0}")]
+    Mirror(#[from] farside_mirror::MirrorError),
     /// The process itself: runtime, signals.
     #[error("cannot start: {0}")]
     Start(io::Error),

@@ -8,6 +8,8 @@
 //!
 //! * [`options`]: words and file, merged.
 //! * `run`: start to stop in one function.
+//! * `pools`, `exports`, `peers`, `mirrors`: each room's seam, one file.
+//! * `operations`: long work.
 //! * `state`: the database.
 //! * `http`: the API, one file per noun, and `/metrics` and `/healthz`.
 //!
@@ -17,15 +19,22 @@
 mod blocking;
 mod data_dir;
 mod error;
+mod exports;
+mod failure;
 mod http;
 mod listen;
 mod logging;
 mod metrics;
+mod mirrors;
+mod operations;
 pub mod options;
+mod peers;
+mod pools;
 mod run;
 mod service;
 mod site;
 mod state;
+mod words;
 
 pub use error::DaemonError;
 pub use options::{Listen, Options};

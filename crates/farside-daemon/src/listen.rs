@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, UnixListener};
 use crate::error::DaemonError;
 
 /// Who may open the daemon's Unix sockets: its user and group.
-const SOCKET_MODE: u32 = 0o660;
+pub(crate) const SOCKET_MODE: u32 = 0o660;
 
 /// Binds a Unix socket at `path` with mode 0660. The data directory's lock is held, so that a file of that name is
 /// left over from a daemon that is gone; it is replaced in one step, once the new one has its mode.

@@ -1,29 +1,33 @@
 //! What `/metrics` shows: names, units, buckets.
+//!
+//! What happens (flushes, transfers) is counted in the process's recorder. What is (pools, lag, sessions) is read from
+//! the rooms into a recorder of its own when the page is asked for: it is never older than the question, and what is
+//! gone leaves the page at once.
 
+use farside_api::{Mirror, Peer, PeerState, Pool, PoolState, Role};
+use farside_mirror::{Relationship, TransferReport, TransferResult};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 /// How long a flush of a host took, seconds. A flush on a good disk takes under a millisecond; one behind a
 /// consistency point may take a second.
 pub(crate) const FLUSH_SECONDS: &str = "farside_flush_seconds";
-
 const FLUSH_BUCKETS: [f64; 12] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
+
+const MIRROR_WIRE_BYTES: &str = "farside_mirror_wire_bytes_total";
+const MIRROR_CHANGED_BYTES: &str = "farside_mirror_changed_bytes_total";
+const MIRROR_TRANSFERS: &str = "farside_mirror_transfers_total";
 
 /// Renders what has been measured.
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    handle: PrometheusHandle,
-}
-
-impl std::fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Metrics")
-    }
+    counted: PrometheusHandle,
 }
 
 impl Metrics {
     /// Makes the process's recorder. In a process that has one already (several daemons in a test) that one stays,
-    /// and this daemon's page shows only what is gathered when it is asked for.
+    /// and this daemon's page lacks what is counted there.
     pub(crate) fn install() -> Metrics {
         let builder = PrometheusBuilder::new();
         // Fails only without buckets, and there are twelve.
@@ -31,17 +35,105 @@ impl Metrics {
             .set_buckets_for_metric(Matcher::Full(FLUSH_SECONDS.into()), &FLUSH_BUCKETS)
             .unwrap_or_else(|_| PrometheusBuilder::new());
         let recorder = builder.build_recorder();
-        let handle = recorder.handle();
+        let counted = recorder.handle();
         if metrics::set_global_recorder(recorder).is_err() {
             tracing::warn!("this process records metrics already");
         }
-        metrics::describe_histogram!(FLUSH_SECONDS, metrics::Unit::Seconds, "How long flushes of hosts took");
-        Metrics { handle }
+        describe_histogram!(FLUSH_SECONDS, Unit::Seconds, "How long flushes of hosts took");
+        describe_counter!(
+            MIRROR_WIRE_BYTES,
+            Unit::Bytes,
+            "Bytes of ended transfers on the wire, as the replica's site saw them"
+        );
+        describe_counter!(MIRROR_CHANGED_BYTES, Unit::Bytes, "Bytes that ended transfers found changed");
+        describe_counter!(MIRROR_TRANSFERS, Unit::Count, "Transfers that have ended, by result");
+        Metrics { counted }
     }
 
     /// The page, in Prometheus's text format.
-    pub(crate) fn render(&self) -> String {
-        self.handle.run_upkeep();
-        self.handle.render()
+    pub(crate) fn render(&self, pools: &[Pool], mirrors: &[Mirror], peers: &[Peer]) -> String {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            describe();
+            pools.iter().for_each(pool);
+            mirrors.iter().for_each(mirror);
+            peers.iter().for_each(peer);
+        });
+        self.counted.run_upkeep();
+        self.counted.render() + &recorder.handle().render()
+    }
+}
+
+/// Counts a transfer that has ended here.
+pub(crate) fn transfer_ended(relationship: &Relationship, report: &TransferReport) {
+    let mirror = relationship.destination.to_string();
+    counter!(MIRROR_WIRE_BYTES, "mirror" => mirror.clone(), "direction" => "sent")
+        .increment(report.wire_bytes_sent);
+    counter!(MIRROR_WIRE_BYTES, "mirror" => mirror.clone(), "direction" => "received")
+        .increment(report.wire_bytes_received);
+    counter!(MIRROR_CHANGED_BYTES, "mirror" => mirror.clone()).increment(report.changed_bytes);
+    let result = match report.result {
+        TransferResult::Ok => "ok",
+        TransferResult::Failed => "failed",
+        TransferResult::Aborted => "aborted",
+    };
+    counter!(MIRROR_TRANSFERS, "mirror" => mirror, "result" => result).increment(1);
+}
+
+fn describe() {
+    describe_gauge!("farside_pool_open", Unit::Count, "1 if the pool serves, 0 if it failed");
+    describe_gauge!("farside_pool_size_bytes", Unit::Bytes, "Size of the pool");
+    describe_gauge!("farside_pool_used_bytes", Unit::Bytes, "Bytes of the pool in use");
+    describe_gauge!("farside_pool_free_bytes", Unit::Bytes, "Bytes of the pool that can be given out");
+    describe_counter!(
+        "farside_pool_corrupt_blocks_total",
+        Unit::Count,
+        "Blocks found damaged since the pool was opened"
+    );
+    describe_gauge!("farside_mirror_lag_seconds", Unit::Seconds, "Age of the replica's data");
+    describe_gauge!("farside_peer_connected", Unit::Count, "1 if there is a session with the peer");
+    describe_gauge!("farside_peer_rtt_seconds", Unit::Seconds, "Round-trip time of the session");
+    describe_counter!(
+        "farside_peer_wire_bytes_total",
+        Unit::Bytes,
+        "Bytes of the peer's sessions, TLS included"
+    );
+}
+
+/// Exact up to 2^53 bytes, 8 PiB; above that Prometheus itself rounds.
+fn figure(name: &'static str, label: &'static str, value_of: &str, value: f64) {
+    gauge!(name, label => value_of.to_owned()).set(value);
+}
+
+fn pool(pool: &Pool) {
+    let set = |name, value: u64| figure(name, "pool", &pool.name, value as f64);
+    set("farside_pool_open", u64::from(pool.state == PoolState::Open));
+    pool.size_bytes.inspect(|bytes| set("farside_pool_size_bytes", *bytes));
+    pool.used_bytes.inspect(|bytes| set("farside_pool_used_bytes", *bytes));
+    pool.free_bytes.inspect(|bytes| set("farside_pool_free_bytes", *bytes));
+    if let Some(blocks) = pool.corrupt_blocks {
+        counter!("farside_pool_corrupt_blocks_total", "pool" => pool.name.clone()).absolute(blocks);
+    }
+}
+
+fn mirror(mirror: &Mirror) {
+    if let (Role::Destination, Some(lag)) = (mirror.role, mirror.lag_seconds) {
+        figure("farside_mirror_lag_seconds", "mirror", &mirror.name, lag);
+    }
+}
+
+fn peer(peer: &Peer) {
+    figure(
+        "farside_peer_connected",
+        "peer",
+        &peer.name,
+        f64::from(u8::from(peer.state == PeerState::Connected)),
+    );
+    if let Some(rtt) = peer.rtt_seconds {
+        figure("farside_peer_rtt_seconds", "peer", &peer.name, rtt);
+    }
+    for (direction, bytes) in [("sent", peer.sent_bytes), ("received", peer.received_bytes)] {
+        counter!("farside_peer_wire_bytes_total", "peer" => peer.name.clone(), "direction" => direction)
+            .absolute(bytes);
     }
 }

@@ -1,20 +1,29 @@
 //! Start to stop.
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use farside_api::Site as SiteDocument;
+use farside_mirror::SourceService;
+use farside_platform::{Clock, OsRandomness, Randomness, SystemClock};
+use farside_session::{Identity, Node, NodeConfig, NodeParts, TcpTransport};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::blocking::Blocking;
 use crate::data_dir::DataDir;
 use crate::error::DaemonError;
+use crate::exports::Exports;
 use crate::metrics::Metrics;
+use crate::mirrors::{MirrorParts, Mirrors};
+use crate::operations::Operations;
 use crate::options::{Config, Listen, Options};
+use crate::peers::Rights;
+use crate::pools::Pools;
 use crate::site::Site;
 use crate::state::State;
 use crate::{http, listen, logging, service};
@@ -27,6 +36,8 @@ const CONTROL_SOCKET: &str = "farside.sock";
 /// The NBD socket.
 const NBD_SOCKET: &str = "nbd.sock";
 /// Holds the address that is really listened on, whatever port was asked for.
+const PEER_ADDRESS_FILE: &str = "peer.addr";
+/// The same for `/metrics`.
 const HTTP_ADDRESS_FILE: &str = "http.addr";
 
 /// Runs a daemon until SIGTERM or SIGINT. Prints one line to stdout when everything serves.
@@ -43,90 +54,218 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
 
 async fn serve(config: Config) -> Result<(), DaemonError> {
     // Before anything else: a signal during the start must not leave half a daemon behind.
-    let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Start)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(DaemonError::Start)?;
-
+    let mut signals = Signals::listen().map_err(DaemonError::Start)?;
     let data_dir = DataDir::acquire(&config.data_dir)?;
-    let state = State::open(&data_dir.join("farside.db")).await?;
-    let http_listener = listen_tcp("http", "--http", &config.http).await?;
-    let http_address = address_of(http_listener.as_ref())?;
-
-    let site = Arc::new(Site {
-        document: SiteDocument {
-            name: config.name.clone(),
-            id: String::new(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            data_dir: data_dir.path().display().to_string(),
-            peer_address: None,
-            http_address: http_address.clone(),
-            nbd_socket: data_dir.join(NBD_SOCKET).display().to_string(),
-        },
-        state,
-        blocking: Blocking::default(),
-        metrics: Metrics::install(),
-    });
+    let http_listener = match &config.http {
+        Listen::Off => None,
+        Listen::At(address) => Some(listen::tcp("http", "--http", address).await?),
+    };
+    let site = start(&config, &data_dir, http_listener.as_ref()).await?;
 
     let stop = CancellationToken::new();
-    let tasks = TaskTracker::new();
-    tasks.spawn(service::feed_watchdog(stop.clone()));
-    if let (Some(listener), Some(address)) = (http_listener, &http_address) {
-        data_dir.publish(HTTP_ADDRESS_FILE, &format!("{address}\n"))?;
+    let requests = TaskTracker::new();
+    let hosts = serve_hosts(&site, &data_dir, stop.clone())?;
+    requests.spawn(service::feed_watchdog(stop.clone()));
+    if let Some(listener) = http_listener {
         let server = axum::serve(listener, http::public(Arc::clone(&site)));
-        tasks.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
+        requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
     }
     let control = listen::unix("control socket", &data_dir.join(CONTROL_SOCKET))?;
     let server = axum::serve(control, http::control(Arc::clone(&site)));
-    tasks.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
-    announce(&site);
+    requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
+    announce(&site, &data_dir)?;
 
-    let signal = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    };
+    let signal = signals.wait().await;
     tracing::info!(signal, "stopping");
     service::stopping();
     stop.cancel();
-    tasks.close();
-    if tokio::time::timeout(REQUESTS_END_WITHIN, tasks.wait()).await.is_err() {
+    end(&site, &data_dir, requests, hosts).await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Opens the rooms, lowest first.
+async fn start(
+    config: &Config,
+    data_dir: &DataDir,
+    http_listener: Option<&TcpListener>,
+) -> Result<Arc<Site>, DaemonError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+    let randomness: Arc<dyn Randomness> = Arc::new(OsRandomness);
+    let metrics = Metrics::install();
+    let blocking = Blocking::default();
+    let identity = Identity::load_or_create(data_dir.path())?;
+    let state = State::open(&data_dir.join("farside.db")).await?;
+    let rights = Arc::new(Rights::load(&state).await?);
+
+    // Pools before peers: whoever is met finds them open.
+    let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness)));
+    open_pools(&pools, &state, &blocking).await?;
+    let engine = pools.engine();
+    let source = SourceService::open(
+        Arc::clone(&engine),
+        Arc::clone(&rights) as _,
+        Arc::new(state.clone()),
+        Arc::clone(&clock),
+    );
+    let source = Arc::new(source.await?);
+    let node_config = NodeConfig {
+        listen: match &config.peer_listen {
+            Listen::Off => None,
+            Listen::At(address) => Some(address.clone()),
+        },
+        ..NodeConfig::new(config.name.clone())
+    };
+    let parts = NodeParts {
+        identity,
+        transport: Arc::new(TcpTransport),
+        book: Arc::new(state.clone()),
+        service: Arc::clone(&source) as _,
+        clock: Arc::clone(&clock),
+        random: Arc::clone(&randomness),
+    };
+    let node = Node::start(node_config, parts).await?;
+    let mirrors = Mirrors::new(MirrorParts {
+        engine,
+        node: node.clone(),
+        source,
+        state: state.clone(),
+        blocking: blocking.clone(),
+        clock: Arc::clone(&clock),
+        randomness,
+    });
+    for (name, pool) in pools.open_pools() {
+        if let Err(error) = mirrors.pool_opened(&name, &pool).await {
+            tracing::error!(pool = name, %error, "the mirrors of this pool cannot be started");
+        }
+    }
+    let http_address = http_listener.map(TcpListener::local_addr).transpose().map_err(DaemonError::Start)?;
+    let document = SiteDocument {
+        name: config.name.clone(),
+        id: node.id().to_string(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        data_dir: data_dir.path().display().to_string(),
+        peer_address: node.listen_address().map(str::to_owned),
+        http_address: http_address.map(|address| address.to_string()),
+        nbd_socket: data_dir.join(NBD_SOCKET).display().to_string(),
+    };
+    Ok(Arc::new(Site {
+        document,
+        state,
+        blocking,
+        metrics,
+        exports: Arc::new(Exports::new(Arc::clone(&pools))),
+        pools,
+        node,
+        rights,
+        mirrors,
+        operations: Operations::new(Arc::clone(&clock)),
+        clock,
+    }))
+}
+
+/// Opens every pool that is known. One that cannot be opened is listed with its reason, and stops nobody.
+async fn open_pools(pools: &Arc<Pools>, state: &State, blocking: &Blocking) -> Result<(), DaemonError> {
+    for row in state.pools().await? {
+        let pools = Arc::clone(pools);
+        let (name, path) = (row.name.clone(), row.path.clone());
+        match blocking.run(move || pools.reopen(&name, &path)).await {
+            Ok(_) => tracing::info!(pool = row.name, path = row.path, "pool opened"),
+            Err(error) => tracing::error!(pool = row.name, path = row.path, %error, "pool not opened"),
+        }
+    }
+    Ok(())
+}
+
+/// Serves NBD until `stop`.
+fn serve_hosts(
+    site: &Site,
+    data_dir: &DataDir,
+    stop: CancellationToken,
+) -> Result<tokio::task::JoinHandle<()>, DaemonError> {
+    let listener = farside_nbd::bind_unix(&data_dir.join(NBD_SOCKET), listen::SOCKET_MODE)?;
+    let server = farside_nbd::Server::new(Arc::clone(&site.exports) as _, farside_nbd::Limits::default())
+        .map_err(DaemonError::Start)?;
+    Ok(tokio::spawn(async move { server.serve_unix(listener, stop).await }))
+}
+
+/// Ends the rooms, highest first. Hosts are waited for without limit: their commands under way are the store's, which
+/// ends by itself.
+async fn end(
+    site: &Arc<Site>,
+    data_dir: &DataDir,
+    requests: TaskTracker,
+    hosts: tokio::task::JoinHandle<()>,
+) {
+    data_dir.withdraw(CONTROL_SOCKET);
+    site.mirrors.shut_down().await;
+    site.operations.finish().await;
+    site.node.shutdown().await;
+    requests.close();
+    if tokio::time::timeout(REQUESTS_END_WITHIN, requests.wait()).await.is_err() {
         tracing::warn!(
             "requests were still under way after {} s; they are cut off",
             REQUESTS_END_WITHIN.as_secs()
         );
     }
+    if let Err(error) = hosts.await {
+        tracing::error!(%error, "the NBD server ended badly");
+    }
+    let pools = Arc::clone(&site.pools);
+    let closed = site.blocking.run(move || {
+        pools.close_all();
+        Ok::<_, farside_api::ErrorBody>(())
+    });
+    if let Err(error) = closed.await {
+        tracing::error!(%error, "the pools were not closed; nothing flushed is lost, opening them replays the journal");
+    }
     site.state.close().await;
-    data_dir.withdraw(CONTROL_SOCKET);
+    data_dir.withdraw(PEER_ADDRESS_FILE);
     data_dir.withdraw(HTTP_ADDRESS_FILE);
-    tracing::info!("stopped");
-    Ok(())
 }
 
 /// One line, for people and for whoever waits for it.
-fn announce(site: &Site) {
+fn announce(site: &Site, data_dir: &DataDir) -> Result<(), DaemonError> {
     let document = &site.document;
+    for (file, address) in
+        [(PEER_ADDRESS_FILE, &document.peer_address), (HTTP_ADDRESS_FILE, &document.http_address)]
+    {
+        match address {
+            Some(address) => data_dir.publish(file, &format!("{address}\n"))?,
+            None => data_dir.withdraw(file),
+        }
+    }
     let off = || String::from("off");
     let line = format!(
         "farsided {} ready: control {}, peers {}, http {}",
         document.name,
-        std::path::Path::new(&document.data_dir).join(CONTROL_SOCKET).display(),
+        Path::new(&document.data_dir).join(CONTROL_SOCKET).display(),
         document.peer_address.clone().unwrap_or_else(off),
         document.http_address.clone().unwrap_or_else(off),
     );
     // A closed stdout is no reason to end.
     let _ = writeln!(std::io::stdout(), "{line}");
     service::ready(&line);
+    Ok(())
 }
 
-async fn listen_tcp(
-    what: &'static str,
-    option: &'static str,
-    listen: &Listen,
-) -> Result<Option<TcpListener>, DaemonError> {
-    match listen {
-        Listen::Off => Ok(None),
-        Listen::At(address) => listen::tcp(what, option, address).await.map(Some),
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
-}
 
-fn address_of(listener: Option<&TcpListener>) -> Result<Option<String>, DaemonError> {
-    listener.map(|l| l.local_addr().map(|a| a.to_string())).transpose().map_err(DaemonError::Start)
+    async fn wait(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
 }

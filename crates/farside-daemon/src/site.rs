@@ -1,13 +1,21 @@
 //! Everything that requests and rooms share.
 
+use std::sync::Arc;
+
 use farside_api::Site as SiteDocument;
+use farside_platform::Clock;
+use farside_session::Node;
 
 use crate::blocking::Blocking;
+use crate::exports::Exports;
 use crate::metrics::Metrics;
+use crate::mirrors::Mirrors;
+use crate::operations::Operations;
+use crate::peers::Rights;
+use crate::pools::Pools;
 use crate::state::State;
 
 /// The site while it runs. Shared by every request.
-#[derive(Debug)]
 pub(crate) struct Site {
     /// How it describes itself.
     pub(crate) document: SiteDocument,
@@ -17,4 +25,18 @@ pub(crate) struct Site {
     pub(crate) blocking: Blocking,
     /// What `/metrics` shows.
     pub(crate) metrics: Metrics,
+    /// Time.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Storage.
+    pub(crate) pools: Arc<Pools>,
+    /// What hosts see.
+    pub(crate) exports: Arc<Exports>,
+    /// Sessions.
+    pub(crate) node: Node,
+    /// What peers may do.
+    pub(crate) rights: Arc<Rights>,
+    /// Relationships.
+    pub(crate) mirrors: Mirrors,
+    /// Long work.
+    pub(crate) operations: Operations,
 }

@@ -49,6 +49,19 @@ pub enum Pool {
         #[arg(value_parser = parse_label)]
         name: Option<String>,
     },
+    /// Verify a pool offline: every node, every block, every count
+    #[command(
+        after_help = "Reads the file or device itself, without the daemon, and changes nothing. The daemon must not have the \
+                      pool open.\n\nExamples:\n  farside pool check /srv/farside/p.pool\n  farside pool check p"
+    )]
+    Check {
+        /// The pool's file or device, or the name of a pool of the daemon
+        #[arg(value_name = "FILE_OR_NAME")]
+        pool: String,
+        /// Read metadata only, about 1 % of the pool: damaged data blocks are not found
+        #[arg(long)]
+        quick: bool,
+    },
     /// Delete a pool and everything in it
     #[command(after_help = "Examples:\n  farside pool delete p --plan\n  farside pool delete p --yes")]
     Delete {

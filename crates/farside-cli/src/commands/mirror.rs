@@ -118,7 +118,7 @@ async fn transfer(context: &Context, verb: &str, arguments: TransferArguments) -
             .show(&started, |o| format!("started; farside mirror status {} shows how far it is\n", o.volume));
         return Ok(());
     }
-    let ended = progress::watch(&context.client, started, arguments.timeout).await?;
+    let ended = progress::watch(&context.client, started).await?;
     if ended.state == OperationState::Failed {
         let unknown = || ErrorBody::new(ErrorCode::Failed, format!("the {verb} of {} failed", ended.volume));
         return Err(ended.error.clone().unwrap_or_else(unknown));

@@ -1,5 +1,6 @@
 //! What each verb does: one request or a few, and how the answer is shown.
 
+mod check;
 mod generate;
 mod mirror;
 mod peer;
@@ -27,24 +28,37 @@ impl Context {
     }
 }
 
+/// Why a command ended otherwise than done.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// The reason.
+    pub error: ErrorBody,
+    /// With `--json`: the document that was printed tells it already.
+    pub is_printed: bool,
+}
+
+impl From<ErrorBody> for Failed {
+    fn from(error: ErrorBody) -> Self {
+        Failed { error, is_printed: false }
+    }
+}
+
 /// Runs one command.
-pub async fn run(arguments: Arguments) -> Result<(), ErrorBody> {
+pub async fn run(arguments: Arguments) -> Result<(), Failed> {
     let json = arguments.connection.json;
     let context =
         || Ok::<_, ErrorBody>(Context { client: Client::new(arguments.connection.socket_path())?, json });
     match arguments.noun {
-        Noun::Pool(verb) => pool::run(context()?, verb).await,
-        Noun::Volume(verb) => volume::run(context()?, verb).await,
-        Noun::Snapshot(verb) => snapshot::run(context()?, verb).await,
-        Noun::Peer(verb) => peer::run(context()?, verb).await,
-        Noun::Mirror(verb) => mirror::run(context()?, verb).await,
-        Noun::Config(Config::Show) => config_show(context()?).await,
-        Noun::Completions { shell } => {
-            generate::completions(shell);
-            Ok(())
-        }
-        Noun::Man { to } => generate::man(to.as_deref()),
+        Noun::Pool(verb) => pool::run(context()?, verb).await?,
+        Noun::Volume(verb) => volume::run(context()?, verb).await?,
+        Noun::Snapshot(verb) => snapshot::run(context()?, verb).await?,
+        Noun::Peer(verb) => peer::run(context()?, verb).await?,
+        Noun::Mirror(verb) => mirror::run(context()?, verb).await?,
+        Noun::Config(Config::Show) => config_show(context()?).await?,
+        Noun::Completions { shell } => generate::completions(shell),
+        Noun::Man { to } => generate::man(to.as_deref())?,
     }
+    Ok(())
 }
 
 async fn config_show(context: Context) -> Result<(), ErrorBody> {

@@ -137,6 +137,7 @@ fn status(status: &PeerStatus) -> String {
         ("name", peer.name.clone()),
         ("id", peer.id.clone()),
         ("state", state(peer.state).into()),
+        ("why", or_dash(peer.why.clone(), |w| w)),
         ("address", or_dash(peer.address.clone(), |a| a)),
         ("protocol", or_dash(peer.protocol, |p| p.to_string())),
         ("rtt", or_dash(peer.rtt_seconds, duration)),

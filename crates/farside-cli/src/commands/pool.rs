@@ -5,13 +5,13 @@ use std::path::Path;
 use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Pool, PoolState};
 use reqwest::Method;
 
-use super::Context;
+use super::{Context, Failed, check};
 use crate::arguments::pool::Pool as Verb;
 use crate::confirm::{Deed, Stake, carry_out};
 use crate::output::{Column, details, or_dash, table};
 use crate::quantities::size;
 
-pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
+pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
         Verb::Create { name, path, size } => {
             let request = CreatePool { name, path: absolute(&path)?, size_bytes: size };
@@ -38,6 +38,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let pool: Pool = context.client.get(&["pools", &name]).await?;
             context.show(&pool, status);
         }
+        Verb::Check { pool, quick } => return check::run(&context, &pool, quick).await,
         Verb::Delete { name, destructive } => {
             let deed = Deed {
                 method: Method::DELETE,

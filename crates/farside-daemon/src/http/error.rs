@@ -9,6 +9,8 @@ use axum::response::{IntoResponse, Response};
 use farside_api::{ErrorBody, ErrorCode, ErrorDocument};
 use serde::de::DeserializeOwned;
 
+use crate::failure::Failure;
+
 /// A failure on its way out.
 #[derive(Debug)]
 pub(crate) struct ApiError {
@@ -23,8 +25,9 @@ impl ApiError {
     }
 }
 
-impl From<ErrorBody> for ApiError {
-    fn from(body: ErrorBody) -> Self {
+impl<E: Failure> From<E> for ApiError {
+    fn from(error: E) -> Self {
+        let body = error.tell();
         // Every status of the API is a valid one; its tests go through them.
         let status =
             StatusCode::from_u16(body.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -65,14 +68,14 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-impl From<JsonRejection> for ApiError {
-    fn from(rejection: JsonRejection) -> Self {
-        ErrorBody::new(ErrorCode::WrongUsage, rejection.body_text()).into()
+impl Failure for JsonRejection {
+    fn tell(self) -> ErrorBody {
+        ErrorBody::new(ErrorCode::WrongUsage, self.body_text())
     }
 }
 
-impl From<QueryRejection> for ApiError {
-    fn from(rejection: QueryRejection) -> Self {
-        ErrorBody::new(ErrorCode::WrongUsage, rejection.body_text()).into()
+impl Failure for QueryRejection {
+    fn tell(self) -> ErrorBody {
+        ErrorBody::new(ErrorCode::WrongUsage, self.body_text())
     }
 }

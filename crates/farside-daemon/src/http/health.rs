@@ -7,26 +7,35 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use farside_api::PoolState;
 use serde_json::json;
 
 use super::Shared;
+use super::error::ApiError;
+use crate::peers;
 use crate::site::Site;
 
 pub(super) fn routes() -> Router<Arc<Site>> {
     Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz))
 }
 
-async fn metrics(State(site): Shared) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], site.metrics.render()).into_response()
+async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
+    let mirrors = site.mirrors.list().await?;
+    let page = site.metrics.render(&site.pools.list(), &mirrors, &peers::list(&site.node));
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response())
 }
 
-/// 200 if everything serves, 503 with the reasons if not.
+/// 200 if everything serves, 503 with the reasons if not. Lag and sessions are no matter of this page: the replica's
+/// site goes on serving what it has.
 async fn healthz(State(site): Shared) -> Response {
-    let mut ill = Vec::new();
+    let mut reasons = Vec::new();
     if let Err(error) = site.state.probe().await {
-        ill.push(error.to_string());
+        reasons.push(error.to_string());
+    }
+    for pool in site.pools.list().into_iter().filter(|pool| pool.state == PoolState::Failed) {
+        reasons.push(format!("pool {}: {}", pool.name, pool.error.unwrap_or_default()));
     }
     let (status, word) =
-        if ill.is_empty() { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "ill") };
-    (status, Json(json!({"status": word, "reasons": ill}))).into_response()
+        if reasons.is_empty() { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "ill") };
+    (status, Json(json!({"status": word, "reasons": reasons}))).into_response()
 }

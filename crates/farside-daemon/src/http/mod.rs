@@ -2,6 +2,12 @@
 
 mod error;
 mod health;
+mod mirrors;
+mod peers;
+mod plan;
+mod pools;
+mod snapshots;
+mod volumes;
 
 use std::sync::Arc;
 
@@ -21,7 +27,13 @@ type Answer<T> = Result<Json<T>, ApiError>;
 
 /// The control socket's routes.
 pub(crate) fn control(site: Arc<Site>) -> Router {
-    let api = Router::new().route("/site", get(site_document));
+    let api = Router::new()
+        .route("/site", get(site_document))
+        .merge(pools::routes())
+        .merge(volumes::routes())
+        .merge(snapshots::routes())
+        .merge(peers::routes())
+        .merge(mirrors::routes());
     Router::new().nest(API_PREFIX, api).merge(health::routes()).fallback(unknown).with_state(site)
 }
 

@@ -4,12 +4,16 @@
 //! for one another's locks (one connection writes). Holds what the daemon needs to go on by itself: which pools to
 //! open, pairings and rights, relationships, history. Holds nothing that data depends on.
 
+mod peers;
 mod pools;
+mod relationships;
+mod rights;
+mod rows;
+mod transfers;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farside_api::{ErrorBody, ErrorCode};
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::{
@@ -17,6 +21,8 @@ use sqlx::sqlite::{
 };
 
 pub(crate) use pools::PoolRow;
+pub(crate) use relationships::PoolRelationships;
+pub(crate) use rights::RightRow;
 
 /// How long a statement waits for a lock: only another process (a person with `sqlite3`) can hold one.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,13 +57,9 @@ pub enum StateError {
     /// A statement failed.
     #[error("the state database failed: {0}")]
     Statement(#[from] sqlx::Error),
-}
-
-impl From<StateError> for ErrorBody {
-    fn from(error: StateError) -> ErrorBody {
-        ErrorBody::new(ErrorCode::Failed, error.to_string())
-            .hint("is the disk of the data directory full or read-only? the daemon's log says more")
-    }
+    /// A row makes no sense: somebody else has written it.
+    #[error("the state database holds a row that makes no sense: {0}")]
+    Row(&'static str),
 }
 
 impl State {

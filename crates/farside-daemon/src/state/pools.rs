@@ -2,6 +2,7 @@
 
 use farside_platform::Timestamp;
 
+use super::rows::nanoseconds;
 use super::{State, StateError};
 
 /// A pool that is opened at start.
@@ -24,7 +25,7 @@ impl State {
         sqlx::query("INSERT OR REPLACE INTO pools (name, path, added_at) VALUES (?, ?, ?)")
             .bind(&row.name)
             .bind(&row.path)
-            .bind(i64::try_from(now.0).unwrap_or(i64::MAX))
+            .bind(nanoseconds(now))
             .execute(&self.writer)
             .await?;
         Ok(())

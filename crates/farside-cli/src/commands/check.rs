@@ -1,0 +1,170 @@
+//! `farside pool check`: reads a pool's file or device itself. No daemon is asked, but for the path of a pool that is
+//! given by name.
+
+use std::path::{Path, PathBuf};
+
+use farside_api::{CheckFinding, CheckedVersion, ErrorBody, ErrorCode, Pool, PoolCheck, Severity};
+use farside_check::{CheckError, CheckOptions, Progress, Report};
+use farside_platform::{DeviceError, FileDevice};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::{Context, Failed};
+use crate::output;
+use crate::quantities::size;
+
+/// Findings that are shown; more are counted.
+const FINDINGS_MAX: usize = 1000;
+
+pub(super) async fn run(context: &Context, pool: &str, quick: bool) -> Result<(), Failed> {
+    let path = locate(context, pool).await?;
+    let device = FileDevice::open_read_only(&path).map_err(|error| unopened(&path, error))?;
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template(
+        "{prefix} [{bar:30}] {bytes} / {total_bytes}  {bytes_per_sec}  ETA {eta}",
+    ) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    let shown = bar.clone();
+    let options = CheckOptions {
+        read_data: !quick,
+        replay: true,
+        findings_max: FINDINGS_MAX,
+        progress: Some(Box::new(move |progress: Progress| {
+            shown.set_prefix(progress.stage);
+            shown.set_length(progress.bytes_in_use.max(progress.bytes_read));
+            shown.set_position(progress.bytes_read);
+        })),
+    };
+    let report = farside_check::check(&device, &options);
+    bar.finish_and_clear();
+    let document = document(&path, report.map_err(|error| unchecked(&error))?);
+    context.show(&document, |document| describe(document, quick));
+    match document.error {
+        Some(error) => Err(Failed { error, is_printed: true }),
+        None => Ok(()),
+    }
+}
+
+/// A file or device as it is given; else a pool of the daemon.
+async fn locate(context: &Context, pool: &str) -> Result<PathBuf, ErrorBody> {
+    if pool.contains('/') || Path::new(pool).exists() {
+        return Ok(PathBuf::from(pool));
+    }
+    let known: Result<Pool, ErrorBody> = context.client.get(&["pools", pool]).await;
+    known.map(|pool| PathBuf::from(pool.path)).map_err(|error| match error.code {
+        ErrorCode::DaemonUnreachable => {
+            let hint = format!(
+                "{pool} is no file here, and without the daemon its path is not known: give the file itself"
+            );
+            error.hint(hint)
+        }
+        _ => error,
+    })
+}
+
+fn unopened(path: &Path, error: DeviceError) -> ErrorBody {
+    let message = error.to_string();
+    match error {
+        DeviceError::Locked { .. } => ErrorBody::new(ErrorCode::Refused, message)
+            .hint("a pool is checked while no daemon has it open: stop farsided, check, start it again"),
+        DeviceError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            ErrorBody::new(ErrorCode::NotFound, format!("{} does not exist", path.display()))
+        }
+        _ => ErrorBody::new(ErrorCode::Failed, message),
+    }
+}
+
+fn unchecked(error: &CheckError) -> ErrorBody {
+    let code = match error {
+        CheckError::TooSmall { .. } | CheckError::NoSuperblock { .. } => ErrorCode::Corrupt,
+        CheckError::Device(_) => ErrorCode::Failed,
+    };
+    ErrorBody::new(code, error.to_string())
+}
+
+fn document(path: &Path, report: Report) -> PoolCheck {
+    let findings: Vec<CheckFinding> = report
+        .findings
+        .iter()
+        .map(|finding| CheckFinding {
+            severity: match finding.severity {
+                farside_check::Severity::Warning => Severity::Warning,
+                farside_check::Severity::Error => Severity::Error,
+            },
+            what: finding.what.to_string(),
+            location: finding.location.to_string(),
+            expected: finding.expected.clone(),
+            found: finding.found.clone(),
+            hint: finding.hint.to_owned(),
+        })
+        .collect();
+    let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+    let error = (errors > 0).then(|| {
+        let message = format!("{}: {errors} errors found; nothing was changed", path.display());
+        ErrorBody::new(ErrorCode::Corrupt, message)
+            .hint("the recovery page of the manual says what to do with a damaged pool")
+    });
+    let versions = report.versions_after_replay.unwrap_or(report.versions);
+    PoolCheck {
+        path: path.display().to_string(),
+        uuid: report.pool,
+        size_bytes: report.pool_bytes,
+        used_bytes: report.blocks_in_use * farside_platform::BLOCK_BYTES as u64,
+        generation: report.generation,
+        superblock_errors: report.superblocks.into_iter().map(|slot| slot.generation.err()).collect(),
+        journal_batches: report.journal.batches,
+        versions: versions
+            .into_iter()
+            .filter(|version| !version.deleted)
+            .map(|version| CheckedVersion {
+                volume: version.volume_name,
+                snapshot: version.snapshot,
+                size_bytes: version.size_bytes,
+                content_root: version.content_root.map(|root| root.to_string()),
+            })
+            .collect(),
+        findings,
+        findings_dropped: report.findings_dropped,
+        read_bytes: report.bytes_read,
+        error,
+    }
+}
+
+fn describe(check: &PoolCheck, quick: bool) -> String {
+    let mut text = output::details(&[
+        ("path", check.path.clone()),
+        ("uuid", check.uuid.to_string()),
+        ("size", size(check.size_bytes)),
+        ("used", size(check.used_bytes)),
+        ("consistency point", check.generation.to_string()),
+        (
+            "superblock A",
+            check.superblock_errors.first().cloned().flatten().unwrap_or_else(|| String::from("good")),
+        ),
+        (
+            "superblock B",
+            check.superblock_errors.get(1).cloned().flatten().unwrap_or_else(|| String::from("good")),
+        ),
+        ("journal", format!("{} batches to replay", check.journal_batches)),
+        ("volumes and snapshots", check.versions.len().to_string()),
+        ("read", size(check.read_bytes)),
+    ]);
+    for finding in &check.findings {
+        let severity = if finding.severity == Severity::Error { "error" } else { "warning" };
+        text += &format!(
+            "{severity}: {} ({}): expected {}, found {}\n",
+            finding.what, finding.location, finding.expected, finding.found
+        );
+        if !finding.hint.is_empty() {
+            text += &format!("  {}\n", finding.hint);
+        }
+    }
+    if check.findings_dropped > 0 {
+        text += &format!("and {} more\n", check.findings_dropped);
+    }
+    if check.error.is_none() {
+        let what = if quick { "all metadata is" } else { "every block of every version is there and" };
+        text += &format!("{what} good\n");
+    }
+    text
+}

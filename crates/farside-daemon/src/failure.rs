@@ -1,0 +1,145 @@
+//! What each room's errors are to a client: code, message, hint.
+
+use farside_api::{ErrorBody, ErrorCode};
+use farside_engine::EngineError;
+use farside_mirror::MirrorError;
+use farside_platform::DeviceError;
+use farside_session::{Refusal, SessionError};
+use farside_store::StoreError;
+
+use crate::state::StateError;
+
+/// A failure that can be told to a client.
+pub(crate) trait Failure {
+    /// As the API says it.
+    fn tell(self) -> ErrorBody;
+}
+
+impl Failure for ErrorBody {
+    fn tell(self) -> ErrorBody {
+        self
+    }
+}
+
+impl Failure for StateError {
+    fn tell(self) -> ErrorBody {
+        ErrorBody::new(ErrorCode::Failed, self.to_string())
+            .hint("is the disk of the data directory full or read-only? the daemon's log says more")
+    }
+}
+
+impl Failure for DeviceError {
+    fn tell(self) -> ErrorBody {
+        let message = self.to_string();
+        match self {
+            DeviceError::Locked { .. } => ErrorBody::new(ErrorCode::Refused, message),
+            DeviceError::Open { source, .. } => match source.kind() {
+                std::io::ErrorKind::NotFound => ErrorBody::new(ErrorCode::NotFound, message),
+                std::io::ErrorKind::AlreadyExists => ErrorBody::new(ErrorCode::Exists, message)
+                    .hint("name a file that does not exist; an existing pool is taken over with farside pool import"),
+                _ => ErrorBody::new(ErrorCode::Failed, message).hint("may the daemon's user open it?"),
+            },
+            DeviceError::Io { .. } | DeviceError::OutOfRange { .. } => {
+                ErrorBody::new(ErrorCode::Failed, message).hint("the kernel's log may say more of the device")
+            }
+        }
+    }
+}
+
+impl Failure for StoreError {
+    fn tell(self) -> ErrorBody {
+        let message = self.to_string();
+        match self {
+            StoreError::Device(error) => error.tell(),
+            StoreError::NotFound(_) => ErrorBody::new(ErrorCode::NotFound, message),
+            StoreError::Exists(_) | StoreError::AlreadyAPool { .. } => ErrorBody::new(ErrorCode::Exists, message),
+            StoreError::Refused(_) => ErrorBody::new(ErrorCode::Refused, message),
+            StoreError::Invalid(_) | StoreError::TooSmall { .. } => ErrorBody::new(ErrorCode::WrongUsage, message),
+            StoreError::NoSpace { .. } => ErrorBody::new(ErrorCode::NoSpace, message)
+                .hint("farside pool status shows the room; deleting snapshots or trimming in the hosts gives some back"),
+            StoreError::Corrupt { .. }
+            | StoreError::CorruptBlock { .. }
+            | StoreError::NoSuperblock { .. }
+            | StoreError::JournalDamaged { .. }
+            | StoreError::Inconsistent(_) => ErrorBody::new(ErrorCode::Corrupt, message)
+                .hint("the recovery page of the manual says what to do with a damaged pool"),
+            StoreError::Failed { .. } => ErrorBody::new(ErrorCode::Failed, message),
+        }
+    }
+}
+
+impl Failure for EngineError {
+    fn tell(self) -> ErrorBody {
+        let code = match &self {
+            EngineError::NotFound { .. } => ErrorCode::NotFound,
+            EngineError::Exists { .. } => ErrorCode::Exists,
+            EngineError::BadName { .. } | EngineError::Invalid(_) => ErrorCode::WrongUsage,
+            EngineError::Refused(_) => ErrorCode::Refused,
+            EngineError::NoSpace { .. } => ErrorCode::NoSpace,
+            EngineError::Corrupt(_) => ErrorCode::Corrupt,
+            EngineError::Io(_) => ErrorCode::Failed,
+        };
+        ErrorBody::new(code, self.to_string())
+    }
+}
+
+impl Failure for SessionError {
+    fn tell(self) -> ErrorBody {
+        let message = self.to_string();
+        match self {
+            SessionError::Refused(refusal) => refused(refusal, message),
+            SessionError::Lost(_) | SessionError::Unreachable { .. } => {
+                ErrorBody::new(ErrorCode::PeerUnreachable, message).hint(
+                    "is the other farsided running, and its port open? farside peer list shows the session",
+                )
+            }
+            SessionError::NotAuthenticated(_) | SessionError::Version { .. } => {
+                ErrorBody::new(ErrorCode::PeerRefused, message)
+            }
+            SessionError::Protocol(_)
+            | SessionError::TooLarge { .. }
+            | SessionError::AlreadyConnected
+            | SessionError::Local(_) => ErrorBody::new(ErrorCode::Failed, message),
+        }
+    }
+}
+
+/// What the peer said no to, by its own word for it.
+fn refused(refusal: Refusal, message: String) -> ErrorBody {
+    match refusal.code.as_str() {
+        "forbidden" => ErrorBody::new(ErrorCode::PeerRefused, message)
+            .hint("on the peer: farside peer allow THIS_SITE POOL/VOL"),
+        "not-found" => ErrorBody::new(ErrorCode::NotFound, message),
+        "state" => ErrorBody::new(ErrorCode::Refused, message),
+        "no-space" => ErrorBody::new(ErrorCode::NoSpace, message),
+        "corrupt" => ErrorBody::new(ErrorCode::Corrupt, message),
+        _ => ErrorBody::new(ErrorCode::PeerRefused, message),
+    }
+}
+
+impl Failure for MirrorError {
+    fn tell(self) -> ErrorBody {
+        let message = self.to_string();
+        match self {
+            MirrorError::Session(error) => error.tell(),
+            MirrorError::Engine(error) => error.tell(),
+            MirrorError::NoSession(_) => ErrorBody::new(ErrorCode::PeerUnreachable, message)
+                .hint("farside peer list shows the session; mirroring goes on when it is back"),
+            MirrorError::State(_) => ErrorBody::new(ErrorCode::Refused, message),
+            MirrorError::NotFound(_) => ErrorBody::new(ErrorCode::NotFound, message),
+            MirrorError::Exists(_) => ErrorBody::new(ErrorCode::Exists, message),
+            MirrorError::Invalid(_) => ErrorBody::new(ErrorCode::WrongUsage, message),
+            MirrorError::RootMismatch { .. } | MirrorError::IdentityClash { .. } => {
+                ErrorBody::new(ErrorCode::Corrupt, message)
+            }
+            MirrorError::SourceFailed { code, message: said } => {
+                refused(Refusal { code, message: said }, message)
+            }
+            MirrorError::Store(_)
+            | MirrorError::Frame(_)
+            | MirrorError::Protocol(_)
+            | MirrorError::Aborted
+            | MirrorError::Internal(_) => ErrorBody::new(ErrorCode::Failed, message),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! `/mirrors`, `/history`, `/operations`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use farside_api::{
+    CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorState, Operation, Plan, SetMirror, StartTransfer,
+    TransferRecord, Uuid,
+};
+use farside_engine::VolumeName;
+use farside_mirror::Schedule;
+use serde::Deserialize;
+
+use super::error::{Body, Query};
+use super::plan::{Answered, Outcome, Planned};
+use super::volumes::{name_of, parse};
+use super::{Answer, Shared};
+use crate::failure::Failure;
+use crate::operations::{PATIENCE_DEFAULT, Work};
+use crate::peers;
+use crate::site::Site;
+
+/// How long `mirror create` waits for a session: long enough to dial once more.
+const CREATE_PATIENCE: Duration = Duration::from_secs(15);
+/// Longest patience that can be asked for.
+const PATIENCE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Transfers of one answer.
+const HISTORY_MAX: u32 = 1000;
+
+pub(super) fn routes() -> Router<Arc<Site>> {
+    let one = "/mirrors/{pool}/{volume}";
+    Router::new()
+        .route("/mirrors", get(list).post(create))
+        .route(one, axum::routing::delete(delete))
+        .route(&format!("{one}/set"), post(set))
+        .route(&format!("{one}/initialize"), post(initialize))
+        .route(&format!("{one}/update"), post(update))
+        .route(&format!("{one}/quiesce"), post(quiesce))
+        .route(&format!("{one}/resume"), post(resume))
+        .route(&format!("{one}/break"), post(break_off))
+        .route("/history", get(history))
+        .route("/operations/{id}", get(operation))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfVolume {
+    volume: Option<String>,
+}
+
+async fn list(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<Mirror>> {
+    let mut all = site.mirrors.list().await?;
+    if let Some(volume) = of.volume {
+        let name = parse(&volume)?.to_string();
+        all.retain(|mirror| mirror.name == name);
+        if all.is_empty() {
+            return Err(unknown(&name).into());
+        }
+    }
+    Ok(Json(all))
+}
+
+fn unknown(name: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::NotFound, format!("{name} is not part of a mirror"))
+        .hint("farside mirror status shows what is there")
+}
+
+async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answer<Mirror> {
+    let destination = parse(&request.destination)?;
+    let (peer, source) = request.source.split_once(':').ok_or_else(|| {
+        ErrorBody::new(ErrorCode::WrongUsage, format!("{:?} is not PEER:POOL/VOL", request.source))
+    })?;
+    let peer = peers::named(&site.node, peer)?.record.id;
+    let schedule = schedule(request.every_seconds)?;
+    let mirrors = site.mirrors.destination(&destination.pool).await?;
+    let made = mirrors.create(peer, parse(source)?, destination.clone(), schedule, CREATE_PATIENCE).await?;
+    // What was writable is read-only now.
+    tracing::info!(replica = %destination, source = request.source, "mirror made");
+    Ok(Json(site.mirrors.document(&made.status(), site.clock.now())))
+}
+
+fn schedule(every_seconds: Option<f64>) -> Result<Schedule, ErrorBody> {
+    let interval = match every_seconds {
+        None => None,
+        Some(seconds) => Some(Duration::try_from_secs_f64(seconds).map_err(|_| {
+            ErrorBody::new(ErrorCode::WrongUsage, "every_seconds must be a number of seconds")
+        })?),
+    };
+    Schedule::every(interval.filter(|interval| !interval.is_zero())).map_err(Failure::tell)
+}
+
+type OneMirror = Path<(String, String)>;
+
+async fn set(
+    State(site): Shared,
+    Path((pool, volume)): OneMirror,
+    Body(request): Body<SetMirror>,
+) -> Answer<Mirror> {
+    let mirror = site.mirrors.mirror(&name_of(pool, volume)?).await?;
+    if let Some(seconds) = request.every_seconds {
+        mirror.set_schedule(schedule(Some(seconds))?).await?;
+    }
+    Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
+}
+
+async fn initialize(
+    State(site): Shared,
+    Path((pool, volume)): OneMirror,
+    Body(request): Body<StartTransfer>,
+) -> Answer<Operation> {
+    transfer(&site, name_of(pool, volume)?, Work::Initialize, request).await
+}
+
+async fn update(
+    State(site): Shared,
+    Path((pool, volume)): OneMirror,
+    Body(request): Body<StartTransfer>,
+) -> Answer<Operation> {
+    transfer(&site, name_of(pool, volume)?, Work::Update, request).await
+}
+
+async fn transfer(site: &Site, volume: VolumeName, work: Work, request: StartTransfer) -> Answer<Operation> {
+    let patience = match request.timeout_seconds {
+        None => PATIENCE_DEFAULT,
+        Some(seconds) => Duration::try_from_secs_f64(seconds)
+            .map_err(|_| {
+                ErrorBody::new(ErrorCode::WrongUsage, "timeout_seconds must be a number of seconds")
+            })?
+            .min(PATIENCE_MAX),
+    };
+    let mirror = site.mirrors.mirror(&volume).await?;
+    Ok(Json(site.operations.start(&site.node, mirror, work, patience).await?))
+}
+
+async fn quiesce(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
+    let mirror = site.mirrors.mirror(&name_of(pool, volume)?).await?;
+    mirror.quiesce().await?;
+    Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
+}
+
+async fn resume(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
+    let mirror = site.mirrors.mirror(&name_of(pool, volume)?).await?;
+    mirror.resume().await?;
+    Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
+}
+
+async fn break_off(
+    State(site): Shared,
+    Path((pool, volume)): OneMirror,
+    Query(planned): Query<Planned>,
+) -> Answered<Mirror> {
+    let name = name_of(pool, volume)?;
+    let mirror = site.mirrors.mirror(&name).await?;
+    let before = site.mirrors.document(&mirror.status(), site.clock.now());
+    if planned.plan {
+        let mut would = vec![match &before.current_snapshot {
+            Some(snapshot) => {
+                format!("hosts may write to {name}, which holds {snapshot} of {}", before.source)
+            }
+            None => format!("hosts may write to {name}, which holds nothing of {} yet", before.source),
+        }];
+        would.push(String::from("no more updates come; the source is not asked, and not told"));
+        let connections = site.exports.connections_to(&name);
+        if connections > 0 {
+            would.push(format!("of {connections} NBD connections, those that read the replica are dropped"));
+        }
+        let mut lost = vec![match before.lag_seconds {
+            Some(lag) => {
+                format!("what was written at {} in the last {lag:.0} s and has not arrived", before.source)
+            }
+            None => format!("everything at {}: nothing of it has arrived", before.source),
+        }];
+        if let Some(transfer) = &before.transfer {
+            lost.push(format!(
+                "the transfer under way, with {} bytes that have arrived",
+                transfer.done_bytes
+            ));
+        }
+        let refused =
+            (before.state == MirrorState::BrokenOff).then(|| format!("{name} is broken off already"));
+        return Ok(Outcome::Plan(Plan { action: format!("break mirror {name}"), would, lost, refused }));
+    }
+    mirror.break_off().await?;
+    site.exports.drop_replica_connections(&name);
+    tracing::warn!(replica = %name, source = before.source, "mirror broken off");
+    Ok(Outcome::Done(site.mirrors.document(&mirror.status(), site.clock.now())))
+}
+
+async fn delete(
+    State(site): Shared,
+    Path((pool, volume)): OneMirror,
+    Query(planned): Query<Planned>,
+) -> Answered<Mirror> {
+    let name = name_of(pool, volume)?;
+    let mirror = site.mirrors.mirror(&name).await?;
+    let before = site.mirrors.document(&mirror.status(), site.clock.now());
+    if planned.plan {
+        return Ok(Outcome::Plan(Plan {
+            action: format!("delete mirror {name}"),
+            would: vec![
+                format!("{name} stays, as a volume that hosts may write to"),
+                format!("{} is told to let go of the base it keeps, if it can be reached", before.source),
+            ],
+            lost: vec![String::from("the common base: a new mirror of this volume begins with a first copy")],
+            refused: None,
+        }));
+    }
+    site.mirrors.destination(&name.pool).await?.delete(&name).await?;
+    site.exports.drop_replica_connections(&name);
+    tracing::warn!(replica = %name, source = before.source, "mirror deleted");
+    Ok(Outcome::Done(before))
+}
+
+async fn history(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<TransferRecord>> {
+    let name = of.volume.as_deref().map(|volume| parse(volume).map(|name| name.to_string())).transpose()?;
+    let records = site.state.transfers(name.as_deref(), HISTORY_MAX).await?;
+    if let Some(name) = name.filter(|_| records.is_empty())
+        && !site.mirrors.list().await?.iter().any(|mirror| mirror.name == name)
+    {
+        return Err(unknown(&name).into());
+    }
+    Ok(Json(records))
+}
+
+async fn operation(State(site): Shared, Path(id): Path<String>) -> Answer<Operation> {
+    let id: Uuid = id
+        .parse()
+        .map_err(|_| ErrorBody::new(ErrorCode::WrongUsage, format!("{id:?} is no operation's id")))?;
+    Ok(Json(site.operations.status(&site.node, id)?))
+}

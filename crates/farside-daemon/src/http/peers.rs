@@ -1,0 +1,104 @@
+//! `/peers`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use farside_api::{
+    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, Plan,
+};
+
+use super::error::{Body, Query};
+use super::plan::{Answered, Outcome, Planned};
+use super::volumes::parse;
+use super::{Answer, Shared};
+use crate::peers;
+use crate::site::Site;
+use crate::state::RightRow;
+
+/// Volumes of one request.
+const VOLUMES_MAX: usize = 1024;
+
+pub(super) fn routes() -> Router<Arc<Site>> {
+    Router::new()
+        .route("/peers", get(list).post(join))
+        .route("/peers/invitations", post(invite))
+        .route("/peers/{peer}", get(status).delete(remove))
+        .route("/peers/{peer}/allow", post(allow))
+        .route("/peers/{peer}/deny", post(deny))
+}
+
+async fn list(State(site): Shared) -> Answer<Vec<Peer>> {
+    Ok(Json(peers::list(&site.node)))
+}
+
+async fn status(State(site): Shared, Path(name): Path<String>) -> Answer<PeerStatus> {
+    Ok(Json(peers::status(&peers::named(&site.node, &name)?, &site.rights)))
+}
+
+async fn invite(State(site): Shared, Body(request): Body<CreateInvitation>) -> Answer<Invitation> {
+    let valid = Duration::try_from_secs_f64(request.valid_seconds)
+        .map_err(|_| ErrorBody::new(ErrorCode::WrongUsage, "valid_seconds must be a number of seconds"))?;
+    Ok(Json(peers::invite(&site.node, valid)?))
+}
+
+async fn join(State(site): Shared, Body(request): Body<JoinPeer>) -> Answer<Peer> {
+    Ok(Json(peers::join(&site.node, &request).await?))
+}
+
+async fn remove(
+    State(site): Shared,
+    Path(name): Path<String>,
+    Query(planned): Query<Planned>,
+) -> Answered<Peer> {
+    let peer = peers::named(&site.node, &name)?;
+    if planned.plan {
+        let of_peer = site.state.relationships(None).await?.into_iter().filter(|r| r.peer == peer.record.id);
+        let mut would =
+            vec![format!("the session with {name} is cut, and the site is unknown here from then on")];
+        would.extend(
+            of_peer.map(|r| format!("{} gets no more updates; it can still be broken off", r.destination)),
+        );
+        return Ok(Outcome::Plan(Plan {
+            action: format!("remove peer {name}"),
+            would,
+            lost: vec![String::from("its rights here; to have it again, both sites must pair anew")],
+            refused: None,
+        }));
+    }
+    site.node.remove_peer(peer.record.id).await?;
+    site.rights.forget(peer.record.id);
+    tracing::warn!(peer = name, id = %peer.record.id, "peer removed");
+    Ok(Outcome::Done(peers::document(&peer)))
+}
+
+async fn allow(
+    State(site): Shared,
+    Path(name): Path<String>,
+    Body(request): Body<PeerRights>,
+) -> Answer<PeerStatus> {
+    let peer = peers::named(&site.node, &name)?;
+    let volumes = volumes(&request)?;
+    let right = |volume| RightRow { peer: peer.record.id, volume, reverse: request.reverse };
+    site.rights.allow(&site.state, volumes.into_iter().map(right).collect()).await?;
+    Ok(Json(peers::status(&peer, &site.rights)))
+}
+
+async fn deny(
+    State(site): Shared,
+    Path(name): Path<String>,
+    Body(request): Body<PeerRights>,
+) -> Answer<PeerStatus> {
+    let peer = peers::named(&site.node, &name)?;
+    site.rights.deny(&site.state, peer.record.id, &volumes(&request)?).await?;
+    Ok(Json(peers::status(&peer, &site.rights)))
+}
+
+fn volumes(request: &PeerRights) -> Result<Vec<String>, ErrorBody> {
+    if request.volumes.is_empty() || request.volumes.len() > VOLUMES_MAX {
+        return Err(ErrorBody::new(ErrorCode::WrongUsage, format!("name 1 to {VOLUMES_MAX} volumes")));
+    }
+    request.volumes.iter().map(|name| parse(name).map(|name| name.to_string())).collect()
+}

@@ -1,0 +1,36 @@
+//! Destructive requests: with `?plan=true` they answer what they would do, and do nothing.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use farside_api::Plan;
+use serde::{Deserialize, Serialize};
+
+use super::error::ApiError;
+
+/// The query of a destructive request.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Planned {
+    /// Only say what would happen.
+    #[serde(default)]
+    pub(super) plan: bool,
+}
+
+/// The plan, or what was done.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Outcome<T> {
+    /// Nothing has been changed.
+    Plan(Plan),
+    /// It is done; this is what it was, or is now.
+    Done(T),
+}
+
+impl<T: Serialize> IntoResponse for Outcome<T> {
+    fn into_response(self) -> Response {
+        Json(self).into_response()
+    }
+}
+
+/// What a destructive handler answers.
+pub(super) type Answered<T> = Result<Outcome<T>, ApiError>;

@@ -1,0 +1,320 @@
+//! `/snapshots`, and `/volumes/POOL/VOL/snapshots`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::body::Body as ResponseBody;
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use farside_api::{
+    CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, Plan, Rename, Snapshot,
+    Uuid,
+};
+use farside_engine::{VolumeName, is_label};
+use farside_platform::BLOCK_BYTES;
+use farside_store::{NewSnapshot, Pool, SnapshotStatus};
+use serde::Deserialize;
+use tokio::io::{AsyncWriteExt, DuplexStream};
+use tokio_util::io::ReaderStream;
+
+use super::error::{ApiError, Body, Query};
+use super::plan::{Answered, Outcome, Planned};
+use super::volumes::{name_of, parse};
+use super::{Answer, Shared};
+use crate::failure::Failure;
+use crate::site::Site;
+use crate::words;
+
+/// Snapshots of one request: one record of the pool freezes them all.
+const TOGETHER_MAX: usize = 1024;
+/// Bytes of a difference that wait for the client.
+const DIFFERENCE_BUFFER_BYTES: usize = 256 << 10;
+
+pub(super) fn routes() -> Router<Arc<Site>> {
+    let one = "/volumes/{pool}/{volume}/snapshots/{snapshot}";
+    Router::new()
+        .route("/snapshots", get(list_all).post(create))
+        .route("/volumes/{pool}/{volume}/snapshots", get(list))
+        .route("/volumes/{pool}/{volume}/difference", get(difference))
+        .route(one, axum::routing::delete(delete))
+        .route(&format!("{one}/rename"), post(rename))
+        .route(&format!("{one}/hold"), post(hold))
+}
+
+async fn list_all(State(site): Shared) -> Answer<Vec<Snapshot>> {
+    let pools = site.pools.open_pools();
+    let all = site.blocking.run(move || {
+        let mut all = Vec::new();
+        for (pool_name, pool) in &pools {
+            for volume in pool.volumes() {
+                let name = VolumeName { pool: pool_name.clone(), volume: volume.name };
+                all.extend(of_volume(pool, &name)?);
+            }
+        }
+        Ok::<_, ErrorBody>(all)
+    });
+    Ok(Json(all.await?))
+}
+
+async fn list(State(site): Shared, Path((pool, volume)): Path<(String, String)>) -> Answer<Vec<Snapshot>> {
+    let name = name_of(pool, volume)?;
+    let pool = site.pools.get(&name.pool)?;
+    Ok(Json(site.blocking.run(move || of_volume(&pool, &name)).await?))
+}
+
+fn of_volume(pool: &Pool, volume: &VolumeName) -> Result<Vec<Snapshot>, ErrorBody> {
+    let snapshots = pool.snapshots(&volume.volume).map_err(Failure::tell)?;
+    snapshots.iter().map(|snapshot| document(pool, volume, snapshot)).collect()
+}
+
+fn document(pool: &Pool, volume: &VolumeName, snapshot: &SnapshotStatus) -> Result<Snapshot, ErrorBody> {
+    let root = pool.content_root(&volume.volume, snapshot.uuid).map_err(Failure::tell)?;
+    Ok(Snapshot {
+        name: snapshot.name.clone(),
+        volume: volume.to_string(),
+        uuid: snapshot.uuid,
+        content_root: Some(root.to_string()),
+        created_at: words::time(snapshot.created_at),
+        held: snapshot.held,
+        referenced_bytes: None,
+        unique_bytes: None,
+    })
+}
+
+async fn create(State(site): Shared, Body(request): Body<CreateSnapshots>) -> Answer<Vec<Snapshot>> {
+    let wanted = wanted(&request.snapshots)?;
+    let Some((first, _)) = wanted.first() else {
+        return Err(wrong(String::from("name at least one snapshot")).into());
+    };
+    let pool_name = first.pool.clone();
+    if let Some((other, _)) = wanted.iter().find(|(volume, _)| volume.pool != pool_name) {
+        return Err(
+            wrong(format!("{other} is in another pool than {first}: one instant is of one pool")).into()
+        );
+    }
+    let pool = site.pools.get(&pool_name)?;
+    let now = site.clock.now();
+    let made = site.blocking.run(move || {
+        let new: Vec<(String, NewSnapshot)> = wanted
+            .iter()
+            .map(|(volume, name)| {
+                let snapshot = NewSnapshot {
+                    name: name.clone(),
+                    uuid: Uuid::new_v4(),
+                    created_at: now,
+                    relationship: None,
+                    pin_for: None,
+                };
+                (volume.volume.clone(), snapshot)
+            })
+            .collect();
+        let made = pool.create_snapshots(&new).map_err(Failure::tell)?;
+        wanted
+            .iter()
+            .zip(&made)
+            .map(|((volume, _), s)| document(&pool, volume, s))
+            .collect::<Result<Vec<_>, _>>()
+    });
+    Ok(Json(made.await?))
+}
+
+fn wanted(names: &[String]) -> Result<Vec<(VolumeName, String)>, ErrorBody> {
+    if names.len() > TOGETHER_MAX {
+        return Err(wrong(format!("at most {TOGETHER_MAX} snapshots can be taken together")));
+    }
+    let mut seen = BTreeSet::new();
+    let mut wanted = Vec::with_capacity(names.len());
+    for name in names {
+        let (volume, snapshot) = name
+            .split_once('@')
+            .filter(|(_, snapshot)| is_label(snapshot))
+            .ok_or_else(|| wrong(format!("{name:?} is not POOL/VOL@SNAP")))?;
+        if !seen.insert(volume) {
+            return Err(wrong(format!("{volume} is named twice: one instant is one snapshot of it")));
+        }
+        wanted.push((parse(volume)?, snapshot.to_owned()));
+    }
+    Ok(wanted)
+}
+
+type OneSnapshot = Path<(String, String, String)>;
+
+/// A snapshot of a request, as it is now.
+async fn find(site: &Site, (pool, volume, snapshot): (String, String, String)) -> Result<Found, ErrorBody> {
+    let volume = name_of(pool, volume)?;
+    let pool = site.pools.get(&volume.pool)?;
+    let found = pool.clone();
+    let name = volume.clone();
+    site.blocking
+        .run(move || {
+            let status = found.snapshot_named(&name.volume, &snapshot).map_err(|error| {
+                let told = error.tell();
+                match told.code {
+                    ErrorCode::NotFound => ErrorBody::new(
+                        ErrorCode::NotFound,
+                        format!("snapshot {name}@{snapshot} does not exist"),
+                    )
+                    .hint("farside snapshot list shows what is there"),
+                    _ => told,
+                }
+            })?;
+            Ok::<_, ErrorBody>(Found { pool, volume, status })
+        })
+        .await
+}
+
+struct Found {
+    pool: Arc<Pool>,
+    volume: VolumeName,
+    status: SnapshotStatus,
+}
+
+impl Found {
+    /// As it is listed, after a change.
+    fn look(&self) -> Result<Snapshot, ErrorBody> {
+        let status = self.pool.snapshot(&self.volume.volume, self.status.uuid).map_err(Failure::tell)?;
+        document(&self.pool, &self.volume, &status)
+    }
+}
+
+async fn rename(
+    State(site): Shared,
+    Path(path): OneSnapshot,
+    Body(request): Body<Rename>,
+) -> Answer<Snapshot> {
+    if !is_label(&request.name) {
+        return Err(wrong(format!("{:?} cannot be a snapshot's name", request.name)).into());
+    }
+    let found = find(&site, path).await?;
+    let renamed = site.blocking.run(move || {
+        found
+            .pool
+            .rename_snapshot(&found.volume.volume, found.status.uuid, &request.name)
+            .map_err(Failure::tell)?;
+        found.look()
+    });
+    Ok(Json(renamed.await?))
+}
+
+async fn hold(
+    State(site): Shared,
+    Path(path): OneSnapshot,
+    Body(request): Body<HoldSnapshot>,
+) -> Answer<Snapshot> {
+    let found = find(&site, path).await?;
+    let held = site.blocking.run(move || {
+        found
+            .pool
+            .hold_snapshot(&found.volume.volume, found.status.uuid, request.held)
+            .map_err(Failure::tell)?;
+        found.look()
+    });
+    Ok(Json(held.await?))
+}
+
+async fn delete(
+    State(site): Shared,
+    Path(path): OneSnapshot,
+    Query(planned): Query<Planned>,
+) -> Answered<Snapshot> {
+    let found = find(&site, path).await?;
+    let name = format!("{}@{}", found.volume, found.status.name);
+    if planned.plan {
+        let refused = if found.status.held {
+            Some(format!("{name} is held; farside snapshot unhold {name} lets it go"))
+        } else if !found.status.pinned_by.is_empty() {
+            Some(format!("{name} is the base of a mirror; it goes by itself when a newer one is"))
+        } else {
+            None
+        };
+        return Ok(Outcome::Plan(Plan {
+            action: format!("delete snapshot {name}"),
+            would: vec![format!("{name} is no more; the volume and its other snapshots stay as they are")],
+            lost: vec![format!("the state of {} at {}", found.volume, found.status.created_at)],
+            refused,
+        }));
+    }
+    let deleted = site.blocking.run(move || {
+        let document = found.look()?;
+        found.pool.delete_snapshot(&found.volume.volume, found.status.uuid).map_err(Failure::tell)?;
+        Ok::<_, ErrorBody>(document)
+    });
+    Ok(Outcome::Done(deleted.await?))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Between {
+    from: String,
+    to: String,
+}
+
+/// Streams a JSON array of extents, as they are found. Should a node turn out damaged half-way, the array stays
+/// unfinished, which no reader takes for an answer; the reason is in the log.
+async fn difference(
+    State(site): Shared,
+    Path((pool, volume)): Path<(String, String)>,
+    Query(between): Query<Between>,
+) -> Result<Response, ApiError> {
+    let volume = name_of(pool, volume)?;
+    let pool = site.pools.get(&volume.pool)?;
+    let (from, to) = (between.from, between.to);
+    let name = volume.clone();
+    let extents = site.blocking.run(move || {
+        let base = pool.open_snapshot(&name.volume, &from).map_err(Failure::tell)?;
+        let incremental = pool.open_snapshot(&name.volume, &to).map_err(Failure::tell)?;
+        Ok::<_, ErrorBody>(Arc::new(incremental).difference_from(Some(Arc::new(base))))
+    });
+    let extents = extents.await?;
+    let (reader, writer) = tokio::io::duplex(DIFFERENCE_BUFFER_BYTES);
+    let blocking = site.blocking.clone();
+    tokio::spawn(async move {
+        if let Err(error) = blocking.run(move || send(extents, writer)).await {
+            tracing::error!(%volume, %error, "a difference ended before its time");
+        }
+    });
+    let body = ResponseBody::from_stream(ReaderStream::new(reader));
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+fn send(extents: farside_store::Difference, mut writer: DuplexStream) -> Result<(), ErrorBody> {
+    let runtime = tokio::runtime::Handle::current();
+    let mut text = String::from("[");
+    let mut separator = "";
+    let mut write = |text: &mut String| -> bool {
+        let written = runtime.block_on(writer.write_all(text.as_bytes()));
+        text.clear();
+        // An error is a client that has gone away: nobody to tell.
+        written.is_ok()
+    };
+    for extent in extents {
+        let extent = extent.map_err(Failure::tell)?;
+        let difference = Difference {
+            offset: extent.block * BLOCK_BYTES as u64,
+            length: extent.count * BLOCK_BYTES as u64,
+            kind: match extent.kind {
+                farside_store::DifferenceKind::Data => DifferenceKind::Data,
+                farside_store::DifferenceKind::Hole => DifferenceKind::Hole,
+            },
+        };
+        text.push_str(separator);
+        separator = ",";
+        text.push_str(
+            &serde_json::to_string(&difference)
+                .map_err(|e| ErrorBody::new(ErrorCode::Failed, e.to_string()))?,
+        );
+        if text.len() >= DIFFERENCE_BUFFER_BYTES / 4 && !write(&mut text) {
+            return Ok(());
+        }
+    }
+    text.push(']');
+    write(&mut text);
+    Ok(())
+}
+
+fn wrong(message: String) -> ErrorBody {
+    ErrorBody::new(ErrorCode::WrongUsage, message)
+}

@@ -1,0 +1,295 @@
+//! The mirrors of this site, on both sides.
+//!
+//! Replicas are driven by pool: a pool's mirrors start when it is opened and end before it is closed, so that one
+//! that cannot be opened leaves the others alone, and one that is imported brings its replicas with it. What a pool
+//! says of a replica counts: a relationship that the state database does not know (any more) is taken over from there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
+use farside_engine::{Engine, VolumeName};
+use farside_mirror::{
+    Destination, DestinationParts, Mirror, MirrorStatus, Relationship, Schedule, SourceRelationship,
+    SourceService,
+};
+use farside_platform::{Clock, Randomness, Timestamp};
+use farside_session::{Node, PeerId};
+use farside_store::Pool;
+use tokio::sync::Mutex;
+
+use crate::blocking::Blocking;
+use crate::failure::Failure;
+use crate::peers;
+use crate::state::{PoolRelationships, State};
+use crate::words;
+
+/// The mirrors.
+pub(crate) struct Mirrors {
+    parts: MirrorParts,
+    /// By pool. Held across opening and closing one, so that these never meet.
+    destinations: Mutex<BTreeMap<String, Arc<Destination>>>,
+}
+
+/// What the mirrors work with.
+pub(crate) struct MirrorParts {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) node: Node,
+    pub(crate) source: Arc<SourceService>,
+    pub(crate) state: State,
+    pub(crate) blocking: Blocking,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) randomness: Arc<dyn Randomness>,
+}
+
+impl std::fmt::Debug for Mirrors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mirrors")
+    }
+}
+
+impl Mirrors {
+    pub(crate) fn new(parts: MirrorParts) -> Mirrors {
+        Mirrors { parts, destinations: Mutex::default() }
+    }
+
+    /// Starts the mirrors whose replicas are in `pool`.
+    pub(crate) async fn pool_opened(&self, name: &str, pool: &Pool) -> Result<(), ErrorBody> {
+        let mut destinations = self.destinations.lock().await;
+        self.take_over(name, pool).await?;
+        let parts = DestinationParts {
+            engine: Arc::clone(&self.parts.engine),
+            links: Arc::new(self.parts.node.clone()),
+            store: Arc::new(PoolRelationships::new(self.parts.state.clone(), name)),
+            clock: Arc::clone(&self.parts.clock),
+            randomness: Arc::clone(&self.parts.randomness),
+        };
+        let destination = Destination::open(parts).await.map_err(Failure::tell)?;
+        destinations.insert(name.to_owned(), Arc::new(destination));
+        Ok(())
+    }
+
+    /// Ends them, and waits: nothing touches the pool afterwards.
+    pub(crate) async fn pool_closing(&self, name: &str) {
+        let destination = self.destinations.lock().await.remove(name);
+        if let Some(destination) = destination {
+            destination.shut_down().await;
+        }
+    }
+
+    /// Ends all of them.
+    pub(crate) async fn shut_down(&self) {
+        let destinations = std::mem::take(&mut *self.destinations.lock().await);
+        for destination in destinations.values() {
+            destination.shut_down().await;
+        }
+    }
+
+    /// Brings the database in line with what the pool knows of its replicas.
+    async fn take_over(&self, pool_name: &str, pool: &Pool) -> Result<(), ErrorBody> {
+        let known = self.parts.state.relationships(None).await.map_err(Failure::tell)?;
+        for volume in pool.volumes() {
+            let Some(replica) = volume.replica else { continue };
+            let Ok(source) = replica.source.parse() else {
+                tracing::error!(
+                    pool = pool_name,
+                    volume = volume.name,
+                    source = replica.source,
+                    "not a volume's name"
+                );
+                continue;
+            };
+            let destination = VolumeName { pool: pool_name.to_owned(), volume: volume.name };
+            let relationship = match known.iter().find(|r| r.id == replica.relationship) {
+                Some(known) if known.destination == destination => continue,
+                // The pool has another name now than when its replica was made.
+                Some(known) => Relationship { destination, ..known.clone() },
+                None => Relationship {
+                    id: replica.relationship,
+                    peer: PeerId(replica.peer),
+                    source,
+                    destination,
+                    schedule: Schedule::OnRequest,
+                    quiesced: false,
+                },
+            };
+            tracing::warn!(volume = %relationship.destination, source = %relationship.source,
+                "a replica was found in its pool; it has no schedule until farside mirror set gives it one");
+            self.parts.state.save_relationship(&relationship).await.map_err(Failure::tell)?;
+        }
+        Ok(())
+    }
+
+    /// The destination side of a pool.
+    pub(crate) async fn destination(&self, pool: &str) -> Result<Arc<Destination>, ErrorBody> {
+        self.destinations.lock().await.get(pool).map(Arc::clone).ok_or_else(|| {
+            ErrorBody::new(ErrorCode::NotFound, format!("pool {pool} is not open here"))
+                .hint("farside pool list shows what is there, and why not")
+        })
+    }
+
+    /// The mirror whose replica is `volume`.
+    pub(crate) async fn mirror(&self, volume: &VolumeName) -> Result<Mirror, ErrorBody> {
+        let unknown = || {
+            ErrorBody::new(ErrorCode::NotFound, format!("no mirror has {volume} as its destination"))
+                .hint("farside mirror status shows what is there")
+        };
+        match self.destinations.lock().await.get(&volume.pool).map(Arc::clone) {
+            Some(destination) => destination.mirror(volume).map_err(|_| unknown()),
+            None => Err(unknown()),
+        }
+    }
+
+    /// All mirrors of both sides, by name: replicas first.
+    pub(crate) async fn list(&self) -> Result<Vec<api::Mirror>, ErrorBody> {
+        let now = self.parts.clock.now();
+        let mut all = Vec::new();
+        let destinations: Vec<_> = {
+            let destinations = self.destinations.lock().await;
+            destinations.iter().map(|(pool, d)| (pool.clone(), Arc::clone(d))).collect()
+        };
+        for relationship in self.parts.state.relationships(None).await.map_err(Failure::tell)? {
+            if !destinations.iter().any(|(pool, _)| *pool == relationship.destination.pool) {
+                all.push(self.undriven(&relationship));
+            }
+        }
+        for (_, destination) in destinations {
+            let mirrors = destination.mirrors();
+            all.extend(mirrors.iter().map(|mirror| self.document(&mirror.status(), now)));
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all.extend(self.sources().await);
+        Ok(all)
+    }
+
+    /// A mirror as its destination lists it.
+    pub(crate) fn document(&self, status: &MirrorStatus, now: Timestamp) -> api::Mirror {
+        let current = status.current.as_ref();
+        api::Mirror {
+            state: words::state(status.state),
+            why: status.why.clone(),
+            lag_seconds: status.lag_seconds(now),
+            current_snapshot: current.map(|c| c.name.clone()),
+            content_root: current.map(|c| c.content_root.to_string()),
+            base_snapshot: current.map(|c| c.name.clone()),
+            transfer: status.progress.as_ref().map(words::transfer),
+            ..self.undriven(&status.relationship)
+        }
+    }
+
+    /// A mirror whose pool is not open: all that is known is its configuration.
+    fn undriven(&self, relationship: &Relationship) -> api::Mirror {
+        let peer = peers::name_of(&self.parts.node, relationship.peer);
+        api::Mirror {
+            id: relationship.id,
+            name: relationship.destination.to_string(),
+            role: Role::Destination,
+            source: format!("{peer}:{}", relationship.source),
+            destination: relationship.destination.to_string(),
+            state: MirrorState::Quiesced,
+            why: Some(format!(
+                "pool {} is not open; farside pool list says why",
+                relationship.destination.pool
+            )),
+            lag_seconds: None,
+            objective_seconds: None,
+            current_snapshot: None,
+            content_root: None,
+            base_snapshot: None,
+            last_proven_at: None,
+            schedule: relationship.schedule.interval().map(|_| relationship.schedule.to_string()),
+            throttle: None,
+            transfer: None,
+        }
+    }
+
+    /// The side of the source: who holds which base of this site's volumes.
+    async fn sources(&self) -> Vec<api::Mirror> {
+        let serving = self.parts.source.serving();
+        let relationships = self.parts.source.destinations();
+        let engine = Arc::clone(&self.parts.engine);
+        let names = relationships.clone();
+        let bases = self
+            .parts
+            .blocking
+            .run(move || Ok::<_, ErrorBody>(names.iter().map(|r| base(&*engine, r)).collect::<Vec<_>>()));
+        // Without the names the rest is still worth showing.
+        let bases = bases.await.unwrap_or_default();
+        let bases = bases.into_iter().chain(std::iter::repeat_with(|| None));
+        relationships
+            .iter()
+            .zip(bases)
+            .map(|(r, base)| {
+                let transferring = serving.iter().any(|(relationship, _)| *relationship == r.id);
+                let peer = peers::name_of(&self.parts.node, r.peer);
+                let (name, root) = base.unzip();
+                api::Mirror {
+                    id: r.id,
+                    name: r.source.to_string(),
+                    role: Role::Source,
+                    source: r.source.to_string(),
+                    destination: format!("{peer}:{}", r.destination),
+                    state: match (transferring, r.base) {
+                        (true, None) => MirrorState::Initializing,
+                        (true, Some(_)) => MirrorState::Transferring,
+                        (false, None) => MirrorState::Uninitialized,
+                        (false, Some(_)) => MirrorState::Mirrored,
+                    },
+                    why: None,
+                    lag_seconds: None,
+                    objective_seconds: None,
+                    current_snapshot: name.clone(),
+                    content_root: root,
+                    base_snapshot: name,
+                    last_proven_at: None,
+                    schedule: None,
+                    throttle: None,
+                    transfer: None,
+                }
+            })
+            .collect()
+    }
+
+    /// Whether a mirror of either side stands on this volume: then it cannot be renamed or deleted.
+    pub(crate) async fn stands_on(&self, volume: &VolumeName) -> Result<Option<String>, ErrorBody> {
+        let relationships =
+            self.parts.state.relationships(Some(&volume.pool)).await.map_err(Failure::tell)?;
+        if relationships.iter().any(|r| r.destination == *volume) {
+            return Ok(Some(format!(
+                "{volume} is the replica of a mirror; end it first with farside mirror delete {volume}"
+            )));
+        }
+        let sources = self.parts.source.destinations();
+        Ok(sources.iter().find(|r| r.source == *volume).map(|r| {
+            let peer = peers::name_of(&self.parts.node, r.peer);
+            format!("{volume} is mirrored by {peer} as {}; end that mirror there first", r.destination)
+        }))
+    }
+
+    /// The mirrors whose replica or original is in this pool, by volume here.
+    pub(crate) async fn of_pool(&self, pool: &str) -> Result<Vec<VolumeName>, ErrorBody> {
+        let relationships = self.parts.state.relationships(Some(pool)).await.map_err(Failure::tell)?;
+        let replicas = relationships.into_iter().map(|r| r.destination);
+        let originals =
+            self.parts.source.destinations().into_iter().map(|r| r.source).filter(|v| v.pool == pool);
+        Ok(replicas.chain(originals).collect())
+    }
+
+    /// Forgets the relationships of a pool that is being deleted.
+    pub(crate) async fn forget_pool(&self, pool: &str) -> Result<(), ErrorBody> {
+        for relationship in self.parts.state.relationships(Some(pool)).await.map_err(Failure::tell)? {
+            self.parts.state.remove_relationship(relationship.id).await.map_err(Failure::tell)?;
+        }
+        Ok(())
+    }
+}
+
+/// Name and content root of the base that a destination holds.
+fn base(engine: &dyn Engine, relationship: &SourceRelationship) -> Option<(String, String)> {
+    let uuid = relationship.base?;
+    // A pool that is not open, or a base that is gone, is shown by its absence.
+    let snapshots = engine.snapshots(&relationship.source).ok()?;
+    let snapshot = snapshots.into_iter().find(|s| s.uuid == uuid)?;
+    let root = engine.content_root(&relationship.source, uuid).ok()?;
+    Some((snapshot.name, root.to_string()))
+}

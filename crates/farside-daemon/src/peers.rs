@@ -1,0 +1,180 @@
+//! Peers as this site knows them: names, sessions, and what they may do.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use farside_api::{self as api, ErrorBody, ErrorCode, Invitation, VolumeRights};
+use farside_engine::{VolumeName, is_label};
+use farside_mirror::SourceRights;
+use farside_session::{Node, PairingCode, PeerId, PeerStatus};
+use parking_lot::RwLock;
+
+use crate::failure::Failure;
+use crate::state::{RightRow, State, StateError};
+use crate::words;
+
+/// What peers may do, in memory: asked at every frame of a transfer. The database has the same.
+#[derive(Debug, Default)]
+pub(crate) struct Rights {
+    /// By peer and volume; the value is whether the way back is allowed too.
+    table: RwLock<HashMap<PeerId, BTreeMap<String, bool>>>,
+}
+
+impl Rights {
+    /// As the database has them.
+    pub(crate) async fn load(state: &State) -> Result<Rights, StateError> {
+        let mut table: HashMap<PeerId, BTreeMap<String, bool>> = HashMap::new();
+        for row in state.rights().await? {
+            table.entry(row.peer).or_default().insert(row.volume, row.reverse);
+        }
+        Ok(Rights { table: RwLock::new(table) })
+    }
+
+    /// Those of one peer.
+    pub(crate) fn of(&self, peer: PeerId) -> Vec<VolumeRights> {
+        let table = self.table.read();
+        let rights = table.get(&peer).into_iter().flatten();
+        rights.map(|(volume, &reverse)| VolumeRights { volume: volume.clone(), reverse }).collect()
+    }
+
+    /// Gives rights: they hold when this returns, and after a crash.
+    pub(crate) async fn allow(&self, state: &State, rights: Vec<RightRow>) -> Result<(), StateError> {
+        state.allow(&rights).await?;
+        let mut table = self.table.write();
+        for right in rights {
+            table.entry(right.peer).or_default().insert(right.volume, right.reverse);
+        }
+        Ok(())
+    }
+
+    /// Takes rights away: first in memory, so that a database that fails leaves too few rights rather than too many.
+    pub(crate) async fn deny(
+        &self,
+        state: &State,
+        peer: PeerId,
+        volumes: &[String],
+    ) -> Result<(), StateError> {
+        if let Some(rights) = self.table.write().get_mut(&peer) {
+            rights.retain(|volume, _| !volumes.contains(volume));
+        }
+        state.deny(peer, volumes).await
+    }
+
+    /// Takes all of a peer's rights away; its rows go with its pin.
+    pub(crate) fn forget(&self, peer: PeerId) {
+        self.table.write().remove(&peer);
+    }
+}
+
+impl SourceRights for Rights {
+    fn may_read(&self, peer: PeerId, volume: &VolumeName) -> bool {
+        self.table.read().get(&peer).is_some_and(|rights| rights.contains_key(&volume.to_string()))
+    }
+}
+
+/// The peer of this name.
+pub(crate) fn named(node: &Node, name: &str) -> Result<PeerStatus, ErrorBody> {
+    node.peers().into_iter().find(|peer| peer.record.name == name).ok_or_else(|| {
+        ErrorBody::new(ErrorCode::NotFound, format!("peer {name} does not exist"))
+            .hint("farside peer list shows who is paired")
+    })
+}
+
+/// What a peer is called here; one that is not pinned any more by the beginning of its key.
+pub(crate) fn name_of(node: &Node, id: PeerId) -> String {
+    let peers = node.peers();
+    peers
+        .iter()
+        .find(|peer| peer.record.id == id)
+        .map_or_else(|| format!("{id:?}"), |peer| peer.record.name.clone())
+}
+
+/// All of them, by name.
+pub(crate) fn list(node: &Node) -> Vec<api::Peer> {
+    let mut peers: Vec<_> = node.peers().iter().map(document).collect();
+    peers.sort_by(|a, b| a.name.cmp(&b.name));
+    peers
+}
+
+/// A peer as it is listed.
+pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
+    api::Peer {
+        name: peer.record.name.clone(),
+        id: peer.record.id.to_string(),
+        address: peer.record.address.clone(),
+        state: if peer.state.connected { api::PeerState::Connected } else { api::PeerState::Disconnected },
+        why: if peer.state.connected { None } else { peer.state.last_error.clone() },
+        protocol: peer.state.version.map(u32::from),
+        rtt_seconds: peer.state.rtt_seconds,
+        sent_bytes: peer.sent_bytes,
+        received_bytes: peer.received_bytes,
+    }
+}
+
+/// A peer with its rights.
+pub(crate) fn status(peer: &PeerStatus, rights: &Rights) -> api::PeerStatus {
+    api::PeerStatus {
+        peer: document(peer),
+        paired_at: Some(words::time(peer.record.added_at)),
+        rights: rights.of(peer.record.id),
+    }
+}
+
+/// Opens an invitation.
+pub(crate) fn invite(node: &Node, valid: Duration) -> Result<Invitation, ErrorBody> {
+    if node.listen_address().is_none() {
+        return Err(ErrorBody::new(
+            ErrorCode::Refused,
+            "this site meets no peers (--peer-listen off), so nobody could join",
+        )
+        .hint("let the other site invite, and join from here"));
+    }
+    let invite = node.invite(valid).map_err(|e| ErrorBody::new(ErrorCode::Refused, e.to_string()))?;
+    Ok(Invitation { code: invite.code.to_string(), expires_at: words::time(invite.expires_at) })
+}
+
+/// Pairs with the site at `address`.
+pub(crate) async fn join(node: &Node, request: &api::JoinPeer) -> Result<api::Peer, ErrorBody> {
+    let code: PairingCode = request.code.parse().map_err(|e: farside_session::CodeError| {
+        ErrorBody::new(ErrorCode::WrongUsage, e.to_string())
+            .hint("farside peer invite on the other site prints a code")
+    })?;
+    if let Some(name) = request.name.as_deref().filter(|name| !is_label(name) || name.contains(':')) {
+        return Err(ErrorBody::new(
+            ErrorCode::WrongUsage,
+            format!("{name:?} cannot be a peer's name; use 1 to 128 of A-Z a-z 0-9 . _ + -"),
+        ));
+    }
+    let record = node.join(&request.address, &code, request.name.as_deref()).await.map_err(Failure::tell)?;
+    named(node, &record.name).map(|peer| document(&peer))
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_platform::Timestamp;
+    use farside_session::{PeerBook, PeerRecord};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_right_holds_at_once_and_after_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
+        let peer = PeerId([7; 32]);
+        state
+            .pin(PeerRecord { id: peer, name: "n".into(), address: None, added_at: Timestamp(0) })
+            .await
+            .unwrap();
+        let volume: VolumeName = "p/v".parse().unwrap();
+        let rights = Rights::load(&state).await.unwrap();
+        assert!(!rights.may_read(peer, &volume));
+        rights.allow(&state, vec![RightRow { peer, volume: "p/v".into(), reverse: true }]).await.unwrap();
+        assert!(rights.may_read(peer, &volume) && !rights.may_read(PeerId([8; 32]), &volume));
+        let reloaded = Rights::load(&state).await.unwrap();
+        assert!(reloaded.may_read(peer, &volume));
+        assert_eq!(reloaded.of(peer), vec![VolumeRights { volume: "p/v".into(), reverse: true }]);
+        reloaded.deny(&state, peer, &["p/v".into()]).await.unwrap();
+        assert!(!reloaded.may_read(peer, &volume));
+        assert!(!Rights::load(&state).await.unwrap().may_read(peer, &volume));
+    }
+}

@@ -1,0 +1,115 @@
+//! Who is pinned.
+
+use async_trait::async_trait;
+use farside_session::{PeerBook, PeerId, PeerRecord, SessionError};
+
+use super::rows::{nanoseconds, peer_id, time};
+use super::{State, StateError};
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    id: Vec<u8>,
+    name: String,
+    address: Option<String>,
+    added_at: i64,
+}
+
+impl Row {
+    fn record(self) -> Result<PeerRecord, StateError> {
+        Ok(PeerRecord {
+            id: peer_id(&self.id)?,
+            name: self.name,
+            address: self.address,
+            added_at: time(self.added_at),
+        })
+    }
+}
+
+fn local(error: impl std::fmt::Display) -> SessionError {
+    SessionError::Local(error.to_string())
+}
+
+#[async_trait]
+impl PeerBook for State {
+    async fn list(&self) -> Result<Vec<PeerRecord>, SessionError> {
+        let rows: Vec<Row> = sqlx::query_as("SELECT id, name, address, added_at FROM peers ORDER BY id")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(local)?;
+        rows.into_iter().map(|row| row.record().map_err(local)).collect()
+    }
+
+    async fn lookup(&self, id: PeerId) -> Result<Option<PeerRecord>, SessionError> {
+        let row: Option<Row> = sqlx::query_as("SELECT id, name, address, added_at FROM peers WHERE id = ?")
+            .bind(id.0.as_slice())
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(local)?;
+        row.map(|row| row.record().map_err(local)).transpose()
+    }
+
+    async fn pin(&self, record: PeerRecord) -> Result<PeerRecord, SessionError> {
+        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(local)?;
+        let taken: Option<i64> = sqlx::query_scalar("SELECT 1 FROM peers WHERE name = ? AND id <> ?")
+            .bind(&record.name)
+            .bind(record.id.0.as_slice())
+            .fetch_optional(&mut *transaction)
+            .await
+            .map_err(local)?;
+        // The key tells apart what the name does not.
+        let name = if taken.is_some() { format!("{}-{:?}", record.name, record.id) } else { record.name };
+        let kept: Row = sqlx::query_as(
+            "INSERT INTO peers (id, name, address, added_at) VALUES (?1, ?2, ?3, ?4) \
+             ON CONFLICT (id) DO UPDATE SET name = ?2, address = ?3 RETURNING id, name, address, added_at",
+        )
+        .bind(record.id.0.as_slice())
+        .bind(name)
+        .bind(record.address)
+        .bind(nanoseconds(record.added_at))
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(local)?;
+        transaction.commit().await.map_err(local)?;
+        kept.record().map_err(local)
+    }
+
+    async fn unpin(&self, id: PeerId) -> Result<bool, SessionError> {
+        let done = sqlx::query("DELETE FROM peers WHERE id = ?")
+            .bind(id.0.as_slice())
+            .execute(&self.writer)
+            .await
+            .map_err(local)?;
+        Ok(done.rows_affected() > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_platform::Timestamp;
+
+    use super::*;
+
+    fn record(id: u8, name: &str, address: Option<&str>) -> PeerRecord {
+        PeerRecord {
+            id: PeerId([id; 32]),
+            name: name.into(),
+            address: address.map(Into::into),
+            added_at: Timestamp(id.into()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_is_made_unique_and_the_first_date_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let book = State::open(&directory.path().join("farside.db")).await.unwrap();
+        assert_eq!(book.pin(record(1, "north", None)).await.unwrap(), record(1, "north", None));
+        let second = book.pin(record(2, "north", None)).await.unwrap();
+        assert!(second.name.starts_with("north-02"), "{}", second.name);
+        let again = PeerRecord { added_at: Timestamp(99), ..record(1, "north", Some("h:1")) };
+        assert_eq!(book.pin(again).await.unwrap(), record(1, "north", Some("h:1")));
+        assert_eq!(book.list().await.unwrap().len(), 2);
+        assert!(book.unpin(PeerId([1; 32])).await.unwrap());
+        assert!(!book.unpin(PeerId([1; 32])).await.unwrap());
+        assert_eq!(book.lookup(PeerId([1; 32])).await.unwrap(), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! What peers may do with volumes here. They go with the peer.
+
+use farside_session::PeerId;
+
+use super::rows::peer_id;
+use super::{State, StateError};
+
+/// One right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RightRow {
+    /// Whose.
+    pub(crate) peer: PeerId,
+    /// `POOL/VOL`.
+    pub(crate) volume: String,
+    /// Also the way back.
+    pub(crate) reverse: bool,
+}
+
+impl State {
+    /// All rights, by peer and volume.
+    pub(crate) async fn rights(&self) -> Result<Vec<RightRow>, StateError> {
+        let rows: Vec<(Vec<u8>, String, bool)> =
+            sqlx::query_as("SELECT peer, volume, reverse FROM rights ORDER BY peer, volume")
+                .fetch_all(&self.readers)
+                .await?;
+        rows.into_iter()
+            .map(|(peer, volume, reverse)| Ok(RightRow { peer: peer_id(&peer)?, volume, reverse }))
+            .collect()
+    }
+
+    /// Gives rights, all or none. A right that is there is replaced.
+    pub(crate) async fn allow(&self, rights: &[RightRow]) -> Result<(), StateError> {
+        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+        for right in rights {
+            sqlx::query("INSERT OR REPLACE INTO rights (peer, volume, reverse) VALUES (?, ?, ?)")
+                .bind(right.peer.0.as_slice())
+                .bind(&right.volume)
+                .bind(right.reverse)
+                .execute(&mut *transaction)
+                .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// Takes rights away, all or none. One that is not there is no matter.
+    pub(crate) async fn deny(&self, peer: PeerId, volumes: &[String]) -> Result<(), StateError> {
+        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+        for volume in volumes {
+            sqlx::query("DELETE FROM rights WHERE peer = ? AND volume = ?")
+                .bind(peer.0.as_slice())
+                .bind(volume)
+                .execute(&mut *transaction)
+                .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_platform::Timestamp;
+    use farside_session::{PeerBook, PeerRecord};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn rights_go_with_their_peer() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
+        let peer = PeerId([7; 32]);
+        let right = |volume: &str, reverse| RightRow { peer, volume: volume.into(), reverse };
+        assert!(state.allow(&[right("p/v", false)]).await.is_err(), "nobody has this key");
+        let record = PeerRecord { id: peer, name: "n".into(), address: None, added_at: Timestamp(0) };
+        state.pin(record).await.unwrap();
+        state.allow(&[right("p/v", false), right("p/w", false)]).await.unwrap();
+        state.allow(&[right("p/v", true)]).await.unwrap();
+        state.deny(peer, &["p/w".into(), "p/x".into()]).await.unwrap();
+        assert_eq!(state.rights().await.unwrap(), vec![right("p/v", true)]);
+        state.unpin(peer).await.unwrap();
+        assert_eq!(state.rights().await.unwrap(), vec![]);
+    }
+}

@@ -1,0 +1,25 @@
+//! Ids and times as the tables hold them, and back.
+
+use farside_platform::Timestamp;
+use farside_session::PeerId;
+use uuid::Uuid;
+
+use super::StateError;
+
+/// A time as a row holds it. Past the year 2262 it stands still.
+pub(super) fn nanoseconds(time: Timestamp) -> i64 {
+    i64::try_from(time.0).unwrap_or(i64::MAX)
+}
+
+/// And back.
+pub(super) fn time(nanoseconds: i64) -> Timestamp {
+    Timestamp(u64::try_from(nanoseconds).unwrap_or(0))
+}
+
+pub(super) fn uuid(bytes: &[u8]) -> Result<Uuid, StateError> {
+    Uuid::from_slice(bytes).map_err(|_| StateError::Row("an id has not 16 bytes"))
+}
+
+pub(super) fn peer_id(bytes: &[u8]) -> Result<PeerId, StateError> {
+    bytes.try_into().map(PeerId).map_err(|_| StateError::Row("a peer's id has not 32 bytes"))
+}

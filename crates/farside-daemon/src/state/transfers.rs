@@ -1,0 +1,133 @@
+//! History: transfers that have ended, bounded for each relationship.
+
+use farside_api::TransferRecord;
+use farside_mirror::TransferReport;
+use uuid::Uuid;
+
+use super::rows::nanoseconds;
+use super::{State, StateError};
+use crate::words;
+
+/// Transfers kept for each relationship; the oldest go first. A mirror that is updated every second writes as many
+/// in under three hours, and some 10 MB of rows.
+const HISTORY_MAX: i64 = 10_000;
+
+impl State {
+    /// Adds a transfer, in the same transaction letting go of the oldest.
+    pub(crate) async fn append_transfer(
+        &self,
+        relationship: Uuid,
+        report: &TransferReport,
+    ) -> Result<(), StateError> {
+        let record = serde_json::to_string(&words::record(report))
+            .map_err(|_| StateError::Row("a transfer cannot be written as JSON"))?;
+        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+        sqlx::query(
+            "INSERT INTO transfers (relationship, volume, ended_at, record) VALUES (?1, \
+             coalesce((SELECT pool || '/' || volume FROM relationships WHERE id = ?1), ''), ?2, ?3)",
+        )
+        .bind(relationship.as_bytes().as_slice())
+        .bind(nanoseconds(report.ended_at))
+        .bind(record)
+        .execute(&mut *transaction)
+        .await?;
+        sqlx::query(
+            "DELETE FROM transfers WHERE relationship = ?1 AND sequence <= \
+             (SELECT sequence FROM transfers WHERE relationship = ?1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2)",
+        )
+        .bind(relationship.as_bytes().as_slice())
+        .bind(HISTORY_MAX)
+        .execute(&mut *transaction)
+        .await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// The newest `limit` of one relationship, newest first.
+    pub(crate) async fn transfers_of(
+        &self,
+        relationship: Uuid,
+        limit: usize,
+    ) -> Result<Vec<TransferReport>, StateError> {
+        let records: Vec<String> = sqlx::query_scalar(
+            "SELECT record FROM transfers WHERE relationship = ? ORDER BY sequence DESC LIMIT ?",
+        )
+        .bind(relationship.as_bytes().as_slice())
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .fetch_all(&self.readers)
+        .await?;
+        let reports = records.iter().map(|text| words::report(&parse(text)?).ok_or(UNREADABLE));
+        reports.collect()
+    }
+
+    /// The newest `limit` of one volume here, or of all, newest first; those of ended relationships too.
+    pub(crate) async fn transfers(
+        &self,
+        volume: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<TransferRecord>, StateError> {
+        let records: Vec<String> = sqlx::query_scalar(
+            "SELECT record FROM transfers WHERE ?1 IS NULL OR volume = ?1 ORDER BY sequence DESC LIMIT ?2",
+        )
+        .bind(volume)
+        .bind(limit)
+        .fetch_all(&self.readers)
+        .await?;
+        records.iter().map(|text| parse(text)).collect()
+    }
+}
+
+const UNREADABLE: StateError = StateError::Row("a transfer of the history cannot be read");
+
+fn parse(text: &str) -> Result<TransferRecord, StateError> {
+    serde_json::from_str(text).map_err(|_| UNREADABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_engine::ContentRoot;
+    use farside_mirror::{TransferKind, TransferResult};
+    use farside_platform::Timestamp;
+
+    use super::*;
+
+    fn report(number: u64) -> TransferReport {
+        TransferReport {
+            id: Uuid::from_u128(u128::from(number)),
+            kind: TransferKind::Update,
+            result: TransferResult::Failed,
+            reason: Some("the link went away".into()),
+            started_at: Timestamp(1_700_000_000_123_456_789),
+            ended_at: Timestamp(1_700_000_001_123_456_789),
+            duration_seconds: 1.0,
+            base: Some("s1".into()),
+            incremental: Some("s2".into()),
+            content_root: Some(ContentRoot([7; 16])),
+            resumed: false,
+            snapshots: 1,
+            changed_bytes: number,
+            deallocated_bytes: 2,
+            source_read_bytes: 3,
+            base_read_bytes: 4,
+            referenced_bytes: None,
+            delta_bytes: 5,
+            literal_bytes: 6,
+            wire_bytes_sent: 7,
+            wire_bytes_received: 8,
+            scan_seconds: 0.25,
+        }
+    }
+
+    #[tokio::test]
+    async fn history_is_kept_newest_first_and_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
+        let relationship = Uuid::from_u128(77);
+        for number in 0..3 {
+            state.append_transfer(relationship, &report(number)).await.unwrap();
+        }
+        assert_eq!(state.transfers_of(relationship, 2).await.unwrap(), vec![report(2), report(1)]);
+        assert_eq!(state.transfers_of(Uuid::from_u128(78), 2).await.unwrap(), vec![]);
+        let records = state.transfers(None, 10).await.unwrap();
+        assert_eq!(records.iter().map(|r| r.changed_bytes).collect::<Vec<_>>(), [2, 1, 0]);
+    }
+}

@@ -1,0 +1,130 @@
+//! The mirror room's values in the API's words, and back.
+
+use farside_api as api;
+use farside_engine::ContentRoot;
+use farside_mirror::{Phase, Progress, State, TransferKind, TransferReport, TransferResult};
+use farside_platform::Timestamp;
+
+/// A time, to the nanosecond.
+pub(crate) fn time(time: Timestamp) -> api::Timestamp {
+    // Good until the year 2554, which is within jiff's range.
+    api::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or(api::Timestamp::MAX)
+}
+
+/// And back; what lies before 1970 becomes that.
+pub(crate) fn timestamp(time: api::Timestamp) -> Timestamp {
+    Timestamp(u64::try_from(time.as_nanosecond()).unwrap_or(0))
+}
+
+pub(crate) fn state(state: State) -> api::MirrorState {
+    match state {
+        State::Uninitialized => api::MirrorState::Uninitialized,
+        State::Initializing => api::MirrorState::Initializing,
+        State::Mirrored => api::MirrorState::Mirrored,
+        State::Transferring => api::MirrorState::Transferring,
+        State::Queued => api::MirrorState::Queued,
+        State::Quiesced => api::MirrorState::Quiesced,
+        State::BrokenOff => api::MirrorState::BrokenOff,
+    }
+}
+
+pub(crate) fn kind(kind: TransferKind) -> api::TransferKind {
+    match kind {
+        TransferKind::Initialize => api::TransferKind::Initialize,
+        TransferKind::Update => api::TransferKind::Update,
+    }
+}
+
+fn phase(phase: Phase) -> api::TransferPhase {
+    match phase {
+        Phase::Waiting => api::TransferPhase::Waiting,
+        Phase::Snapshot => api::TransferPhase::Snapshot,
+        Phase::Difference => api::TransferPhase::Difference,
+        Phase::Transfer => api::TransferPhase::Transfer,
+        Phase::Verify => api::TransferPhase::Verify,
+        Phase::Commit => api::TransferPhase::Commit,
+    }
+}
+
+pub(crate) fn transfer(progress: &Progress) -> api::Transfer {
+    api::Transfer {
+        kind: kind(progress.kind),
+        phase: phase(progress.phase),
+        changed_bytes: progress.changed_bytes,
+        done_bytes: progress.done_bytes,
+        wire_bytes: progress.wire_bytes,
+        rate_bytes_per_second: progress.rate_bytes_per_second,
+        eta_seconds: progress.eta_seconds,
+    }
+}
+
+pub(crate) fn record(report: &TransferReport) -> api::TransferRecord {
+    api::TransferRecord {
+        id: report.id,
+        kind: kind(report.kind),
+        result: match report.result {
+            TransferResult::Ok => api::TransferResult::Ok,
+            TransferResult::Failed => api::TransferResult::Failed,
+            TransferResult::Aborted => api::TransferResult::Aborted,
+        },
+        reason: report.reason.clone(),
+        started_at: time(report.started_at),
+        ended_at: time(report.ended_at),
+        duration_seconds: report.duration_seconds,
+        base: report.base.clone(),
+        incremental: report.incremental.clone(),
+        content_root: report.content_root.map(|root| root.to_string()),
+        resumed: report.resumed,
+        snapshots: report.snapshots,
+        changed_bytes: report.changed_bytes,
+        deallocated_bytes: report.deallocated_bytes,
+        source_read_bytes: Some(report.source_read_bytes),
+        base_read_bytes: Some(report.base_read_bytes),
+        referenced_bytes: report.referenced_bytes,
+        delta_bytes: Some(report.delta_bytes),
+        literal_bytes: Some(report.literal_bytes),
+        wire_bytes_sent: report.wire_bytes_sent,
+        wire_bytes_received: report.wire_bytes_received,
+        scan_seconds: Some(report.scan_seconds),
+    }
+}
+
+/// The report that [`record`] was made of; none if the record's kind or root is not one of this version.
+pub(crate) fn report(record: &api::TransferRecord) -> Option<TransferReport> {
+    let root = match &record.content_root {
+        None => None,
+        Some(text) => Some(ContentRoot(u128::from_str_radix(text, 16).ok()?.to_be_bytes())),
+    };
+    Some(TransferReport {
+        id: record.id,
+        kind: match record.kind {
+            api::TransferKind::Initialize => TransferKind::Initialize,
+            api::TransferKind::Update => TransferKind::Update,
+            api::TransferKind::Resync => return None,
+        },
+        result: match record.result {
+            api::TransferResult::Ok => TransferResult::Ok,
+            api::TransferResult::Failed => TransferResult::Failed,
+            api::TransferResult::Aborted => TransferResult::Aborted,
+        },
+        reason: record.reason.clone(),
+        started_at: timestamp(record.started_at),
+        ended_at: timestamp(record.ended_at),
+        duration_seconds: record.duration_seconds,
+        base: record.base.clone(),
+        incremental: record.incremental.clone(),
+        content_root: root,
+        resumed: record.resumed,
+        snapshots: record.snapshots,
+        changed_bytes: record.changed_bytes,
+        deallocated_bytes: record.deallocated_bytes,
+        source_read_bytes: record.source_read_bytes.unwrap_or(0),
+        base_read_bytes: record.base_read_bytes.unwrap_or(0),
+        referenced_bytes: record.referenced_bytes,
+        delta_bytes: record.delta_bytes.unwrap_or(0),
+        literal_bytes: record.literal_bytes.unwrap_or(0),
+        wire_bytes_sent: record.wire_bytes_sent,
+        wire_bytes_received: record.wire_bytes_received,
+        scan_seconds: record.scan_seconds.unwrap_or(0.0),
+    })
+}
