@@ -3,7 +3,7 @@
 //! Either side may dial; both do if both know an address, and both settle on the same one of two sessions
 //! (`settle.rs`). A lost session is dialled anew, with pauses that grow and are drawn at random, for as long as the peer is pinned.
 //!
-//! What it guarantees: whoever has a [`PeerLink`](crate::PeerLink) has a peer that was pinned here and proved its key; a
+//! What it guarantees: whoever has a [`PeerLink`] has a peer that was pinned here and proved its key; a
 //! removed peer's sessions are cut before [`Node::remove_peer`] returns. What it does not: rights to volumes. Those the
 //! [`PeerService`] checks.
 

@@ -60,8 +60,8 @@ async fn a_black_hole_is_found_by_both_sides_in_time() {
     sleep(Duration::from_secs(5)).await;
     network.black_hole("a", "b");
     let start = Instant::now();
-    ab.closed().await;
-    ba.closed().await;
+    timeout(PATIENCE, ab.closed()).await.expect("a notices");
+    timeout(PATIENCE, ba.closed()).await.expect("b notices");
     let took = start.elapsed();
     assert!(took <= SILENCE_MAX + PING_EVERY + Duration::from_millis(200), "{took:?}");
     assert!(took >= SILENCE_MAX - PING_EVERY, "{took:?}: a slow link is not a black hole");
@@ -111,7 +111,8 @@ async fn two_that_dial_at_once_settle_on_one_session() {
         let a = a.knows(id_b, "b", Some("b:7440")).await;
         let b = b.knows(id_a, "a", Some("a:7440")).await;
         let (a, b) = (a.start().await, b.start().await);
-        sleep(Duration::from_secs(40)).await;
+        // Three round trips make a session; a second dial would come after 250 ms more at the earliest.
+        sleep(Duration::from_millis(500)).await;
         let (sa, sb) = (a.wait_state(id_b, |s| s.connected).await, b.wait_state(id_a, |s| s.connected).await);
         assert_ne!(sa.dialled_by_us, sb.dialled_by_us, "one session, dialled by one side");
         let (la, lb) = (a.link(&b).await, b.link(&a).await);
@@ -184,7 +185,7 @@ async fn a_session_that_the_peer_seems_to_have_lost_is_kept_but_doubted() {
     sleep(Duration::from_secs(1)).await;
     assert!(matches!(dial().await, Err(SessionError::AlreadyConnected)));
     let doubted = Instant::now();
-    link.closed().await;
+    timeout(PATIENCE, link.closed()).await.expect("a notices");
     assert!(doubted.elapsed() <= SUSPECT_SILENCE_MAX + PING_EVERY, "{:?}", doubted.elapsed());
     assert!(dial().await.is_ok());
 }

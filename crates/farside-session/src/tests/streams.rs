@@ -161,9 +161,9 @@ async fn the_end_of_the_session_ends_streams_on_links_that_still_work() {
     });
     tokio::time::sleep(Duration::from_secs(30)).await;
     b.node.remove_peer(a.id()).await.unwrap();
-    let error = reading.await.unwrap().unwrap_err();
+    let error = tokio::time::timeout(PATIENCE, reading).await.unwrap().unwrap().unwrap_err();
     assert!(error.to_string().contains("removed by an administrator"), "{error}");
-    writing.await.unwrap();
+    tokio::time::timeout(PATIENCE, writing).await.expect("the writer is woken").unwrap();
     let mut rest = Vec::new();
     assert!(far.io.read_to_end(&mut rest).await.is_err());
 }
