@@ -180,6 +180,7 @@ impl Pool {
         }
         ring.proven = ring.proven.max(sequence - 1);
         ring.tail = system.journal_position;
+        state.ring_used = ring.used();
         system.generation = generation;
         system.newest_slot = slot;
         system.journal_position = position;

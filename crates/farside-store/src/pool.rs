@@ -111,6 +111,10 @@ pub(crate) struct State {
     pub(crate) system_blocks: u64,
     /// Memory of the deltas since the last capture.
     pub(crate) overlay_bytes: u64,
+    /// Bytes of journal promised to operations under way.
+    pub(crate) promised_journal: u64,
+    /// Bytes of the ring in use, as of the last batch or point.
+    pub(crate) ring_used: u64,
 }
 
 impl State {
@@ -174,6 +178,10 @@ const PENDING_BYTES_MAX: usize = 512 << 10;
 const LEAVES_PER_OPERATION: u64 = 4;
 /// Inner nodes likewise: five levels above the leaf, two paths, and the copies a snapshot forces are the same ones.
 const PAIRS_PER_OPERATION: usize = 12;
+/// Journal bytes of one operation at worst: 256 blocks, each a record of its own, in a batch of its own.
+const JOURNAL_PER_OPERATION: u64 = 24 << 10;
+/// Journal bytes kept for point records and changes of the catalog.
+const JOURNAL_SLACK: u64 = 512 << 10;
 /// Pairs kept for catalog and free map.
 const SPARE_PAIRS: usize = 24;
 
@@ -267,6 +275,7 @@ impl Pool {
             (state.pending.take(), state.appended)
         };
         self.latch(ring.write(payloads))?;
+        self.state.lock().ring_used = ring.used();
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         self.latch(self.device.sync().map_err(StoreError::from))?;
         ring.proven = ring.sequence - 1;
@@ -278,7 +287,9 @@ impl Pool {
     fn spill(&self) -> Result<()> {
         let mut ring = self.ring.lock();
         let payloads = self.state.lock().pending.take();
-        self.latch(ring.write(payloads))
+        self.latch(ring.write(payloads))?;
+        self.state.lock().ring_used = ring.used();
+        Ok(())
     }
 
     /// Called before an operation that appends records, with no lock held: keeps ring, memory and pending records
@@ -336,7 +347,6 @@ impl Pool {
         match self.try_reserve(blocks, class) {
             // Full, but two points from now what was freed is free: only then is it really full.
             Err(StoreError::NoSpace { .. }) => {
-                let mut system = self.maintenance.lock();
                 for _ in 0..2 {
                     let nothing_waits = {
                         let state = self.state.lock();
@@ -345,7 +355,7 @@ impl Pool {
                     if nothing_waits {
                         break;
                     }
-                    self.point(&mut system)?;
+                    self.consistency_point()?;
                     let retry = self.try_reserve(blocks, class);
                     if !matches!(retry, Err(StoreError::NoSpace { .. })) {
                         return retry;
@@ -358,7 +368,7 @@ impl Pool {
     }
 
     fn try_reserve(&self, blocks: u64, class: SpaceClass) -> Result<Reservation> {
-        let mut guard = self.state.lock();
+        let mut guard = self.wait_for_journal()?;
         let state = &mut *guard;
         // What a point needs for its own trees is never given away; metadata changes may use half of the reserve,
         // since they are what frees space.
@@ -383,6 +393,7 @@ impl Pool {
             leaves: LEAVES_PER_OPERATION,
         };
         state.promised_leaves += LEAVES_PER_OPERATION;
+        state.promised_journal += JOURNAL_PER_OPERATION;
         while state.spare_pairs.len() < SPARE_PAIRS {
             match state.allocator.allocate_pair() {
                 Some(pair) => state.spare_pairs.push(pair),
@@ -409,6 +420,22 @@ impl Pool {
             left -= count;
         }
         Ok(reservation)
+    }
+
+    /// Waits until the ring has room for one more operation, by making points; answers with the state locked.
+    fn wait_for_journal(&self) -> Result<MutexGuard<'_, State>> {
+        let capacity = self.journal_blocks * BLOCK_BYTES as u64;
+        loop {
+            let state = self.state.lock();
+            let spoken_for = state.ring_used + state.pending.ring_bytes() + state.promised_journal;
+            if spoken_for + JOURNAL_PER_OPERATION + JOURNAL_SLACK <= capacity {
+                return Ok(state);
+            }
+            drop(state);
+            // Operations under way end by themselves; each point empties the ring behind the one before.
+            let mut system = self.maintenance.lock();
+            self.point(&mut system)?;
+        }
     }
 
     /// Gives back what an operation did not use.
@@ -464,6 +491,7 @@ impl Drop for Pool {
 
 pub(crate) fn release(state: &mut State, reservation: Reservation) {
     state.promised_leaves -= reservation.leaves;
+    state.promised_journal -= JOURNAL_PER_OPERATION;
     for pair in reservation.pairs {
         state.allocator.give_back_pair(pair);
     }

@@ -140,7 +140,14 @@ impl Pool {
         }
         let raised = Superblock { open_epoch: superblock.open_epoch + 1, ..superblock };
         let pool = Self::start(device, raised, slot, options, nodes, loaded, end)?;
-        pool.consistency_point()?;
+        match pool.consistency_point() {
+            // A damaged node stands in the way of writing its volume's changes. What can be read shall be readable;
+            // the pool refuses changes and says why.
+            Err(error @ (StoreError::Corrupt { .. } | StoreError::CorruptBlock { .. })) => {
+                tracing::error!(pool = %pool.id(), "the pool is open for reading only: {error}");
+            }
+            other => other?,
+        }
         Ok(pool)
     }
 
@@ -177,6 +184,8 @@ impl Pool {
             spare_pairs: Vec::new(),
             system_blocks: writer_blocks(superblock.catalog.length_bytes as usize, chunks),
             overlay_bytes: 0,
+            promised_journal: 0,
+            ring_used: ring.used(),
         };
         let background = options.background;
         let pool = Arc::new(Pool::assemble(device, &superblock, options, nodes, system, ring, state));

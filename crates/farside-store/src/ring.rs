@@ -38,6 +38,11 @@ impl Pending {
         }
     }
 
+    /// Bytes that they will take on the ring, at most.
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        self.payloads.iter().map(|(payload, _)| ring_bytes(payload.len())).sum()
+    }
+
     /// Bytes of records waiting.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
