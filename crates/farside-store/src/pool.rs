@@ -300,35 +300,36 @@ impl Pool {
         if pending >= PENDING_BYTES_MAX {
             self.spill()?;
         }
-        let must_wait = {
-            let ring = self.ring.lock();
-            let overlay = self.state.lock().overlay_bytes;
-            ring.used() > ring.capacity() / 4 * 3 || overlay > 2 * self.options.overlay_bytes
-        };
-        // Back-pressure: whoever waits here for the lock finds the work done by another.
-        if must_wait {
+        // Back-pressure: whoever waits here for the lock finds the work done by another. Two points empty the ring
+        // behind both slots.
+        for _ in 0..2 {
+            if !self.is_nearly_full() {
+                break;
+            }
             let mut system = self.maintenance.lock();
-            // Two points empty the ring behind both slots.
-            for _ in 0..2 {
-                let full = {
-                    let ring = self.ring.lock();
-                    ring.used() > ring.capacity() / 4 * 3
-                        || self.state.lock().overlay_bytes > 2 * self.options.overlay_bytes
-                };
-                if full {
-                    self.point(&mut system)?;
-                }
+            if self.is_nearly_full() {
+                self.point(&mut system)?;
             }
         }
         Ok(())
     }
 
+    /// Whether an operation must wait for a consistency point before it begins. The ring's own lock is held during a
+    /// sync, so nobody asks it here.
+    fn is_nearly_full(&self) -> bool {
+        let state = self.state.lock();
+        state.ring_used > self.journal_bytes() / 4 * 3 || state.overlay_bytes > 2 * self.options.overlay_bytes
+    }
+
+    fn journal_bytes(&self) -> u64 {
+        self.journal_blocks * BLOCK_BYTES as u64
+    }
+
     /// Whether a consistency point is due: by amount of journal or memory, never by time.
     pub(crate) fn point_is_due(&self) -> bool {
-        let ring = self.ring.lock();
-        let overlay = self.state.lock().overlay_bytes;
-        // `used` spans two intervals.
-        ring.used() > ring.capacity() / 2 || overlay > self.options.overlay_bytes
+        let state = self.state.lock();
+        // What is used spans two intervals.
+        state.ring_used > self.journal_bytes() / 2 || state.overlay_bytes > self.options.overlay_bytes
     }
 
     fn maintain_if_due(&self) -> Result<()> {
@@ -424,7 +425,7 @@ impl Pool {
 
     /// Waits until the ring has room for one more operation, by making points; answers with the state locked.
     fn wait_for_journal(&self) -> Result<MutexGuard<'_, State>> {
-        let capacity = self.journal_blocks * BLOCK_BYTES as u64;
+        let capacity = self.journal_bytes();
         loop {
             let state = self.state.lock();
             let spoken_for = state.ring_used + state.pending.ring_bytes() + state.promised_journal;
