@@ -1,7 +1,7 @@
 //! All mirrors whose replica is at this site.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,7 +10,7 @@ use farside_format::Fingerprint;
 use farside_platform::{Clock, Randomness};
 use farside_session::{Node, PeerId, PeerLink, SessionError};
 use prost::Message;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -57,8 +57,24 @@ pub struct Destination {
     parts: DestinationParts,
     slots: Arc<Semaphore>,
     stop: CancellationToken,
-    /// Held across the short steps of making and deleting, so that two of them never meet at one volume.
-    mirrors: Mutex<BTreeMap<VolumeName, (Mirror, JoinHandle<()>)>>,
+    mirrors: Mutex<BTreeMap<VolumeName, Place>>,
+}
+
+/// A volume's place among the mirrors.
+enum Place {
+    /// Taken by one that is being made.
+    Making,
+    /// A mirror and its driver.
+    Running(Mirror, JoinHandle<()>),
+}
+
+impl Place {
+    fn mirror(&self) -> Option<&Mirror> {
+        match self {
+            Place::Making => None,
+            Place::Running(mirror, _) => Some(mirror),
+        }
+    }
 }
 
 impl Destination {
@@ -68,16 +84,20 @@ impl Destination {
         let slots = Arc::new(Semaphore::new(TRANSFERS_MAX));
         let destination =
             Destination { parts, slots, stop: CancellationToken::new(), mirrors: Mutex::default() };
-        let mut mirrors = destination.mirrors.lock().await;
         for relationship in relationships {
             let volume = relationship.destination.clone();
-            mirrors.insert(volume, destination.start(relationship, true));
+            let place = destination.start(relationship, true);
+            destination.places().insert(volume, place);
         }
-        drop(mirrors);
         Ok(destination)
     }
 
-    fn start(&self, relationship: Relationship, at_once: bool) -> (Mirror, JoinHandle<()>) {
+    fn places(&self) -> MutexGuard<'_, BTreeMap<VolumeName, Place>> {
+        // Every change is one insertion or removal: a panic in between leaves nothing half done.
+        self.mirrors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&self, relationship: Relationship, at_once: bool) -> Place {
         let DestinationParts { engine, links, store, clock, randomness } = &self.parts;
         let parts = Parts {
             engine: engine.clone(),
@@ -88,7 +108,8 @@ impl Destination {
             slots: self.slots.clone(),
             stop: self.stop.clone(),
         };
-        Mirror::start(parts, relationship, at_once)
+        let (mirror, driver) = Mirror::start(parts, relationship, at_once);
+        Place::Running(mirror, driver)
     }
 
     /// Makes a mirror of the peer's volume `source`. The replica `destination` is made if it is not there; if it is, it
@@ -102,10 +123,7 @@ impl Destination {
         schedule: Schedule,
         link_wait: Duration,
     ) -> Result<Mirror, MirrorError> {
-        let mut mirrors = self.mirrors.lock().await;
-        if mirrors.contains_key(&destination) {
-            return Err(MirrorError::Exists(destination));
-        }
+        let _taken = TakenPlace::take(self, &destination)?;
         let new_id = uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid();
         let size_bytes = self.describe(new_id, peer, &source, &destination, link_wait).await?;
         let (engine, clock) = (self.parts.engine.clone(), self.parts.clock.clone());
@@ -121,10 +139,9 @@ impl Destination {
         let relationship =
             Relationship { id, peer, source, destination: destination.clone(), schedule, quiesced: false };
         self.parts.store.save(&relationship).await?;
-        let started = self.start(relationship, false);
-        let mirror = started.0.clone();
-        mirrors.insert(destination, started);
-        Ok(mirror)
+        let place = self.start(relationship, false);
+        self.places().insert(destination.clone(), place);
+        self.mirror(&destination)
     }
 
     async fn describe(
@@ -147,17 +164,15 @@ impl Destination {
     }
 
     /// The mirror whose replica is `volume`.
-    pub async fn mirror(&self, volume: &VolumeName) -> Result<Mirror, MirrorError> {
-        let mirrors = self.mirrors.lock().await;
-        mirrors
-            .get(volume)
-            .map(|(mirror, _)| mirror.clone())
-            .ok_or_else(|| MirrorError::NotFound(volume.clone()))
+    pub fn mirror(&self, volume: &VolumeName) -> Result<Mirror, MirrorError> {
+        let places = self.places();
+        let mirror = places.get(volume).and_then(Place::mirror).cloned();
+        mirror.ok_or_else(|| MirrorError::NotFound(volume.clone()))
     }
 
     /// All of them, by name of the replica.
-    pub async fn mirrors(&self) -> Vec<Mirror> {
-        self.mirrors.lock().await.values().map(|(mirror, _)| mirror.clone()).collect()
+    pub fn mirrors(&self) -> Vec<Mirror> {
+        self.places().values().filter_map(Place::mirror).cloned().collect()
     }
 
     /// The newest `limit` transfers of a mirror, newest first.
@@ -166,27 +181,53 @@ impl Destination {
         volume: &VolumeName,
         limit: usize,
     ) -> Result<Vec<TransferReport>, MirrorError> {
-        let id = self.mirror(volume).await?.status().relationship.id;
+        let id = self.mirror(volume)?.status().relationship.id;
         self.parts.store.history(id, limit).await
     }
 
     /// Ends a relationship: the volume stays, writable, no longer a replica.
     pub async fn delete(&self, volume: &VolumeName) -> Result<(), MirrorError> {
-        let mut mirrors = self.mirrors.lock().await;
-        let (mirror, _) = mirrors.get(volume).ok_or_else(|| MirrorError::NotFound(volume.clone()))?;
-        mirror.delete().await?;
-        mirrors.remove(volume);
+        self.mirror(volume)?.delete().await?;
+        self.places().remove(volume);
         Ok(())
     }
 
     /// Ends every driver and the transfers that run, and waits for them: nothing touches the storage afterwards.
     pub async fn shut_down(&self) {
         self.stop.cancel();
-        let mirrors = std::mem::take(&mut *self.mirrors.lock().await);
-        for (volume, (_, driver)) in mirrors {
+        let places = std::mem::take(&mut *self.places());
+        for (volume, place) in places {
+            let Place::Running(_, driver) = place else { continue };
             if let Err(error) = driver.await {
                 tracing::error!(%volume, "the mirror's driver ended badly: {error}");
             }
+        }
+    }
+}
+
+/// Keeps a volume's place while its mirror is being made, and gives it back if that fails.
+struct TakenPlace<'a> {
+    destination: &'a Destination,
+    volume: VolumeName,
+}
+
+impl<'a> TakenPlace<'a> {
+    fn take(destination: &'a Destination, volume: &VolumeName) -> Result<Self, MirrorError> {
+        let mut places = destination.places();
+        if places.contains_key(volume) {
+            return Err(MirrorError::Exists(volume.clone()));
+        }
+        places.insert(volume.clone(), Place::Making);
+        drop(places);
+        Ok(TakenPlace { destination, volume: volume.clone() })
+    }
+}
+
+impl Drop for TakenPlace<'_> {
+    fn drop(&mut self) {
+        let mut places = self.destination.places();
+        if matches!(places.get(&self.volume), Some(Place::Making)) {
+            places.remove(&self.volume);
         }
     }
 }

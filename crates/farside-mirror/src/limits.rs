@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-/// Transfers a source serves, and a destination runs, at the same time. More wait (destination) or are told to come
-/// again (source). The paper behind the *transfer size* has 16 as its default.
+/// Transfers a destination runs at the same time; more wait. EqualLogic's replication calls it the *transfer size* and
+/// has 16 as its default.
 pub const TRANSFERS_MAX: usize = 16;
+/// Transfers a source serves for one peer: as many as that peer runs.
+pub const SERVED_PER_PEER_MAX: usize = TRANSFERS_MAX;
+/// Transfers a source serves for all peers together; more are told to come again.
+pub const SERVED_MAX: usize = 2 * SERVED_PER_PEER_MAX;
 /// Frames between two stages of a transfer: read, encode, send; receive, decode. With frames of 1 MiB and three
 /// stages a transfer holds at most about 12 MiB of blocks in flight, and its history of 8 MiB on each side.
 pub const FRAMES_BETWEEN_STAGES: usize = 2;

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::error::{MirrorError, blocking};
-use crate::limits::{RELATIONSHIPS_PER_PEER_MAX, TRANSFERS_MAX};
+use crate::limits::{RELATIONSHIPS_PER_PEER_MAX, SERVED_MAX, SERVED_PER_PEER_MAX};
 use crate::protocol::convert::{self, TransferPlan};
 use crate::protocol::stream::cut;
 use crate::protocol::{
@@ -59,8 +59,10 @@ struct Shared {
 #[derive(Default)]
 struct Tables {
     relationships: HashMap<Uuid, SourceRelationship>,
-    /// By transfer id; at most [`TRANSFERS_MAX`].
+    /// By transfer id; at most [`SERVED_MAX`].
     serving: HashMap<Uuid, Arc<Serving>>,
+    /// By relationship: one change of its snapshots at a time, however its calls overtake each other.
+    turns: HashMap<Uuid, Arc<tokio::sync::Mutex<()>>>,
 }
 
 /// A transfer that is being served.
@@ -85,8 +87,8 @@ impl SourceService {
         clock: Arc<dyn Clock>,
     ) -> Result<SourceService, MirrorError> {
         let known = store.source_relationships().await?;
-        let tables =
-            Tables { relationships: known.into_iter().map(|r| (r.id, r)).collect(), serving: HashMap::new() };
+        let relationships = known.into_iter().map(|r| (r.id, r)).collect();
+        let tables = Tables { relationships, ..Tables::default() };
         Ok(SourceService {
             shared: Arc::new(Shared { engine, rights, store, clock, tables: Mutex::new(tables) }),
         })
@@ -255,22 +257,14 @@ impl Shared {
         // From here on the place is given back on every way out but success.
         let leave = Leave { shared: self, serving: &serving, armed: true };
 
+        let turn = self.turn(relationship);
+        let _turn = turn.lock().await;
+        // Remembered before anything is pinned: what is pinned can always be released by name.
+        self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
         let (engine, clock) = (self.engine.clone(), self.clock.clone());
         let asked = prepare::Asked { relationship, transfer, volume: volume.clone(), kind, candidates };
         let prepared =
             blocking(move || prepare::prepare(&*engine, &*clock, &asked)).await.map_err(to_refusal)?;
-        let known = self.tables().relationships.get(&relationship).cloned();
-        let known = known.unwrap_or(SourceRelationship {
-            id: relationship,
-            peer,
-            source: volume.clone(),
-            destination: destination.clone(),
-            base: None,
-            since: None,
-        });
-        let known = SourceRelationship { destination, ..known };
-        self.store.save_source(&known).await.map_err(to_refusal)?;
-        self.tables().relationships.insert(relationship, known);
 
         let _ = serving.local_base.set(prepared.local_base);
         let plan = serving.plan.get_or_init(|| prepared.plan).clone();
@@ -281,6 +275,33 @@ impl Shared {
         self.leave_when_lost(link.clone(), &serving);
         leave.disarm();
         Ok(plan)
+    }
+
+    fn turn(&self, relationship: Uuid) -> Arc<tokio::sync::Mutex<()>> {
+        let mut tables = self.tables();
+        let Tables { turns, relationships, .. } = &mut *tables;
+        // Of relationships that never came about nothing is kept.
+        turns.retain(|id, turn| relationships.contains_key(id) || Arc::strong_count(turn) > 1);
+        turns.entry(relationship).or_default().clone()
+    }
+
+    async fn remember(
+        &self,
+        relationship: Uuid,
+        peer: PeerId,
+        volume: &VolumeName,
+        destination: VolumeName,
+    ) -> Result<(), MirrorError> {
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        blocking(move || engine.volume(&of)).await?;
+        let known = self.tables().relationships.get(&relationship).cloned();
+        let (base, since) = known.as_ref().map_or((None, None), |k| (k.base, k.since));
+        let wanted = SourceRelationship { id: relationship, peer, source: volume.clone(), destination, base, since };
+        if known.as_ref() != Some(&wanted) {
+            self.store.save_source(&wanted).await?;
+            self.tables().relationships.insert(relationship, wanted);
+        }
+        Ok(())
     }
 
     /// Takes one of the places. A transfer of the same relationship that is still here is one the destination has
@@ -307,14 +328,13 @@ impl Shared {
             }
             !is_old
         });
-        if tables.serving.len() >= TRANSFERS_MAX || tables.serving.contains_key(&transfer) {
-            return Err(refusal(
-                "state",
-                format!(
-                    "the source is serving {} transfers, its limit; try again later",
-                    tables.serving.len()
-                ),
-            ));
+        let (all, yours) = (tables.serving.len(), tables.serving.values().filter(|s| s.peer == peer).count());
+        if all >= SERVED_MAX || yours >= SERVED_PER_PEER_MAX {
+            let message = format!("the source is serving {all} transfers, {yours} of them yours; try again later");
+            return Err(refusal("state", message));
+        }
+        if tables.serving.contains_key(&transfer) {
+            return Err(refusal("failed", format!("transfer {transfer} is being served already")));
         }
         let serving = Arc::new(Serving {
             transfer,
@@ -356,6 +376,12 @@ impl Shared {
         let content_root = convert::content_root(&message.content_root).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
+        let turn = self.turn(relationship);
+        let _turn = turn.lock().await;
+        let is_late = |s: &Arc<Serving>| s.relationship == relationship && s.transfer != transfer;
+        if self.tables().serving.values().any(is_late) {
+            return Err(refusal("state", "a newer transfer of this relationship has begun"));
+        }
         let known = self.tables().relationships.get(&relationship).cloned();
         let Some(known) = known else {
             return Err(refusal("not-found", format!("relationship {relationship} is not known here")));
@@ -408,6 +434,8 @@ impl Shared {
         let serving: Vec<_> =
             self.tables().serving.values().filter(|s| s.relationship == relationship).cloned().collect();
         serving.iter().for_each(|s| self.leave(s));
+        let turn = self.turn(relationship);
+        let _turn = turn.lock().await;
         let (engine, of) = (self.engine.clone(), volume.clone());
         match blocking(move || prepare::let_go(&*engine, &of, relationship, &[])).await {
             // A volume that is gone has nothing pinned.
@@ -415,7 +443,10 @@ impl Shared {
             Err(error) => return Err(error),
         }
         self.store.remove_source(relationship).await?;
-        self.tables().relationships.remove(&relationship);
+        let mut tables = self.tables();
+        tables.relationships.remove(&relationship);
+        tables.turns.remove(&relationship);
+        drop(tables);
         tracing::info!(%relationship, %volume, "released: no base is kept for it any more");
         Ok(())
     }

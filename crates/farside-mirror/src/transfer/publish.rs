@@ -16,14 +16,20 @@ use crate::protocol::convert::{CandidateBase, TravellingSnapshot};
 use crate::source::let_go;
 use crate::store::Relationship;
 
-/// Lets go of bases that are no longer in use, and lists what is here, oldest first.
+/// Throws away what a crash left staged (resuming it is what will stand here), lets go of bases that are no longer in
+/// use, and lists what is here, oldest first.
 pub(super) fn tidy_and_list(
     engine: &dyn Engine,
     volume: &VolumeName,
     relationship: Uuid,
 ) -> Result<Vec<CandidateBase>, MirrorError> {
-    if let Some(newest) = engine.snapshots(volume)?.last() {
-        let_go(engine, volume, relationship, &[newest.uuid])?;
+    let left = engine.abandon_staged(volume)?;
+    if left > 0 {
+        tracing::info!(%volume, left, "threw away what a transfer had staged that never ended");
+    }
+    let published = engine.snapshots(volume)?.into_iter().rev().find(|s| s.pinned_by.contains(&relationship));
+    if let Some(published) = published {
+        let_go(engine, volume, relationship, &[published.uuid])?;
     }
     let snapshots = engine.snapshots(volume)?;
     let newest = &snapshots[snapshots.len().saturating_sub(CANDIDATES_MAX)..];

@@ -7,7 +7,7 @@ use farside_mirror::{MirrorError, Phase, Schedule, State, TransferResult};
 use farside_session::LinkSettings;
 use tokio::time::Instant;
 
-use crate::site::{PATIENCE, Pair, assert_ok, slow, volume};
+use crate::site::{PATIENCE, Pair, Storage, assert_ok, slow, volume};
 
 const SIZE: u64 = 8 << 20;
 
@@ -140,9 +140,9 @@ async fn break_works_during_a_transfer_and_never_asks_the_peer() {
     // For good: ticks change nothing, nor does a restart.
     pair.network.heal("a", "b");
     tokio::time::sleep(Duration::from_secs(120)).await;
-    pair.crash_b(true).await;
+    pair.crash_b(0).await;
     tokio::time::sleep(Duration::from_secs(120)).await;
-    let mirror = pair.b.destination.mirror(&pair.replica).await.unwrap();
+    let mirror = pair.b.destination.mirror(&pair.replica).unwrap();
     assert_eq!(mirror.status().state, State::BrokenOff);
     assert_eq!(pair.check_replica().len(), 1);
 }
@@ -153,8 +153,8 @@ async fn a_restart_takes_up_schedule_base_and_quiet() {
     pair.scribble(20);
     let mirror = pair.mirror(every(600)).await;
     assert_ok(&pair.initialize(&mirror).await);
-    pair.crash_b(false).await;
-    let mirror = pair.b.destination.mirror(&pair.replica).await.unwrap();
+    pair.crash_b(1).await;
+    let mirror = pair.b.destination.mirror(&pair.replica).unwrap();
     let mut changes = mirror.changes();
     let before = pair.b.destination.history(&pair.replica, 100).await.unwrap().len();
     changes.wait_for(|s| s.state == State::Transferring).await.unwrap();
@@ -167,9 +167,9 @@ async fn a_restart_takes_up_schedule_base_and_quiet() {
     mirror.quiesce().await.unwrap();
     assert_eq!(mirror.status().state, State::Quiesced);
     assert!(matches!(mirror.update(PATIENCE).await, Err(MirrorError::State(_))));
-    pair.crash_b(false).await;
+    pair.crash_b(1).await;
     tokio::time::sleep(Duration::from_secs(3000)).await;
-    let mirror = pair.b.destination.mirror(&pair.replica).await.unwrap();
+    let mirror = pair.b.destination.mirror(&pair.replica).unwrap();
     assert_eq!(mirror.status().state, State::Quiesced);
     assert_eq!(pair.b.destination.history(&pair.replica, 100).await.unwrap().len(), before + 1);
     mirror.resume().await.unwrap();
@@ -229,7 +229,7 @@ async fn an_end_of_the_relationship_frees_both_sides() {
     assert_ok(&pair.initialize(&mirror).await);
     pair.b.destination.delete(&pair.replica).await.unwrap();
     assert!(matches!(mirror.update(PATIENCE).await, Err(MirrorError::State(_))));
-    assert!(pair.b.destination.mirror(&pair.replica).await.is_err());
+    assert!(pair.b.destination.mirror(&pair.replica).is_err());
     assert!(!pair.b.disk.engine.volume(&pair.replica).unwrap().is_replica);
     assert_eq!(pair.check_replica(), ["kept"]);
     while !pair.a.source.destinations().is_empty() {

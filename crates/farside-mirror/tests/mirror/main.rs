@@ -2,6 +2,7 @@
 //! of the data. Every test that draws at random prints its seed.
 
 mod driver;
+mod embedded;
 mod faults;
 mod memory_engine;
 mod site;

@@ -13,6 +13,8 @@ use farside_format::fingerprint::is_zero;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
+use crate::site::{Storage, TokioClock};
+
 type Block = Arc<[u8]>;
 
 #[derive(Clone, Default, PartialEq)]
@@ -125,44 +127,13 @@ pub(crate) struct MemoryEngine {
 }
 
 impl MemoryEngine {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         MemoryEngine { state: Arc::default(), faults: Arc::default(), reads: Arc::default() }
-    }
-
-    /// The machine loses power: this handle fails from now on; the new one has what was durable. A staged version
-    /// may be there still or not.
-    pub(crate) fn crash(&self, keep_staged: bool) -> MemoryEngine {
-        self.faults.lock().is_dead = true;
-        let mut old = self.state.lock();
-        let mut state = State { volumes: HashMap::new(), stagings: old.stagings };
-        for (name, mut volume) in old.volumes.drain() {
-            volume.staged = volume.staged.filter(|_| keep_staged);
-            state.volumes.insert(name, volume);
-        }
-        MemoryEngine { state: Arc::new(Mutex::new(state)), ..MemoryEngine::new() }
     }
 
     /// Bytes of data read from snapshots so far.
     pub(crate) fn read_bytes(&self) -> u64 {
         self.reads.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn has_staged(&self, volume: &VolumeName) -> bool {
-        self.state.lock().volumes[volume].staged.is_some()
-    }
-
-    /// A host writes.
-    pub(crate) fn write(&self, volume: &VolumeName, offset: u64, bytes: &[u8]) {
-        self.state.lock().volumes.get_mut(volume).unwrap().live.write(offset, bytes);
-    }
-
-    /// A host trims.
-    pub(crate) fn discard(&self, volume: &VolumeName, offset: u64, length: u64) {
-        self.state.lock().volumes.get_mut(volume).unwrap().live.discard(offset, length);
-    }
-
-    pub(crate) fn resize(&self, volume: &VolumeName, size_bytes: u64) {
-        self.state.lock().volumes.get_mut(volume).unwrap().live.resize(size_bytes);
     }
 
     /// Damages a snapshot where no read will see it: an altered identity.
@@ -186,6 +157,44 @@ impl MemoryEngine {
 
     fn check_alive(&self) -> Result<(), EngineError> {
         if self.faults.lock().is_dead { Err(EngineError::Io("the machine is off".into())) } else { Ok(()) }
+    }
+}
+
+impl Storage for MemoryEngine {
+    fn create(_: &str, _: Arc<TokioClock>, _: u64) -> Self {
+        MemoryEngine::new()
+    }
+
+    fn engine(&self) -> Arc<dyn Engine> {
+        Arc::new(self.clone())
+    }
+
+    fn host_writes(&self, volume: &VolumeName, offset: u64, bytes: &[u8]) {
+        self.state.lock().volumes.get_mut(volume).unwrap().live.write(offset, bytes);
+    }
+
+    fn host_trims(&self, volume: &VolumeName, offset: u64, length: u64) {
+        self.state.lock().volumes.get_mut(volume).unwrap().live.discard(offset, length);
+    }
+
+    fn resize(&self, volume: &VolumeName, size_bytes: u64) {
+        self.state.lock().volumes.get_mut(volume).unwrap().live.resize(size_bytes);
+    }
+
+    /// Everything but a staged version is durable at once; that may be there still or not.
+    fn crash(&self, luck: u64) -> Self {
+        self.faults.lock().is_dead = true;
+        let mut old = self.state.lock();
+        let mut state = State { volumes: HashMap::new(), stagings: old.stagings };
+        for (name, mut volume) in old.volumes.drain() {
+            volume.staged = volume.staged.filter(|_| luck.is_multiple_of(2));
+            state.volumes.insert(name, volume);
+        }
+        MemoryEngine { state: Arc::new(Mutex::new(state)), ..MemoryEngine::new() }
+    }
+
+    fn has_staged(&self, volume: &VolumeName) -> bool {
+        self.state.lock().volumes[volume].staged.is_some()
     }
 }
 
@@ -338,11 +347,15 @@ impl Engine for MemoryEngine {
                 None => Image::default(),
             };
             image.resize(size_bytes);
-            // What a crash left is thrown away.
+            assert!(volume.staged.is_none(), "two versions staged at once");
             volume.staged = Some((number, image));
             Ok(())
         })?;
         Ok(Arc::new(Staged { engine: self.clone(), volume: name.clone(), number }))
+    }
+
+    fn abandon_staged(&self, name: &VolumeName) -> Result<usize, EngineError> {
+        self.with(name, |volume| Ok(volume.staged.take().into_iter().count()))
     }
 
     fn replica_record(&self, name: &VolumeName) -> Result<Option<ReplicaRecord>, EngineError> {

@@ -26,6 +26,19 @@ use crate::memory_engine::MemoryEngine;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The storage of a site, with what hosts and misfortune do to it.
+pub(crate) trait Storage: Clone + Send + Sync + 'static {
+    /// A new pool.
+    fn create(name: &str, clock: Arc<TokioClock>, seed: u64) -> Self;
+    fn engine(&self) -> Arc<dyn Engine>;
+    fn host_writes(&self, volume: &VolumeName, offset: u64, bytes: &[u8]);
+    fn host_trims(&self, volume: &VolumeName, offset: u64, length: u64);
+    fn resize(&self, volume: &VolumeName, size_bytes: u64);
+    /// Power fails: this handle works no more, the new one has what was durable. `luck` decides over the rest.
+    fn crash(&self, luck: u64) -> Self;
+    fn has_staged(&self, volume: &VolumeName) -> bool;
+}
+
 /// Follows tokio's clock, so that paused time stands still for records too.
 pub(crate) struct TokioClock(Instant);
 
@@ -84,15 +97,15 @@ impl PeerService for Meddler {
 
 /// What of a site survives its process.
 #[derive(Clone)]
-pub(crate) struct Disk {
-    pub(crate) engine: MemoryEngine,
+pub(crate) struct Disk<S> {
+    pub(crate) engine: S,
     pub(crate) store: Arc<MemoryStore>,
     identity: Identity,
     book: Arc<MemoryPeerBook>,
 }
 
-pub(crate) struct Site {
-    pub(crate) disk: Disk,
+pub(crate) struct Site<S = MemoryEngine> {
+    pub(crate) disk: Disk<S>,
     pub(crate) node: Node,
     pub(crate) source: Arc<SourceService>,
     pub(crate) meddler: Arc<Meddler>,
@@ -100,10 +113,10 @@ pub(crate) struct Site {
     pub(crate) rights: Arc<Rights>,
 }
 
-impl Disk {
-    pub(crate) fn new() -> Disk {
+impl<S: Storage> Disk<S> {
+    pub(crate) fn new(name: &str, clock: &Arc<TokioClock>, seed: u64) -> Self {
         Disk {
-            engine: MemoryEngine::new(),
+            engine: S::create(name, clock.clone(), seed),
             store: Arc::default(),
             identity: Identity::generate().unwrap(),
             book: Arc::default(),
@@ -111,10 +124,10 @@ impl Disk {
     }
 }
 
-impl Site {
-    pub(crate) async fn start(network: &SimulatedNetwork, name: &'static str, disk: Disk, clock: Arc<TokioClock>, seed: u64) -> Site {
+impl<S: Storage> Site<S> {
+    pub(crate) async fn start(network: &SimulatedNetwork, name: &'static str, disk: Disk<S>, clock: Arc<TokioClock>, seed: u64) -> Self {
         let rights = Arc::new(Rights::default());
-        let engine: Arc<dyn Engine> = Arc::new(disk.engine.clone());
+        let engine = disk.engine.engine();
         let source =
             SourceService::open(engine.clone(), rights.clone(), disk.store.clone(), clock.clone()).await.unwrap();
         let source = Arc::new(source);
@@ -139,11 +152,11 @@ impl Site {
 }
 
 /// Site `a` holds the original, site `b` the replica; `model` is what each snapshot of the original holds.
-pub(crate) struct Pair {
+pub(crate) struct Pair<S = MemoryEngine> {
     pub(crate) network: SimulatedNetwork,
     pub(crate) clock: Arc<TokioClock>,
-    pub(crate) a: Site,
-    pub(crate) b: Site,
+    pub(crate) a: Site<S>,
+    pub(crate) b: Site<S>,
     pub(crate) original: VolumeName,
     pub(crate) replica: VolumeName,
     pub(crate) live: Vec<u8>,
@@ -163,20 +176,27 @@ fn log_to_test() {
         .try_init();
 }
 
-impl Pair {
-    /// Paired sites; the original has `size_bytes` bytes of holes.
-    pub(crate) async fn new(seed: u64, size_bytes: u64, link: LinkSettings) -> Pair {
+impl Pair<MemoryEngine> {
+    /// Paired sites with storage in memory; the original has `size_bytes` bytes of holes.
+    pub(crate) async fn new(seed: u64, size_bytes: u64, link: LinkSettings) -> Self {
+        Pair::with_storage(seed, size_bytes, link).await
+    }
+}
+
+impl<S: Storage> Pair<S> {
+    pub(crate) async fn with_storage(seed: u64, size_bytes: u64, link: LinkSettings) -> Self {
         println!("seed {seed}");
         log_to_test();
         let network = SimulatedNetwork::new(seed, link);
         let clock = TokioClock::new();
-        let a = Site::start(&network, "a", Disk::new(), clock.clone(), seed).await;
-        let b = Site::start(&network, "b", Disk::new(), clock.clone(), seed + 1).await;
+        let disk = |name, seed| Disk::<S>::new(name, &clock, seed);
+        let a = Site::start(&network, "a", disk("p", seed), clock.clone(), seed).await;
+        let b = Site::start(&network, "b", disk("q", seed + 1), clock.clone(), seed + 1).await;
         let invite = a.node.invite(Duration::from_secs(900)).unwrap();
         b.node.join(a.node.listen_address().unwrap(), &invite.code, None).await.unwrap();
         b.node.wait_link(a.node.id(), PATIENCE).await.unwrap();
         let original = volume("p/v");
-        a.disk.engine.create_volume(&original, size_bytes).unwrap();
+        a.disk.engine.engine().create_volume(&original, size_bytes).unwrap();
         let rng = SmallRng::seed_from_u64(seed);
         let live = vec![0; size_bytes as usize];
         let replica = volume("q/r");
@@ -189,12 +209,12 @@ impl Pair {
     }
 
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
-        self.a.disk.engine.write(&self.original, offset, bytes);
+        self.a.disk.engine.host_writes(&self.original, offset, bytes);
         self.live[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
     }
 
     pub(crate) fn discard(&mut self, offset: u64, length: u64) {
-        self.a.disk.engine.discard(&self.original, offset, length);
+        self.a.disk.engine.host_trims(&self.original, offset, length);
         self.live[offset as usize..(offset + length) as usize].fill(0);
     }
 
@@ -231,7 +251,7 @@ impl Pair {
             owner: SnapshotOwner::Person,
             pin_for: None,
         };
-        self.a.disk.engine.take_snapshot(&self.original, &spec).unwrap();
+        self.a.disk.engine.engine().take_snapshot(&self.original, &spec).unwrap();
         self.model.insert(uuid, self.live.clone());
         uuid
     }
@@ -254,7 +274,7 @@ impl Pair {
     /// What the replica's snapshots hold is what the model says of them, byte for byte; the newest is the published
     /// version. Returns their names.
     pub(crate) fn check_replica(&self) -> Vec<String> {
-        let engine = &self.b.disk.engine;
+        let engine = self.b.disk.engine.engine();
         let snapshots = engine.snapshots(&self.replica).unwrap();
         for snapshot in &snapshots {
             let expected = self.model.get(&snapshot.uuid).unwrap_or_else(|| panic!("{} is unknown", snapshot.name));
@@ -267,8 +287,8 @@ impl Pair {
     }
 
     /// The site `b` loses power and comes back, with its disks.
-    pub(crate) async fn crash_b(&mut self, keep_staged: bool) {
-        let engine = self.b.disk.engine.crash(keep_staged);
+    pub(crate) async fn crash_b(&mut self, luck: u64) {
+        let engine = self.b.disk.engine.crash(luck);
         self.network.kill("b");
         self.b.node.shutdown().await;
         self.b.destination.shut_down().await;
@@ -279,8 +299,8 @@ impl Pair {
     }
 
     /// The same for the site `a`.
-    pub(crate) async fn crash_a(&mut self) {
-        let engine = self.a.disk.engine.crash(false);
+    pub(crate) async fn crash_a(&mut self, luck: u64) {
+        let engine = self.a.disk.engine.crash(luck);
         self.network.kill("a");
         self.a.node.shutdown().await;
         self.a.destination.shut_down().await;

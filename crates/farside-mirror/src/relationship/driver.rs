@@ -1,0 +1,555 @@
+//! The driver: takes commands, ticks and the ends of transfers one at a time, lets [`Standing::step`] decide, and carries
+//! the decision out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_engine::{Engine, ReplicaRecord};
+use farside_session::{PeerId, PeerLink, SessionError};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Command, Ended, MirrorStatus, Parts, Published};
+use crate::destination::Links;
+use crate::error::{MirrorError, blocking};
+use crate::limits::{FAREWELL_TIMEOUT, LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
+use crate::protocol::{Body, Release};
+use crate::report::{Progress, TransferReport, TransferResult};
+use crate::schedule::{Moment, Ticker};
+use crate::source::let_go;
+use crate::state::{Action, Event, Standing, TransferKind, Work};
+use crate::store::Relationship;
+use crate::transfer::{self, Outcome, ProgressSender, Transfer};
+
+/// How the driver and its handles are connected.
+pub(super) struct Ports {
+    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) status: watch::Sender<MirrorStatus>,
+    pub(super) progress: watch::Sender<Option<Progress>>,
+}
+
+/// A turn and a session: what a transfer needs to start.
+struct Ready {
+    slot: OwnedSemaphorePermit,
+    link: Arc<dyn PeerLink>,
+}
+
+enum Activity {
+    None,
+    Waiting { task: JoinHandle<Result<Ready, MirrorError>>, until: watch::Sender<Instant> },
+    Running { task: JoinHandle<Outcome>, cancel: CancellationToken },
+}
+
+/// What an activity ended with.
+enum Ending {
+    Waited(Result<Ready, MirrorError>),
+    Ran(Result<Outcome, MirrorError>),
+}
+
+impl Activity {
+    /// The end of what goes on; never, if nothing does. Cancel-safe.
+    async fn ended(&mut self) -> Ending {
+        let ending = match self {
+            Activity::None => std::future::pending().await,
+            Activity::Waiting { task, .. } => Ending::Waited(task.await.unwrap_or_else(|e| Err(e.into()))),
+            Activity::Running { task, .. } => Ending::Ran(task.await.map_err(MirrorError::from)),
+        };
+        *self = Activity::None;
+        ending
+    }
+}
+
+pub(super) struct Driver {
+    parts: Parts,
+    relationship: Relationship,
+    standing: Standing,
+    /// Whether the pool has been asked what this replica is; it may not be open yet when the driver starts.
+    is_probed: bool,
+    why: Option<String>,
+    current: Option<Published>,
+    ticker: Ticker,
+    activity: Activity,
+    /// How long the queued transfer waits for a session.
+    link_wait: Duration,
+    /// Transfers in a row that lost their session.
+    losses: u32,
+    /// Who hears of the transfer that runs or waits, and of the one after it.
+    waiting: Vec<Ended>,
+    waiting_next: Vec<Ended>,
+    ports: Ports,
+}
+
+impl Driver {
+    pub(super) fn new(parts: Parts, relationship: Relationship, at_once: bool, ports: Ports) -> Driver {
+        let ticker = Ticker::new(relationship.schedule, Moment::of(&*parts.clock), at_once);
+        let standing = Standing { initialized: false, quiesced: relationship.quiesced, work: Work::Idle };
+        Driver {
+            parts,
+            relationship,
+            standing,
+            is_probed: false,
+            why: None,
+            current: None,
+            ticker,
+            activity: Activity::None,
+            link_wait: SCHEDULED_LINK_WAIT,
+            losses: 0,
+            waiting: Vec::new(),
+            waiting_next: Vec::new(),
+            ports,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        self.probe().await;
+        loop {
+            self.publish();
+            let tick = self.ticker.wait(Moment::of(&*self.parts.clock));
+            tokio::select! {
+                command = self.ports.commands.recv() => match command {
+                    None => break,
+                    Some(Command::Delete { done }) => {
+                        let result = self.delete().await;
+                        let is_deleted = result.is_ok();
+                        let _ = done.send(result);
+                        if is_deleted {
+                            break;
+                        }
+                    }
+                    Some(command) => self.obey(command).await,
+                },
+                ending = self.activity.ended() => self.note(ending).await,
+                () = self.parts.stop.cancelled() => break,
+                () = sleep(tick) => {
+                    if self.ticker.poll(Moment::of(&*self.parts.clock)) {
+                        self.tick().await;
+                    }
+                }
+            }
+        }
+        self.stop().await;
+    }
+
+    /// Asks the pool what this replica is.
+    async fn probe(&mut self) {
+        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        match blocking(move || look(&*engine, &relationship)).await {
+            Ok(found) => {
+                self.is_probed = true;
+                self.why = None;
+                self.standing.initialized = found.initialized;
+                if found.broken_off {
+                    self.standing.work = Work::BrokenOff;
+                }
+                self.current = found.current;
+            }
+            Err(error) => self.why = Some(error.to_string()),
+        }
+    }
+
+    async fn obey(&mut self, command: Command) {
+        if !self.is_probed {
+            self.probe().await;
+        }
+        match command {
+            Command::Ask { kind, link_wait, accepted, ended } => {
+                let result = self.ask(kind, link_wait, ended).await;
+                let _ = accepted.send(result);
+            }
+            Command::Tell { event, done } => {
+                let result = self.tell(event).await;
+                let _ = done.send(result);
+            }
+            Command::SetSchedule { schedule, done } => {
+                self.ticker = Ticker::new(schedule, Moment::of(&*self.parts.clock), false);
+                self.relationship.schedule = schedule;
+                let _ = done.send(self.parts.store.save(&self.relationship).await);
+            }
+            // Handled where the loop can end.
+            Command::Delete { done } => drop(done),
+        }
+    }
+
+    async fn ask(
+        &mut self,
+        kind: TransferKind,
+        link_wait: Duration,
+        ended: Ended,
+    ) -> Result<(), MirrorError> {
+        self.check_probed()?;
+        if self.waiting.len() + self.waiting_next.len() >= WAITERS_MAX {
+            return Err(MirrorError::State(format!("{WAITERS_MAX} requests wait for this mirror already")));
+        }
+        let event = match kind {
+            TransferKind::Initialize => Event::AskInitialize,
+            TransferKind::Update => Event::AskUpdate,
+        };
+        let (next, action) = self.standing.step(event)?;
+        let is_next = matches!((self.standing.work, kind), (Work::Running { .. }, TransferKind::Update));
+        self.standing = next;
+        let waiting = if is_next { &mut self.waiting_next } else { &mut self.waiting };
+        waiting.push(ended);
+        match action {
+            Action::Enqueue(_) => self.link_wait = link_wait,
+            // Whoever joins a queue with more patience than it has brings that along.
+            Action::None if matches!(next.work, Work::Queued(_)) => self.extend_wait(link_wait),
+            _ => {}
+        }
+        self.carry_out(action).await
+    }
+
+    /// The queued transfer waits for a session until `link_wait` from now, if that is longer than it would.
+    fn extend_wait(&mut self, link_wait: Duration) {
+        if let Activity::Waiting { until, .. } = &self.activity {
+            until.send_if_modified(|until| {
+                let wanted = Instant::now() + link_wait;
+                let is_later = wanted > *until;
+                *until = wanted.max(*until);
+                is_later
+            });
+        }
+    }
+
+    async fn tell(&mut self, event: Event) -> Result<(), MirrorError> {
+        // A break must work whatever the state of things; what it does to the pool will say if that is not there.
+        if event != Event::Break {
+            self.check_probed()?;
+        }
+        let before = self.standing;
+        let (next, action) = before.step(event)?;
+        self.standing = next;
+        if next.quiesced != self.relationship.quiesced {
+            self.relationship.quiesced = next.quiesced;
+            if let Err(error) = self.parts.store.save(&self.relationship).await {
+                self.relationship.quiesced = before.quiesced;
+                self.standing = before;
+                return Err(error);
+            }
+        }
+        self.carry_out(action).await
+    }
+
+    fn check_probed(&self) -> Result<(), MirrorError> {
+        match &self.why {
+            Some(why) if !self.is_probed => {
+                Err(MirrorError::State(format!("the replica cannot be used: {why}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn tick(&mut self) {
+        if !self.is_probed {
+            self.probe().await;
+        }
+        let Ok((next, action)) = self.standing.step(Event::Tick) else { return };
+        self.standing = next;
+        if let Action::Enqueue(_) = action {
+            self.link_wait = SCHEDULED_LINK_WAIT;
+        }
+        if let Err(error) = self.carry_out(action).await {
+            self.why = Some(error.to_string());
+        }
+    }
+
+    async fn note(&mut self, ending: Ending) {
+        let (event, outcome) = match ending {
+            Ending::Waited(Ok(ready)) => {
+                if let Ok((next, Action::Run(kind))) = self.standing.step(Event::Start) {
+                    self.standing = next;
+                    self.start_transfer(kind, ready);
+                }
+                return;
+            }
+            Ending::Ran(Ok(outcome)) => {
+                let event = self.transfer_ended(&outcome.report).await;
+                self.losses = if outcome.lost_session { self.losses + 1 } else { 0 };
+                (event, Ok(outcome.report))
+            }
+            Ending::Waited(Err(error)) | Ending::Ran(Err(error)) => {
+                tracing::warn!(relationship = %self.relationship.id, "no transfer: {error}");
+                self.why = Some(error.to_string());
+                self.losses = 0;
+                (Event::Failed, Err(error))
+            }
+        };
+        self.ports.progress.send_replace(None);
+        let Ok((mut next, mut action)) = self.standing.step(event) else { return };
+        if self.losses > LOSSES_IN_A_ROW_MAX {
+            self.losses = 0;
+        }
+        let is_retry = self.losses > 0;
+        if is_retry && action == Action::None {
+            // What was asked for is asked for again: the queue waits for the session to come back.
+            let again = if next.initialized { Event::AskUpdate } else { Event::AskInitialize };
+            (next, action) = next.step(again).unwrap_or((next, action));
+        }
+        self.standing = next;
+        let is_queued = matches!(action, Action::Enqueue(_));
+        let served = if is_retry && is_queued { Vec::new() } else { std::mem::take(&mut self.waiting) };
+        // Those who asked while it ran are served by the next one, if there is one.
+        self.waiting.append(&mut self.waiting_next);
+        if !is_queued {
+            let why = self.why.clone().unwrap_or_else(|| "the mirror was quiesced meanwhile".into());
+            self.settle(|| Err(MirrorError::State(format!("no further update was started: {why}"))));
+        }
+        if let Err(error) = self.carry_out(action).await {
+            self.why = Some(error.to_string());
+        }
+        // Who hears of the end sees it in the status too.
+        self.publish();
+        for ended in served {
+            let _ = ended.send(outcome.as_ref().map(TransferReport::clone).map_err(same));
+        }
+    }
+
+    /// Keeps the record of a transfer and looks at what it left.
+    async fn transfer_ended(&mut self, report: &TransferReport) -> Event {
+        if let Err(error) = self.parts.store.append_history(self.relationship.id, report).await {
+            tracing::error!(relationship = %self.relationship.id, transfer = %report.id, "history lost a line: {error}");
+        }
+        // Even a transfer that failed may have published some of its snapshots.
+        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        match blocking(move || look(&*engine, &relationship)).await {
+            Ok(found) => self.current = found.current,
+            Err(error) => tracing::warn!(relationship = %self.relationship.id, "{error}"),
+        }
+        self.why = report.reason.clone();
+        // A first copy that was cut short after its first snapshots leaves a base: updates bring the rest.
+        let has_base = report.kind == TransferKind::Initialize && report.snapshots > 0;
+        if report.result == TransferResult::Ok || has_base { Event::Done } else { Event::Failed }
+    }
+
+    async fn carry_out(&mut self, action: Action) -> Result<(), MirrorError> {
+        match action {
+            Action::None | Action::Run(_) => {}
+            Action::Enqueue(kind) => self.enqueue(kind),
+            Action::LeaveQueue => {
+                self.leave_queue();
+                self.settle(|| Err(MirrorError::Aborted));
+            }
+            Action::Cancel => {
+                if let Activity::Running { cancel, .. } = &self.activity {
+                    cancel.cancel();
+                }
+            }
+            Action::BreakOff => return self.break_off().await,
+        }
+        Ok(())
+    }
+
+    fn enqueue(&mut self, kind: TransferKind) {
+        self.ports.progress.send_replace(Some(Progress::waiting(kind)));
+        let (links, slots) = (self.parts.links.clone(), self.parts.slots.clone());
+        let (peer, wait) = (self.relationship.peer, self.link_wait);
+        let (until, until_rx) = watch::channel(Instant::now() + wait);
+        let task = tokio::spawn(async move {
+            // The session first: whoever waits for one should not keep a turn from others.
+            let link = link_until(&*links, peer, until_rx).await;
+            let link = link.map_err(|e| MirrorError::NoSession(e.to_string()))?;
+            let slot = slots.acquire_owned().await.map_err(|e| MirrorError::Internal(e.to_string()))?;
+            Ok(Ready { slot, link })
+        });
+        self.activity = Activity::Waiting { task, until };
+    }
+
+    fn leave_queue(&mut self) {
+        if let Activity::Waiting { task, .. } = &self.activity {
+            task.abort();
+            self.activity = Activity::None;
+        }
+        self.ports.progress.send_replace(None);
+    }
+
+    fn start_transfer(&mut self, kind: TransferKind, ready: Ready) {
+        let id = uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid();
+        let cancel = CancellationToken::new();
+        let clock = self.parts.clock.clone();
+        let transfer = Transfer {
+            id,
+            kind,
+            relationship: self.relationship.clone(),
+            engine: self.parts.engine.clone(),
+            clock: clock.clone(),
+            link: ready.link,
+            cancel: cancel.clone(),
+            progress: ProgressSender::new(clock, self.ports.progress.clone(), id, kind),
+        };
+        let slot = ready.slot;
+        let task = tokio::spawn(async move {
+            let outcome = transfer::run(transfer).await;
+            drop(slot);
+            outcome
+        });
+        self.activity = Activity::Running { task, cancel };
+    }
+
+    /// Ends whatever goes on and waits for that; the peer is not asked for anything.
+    async fn stop(&mut self) {
+        self.leave_queue();
+        if let Activity::Running { cancel, .. } = &self.activity {
+            cancel.cancel();
+            if let Ending::Ran(Ok(outcome)) = self.activity.ended().await {
+                self.transfer_ended(&outcome.report).await;
+            }
+        }
+        self.ports.progress.send_replace(None);
+        self.waiting.append(&mut self.waiting_next);
+        self.settle(|| Err(MirrorError::Aborted));
+    }
+
+    async fn break_off(&mut self) -> Result<(), MirrorError> {
+        self.stop().await;
+        let broken = self.replica_record(true);
+        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+        let result = blocking(move || {
+            // What a crash left staged would never be wanted again. It only costs space: not a reason not to break.
+            if let Err(error) = engine.abandon_staged(&volume) {
+                tracing::warn!(%volume, "what was staged could not be thrown away: {error}");
+            }
+            engine.set_replica_record(&volume, Some(broken))
+        })
+        .await;
+        match &result {
+            Ok(()) => {
+                self.why = None;
+                tracing::info!(relationship = %self.relationship.id, volume = %self.relationship.destination, "broken off");
+            }
+            Err(error) => {
+                // Not durable, so not so.
+                self.standing.work = Work::Idle;
+                self.why = Some(format!("break failed: {error}"));
+            }
+        }
+        result
+    }
+
+    fn replica_record(&self, broken_off: bool) -> ReplicaRecord {
+        ReplicaRecord {
+            relationship: self.relationship.id,
+            peer: self.relationship.peer.0,
+            source: self.relationship.source.to_string(),
+            broken_off,
+        }
+    }
+
+    async fn delete(&mut self) -> Result<(), MirrorError> {
+        self.stop().await;
+        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        let undone = blocking(move || {
+            let volume = &relationship.destination;
+            engine.set_replica_record(volume, None)?;
+            let_go(&*engine, volume, relationship.id, &[])
+        });
+        match undone.await {
+            // With the volume gone there is nothing to undo.
+            Ok(()) | Err(MirrorError::Engine(farside_engine::EngineError::NotFound { .. })) => {}
+            Err(error) => return Err(error),
+        }
+        self.parts.store.remove(self.relationship.id).await?;
+        self.tell_source_to_release();
+        Ok(())
+    }
+
+    /// If there is a session now; otherwise the source's administrator has `mirror release`.
+    fn tell_source_to_release(&self) {
+        let release = Release {
+            relationship: self.relationship.id.as_bytes().to_vec(),
+            volume: self.relationship.source.to_string(),
+        };
+        let (links, peer, id) = (self.parts.links.clone(), self.relationship.peer, self.relationship.id);
+        tokio::spawn(async move {
+            let told = transfer::ask(&*links, peer, Body::Release(release), FAREWELL_TIMEOUT);
+            if !matches!(tokio::time::timeout(FAREWELL_TIMEOUT, told).await, Ok(Ok(_))) {
+                tracing::warn!(
+                    relationship = %id,
+                    "the source was not told that the mirror is over; there, run `farside mirror release`"
+                );
+            }
+        });
+    }
+
+    fn settle(&mut self, result: impl Fn() -> Result<TransferReport, MirrorError>) {
+        for ended in self.waiting.drain(..) {
+            let _ = ended.send(result());
+        }
+    }
+
+    fn publish(&self) {
+        self.ports.status.send_replace(MirrorStatus {
+            relationship: self.relationship.clone(),
+            state: self.standing.state(),
+            why: self.why.clone(),
+            current: self.current.clone(),
+            progress: None,
+        });
+    }
+}
+
+/// Waits for a session until a moment that may yet be put off.
+async fn link_until(
+    links: &dyn Links,
+    peer: PeerId,
+    until: watch::Receiver<Instant>,
+) -> Result<Arc<dyn PeerLink>, SessionError> {
+    loop {
+        let deadline = *until.borrow();
+        let result = links.link(peer, deadline.saturating_duration_since(Instant::now())).await;
+        if result.is_ok() || *until.borrow() <= deadline {
+            return result;
+        }
+    }
+}
+
+/// The same error for one more listener.
+fn same(error: &MirrorError) -> MirrorError {
+    match error {
+        MirrorError::NoSession(reason) => MirrorError::NoSession(reason.clone()),
+        other => MirrorError::Internal(other.to_string()),
+    }
+}
+
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What the pool says of a replica.
+struct Found {
+    initialized: bool,
+    broken_off: bool,
+    current: Option<Published>,
+}
+
+fn look(engine: &dyn Engine, relationship: &Relationship) -> Result<Found, MirrorError> {
+    let volume = &relationship.destination;
+    let record = engine.replica_record(volume)?;
+    let broken_off = match &record {
+        Some(record) if record.relationship == relationship.id => record.broken_off,
+        _ => {
+            return Err(MirrorError::State(format!(
+                "the pool does not know {volume} as the replica of this relationship; delete the mirror and create it anew"
+            )));
+        }
+    };
+    let snapshots = engine.snapshots(volume)?;
+    // Every version a transfer publishes is pinned in the record that publishes it.
+    let initialized = snapshots.iter().any(|s| s.pinned_by.contains(&relationship.id));
+    // A person may have named the published version since; what the relationship published is what counts.
+    let published = snapshots.iter().rev().find(|s| s.pinned_by.contains(&relationship.id)).or(snapshots.last());
+    let current = match published {
+        None => None,
+        Some(newest) => Some(Published {
+            name: newest.name.clone(),
+            uuid: newest.uuid,
+            created_at: newest.created_at,
+            size_bytes: newest.size_bytes,
+            content_root: engine.content_root(volume, newest.uuid)?,
+        }),
+    };
+    Ok(Found { initialized, broken_off, current })
+}

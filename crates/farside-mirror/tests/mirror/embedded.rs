@@ -1,0 +1,198 @@
+//! The same life on the embedded store, over disks that lose and tear what was not synced.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_engine::embedded::EmbeddedEngine;
+use farside_engine::{Engine, VolumeName};
+use farside_mirror::{Mirror, Schedule, TransferResult};
+use farside_platform::{BlockDevice, CrashFate, SeededRandomness, SimulatedDisk};
+use farside_session::LinkSettings;
+use farside_store::{Pool, PoolOptions, VersionHandle};
+use rand::Rng;
+
+use crate::site::{PATIENCE, Pair, Storage, TokioClock, assert_ok, slow};
+
+const SIZE: u64 = 8 << 20;
+const POOL_BYTES: u64 = 256 << 20;
+
+#[derive(Clone)]
+struct Embedded {
+    name: String,
+    engine: Arc<EmbeddedEngine>,
+    disk: SimulatedDisk,
+    clock: Arc<TokioClock>,
+    seed: u64,
+}
+
+impl Embedded {
+    fn on(name: &str, disk: SimulatedDisk, clock: Arc<TokioClock>, seed: u64, is_new: bool) -> Self {
+        let mut options = PoolOptions::new(clock.clone(), Arc::new(SeededRandomness::new(seed)));
+        options.background = false;
+        let device = Arc::new(disk.clone());
+        let pool = if is_new { Pool::create(device, options) } else { Pool::open(device, options) };
+        let engine = Arc::new(EmbeddedEngine::new());
+        engine.add(name, pool.unwrap_or_else(|e| panic!("pool {name}: {e}"))).unwrap();
+        Embedded { name: name.into(), engine, disk, clock, seed }
+    }
+
+    fn pool(&self) -> Arc<Pool> {
+        self.engine.pool(&self.name).unwrap()
+    }
+
+    fn open(&self, volume: &VolumeName) -> VersionHandle {
+        self.pool().open_volume(&volume.volume).unwrap()
+    }
+}
+
+impl Storage for Embedded {
+    fn create(name: &str, clock: Arc<TokioClock>, seed: u64) -> Self {
+        Embedded::on(name, SimulatedDisk::new(name, POOL_BYTES), clock, seed, true)
+    }
+
+    fn engine(&self) -> Arc<dyn Engine> {
+        self.engine.clone()
+    }
+
+    fn host_writes(&self, volume: &VolumeName, offset: u64, bytes: &[u8]) {
+        self.open(volume).write(offset, bytes).unwrap();
+    }
+
+    fn host_trims(&self, volume: &VolumeName, offset: u64, length: u64) {
+        self.open(volume).trim(offset, length).unwrap();
+    }
+
+    fn resize(&self, volume: &VolumeName, size_bytes: u64) {
+        self.pool().resize_volume(&volume.volume, size_bytes).unwrap();
+    }
+
+    /// The old disk fails every request from now on; the new one is torn by chance.
+    fn crash(&self, luck: u64) -> Self {
+        let after = written_anew(&self.disk.crash(CrashFate::Random(luck)));
+        self.disk.fail_after(Some(0));
+        Embedded::on(&self.name, after, self.clock.clone(), self.seed + luck + 1, false)
+    }
+
+    fn has_staged(&self, volume: &VolumeName) -> bool {
+        // Asking takes them away, which no later check minds.
+        self.engine.abandon_staged(volume).unwrap() > 0
+    }
+}
+
+/// A disk with the same contents whose history tells all of them: a disk that comes out of a crash remembers only
+/// what is written later, and would forget the rest in the next one.
+fn written_anew(disk: &SimulatedDisk) -> SimulatedDisk {
+    let copy = SimulatedDisk::new(&disk.name(), POOL_BYTES);
+    for offset in (0..POOL_BYTES).step_by(1 << 16) {
+        let bytes = disk.peek(offset, 1 << 16);
+        if bytes.iter().any(|b| *b != 0) {
+            copy.write_at(offset, &bytes).unwrap();
+        }
+    }
+    copy.sync().unwrap();
+    copy
+}
+
+type Sites = Pair<Embedded>;
+
+async fn mirrored(seed: u64, link: LinkSettings) -> (Sites, Mirror) {
+    let mut pair = Sites::with_storage(seed, SIZE, link).await;
+    pair.scribble(60);
+    pair.snapshot("first");
+    pair.scribble(10);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.check_replica();
+    (pair, mirror)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_life_of_a_mirror() {
+    for seed in 200..203 {
+        let (mut pair, mirror) = mirrored(seed, LinkSettings::default()).await;
+        for round in 0..6 {
+            let writes = pair.rng.random_range(0..40);
+            pair.scribble(writes);
+            if pair.rng.random_bool(0.5) {
+                pair.snapshot(&format!("s{round}"));
+                pair.scribble(5);
+            }
+            let report = pair.update(&mirror).await;
+            assert_ok(&report);
+            assert_eq!(report.source_read_bytes, report.changed_bytes);
+            pair.check_replica();
+        }
+        assert!(!pair.b.disk.engine.has_staged(&pair.replica));
+        let id = mirror.status().relationship.id;
+        for (site, volume) in [(&pair.a, &pair.original), (&pair.b, &pair.replica)] {
+            let snapshots = site.disk.engine.engine().snapshots(volume).unwrap();
+            assert_eq!(snapshots.iter().filter(|s| s.pinned_by.contains(&id)).count(), 1);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_percent_of_a_thin_volume_reads_one_percent() {
+    let size = 10u64 << 30;
+    let pair = Sites::with_storage(210, 4096, LinkSettings::default()).await;
+    // Larger than a model in memory would be: this one looks at figures alone.
+    pair.a.disk.engine.resize(&pair.original, size);
+    let block = |n: u64, generation: u8| -> Vec<u8> {
+        (0..4096u64).map(|i| (n.wrapping_mul(31) + i / 16) as u8 ^ generation | 1).collect()
+    };
+    let used: Vec<u64> = (0..2000).map(|i| i * (size / 4096 / 2000)).collect();
+    for &n in &used {
+        pair.a.disk.engine.host_writes(&pair.original, n * 4096, &block(n, 0));
+    }
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    let report = mirror.initialize(PATIENCE).await.unwrap().ended().await.unwrap();
+    assert_ok(&report);
+    assert_eq!(report.changed_bytes, 2000 * 4096);
+    for &n in used.iter().step_by(100) {
+        pair.a.disk.engine.host_writes(&pair.original, n * 4096, &block(n, 2));
+    }
+    let read = || pair.a.disk.engine.pool().counters.read_bytes.load(std::sync::atomic::Ordering::SeqCst);
+    let before = read();
+    let report = mirror.update(PATIENCE).await.unwrap().ended().await.unwrap();
+    assert_ok(&report);
+    assert_eq!((report.changed_bytes, report.source_read_bytes), (20 * 4096, 20 * 4096));
+    assert_eq!(read() - before, report.source_read_bytes + report.base_read_bytes, "counted by the store itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn power_fails_at_random_moments() {
+    for seed in 220..244 {
+        let (mut pair, mut mirror) = mirrored(seed, slow()).await;
+        pair.scribble(60);
+        pair.snapshot("second");
+        pair.scribble(30);
+        // What hosts have not flushed may be lost with their site; what this test compares must not be.
+        pair.a.disk.engine.pool().flush().unwrap();
+        let asked = mirror.update(PATIENCE).await.unwrap();
+        let moment = Duration::from_millis(pair.rng.random_range(0..3000));
+        tokio::time::sleep(moment).await;
+        println!("power fails after {moment:?}");
+        if seed % 3 == 0 {
+            pair.crash_a(seed).await;
+        } else {
+            pair.crash_b(seed).await;
+            mirror = pair.b.destination.mirror(&pair.replica).unwrap();
+        }
+        match tokio::time::timeout(Duration::from_secs(600), asked.ended()).await.expect("every transfer ends") {
+            Ok(report) => drop(pair.model.insert(report.id, pair.live.clone())),
+            Err(_) => {
+                let newest = pair.b.disk.engine.engine().snapshots(&pair.replica).unwrap().pop().unwrap();
+                pair.model.entry(newest.uuid).or_insert(pair.live.clone());
+            }
+        }
+        pair.check_replica();
+        let report = pair.update(&mirror).await;
+        assert_eq!(report.result, TransferResult::Ok, "{:?}", report.reason);
+        pair.check_replica();
+        assert!(!pair.b.disk.engine.has_staged(&pair.replica));
+        // And once more, from what is durable: what was published stays so.
+        pair.crash_b(seed + 1000).await;
+        let names = pair.check_replica();
+        assert!(names.contains(&"second".into()), "{names:?}");
+    }
+}
