@@ -64,6 +64,11 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
+/// A time for people: to the second, in UTC.
+pub fn time(time: farside_api::Timestamp) -> String {
+    format!("{time:.0}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,5 +119,6 @@ mod tests {
         assert_eq!(duration(185.0), "3m05s");
         assert_eq!(duration(7800.0), "2h10m");
         assert_eq!(duration(273_600.0), "3d04h");
+        assert_eq!(time("2026-11-21T20:00:00.987654321Z".parse().unwrap()), "2026-11-21T20:00:00Z");
     }
 }

@@ -13,7 +13,7 @@ use crate::arguments::names::VolumeName;
 use crate::confirm::{Deed, Stake, carry_out};
 use crate::output::{Column, details, or_dash, table};
 use crate::progress;
-use crate::quantities::{duration, size};
+use crate::quantities::{duration, size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     match verb {
@@ -229,7 +229,7 @@ fn history(records: &[TransferRecord]) -> String {
     let rows = records.iter().map(|r| {
         let wire = r.wire_bytes_sent + r.wire_bytes_received;
         vec![
-            r.started_at.to_string(),
+            time(r.started_at),
             word(&r.kind),
             word(&r.result),
             duration(r.duration_seconds),

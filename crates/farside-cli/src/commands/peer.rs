@@ -13,7 +13,7 @@ use crate::arguments::names::VolumeName;
 use crate::arguments::peer::Peer as Verb;
 use crate::confirm::{Deed, Stake, carry_out};
 use crate::output::{Column, details, or_dash, table};
-use crate::quantities::{duration, size};
+use crate::quantities::{size, time};
 
 /// A code is some hundred characters; what is longer is another file.
 const CODE_BYTES_MAX: u64 = 4096;
@@ -26,7 +26,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             if !context.json {
                 eprintln!(
                     "valid until {}, once; on the other site: farside peer join HOST:PORT",
-                    invitation.expires_at
+                    time(invitation.expires_at)
                 );
             }
             context.show(&invitation, |invitation| format!("{}\n", invitation.code));
@@ -106,6 +106,10 @@ fn state(state: PeerState) -> &'static str {
     }
 }
 
+fn milliseconds(seconds: f64) -> String {
+    format!("{:.1} ms", seconds * 1000.0)
+}
+
 fn listing(peers: &[Peer]) -> String {
     let columns = [
         Column::Left("name"),
@@ -121,7 +125,7 @@ fn listing(peers: &[Peer]) -> String {
             peer.name.clone(),
             state(peer.state).into(),
             or_dash(peer.address.clone(), |a| a),
-            or_dash(peer.rtt_seconds, |s| format!("{:.1} ms", s * 1000.0)),
+            or_dash(peer.rtt_seconds, milliseconds),
             size(peer.sent_bytes),
             size(peer.received_bytes),
             // Enough to tell peers apart; `peer status` and `--json` have all of it.
@@ -140,10 +144,10 @@ fn status(status: &PeerStatus) -> String {
         ("why", or_dash(peer.why.clone(), |w| w)),
         ("address", or_dash(peer.address.clone(), |a| a)),
         ("protocol", or_dash(peer.protocol, |p| p.to_string())),
-        ("rtt", or_dash(peer.rtt_seconds, duration)),
+        ("rtt", or_dash(peer.rtt_seconds, milliseconds)),
         ("sent", size(peer.sent_bytes)),
         ("received", size(peer.received_bytes)),
-        ("paired", or_dash(status.paired_at, |t| t.to_string())),
+        ("paired", or_dash(status.paired_at, time)),
     ]);
     for right in &status.rights {
         text += &format!("may mirror {}{}\n", right.volume, if right.reverse { ", both ways" } else { "" });

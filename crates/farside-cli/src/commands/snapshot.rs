@@ -10,7 +10,7 @@ use crate::arguments::names::SnapshotName;
 use crate::arguments::snapshot::Snapshot as Verb;
 use crate::confirm::{Deed, Stake, carry_out};
 use crate::output::{Column, or_dash, table};
-use crate::quantities::size;
+use crate::quantities::{size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     match verb {
@@ -99,7 +99,7 @@ fn listing(snapshots: &[Snapshot]) -> String {
     let rows = snapshots.iter().map(|snapshot| {
         vec![
             format!("{}@{}", snapshot.volume, snapshot.name),
-            snapshot.created_at.to_string(),
+            time(snapshot.created_at),
             or_dash(snapshot.referenced_bytes, size),
             or_dash(snapshot.unique_bytes, size),
             if snapshot.held { "yes" } else { "no" }.into(),

@@ -11,6 +11,8 @@ mod rights;
 mod rows;
 mod transfers;
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -66,9 +68,15 @@ impl State {
     /// Opens the database, made or brought up to date if need be.
     pub(crate) async fn open(path: &Path) -> Result<State, StateError> {
         let failed = |reason: String| StateError::Open { path: path.to_path_buf(), reason };
+        // SQLite would make it readable to all; its other files take the mode of this one.
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|e| failed(e.to_string()))?;
         let options = SqliteConnectOptions::new()
             .filename(path)
-            .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(BUSY_TIMEOUT)

@@ -1,0 +1,240 @@
+//! Real daemons below temporary directories, on loopback and Unix sockets only.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this")]
+
+pub mod nbd;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The client under test.
+pub const FARSIDE: &str = env!("CARGO_BIN_EXE_farside");
+/// The daemon under test.
+pub const FARSIDED: &str = env!("CARGO_BIN_EXE_farsided");
+
+/// A daemon and its directory.
+pub struct Site {
+    pub name: String,
+    pub dir: PathBuf,
+    child: Option<Child>,
+    /// Where peers found it first; a restart listens there again.
+    peer_address: Option<String>,
+}
+
+impl Site {
+    /// A daemon that is ready.
+    pub fn start(root: &Path, name: &str) -> Site {
+        let dir = root.join(name);
+        let mut site = Site { name: name.into(), dir, child: None, peer_address: None };
+        site.restart();
+        site
+    }
+
+    /// Starts it again, where its peers know it.
+    pub fn restart(&mut self) {
+        assert!(self.child.is_none(), "{} runs already", self.name);
+        std::fs::create_dir_all(&self.dir).unwrap();
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.join("log")).unwrap();
+        let listen = self.peer_address.clone().unwrap_or_else(|| "127.0.0.1:0".into());
+        let mut child = Command::new(FARSIDED)
+            .arg("--data-dir")
+            .arg(&self.dir)
+            .args(["--name", &self.name, "--peer-listen", &listen, "--http", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains("ready"), "{} did not start; its log:\n{}", self.name, self.log());
+        self.child = Some(child);
+        self.peer_address = Some(self.published("peer.addr"));
+    }
+
+    /// What the daemon says of itself in a small file.
+    pub fn published(&self, file: &str) -> String {
+        std::fs::read_to_string(self.dir.join(file)).unwrap().trim().to_owned()
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// SIGKILL: no chance to tidy up.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// SIGTERM; returns the exit code.
+    pub fn stop(&mut self) -> Option<i32> {
+        let mut child = self.child.take().unwrap();
+        let done = Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap();
+        assert!(done.success());
+        let began = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(
+                began.elapsed() < Duration::from_secs(30),
+                "{} does not stop; its log:\n{}",
+                self.name,
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// `farside` with these words, split at blanks, on this site.
+    pub fn farside(&self, words: &str) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    pub fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(FARSIDE);
+        command.arg("--data-dir").arg(&self.dir).args(words.split_whitespace()).stdin(Stdio::null());
+        command
+    }
+
+    /// The same, which must succeed; its stdout.
+    #[track_caller]
+    pub fn ok(&self, words: &str) -> String {
+        let output = self.farside(words);
+        assert!(
+            output.status.success(),
+            "{}: farside {words}: {}{}",
+            self.name,
+            text(&output.stderr),
+            self.log()
+        );
+        text(&output.stdout)
+    }
+
+    /// The same with `--json`; its document.
+    #[track_caller]
+    pub fn json(&self, words: &str) -> Value {
+        let stdout = self.ok(&format!("{words} --json"));
+        serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("farside {words} --json: {e}: {stdout}"))
+    }
+
+    /// The same, which must fail with this exit code; what it says.
+    #[track_caller]
+    pub fn fails(&self, code: i32, words: &str) -> String {
+        let output = self.farside(words);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{}: farside {words}: {said}", self.name);
+        said
+    }
+
+    pub fn nbd_socket(&self) -> PathBuf {
+        self.dir.join("nbd.sock")
+    }
+
+    pub fn nbd(&self, export: &str) -> nbd::Client {
+        nbd::Client::open(&self.nbd_socket(), export).unwrap()
+    }
+
+    /// A page of the daemon's HTTP server: status line and all that follows.
+    pub fn http(&self, path: &str) -> String {
+        use std::io::Write;
+        let mut stream = std::net::TcpStream::connect(self.published("http.addr")).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: farside\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("---- log of {}:\n{}", self.name, self.log());
+        }
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Polls `done` until it says so; the wait is bounded.
+#[track_caller]
+pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Two sites with a pool each (`p` at `a`, `q` at `b`), paired.
+pub struct Pair {
+    pub a: Site,
+    pub b: Site,
+    pub root: tempfile::TempDir,
+}
+
+/// The pools of a pair.
+pub const POOL_BYTES: u64 = 256 << 20;
+
+impl Pair {
+    pub fn start() -> Pair {
+        Pair::with_pools(POOL_BYTES, POOL_BYTES)
+    }
+
+    pub fn with_pools(a_bytes: u64, b_bytes: u64) -> Pair {
+        let root = tempfile::tempdir().unwrap();
+        let (a, b) = (Site::start(root.path(), "a"), Site::start(root.path(), "b"));
+        a.ok(&format!("pool create p --path {} --size {a_bytes}", root.path().join("p.pool").display()));
+        b.ok(&format!("pool create q --path {} --size {b_bytes}", root.path().join("q.pool").display()));
+        let pair = Pair { a, b, root };
+        pair.pair();
+        pair
+    }
+
+    /// B accepts an invitation of A.
+    pub fn pair(&self) {
+        let code = self.root.path().join("code");
+        std::fs::write(&code, self.a.ok("peer invite")).unwrap();
+        self.b.ok(&format!("peer join {} --code-file {}", self.a.published("peer.addr"), code.display()));
+    }
+
+    /// `p/v` of `size` bytes, mirrored as `q/v`, not yet initialized.
+    pub fn mirror(&self, size: u64) {
+        self.a.ok(&format!("volume create p/v --size {size}"));
+        self.a.ok("peer allow b p/v");
+        self.b.ok("mirror create a:p/v q/v");
+    }
+}
+
+/// The one mirror's status at a site.
+#[track_caller]
+pub fn status(site: &Site, volume: &str) -> Value {
+    let all = site.json(&format!("mirror status {volume}"));
+    assert_eq!(all.as_array().map(Vec::len), Some(1), "{all}");
+    all[0].clone()
+}
+
+/// A seed that is printed, so that a failure can be had again: `FARSIDE_TEST_SEED=… cargo test …`.
+pub fn seed() -> u64 {
+    let seed = match std::env::var("FARSIDE_TEST_SEED") {
+        Ok(text) => text.parse().unwrap(),
+        Err(_) => rand::random(),
+    };
+    println!("FARSIDE_TEST_SEED={seed}");
+    seed
+}

@@ -1,0 +1,116 @@
+//! The smallest NBD client that will do: one command at a time, simple replies. What it was answered, and in which
+//! order, is exactly known, which tests of durability need.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
+const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+const REQUEST_MAGIC: u32 = 0x2560_9513;
+const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+const OPT_GO: u32 = 7;
+const REPLY_ACK: u32 = 1;
+const REPLY_INFO: u32 = 3;
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const FLUSH: u16 = 3;
+
+/// A connection to one export.
+pub struct Client {
+    stream: UnixStream,
+    pub size_bytes: u64,
+    pub read_only: bool,
+    cookie: u64,
+}
+
+fn number<const N: usize>(stream: &mut UnixStream) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl Client {
+    /// Opens an export; a refusal by the server is an error of kind `Other`.
+    pub fn open(socket: &Path, export: &str) -> io::Result<Client> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        let greeting: [u8; 18] = number(&mut stream)?;
+        assert_eq!(&greeting[..8], b"NBDMAGIC");
+        // Fixed newstyle, no zeroes.
+        stream.write_all(&3u32.to_be_bytes())?;
+        let mut data = (export.len() as u32).to_be_bytes().to_vec();
+        data.extend_from_slice(export.as_bytes());
+        data.extend_from_slice(&0u16.to_be_bytes());
+        stream.write_all(OPTION_MAGIC)?;
+        stream.write_all(&OPT_GO.to_be_bytes())?;
+        stream.write_all(&(data.len() as u32).to_be_bytes())?;
+        stream.write_all(&data)?;
+        let mut client = Client { stream, size_bytes: 0, read_only: false, cookie: 0 };
+        loop {
+            assert_eq!(u64::from_be_bytes(number(&mut client.stream)?), OPTION_REPLY_MAGIC);
+            let _option: [u8; 4] = number(&mut client.stream)?;
+            let kind = u32::from_be_bytes(number(&mut client.stream)?);
+            let length = u32::from_be_bytes(number(&mut client.stream)?) as usize;
+            let mut data = vec![0; length];
+            client.stream.read_exact(&mut data)?;
+            match kind {
+                REPLY_ACK => return Ok(client),
+                REPLY_INFO if data[..2] == [0, 0] => {
+                    client.size_bytes = u64::from_be_bytes(data[2..10].try_into().unwrap());
+                    client.read_only = u16::from_be_bytes(data[10..12].try_into().unwrap()) & 2 != 0;
+                }
+                REPLY_INFO => {}
+                _ => return Err(io::Error::other(String::from_utf8_lossy(&data).into_owned())),
+            }
+        }
+    }
+
+    fn command(
+        &mut self,
+        kind: u16,
+        offset: u64,
+        length: u32,
+        payload: &[u8],
+        into: &mut [u8],
+    ) -> io::Result<()> {
+        self.cookie += 1;
+        let mut request = REQUEST_MAGIC.to_be_bytes().to_vec();
+        request.extend_from_slice(&0u16.to_be_bytes());
+        request.extend_from_slice(&kind.to_be_bytes());
+        request.extend_from_slice(&self.cookie.to_be_bytes());
+        request.extend_from_slice(&offset.to_be_bytes());
+        request.extend_from_slice(&length.to_be_bytes());
+        request.extend_from_slice(payload);
+        self.stream.write_all(&request)?;
+        assert_eq!(u32::from_be_bytes(number(&mut self.stream)?), SIMPLE_REPLY_MAGIC);
+        let error = u32::from_be_bytes(number(&mut self.stream)?);
+        assert_eq!(u64::from_be_bytes(number(&mut self.stream)?), self.cookie);
+        if error != 0 {
+            return Err(io::Error::from_raw_os_error(error as i32));
+        }
+        self.stream.read_exact(into)
+    }
+
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.command(WRITE, offset, bytes.len() as u32, bytes, &mut [])
+    }
+
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.command(FLUSH, 0, 0, &[], &mut [])
+    }
+
+    pub fn read(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.command(READ, offset, buffer.len() as u32, &[], buffer)
+    }
+
+    /// The whole export.
+    pub fn read_all(&mut self) -> Vec<u8> {
+        let mut all = vec![0; self.size_bytes as usize];
+        for (index, part) in all.chunks_mut(1 << 20).enumerate() {
+            self.read(index as u64 * (1 << 20), part).unwrap();
+        }
+        all
+    }
+}
