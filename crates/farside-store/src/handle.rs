@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use crate::difference::{self, DifferingBlocks};
 use crate::error::{Result, StoreError};
-use crate::pool::{Pool, SpaceClass};
+use crate::pool::Pool;
+use crate::space::SpaceClass;
 use crate::versions::VersionState;
 use crate::view::View;
 use crate::volumes::{find_snapshot, find_snapshot_by_uuid, find_volume};

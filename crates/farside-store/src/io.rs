@@ -9,7 +9,8 @@ use farside_platform::{BLOCK_BYTES, BlockBuffer};
 use crate::allocator::Allocator;
 use crate::delta::{self, ChangeEffects};
 use crate::error::{Result, StoreError};
-use crate::pool::{Pool, STRIPES, SpaceClass, State};
+use crate::pool::{Pool, STRIPES, State};
+use crate::space::SpaceClass;
 use crate::versions::{VersionState, Versions, blocks, freed_of};
 
 /// Blocks of one piece of a long write: 1 MiB, aligned, so that a piece has one stripe and few nodes.
@@ -176,7 +177,7 @@ impl Pool {
         let mut guard = self.locked();
         let state = &mut *guard;
         if let Err(error) = check_writable(state, version, first, pointers.len() as u64) {
-            crate::pool::release(state, reservation);
+            crate::space::release(state, reservation);
             return Err(error);
         }
         let birth = state.epoch;
@@ -224,7 +225,7 @@ impl Pool {
         let mut guard = self.locked();
         let state = &mut *guard;
         if let Err(error) = check_writable(state, version, first, count) {
-            crate::pool::release(state, reservation);
+            crate::space::release(state, reservation);
             return Err(error);
         }
         let effects = unmap_in_state(state, version, first, count)?;

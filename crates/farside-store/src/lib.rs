@@ -9,7 +9,7 @@
 //! Where things are, in the order a write meets them:
 //! * [`VersionHandle`](handle::VersionHandle) (`handle.rs`): what is open;
 //! * `io.rs`: the life of a write and of a read;
-//! * `pool.rs`: locks, durability, admission of space; `allocator.rs`: free places;
+//! * `pool.rs`: locks and durability; `space.rs`: admission; `allocator.rs`: free places;
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
 //! * `ring.rs`: the journal; `point.rs`: consistency points; `recovery.rs`: opening;
 //! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`: their changes;
@@ -28,6 +28,7 @@ mod pool;
 mod reaper;
 mod recovery;
 mod ring;
+mod space;
 mod staged;
 mod status;
 mod versions;

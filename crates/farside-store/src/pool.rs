@@ -66,17 +66,6 @@ pub struct Counters {
     pub corrupt_blocks: AtomicU64,
 }
 
-/// Who asks for room; decides how much must stay free for others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SpaceClass {
-    /// Host writes.
-    Host,
-    /// A transfer: stops before hosts do.
-    Staging,
-    /// Changes of metadata that free space or cost next to nothing.
-    Metadata,
-}
-
 /// The pool's own trees, and what the next consistency point must know of the last. Behind the maintenance lock.
 pub(crate) struct SystemTrees {
     pub(crate) generation: u64,
@@ -105,7 +94,8 @@ pub(crate) struct State {
     pub(crate) promised_leaves: u64,
     /// Pairs set aside for inner nodes that the next point must write.
     pub(crate) dirty_pairs: Vec<Place>,
-    /// Pairs set aside for inner nodes of catalog and free map.
+    /// Pairs set aside for whoever needs one next, so that taking and giving back is a push and a pop; the last
+    /// ones are kept for catalog and free map.
     pub(crate) spare_pairs: Vec<Place>,
     /// Blocks that catalog and free map take.
     pub(crate) system_blocks: u64,
@@ -134,16 +124,9 @@ impl State {
     }
 
     /// Blocks that must stay free for consequences already promised.
-    fn promised_blocks(&self) -> u64 {
+    pub(crate) fn promised_blocks(&self) -> u64 {
         self.dirty_leaves + self.capturing_leaves + self.promised_leaves
     }
-}
-
-/// Room that a write has before it begins: its data places, and what its nodes will need.
-pub(crate) struct Reservation {
-    pub(crate) runs: Vec<(Place, u64)>,
-    pub(crate) pairs: Vec<Place>,
-    leaves: u64,
 }
 
 /// A pool, open. Cheap to share behind an `Arc`; everything may be called from any thread.
@@ -174,17 +157,6 @@ pub(crate) const STRIPES: usize = 128;
 
 /// Payload bytes after which records are written out without waiting for a flush.
 const PENDING_BYTES_MAX: usize = 512 << 10;
-/// Worst case of one operation: a range of blocks has two edges, so two paths of nodes.
-const LEAVES_PER_OPERATION: u64 = 4;
-/// Inner nodes likewise: five levels above the leaf, two paths, and the copies a snapshot forces are the same ones.
-const PAIRS_PER_OPERATION: usize = 12;
-/// Journal bytes of one operation at worst: 256 blocks, each a record of its own, in a batch of its own.
-const JOURNAL_PER_OPERATION: u64 = 24 << 10;
-/// Journal bytes kept for point records and changes of the catalog.
-const JOURNAL_SLACK: u64 = 512 << 10;
-/// Pairs kept for catalog and free map.
-const SPARE_PAIRS: usize = 24;
-
 impl Pool {
     #[allow(clippy::too_many_arguments)] // Called once, by recovery, with what it found.
     pub(crate) fn assemble(
@@ -321,7 +293,7 @@ impl Pool {
         state.ring_used > self.journal_bytes() / 4 * 3 || state.overlay_bytes > 2 * self.options.overlay_bytes
     }
 
-    fn journal_bytes(&self) -> u64 {
+    pub(crate) fn journal_bytes(&self) -> u64 {
         self.journal_blocks * BLOCK_BYTES as u64
     }
 
@@ -341,107 +313,6 @@ impl Pool {
             return Ok(());
         }
         self.consistency_point()
-    }
-
-    /// Takes room for an operation before it begins, consequences included.
-    pub(crate) fn reserve(&self, blocks: u64, class: SpaceClass) -> Result<Reservation> {
-        match self.try_reserve(blocks, class) {
-            // Full, but two points from now what was freed is free: only then is it really full.
-            Err(StoreError::NoSpace { .. }) => {
-                for _ in 0..2 {
-                    let nothing_waits = {
-                        let state = self.state.lock();
-                        state.allocator.waiting_blocks() == 0 && state.overlay_bytes == 0
-                    };
-                    if nothing_waits {
-                        break;
-                    }
-                    self.consistency_point()?;
-                    let retry = self.try_reserve(blocks, class);
-                    if !matches!(retry, Err(StoreError::NoSpace { .. })) {
-                        return retry;
-                    }
-                }
-                self.try_reserve(blocks, class)
-            }
-            other => other,
-        }
-    }
-
-    fn try_reserve(&self, blocks: u64, class: SpaceClass) -> Result<Reservation> {
-        let mut guard = self.wait_for_journal()?;
-        let state = &mut *guard;
-        // What a point needs for its own trees is never given away; metadata changes may use half of the reserve,
-        // since they are what frees space.
-        let kept = match class {
-            SpaceClass::Metadata => state.system_blocks,
-            SpaceClass::Host => 2 * state.system_blocks,
-            SpaceClass::Staging => 2 * state.system_blocks + self.pool_blocks / 32,
-        };
-        let needed = blocks + LEAVES_PER_OPERATION + 2 * PAIRS_PER_OPERATION as u64;
-        let kept = kept + state.promised_blocks();
-        let free = state.allocator.free_blocks();
-        let no_space = || StoreError::NoSpace {
-            needed_bytes: needed * BLOCK_BYTES as u64,
-            available_bytes: free.saturating_sub(kept) * BLOCK_BYTES as u64,
-        };
-        if free < kept + needed {
-            return Err(no_space());
-        }
-        let mut reservation = Reservation {
-            runs: Vec::new(),
-            pairs: Vec::with_capacity(PAIRS_PER_OPERATION),
-            leaves: LEAVES_PER_OPERATION,
-        };
-        state.promised_leaves += LEAVES_PER_OPERATION;
-        state.promised_journal += JOURNAL_PER_OPERATION;
-        while state.spare_pairs.len() < SPARE_PAIRS {
-            match state.allocator.allocate_pair() {
-                Some(pair) => state.spare_pairs.push(pair),
-                None => break,
-            }
-        }
-        // Pairs first: in a pool in pieces they are the scarcer thing.
-        while reservation.pairs.len() < PAIRS_PER_OPERATION {
-            match state.allocator.allocate_pair() {
-                Some(pair) => reservation.pairs.push(pair),
-                None => {
-                    release(state, reservation);
-                    return Err(no_space());
-                }
-            }
-        }
-        let mut left = blocks;
-        while left > 0 {
-            let Some((place, count)) = state.allocator.allocate_run(left) else {
-                release(state, reservation);
-                return Err(no_space());
-            };
-            reservation.runs.push((place, count));
-            left -= count;
-        }
-        Ok(reservation)
-    }
-
-    /// Waits until the ring has room for one more operation, by making points; answers with the state locked.
-    fn wait_for_journal(&self) -> Result<MutexGuard<'_, State>> {
-        let capacity = self.journal_bytes();
-        loop {
-            let state = self.state.lock();
-            let spoken_for = state.ring_used + state.pending.ring_bytes() + state.promised_journal;
-            if spoken_for + JOURNAL_PER_OPERATION + JOURNAL_SLACK <= capacity {
-                return Ok(state);
-            }
-            drop(state);
-            // Operations under way end by themselves; each point empties the ring behind the one before.
-            let mut system = self.maintenance.lock();
-            self.point(&mut system)?;
-        }
-    }
-
-    /// Gives back what an operation did not use.
-    pub(crate) fn release(&self, reservation: Reservation) {
-        release(&mut self.state.lock(), reservation);
     }
 
     /// Validates a change of the catalog under the lock, applies it, appends its record, and makes it durable.
@@ -487,34 +358,5 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.wake.stop();
-    }
-}
-
-pub(crate) fn release(state: &mut State, reservation: Reservation) {
-    state.promised_leaves -= reservation.leaves;
-    state.promised_journal -= JOURNAL_PER_OPERATION;
-    for pair in reservation.pairs {
-        state.allocator.give_back_pair(pair);
-    }
-    for (place, blocks) in reservation.runs {
-        state.allocator.give_back(place, blocks);
-    }
-}
-
-impl Reservation {
-    /// Accounts for the nodes that a change of a delta will need, and ends the reservation. Data runs have been
-    /// settled before.
-    pub(crate) fn consume(mut self, state: &mut State, effects: &crate::delta::ChangeEffects) {
-        self.runs.clear();
-        state.dirty_leaves += effects.new_leaves;
-        for _ in 0..effects.new_inner {
-            match self.pairs.pop().or_else(|| state.spare_pairs.pop()) {
-                Some(pair) => state.dirty_pairs.push(pair),
-                // The point will look for one itself.
-                None => break,
-            }
-        }
-        state.overlay_bytes += effects.bytes;
-        release(state, self);
     }
 }

@@ -10,7 +10,8 @@ use farside_platform::{BLOCK_BYTES, Timestamp};
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
-use crate::pool::{Pool, SpaceClass, State};
+use crate::pool::{Pool, State};
+use crate::space::SpaceClass;
 use crate::versions::{VOLUME_BYTES_MAX, blocks};
 use crate::volumes::{NewSnapshot, SnapshotStatus, find_snapshot, find_snapshot_by_uuid, find_volume};
 

@@ -9,7 +9,8 @@ use farside_platform::{BLOCK_BYTES, Timestamp};
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
-use crate::pool::{Pool, SpaceClass, State};
+use crate::pool::{Pool, State};
+use crate::space::SpaceClass;
 use crate::versions::{VOLUME_BYTES_MAX, VersionState, blocks};
 
 /// A volume as listed.

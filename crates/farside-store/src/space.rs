@@ -1,0 +1,177 @@
+//! Admission of space: whoever changes something first reserves room for it, consequences included (invariant S1).
+//!
+//! A write needs places for its data, and sooner or later nodes: a consistency point must never find that they are
+//! missing. So each operation takes its worst case beforehand and gives back what it did not need. Inner nodes need
+//! two blocks a fixed distance apart, which a pool in pieces may lack although it has room: those pairs are taken from
+//! the map itself, not only counted. The journal ring is promised in the same way.
+
+use farside_format::Place;
+use farside_platform::BLOCK_BYTES;
+use parking_lot::MutexGuard;
+
+use crate::delta::ChangeEffects;
+use crate::error::{Result, StoreError};
+use crate::pool::{Pool, State};
+
+/// Who asks for room; decides how much must stay free for others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SpaceClass {
+    /// Host writes.
+    Host,
+    /// A transfer: stops before hosts do.
+    Staging,
+    /// Changes of metadata that free space or cost next to nothing.
+    Metadata,
+}
+
+/// Room that a write has before it begins: its data places, and what its nodes will need.
+pub(crate) struct Reservation {
+    pub(crate) runs: Vec<(Place, u64)>,
+    pub(crate) pairs: Vec<Place>,
+    leaves: u64,
+}
+
+/// Worst case of one operation: a range of blocks has two edges, so two paths of nodes.
+const LEAVES_PER_OPERATION: u64 = 4;
+/// Inner nodes likewise: five levels above the leaf, two paths, and the copies a snapshot forces are the same ones.
+const PAIRS_PER_OPERATION: usize = 12;
+/// Journal bytes of one operation at worst: 256 blocks, each a record of its own, in a batch of its own.
+const JOURNAL_PER_OPERATION: u64 = 24 << 10;
+/// Journal bytes kept for point records and changes of the catalog.
+const JOURNAL_SLACK: u64 = 512 << 10;
+/// Pairs kept for catalog and free map.
+const SPARE_PAIRS: usize = 24;
+/// Pairs kept at most while nobody needs them: four operations' worth, 0.6 MiB.
+const SPARE_PAIRS_MAX: usize = SPARE_PAIRS + 4 * PAIRS_PER_OPERATION;
+
+impl Pool {
+    /// Takes room for an operation before it begins, consequences included.
+    pub(crate) fn reserve(&self, blocks: u64, class: SpaceClass) -> Result<Reservation> {
+        match self.try_reserve(blocks, class) {
+            // Full, but two points from now what was freed is free: only then is it really full.
+            Err(StoreError::NoSpace { .. }) => {
+                for _ in 0..2 {
+                    let nothing_waits = {
+                        let state = self.state.lock();
+                        state.allocator.waiting_blocks() == 0 && state.overlay_bytes == 0
+                    };
+                    if nothing_waits {
+                        break;
+                    }
+                    self.consistency_point()?;
+                    let retry = self.try_reserve(blocks, class);
+                    if !matches!(retry, Err(StoreError::NoSpace { .. })) {
+                        return retry;
+                    }
+                }
+                self.try_reserve(blocks, class)
+            }
+            other => other,
+        }
+    }
+
+    fn try_reserve(&self, blocks: u64, class: SpaceClass) -> Result<Reservation> {
+        let mut guard = self.wait_for_journal()?;
+        let state = &mut *guard;
+        // What a point needs for its own trees is never given away; metadata changes may use half of the reserve,
+        // since they are what frees space.
+        let kept = match class {
+            SpaceClass::Metadata => state.system_blocks,
+            SpaceClass::Host => 2 * state.system_blocks,
+            SpaceClass::Staging => 2 * state.system_blocks + self.pool_blocks / 32,
+        };
+        let needed = blocks + LEAVES_PER_OPERATION + 2 * PAIRS_PER_OPERATION as u64;
+        let kept = kept + state.promised_blocks();
+        let free = state.allocator.free_blocks();
+        let no_space = || StoreError::NoSpace {
+            needed_bytes: needed * BLOCK_BYTES as u64,
+            available_bytes: free.saturating_sub(kept) * BLOCK_BYTES as u64,
+        };
+        if free < kept + needed {
+            return Err(no_space());
+        }
+        let mut reservation = Reservation {
+            runs: Vec::new(),
+            pairs: Vec::with_capacity(PAIRS_PER_OPERATION),
+            leaves: LEAVES_PER_OPERATION,
+        };
+        state.promised_leaves += LEAVES_PER_OPERATION;
+        state.promised_journal += JOURNAL_PER_OPERATION;
+        // Pairs first: in a pool in pieces they are the scarcer thing.
+        while state.spare_pairs.len() < SPARE_PAIRS + PAIRS_PER_OPERATION {
+            match state.allocator.allocate_pair() {
+                Some(pair) => state.spare_pairs.push(pair),
+                None => break,
+            }
+        }
+        if state.spare_pairs.len() < SPARE_PAIRS + PAIRS_PER_OPERATION {
+            release(state, reservation);
+            return Err(no_space());
+        }
+        let rest = state.spare_pairs.len() - PAIRS_PER_OPERATION;
+        reservation.pairs.extend(state.spare_pairs.drain(rest..));
+        let mut left = blocks;
+        while left > 0 {
+            let Some((place, count)) = state.allocator.allocate_run(left) else {
+                release(state, reservation);
+                return Err(no_space());
+            };
+            reservation.runs.push((place, count));
+            left -= count;
+        }
+        Ok(reservation)
+    }
+
+    /// Waits until the ring has room for one more operation, by making points; answers with the state locked.
+    fn wait_for_journal(&self) -> Result<MutexGuard<'_, State>> {
+        let capacity = self.journal_bytes();
+        loop {
+            let state = self.state.lock();
+            let spoken_for = state.ring_used + state.pending.ring_bytes() + state.promised_journal;
+            if spoken_for + JOURNAL_PER_OPERATION + JOURNAL_SLACK <= capacity {
+                return Ok(state);
+            }
+            drop(state);
+            // Operations under way end by themselves; each point empties the ring behind the one before.
+            let mut system = self.maintenance.lock();
+            self.point(&mut system)?;
+        }
+    }
+
+    /// Gives back what an operation did not use.
+    pub(crate) fn release(&self, reservation: Reservation) {
+        release(&mut self.state.lock(), reservation);
+    }
+}
+
+pub(crate) fn release(state: &mut State, reservation: Reservation) {
+    state.promised_leaves -= reservation.leaves;
+    state.promised_journal -= JOURNAL_PER_OPERATION;
+    state.spare_pairs.extend(reservation.pairs);
+    // A burst of operations leaves many behind.
+    while state.spare_pairs.len() > SPARE_PAIRS_MAX {
+        let pair = state.spare_pairs.pop().expect("more than none");
+        state.allocator.give_back_pair(pair);
+    }
+    for (place, blocks) in reservation.runs {
+        state.allocator.give_back(place, blocks);
+    }
+}
+
+impl Reservation {
+    /// Accounts for the nodes that a change of a delta will need, and ends the reservation. Data runs have been
+    /// settled before.
+    pub(crate) fn consume(mut self, state: &mut State, effects: &ChangeEffects) {
+        self.runs.clear();
+        state.dirty_leaves += effects.new_leaves;
+        for _ in 0..effects.new_inner {
+            match self.pairs.pop().or_else(|| state.spare_pairs.pop()) {
+                Some(pair) => state.dirty_pairs.push(pair),
+                // The point will look for one itself.
+                None => break,
+            }
+        }
+        state.overlay_bytes += effects.bytes;
+        release(state, self);
+    }
+}
