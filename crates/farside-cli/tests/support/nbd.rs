@@ -16,6 +16,7 @@ const REPLY_INFO: u32 = 3;
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 const FLUSH: u16 = 3;
+const TRIM: u16 = 4;
 
 /// A connection to one export.
 pub struct Client {
@@ -99,6 +100,10 @@ impl Client {
 
     pub fn flush(&mut self) -> io::Result<()> {
         self.command(FLUSH, 0, 0, &[], &mut [])
+    }
+
+    pub fn trim(&mut self, offset: u64, length: u32) -> io::Result<()> {
+        self.command(TRIM, offset, length, &[], &mut [])
     }
 
     pub fn read(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {

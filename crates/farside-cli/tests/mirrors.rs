@@ -1,0 +1,306 @@
+//! Two real daemons: pairing, mirroring, taking over; and what must not hurt either.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use support::{POOL_BYTES, Pair, Site, eventually, status, text};
+
+const MIB: u64 = 1 << 20;
+
+/// Writes `length` bytes that do not compress.
+fn fill(site: &Site, export: &str, offset: u64, length: usize, seed: u64) {
+    use rand::{Rng, SeedableRng};
+    let mut bytes = vec![0; length];
+    rand::rngs::StdRng::seed_from_u64(seed).fill(&mut bytes[..]);
+    let mut host = site.nbd(export);
+    for (index, part) in bytes.chunks(MIB as usize).enumerate() {
+        host.write(offset + index as u64 * MIB, part).unwrap();
+    }
+    host.flush().unwrap();
+}
+
+fn keys(document: &Value) -> Vec<&str> {
+    document.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn a_volume_is_mirrored_and_taken_over() {
+    let mut pair = Pair::start();
+    let (a, b) = (&pair.a, &pair.b);
+    a.ok("volume create p/v --size 32M");
+
+    // Nothing without a right; the words of a right need no volume.
+    assert!(b.fails(1, "mirror create a:p/v q/v").contains("peer allow"));
+    b.fails(3, "mirror create nobody:p/v q/v");
+    assert_eq!(
+        a.json("peer allow b p/v p/later --reverse")["rights"][0],
+        json!({"volume": "p/later", "reverse": true})
+    );
+    b.ok("mirror create a:p/v q/v");
+    b.fails(4, "mirror create a:p/v q/v");
+    b.fails(4, "mirror update q/v");
+    assert_eq!(status(b, "q/v")["state"], "uninitialized");
+    assert_eq!(status(b, "q/v")["lag_seconds"], Value::Null);
+
+    // The first copy brings earlier snapshots too.
+    fill(a, "p/v", 0, 8 << 20, 1);
+    a.ok("snapshot create p/v@one");
+    b.ok("mirror initialize q/v");
+    b.fails(4, "mirror initialize q/v");
+    assert_eq!(a.nbd("p/v").read_all(), b.nbd("q/v").read_all());
+    assert_eq!(a.nbd("p/v@one").read_all(), b.nbd("q/v@one").read_all());
+    assert!(b.nbd("q/v").read_only);
+
+    // An update: only what changed is read; a reader keeps its point in time.
+    let mut reader = b.nbd("q/v");
+    let before = reader.read_all();
+    fill(a, "p/v", MIB, 1 << 20, 2);
+    a.ok("snapshot create p/v@two");
+    let operation = b.json("mirror update q/v");
+    assert_eq!((&operation["state"], &operation["record"]["changed_bytes"]), (&json!("done"), &json!(MIB)));
+    assert_eq!(operation["record"]["source_read_bytes"], json!(MIB));
+    assert_eq!(reader.read_all(), before);
+    assert_eq!(a.nbd("p/v").read_all(), b.nbd("q/v").read_all());
+
+    // Shapes of the contract.
+    let mirror = status(b, "q/v");
+    for key in [
+        "id",
+        "name",
+        "role",
+        "source",
+        "destination",
+        "state",
+        "why",
+        "lag_seconds",
+        "objective_seconds",
+        "current_snapshot",
+        "content_root",
+        "base_snapshot",
+        "last_proven_at",
+        "schedule",
+        "throttle",
+        "transfer",
+    ] {
+        assert!(keys(&mirror).contains(&key), "{key} is missing: {mirror}");
+    }
+    assert_eq!(
+        (&mirror["role"], &mirror["source"], &mirror["state"]),
+        (&json!("destination"), &json!("a:p/v"), &json!("mirrored"))
+    );
+    let root = a.json("snapshot list p/v").as_array().unwrap().last().unwrap()["content_root"].clone();
+    assert_eq!(mirror["content_root"], root);
+    let source = status(a, "p/v");
+    assert_eq!(
+        (&source["role"], &source["destination"], &source["id"]),
+        (&json!("source"), &json!("b:q/v"), &mirror["id"])
+    );
+    let history = b.json("mirror history q/v");
+    assert_eq!(history.as_array().unwrap().len(), 2);
+    assert_eq!((&history[0]["kind"], &history[1]["kind"]), (&json!("update"), &json!("initialize")));
+    for key in [
+        "id",
+        "kind",
+        "result",
+        "reason",
+        "started_at",
+        "ended_at",
+        "duration_seconds",
+        "base",
+        "incremental",
+        "content_root",
+        "resumed",
+        "snapshots",
+        "changed_bytes",
+        "deallocated_bytes",
+        "source_read_bytes",
+        "referenced_bytes",
+        "delta_bytes",
+        "literal_bytes",
+        "wire_bytes_sent",
+        "wire_bytes_received",
+        "scan_seconds",
+    ] {
+        assert!(keys(&history[0]).contains(&key), "{key} is missing: {history}");
+    }
+    let peers = b.json("peer list");
+    for key in ["name", "id", "address", "state", "protocol", "rtt_seconds", "sent_bytes", "received_bytes"] {
+        assert!(keys(&peers[0]).contains(&key), "{key} is missing: {peers}");
+    }
+    assert!(b.http("/metrics").contains("farside_mirror_lag_seconds{mirror=\"q/v\"}"));
+
+    // Quiet, and what stands on a mirror stays.
+    b.ok("mirror quiesce q/v");
+    b.fails(4, "mirror update q/v");
+    b.ok("mirror resume q/v");
+    b.fails(4, "volume delete q/v --yes");
+    b.fails(4, "volume rename q/v q/w");
+    a.fails(4, "volume delete p/v --yes");
+    b.fails(4, "pool delete q --yes");
+
+    // The source dies. Break asks nobody, drops the pinned reader, and what was replicated is there.
+    let last = b.nbd("q/v").read_all();
+    pair.a.kill();
+    let b = &pair.b;
+    assert!(b.ok("mirror break q/v --plan").contains("lost:"));
+    assert_eq!(status(b, "q/v")["state"], "mirrored", "a plan changes nothing");
+    b.ok("mirror break q/v");
+    assert_eq!(status(b, "q/v")["state"], "broken-off");
+    b.fails(4, "mirror break q/v");
+    eventually("the pinned reader is dropped", || reader.read(0, &mut [0; 4096]).is_err());
+    let mut host = b.nbd("q/v");
+    assert!(!host.read_only);
+    assert_eq!(host.read_all(), last);
+    host.write(0, &[9; 4096]).unwrap();
+    host.flush().unwrap();
+    b.fails(4, "mirror update q/v");
+    b.ok("mirror delete q/v");
+    b.fails(3, "mirror status q/v");
+    assert_eq!(b.json("mirror history q/v").as_array().unwrap().len(), 2, "history outlives its mirror");
+}
+
+#[test]
+fn it_follows_a_schedule_and_waits_for_a_lost_session() {
+    let mut pair = Pair::start();
+    pair.mirror(16 * MIB);
+    fill(&pair.a, "p/v", 0, 1 << 20, 1);
+    pair.b.ok("mirror initialize q/v");
+    assert_eq!(pair.b.json("mirror set q/v --every 1s")["schedule"], "every 1s");
+    fill(&pair.a, "p/v", MIB, 1 << 20, 2);
+    let wanted = pair.a.nbd("p/v").read_all();
+    eventually("a scheduled update", || pair.b.nbd("q/v").read_all() == wanted);
+    pair.b.fails(2, "mirror set q/v --every 1ms");
+    assert_eq!(pair.b.json("mirror set q/v --every off")["schedule"], Value::Null);
+
+    // Lost: --timeout bounds the wait, --no-wait does not wait at all.
+    pair.a.kill();
+    assert!(pair.b.fails(1, "mirror update q/v --timeout 1s").contains("session"));
+    eventually("the loss is seen", || pair.b.json("peer list")[0]["state"] == "disconnected");
+    let waiting =
+        pair.b.command("mirror update q/v --timeout 30s --json").stdout(Stdio::piped()).spawn().unwrap();
+    eventually("it waits", || status(&pair.b, "q/v")["state"] == "queued");
+    pair.a.restart();
+    let output = waiting.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stdout));
+    assert_eq!(pair.b.json("mirror update q/v --no-wait")["kind"], "update");
+}
+
+#[test]
+fn pairing_wants_the_right_code_once() {
+    let pair = Pair::start();
+    let (a, b) = (&pair.a, &pair.b);
+    let join = |code: &str| {
+        let mut command = b.command(&format!("peer join {} --name again", a.published("peer.addr")));
+        let mut child =
+            command.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    assert_eq!(join("").0, Some(2));
+    assert_eq!(join("nonsense").0, Some(2));
+    let used = std::fs::read_to_string(pair.root.path().join("code")).unwrap();
+    let (code, said) = join(&used);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("used"), "{said}");
+    let expired = a.ok("peer invite --valid 1ms");
+    let (code, said) = join(&expired);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("expired"), "{said}");
+    // The code of one site at the door of another.
+    let foreign = b.ok("peer invite");
+    let (code, said) = join(&foreign);
+    assert_eq!(code, Some(1), "{said}");
+
+    // Removed, the peer is nobody; both logs tell.
+    a.ok("volume create p/v --size 1M");
+    a.ok("peer allow b p/v");
+    assert!(a.ok("peer remove b --plan").contains("would:"));
+    a.ok("peer remove b --yes");
+    a.fails(3, "peer status b");
+    a.fails(3, "peer allow b p/v");
+    b.fails(1, "mirror create a:p/v q/v");
+    eventually("both logs tell", || {
+        a.log().contains("not pinned") && b.log().contains("Pair the sites again")
+    });
+}
+
+#[test]
+fn a_full_destination_pool_changes_nothing() {
+    let pair = Pair::with_pools(POOL_BYTES, 64 * MIB);
+    pair.mirror(128 * MIB);
+    let (a, b) = (&pair.a, &pair.b);
+    fill(a, "p/v", 0, 4 << 20, 1);
+    b.ok("mirror initialize q/v");
+    let before = b.nbd("q/v").read_all();
+    fill(a, "p/v", 0, 100 << 20, 2);
+    let said = b.fails(1, "mirror update q/v");
+    assert!(said.contains("full"), "{said}");
+    assert_eq!(b.json("mirror history q/v")[0]["result"], "failed");
+    assert_eq!(b.nbd("q/v").read_all(), before, "the replica is as it was");
+    // Hosts of that pool still have room: staging stops before they do.
+    b.ok("volume create q/host --size 1M");
+    fill(b, "q/host", 0, 512 << 10, 3);
+    // With less to carry the next one arrives.
+    let mut host = a.nbd("p/v");
+    host.trim(4 << 20, 124 << 20).unwrap();
+    host.flush().unwrap();
+    drop(host);
+    b.ok("mirror update q/v");
+    assert_eq!(a.nbd("p/v").read_all(), b.nbd("q/v").read_all());
+}
+
+#[test]
+fn strangers_get_nothing_and_hurt_nobody() {
+    use rand::{Rng, SeedableRng};
+    let pair = Pair::start();
+    pair.mirror(4 * MIB);
+    let mut random = rand::rngs::StdRng::seed_from_u64(support::seed());
+    for round in 0..40 {
+        let mut garbage = vec![0; random.random_range(1..5000)];
+        random.fill(&mut garbage[..]);
+        if round % 4 == 0 {
+            garbage[0] = 0x16; // as TLS would begin
+        }
+        let mut peer = std::net::TcpStream::connect(pair.a.published("peer.addr")).unwrap();
+        // Whoever is refused may find the door shut in the middle.
+        let _ = peer.write_all(&garbage);
+        let _ = peer.shutdown(std::net::Shutdown::Write);
+        let _ = peer.read_to_end(&mut Vec::new());
+        let mut host = std::os::unix::net::UnixStream::connect(pair.a.nbd_socket()).unwrap();
+        let _ = host.write_all(&garbage);
+        let _ = host.shutdown(std::net::Shutdown::Write);
+        let _ = host.read_to_end(&mut Vec::new());
+    }
+    fill(&pair.a, "p/v", 0, 1 << 20, 1);
+    pair.b.ok("mirror initialize q/v");
+    assert_eq!(pair.a.nbd("p/v").read_all(), pair.b.nbd("q/v").read_all());
+    assert!(pair.a.log().contains("refused a connection"));
+}
+
+#[test]
+fn a_replica_is_found_and_broken_without_the_state_database() {
+    let mut pair = Pair::start();
+    pair.mirror(4 * MIB);
+    fill(&pair.a, "p/v", 0, 1 << 20, 1);
+    pair.b.ok("mirror initialize q/v");
+    let wanted = pair.b.nbd("q/v").read_all();
+    pair.a.kill();
+    pair.b.kill();
+    for file in ["farside.db", "farside.db-wal", "farside.db-shm"] {
+        let _ = std::fs::remove_file(pair.b.dir.join(file));
+    }
+    pair.b.restart();
+    let path = pair.root.path().join("q.pool");
+    pair.b.ok(&format!("pool import vault --path {}", path.display()));
+    let found = status(&pair.b, "vault/v");
+    assert_eq!((&found["state"], &found["role"]), (&json!("mirrored"), &json!("destination")));
+    assert!(found["source"].as_str().unwrap().ends_with(":p/v"), "{found}");
+    pair.b.ok("mirror break vault/v --yes");
+    let mut host = pair.b.nbd("vault/v");
+    assert!(!host.read_only);
+    assert_eq!(host.read_all(), wanted);
+}
