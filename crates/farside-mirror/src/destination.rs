@@ -89,6 +89,9 @@ impl Destination {
             let place = destination.start(relationship, true);
             destination.places().insert(volume, place);
         }
+        for mirror in destination.mirrors() {
+            mirror.is_known().await;
+        }
         Ok(destination)
     }
 
@@ -141,7 +144,9 @@ impl Destination {
         self.parts.store.save(&relationship).await?;
         let place = self.start(relationship, false);
         self.places().insert(destination.clone(), place);
-        self.mirror(&destination)
+        let mirror = self.mirror(&destination)?;
+        mirror.is_known().await;
+        Ok(mirror)
     }
 
     async fn describe(

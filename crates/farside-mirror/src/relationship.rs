@@ -4,6 +4,8 @@
 //! the [`RelationshipStore`], whether there is a base and whether it is broken off in the pool.
 
 mod driver;
+mod leave;
+mod look;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,6 +156,12 @@ impl Mirror {
     /// Follows the state.
     pub fn changes(&self) -> watch::Receiver<MirrorStatus> {
         self.status.clone()
+    }
+
+    /// Waits until the driver has asked the pool what this replica is; until then the status knows nothing.
+    pub(crate) async fn is_known(&self) {
+        // An error means that the driver has ended, which the next command will say.
+        let _ = self.status.clone().changed().await;
     }
 
     /// Asks for the first copy; waits for a session for at most `link_wait`. Returns when it is accepted.

@@ -296,7 +296,8 @@ impl Shared {
         blocking(move || engine.volume(&of)).await?;
         let known = self.tables().relationships.get(&relationship).cloned();
         let (base, since) = known.as_ref().map_or((None, None), |k| (k.base, k.since));
-        let wanted = SourceRelationship { id: relationship, peer, source: volume.clone(), destination, base, since };
+        let wanted =
+            SourceRelationship { id: relationship, peer, source: volume.clone(), destination, base, since };
         if known.as_ref() != Some(&wanted) {
             self.store.save_source(&wanted).await?;
             self.tables().relationships.insert(relationship, wanted);
@@ -330,7 +331,8 @@ impl Shared {
         });
         let (all, yours) = (tables.serving.len(), tables.serving.values().filter(|s| s.peer == peer).count());
         if all >= SERVED_MAX || yours >= SERVED_PER_PEER_MAX {
-            let message = format!("the source is serving {all} transfers, {yours} of them yours; try again later");
+            let message =
+                format!("the source is serving {all} transfers, {yours} of them yours; try again later");
             return Err(refusal("state", message));
         }
         if tables.serving.contains_key(&transfer) {

@@ -19,8 +19,8 @@ use prost::Message;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::error::{MirrorError, blocking};
 use crate::destination::Links;
+use crate::error::{MirrorError, blocking};
 use crate::limits::{CALL_TIMEOUT, FAREWELL_TIMEOUT, LOSSES_IN_A_ROW_MAX};
 use crate::protocol::convert::{self, CandidateBase, TransferPlan, TravellingSnapshot};
 use crate::protocol::{Acknowledge, Begin, Body, End, PROTOCOL_VERSION, Plan, Request};

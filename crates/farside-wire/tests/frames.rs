@@ -1,5 +1,7 @@
 //! Frames through the public door: round trips, the golden layout, damage of every kind, cost.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use farside_wire::fuzz::{PatternBase, fuzz_frame};
 use farside_wire::layout::Codec;
 use farside_wire::{

@@ -4,21 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_engine::{Engine, ReplicaRecord};
 use farside_session::{PeerId, PeerLink, SessionError};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::look::look;
 use super::{Command, Ended, MirrorStatus, Parts, Published};
 use crate::destination::Links;
 use crate::error::{MirrorError, blocking};
-use crate::limits::{FAREWELL_TIMEOUT, LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
-use crate::protocol::{Body, Release};
+use crate::limits::{LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
 use crate::report::{Progress, TransferReport, TransferResult};
 use crate::schedule::{Moment, Ticker};
-use crate::source::let_go;
 use crate::state::{Action, Event, Standing, TransferKind, Work};
 use crate::store::Relationship;
 use crate::transfer::{self, Outcome, ProgressSender, Transfer};
@@ -62,12 +60,12 @@ impl Activity {
 }
 
 pub(super) struct Driver {
-    parts: Parts,
-    relationship: Relationship,
-    standing: Standing,
+    pub(super) parts: Parts,
+    pub(super) relationship: Relationship,
+    pub(super) standing: Standing,
     /// Whether the pool has been asked what this replica is; it may not be open yet when the driver starts.
     is_probed: bool,
-    why: Option<String>,
+    pub(super) why: Option<String>,
     current: Option<Published>,
     ticker: Ticker,
     activity: Activity,
@@ -387,7 +385,7 @@ impl Driver {
     }
 
     /// Ends whatever goes on and waits for that; the peer is not asked for anything.
-    async fn stop(&mut self) {
+    pub(super) async fn stop(&mut self) {
         self.leave_queue();
         if let Activity::Running { cancel, .. } = &self.activity {
             cancel.cancel();
@@ -398,77 +396,6 @@ impl Driver {
         self.ports.progress.send_replace(None);
         self.waiting.append(&mut self.waiting_next);
         self.settle(|| Err(MirrorError::Aborted));
-    }
-
-    async fn break_off(&mut self) -> Result<(), MirrorError> {
-        self.stop().await;
-        let broken = self.replica_record(true);
-        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
-        let result = blocking(move || {
-            // What a crash left staged would never be wanted again. It only costs space: not a reason not to break.
-            if let Err(error) = engine.abandon_staged(&volume) {
-                tracing::warn!(%volume, "what was staged could not be thrown away: {error}");
-            }
-            engine.set_replica_record(&volume, Some(broken))
-        })
-        .await;
-        match &result {
-            Ok(()) => {
-                self.why = None;
-                tracing::info!(relationship = %self.relationship.id, volume = %self.relationship.destination, "broken off");
-            }
-            Err(error) => {
-                // Not durable, so not so.
-                self.standing.work = Work::Idle;
-                self.why = Some(format!("break failed: {error}"));
-            }
-        }
-        result
-    }
-
-    fn replica_record(&self, broken_off: bool) -> ReplicaRecord {
-        ReplicaRecord {
-            relationship: self.relationship.id,
-            peer: self.relationship.peer.0,
-            source: self.relationship.source.to_string(),
-            broken_off,
-        }
-    }
-
-    async fn delete(&mut self) -> Result<(), MirrorError> {
-        self.stop().await;
-        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
-        let undone = blocking(move || {
-            let volume = &relationship.destination;
-            engine.set_replica_record(volume, None)?;
-            let_go(&*engine, volume, relationship.id, &[])
-        });
-        match undone.await {
-            // With the volume gone there is nothing to undo.
-            Ok(()) | Err(MirrorError::Engine(farside_engine::EngineError::NotFound { .. })) => {}
-            Err(error) => return Err(error),
-        }
-        self.parts.store.remove(self.relationship.id).await?;
-        self.tell_source_to_release();
-        Ok(())
-    }
-
-    /// If there is a session now; otherwise the source's administrator has `mirror release`.
-    fn tell_source_to_release(&self) {
-        let release = Release {
-            relationship: self.relationship.id.as_bytes().to_vec(),
-            volume: self.relationship.source.to_string(),
-        };
-        let (links, peer, id) = (self.parts.links.clone(), self.relationship.peer, self.relationship.id);
-        tokio::spawn(async move {
-            let told = transfer::ask(&*links, peer, Body::Release(release), FAREWELL_TIMEOUT);
-            if !matches!(tokio::time::timeout(FAREWELL_TIMEOUT, told).await, Ok(Ok(_))) {
-                tracing::warn!(
-                    relationship = %id,
-                    "the source was not told that the mirror is over; there, run `farside mirror release`"
-                );
-            }
-        });
     }
 
     fn settle(&mut self, result: impl Fn() -> Result<TransferReport, MirrorError>) {
@@ -516,40 +443,4 @@ async fn sleep(wait: Option<Duration>) {
         Some(wait) => tokio::time::sleep(wait).await,
         None => std::future::pending().await,
     }
-}
-
-/// What the pool says of a replica.
-struct Found {
-    initialized: bool,
-    broken_off: bool,
-    current: Option<Published>,
-}
-
-fn look(engine: &dyn Engine, relationship: &Relationship) -> Result<Found, MirrorError> {
-    let volume = &relationship.destination;
-    let record = engine.replica_record(volume)?;
-    let broken_off = match &record {
-        Some(record) if record.relationship == relationship.id => record.broken_off,
-        _ => {
-            return Err(MirrorError::State(format!(
-                "the pool does not know {volume} as the replica of this relationship; delete the mirror and create it anew"
-            )));
-        }
-    };
-    let snapshots = engine.snapshots(volume)?;
-    // Every version a transfer publishes is pinned in the record that publishes it.
-    let initialized = snapshots.iter().any(|s| s.pinned_by.contains(&relationship.id));
-    // A person may have named the published version since; what the relationship published is what counts.
-    let published = snapshots.iter().rev().find(|s| s.pinned_by.contains(&relationship.id)).or(snapshots.last());
-    let current = match published {
-        None => None,
-        Some(newest) => Some(Published {
-            name: newest.name.clone(),
-            uuid: newest.uuid,
-            created_at: newest.created_at,
-            size_bytes: newest.size_bytes,
-            content_root: engine.content_root(volume, newest.uuid)?,
-        }),
-    };
-    Ok(Found { initialized, broken_off, current })
 }

@@ -50,7 +50,8 @@ async fn a_tick_into_a_transfer_starts_the_next_one_when_that_ends() {
     }
     let mut history = pair.b.destination.history(&pair.replica, 3).await.unwrap();
     history.reverse();
-    let long = history.iter().position(|r| r.duration_seconds > 2.0).expect("one took longer than the interval");
+    let long =
+        history.iter().position(|r| r.duration_seconds > 2.0).expect("one took longer than the interval");
     let next = history.get(long + 1).or_else(|| history.last()).unwrap();
     assert!(next.started_at.seconds_since(history[long].ended_at) < 0.5, "{history:#?}");
 }
@@ -268,7 +269,8 @@ async fn a_replica_can_be_mirrored_on_and_names_what_it_was_given() {
     // Back to the first site, as a volume of its own: roles do not depend on who dialled.
     let (peer, back) = (pair.b.node.id(), volume("p/back"));
     let a = &pair.a.destination;
-    let cascade = a.create(peer, pair.replica.clone(), back.clone(), Schedule::OnRequest, PATIENCE).await.unwrap();
+    let cascade =
+        a.create(peer, pair.replica.clone(), back.clone(), Schedule::OnRequest, PATIENCE).await.unwrap();
     assert_ok(&cascade.initialize(PATIENCE).await.unwrap().ended().await.unwrap());
     for round in 0..3 {
         pair.scribble(10);

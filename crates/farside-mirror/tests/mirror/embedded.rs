@@ -11,10 +11,10 @@ use farside_session::LinkSettings;
 use farside_store::{Pool, PoolOptions, VersionHandle};
 use rand::Rng;
 
-use crate::site::{PATIENCE, Pair, Storage, TokioClock, assert_ok, slow};
+use crate::site::{PATIENCE, Pair, Storage, TokioClock, assert_ok, seeds, slow};
 
 const SIZE: u64 = 8 << 20;
-const POOL_BYTES: u64 = 256 << 20;
+const POOL_BYTES: u64 = 96 << 20;
 
 #[derive(Clone)]
 struct Embedded {
@@ -83,8 +83,8 @@ impl Storage for Embedded {
 /// what is written later, and would forget the rest in the next one.
 fn written_anew(disk: &SimulatedDisk) -> SimulatedDisk {
     let copy = SimulatedDisk::new(&disk.name(), POOL_BYTES);
-    for offset in (0..POOL_BYTES).step_by(1 << 16) {
-        let bytes = disk.peek(offset, 1 << 16);
+    for offset in (0..POOL_BYTES).step_by(1 << 20) {
+        let bytes = disk.peek(offset, 1 << 20);
         if bytes.iter().any(|b| *b != 0) {
             copy.write_at(offset, &bytes).unwrap();
         }
@@ -108,7 +108,7 @@ async fn mirrored(seed: u64, link: LinkSettings) -> (Sites, Mirror) {
 
 #[tokio::test(start_paused = true)]
 async fn a_life_of_a_mirror() {
-    for seed in 200..203 {
+    for seed in seeds(200, 2) {
         let (mut pair, mirror) = mirrored(seed, LinkSettings::default()).await;
         for round in 0..6 {
             let writes = pair.rng.random_range(0..40);
@@ -156,12 +156,16 @@ async fn one_percent_of_a_thin_volume_reads_one_percent() {
     let report = mirror.update(PATIENCE).await.unwrap().ended().await.unwrap();
     assert_ok(&report);
     assert_eq!((report.changed_bytes, report.source_read_bytes), (20 * 4096, 20 * 4096));
-    assert_eq!(read() - before, report.source_read_bytes + report.base_read_bytes, "counted by the store itself");
+    assert_eq!(
+        read() - before,
+        report.source_read_bytes + report.base_read_bytes,
+        "counted by the store itself"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn power_fails_at_random_moments() {
-    for seed in 220..244 {
+    for seed in seeds(220, 6) {
         let (mut pair, mut mirror) = mirrored(seed, slow()).await;
         pair.scribble(60);
         pair.snapshot("second");
@@ -178,7 +182,10 @@ async fn power_fails_at_random_moments() {
             pair.crash_b(seed).await;
             mirror = pair.b.destination.mirror(&pair.replica).unwrap();
         }
-        match tokio::time::timeout(Duration::from_secs(600), asked.ended()).await.expect("every transfer ends") {
+        match tokio::time::timeout(Duration::from_secs(600), asked.ended())
+            .await
+            .expect("every transfer ends")
+        {
             Ok(report) => drop(pair.model.insert(report.id, pair.live.clone())),
             Err(_) => {
                 let newest = pair.b.disk.engine.engine().snapshots(&pair.replica).unwrap().pop().unwrap();

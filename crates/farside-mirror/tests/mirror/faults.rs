@@ -6,7 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine};
 use farside_mirror::protocol::stream::{self, StreamMessage};
-use farside_mirror::protocol::{Acknowledge, Body, PROTOCOL_VERSION, Release, Request, StepEnd, StreamHeader};
+use farside_mirror::protocol::{
+    Acknowledge, Body, PROTOCOL_VERSION, Release, Request, StepEnd, StreamHeader,
+};
 use farside_mirror::{Mirror, MirrorError, Phase, Schedule, State, TransferResult};
 use farside_session::{LinkSettings, SessionError};
 use farside_wire::{Encoder, Prefix, Run, RunKind};
@@ -15,7 +17,7 @@ use rand::Rng;
 use tokio::io::AsyncReadExt;
 
 use crate::memory_engine::MemoryEngine;
-use crate::site::{Disk, PATIENCE, Pair, Site, Storage, assert_ok, slow, volume};
+use crate::site::{Disk, PATIENCE, Pair, Site, Storage, assert_ok, seeds, slow, volume};
 
 const SIZE: u64 = 8 << 20;
 
@@ -44,7 +46,7 @@ async fn recovers(pair: &mut Pair, mirror: &Mirror) {
 
 #[tokio::test(start_paused = true)]
 async fn the_link_fails_at_random_moments() {
-    for seed in 20..44 {
+    for seed in seeds(20, 12) {
         let (mut pair, mut mirror) = mirrored(seed, slow()).await;
         pair.scribble(60);
         pair.snapshot("second");
@@ -66,7 +68,10 @@ async fn the_link_fails_at_random_moments() {
                 mirror = pair.b.destination.mirror(&pair.replica).unwrap();
             }
         }
-        match tokio::time::timeout(Duration::from_secs(600), asked.ended()).await.expect("every transfer ends") {
+        match tokio::time::timeout(Duration::from_secs(600), asked.ended())
+            .await
+            .expect("every transfer ends")
+        {
             Ok(report) => {
                 pair.model.insert(report.id, pair.live.clone());
                 assert!(report.result == TransferResult::Ok || report.reason.is_some());
@@ -85,7 +90,7 @@ async fn the_link_fails_at_random_moments() {
 
 #[tokio::test(start_paused = true)]
 async fn a_first_copy_that_fails_is_taken_up_where_snapshots_were_published() {
-    for seed in 50..58 {
+    for seed in seeds(50, 4) {
         let mut pair = Pair::new(seed, SIZE, slow()).await;
         pair.scribble(60);
         pair.snapshot("one");
@@ -245,7 +250,14 @@ async fn rights_are_asked_at_every_operation() {
 #[tokio::test(start_paused = true)]
 async fn nobody_else_can_touch_a_relationship() {
     let (pair, mirror) = mirrored(66, LinkSettings::default()).await;
-    let c = Site::<MemoryEngine>::start(&pair.network, "c", Disk::new("c", &pair.clock, 99), pair.clock.clone(), 99).await;
+    let c = Site::<MemoryEngine>::start(
+        &pair.network,
+        "c",
+        Disk::new("c", &pair.clock, 99),
+        pair.clock.clone(),
+        99,
+    )
+    .await;
     let invite = pair.a.node.invite(Duration::from_secs(900)).unwrap();
     c.node.join(pair.a.node.listen_address().unwrap(), &invite.code, None).await.unwrap();
     let link = c.node.wait_link(pair.a.node.id(), PATIENCE).await.unwrap();
@@ -282,7 +294,8 @@ async fn nonsense_is_refused_and_the_source_lives_on() {
     let newer = Request { version: PROTOCOL_VERSION + 1, body: None }.encode_to_vec();
     let refused = link.call(newer.into(), None).await;
     assert!(matches!(refused, Err(SessionError::Refused(r)) if r.code == "version"));
-    let unknown = StreamHeader { version: PROTOCOL_VERSION, transfer: vec![7; 16], step: 0, without_base: false };
+    let unknown =
+        StreamHeader { version: PROTOCOL_VERSION, transfer: vec![7; 16], step: 0, without_base: false };
     for header in [unknown.encode_to_vec(), vec![0xff; 40]] {
         let mut opened = link.open_stream(header.into()).await.unwrap();
         let answer = stream::read(&mut opened.io).await.unwrap();

@@ -1,6 +1,8 @@
 //! Two sites in one process: real sessions over a simulated network, on tokio's paused clock, against a plain model
 //! of the data. Every test that draws at random prints its seed.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod driver;
 mod embedded;
 mod faults;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{
-    BLOCK_BYTES, ChangeKind, ChangedExtent, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint, ReplicaRecord,
-    SnapshotInfo, SnapshotSpec, StagedVersion, VolumeInfo, VolumeName,
+    BLOCK_BYTES, ChangeKind, ChangedExtent, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint,
+    ReplicaRecord, SnapshotInfo, SnapshotSpec, StagedVersion, VolumeInfo, VolumeName,
 };
 use farside_format::fingerprint::is_zero;
 use parking_lot::Mutex;
@@ -62,9 +62,11 @@ impl Image {
         for number in 1..=6 {
             let mut nodes: BTreeMap<u64, [Fingerprint; 128]> = BTreeMap::new();
             for (position, fingerprint) in level {
-                nodes.entry(position / 128).or_insert([Fingerprint::HOLE; 128])[(position % 128) as usize] = fingerprint;
+                nodes.entry(position / 128).or_insert([Fingerprint::HOLE; 128])[(position % 128) as usize] =
+                    fingerprint;
             }
-            level = nodes.into_iter().map(|(p, children)| (p, Fingerprint::of_node(number, &children))).collect();
+            level =
+                nodes.into_iter().map(|(p, children)| (p, Fingerprint::of_node(number, &children))).collect();
         }
         ContentRoot::new(level.get(&0).copied().unwrap_or(Fingerprint::HOLE), self.size_bytes)
     }
@@ -82,7 +84,9 @@ impl Image {
             };
             let offset = position * BLOCK_BYTES;
             match extents.last_mut() {
-                Some(last) if last.kind == kind && last.offset + last.length == offset => last.length += BLOCK_BYTES,
+                Some(last) if last.kind == kind && last.offset + last.length == offset => {
+                    last.length += BLOCK_BYTES
+                }
                 _ => extents.push(ChangedExtent { offset, length: BLOCK_BYTES, kind }),
             }
         }
@@ -324,7 +328,10 @@ impl Engine for MemoryEngine {
             buffer[0] ^= 1;
         }
         if faults.fail_reads_of == Some(snapshot) {
-            return Err(EngineError::Corrupt(format!("block {} does not match its fingerprint", offset / BLOCK_BYTES)));
+            return Err(EngineError::Corrupt(format!(
+                "block {} does not match its fingerprint",
+                offset / BLOCK_BYTES
+            )));
         }
         Ok(())
     }
@@ -362,7 +369,11 @@ impl Engine for MemoryEngine {
         self.with(name, |volume| Ok(volume.record.clone()))
     }
 
-    fn set_replica_record(&self, name: &VolumeName, record: Option<ReplicaRecord>) -> Result<(), EngineError> {
+    fn set_replica_record(
+        &self,
+        name: &VolumeName,
+        record: Option<ReplicaRecord>,
+    ) -> Result<(), EngineError> {
         self.with(name, |volume| {
             volume.record = record;
             Ok(())

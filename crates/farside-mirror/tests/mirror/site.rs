@@ -4,21 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
-use farside_mirror::{
-    Destination, DestinationParts, MemoryStore, Mirror, Schedule, SourceRights, SourceService, TransferReport, TransferResult,
-};
-use farside_platform::{Clock, SeededRandomness, Timestamp};
 use async_trait::async_trait;
 use bytes::Bytes;
-use farside_session::{
-    DataStream, Identity, LinkSettings, MemoryPeerBook, Node, NodeConfig, NodeParts, PeerId, PeerLink, PeerService, Refusal,
-    SimulatedNetwork,
+use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_mirror::{
+    Destination, DestinationParts, MemoryStore, Mirror, Schedule, SourceRights, SourceService,
+    TransferReport, TransferResult,
 };
-use tokio::io::AsyncWriteExt;
+use farside_platform::{Clock, SeededRandomness, Timestamp};
+use farside_session::{
+    DataStream, Identity, LinkSettings, MemoryPeerBook, Node, NodeConfig, NodeParts, PeerId, PeerLink,
+    PeerService, Refusal, SimulatedNetwork,
+};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -125,11 +126,18 @@ impl<S: Storage> Disk<S> {
 }
 
 impl<S: Storage> Site<S> {
-    pub(crate) async fn start(network: &SimulatedNetwork, name: &'static str, disk: Disk<S>, clock: Arc<TokioClock>, seed: u64) -> Self {
+    pub(crate) async fn start(
+        network: &SimulatedNetwork,
+        name: &'static str,
+        disk: Disk<S>,
+        clock: Arc<TokioClock>,
+        seed: u64,
+    ) -> Self {
         let rights = Arc::new(Rights::default());
         let engine = disk.engine.engine();
-        let source =
-            SourceService::open(engine.clone(), rights.clone(), disk.store.clone(), clock.clone()).await.unwrap();
+        let source = SourceService::open(engine.clone(), rights.clone(), disk.store.clone(), clock.clone())
+            .await
+            .unwrap();
         let source = Arc::new(source);
         let meddler = Arc::new(Meddler { inner: source.clone(), lies: Mutex::new(None) });
         let randomness = Arc::new(SeededRandomness::new(seed));
@@ -163,6 +171,13 @@ pub(crate) struct Pair<S = MemoryEngine> {
     pub(crate) model: BTreeMap<Uuid, Vec<u8>>,
     pub(crate) rng: SmallRng,
     starts: u64,
+}
+
+/// Seeds of a test that draws at random: `default` of them from `first`; `FARSIDE_SEEDS` and `FARSIDE_SEED` say otherwise.
+pub(crate) fn seeds(first: u64, default: u64) -> std::ops::Range<u64> {
+    let from = |name| std::env::var(name).ok().and_then(|s| s.parse().ok());
+    let first = from("FARSIDE_SEED").unwrap_or(first);
+    first..first + from("FARSIDE_SEEDS").unwrap_or(default)
 }
 
 pub(crate) fn volume(name: &str) -> VolumeName {
@@ -277,7 +292,8 @@ impl<S: Storage> Pair<S> {
         let engine = self.b.disk.engine.engine();
         let snapshots = engine.snapshots(&self.replica).unwrap();
         for snapshot in &snapshots {
-            let expected = self.model.get(&snapshot.uuid).unwrap_or_else(|| panic!("{} is unknown", snapshot.name));
+            let expected =
+                self.model.get(&snapshot.uuid).unwrap_or_else(|| panic!("{} is unknown", snapshot.name));
             assert_eq!(snapshot.size_bytes, expected.len() as u64);
             let mut found = vec![0; expected.len()];
             engine.read_snapshot(&self.replica, snapshot.uuid, 0, &mut found).unwrap();
