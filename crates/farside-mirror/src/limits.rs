@@ -9,9 +9,12 @@ pub const TRANSFERS_MAX: usize = 16;
 pub const SERVED_PER_PEER_MAX: usize = TRANSFERS_MAX;
 /// Transfers a source serves for all peers together; more are told to come again.
 pub const SERVED_MAX: usize = 2 * SERVED_PER_PEER_MAX;
-/// Frames between two stages of a transfer: read, encode, send; receive, decode. With frames of 1 MiB and three
-/// stages a transfer holds at most about 12 MiB of blocks in flight, and its history of 8 MiB on each side.
+/// Frames between two stages of a transfer: read, encode, send; receive, decode. A frame that waits to be encoded has
+/// about 6 MiB with its prefix, one that was encoded at most 1 MiB.
 pub const FRAMES_BETWEEN_STAGES: usize = 2;
+/// Frames of one transfer that are being encoded at the same time. With those that wait and a history of 8 MiB a
+/// transfer holds at most about 45 MiB at its source, and 12 MiB at its destination.
+pub const ENCODERS_PER_TRANSFER: usize = 3;
 /// Snapshots a destination names as possible bases, newest first.
 pub const CANDIDATES_MAX: usize = 1024;
 /// Snapshots that travel in one transfer. With names of 128 bytes their list stays within a call's largest answer.

@@ -23,6 +23,7 @@ use farside_engine::{Engine, EngineError, VolumeName};
 use farside_platform::Clock;
 use farside_session::{DataStream, PeerId, PeerLink, PeerService, Refusal};
 use prost::Message;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -53,6 +54,8 @@ struct Shared {
     rights: Arc<dyn SourceRights>,
     store: Arc<dyn SourceStore>,
     clock: Arc<dyn Clock>,
+    /// As many as the machine has cores, for all transfers together.
+    encoders: Arc<Semaphore>,
     tables: Mutex<Tables>,
 }
 
@@ -89,8 +92,10 @@ impl SourceService {
         let known = store.source_relationships().await?;
         let relationships = known.into_iter().map(|r| (r.id, r)).collect();
         let tables = Tables { relationships, ..Tables::default() };
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let encoders = Arc::new(Semaphore::new(cores));
         Ok(SourceService {
-            shared: Arc::new(Shared { engine, rights, store, clock, tables: Mutex::new(tables) }),
+            shared: Arc::new(Shared { engine, rights, store, clock, encoders, tables: Mutex::new(tables) }),
         })
     }
 

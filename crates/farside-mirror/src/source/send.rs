@@ -5,11 +5,13 @@
 //!        └──────► count changed bytes ──────┘            link or destination stops the reads (back-pressure)
 //! ```
 //!
-//! Reads and encoding run on blocking threads, a frame at a time. What is read is what the difference says and
+//! Reads run on a blocking thread, a frame at a time; encoding on several, because a frame refers to what the stream
+//! carries, not to how that was coded. What is read is what the difference says and
 //! nothing else: blocks of the incremental that changed, and the base's blocks at the same places, to code against.
 //! The difference is walked twice, once to count ahead (so that progress knows the whole), once to read; both are
 //! metadata.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,13 +22,13 @@ use farside_platform::Clock;
 use farside_session::{DataStream, Refusal};
 use farside_wire::{Encoder, FramePlan, FramePlans, History, Prefix, Run, RunKind};
 use tokio::io::AsyncWriteExt;
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use uuid::Uuid;
 
 use super::{Serving, Shared, refusal, to_refusal};
 use crate::error::{MirrorError, blocking};
-use crate::limits::{FRAMES_BETWEEN_STAGES, SCAN_BATCH, SCAN_REPORT_EVERY};
+use crate::limits::{ENCODERS_PER_TRANSFER, FRAMES_BETWEEN_STAGES, SCAN_BATCH, SCAN_REPORT_EVERY};
 use crate::protocol::stream::{self, StreamMessage};
 use crate::protocol::{Failure, Scanned, StepEnd};
 
@@ -147,7 +149,7 @@ async fn send_step(
     let mut stages = JoinSet::new();
     stages.spawn(count(source.clone(), shared.clock.clone(), out_tx.clone()));
     stages.spawn(read(source, counters.clone(), read_tx));
-    stages.spawn(encode(counters.clone(), read_rx, out_tx));
+    stages.spawn(encode(shared.encoders.clone(), counters.clone(), read_rx, out_tx));
 
     let lost = |e: std::io::Error| refusal("failed", format!("the stream was lost: {e}"));
     while let Some(message) = out_rx.recv().await {
@@ -214,15 +216,19 @@ fn count_batch(
     Ok((scanned, extents))
 }
 
-/// The contents of a frame to be.
+/// A frame to be: what it carries and what it may refer to. About 6 MiB.
 struct Blocks {
     plan: FramePlan,
     data: Vec<u8>,
-    /// The base's bytes at the same places; empty if they are not to be used.
-    old: Vec<u8>,
+    prefix: Prefix,
 }
 
-type Plans = FramePlans<Box<dyn Iterator<Item = Result<Run, EngineError>> + Send>>;
+/// What the reading stage carries from frame to frame.
+struct Reading {
+    plans: FramePlans<Box<dyn Iterator<Item = Result<Run, EngineError>> + Send>>,
+    /// What the stream carries, before it is coded: so a frame need not wait for the one before to be coded.
+    history: History,
+}
 
 async fn read(
     source: StepSource,
@@ -230,18 +236,20 @@ async fn read(
     out: mpsc::Sender<Blocks>,
 ) -> Result<(), MirrorError> {
     let opened = source.clone();
-    let mut plans: Plans = blocking(move || {
+    let mut reading = blocking(move || {
         let extents = opened.extents()?;
-        let runs = extents.map(|extent| extent.and_then(run));
-        Ok::<_, EngineError>(FramePlans::new(Box::new(runs) as Box<dyn Iterator<Item = _> + Send>))
+        let runs: Box<dyn Iterator<Item = _> + Send> = Box::new(extents.map(|extent| extent.and_then(run)));
+        Ok::<_, EngineError>(Reading { plans: FramePlans::new(runs), history: History::new() })
     })
     .await?;
     loop {
         let (source, counters) = (source.clone(), counters.clone());
         let blocks;
-        (blocks, plans) = blocking(move || match plans.next().transpose()? {
-            None => Ok::<_, EngineError>((None, plans)),
-            Some(plan) => Ok((Some(read_frame(&source, &counters, plan)?), plans)),
+        (blocks, reading) = blocking(move || {
+            let plan = reading.plans.next().transpose()?;
+            let blocks =
+                plan.map(|plan| read_frame(&source, &counters, plan, &mut reading.history)).transpose()?;
+            Ok::<_, EngineError>((blocks, reading))
         })
         .await?;
         let Some(blocks) = blocks else { return Ok(()) };
@@ -264,7 +272,12 @@ fn run(extent: ChangedExtent) -> Result<Run, EngineError> {
     Ok(Run { position: extent.offset / BLOCK_BYTES, blocks: extent.length / BLOCK_BYTES, kind })
 }
 
-fn read_frame(source: &StepSource, counters: &Counters, plan: FramePlan) -> Result<Blocks, EngineError> {
+fn read_frame(
+    source: &StepSource,
+    counters: &Counters,
+    plan: FramePlan,
+    history: &mut History,
+) -> Result<Blocks, EngineError> {
     let bytes = plan.data_bytes() as usize;
     let mut data = vec![0; bytes];
     let mut old = vec![0; if source.refers_to_base { bytes } else { 0 }];
@@ -285,54 +298,70 @@ fn read_frame(source: &StepSource, counters: &Counters, plan: FramePlan) -> Resu
         }
         at = range.end;
     }
-    Ok(Blocks { plan, data, old })
+    let mut prefix = Prefix::new();
+    prefix.add_history(history);
+    // Last, because the compressor reaches back most cheaply to what stands last.
+    prefix.add_same_place(&plan.runs, &old);
+    history.push(&data);
+    Ok(Blocks { plan, data, prefix })
 }
 
-/// What an encoder of one stream carries from frame to frame.
-#[derive(Default)]
-struct Coding {
-    encoder: Encoder,
-    history: History,
-    prefix: Prefix,
-}
-
+/// Several frames at a time, sent in order. The site's encoders are few, so that many transfers share the machine's
+/// cores instead of fighting over them.
 async fn encode(
+    encoders: Arc<Semaphore>,
     counters: Arc<Counters>,
     mut blocks: mpsc::Receiver<Blocks>,
     out: mpsc::Sender<StreamMessage>,
 ) -> Result<(), MirrorError> {
-    let mut coding = Coding::default();
-    while let Some(blocks) = blocks.recv().await {
-        let counters = counters.clone();
-        let frame;
-        (frame, coding) = blocking(move || encode_frame(coding, &blocks, &counters)).await?;
-        if out.send(StreamMessage::Frame(frame)).await.is_err() {
-            break;
+    let mut underway = VecDeque::new();
+    let mut is_open = true;
+    while is_open || !underway.is_empty() {
+        tokio::select! {
+            next = blocks.recv(), if is_open && underway.len() < ENCODERS_PER_TRANSFER => {
+                let Some(blocks) = next else {
+                    is_open = false;
+                    continue;
+                };
+                let turn = encoders.clone().acquire_owned().await;
+                let turn = turn.map_err(|e| MirrorError::Internal(e.to_string()))?;
+                let counters = counters.clone();
+                underway.push_back(tokio::task::spawn_blocking(move || {
+                    let frame = encode_frame(&blocks, &counters);
+                    drop(turn);
+                    frame
+                }));
+            }
+            frame = first_of(&mut underway), if !underway.is_empty() => {
+                if out.send(StreamMessage::Frame(frame??)).await.is_err() {
+                    break;
+                }
+            }
         }
     }
     Ok(())
 }
 
-fn encode_frame(
-    mut coding: Coding,
-    blocks: &Blocks,
-    counters: &Counters,
-) -> Result<(Vec<u8>, Coding), MirrorError> {
-    coding.prefix.clear();
-    coding.prefix.add_history(&coding.history);
-    // Last, because the compressor reaches back most cheaply to what stands last.
-    coding.prefix.add_same_place(&blocks.plan.runs, &blocks.old);
+type Encoding = JoinHandle<Result<Vec<u8>, MirrorError>>;
+
+/// The frame that is to be sent next, once it is there. Cancel-safe.
+async fn first_of(underway: &mut VecDeque<Encoding>) -> Result<Result<Vec<u8>, MirrorError>, JoinError> {
+    let Some(first) = underway.front_mut() else { return std::future::pending().await };
+    let frame = first.await;
+    underway.pop_front();
+    frame
+}
+
+fn encode_frame(blocks: &Blocks, counters: &Counters) -> Result<Vec<u8>, MirrorError> {
+    let Blocks { plan, data, prefix } = blocks;
     let mut frame = Vec::new();
-    let encoded = coding
-        .encoder
-        .encode(&blocks.plan.runs, &blocks.data, &coding.prefix, &mut frame)
-        .map_err(|e| MirrorError::Internal(e.to_string()))?;
-    coding.history.push(&blocks.data);
+    let encoded = Encoder::new().encode(&plan.runs, data, prefix, &mut frame);
+    let encoded = encoded.map_err(|e| MirrorError::Internal(e.to_string()))?;
     add(&counters.frames, 1);
-    add(&counters.changed, blocks.plan.data_bytes());
-    add(&counters.deallocated, blocks.plan.hole_blocks() * BLOCK_BYTES);
+    add(&counters.changed, plan.data_bytes());
+    add(&counters.deallocated, plan.hole_blocks() * BLOCK_BYTES);
     if encoded.codec == farside_wire::layout::Codec::Zstd {
-        add(&counters.delta, coding.prefix.base_blocks() * BLOCK_BYTES);
+        add(&counters.delta, prefix.base_blocks() * BLOCK_BYTES);
     }
-    Ok((frame, coding))
+    Ok(frame)
 }
