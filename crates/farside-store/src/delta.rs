@@ -111,7 +111,9 @@ fn own<'a>(
     effects: &mut ChangeEffects,
 ) -> &'a mut Delta {
     let arc = delta.get_or_insert_with(|| Delta::new(level, effects));
-    if Arc::strong_count(arc) > 1 {
+    // A cut without entries is a hole and costs no node; its first entry makes it one.
+    let becomes_a_node = arc.cut && arc.entries.is_empty();
+    if becomes_a_node || Arc::strong_count(arc) > 1 {
         count_new(level, arc.entries.len(), effects);
     }
     let node = Arc::make_mut(arc);
@@ -253,6 +255,42 @@ fn with_child(
             change(&mut child, effects);
             effects.bytes += ENTRY_BYTES;
             node.entries.insert(at, (index, Entry::Child(child.expect("a change leaves a child behind"))));
+        }
+    }
+}
+
+/// Mapped blocks of `own` that `other` has not, ascending. Of two deltas that stand over the same base, one of which
+/// began as a copy of the other: what they share since then are the same `Arc`s, or the same mappings.
+pub(crate) fn collect_unshared(
+    (own, level): (&Arc<Delta>, u8),
+    other: Option<(&Arc<Delta>, u8)>,
+    start: u64,
+    into: &mut Vec<(u64, Pointer)>,
+) {
+    let Some((mut other, mut other_level)) = other.filter(|o| o.1 >= level) else {
+        return collect(own, level, start, into);
+    };
+    // The copy was raised since: this delta is its left edge.
+    while other_level > level {
+        let Some(Entry::Child(first)) = other.entry(0) else { return collect(own, level, start, into) };
+        (other, other_level) = (first, other_level - 1);
+    }
+    if Arc::ptr_eq(own, other) {
+        return;
+    }
+    for (index, entry) in own.entries() {
+        match (entry, other.entry(index)) {
+            (Entry::Block(pointer), _) if pointer.is_hole() => {}
+            (Entry::Block(pointer), Some(Entry::Block(same))) if pointer.same_ownership(same) => {}
+            (Entry::Block(pointer), _) => into.push((start + index as u64, *pointer)),
+            (Entry::Child(child), beside) => {
+                let beside = match beside {
+                    Some(Entry::Child(beside)) => Some((beside, level - 1)),
+                    _ => None,
+                };
+                let child_start = start + index as u64 * span(level - 1);
+                collect_unshared((child, level - 1), beside, child_start, into);
+            }
         }
     }
 }

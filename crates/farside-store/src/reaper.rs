@@ -10,17 +10,19 @@ use farside_format::node::copies;
 use farside_format::pointer::TWIN_DISTANCE;
 use farside_format::{Place, Pointer};
 
+use crate::delta;
 use crate::error::Result;
 use crate::nodes::TreeIdentity;
 use crate::pool::Pool;
-use crate::versions::{Holder, delta_blocks};
-use crate::view::View;
+use crate::versions::{Holder, VersionState};
 
 /// Node pairs looked at in one step: some hundred milliseconds cold, and writers wait for none of it.
 const NODES_PER_STEP: usize = 1024;
 
 /// What one step found.
 struct Found {
+    /// Node pairs after which it stops.
+    nodes_max: usize,
     data: Vec<Place>,
     /// (place, level).
     nodes: Vec<(Place, u8)>,
@@ -32,16 +34,21 @@ struct Found {
 impl Pool {
     /// One step of reaping; true if there is more to do.
     pub fn reap_step(&self) -> Result<bool> {
+        self.reap_step_within(NODES_PER_STEP)
+    }
+
+    /// One step of reaping that looks at about `nodes_max` nodes; true if there is more to do.
+    pub fn reap_step_within(&self, nodes_max: usize) -> Result<bool> {
         self.check_usable()?;
         // No consistency point meanwhile: trees stand still.
         let mut system = self.maintenance.lock();
         let reading = self.readers.read();
-        let Some((version, child, holder, tree, own)) = self.next_to_reap() else { return Ok(false) };
+        let Some((version, child, holder, tree)) = self.next_to_reap() else { return Ok(false) };
         let from = version.reaped_blocks;
         let level = version.tree.level.max(child.as_ref().map_or(0, |c| c.tree.level));
         let child_root = child.as_ref().map_or(Pointer::HOLE, |c| c.tree.root);
         let child_level = child.as_ref().map_or(0, |c| c.tree.level);
-        let mut found = Found { data: Vec::new(), nodes: Vec::new(), visited: 0, cursor: span(6) };
+        let mut found = Found { nodes_max, data: Vec::new(), nodes: Vec::new(), visited: 0, cursor: span(6) };
         self.walk(
             tree,
             level,
@@ -52,15 +59,6 @@ impl Pool {
             from,
             &mut found,
         )?;
-        // Its own changes since the last point, within the same range.
-        let child_view = child.as_ref().map(|c| self.locked().view(c));
-        for (block, pointer) in own.iter().filter(|(b, _)| *b >= from && *b < found.cursor) {
-            if pointer.birth > holder.at_block(*block)
-                && !self.child_has(child_view.as_ref(), *block, pointer)?
-            {
-                found.data.push(pointer.place);
-            }
-        }
         let finished = found.cursor == span(6);
         if !finished && version.delta.is_some() {
             // A cursor speaks of trees on the medium only: first let a point write this version's changes.
@@ -69,6 +67,18 @@ impl Pool {
             return Ok(true);
         }
         let mut state = self.locked();
+        // Hosts went on meanwhile. A freeze may have put a snapshot between this version and the head that was its
+        // child, on the same tree; and the child may have replaced what it had inherited of changes that no point
+        // has written yet, which freed nothing, since this version still had them.
+        let child = state.versions.children_of(version.id).next();
+        if let Some(own) = &version.delta {
+            let inherited = child.and_then(|c| c.delta.as_ref().map(|delta| (delta, c.level())));
+            let mut alone = Vec::new();
+            delta::collect_unshared((own, version.level()), inherited, 0, &mut alone);
+            let freed = alone.iter().filter(|(block, pointer)| pointer.birth > holder.at_block(*block));
+            found.data.extend(freed.map(|(_, pointer)| pointer.place));
+        }
+        let child = child.map(|c| c.id);
         for place in found.data {
             state.allocator.free(place, 1);
         }
@@ -81,7 +91,7 @@ impl Pool {
         if finished {
             state.versions.versions.remove(&version.id);
             if let Some(child) = child {
-                state.versions.version_mut(child.id)?.parent = version.parent;
+                state.versions.version_mut(child)?.parent = version.parent;
             }
             let volume_is_empty = !state.versions.versions.values().any(|v| v.volume == version.volume);
             if volume_is_empty {
@@ -100,16 +110,7 @@ impl Pool {
         Ok(())
     }
 
-    #[allow(clippy::type_complexity)]
-    fn next_to_reap(
-        &self,
-    ) -> Option<(
-        crate::versions::VersionState,
-        Option<crate::versions::VersionState>,
-        Holder,
-        TreeIdentity,
-        Vec<(u64, Pointer)>,
-    )> {
+    fn next_to_reap(&self) -> Option<(VersionState, Option<VersionState>, Holder, TreeIdentity)> {
         let state = self.locked();
         // One at a time, and the one begun first is ended first: its neighbours rely on its cursor.
         let mut candidates: Vec<_> = state
@@ -123,14 +124,7 @@ impl Pool {
         let child = state.versions.children_of(version.id).next().cloned();
         let holder = state.versions.holder_of(version);
         let tree = state.view(version).tree;
-        Some(((*version).clone(), child, holder, tree, delta_blocks(version)))
-    }
-
-    fn child_has(&self, child: Option<&View>, block: u64, pointer: &Pointer) -> Result<bool> {
-        let Some(child) = child else { return Ok(false) };
-        let mut found = Vec::with_capacity(1);
-        child.lookup(&self.nodes, block, 1, &mut found)?;
-        Ok(found[0].same_ownership(pointer))
+        Some(((*version).clone(), child, holder, tree))
     }
 
     /// Walks the trees of the last point side by side. A tree lower than `level` stands at its left edge.
@@ -162,7 +156,7 @@ impl Pool {
             }
             return Ok(());
         }
-        if found.visited >= NODES_PER_STEP && start > from {
+        if found.visited >= found.nodes_max && start > from {
             found.cursor = start;
             return Ok(());
         }

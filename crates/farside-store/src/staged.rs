@@ -34,7 +34,7 @@ impl Pool {
         if size_bytes > VOLUME_BYTES_MAX || !size_bytes.is_multiple_of(BLOCK_BYTES as u64) {
             return Err(StoreError::Invalid(format!("{size_bytes} bytes is not a size of a volume")));
         }
-        let reservation = self.reserve(0, SpaceClass::Metadata)?;
+        let mut reservation = Some(self.reserve(0, SpaceClass::Metadata)?);
         self.admit()?;
         // No consistency point meanwhile: the staged tree may be higher than its base.
         let system = self.maintenance.lock();
@@ -45,10 +45,18 @@ impl Pool {
                 None => 0,
             };
             let version = state.versions.next_id;
+            if base_version != 0
+                && let Some(reservation) = reservation.take()
+            {
+                let effects = state.versions.version(base_version)?.raising_to(size_bytes);
+                reservation.consume(state, &effects);
+            }
             Ok((Change::Stage(Stage { version, volume: found, base: base_version, size_bytes }), version))
         });
         drop(system);
-        self.release(reservation);
+        if let Some(unused) = reservation {
+            self.release(unused);
+        }
         let staged =
             StagedVersion { pool: self.clone(), volume: volume.into(), version: version?, size_bytes };
         // What the base has past the new end does not belong to this version.

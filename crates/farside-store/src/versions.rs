@@ -10,7 +10,7 @@ use farside_format::catalog::{Catalog, Change, Snapshot, Version, VersionKind, V
 use farside_format::fingerprint::{BLOCK_BYTES, BLOCKS_MAX, level_for};
 use farside_format::{Birth, TreeReference};
 
-use crate::delta::{self, Delta};
+use crate::delta::{ChangeEffects, Delta};
 use crate::error::{Result, StoreError};
 
 /// A version in memory.
@@ -50,6 +50,13 @@ impl VersionState {
             self.height += 1;
             self.delta = self.delta.take().map(|delta| delta.raised(epoch));
         }
+    }
+
+    /// What a resize to `size_bytes` will make of the changes at hand: a node for each level gained.
+    pub(crate) fn raising_to(&self, size_bytes: u64) -> ChangeEffects {
+        let gained = level_for(blocks(size_bytes)).saturating_sub(self.height);
+        let new_inner = if self.delta.is_some() { u64::from(gained) } else { 0 };
+        ChangeEffects { new_inner, ..ChangeEffects::default() }
     }
 
     /// Orders parents before children.
@@ -413,13 +420,4 @@ pub(crate) fn freed_of(
     holder: &Holder,
 ) -> Vec<farside_format::Place> {
     replaced.iter().filter(|(block, p)| p.birth > holder.at_block(*block)).map(|(_, p)| p.place).collect()
-}
-
-/// All blocks mapped by a version's own changes, for reaping.
-pub(crate) fn delta_blocks(version: &VersionState) -> Vec<(u64, farside_format::Pointer)> {
-    let mut all = Vec::new();
-    if let Some(delta) = &version.delta {
-        delta::collect(delta, version.level(), 0, &mut all);
-    }
-    all
 }

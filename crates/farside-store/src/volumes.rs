@@ -196,7 +196,7 @@ impl Pool {
     /// somebody has the volume open.
     pub fn resize_volume(&self, name: &str, size_bytes: u64) -> Result<()> {
         check_size(size_bytes)?;
-        let reservation = self.reserve(0, SpaceClass::Metadata)?;
+        let mut reservation = Some(self.reserve(0, SpaceClass::Metadata)?);
         self.admit()?;
         // No consistency point meanwhile: it would find trees of two heights.
         let system = self.maintenance.lock();
@@ -206,21 +206,24 @@ impl Pool {
             let head = state.versions.version(volume.head)?;
             let (old_blocks, users) = (blocks(head.size_bytes), head.users);
             let new_blocks = blocks(size_bytes);
+            let mut effects = head.raising_to(size_bytes);
             if new_blocks < old_blocks {
                 if users > 0 {
                     return Err(StoreError::Refused(format!(
                         "{name} is open; disconnect its clients before shrinking it"
                     )));
                 }
-                let effects =
-                    crate::io::unmap_in_state(state, volume.head, new_blocks, old_blocks - new_blocks)?;
-                state.dirty_leaves += effects.new_leaves;
-                state.overlay_bytes += effects.bytes;
+                effects = crate::io::unmap_in_state(state, volume.head, new_blocks, old_blocks - new_blocks)?;
+            }
+            if let Some(reservation) = reservation.take() {
+                reservation.consume(state, &effects);
             }
             Ok((Change::ResizeHead(ResizeHead { version: volume.head, size_bytes }), ()))
         });
         drop(system);
-        self.release(reservation);
+        if let Some(unused) = reservation {
+            self.release(unused);
+        }
         done
     }
 
