@@ -22,12 +22,12 @@ pub mod volume;
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use jiff::Timestamp;
 pub use mirror::{
-    CreateMirror, Mirror, MirrorState, Role, SetMirror, StartTransfer, Transfer, TransferKind, TransferPhase,
-    TransferRecord, TransferResult,
+    CreateMirror, Mirror, MirrorDestination, MirrorState, Role, SetMirror, StartTransfer, Transfer,
+    TransferKind, TransferPhase, TransferRecord, TransferResult,
 };
 pub use operation::{Operation, OperationState};
 pub use peer::{
-    CreateInvitation, Invitation, JoinPeer, Peer, PeerRights, PeerState, PeerStatus, VolumeRights,
+    CreateInvitation, Invitation, JoinPeer, Peer, PeerRights, PeerState, PeerStatus, SetPeer, VolumeRights,
 };
 pub use plan::Plan;
 pub use pool::{CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, Severity};

@@ -182,6 +182,29 @@ pub struct TransferRecord {
     pub scan_seconds: Option<f64>,
 }
 
+/// A relationship as its source knows it, as `mirror destinations` lists it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MirrorDestination {
+    /// The relationship's id, the same on both sides.
+    pub id: Uuid,
+    /// The original here, `POOL/VOL`.
+    pub volume: String,
+    /// The peer that mirrors it.
+    pub peer: String,
+    /// The replica there, `POOL/VOL`.
+    pub destination: String,
+    /// Name of the snapshot that both sides hold, kept here for the next update.
+    pub base_snapshot: Option<String>,
+    /// Its content root.
+    pub content_root: Option<String>,
+    /// Since when that is the base.
+    pub since: Option<Timestamp>,
+    /// What keeping it costs, bytes.
+    pub pinned_bytes: Option<u64>,
+    /// Whether a transfer is being served.
+    pub transferring: bool,
+}
+
 /// `POST /mirrors`: makes a relationship, and the destination volume if it is not there.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -98,6 +98,18 @@ impl std::fmt::Debug for JoinPeer {
     }
 }
 
+/// `POST /peers/NAME/set`: what is absent stays as it is.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetPeer {
+    /// Where it is dialled, `HOST:PORT`; empty: it dials us.
+    #[serde(default)]
+    pub address: Option<String>,
+    /// What it shall be called here.
+    #[serde(default)]
+    pub name: Option<String>,
+}
+
 /// `POST /peers/NAME/allow` and `/deny`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

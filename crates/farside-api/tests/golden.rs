@@ -1,5 +1,7 @@
 //! The words of the contract: each shape against the JSON it must be, both ways.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
 use farside_api::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -163,6 +165,28 @@ fn mirror_status() {
                 "kind": "update", "phase": "difference", "changed_bytes": null, "done_bytes": 0, "wire_bytes": 300,
                 "rate_bytes_per_second": null, "eta_seconds": null
             }
+        }]),
+    );
+}
+
+#[test]
+fn mirror_destinations() {
+    golden(
+        &vec![MirrorDestination {
+            id: id(),
+            volume: "p/v".into(),
+            peer: "b".into(),
+            destination: "q/r".into(),
+            base_snapshot: Some("s1".into()),
+            content_root: Some("00".repeat(16)),
+            since: Some(at("2026-11-21T20:00:00Z")),
+            pinned_bytes: None,
+            transferring: false,
+        }],
+        json!([{
+            "id": ID, "volume": "p/v", "peer": "b", "destination": "q/r", "base_snapshot": "s1",
+            "content_root": "00".repeat(16), "since": "2026-11-21T20:00:00Z", "pinned_bytes": null,
+            "transferring": false
         }]),
     );
 }

@@ -1,6 +1,8 @@
 //! SIGKILL at random moments, ten times each side: no flushed write is lost, the replica is one whole point in time,
 //! and the next update completes.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
 mod support;
 
 use std::collections::HashMap;

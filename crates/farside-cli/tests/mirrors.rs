@@ -1,5 +1,7 @@
 //! Two real daemons: pairing, mirroring, taking over; and what must not hurt either.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
 mod support;
 
 use std::io::{Read, Write};
@@ -132,6 +134,14 @@ fn a_volume_is_mirrored_and_taken_over() {
     }
     assert!(b.http("/metrics").contains("farside_mirror_lag_seconds{mirror=\"q/v\"}"));
 
+    // The source's side.
+    let held = a.json("mirror destinations p/v");
+    assert_eq!((&held[0]["peer"], &held[0]["destination"]), (&json!("b"), &json!("q/v")));
+    assert_eq!(held[0]["base_snapshot"], mirror["base_snapshot"]);
+    a.fails(3, "mirror release p/other b");
+    assert!(a.ok("mirror release p/v b --plan").contains("lost:"));
+    assert_eq!(a.json("mirror destinations").as_array().unwrap().len(), 1, "a plan changes nothing");
+
     // Quiet, and what stands on a mirror stays.
     b.ok("mirror quiesce q/v");
     b.fails(4, "mirror update q/v");
@@ -185,6 +195,19 @@ fn it_follows_a_schedule_and_waits_for_a_lost_session() {
     pair.a.restart();
     let output = waiting.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stdout));
+
+    // A client that is interrupted interrupts nothing.
+    let before = pair.b.json("mirror history q/v").as_array().unwrap().len();
+    fill(&pair.a, "p/v", 0, 8 << 20, 3);
+    let mut client = pair.b.command("mirror update q/v").spawn().unwrap();
+    eventually("it is asked for", || {
+        status(&pair.b, "q/v")["state"] != "mirrored"
+            || pair.b.json("mirror history q/v").as_array().unwrap().len() > before
+    });
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let wanted = pair.a.nbd("p/v").read_all();
+    eventually("it goes on", || pair.b.nbd("q/v").read_all() == wanted);
     assert_eq!(pair.b.json("mirror update q/v --no-wait")["kind"], "update");
 }
 
@@ -214,6 +237,12 @@ fn pairing_wants_the_right_code_once() {
     let foreign = b.ok("peer invite");
     let (code, said) = join(&foreign);
     assert_eq!(code, Some(1), "{said}");
+
+    assert_eq!(b.json("peer set a --name north")["name"], "north");
+    b.fails(2, "peer set north --address nowhere");
+    b.fails(3, "peer set a --name x");
+    assert_eq!(b.json("peer set north --name a --address off")["address"], Value::Null);
+    b.ok(&format!("peer set a --address {}", a.published("peer.addr")));
 
     // Removed, the peer is nobody; both logs tell.
     a.ok("volume create p/v --size 1M");

@@ -1,5 +1,7 @@
 //! What the client does with words alone, and with one daemon: exit codes, JSON, plans, refusals.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
 mod support;
 
 use std::process::{Command, Stdio};
@@ -170,6 +172,8 @@ fn a_pool_its_volumes_and_its_snapshots() {
     assert_eq!(made.as_array().unwrap().len(), 2);
     host.write(8192, &[2; 4096]).unwrap();
     host.write(4096, &[0; 4096]).unwrap();
+    host.flush().unwrap();
+    assert!(site.http("/metrics").contains("farside_flush_seconds_count 1"));
     site.ok("snapshot create p/v@two");
     assert_eq!(
         site.json("snapshot diff p/v@one p/v@two"),
@@ -254,4 +258,37 @@ fn a_damaged_pool_does_not_stop_the_daemon() {
     std::fs::write(&path, &whole).unwrap();
     site.ok(&format!("pool import bad --path {}", path.display()));
     assert!(site.http("/healthz").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn systemd_hears_of_it_and_logs_are_json_if_wanted() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("notify");
+    let notified = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    notified.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    let hear = move || {
+        let mut buffer = [0; 4096];
+        let length = notified.recv(&mut buffer).unwrap();
+        text(&buffer[..length])
+    };
+    let mut site = Site::new(&root.path().join("a"), "a");
+    site.environment = vec![
+        ("NOTIFY_SOCKET".into(), path.to_str().unwrap().into()),
+        ("WATCHDOG_USEC".into(), "300000".into()),
+    ];
+    std::fs::create_dir(&site.dir).unwrap();
+    std::fs::write(site.dir.join("farside.toml"), "log_format = \"json\"\n").unwrap();
+    site.restart();
+    let mut heard = hear();
+    while !heard.contains("READY=1") {
+        heard = hear();
+    }
+    assert!(heard.contains("STATUS=farsided a ready"), "{heard}");
+    while !hear().contains("WATCHDOG=1") {}
+    assert_eq!(site.stop(), Some(0));
+    while !hear().contains("STOPPING=1") {}
+    for line in site.log().lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert!(line["timestamp"].is_string() && line["level"].is_string(), "{line}");
+    }
 }

@@ -203,51 +203,43 @@ impl Mirrors {
         }
     }
 
-    /// The side of the source: who holds which base of this site's volumes.
-    async fn sources(&self) -> Vec<api::Mirror> {
+    /// Who holds which base of this site's volumes, and since when.
+    pub(crate) async fn held_by_others(&self) -> Vec<api::MirrorDestination> {
         let serving = self.parts.source.serving();
         let relationships = self.parts.source.destinations();
-        let engine = Arc::clone(&self.parts.engine);
-        let names = relationships.clone();
-        let bases = self
-            .parts
-            .blocking
-            .run(move || Ok::<_, ErrorBody>(names.iter().map(|r| base(&*engine, r)).collect::<Vec<_>>()));
+        let (engine, named) = (Arc::clone(&self.parts.engine), relationships.clone());
+        let bases = self.parts.blocking.run(move || {
+            Ok::<_, ErrorBody>(
+                named.iter().map(|relationship| base(&*engine, relationship)).collect::<Vec<_>>(),
+            )
+        });
         // Without the names the rest is still worth showing.
-        let bases = bases.await.unwrap_or_default();
-        let bases = bases.into_iter().chain(std::iter::repeat_with(|| None));
-        relationships
-            .iter()
-            .zip(bases)
-            .map(|(r, base)| {
-                let transferring = serving.iter().any(|(relationship, _)| *relationship == r.id);
-                let peer = peers::name_of(&self.parts.node, r.peer);
-                let (name, root) = base.unzip();
-                api::Mirror {
-                    id: r.id,
-                    name: r.source.to_string(),
-                    role: Role::Source,
-                    source: r.source.to_string(),
-                    destination: format!("{peer}:{}", r.destination),
-                    state: match (transferring, r.base) {
-                        (true, None) => MirrorState::Initializing,
-                        (true, Some(_)) => MirrorState::Transferring,
-                        (false, None) => MirrorState::Uninitialized,
-                        (false, Some(_)) => MirrorState::Mirrored,
-                    },
-                    why: None,
-                    lag_seconds: None,
-                    objective_seconds: None,
-                    current_snapshot: name.clone(),
-                    content_root: root,
-                    base_snapshot: name,
-                    last_proven_at: None,
-                    schedule: None,
-                    throttle: None,
-                    transfer: None,
-                }
-            })
-            .collect()
+        let bases = bases.await.unwrap_or_else(|_| vec![None; relationships.len()]);
+        let held = relationships.into_iter().zip(bases).map(|(relationship, base)| {
+            let (base_snapshot, content_root) = base.unzip();
+            api::MirrorDestination {
+                id: relationship.id,
+                volume: relationship.source.to_string(),
+                peer: peers::name_of(&self.parts.node, relationship.peer),
+                destination: relationship.destination.to_string(),
+                base_snapshot,
+                content_root,
+                since: relationship.since.map(words::time),
+                pinned_bytes: None,
+                transferring: serving.iter().any(|(id, _)| *id == relationship.id),
+            }
+        });
+        held.collect()
+    }
+
+    /// Lets go of the bases that `peer` holds of `volume`; how many there were.
+    pub(crate) async fn release(&self, volume: &VolumeName, peer: PeerId) -> Result<usize, ErrorBody> {
+        self.parts.source.release(volume, peer).await.map_err(Failure::tell)
+    }
+
+    /// The side of the source, as `mirror status` lists it.
+    async fn sources(&self) -> Vec<api::Mirror> {
+        self.held_by_others().await.into_iter().map(source).collect()
     }
 
     /// Whether a mirror of either side stands on this volume: then it cannot be renamed or deleted.
@@ -281,6 +273,33 @@ impl Mirrors {
             self.parts.state.remove_relationship(relationship.id).await.map_err(Failure::tell)?;
         }
         Ok(())
+    }
+}
+
+/// What the source knows of a mirror: not more than who holds which base.
+fn source(held: api::MirrorDestination) -> api::Mirror {
+    api::Mirror {
+        id: held.id,
+        name: held.volume.clone(),
+        role: Role::Source,
+        source: held.volume,
+        destination: format!("{}:{}", held.peer, held.destination),
+        state: match (held.transferring, held.since) {
+            (true, None) => MirrorState::Initializing,
+            (true, Some(_)) => MirrorState::Transferring,
+            (false, None) => MirrorState::Uninitialized,
+            (false, Some(_)) => MirrorState::Mirrored,
+        },
+        why: None,
+        lag_seconds: None,
+        objective_seconds: None,
+        current_snapshot: held.base_snapshot.clone(),
+        content_root: held.content_root,
+        base_snapshot: held.base_snapshot,
+        last_proven_at: None,
+        schedule: None,
+        throttle: None,
+        transfer: None,
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 use farside_api::{self as api, ErrorBody, ErrorCode, Invitation, VolumeRights};
 use farside_engine::{VolumeName, is_label};
 use farside_mirror::SourceRights;
-use farside_session::{Node, PairingCode, PeerId, PeerStatus};
+use farside_session::{Node, PairingCode, PeerBook, PeerId, PeerRecord, PeerStatus};
 use parking_lot::RwLock;
 
 use crate::failure::Failure;
+use crate::options::Listen;
 use crate::state::{RightRow, State, StateError};
 use crate::words;
 
@@ -139,22 +140,53 @@ pub(crate) async fn join(node: &Node, request: &api::JoinPeer) -> Result<api::Pe
         ErrorBody::new(ErrorCode::WrongUsage, e.to_string())
             .hint("farside peer invite on the other site prints a code")
     })?;
-    if let Some(name) = request.name.as_deref().filter(|name| !is_label(name) || name.contains(':')) {
-        return Err(ErrorBody::new(
-            ErrorCode::WrongUsage,
-            format!("{name:?} cannot be a peer's name; use 1 to 128 of A-Z a-z 0-9 . _ + -"),
-        ));
-    }
+    request.name.as_deref().map(check_name).transpose()?;
     let record = node.join(&request.address, &code, request.name.as_deref()).await.map_err(Failure::tell)?;
     named(node, &record.name).map(|peer| document(&peer))
 }
 
+/// Changes what is known of a peer; its session goes on, or is dialled at the new address.
+pub(crate) async fn set(
+    node: &Node,
+    state: &State,
+    record: PeerRecord,
+    request: api::SetPeer,
+) -> Result<PeerRecord, ErrorBody> {
+    let mut changed = record;
+    if let Some(name) = request.name {
+        check_name(&name)?;
+        if node.peers().iter().any(|peer| peer.record.name == name && peer.record.id != changed.id) {
+            return Err(ErrorBody::new(ErrorCode::Exists, format!("another peer is called {name}")));
+        }
+        changed.name = name;
+    }
+    match request.address {
+        Some(address) if address.is_empty() => changed.address = None,
+        Some(address) => match address.parse() {
+            Ok(Listen::At(address)) => changed.address = Some(address),
+            _ => return Err(ErrorBody::new(ErrorCode::WrongUsage, format!("{address:?} is not HOST:PORT"))),
+        },
+        None => {}
+    }
+    let kept = state.pin(changed).await.map_err(Failure::tell)?;
+    node.book_changed().await.map_err(Failure::tell)?;
+    Ok(kept)
+}
+
+fn check_name(name: &str) -> Result<(), ErrorBody> {
+    if is_label(name) && !name.contains(':') {
+        return Ok(());
+    }
+    Err(ErrorBody::new(
+        ErrorCode::WrongUsage,
+        format!("{name:?} cannot be a peer's name; use 1 to 128 of A-Z a-z 0-9 . _ + -"),
+    ))
+}
+
 #[cfg(test)]
 mod tests {
-    use farside_platform::Timestamp;
-    use farside_session::{PeerBook, PeerRecord};
-
     use super::*;
+    use farside_platform::Timestamp;
 
     #[tokio::test]
     async fn a_right_holds_at_once_and_after_a_restart() {

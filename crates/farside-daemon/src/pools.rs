@@ -117,7 +117,7 @@ impl Pools {
             }
             (false, Some(size)) => FileDevice::create(path, size),
         };
-        let made = device.map_err(Failure::tell).and_then(|device| {
+        device.map_err(Failure::tell).and_then(|device| {
             Pool::create(Arc::new(device) as Arc<dyn BlockDevice>, self.options.clone()).map_err(|error| {
                 // The file is ours: it did not exist a moment ago.
                 if !on_device && let Err(error) = std::fs::remove_file(path) {
@@ -125,8 +125,7 @@ impl Pools {
                 }
                 error.tell()
             })
-        });
-        made
+        })
     }
 
     /// Opens a pool that exists, under a name that is free or that of a failed pool.
@@ -359,7 +358,7 @@ mod tests {
     fn one_that_cannot_be_opened_keeps_its_place_with_the_reason() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("p.pool");
-        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        std::fs::write(&path, vec![7; 8 << 20]).unwrap();
         let pools = pools();
         pools.reopen("p", path.to_str().unwrap()).err().unwrap();
         let listed = pools.list();

@@ -67,11 +67,11 @@ async fn serve(config: Config) -> Result<(), DaemonError> {
     let hosts = serve_hosts(&site, &data_dir, stop.clone())?;
     requests.spawn(service::feed_watchdog(stop.clone()));
     if let Some(listener) = http_listener {
-        let server = axum::serve(listener, http::public(Arc::clone(&site)));
+        let server = axum::serve(listen::Limited::new(listener), http::public(Arc::clone(&site)));
         requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
     }
     let control = listen::unix("control socket", &data_dir.join(CONTROL_SOCKET))?;
-    let server = axum::serve(control, http::control(Arc::clone(&site)));
+    let server = axum::serve(listen::Limited::new(control), http::control(Arc::clone(&site)));
     requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
     announce(&site, &data_dir)?;
 
@@ -153,6 +153,7 @@ async fn start(
         document,
         state,
         blocking,
+        streams: Blocking::default(),
         metrics,
         exports: Arc::new(Exports::new(Arc::clone(&pools))),
         pools,

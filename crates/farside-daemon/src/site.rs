@@ -23,6 +23,8 @@ pub(crate) struct Site {
     pub(crate) state: State,
     /// Where blocking calls run.
     pub(crate) blocking: Blocking,
+    /// The same for answers that are streamed: these last as long as their readers.
+    pub(crate) streams: Blocking,
     /// What `/metrics` shows.
     pub(crate) metrics: Metrics,
     /// Time.

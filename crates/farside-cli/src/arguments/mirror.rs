@@ -1,11 +1,11 @@
-//! The words of `farside mirror`, all on the destination's daemon.
+//! The words of `farside mirror`: on the destination's daemon, but for `destinations` and `release`.
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
 use super::Destructive;
-use super::names::{PeerVolumeName, VolumeName};
+use super::names::{PeerVolumeName, VolumeName, parse_label};
 use crate::quantities::parse_duration;
 
 /// `farside mirror`.
@@ -51,6 +51,12 @@ pub enum Mirror {
         /// POOL/VOL here
         volume: VolumeName,
     },
+    /// End the transfer that runs or waits; the replica is as it was
+    #[command(after_help = "Example:\n  farside mirror abort q/db")]
+    Abort {
+        /// POOL/VOL here
+        volume: VolumeName,
+    },
     /// Make the replica writable, as of its last replicated point; never asks the peer
     #[command(
         after_help = "Examples:\n  farside mirror break q/db --plan\n  farside mirror break q/db --yes"
@@ -73,6 +79,26 @@ pub enum Mirror {
     History {
         /// POOL/VOL here
         volume: Option<VolumeName>,
+    },
+    /// On the source: show who holds which base of the volumes here
+    #[command(after_help = "Example:\n  farside mirror destinations p/db")]
+    Destinations {
+        /// POOL/VOL here
+        volume: Option<VolumeName>,
+    },
+    /// On the source: let go of the base kept for a peer that will not come back
+    #[command(
+        after_help = "Examples:\n  farside mirror release p/db siteB --plan\n  farside mirror release p/db siteB --yes"
+    )]
+    Release {
+        /// POOL/VOL here
+        volume: VolumeName,
+        /// The peer
+        #[arg(value_parser = parse_label)]
+        peer: String,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
     },
     /// End the relationship and keep the volume
     #[command(after_help = "Example:\n  farside mirror delete q/db --yes")]

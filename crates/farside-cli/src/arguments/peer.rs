@@ -49,6 +49,21 @@ pub enum Peer {
         #[arg(value_parser = parse_label)]
         peer: String,
     },
+    /// Change where a peer is dialled, or what it is called here
+    #[command(
+        after_help = "Examples:\n  farside peer set siteA --address siteA.example:7440\n  farside peer set siteA --name north"
+    )]
+    Set {
+        /// The peer
+        #[arg(value_parser = parse_label)]
+        peer: String,
+        /// Where it is dialled; off: it dials us
+        #[arg(long, value_name = "HOST:PORT", required_unless_present = "name")]
+        address: Option<String>,
+        /// What it shall be called here
+        #[arg(long, value_name = "LOCAL_NAME", value_parser = parse_label)]
+        name: Option<String>,
+    },
     /// End the pairing: the peer is unknown from now on
     #[command(
         after_help = "Examples:\n  farside peer remove siteA --plan\n  farside peer remove siteA --yes"

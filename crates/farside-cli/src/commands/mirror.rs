@@ -1,8 +1,8 @@
 //! `farside mirror`.
 
 use farside_api::{
-    CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorState, Operation, OperationState, SetMirror,
-    StartTransfer, TransferRecord,
+    CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, OperationState,
+    SetMirror, StartTransfer, TransferRecord,
 };
 use reqwest::Method;
 
@@ -41,6 +41,26 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Update(arguments) => transfer(&context, "update", arguments).await?,
         Verb::Quiesce { volume } => act(&context, &volume, "quiesce").await?,
         Verb::Resume { volume } => act(&context, &volume, "resume").await?,
+        Verb::Abort { volume } => act(&context, &volume, "abort").await?,
+        Verb::Destinations { volume } => {
+            let volume = volume.map(|v| v.to_string());
+            let query: Vec<_> = volume.iter().map(|v| ("volume", v.as_str())).collect();
+            let held: Vec<MirrorDestination> = context.client.get_with(&["destinations"], &query).await?;
+            context.show(&held, |held| destinations(held));
+        }
+        Verb::Release { volume, peer, destructive } => {
+            let deed = Deed {
+                method: Method::POST,
+                path: &["mirrors", &volume.pool, &volume.volume, "release", &peer],
+                body: None::<&()>,
+                stake: Stake::Service,
+            };
+            let released: Option<Vec<MirrorDestination>> =
+                carry_out(&context.client, deed, destructive, context.json).await?;
+            if let Some(released) = released {
+                context.show(&released, |_| format!("{volume} is released from {peer}\n"));
+            }
+        }
         Verb::Break { volume, destructive } => {
             let deed = Deed {
                 method: Method::POST,
@@ -212,6 +232,28 @@ fn status(m: &Mirror) -> String {
         ("schedule", or_dash(m.schedule.clone(), |s| s)),
         ("id", m.id.to_string()),
     ])
+}
+
+fn destinations(held: &[MirrorDestination]) -> String {
+    let columns = [
+        Column::Left("volume"),
+        Column::Left("peer"),
+        Column::Left("destination"),
+        Column::Left("base"),
+        Column::Left("since"),
+        Column::Left("transferring"),
+    ];
+    let rows = held.iter().map(|h| {
+        vec![
+            h.volume.clone(),
+            h.peer.clone(),
+            h.destination.clone(),
+            or_dash(h.base_snapshot.clone(), |s| s),
+            or_dash(h.since, time),
+            if h.transferring { "yes" } else { "no" }.into(),
+        ]
+    });
+    table(&columns, rows.collect(), "nobody mirrors volumes of this site")
 }
 
 fn history(records: &[TransferRecord]) -> String {

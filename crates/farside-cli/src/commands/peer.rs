@@ -5,6 +5,7 @@ use std::path::Path;
 
 use farside_api::{
     CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerState, PeerStatus,
+    SetPeer,
 };
 use reqwest::Method;
 
@@ -42,6 +43,12 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         }
         Verb::Status { peer } => {
             let peer: PeerStatus = context.client.get(&["peers", &peer]).await?;
+            context.show(&peer, status);
+        }
+        Verb::Set { peer, address, name } => {
+            let address = address.map(|address| if address == "off" { String::new() } else { address });
+            let peer: PeerStatus =
+                context.client.post(&["peers", &peer, "set"], &SetPeer { address, name }).await?;
             context.show(&peer, status);
         }
         Verb::Remove { peer, destructive } => {

@@ -1,6 +1,7 @@
 //! Real daemons below temporary directories, on loopback and Unix sockets only.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this")]
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
 pub mod nbd;
 
@@ -23,13 +24,20 @@ pub struct Site {
     child: Option<Child>,
     /// Where peers found it first; a restart listens there again.
     peer_address: Option<String>,
+    /// Its environment, besides that of the test.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Site {
+    /// A daemon that has not been started.
+    pub fn new(dir: &Path, name: &str) -> Site {
+        Site { name: name.into(), dir: dir.into(), child: None, peer_address: None, environment: Vec::new() }
+    }
+
     /// A daemon that is ready.
     pub fn start(root: &Path, name: &str) -> Site {
         let dir = root.join(name);
-        let mut site = Site { name: name.into(), dir, child: None, peer_address: None };
+        let mut site = Site::new(&dir, name);
         site.restart();
         site
     }
@@ -44,6 +52,7 @@ impl Site {
             .arg("--data-dir")
             .arg(&self.dir)
             .args(["--name", &self.name, "--peer-listen", &listen, "--http", "127.0.0.1:0"])
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
@@ -78,8 +87,8 @@ impl Site {
     /// SIGTERM; returns the exit code.
     pub fn stop(&mut self) -> Option<i32> {
         let mut child = self.child.take().unwrap();
-        let done = Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap();
-        assert!(done.success());
+        let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let began = Instant::now();
         loop {
             if let Some(status) = child.try_wait().unwrap() {

@@ -7,8 +7,8 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{
-    CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorState, Operation, Plan, SetMirror, StartTransfer,
-    TransferRecord, Uuid,
+    CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, Plan, SetMirror,
+    StartTransfer, TransferRecord, Uuid,
 };
 use farside_engine::VolumeName;
 use farside_mirror::Schedule;
@@ -40,7 +40,10 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route(&format!("{one}/update"), post(update))
         .route(&format!("{one}/quiesce"), post(quiesce))
         .route(&format!("{one}/resume"), post(resume))
+        .route(&format!("{one}/abort"), post(abort))
         .route(&format!("{one}/break"), post(break_off))
+        .route(&format!("{one}/release/{{peer}}"), post(release))
+        .route("/destinations", get(destinations))
         .route("/history", get(history))
         .route("/operations/{id}", get(operation))
 }
@@ -145,6 +148,56 @@ async fn resume(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<
     let mirror = site.mirrors.mirror(&name_of(pool, volume)?).await?;
     mirror.resume().await?;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
+}
+
+async fn abort(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
+    let mirror = site.mirrors.mirror(&name_of(pool, volume)?).await?;
+    mirror.abort().await?;
+    Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
+}
+
+async fn destinations(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<MirrorDestination>> {
+    let mut all = site.mirrors.held_by_others().await;
+    if let Some(volume) = of.volume {
+        let name = parse(&volume)?.to_string();
+        all.retain(|destination| destination.volume == name);
+    }
+    Ok(Json(all))
+}
+
+/// At the source.
+async fn release(
+    State(site): Shared,
+    Path((pool, volume, peer)): Path<(String, String, String)>,
+    Query(planned): Query<Planned>,
+) -> Answered<Vec<MirrorDestination>> {
+    let name = name_of(pool, volume)?;
+    let id = peers::named(&site.node, &peer)?.record.id;
+    let mut held = site.mirrors.held_by_others().await;
+    held.retain(|destination| destination.volume == name.to_string() && destination.peer == peer);
+    if held.is_empty() {
+        let nothing = format!("{peer} holds no base of {name}");
+        return Err(ErrorBody::new(ErrorCode::NotFound, nothing)
+            .hint("farside mirror destinations shows who does")
+            .into());
+    }
+    if planned.plan {
+        let replicas: Vec<_> = held.iter().map(|held| format!("{peer}:{}", held.destination)).collect();
+        return Ok(Outcome::Plan(Plan {
+            action: format!("release {name} from {peer}"),
+            would: vec![format!(
+                "the base kept here for {} goes, and its space comes back",
+                replicas.join(", ")
+            )],
+            lost: vec![format!(
+                "the common base: the next update at {peer} fails unless both sides still share a snapshot a person made"
+            )],
+            refused: None,
+        }));
+    }
+    site.mirrors.release(&name, id).await?;
+    tracing::warn!(volume = %name, peer, "bases released");
+    Ok(Outcome::Done(held))
 }
 
 async fn break_off(

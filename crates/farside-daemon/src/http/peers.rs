@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{
-    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, Plan,
+    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, Plan, SetPeer,
 };
 
 use super::error::{Body, Query};
@@ -26,6 +26,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/peers", get(list).post(join))
         .route("/peers/invitations", post(invite))
         .route("/peers/{peer}", get(status).delete(remove))
+        .route("/peers/{peer}/set", post(set))
         .route("/peers/{peer}/allow", post(allow))
         .route("/peers/{peer}/deny", post(deny))
 }
@@ -72,6 +73,16 @@ async fn remove(
     site.rights.forget(peer.record.id);
     tracing::warn!(peer = name, id = %peer.record.id, "peer removed");
     Ok(Outcome::Done(peers::document(&peer)))
+}
+
+async fn set(
+    State(site): Shared,
+    Path(name): Path<String>,
+    Body(request): Body<SetPeer>,
+) -> Answer<PeerStatus> {
+    let peer = peers::named(&site.node, &name)?;
+    let kept = peers::set(&site.node, &site.state, peer.record, request).await?;
+    Ok(Json(peers::status(&peers::named(&site.node, &kept.name)?, &site.rights)))
 }
 
 async fn allow(

@@ -11,6 +11,7 @@ use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Plan, Pool};
 use super::error::{Body, Query};
 use super::plan::{Answered, Outcome, Planned};
 use super::{Answer, Shared};
+use crate::failure::Failure;
 use crate::pools;
 use crate::site::Site;
 use crate::state::PoolRow;
@@ -47,10 +48,22 @@ async fn import(State(site): Shared, Body(request): Body<ImportPool>) -> Answer<
 /// Remembers an opened pool and starts its mirrors.
 async fn opened(site: &Site, name: String, path: String, pool: &farside_store::Pool) -> Answer<Pool> {
     let row = PoolRow { name, path };
-    site.state.remember_pool(&row, site.clock.now()).await?;
-    site.mirrors.pool_opened(&row.name, pool).await?;
+    if let Err(error) = remember(site, &row, pool).await {
+        // Not half: a pool that serves now and is forgotten at the next start would be found out too late.
+        site.mirrors.pool_closing(&row.name).await;
+        let (pools, name) = (Arc::clone(&site.pools), row.name.clone());
+        site.blocking.run(move || pools.remove(&name)).await?;
+        return Err(error
+            .hint(format!("the pool is whole, in {}; farside pool import takes it over", row.path))
+            .into());
+    }
     tracing::info!(pool = row.name, path = row.path, "pool opened");
     Ok(Json(site.pools.status(&row.name)?))
+}
+
+async fn remember(site: &Site, row: &PoolRow, pool: &farside_store::Pool) -> Result<(), ErrorBody> {
+    site.mirrors.pool_opened(&row.name, pool).await?;
+    site.state.remember_pool(row, site.clock.now()).await.map_err(Failure::tell)
 }
 
 async fn delete(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body as ResponseBody;
 use axum::extract::{Path, State};
@@ -32,6 +33,8 @@ use crate::words;
 const TOGETHER_MAX: usize = 1024;
 /// Bytes of a difference that wait for the client.
 const DIFFERENCE_BUFFER_BYTES: usize = 256 << 10;
+/// A client that takes nothing of a difference for so long is given up.
+const DIFFERENCE_STALL_MAX: Duration = Duration::from_secs(60);
 
 pub(super) fn routes() -> Router<Arc<Site>> {
     let one = "/volumes/{pool}/{volume}/snapshots/{snapshot}";
@@ -270,9 +273,9 @@ async fn difference(
     });
     let extents = extents.await?;
     let (reader, writer) = tokio::io::duplex(DIFFERENCE_BUFFER_BYTES);
-    let blocking = site.blocking.clone();
+    let streams = site.streams.clone();
     tokio::spawn(async move {
-        if let Err(error) = blocking.run(move || send(extents, writer)).await {
+        if let Err(error) = streams.run(move || send(extents, writer)).await {
             tracing::error!(%volume, %error, "a difference ended before its time");
         }
     });
@@ -285,10 +288,11 @@ fn send(extents: farside_store::Difference, mut writer: DuplexStream) -> Result<
     let mut text = String::from("[");
     let mut separator = "";
     let mut write = |text: &mut String| -> bool {
-        let written = runtime.block_on(writer.write_all(text.as_bytes()));
+        let written =
+            runtime.block_on(tokio::time::timeout(DIFFERENCE_STALL_MAX, writer.write_all(text.as_bytes())));
         text.clear();
         // An error is a client that has gone away: nobody to tell.
-        written.is_ok()
+        matches!(written, Ok(Ok(())))
     };
     for extent in extents {
         let extent = extent.map_err(Failure::tell)?;
