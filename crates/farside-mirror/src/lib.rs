@@ -11,11 +11,11 @@
 //!                 ── acknowledge ────────────────────► source: the new base is pinned, the old one goes
 //! ```
 //!
-//! What this crate guarantees: a replica always shows one whole snapshot of its source, whatever fails when
-//! (M1); nothing is published whose content root was not computed here and found equal (M2); a base in use is pinned
-//! on both sides, the new one before the old one goes (M3); break never asks the peer (M4); the source reads the blocks
-//! that changed, and those of the base it codes against, and no others (M5). Beyond the base in use, only the
-//! snapshots a person made stay, on either side (M6).
+//! What this crate guarantees (numbers as in `ARCHITECTURE.md`): a replica always shows one whole snapshot of its
+//! source, whatever fails when (M1); nothing is published whose content root was not computed here and found equal (M2); a
+//! base in use is pinned on both sides, the new one before the old one goes (M3); the source reads the blocks that
+//! changed, and those of the base it codes against, and no others (M4). Break never asks the peer. Beyond the base in
+//! use, only the snapshots a person made stay, on either side.
 //!
 //! What it does not: it knows no engine by name, opens no sockets, owns no database; it has [`Engine`](farside_engine::Engine),
 //! [`PeerLink`](farside_session::PeerLink) and [`RelationshipStore`] for that. A transfer that failed begins anew;

@@ -147,6 +147,7 @@ impl Driver {
         }
     }
 
+    /// Whoever hears that it is done sees it in the status too.
     async fn obey(&mut self, command: Command) {
         if !self.is_probed {
             self.probe().await;
@@ -154,16 +155,23 @@ impl Driver {
         match command {
             Command::Ask { kind, link_wait, accepted, ended } => {
                 let result = self.ask(kind, link_wait, ended).await;
+                self.publish();
                 let _ = accepted.send(result);
             }
             Command::Tell { event, done } => {
                 let result = self.tell(event).await;
+                self.publish();
                 let _ = done.send(result);
             }
             Command::SetSchedule { schedule, done } => {
-                self.ticker = Ticker::new(schedule, Moment::of(&*self.parts.clock), false);
-                self.relationship.schedule = schedule;
-                let _ = done.send(self.parts.store.save(&self.relationship).await);
+                let changed = Relationship { schedule, ..self.relationship.clone() };
+                let result = self.parts.store.save(&changed).await;
+                if result.is_ok() {
+                    self.ticker = Ticker::new(schedule, Moment::of(&*self.parts.clock), false);
+                    self.relationship = changed;
+                }
+                self.publish();
+                let _ = done.send(result);
             }
             // Handled where the loop can end.
             Command::Delete { done } => drop(done),
@@ -358,6 +366,7 @@ impl Driver {
             task.abort();
             self.activity = Activity::None;
         }
+        self.losses = 0;
         self.ports.progress.send_replace(None);
     }
 
@@ -391,9 +400,13 @@ impl Driver {
             cancel.cancel();
             if let Ending::Ran(Ok(outcome)) = self.activity.ended().await {
                 self.transfer_ended(&outcome.report).await;
+                self.settle(|| Ok(outcome.report.clone()));
             }
         }
         self.ports.progress.send_replace(None);
+        if self.standing.work != Work::BrokenOff {
+            self.standing.work = Work::Idle;
+        }
         self.waiting.append(&mut self.waiting_next);
         self.settle(|| Err(MirrorError::Aborted));
     }
