@@ -13,51 +13,77 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Waits for the operation to end. How long it waits for a lost session, the daemon was told when it was started.
 pub async fn watch(client: &Client, mut operation: Operation) -> Result<Operation, ErrorBody> {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let mut display = Display::new(&operation.volume);
     let ended = loop {
         if operation.state != OperationState::Running {
             break Ok(operation);
         }
-        show(&bar, &operation);
+        display.show(&operation);
         tokio::time::sleep(POLL_INTERVAL).await;
         match client.get(&["operations", &operation.id.to_string()]).await {
             Ok(newer) => operation = newer,
             Err(error) => break Err(error),
         }
     };
-    bar.finish_and_clear();
+    display.bar.finish_and_clear();
     ended
 }
 
-fn show(bar: &ProgressBar, operation: &Operation) {
-    let Some(transfer) = &operation.transfer else {
-        return spin(bar, &operation.volume, "waiting");
-    };
-    if operation.session_lost_seconds.is_some() {
-        return spin(bar, &operation.volume, "waiting for the session with the peer");
-    }
-    match transfer.changed_bytes {
-        Some(changed) if transfer.phase == TransferPhase::Transfer => {
-            // The template is a constant of this file and known to parse.
-            if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {percent:>3}%  {msg}") {
-                bar.set_style(style.progress_chars("=> "));
-            }
-            bar.set_length(changed);
-            bar.set_position(transfer.done_bytes.min(changed));
-            bar.set_prefix(operation.volume.clone());
-            bar.set_message(figures(transfer, changed));
-        }
-        _ => spin(bar, &operation.volume, phase(transfer.phase)),
-    }
+/// What is on the screen.
+struct Display {
+    bar: ProgressBar,
+    /// Whether it has a length now; without, it spins.
+    is_measured: bool,
 }
 
-fn spin(bar: &ProgressBar, volume: &str, doing: &'static str) {
-    if let Ok(style) = ProgressStyle::with_template("{prefix} {spinner} {msg}") {
-        bar.set_style(style);
+/// Both are known to parse; should they not, the plain default is shown.
+const MEASURED: &str = "{prefix} [{wide_bar}] {percent:>3}%  {msg}";
+const SPINNING: &str = "{prefix} {spinner} {msg}";
+
+impl Display {
+    fn new(volume: &str) -> Display {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_prefix(volume.to_owned());
+        let display = Display { bar, is_measured: false };
+        display.set_style(SPINNING);
+        display
     }
-    bar.set_prefix(volume.to_owned());
-    bar.set_message(doing);
-    bar.tick();
+
+    fn set_style(&self, template: &str) {
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.bar.set_style(style.progress_chars("=> "));
+        }
+    }
+
+    fn show(&mut self, operation: &Operation) {
+        let measured = match &operation.transfer {
+            Some(transfer) if transfer.phase == TransferPhase::Transfer => {
+                transfer.changed_bytes.map(|changed| (transfer, changed))
+            }
+            _ => None,
+        };
+        let measured = measured.filter(|_| operation.session_lost_seconds.is_none());
+        if measured.is_some() != self.is_measured {
+            self.is_measured = measured.is_some();
+            self.set_style(if self.is_measured { MEASURED } else { SPINNING });
+        }
+        let message = match (measured, &operation.transfer) {
+            (Some((transfer, changed)), _) => {
+                self.bar.update(|state| {
+                    state.set_len(changed);
+                    state.set_pos(transfer.done_bytes.min(changed));
+                });
+                figures(transfer, changed)
+            }
+            (None, _) if operation.session_lost_seconds.is_some() => {
+                String::from("waiting for the session with the peer")
+            }
+            (None, Some(transfer)) => phase(transfer.phase).to_owned(),
+            (None, None) => phase(TransferPhase::Waiting).to_owned(),
+        };
+        self.bar.set_message(message);
+        self.bar.tick();
+    }
 }
 
 /// What stands behind the bar: done of all, rate, reduction, time that remains.

@@ -41,7 +41,11 @@ fn a_volume_is_mirrored_and_taken_over() {
         a.json("peer allow b p/v p/later --reverse")["rights"][0],
         json!({"volume": "p/later", "reverse": true})
     );
-    b.ok("mirror create a:p/v q/v");
+    b.ok("volume create q/v --size 32M");
+    let host = b.nbd("q/v");
+    assert!(b.fails(4, "mirror create a:p/v q/v").contains("NBD"));
+    drop(host);
+    eventually("the host is gone", || b.farside("mirror create a:p/v q/v").status.success());
     b.fails(4, "mirror create a:p/v q/v");
     b.fails(4, "mirror update q/v");
     assert_eq!(status(b, "q/v")["state"], "uninitialized");

@@ -16,7 +16,7 @@ use farside_mirror::{
 use farside_platform::{Clock, Randomness, Timestamp};
 use farside_session::{Node, PeerId};
 use farside_store::Pool;
-use tokio::sync::Mutex;
+use parking_lot::Mutex;
 
 use crate::blocking::Blocking;
 use crate::failure::Failure;
@@ -27,7 +27,7 @@ use crate::words;
 /// The mirrors.
 pub(crate) struct Mirrors {
     parts: MirrorParts,
-    /// By pool. Held across opening and closing one, so that these never meet.
+    /// By pool.
     destinations: Mutex<BTreeMap<String, Arc<Destination>>>,
 }
 
@@ -53,9 +53,8 @@ impl Mirrors {
         Mirrors { parts, destinations: Mutex::default() }
     }
 
-    /// Starts the mirrors whose replicas are in `pool`.
+    /// Starts the mirrors whose replicas are in `pool`. The caller sees to it that one pool is opened or closed at a time.
     pub(crate) async fn pool_opened(&self, name: &str, pool: &Pool) -> Result<(), ErrorBody> {
-        let mut destinations = self.destinations.lock().await;
         self.take_over(name, pool).await?;
         let parts = DestinationParts {
             engine: Arc::clone(&self.parts.engine),
@@ -65,13 +64,13 @@ impl Mirrors {
             randomness: Arc::clone(&self.parts.randomness),
         };
         let destination = Destination::open(parts).await.map_err(Failure::tell)?;
-        destinations.insert(name.to_owned(), Arc::new(destination));
+        self.destinations.lock().insert(name.to_owned(), Arc::new(destination));
         Ok(())
     }
 
     /// Ends them, and waits: nothing touches the pool afterwards.
     pub(crate) async fn pool_closing(&self, name: &str) {
-        let destination = self.destinations.lock().await.remove(name);
+        let destination = self.destinations.lock().remove(name);
         if let Some(destination) = destination {
             destination.shut_down().await;
         }
@@ -79,7 +78,7 @@ impl Mirrors {
 
     /// Ends all of them.
     pub(crate) async fn shut_down(&self) {
-        let destinations = std::mem::take(&mut *self.destinations.lock().await);
+        let destinations = std::mem::take(&mut *self.destinations.lock());
         for destination in destinations.values() {
             destination.shut_down().await;
         }
@@ -121,20 +120,20 @@ impl Mirrors {
     }
 
     /// The destination side of a pool.
-    pub(crate) async fn destination(&self, pool: &str) -> Result<Arc<Destination>, ErrorBody> {
-        self.destinations.lock().await.get(pool).map(Arc::clone).ok_or_else(|| {
+    pub(crate) fn destination(&self, pool: &str) -> Result<Arc<Destination>, ErrorBody> {
+        self.destinations.lock().get(pool).map(Arc::clone).ok_or_else(|| {
             ErrorBody::new(ErrorCode::NotFound, format!("pool {pool} is not open here"))
                 .hint("farside pool list shows what is there, and why not")
         })
     }
 
     /// The mirror whose replica is `volume`.
-    pub(crate) async fn mirror(&self, volume: &VolumeName) -> Result<Mirror, ErrorBody> {
+    pub(crate) fn mirror(&self, volume: &VolumeName) -> Result<Mirror, ErrorBody> {
         let unknown = || {
             ErrorBody::new(ErrorCode::NotFound, format!("no mirror has {volume} as its destination"))
                 .hint("farside mirror status shows what is there")
         };
-        match self.destinations.lock().await.get(&volume.pool).map(Arc::clone) {
+        match self.destinations.lock().get(&volume.pool).map(Arc::clone) {
             Some(destination) => destination.mirror(volume).map_err(|_| unknown()),
             None => Err(unknown()),
         }
@@ -144,16 +143,13 @@ impl Mirrors {
     pub(crate) async fn list(&self) -> Result<Vec<api::Mirror>, ErrorBody> {
         let now = self.parts.clock.now();
         let mut all = Vec::new();
-        let destinations: Vec<_> = {
-            let destinations = self.destinations.lock().await;
-            destinations.iter().map(|(pool, d)| (pool.clone(), Arc::clone(d))).collect()
-        };
+        let destinations = self.destinations.lock().clone();
         for relationship in self.parts.state.relationships(None).await.map_err(Failure::tell)? {
-            if !destinations.iter().any(|(pool, _)| *pool == relationship.destination.pool) {
+            if !destinations.contains_key(&relationship.destination.pool) {
                 all.push(self.undriven(&relationship));
             }
         }
-        for (_, destination) in destinations {
+        for destination in destinations.values() {
             let mirrors = destination.mirrors();
             all.extend(mirrors.iter().map(|mirror| self.document(&mirror.status(), now)));
         }

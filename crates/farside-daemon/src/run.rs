@@ -156,6 +156,7 @@ async fn start(
         streams: Blocking::default(),
         metrics,
         exports: Arc::new(Exports::new(Arc::clone(&pools))),
+        pool_turn: tokio::sync::Mutex::default(),
         pools,
         node,
         rights,

@@ -29,6 +29,9 @@ pub(crate) struct Site {
     pub(crate) metrics: Metrics,
     /// Time.
     pub(crate) clock: Arc<dyn Clock>,
+    /// One change of the set of pools at a time: making or deleting one is several steps, in the store, the database
+    /// and the mirrors, that must not meet another's.
+    pub(crate) pool_turn: tokio::sync::Mutex<()>,
     /// Storage.
     pub(crate) pools: Arc<Pools>,
     /// What hosts see.

@@ -78,9 +78,17 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     })?;
     let peer = peers::named(&site.node, peer)?.record.id;
     let schedule = schedule(request.every_seconds)?;
-    let mirrors = site.mirrors.destination(&destination.pool).await?;
+    let connections = site.exports.connections_to(&destination);
+    if connections > 0 {
+        // Data under a mounted file system never changes by itself.
+        let busy =
+            format!("{connections} NBD connections are open to {destination}, which would become a replica");
+        return Err(ErrorBody::new(ErrorCode::Refused, busy)
+            .hint("disconnect the hosts first, or choose another volume")
+            .into());
+    }
+    let mirrors = site.mirrors.destination(&destination.pool)?;
     let made = mirrors.create(peer, parse(source)?, destination.clone(), schedule, CREATE_PATIENCE).await?;
-    // What was writable is read-only now.
     tracing::info!(replica = %destination, source = request.source, "mirror made");
     Ok(Json(site.mirrors.document(&made.status(), site.clock.now())))
 }
@@ -102,7 +110,7 @@ async fn set(
     Path((pool, volume)): OneMirror,
     Body(request): Body<SetMirror>,
 ) -> Answer<Mirror> {
-    let mirror = site.mirrors.mirror(&name_of(pool, volume)?).await?;
+    let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
     if let Some(seconds) = request.every_seconds {
         mirror.set_schedule(schedule(Some(seconds))?).await?;
     }
@@ -134,24 +142,24 @@ async fn transfer(site: &Site, volume: VolumeName, work: Work, request: StartTra
             })?
             .min(PATIENCE_MAX),
     };
-    let mirror = site.mirrors.mirror(&volume).await?;
+    let mirror = site.mirrors.mirror(&volume)?;
     Ok(Json(site.operations.start(&site.node, mirror, work, patience).await?))
 }
 
 async fn quiesce(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
-    let mirror = site.mirrors.mirror(&name_of(pool, volume)?).await?;
+    let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
     mirror.quiesce().await?;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
 
 async fn resume(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
-    let mirror = site.mirrors.mirror(&name_of(pool, volume)?).await?;
+    let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
     mirror.resume().await?;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
 
 async fn abort(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
-    let mirror = site.mirrors.mirror(&name_of(pool, volume)?).await?;
+    let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
     mirror.abort().await?;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
@@ -206,7 +214,7 @@ async fn break_off(
     Query(planned): Query<Planned>,
 ) -> Answered<Mirror> {
     let name = name_of(pool, volume)?;
-    let mirror = site.mirrors.mirror(&name).await?;
+    let mirror = site.mirrors.mirror(&name)?;
     let before = site.mirrors.document(&mirror.status(), site.clock.now());
     if planned.plan {
         let mut would = vec![match &before.current_snapshot {
@@ -248,7 +256,7 @@ async fn delete(
     Query(planned): Query<Planned>,
 ) -> Answered<Mirror> {
     let name = name_of(pool, volume)?;
-    let mirror = site.mirrors.mirror(&name).await?;
+    let mirror = site.mirrors.mirror(&name)?;
     let before = site.mirrors.document(&mirror.status(), site.clock.now());
     if planned.plan {
         return Ok(Outcome::Plan(Plan {
@@ -261,7 +269,7 @@ async fn delete(
             refused: None,
         }));
     }
-    site.mirrors.destination(&name.pool).await?.delete(&name).await?;
+    site.mirrors.destination(&name.pool)?.delete(&name).await?;
     site.exports.drop_replica_connections(&name);
     tracing::warn!(replica = %name, source = before.source, "mirror deleted");
     Ok(Outcome::Done(before))

@@ -33,6 +33,7 @@ async fn status(State(site): Shared, Path(pool): Path<String>) -> Answer<Pool> {
 
 async fn create(State(site): Shared, Body(request): Body<CreatePool>) -> Answer<Pool> {
     let CreatePool { name, path, size_bytes } = request;
+    let _turn = site.pool_turn.lock().await;
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
     let pool = site.blocking.run(move || pools.create(&pool_name, &pool_path, size_bytes)).await?;
     opened(&site, name, path, &pool).await
@@ -40,6 +41,7 @@ async fn create(State(site): Shared, Body(request): Body<CreatePool>) -> Answer<
 
 async fn import(State(site): Shared, Body(request): Body<ImportPool>) -> Answer<Pool> {
     let ImportPool { name, path } = request;
+    let _turn = site.pool_turn.lock().await;
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
     let pool = site.blocking.run(move || pools.open(&pool_name, &pool_path)).await?;
     opened(&site, name, path, &pool).await
@@ -71,6 +73,7 @@ async fn delete(
     Path(name): Path<String>,
     Query(planned): Query<Planned>,
 ) -> Answered<Pool> {
+    let _turn = site.pool_turn.lock().await;
     let document = site.pools.status(&name)?;
     let plan = plan(&site, &document).await?;
     if planned.plan {
