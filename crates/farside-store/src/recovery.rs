@@ -222,6 +222,14 @@ fn choose_superblock(device: &dyn BlockDevice) -> Result<(Superblock, usize)> {
     }
     let slots =
         [read_superblock(device, SUPERBLOCK_PLACES[0])?, read_superblock(device, SUPERBLOCK_PLACES[1])?];
+    // One slot of another version is enough: whoever wrote it owes this version nothing about the other slot.
+    if slots.iter().any(|slot| matches!(slot, Err(FormatError::Version { .. }))) {
+        let [slot_a, slot_b] = slots.map(|slot| match slot {
+            Ok(sound) => format!("format version 1, generation {}", sound.generation),
+            Err(problem) => problem.to_string(),
+        });
+        return Err(StoreError::NoSuperblock { device: device.name(), slot_a, slot_b });
+    }
     match slots {
         [Ok(a), Ok(b)] if a.pool == b.pool => {
             let newest = usize::from(b.generation > a.generation);
