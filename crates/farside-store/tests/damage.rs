@@ -1,0 +1,338 @@
+//! Damage on the medium, place by place: what is found, what still works, and that nothing is changed by finding it.
+
+mod sparse;
+
+use std::sync::Arc;
+
+use farside_format::pointer::TWIN_DISTANCE;
+use farside_format::{Node, Superblock, TreeKind};
+use farside_platform::{BlockDevice, DeviceError, FileDevice, SimulatedDisk};
+use farside_store::{Pool, Result, StoreError};
+use sparse::{BLOCK, Version, content, new_snapshot, options};
+
+const POOL: u64 = 32 << 20;
+const SLOTS: [u64; 2] = [0, 256];
+
+/// What is done to a block.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    BitFlip,
+    Zeroed,
+    /// What another block of its kind holds.
+    Misdirected,
+}
+
+const ALL: [Damage; 3] = [Damage::BitFlip, Damage::Zeroed, Damage::Misdirected];
+
+fn damage(disk: &SimulatedDisk, place: u64, how: Damage, other: u64) {
+    let mut bytes = disk.peek(place * BLOCK, 4096);
+    match how {
+        // Byte 140 means something in each of them; after a batch's records there is only padding.
+        Damage::BitFlip => bytes[140] ^= 0x10,
+        Damage::Zeroed => bytes.fill(0),
+        Damage::Misdirected => bytes = disk.peek(other * BLOCK, 4096),
+    }
+    disk.damage(place * BLOCK, &bytes);
+}
+
+/// A closed pool with a volume of three levels and a snapshot of its past.
+fn sound_pool() -> (SimulatedDisk, Version) {
+    let disk = SimulatedDisk::new("damaged", POOL).without_history();
+    let pool = Pool::create(Arc::new(disk.clone()), options(1)).expect("a pool");
+    let mut version = Version { blocks: 1 << 20, ..Version::default() };
+    pool.create_volume("v", version.blocks * BLOCK).expect("a volume");
+    let handle = pool.open_volume("v").expect("it opens");
+    for block in (0..200).chain(50_000..50_010).chain(900_000..900_300) {
+        handle.write(block * BLOCK, &content(block + 1)).expect("a write");
+        version.map.insert(block, block + 1);
+    }
+    pool.create_snapshots(&[("v".into(), new_snapshot("s", 1))]).expect("a snapshot");
+    handle.write(0, &content(77)).expect("a write");
+    version.map.insert(0, 77);
+    pool.close().expect("closed");
+    (disk, version)
+}
+
+fn open(disk: &SimulatedDisk) -> Result<Arc<Pool>> {
+    Pool::open(Arc::new(disk.clone()), options(2))
+}
+
+fn superblocks(disk: &SimulatedDisk) -> [Superblock; 2] {
+    SLOTS.map(|slot| Superblock::decode(&disk.peek(slot * BLOCK, 4096)).expect("a sound superblock"))
+}
+
+/// Nodes of volumes on the disk: (place, node), first copies only, the newest of each position.
+fn volume_nodes(disk: &SimulatedDisk, level: u8) -> Vec<(u64, Node)> {
+    let first = superblocks(disk)[0].first_allocatable();
+    let mut found: Vec<(u64, Node)> = (first..POOL / BLOCK)
+        .filter_map(|place| Some((place, Node::decode(&disk.peek(place * BLOCK, 4096)).ok()?.0)))
+        .filter(|(place, node)| {
+            node.kind == TreeKind::Volume && node.level == level && node.place.0 == *place
+        })
+        .collect();
+    found.sort_by_key(|(_, node)| (node.position, std::cmp::Reverse(node.birth)));
+    found.dedup_by_key(|(_, node)| node.position);
+    found
+}
+
+/// The whole medium, to show that nothing was changed.
+fn bytes(disk: &SimulatedDisk) -> Vec<u8> {
+    disk.peek(0, POOL as usize)
+}
+
+#[test]
+fn either_superblock_is_enough_and_is_mended() {
+    for slot in 0..2 {
+        for how in ALL {
+            let (disk, version) = sound_pool();
+            damage(&disk, SLOTS[slot], how, 512);
+            let pool = open(&disk).unwrap_or_else(|e| panic!("slot {slot}, {how:?}: {e}"));
+            version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+            drop(pool);
+            superblocks(&disk);
+            let report =
+                farside_check::check(&disk, &farside_check::CheckOptions::default()).expect("it runs");
+            assert!(report.is_clean(), "slot {slot}, {how:?}: {report}");
+        }
+    }
+}
+
+#[test]
+fn without_superblocks_nothing_opens_and_nothing_is_changed() {
+    let (disk, _) = sound_pool();
+    damage(&disk, SLOTS[0], Damage::BitFlip, 0);
+    damage(&disk, SLOTS[1], Damage::Zeroed, 0);
+    let before = bytes(&disk);
+    let error = open(&disk).err().expect("refused");
+    assert!(matches!(error, StoreError::NoSuperblock { .. }), "{error}");
+    assert!(error.to_string().contains("checksum") && error.to_string().contains("magic"), "{error}");
+    assert!(bytes(&disk) == before);
+}
+
+#[test]
+fn superblocks_of_two_pools_are_refused() {
+    let (disk, _) = sound_pool();
+    let foreign = SimulatedDisk::new("foreign", POOL).without_history();
+    drop(Pool::create(Arc::new(foreign.clone()), options(9)).expect("a pool"));
+    disk.damage(SLOTS[1] * BLOCK, &foreign.peek(SLOTS[1] * BLOCK, 4096));
+    let before = bytes(&disk);
+    let error = open(&disk).err().expect("refused");
+    assert!(error.to_string().contains("different pools"), "{error}");
+    assert!(bytes(&disk) == before);
+}
+
+#[test]
+fn another_format_version_is_refused_by_name_even_in_one_slot() {
+    for slots in [&SLOTS[..], &SLOTS[..1], &SLOTS[1..]] {
+        let (disk, _) = sound_pool();
+        for slot in slots {
+            disk.damage(slot * BLOCK + 8, &2u32.to_le_bytes());
+        }
+        let before = bytes(&disk);
+        let error = open(&disk).err().expect("refused").to_string();
+        assert!(error.contains("version 2") && error.contains("reads version 1"), "{error}");
+        assert!(bytes(&disk) == before, "a refused pool is not touched");
+    }
+}
+
+#[test]
+fn a_device_cut_short_is_refused() {
+    let (disk, _) = sound_pool();
+    let short = SimulatedDisk::new("short", POOL - (1 << 20)).without_history();
+    short.damage(0, &disk.peek(0, (POOL - (1 << 20)) as usize));
+    let error = open(&short).err().expect("refused");
+    assert!(matches!(error, StoreError::TooSmall { needed: POOL, .. }), "{error}");
+    let tiny = SimulatedDisk::new("tiny", 1 << 20);
+    assert!(matches!(open(&tiny).err().expect("refused"), StoreError::TooSmall { .. }));
+}
+
+#[test]
+fn a_locked_device_is_refused_in_words() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("pool");
+    let device = FileDevice::create(&path, POOL).expect("a file");
+    let pool = Pool::create(Arc::new(device), options(1)).expect("a pool");
+    for second in [FileDevice::open(&path), FileDevice::open_read_only(&path)] {
+        let error = second.err().expect("refused");
+        assert!(
+            matches!(error, DeviceError::Locked { .. }) && error.to_string().contains("in use"),
+            "{error}"
+        );
+    }
+    assert!(matches!(FileDevice::create(&path, POOL), Err(DeviceError::Open { .. })), "never overwritten");
+    drop(pool);
+    FileDevice::open(&path).expect("free again");
+}
+
+#[test]
+fn an_inner_node_is_read_from_its_second_copy() {
+    for level in [2, 3] {
+        for how in ALL {
+            let (disk, version) = sound_pool();
+            for (place, _) in volume_nodes(&disk, level) {
+                damage(&disk, place, how, superblocks(&disk)[0].first_allocatable());
+            }
+            let pool = open(&disk).expect("it opens");
+            version.compare(&pool.open_volume("v").expect("it opens"), true, &format!("{level} {how:?}"));
+            // Rewriting what lies below makes new nodes.
+            let handle = pool.open_volume("v").expect("it opens");
+            handle.write(50_000 * BLOCK, &content(5)).expect("a write");
+            pool.consistency_point().expect("a point");
+            assert_eq!(pool.status().failed, None);
+        }
+    }
+}
+
+#[test]
+fn an_inner_node_damaged_twice_is_an_error_there_and_nowhere_else() {
+    let (disk, version) = sound_pool();
+    // Level 2 covers 64 MiB: position 3 is blocks 49152 to 65535.
+    let (place, _) = volume_nodes(&disk, 2).into_iter().find(|(_, n)| n.position == 3).expect("a node");
+    damage(&disk, place, Damage::BitFlip, 0);
+    damage(&disk, place + TWIN_DISTANCE, Damage::Zeroed, 0);
+    let pool = open(&disk).expect("it opens");
+    let handle = pool.open_volume("v").expect("it opens");
+    let mut block = vec![0; 4096];
+    let error = handle.read(50_000 * BLOCK, &mut block).expect_err("damaged");
+    assert!(matches!(error, StoreError::Corrupt { place: p, .. } if p == place), "{error}");
+    for fine in [0, 199, 900_299] {
+        handle.read(fine * BLOCK, &mut block).expect("elsewhere all is well");
+        assert!(block == content(version.map[&fine]));
+    }
+    handle.write(900_000 * BLOCK, &content(5)).expect("a write elsewhere");
+    pool.consistency_point().expect("a point that need not read it");
+    assert_eq!(pool.status().failed, None);
+}
+
+#[test]
+fn a_damaged_leaf_is_an_error_there_and_nowhere_else() {
+    for how in ALL {
+        let (disk, version) = sound_pool();
+        let leaves = volume_nodes(&disk, 1);
+        let (place, _) = leaves.iter().find(|(_, n)| n.position == 50_000 / 128).expect("a leaf");
+        damage(&disk, *place, how, leaves[0].0);
+        let pool = open(&disk).expect("it opens");
+        let handle = pool.open_volume("v").expect("it opens");
+        let mut block = vec![0; 4096];
+        let error = handle.read(50_000 * BLOCK, &mut block).expect_err("damaged");
+        assert!(matches!(error, StoreError::Corrupt { place: p, .. } if p == *place), "{how:?}: {error}");
+        handle.read(900_299 * BLOCK, &mut block).expect("elsewhere all is well");
+        assert!(block == content(version.map[&900_299]));
+        handle.write(900_000 * BLOCK, &content(5)).expect("a write elsewhere");
+        pool.consistency_point().expect("a point that need not read it");
+        // Content roots and differences go by fingerprints: those above the damage still stand.
+        handle.content_root().expect("a root");
+        assert_eq!(pool.status().failed, None);
+    }
+}
+
+#[test]
+fn a_damaged_data_block_is_named_and_healed_by_a_whole_rewrite() {
+    for how in ALL {
+        let (disk, mut version) = sound_pool();
+        let leaves = volume_nodes(&disk, 1);
+        let leaf = &leaves.iter().find(|(_, n)| n.position == 900_000 / 128).expect("a leaf").1;
+        // Block 900000 is child 32 of its leaf.
+        let (place, neighbour) = (leaf.children[32].place.0, leaf.children[33].place.0);
+        damage(&disk, place, how, neighbour);
+        let pool = open(&disk).expect("it opens");
+        let handle = pool.open_volume("v").expect("it opens");
+        let at = 900_000 * BLOCK;
+        let mut block = vec![0; 4096];
+        let error = handle.read(at, &mut block).expect_err("damaged");
+        let StoreError::CorruptBlock { version: name, block: number, place: found } = &error else {
+            panic!("{how:?}: {error}");
+        };
+        assert_eq!((name.as_str(), *number, *found), ("v", 900_000, place));
+        assert_eq!(pool.status().corrupt_blocks, 1);
+        let snapshot = pool.open_snapshot("v", "s").expect("it opens");
+        let shared = snapshot.read(at, &mut block).expect_err("the snapshot shares it").to_string();
+        assert!(shared.contains("v@s"), "{shared}");
+        // Part of a block cannot be merged with what is not known.
+        let root = handle.content_root().expect("a root");
+        let refused = handle.write(at + 100, &[1; 50]).expect_err("no merge with damage");
+        assert!(matches!(refused, StoreError::CorruptBlock { .. }), "{refused}");
+        assert!(handle.write_zeroes(at + 100, 50).is_err());
+        assert_eq!(handle.content_root().expect("a root"), root, "nothing was changed");
+        handle.read(at + BLOCK, &mut block).expect("its neighbour is well");
+        handle.write(at, &content(4711)).expect("a whole rewrite");
+        version.map.insert(900_000, 4711);
+        version.compare(&handle, true, "healed");
+        pool.consistency_point().expect("a point");
+        version.compare(&handle, true, "healed and written");
+        assert!(snapshot.read(at, &mut block).is_err(), "the snapshot's block is still damaged");
+    }
+}
+
+/// A pool that was killed with three flushed batches and one that was never synced; places of the batches.
+fn pool_with_journal() -> (SimulatedDisk, Version, Vec<u64>) {
+    let (disk, mut version) = sound_pool();
+    let pool = open(&disk).expect("it opens");
+    let start = superblocks(&disk).into_iter().max_by_key(|s| s.generation).expect("two");
+    let first = 512 + start.journal_position / BLOCK % start.journal_blocks;
+    let handle = pool.open_volume("v").expect("it opens");
+    for block in 0..4 {
+        handle.write((300 + block) * BLOCK, &content(60 + block)).expect("a write");
+        version.map.insert(300 + block, 60 + block);
+        handle.flush().expect("a flush");
+    }
+    (disk, version, (first..first + 4).collect())
+}
+
+#[test]
+fn a_damaged_batch_that_was_proven_is_refused() {
+    for how in ALL {
+        for damaged in 0..3 {
+            let (disk, _, batches) = pool_with_journal();
+            damage(&disk, batches[damaged], how, batches[(damaged + 1) % 4]);
+            let before = bytes(&disk);
+            let error = open(&disk).err().expect("refused");
+            assert!(matches!(error, StoreError::JournalDamaged { .. }), "{how:?}, batch {damaged}: {error}");
+            assert!(bytes(&disk) == before, "nothing was changed");
+        }
+    }
+}
+
+#[test]
+fn a_torn_last_batch_ends_the_journal() {
+    let (disk, mut version, batches) = pool_with_journal();
+    // Half of its sectors never arrived.
+    disk.damage(batches[3] * BLOCK + 64, &[0; 2048]);
+    version.map.remove(&303);
+    let pool = open(&disk).expect("an unproven batch may be torn");
+    version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+    drop(pool);
+    let report = farside_check::check(&disk, &farside_check::CheckOptions::default()).expect("it runs");
+    assert!(report.is_clean(), "{report}");
+}
+
+#[test]
+fn a_last_batch_whose_data_never_arrived_ends_the_journal() {
+    let (disk, mut version, _) = pool_with_journal();
+    let wanted = content(63);
+    let place = (0..POOL / BLOCK).find(|p| disk.peek(p * BLOCK, 4096) == wanted).expect("its data");
+    disk.damage(place * BLOCK, &[0; 512]);
+    version.map.remove(&303);
+    let pool = open(&disk).expect("an unproven batch may lack data");
+    version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+}
+
+/// Whatever a catalog or free map block turns into, opening answers an error and changes nothing.
+#[test]
+fn damaged_system_trees_are_refused_without_a_change() {
+    let (sound, _) = sound_pool();
+    let newest = superblocks(&sound).into_iter().max_by_key(|s| s.generation).expect("two");
+    for root in [newest.catalog.root, newest.free_map.root] {
+        let leaf = Node::decode(&sound.peek(root.place.0 * BLOCK, 4096)).expect("a leaf").0;
+        for place in [root.place.0, leaf.children[0].place.0] {
+            for how in ALL {
+                let disk = sound.image().without_history();
+                damage(&disk, place, how, 0);
+                let before = bytes(&disk);
+                let error = open(&disk).err().expect("refused");
+                assert!(matches!(error, StoreError::Corrupt { .. }), "{how:?} at {place}: {error}");
+                assert!(bytes(&disk) == before && disk.bytes() == POOL);
+            }
+        }
+    }
+}
