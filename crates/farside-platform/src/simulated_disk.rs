@@ -31,6 +31,7 @@ pub enum CrashFate {
 #[derive(Clone)]
 enum Event {
     Write { offset: u64, bytes: Arc<[u8]> },
+    Damage { offset: u64, bytes: Arc<[u8]> },
     Sync,
 }
 
@@ -40,14 +41,32 @@ struct Counters {
     read_bytes: u64,
 }
 
+/// Block number to contents; absent blocks are zeros. Cheap to clone: contents are shared until written.
+type Contents = BTreeMap<u64, Arc<[u8; BLOCK_BYTES]>>;
+
 struct Inner {
-    /// What a read sees: block number to contents; absent blocks are zeros.
-    live: BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>,
+    /// What a read sees.
+    live: Contents,
+    /// What was there when the history began, on the medium.
+    initial: Contents,
     history: Vec<Event>,
     record: bool,
     /// Fails every request once it reaches zero.
     fail_after: Option<u64>,
     counters: Counters,
+}
+
+impl Inner {
+    fn empty() -> Inner {
+        Inner {
+            live: Contents::new(),
+            initial: Contents::new(),
+            history: Vec::new(),
+            record: true,
+            fail_after: None,
+            counters: Counters::default(),
+        }
+    }
 }
 
 /// The simulated disk. Cheap to clone: clones are the same disk.
@@ -62,14 +81,7 @@ impl SimulatedDisk {
     /// A disk of zeros that records its history.
     pub fn new(name: &str, bytes: u64) -> Self {
         assert_eq!(bytes % BLOCK_BYTES as u64, 0, "a disk is made of whole blocks");
-        let inner = Inner {
-            live: BTreeMap::new(),
-            history: Vec::new(),
-            record: true,
-            fail_after: None,
-            counters: Counters::default(),
-        };
-        SimulatedDisk { bytes, name: name.into(), inner: Arc::new(Mutex::new(inner)) }
+        SimulatedDisk { bytes, name: name.into(), inner: Arc::new(Mutex::new(Inner::empty())) }
     }
 
     /// Stops recording: for long runs that crash only by [`SimulatedDisk::image`] of the present.
@@ -110,12 +122,14 @@ impl SimulatedDisk {
         let disk = SimulatedDisk::new(&self.name, self.bytes);
         {
             let mut after = disk.inner.lock();
+            after.live = inner.initial.clone();
             for event in &history[..synced] {
-                if let Event::Write { offset, bytes } = event {
+                if let Event::Write { offset, bytes } | Event::Damage { offset, bytes } = event {
                     store(&mut after.live, *offset, bytes);
                 }
             }
-            let mut unsynced: Vec<&Event> = history[synced..].iter().collect();
+            let (damage, mut unsynced): (Vec<&Event>, Vec<&Event>) =
+                history[synced..].iter().partition(|e| matches!(e, Event::Damage { .. }));
             match fate {
                 CrashFate::DropUnsynced => {}
                 CrashFate::KeepUnsynced => {
@@ -146,6 +160,12 @@ impl SimulatedDisk {
                     }
                 }
             }
+            for event in damage {
+                if let Event::Damage { offset, bytes } = event {
+                    store(&mut after.live, *offset, bytes);
+                }
+            }
+            after.initial = after.live.clone();
         }
         disk
     }
@@ -158,13 +178,19 @@ impl SimulatedDisk {
     /// A copy of what reads see now, with a history of its own.
     pub fn image(&self) -> SimulatedDisk {
         let disk = SimulatedDisk::new(&self.name, self.bytes);
-        disk.inner.lock().live = self.inner.lock().live.clone();
+        let live = self.inner.lock().live.clone();
+        *disk.inner.lock() = Inner { initial: live.clone(), live, ..Inner::empty() };
         disk
     }
 
     /// Overwrites bytes behind the pool's back: damage.
     pub fn damage(&self, offset: u64, bytes: &[u8]) {
-        store(&mut self.inner.lock().live, offset, bytes);
+        let mut inner = self.inner.lock();
+        store(&mut inner.live, offset, bytes);
+        // It is on the medium, synced or not: a later crash does not heal it.
+        if inner.record {
+            inner.history.push(Event::Damage { offset, bytes: bytes.into() });
+        }
     }
 
     /// Reads behind the pool's back.
@@ -255,17 +281,17 @@ impl BlockDevice for SimulatedDisk {
     }
 }
 
-fn load(live: &BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>, offset: u64, buffer: &mut [u8]) {
+fn load(live: &Contents, offset: u64, buffer: &mut [u8]) {
     each_piece(offset, buffer.len(), |block, within, range| match live.get(&block) {
         Some(contents) => buffer[range.clone()].copy_from_slice(&contents[within..within + range.len()]),
         None => buffer[range].fill(0),
     });
 }
 
-fn store(live: &mut BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>, offset: u64, bytes: &[u8]) {
+fn store(live: &mut Contents, offset: u64, bytes: &[u8]) {
     each_piece(offset, bytes.len(), |block, within, range| {
-        let contents = live.entry(block).or_insert_with(|| Box::new([0; BLOCK_BYTES]));
-        contents[within..within + range.len()].copy_from_slice(&bytes[range]);
+        let contents = live.entry(block).or_insert_with(|| Arc::new([0; BLOCK_BYTES]));
+        Arc::make_mut(contents)[within..within + range.len()].copy_from_slice(&bytes[range]);
     });
 }
 
@@ -306,6 +332,18 @@ mod tests {
             }
         }
         assert!(overtaken, "a later write must be able to survive an earlier one");
+    }
+
+    #[test]
+    fn a_crash_of_a_crash_starts_from_what_the_first_left() {
+        let disk = SimulatedDisk::new("d", 4 * 4096);
+        disk.write_at(0, &[1; 4096]).unwrap();
+        disk.sync().unwrap();
+        let once = disk.crash(CrashFate::DropUnsynced);
+        once.write_at(4096, &[2; 4096]).unwrap();
+        once.damage(8192, &[3; 512]);
+        let twice = once.crash(CrashFate::DropUnsynced);
+        assert_eq!((twice.peek(0, 1), twice.peek(4096, 1), twice.peek(8192, 1)), (vec![1], vec![0], vec![3]));
     }
 
     #[test]
