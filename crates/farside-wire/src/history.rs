@@ -1,4 +1,4 @@
-//! What one stream has just carried: the last 4 MiB of data blocks, kept alike on both sides.
+//! What one stream has just carried: the last 1 MiB of data blocks, kept alike on both sides.
 //!
 //! Frames of one stream arrive in the order they were sent, so a frame may refer to the data of the frames before
 //! it. Data blocks are numbered in the order the stream carries them, from 0; a prefix range of origin *carried*
