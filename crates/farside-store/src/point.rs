@@ -182,6 +182,7 @@ impl Pool {
         ring.tail = system.journal_position;
         state.ring_used = ring.used();
         system.generation = generation;
+        state.generation = generation;
         system.newest_slot = slot;
         system.journal_position = position;
         system.catalog = catalog_tree;

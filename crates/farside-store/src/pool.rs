@@ -99,6 +99,8 @@ pub(crate) struct State {
     pub(crate) spare_pairs: Vec<Place>,
     /// Blocks that catalog and free map take.
     pub(crate) system_blocks: u64,
+    /// Number of the last point on the medium.
+    pub(crate) generation: u64,
     /// Memory of the deltas since the last capture.
     pub(crate) overlay_bytes: u64,
     /// Bytes of journal promised to operations under way.
@@ -268,7 +270,14 @@ impl Pool {
     /// within their limits, by making the caller wait.
     pub(crate) fn admit(&self) -> Result<()> {
         self.check_usable()?;
-        let pending = self.state.lock().pending.bytes();
+        let (pending, due) = {
+            let state = self.state.lock();
+            (state.pending.bytes(), self.is_due(&state))
+        };
+        // Hosts that write without ever flushing would else meet the limit below, and wait for a whole point.
+        if due && self.options.background {
+            self.wake.ring();
+        }
         if pending >= PENDING_BYTES_MAX {
             self.spill()?;
         }
@@ -299,7 +308,10 @@ impl Pool {
 
     /// Whether a consistency point is due: by amount of journal or memory, never by time.
     pub(crate) fn point_is_due(&self) -> bool {
-        let state = self.state.lock();
+        self.is_due(&self.state.lock())
+    }
+
+    fn is_due(&self, state: &State) -> bool {
         // What is used spans two intervals.
         state.ring_used > self.journal_bytes() / 2 || state.overlay_bytes > self.options.overlay_bytes
     }
@@ -346,7 +358,8 @@ impl Pool {
         self.state.lock()
     }
 
-    /// Reaps what is deleted, makes a last consistency point, and stops the background thread. Dropping a pool
+    /// Stops the background thread and makes a last consistency point; what is deleted is reaped when the pool is
+    /// opened again. Dropping a pool
     /// without closing it is a crash: nothing flushed is lost, opening replays the journal.
     pub fn close(&self) -> Result<()> {
         self.wake.stop();

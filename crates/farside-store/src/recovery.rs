@@ -183,6 +183,7 @@ impl Pool {
             dirty_pairs: Vec::new(),
             spare_pairs: Vec::new(),
             system_blocks: writer_blocks(superblock.catalog.length_bytes as usize, chunks),
+            generation: loaded.generation,
             overlay_bytes: 0,
             promised_journal: 0,
             ring_used: ring.used(),

@@ -41,7 +41,6 @@ pub struct PoolStatus {
 impl Pool {
     /// Figures, now.
     pub fn status(&self) -> PoolStatus {
-        let generation = self.counters.points.load(Ordering::Relaxed);
         let (journal_used_bytes, journal_bytes) = {
             let ring = self.ring.lock();
             (ring.used(), ring.capacity())
@@ -56,7 +55,7 @@ impl Pool {
             free_bytes: state.allocator.free_blocks() * block,
             waiting_bytes: state.allocator.waiting_blocks() * block,
             reserved_bytes: (spare + promised) * block,
-            generation,
+            generation: state.generation,
             open_epoch: self.open_epoch,
             journal_used_bytes,
             journal_bytes,
