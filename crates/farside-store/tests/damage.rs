@@ -87,6 +87,8 @@ fn either_superblock_is_enough_and_is_mended() {
             let (disk, version) = sound_pool();
             damage(&disk, SLOTS[slot], how, 512);
             let pool = open(&disk).unwrap_or_else(|e| panic!("slot {slot}, {how:?}: {e}"));
+            let newest = superblocks(&disk).iter().map(|s| s.generation).max();
+            assert_eq!(Some(pool.status().generation), newest, "the generation that is told is the medium's");
             version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
             drop(pool);
             superblocks(&disk);
@@ -223,6 +225,35 @@ fn a_damaged_leaf_is_an_error_there_and_nowhere_else() {
         // Content roots and differences go by fingerprints: those above the damage still stand.
         handle.content_root().expect("a root");
         assert_eq!(pool.status().failed, None);
+    }
+}
+
+/// A change below a leaf that cannot be read cannot be written to the trees: the pool then refuses changes, loses none
+/// of those answered, and reads on, however often it is opened.
+#[test]
+fn a_change_below_a_damaged_leaf_stops_changes_but_loses_nothing() {
+    let (disk, version) = sound_pool();
+    let leaves = volume_nodes(&disk, 1);
+    let (place, _) = leaves.iter().find(|(_, n)| n.position == 50_000 / 128).expect("a leaf");
+    damage(&disk, *place, Damage::BitFlip, 0);
+    let pool = open(&disk).expect("it opens");
+    let handle = pool.open_volume("v").expect("it opens");
+    handle.write(50_001 * BLOCK, &content(5)).expect("nobody has looked at the leaf yet");
+    handle.write(900_000 * BLOCK, &content(6)).expect("a write elsewhere");
+    handle.flush().expect("a flush");
+    assert!(pool.consistency_point().is_err());
+    drop((handle, pool));
+    for _ in 0..3 {
+        let pool = open(&disk).expect("it opens for reading");
+        assert!(pool.status().failed.is_some_and(|cause| cause.contains("corruption")));
+        let handle = pool.open_volume("v").expect("it opens");
+        let mut block = vec![0; 4096];
+        for (at, stamp) in [(900_000, 6), (900_001, version.map[&900_001])] {
+            handle.read(at * BLOCK, &mut block).expect("what was flushed is there");
+            assert!(block == content(stamp));
+        }
+        let refused = handle.write(0, &content(7)).expect_err("no changes");
+        assert!(matches!(refused, StoreError::Failed { .. }), "{refused}");
     }
 }
 
