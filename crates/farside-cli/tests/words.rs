@@ -229,6 +229,28 @@ fn a_pool_its_volumes_and_its_snapshots() {
 }
 
 #[test]
+fn a_request_runs_to_its_end_without_its_client() {
+    use std::io::Write;
+    let root = tempfile::tempdir().unwrap();
+    let mut site = Site::start(root.path(), "a");
+    let path = root.path().join("p.pool");
+    let body = json!({"name": "p", "path": path, "size_bytes": POOL_BYTES}).to_string();
+    let mut client = std::os::unix::net::UnixStream::connect(site.dir.join("farside.sock")).unwrap();
+    write!(
+        client,
+        "POST /api/v1/pools HTTP/1.1\r\nHost: farside\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    support::eventually("it has begun", || path.exists());
+    drop(client);
+    support::eventually("it is done", || site.json("pool list")[0]["state"] == "open");
+    assert_eq!(site.stop(), Some(0));
+    site.restart();
+    assert_eq!(site.json("pool list")[0]["state"], "open", "the pool is remembered");
+}
+
+#[test]
 fn a_damaged_pool_does_not_stop_the_daemon() {
     let root = tempfile::tempdir().unwrap();
     let mut site = Site::start(root.path(), "a");

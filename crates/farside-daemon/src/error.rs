@@ -43,9 +43,9 @@ pub enum DaemonError {
     /// The site's identity, or its meeting place for peers.
     #[error("{0}")]
     Session(#[from] farside_session::SessionError),
-    /// The NBD socket cannot be listened on.
-    #[error("cannot serve NBD: {0}")]
-    Nbd(#[from] farside_nbd::BindError),
+    /// A Unix socket of the data directory cannot be listened on.
+    #[error(transparent)]
+    Socket(#[from] farside_nbd::BindError),
     /// The mirrors cannot be read.
     #[error("cannot start the mirrors: {0}")]
     Mirror(#[from] farside_mirror::MirrorError),

@@ -70,8 +70,9 @@ async fn serve(config: Config) -> Result<(), DaemonError> {
         let server = axum::serve(listen::Limited::new(listener), http::public(Arc::clone(&site)));
         requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
     }
-    let control = listen::unix("control socket", &data_dir.join(CONTROL_SOCKET))?;
-    let server = axum::serve(listen::Limited::new(control), http::control(Arc::clone(&site)));
+    let control = farside_nbd::bind_unix(&data_dir.join(CONTROL_SOCKET), listen::SOCKET_MODE)?;
+    let server =
+        axum::serve(listen::Limited::new(control), http::control(Arc::clone(&site), requests.clone()));
     requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
     announce(&site, &data_dir)?;
 

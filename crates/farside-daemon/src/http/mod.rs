@@ -11,11 +11,14 @@ mod volumes;
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{Method, Uri};
+use axum::middleware::{self, Next};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use farside_api::{API_PREFIX, ErrorBody, ErrorCode};
+use tokio_util::task::TaskTracker;
 
 use crate::site::Site;
 use error::ApiError;
@@ -25,8 +28,9 @@ type Shared = State<Arc<Site>>;
 /// What a handler answers.
 type Answer<T> = Result<Json<T>, ApiError>;
 
-/// The control socket's routes.
-pub(crate) fn control(site: Arc<Site>) -> Router {
+/// The control socket's routes. A request that has begun runs to its end, whether or not its client still waits: half a
+/// deletion would be worse than one nobody hears of. `requests` knows them all.
+pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
     let api = Router::new()
         .route("/site", get(site_document))
         .merge(pools::routes())
@@ -34,7 +38,18 @@ pub(crate) fn control(site: Arc<Site>) -> Router {
         .merge(snapshots::routes())
         .merge(peers::routes())
         .merge(mirrors::routes());
-    Router::new().nest(API_PREFIX, api).merge(health::routes()).fallback(unknown).with_state(site)
+    let to_its_end = move |request: Request, next: Next| {
+        let task = requests.spawn(next.run(request));
+        async move {
+            task.await.unwrap_or_else(|error| {
+                tracing::error!(%error, "a request panicked");
+                let body = ErrorBody::new(ErrorCode::Failed, "the request broke off in the middle");
+                ApiError::from(body.hint("the daemon's log says more")).into_response()
+            })
+        }
+    };
+    let routes = Router::new().nest(API_PREFIX, api).merge(health::routes()).fallback(unknown);
+    routes.with_state(site).layer(middleware::from_fn(to_its_end))
 }
 
 /// The routes over TCP. Control is not among them: it would be open to every user of the machine, or worse.
