@@ -50,6 +50,7 @@ fn a_volume_is_mirrored_and_taken_over() {
     b.fails(4, "mirror update q/v");
     assert_eq!(status(b, "q/v")["state"], "uninitialized");
     assert_eq!(status(b, "q/v")["lag_seconds"], Value::Null);
+    b.fails(4, "snapshot create q/v@nothing");
 
     // The first copy brings earlier snapshots too.
     fill(a, "p/v", 0, 8 << 20, 1);
@@ -145,6 +146,17 @@ fn a_volume_is_mirrored_and_taken_over() {
     a.fails(3, "mirror release p/other b");
     assert!(a.ok("mirror release p/v b --plan").contains("lost:"));
     assert_eq!(a.json("mirror destinations").as_array().unwrap().len(), 1, "a plan changes nothing");
+
+    // A snapshot of a replica is as old as what it names; a base is not deleted.
+    b.ok("snapshot create q/v@mine");
+    let (listed, base) = (b.json("snapshot list q/v"), mirror["base_snapshot"].as_str().unwrap());
+    let of = |name: &str| listed.as_array().unwrap().iter().find(|s| s["name"] == name).unwrap().clone();
+    assert_eq!(
+        (&of("mine")["created_at"], &of("mine")["content_root"]),
+        (&of(base)["created_at"], &of(base)["content_root"])
+    );
+    assert!(b.fails(4, &format!("snapshot delete q/v@{base} --yes")).contains(&format!("q/v@{base}")));
+    b.ok("snapshot delete q/v@mine --yes");
 
     // Quiet, and what stands on a mirror stays.
     b.ok("mirror quiesce q/v");

@@ -198,7 +198,7 @@ fn settle(
                 };
                 document.error = Some(
                     ErrorBody::new(code, format!("{} of {}: {reason}", report.kind, document.volume))
-                        .hint("farside mirror history has the figures; the next update begins where the last good one ended"),
+                        .hint("farside mirror history has the figures; the replica is as it was, or at the last point that arrived whole"),
                 );
             }
             document.record = Some(words::record(&report));

@@ -15,7 +15,7 @@ use farside_api::{
     Uuid,
 };
 use farside_engine::{VolumeName, is_label};
-use farside_platform::BLOCK_BYTES;
+use farside_platform::{BLOCK_BYTES, Timestamp};
 use farside_store::{NewSnapshot, Pool, SnapshotStatus};
 use serde::Deserialize;
 use tokio::io::{AsyncWriteExt, DuplexStream};
@@ -101,19 +101,17 @@ async fn create(State(site): Shared, Body(request): Body<CreateSnapshots>) -> An
     let pool = site.pools.get(&pool_name)?;
     let now = site.clock.now();
     let made = site.blocking.run(move || {
-        let new: Vec<(String, NewSnapshot)> = wanted
-            .iter()
-            .map(|(volume, name)| {
-                let snapshot = NewSnapshot {
-                    name: name.clone(),
-                    uuid: Uuid::new_v4(),
-                    created_at: now,
-                    relationship: None,
-                    pin_for: None,
-                };
-                (volume.volume.clone(), snapshot)
-            })
-            .collect();
+        let new = wanted.iter().map(|(volume, name)| {
+            let snapshot = NewSnapshot {
+                name: name.clone(),
+                uuid: Uuid::new_v4(),
+                created_at: published_at(&pool, volume)?.unwrap_or(now),
+                relationship: None,
+                pin_for: None,
+            };
+            Ok((volume.volume.clone(), snapshot))
+        });
+        let new = new.collect::<Result<Vec<_>, ErrorBody>>()?;
         let made = pool.create_snapshots(&new).map_err(Failure::tell)?;
         wanted
             .iter()
@@ -122,6 +120,21 @@ async fn create(State(site): Shared, Body(request): Body<CreateSnapshots>) -> An
             .collect::<Result<Vec<_>, _>>()
     });
     Ok(Json(made.await?))
+}
+
+/// Since when the data of a replica is as it is; none for a volume that hosts write to. A snapshot of a replica only names
+/// the version that is published, so it is as old as that: lag is counted from it.
+fn published_at(pool: &Pool, volume: &VolumeName) -> Result<Option<Timestamp>, ErrorBody> {
+    let status = pool.volume(&volume.volume).map_err(Failure::tell)?;
+    if status.replica.is_none_or(|replica| replica.broken_off) {
+        return Ok(None);
+    }
+    let snapshots = pool.snapshots(&volume.volume).map_err(Failure::tell)?;
+    let published = snapshots.iter().rev().find(|snapshot| snapshot.on_main_line);
+    published.map(|snapshot| Some(snapshot.created_at)).ok_or_else(|| {
+        ErrorBody::new(ErrorCode::Refused, format!("{volume} is a replica that holds nothing yet"))
+            .hint(format!("farside mirror initialize {volume} makes the first copy"))
+    })
 }
 
 fn wanted(names: &[String]) -> Result<Vec<(VolumeName, String)>, ErrorBody> {
@@ -225,20 +238,25 @@ async fn delete(
 ) -> Answered<Snapshot> {
     let found = find(&site, path).await?;
     let name = format!("{}@{}", found.volume, found.status.name);
+    let refused = if found.status.held {
+        Some(format!("{name} is held; farside snapshot unhold {name} lets it go"))
+    } else if !found.status.pinned_by.is_empty() {
+        Some(format!(
+            "{name} is the base of a mirror; it goes by itself when a newer one has taken its place"
+        ))
+    } else {
+        None
+    };
     if planned.plan {
-        let refused = if found.status.held {
-            Some(format!("{name} is held; farside snapshot unhold {name} lets it go"))
-        } else if !found.status.pinned_by.is_empty() {
-            Some(format!("{name} is the base of a mirror; it goes by itself when a newer one is"))
-        } else {
-            None
-        };
         return Ok(Outcome::Plan(Plan {
             action: format!("delete snapshot {name}"),
             would: vec![format!("{name} is no more; the volume and its other snapshots stay as they are")],
             lost: vec![format!("the state of {} at {}", found.volume, found.status.created_at)],
             refused,
         }));
+    }
+    if let Some(reason) = refused {
+        return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
     let deleted = site.blocking.run(move || {
         let document = found.look()?;
