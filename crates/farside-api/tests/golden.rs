@@ -303,3 +303,69 @@ fn a_request_with_a_misspelt_field_is_refused() {
     assert!(serde_json::from_value::<CreateVolume>(json!({"name": "p/v", "size": 4096})).is_err());
     assert!(serde_json::from_value::<SetMirror>(json!({"evry_seconds": 1.0})).is_err());
 }
+
+#[test]
+fn a_check_a_plan_and_an_operation() {
+    golden(
+        &PoolCheck {
+            path: "/srv/p".into(),
+            uuid: id(),
+            size_bytes: 1 << 30,
+            used_bytes: 8192,
+            generation: 7,
+            superblock_errors: vec![None, Some("checksum".into())],
+            journal_batches: 2,
+            versions: vec![CheckedVersion {
+                volume: "v".into(),
+                snapshot: None,
+                size_bytes: 4096,
+                content_root: Some("00".repeat(16)),
+            }],
+            findings: vec![CheckFinding {
+                severity: Severity::Error,
+                what: "block".into(),
+                location: "place 9".into(),
+                expected: "a".into(),
+                found: "b".into(),
+                hint: "restore".into(),
+            }],
+            findings_dropped: 0,
+            read_bytes: 4096,
+            error: Some(ErrorBody::new(ErrorCode::Corrupt, "1 errors")),
+        },
+        json!({
+            "path": "/srv/p", "uuid": ID, "size_bytes": 1_073_741_824, "used_bytes": 8192, "generation": 7,
+            "superblock_errors": [null, "checksum"], "journal_batches": 2,
+            "versions": [{"volume": "v", "snapshot": null, "size_bytes": 4096, "content_root": "00".repeat(16)}],
+            "findings": [{
+                "severity": "error", "what": "block", "location": "place 9", "expected": "a", "found": "b",
+                "hint": "restore"
+            }],
+            "findings_dropped": 0, "read_bytes": 4096,
+            "error": {"code": "corrupt", "message": "1 errors", "hint": null}
+        }),
+    );
+    golden(
+        &Plan { action: "delete volume p/v".into(), would: vec!["w".into()], lost: vec![], refused: None },
+        json!({"action": "delete volume p/v", "would": ["w"], "lost": [], "refused": null}),
+    );
+    golden(
+        &Operation {
+            id: id(),
+            kind: TransferKind::Update,
+            volume: "q/r".into(),
+            state: OperationState::Failed,
+            started_at: at("2026-11-21T20:00:00Z"),
+            ended_at: None,
+            transfer: None,
+            session_lost_seconds: Some(2.5),
+            record: None,
+            error: Some(ErrorBody::new(ErrorCode::PeerUnreachable, "gone")),
+        },
+        json!({
+            "id": ID, "kind": "update", "volume": "q/r", "state": "failed", "started_at": "2026-11-21T20:00:00Z",
+            "ended_at": null, "transfer": null, "session_lost_seconds": 2.5, "record": null,
+            "error": {"code": "peer-unreachable", "message": "gone", "hint": null}
+        }),
+    );
+}

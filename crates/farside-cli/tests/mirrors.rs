@@ -349,3 +349,56 @@ fn a_replica_is_found_and_broken_without_the_state_database() {
     assert!(!host.read_only);
     assert_eq!(host.read_all(), wanted);
 }
+
+#[test]
+fn a_damaged_block_is_told_hurts_nothing_else_and_heals() {
+    use std::os::unix::fs::FileExt;
+    let mut pair = Pair::start();
+    pair.mirror(4 * MIB);
+    fill(&pair.a, "p/v", 0, 1 << 20, 1);
+    pair.b.ok("mirror initialize q/v");
+    let before = pair.b.nbd("q/v").read_all();
+    fill(&pair.a, "p/v", MIB, 1 << 20, 2);
+    let mut wanted = pair.a.nbd("p/v").read_all();
+    assert_eq!(pair.a.stop(), Some(0));
+
+    // One bit of one data block, found by its content; and all of superblock A.
+    let path = pair.root.path().join("p.pool");
+    let image = std::fs::read(&path).unwrap();
+    let at = MIB as usize + 7 * 4096;
+    let place = image.chunks(4096).position(|block| *block == wanted[at..at + 4096]).unwrap() * 4096;
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(&[image[place + 100] ^ 1], place as u64 + 100).unwrap();
+    file.write_all_at(&[0; 4096], 0).unwrap();
+    drop(file);
+
+    let check = std::process::Command::new(support::FARSIDE)
+        .args(["pool", "check", "--json"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert_eq!(check.status.code(), Some(1));
+    let found: Value = serde_json::from_slice(&check.stdout).unwrap();
+    assert_eq!(found["error"]["code"], "corrupt");
+    assert!(found["superblock_errors"][0].is_string() && found["superblock_errors"][1].is_null(), "{found}");
+    assert!(found["findings"].as_array().unwrap().iter().any(|f| f["severity"] == "error"), "{found}");
+
+    pair.a.restart();
+    let mut host = pair.a.nbd("p/v");
+    assert!(host.read(at as u64, &mut [0; 4096]).is_err(), "damage is an error, never wrong data");
+    let mut neighbour = vec![0; 4096];
+    host.read(at as u64 + 4096, &mut neighbour).unwrap();
+    assert_eq!(neighbour, wanted[at + 4096..at + 8192]);
+    let said = pair.b.fails(1, "mirror update q/v");
+    assert!(said.contains("corruption"), "{said}");
+    assert_eq!(pair.b.nbd("q/v").read_all(), before, "the replica is as it was");
+    assert_eq!(pair.b.json("mirror history q/v")[0]["result"], "failed");
+    assert!(pair.a.json("pool list")[0]["corrupt_blocks"].as_u64().unwrap() > 0);
+
+    // A whole rewrite heals the block, and the next update arrives.
+    wanted[at..at + 4096].fill(5);
+    host.write(at as u64, &[5; 4096]).unwrap();
+    host.flush().unwrap();
+    pair.b.ok("mirror update q/v");
+    assert!(pair.b.nbd("q/v").read_all() == wanted);
+}
