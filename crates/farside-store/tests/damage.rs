@@ -82,10 +82,10 @@ fn bytes(disk: &SimulatedDisk) -> Vec<u8> {
 
 #[test]
 fn either_superblock_is_enough_and_is_mended() {
-    for slot in 0..2 {
+    for slot in SLOTS {
         for how in ALL {
             let (disk, version) = sound_pool();
-            damage(&disk, SLOTS[slot], how, 512);
+            damage(&disk, slot, how, 512);
             let pool = open(&disk).unwrap_or_else(|e| panic!("slot {slot}, {how:?}: {e}"));
             let newest = superblocks(&disk).iter().map(|s| s.generation).max();
             assert_eq!(Some(pool.status().generation), newest, "the generation that is told is the medium's");
@@ -155,7 +155,7 @@ fn a_locked_device_is_refused_in_words() {
     let device = FileDevice::create(&path, POOL).expect("a file");
     let pool = Pool::create(Arc::new(device), options(1)).expect("a pool");
     for second in [FileDevice::open(&path), FileDevice::open_read_only(&path)] {
-        let error = second.err().expect("refused");
+        let error = second.expect_err("refused");
         assert!(
             matches!(error, DeviceError::Locked { .. }) && error.to_string().contains("in use"),
             "{error}"

@@ -85,28 +85,17 @@ fn snapshots_pin_space_and_deleting_them_gives_it_back() {
     }
     let made = pool.create_snapshots(&[("v".into(), new_snapshot("s", 1))]).expect("a snapshot");
     let frozen = version.clone();
-    let mut stamp = 10_000;
-    let refused = loop {
-        let block = stamp % 600;
-        match handle.write(block * BLOCK, &content(stamp)) {
-            Ok(()) => version.map.insert(block, stamp),
-            Err(StoreError::NoSpace { .. }) => break stamp,
-            Err(e) => panic!("{e}"),
-        };
-        stamp += 1;
-        if stamp == 10_000 + 600 {
-            // The head is all its own now; what it overwrites from here on comes back.
-            break 0;
-        }
-    };
-    for more in fill(&pool, "v", 700, &mut version).min(1)..1 {
-        panic!("nothing more fitted: {more}, {refused}");
+    // The snapshot holds what the head overwrites: twice the space, and then the rest of the pool.
+    for block in 0..600 {
+        handle.write(block * BLOCK, &content(10_000 + block)).expect("room for twice 600 blocks");
+        version.map.insert(block, 10_000 + block);
     }
+    let rest = fill(&pool, "v", 700, &mut version);
+    assert!(rest > 0, "room for more");
     frozen.compare(&pool.open_snapshot("v", "s").expect("it opens"), true, "v@s in a full pool");
     pool.delete_snapshot("v", made[0].uuid).expect("a deletion in a full pool");
     pool.reap_all().expect("reaping");
-    let first = 700 + version.map.range(700..).count() as u64;
-    let fitted = fill(&pool, "v", first, &mut version);
+    let fitted = fill(&pool, "v", 700 + rest, &mut version);
     assert!(fitted >= 550, "the snapshot held 600 blocks, {fitted} are usable again");
     version.compare(&handle, true, "v");
     assert_usable(&pool, "at the end");
