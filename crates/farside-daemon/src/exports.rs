@@ -251,3 +251,92 @@ fn failure(error: StoreError) -> NbdError {
     };
     NbdError::new(kind, error)
 }
+
+#[cfg(test)]
+mod tests {
+    use farside_platform::{OsRandomness, SystemClock, Timestamp};
+    use farside_store::NewSnapshot;
+
+    use super::*;
+
+    struct Bench {
+        exports: Exports,
+        pools: Arc<Pools>,
+        _directory: tempfile::TempDir,
+    }
+
+    /// A pool `p` with the volume `p/v` of 1 MiB.
+    fn bench() -> Bench {
+        let directory = tempfile::tempdir().unwrap();
+        let pools = Arc::new(Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness)));
+        let path = directory.path().join("p.pool");
+        let pool = pools.create("p", path.to_str().unwrap(), Some(64 << 20)).unwrap();
+        pool.create_volume("v", 1 << 20).unwrap();
+        Bench { exports: Exports::new(Arc::clone(&pools)), pools, _directory: directory }
+    }
+
+    #[test]
+    fn extents_begin_where_they_were_asked_for() {
+        let bench = bench();
+        let export = bench.exports.open("p/v").unwrap();
+        export.write(4096, &[1; 4096], true).unwrap();
+        let extent = |length, hole| Extent { length, hole, zero: hole };
+        assert_eq!(
+            export.block_status(100, 9000, 16).unwrap(),
+            vec![extent(3996, true), extent(4096, false), extent(4096, true)]
+        );
+        assert_eq!(export.block_status(5000, 10, 16).unwrap(), vec![extent(3192, false)]);
+        assert_eq!(
+            export.block_status(0, 1 << 20, 2).unwrap(),
+            vec![extent(4096, true), extent(4096, false)]
+        );
+    }
+
+    #[test]
+    fn what_is_listed_opens_and_what_is_not_is_unknown() {
+        let bench = bench();
+        let pool = bench.pools.get("p").unwrap();
+        let snapshot = NewSnapshot {
+            name: "s".into(),
+            uuid: uuid::Uuid::new_v4(),
+            created_at: Timestamp(1),
+            relationship: None,
+            pin_for: None,
+        };
+        pool.create_snapshots(&[("v".into(), snapshot)]).unwrap();
+        let names: Vec<String> = bench.exports.list().into_iter().map(|listing| listing.name).collect();
+        assert_eq!(names, ["p/v", "p/v@s"]);
+        let volume: VolumeName = "p/v".parse().unwrap();
+        let open: Vec<_> = names.iter().map(|name| bench.exports.open(name).unwrap()).collect();
+        assert_eq!(open.iter().map(|e| e.description().read_only).collect::<Vec<_>>(), [false, true]);
+        assert_eq!((bench.exports.connections_to(&volume), bench.exports.connections_to_pool("p")), (2, 2));
+        for name in ["", "p", "p/w", "p/v@t", "q/v", "p/v@", "/", "p/v/w"] {
+            let error = bench.exports.open(name).err().unwrap();
+            assert_eq!(error.kind, ErrorKind::UnknownExport, "{name:?}: {error}");
+        }
+        drop(open);
+        assert_eq!(bench.exports.connections_to_pool("p"), 0);
+        assert!(bench.exports.uses.lock().is_empty(), "names that were tried leave nothing behind");
+    }
+
+    #[test]
+    fn a_pinned_connection_is_closed_when_its_replica_is_broken_off() {
+        let bench = bench();
+        let pool = bench.pools.get("p").unwrap();
+        let replica = |broken_off| farside_store::ReplicaStatus {
+            relationship: uuid::Uuid::nil(),
+            peer: [0; 32],
+            source: "a/v".into(),
+            broken_off,
+        };
+        pool.set_replica("v", Some(replica(false))).unwrap();
+        let reader = bench.exports.open("p/v").unwrap();
+        assert!(reader.description().read_only && !reader.description().multi_conn);
+        pool.set_replica("v", Some(replica(true))).unwrap();
+        assert!(!reader.closed().is_cancelled());
+        bench.exports.drop_replica_connections(&"p/v".parse().unwrap());
+        assert!(reader.closed().is_cancelled());
+        let writer = bench.exports.open("p/v").unwrap();
+        assert!(!writer.description().read_only && !writer.closed().is_cancelled());
+    }
+}
