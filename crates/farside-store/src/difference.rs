@@ -3,6 +3,7 @@
 //! Never touches data (requirement A2). The cost is the nodes on changed paths: at worst, with change scattered over
 //! every leaf, the metadata (0.8 % of the data). Blocks rewritten with equal content are not reported.
 
+use farside_format::Fingerprint;
 use farside_format::fingerprint::span;
 
 use crate::error::Result;
@@ -63,10 +64,6 @@ impl Walk<'_> {
         if self.stopped_at.is_some() || start + span(a.level) <= self.from || a.is_same(b) {
             return Ok(());
         }
-        if a.level == 0 {
-            self.block(a, b, start);
-            return Ok(());
-        }
         if a.fingerprint(self.nodes, self.a.tree)? == b.fingerprint(self.nodes, self.b.tree)? {
             return Ok(());
         }
@@ -76,6 +73,13 @@ impl Walk<'_> {
             return Ok(());
         }
         self.visited += 1;
+        if a.level == 1 {
+            let (left, right) = (a.leaf(self.nodes, self.a.tree)?, b.leaf(self.nodes, self.b.tree)?);
+            for (index, (old, new)) in left.iter().zip(&right).enumerate() {
+                self.block(old.fingerprint, new.fingerprint, start + index as u64);
+            }
+            return Ok(());
+        }
         let left = a.children(self.nodes, self.a.tree)?;
         let right = b.children(self.nodes, self.b.tree)?;
         for (index, (a, b)) in left.iter().zip(&right).enumerate() {
@@ -84,9 +88,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn block(&mut self, a: &Spot, b: &Spot, block: u64) {
-        let (old, new) = (a.pointer().fingerprint, b.pointer().fingerprint);
-        if old == new {
+    fn block(&mut self, old: Fingerprint, new: Fingerprint, block: u64) {
+        if old == new || block < self.from {
             return;
         }
         let kind = if new.is_hole() { DifferenceKind::Hole } else { DifferenceKind::Data };

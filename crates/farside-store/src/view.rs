@@ -194,10 +194,25 @@ impl Spot {
         self.layers.iter().flatten().any(|d| d.cut)
     }
 
-    /// The mapping of a spot of level 0.
-    pub(crate) fn pointer(&self) -> Pointer {
-        debug_assert_eq!(self.level, 0);
-        self.base
+    /// The mappings of a leaf, without a spot for each.
+    pub(crate) fn leaf(&self, nodes: &NodeReader, tree: TreeIdentity) -> Result<[Pointer; FAN_OUT]> {
+        debug_assert_eq!(self.level, 1);
+        let mut pointers = [Pointer::HOLE; FAN_OUT];
+        // No tree is lower than a leaf: base and layers stand at this level.
+        if !self.base.is_hole() && !self.is_cut() {
+            pointers = *nodes.read(tree, 1, self.position, &self.base)?.children;
+        }
+        for delta in self.layers.iter().flatten() {
+            if delta.cut {
+                pointers = [Pointer::HOLE; FAN_OUT];
+            }
+            for (index, entry) in delta.entries() {
+                if let Entry::Block(pointer) = entry {
+                    pointers[index] = *pointer;
+                }
+            }
+        }
+        Ok(pointers)
     }
 
     /// Visits blocks `from` to `to` of the subtree that starts at block `start`; false if `each` ended it.
@@ -292,6 +307,10 @@ impl Spot {
         }
         if let Some(known) = top.fingerprint.get() {
             return Ok(*known);
+        }
+        if self.level == 1 {
+            let fingerprints = self.leaf(nodes, tree)?.map(|p| p.fingerprint);
+            return Ok(*top.fingerprint.get_or_init(|| Fingerprint::of_node(1, &fingerprints)));
         }
         let mut fingerprints = [Fingerprint::HOLE; FAN_OUT];
         for (to, child) in fingerprints.iter_mut().zip(self.children(nodes, tree)?) {
