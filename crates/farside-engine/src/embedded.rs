@@ -88,6 +88,11 @@ impl Engine for EmbeddedEngine {
         Ok(all.iter().filter(|s| s.on_main_line).map(snapshot_info).collect())
     }
 
+    fn all_snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
+        let all = self.on(volume, |pool| pool.snapshots(&volume.volume))?;
+        Ok(all.iter().map(snapshot_info).collect())
+    }
+
     fn take_snapshot(&self, volume: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
         if !is_label(&spec.name) {
             return Err(EngineError::BadName { name: format!("{volume}@{}", spec.name) });

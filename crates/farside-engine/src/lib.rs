@@ -155,6 +155,11 @@ pub trait Engine: Send + Sync + 'static {
     fn create_volume(&self, volume: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError>;
     /// Snapshots of a volume on its main line, oldest first.
     fn snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError>;
+    /// All live snapshots, those on side branches (rescued or overtaken versions) included. The same as
+    /// [`Engine::snapshots`] where there are no branches.
+    fn all_snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
+        self.snapshots(volume)
+    }
     /// Takes a snapshot: covers everything answered to hosts before, and is durable when this returns.
     fn take_snapshot(&self, volume: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError>;
     /// Deletes a snapshot; refused while pinned or held.

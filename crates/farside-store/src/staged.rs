@@ -13,7 +13,9 @@ use crate::error::{Result, StoreError};
 use crate::pool::{Pool, State};
 use crate::space::SpaceClass;
 use crate::versions::{VOLUME_BYTES_MAX, blocks};
-use crate::volumes::{NewSnapshot, SnapshotStatus, find_snapshot, find_snapshot_by_uuid, find_volume};
+use crate::volumes::{
+    NewSnapshot, SnapshotStatus, find_snapshot, find_snapshot_by_uuid, find_volume, refuse_taken,
+};
 
 /// A staged version. Nobody sees it before it is committed; dropping the handle keeps it.
 pub struct StagedVersion {
@@ -143,9 +145,7 @@ impl StagedVersion {
         let rescue_uuid = Uuid::from_bytes(self.pool.options.randomness.uuid_bytes());
         let now = self.pool.options.clock.now();
         self.pool.change(|state| {
-            if find_snapshot(state, &self.volume, &new.name).is_ok() {
-                return Err(StoreError::Exists(format!("snapshot {}@{}", self.volume, new.name)));
-            }
+            refuse_taken(state, &self.volume, new)?;
             let staged = state.versions.version(self.version)?;
             if staged.kind != VersionKind::Staged || staged.deleted {
                 return Err(StoreError::Refused(

@@ -134,6 +134,18 @@ pub(crate) fn find_snapshot_by_uuid<'a>(
         .ok_or_else(|| StoreError::NotFound(format!("snapshot {uuid} of {volume}")))
 }
 
+/// A name is given once in a volume, and so is an identity: whoever asks for a snapshot by it (pins, deletion) must
+/// never meet another one. Side branches count.
+pub(crate) fn refuse_taken(state: &State, volume: &str, new: &NewSnapshot) -> Result<()> {
+    if find_snapshot(state, volume, &new.name).is_ok() {
+        return Err(StoreError::Exists(format!("snapshot {volume}@{}", new.name)));
+    }
+    if find_snapshot_by_uuid(state, volume, new.uuid).is_ok() {
+        return Err(StoreError::Exists(format!("a snapshot of {volume} with the identity {}", new.uuid)));
+    }
+    Ok(())
+}
+
 impl Pool {
     /// Volumes, by name.
     pub fn volumes(&self) -> Vec<VolumeStatus> {
@@ -255,9 +267,7 @@ impl Pool {
         self.change(|state| {
             let mut frozen = Vec::new();
             for (next, (volume, new)) in (state.versions.next_id..).zip(wanted) {
-                if find_snapshot(state, volume, &new.name).is_ok() {
-                    return Err(StoreError::Exists(format!("snapshot {volume}@{}", new.name)));
-                }
+                refuse_taken(state, volume, new)?;
                 let head = find_volume(state, volume)?.head;
                 if frozen.iter().any(|f: &FrozenHead| f.head == head) {
                     return Err(StoreError::Invalid(format!("{volume} is named twice")));
@@ -376,10 +386,19 @@ impl Pool {
         self.volume(new_name)
     }
 
-    /// Sets or removes what makes a volume a replica.
+    /// Sets or removes what makes a volume a replica. Refused while somebody has the volume open for writing that
+    /// would become read-only.
     pub fn set_replica(&self, volume: &str, replica: Option<ReplicaStatus>) -> Result<()> {
         self.change(|state| {
             let found = find_volume(state, volume)?;
+            let becomes_read_only = replica.as_ref().is_some_and(|r| !r.broken_off)
+                && found.replica.as_ref().is_none_or(|r| r.broken_off);
+            let users = state.versions.versions.get(&found.head).map_or(0, |h| h.users);
+            if becomes_read_only && users > 0 {
+                return Err(StoreError::Refused(format!(
+                    "{volume} is open; disconnect its clients before it becomes a replica"
+                )));
+            }
             let published = found.replica.as_ref().map_or(0, |r| r.published);
             let replica = replica.map(|r| Replica {
                 relationship: r.relationship.as_bytes().to_vec(),
