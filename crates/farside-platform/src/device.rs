@@ -209,3 +209,38 @@ impl BlockDevice for FileDevice {
         self.path.display().to_string()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unaligned_buffers_and_the_last_block_work() {
+        let directory = tempfile::tempdir().unwrap();
+        let device = FileDevice::create(&directory.path().join("d"), 8 * BLOCK_BYTES as u64).unwrap();
+        let bytes = vec![7; 2 * BLOCK_BYTES + 1];
+        device.write_at(6 * BLOCK_BYTES as u64, &bytes[1..]).unwrap();
+        device.sync().unwrap();
+        let mut back = vec![0; BLOCK_BYTES + 1];
+        device.read_at(7 * BLOCK_BYTES as u64, &mut back[1..]).unwrap();
+        assert!(back[1..].iter().all(|b| *b == 7));
+        let past = device.read_at(7 * BLOCK_BYTES as u64, &mut vec![0; 2 * BLOCK_BYTES]).unwrap_err();
+        assert!(matches!(past, DeviceError::OutOfRange { .. }), "{past}");
+        assert!(device.write_at(u64::MAX - 1, &bytes[..BLOCK_BYTES]).is_err());
+    }
+
+    #[test]
+    fn a_device_in_use_is_locked_and_a_file_is_never_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("d");
+        let device = FileDevice::create(&path, 8 * BLOCK_BYTES as u64).unwrap();
+        assert!(matches!(FileDevice::open(&path).unwrap_err(), DeviceError::Locked { .. }));
+        assert!(matches!(FileDevice::open_read_only(&path).unwrap_err(), DeviceError::Locked { .. }));
+        drop(device);
+        let (a, b) = (FileDevice::open_read_only(&path).unwrap(), FileDevice::open_read_only(&path).unwrap());
+        assert!(a.write_at(0, &[1; BLOCK_BYTES]).is_err(), "opened for reading only");
+        assert!(matches!(FileDevice::open(&path).unwrap_err(), DeviceError::Locked { .. }));
+        drop((a, b));
+        assert!(matches!(FileDevice::create(&path, 4096).unwrap_err(), DeviceError::Open { .. }));
+    }
+}
