@@ -189,6 +189,26 @@ fn a_volume_is_mirrored_and_taken_over() {
 }
 
 #[test]
+fn a_name_that_a_person_gave_on_the_replica_does_not_stop_updates() {
+    let pair = Pair::start();
+    pair.mirror(4 * MIB);
+    let (a, b) = (&pair.a, &pair.b);
+    fill(a, "p/v", 0, 1 << 20, 1);
+    b.ok("mirror initialize q/v");
+    b.ok("snapshot create q/v@daily");
+    fill(a, "p/v", 0, 1 << 20, 2);
+    b.ok("mirror update q/v");
+    a.ok("snapshot create p/v@daily");
+    fill(a, "p/v", 0, 1 << 20, 3);
+    b.ok("mirror update q/v");
+    assert_eq!(a.nbd("p/v").read_all(), b.nbd("q/v").read_all());
+    let listed = b.json("snapshot list q/v");
+    let dailies =
+        listed.as_array().unwrap().iter().filter(|s| s["name"].as_str().unwrap().starts_with("daily"));
+    assert_eq!(dailies.count(), 2, "{listed}");
+}
+
+#[test]
 fn it_follows_a_schedule_and_waits_for_a_lost_session() {
     let mut pair = Pair::start();
     pair.mirror(16 * MIB);

@@ -142,14 +142,15 @@ pub(super) fn move_base(
 }
 
 /// Takes the relationship's pins off everything but `keep`, and deletes what was taken for it alone. A snapshot that
-/// another relationship or a person still needs stays; this is tried again at each transfer.
+/// another relationship or a person still needs stays; this is tried again at each transfer. Side branches included:
+/// what a rollback left beside the main line would otherwise stay pinned for ever.
 pub(crate) fn let_go(
     engine: &dyn Engine,
     volume: &VolumeName,
     relationship: Uuid,
     keep: &[Uuid],
 ) -> Result<(), MirrorError> {
-    for snapshot in engine.snapshots(volume)? {
+    for snapshot in engine.all_snapshots(volume)? {
         if keep.contains(&snapshot.uuid) {
             continue;
         }

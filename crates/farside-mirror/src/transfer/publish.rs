@@ -62,7 +62,8 @@ pub(super) fn commit(
     step: &TravellingSnapshot,
 ) -> Result<String, MirrorError> {
     let volume = &relationship.destination;
-    let taken: Vec<String> = engine.snapshots(volume)?.into_iter().map(|s| s.name).collect();
+    // A name is given once per volume, whatever branch it is on.
+    let taken: Vec<String> = engine.all_snapshots(volume)?.into_iter().map(|s| s.name).collect();
     let owner = if step.made_by_person {
         SnapshotOwner::Person
     } else {
