@@ -133,7 +133,11 @@ impl Superblock {
         {
             return bad("pool or journal blocks");
         }
-        if !raw.journal_position.get().is_multiple_of(BLOCK_BYTES as u64) || raw.birth_epoch.get() > U48_MAX {
+        let position = raw.journal_position.get();
+        if !position.is_multiple_of(BLOCK_BYTES as u64)
+            || position > 1 << 62
+            || raw.birth_epoch.get() > U48_MAX
+        {
             return bad("journal position or birth epoch");
         }
         if raw.reserved != [0; 3824] || raw.counts.decode()? != TreeReference::default() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use farside_format::fingerprint::FAN_OUT_BITS;
 use farside_format::pointer::TWIN_DISTANCE;
-use farside_format::{BLOCK_BYTES, Node, NodeExpectation, Pointer, TreeKind};
+use farside_format::{BLOCK_BYTES, FormatError, Node, NodeExpectation, Pointer, Superblock, TreeKind};
 use farside_platform::{BlockBuffer, BlockDevice};
 use quick_cache::sync::Cache;
 use uuid::Uuid;
@@ -26,12 +26,18 @@ pub(crate) struct TreeIdentity {
 pub(crate) struct NodeReader {
     device: Arc<dyn BlockDevice>,
     pool: Uuid,
+    pool_blocks: u64,
     cache: Cache<u64, Arc<Node>>,
 }
 
 impl NodeReader {
-    pub(crate) fn new(device: Arc<dyn BlockDevice>, pool: Uuid, cache_bytes: u64) -> NodeReader {
-        NodeReader { device, pool, cache: Cache::new((cache_bytes / CACHED_NODE_BYTES).max(64) as usize) }
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, superblock: &Superblock, cache_bytes: u64) -> NodeReader {
+        NodeReader {
+            device,
+            pool: superblock.pool,
+            pool_blocks: superblock.pool_blocks,
+            cache: Cache::new((cache_bytes / CACHED_NODE_BYTES).max(64) as usize),
+        }
     }
 
     /// The node that `pointer` leads to, standing at `position` of `level`.
@@ -79,7 +85,12 @@ impl NodeReader {
     fn read_copy(&self, place: u64, expected: &NodeExpectation) -> Result<Node> {
         let mut block = BlockBuffer::zeroed(1);
         self.device.read_at(place * BLOCK_BYTES as u64, &mut block)?;
-        Node::decode_expected(&block, expected).map_err(|problem| StoreError::Corrupt {
+        let decoded = Node::decode_expected(&block, expected).and_then(|node| {
+            // A place past the end could be freed before it is ever read.
+            let inside = node.children.iter().all(|c| c.place.0 < self.pool_blocks);
+            inside.then_some(node).ok_or(FormatError::Field { what: "node", field: "place of a child" })
+        });
+        decoded.map_err(|problem| StoreError::Corrupt {
             what: format!(
                 "the map of family {} (level {}, blocks from {})",
                 expected.family,

@@ -30,7 +30,7 @@ use crate::allocator::FreeMapCapture;
 use crate::delta::{Delta, Entry};
 use crate::error::{Result, StoreError};
 use crate::nodes::TreeIdentity;
-use crate::pool::{Pool, SystemTrees};
+use crate::pool::{PanicLatch, Pool, SystemTrees};
 use crate::versions::Holder;
 
 /// Nodes and blocks gathered before they are written in order of place, neighbours joined.
@@ -65,6 +65,7 @@ impl Pool {
 
     pub(crate) fn point(&self, system: &mut SystemTrees) -> Result<()> {
         self.check_usable()?;
+        let _latch = PanicLatch(self);
         self.latch(self.try_point(system))
     }
 
@@ -106,6 +107,7 @@ impl Pool {
         let pairs = std::mem::take(&mut state.dirty_pairs);
         state.capturing_leaves = std::mem::take(&mut state.dirty_leaves);
         state.overlay_bytes = 0;
+        let growth = state.catalog_growth;
         drop(state);
         ring.write(payloads)?;
         let (position, sequence, chain) = (ring.position, ring.sequence, ring.chain);
@@ -140,7 +142,7 @@ impl Pool {
         let PointWriter { free_map, pairs: unused_pairs, built, .. } = writer;
 
         // 3. Sync: the journal up to the capture and everything above.
-        self.device.sync()?;
+        self.sync_device()?;
         self.durable.fetch_max(appended, Ordering::AcqRel);
 
         // 4. and 5. The superblock.
@@ -158,11 +160,12 @@ impl Pool {
             free_map: free_map_tree,
         };
         let slot = 1 - system.newest_slot;
+        self.check_usable()?;
         self.device.write_at(
             SUPERBLOCK_PLACES[slot] * BLOCK_BYTES as u64,
             &BlockBuffer::copy_of(&*superblock.encode()),
         )?;
-        self.device.sync()?;
+        self.sync_device()?;
 
         // 6. Install: after the last reader of the old trees has gone.
         let barrier = self.readers.write();
@@ -175,6 +178,8 @@ impl Pool {
         }
         state.allocator.installed(free_map);
         state.capturing_leaves = 0;
+        state.catalog_bytes = bytes.len() as u64;
+        state.catalog_growth -= growth;
         for pair in unused_pairs {
             state.allocator.give_back_pair(pair);
         }

@@ -101,6 +101,12 @@ pub(crate) struct State {
     pub(crate) system_blocks: u64,
     /// Number of the last point on the medium.
     pub(crate) generation: u64,
+    /// Bytes of the catalog as of the last point, and by how much it has grown since, at most.
+    pub(crate) catalog_bytes: u64,
+    /// See above.
+    pub(crate) catalog_growth: u64,
+    /// What `appended` was when the pool was last found full after two points: nothing has changed until it moves.
+    pub(crate) full_since: Option<u64>,
     /// Memory of the deltas since the last capture.
     pub(crate) overlay_bytes: u64,
     /// Bytes of journal promised to operations under way.
@@ -148,6 +154,8 @@ pub struct Pool {
     /// Records known to be on the medium.
     pub(crate) durable: AtomicU64,
     failed: Mutex<Option<String>>,
+    /// One sync at a time: a kernel tells of a lost write once, so whoever hears of it must be heard by all.
+    syncing: Mutex<()>,
     pub(crate) stripes: Vec<RwLock<()>>,
     pub(crate) wake: Arc<crate::background::Wake>,
     /// Figures for metrics.
@@ -157,6 +165,8 @@ pub struct Pool {
 /// Locks against two writers of one partial block. More than the writers there can be.
 pub(crate) const STRIPES: usize = 128;
 
+/// Growth of the catalog after which a point is due: what it will take is kept free meanwhile.
+const CATALOG_GROWTH_MAX: u64 = 4 << 20;
 /// Payload bytes after which records are written out without waiting for a flush.
 const PENDING_BYTES_MAX: usize = 512 << 10;
 impl Pool {
@@ -184,6 +194,7 @@ impl Pool {
             state: Mutex::new(state),
             durable: AtomicU64::new(0),
             failed: Mutex::new(None),
+            syncing: Mutex::new(()),
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
             wake: Arc::default(),
             counters: Counters::default(),
@@ -225,6 +236,13 @@ impl Pool {
         result
     }
 
+    /// Syncs the device. Once one has failed none is tried again: it could succeed without what the first one lost.
+    pub(crate) fn sync_device(&self) -> Result<()> {
+        let _alone = self.syncing.lock();
+        self.check_usable()?;
+        self.latch(self.device.sync().map_err(StoreError::from))
+    }
+
     /// Makes everything answered so far survive a crash: journal batch, then one sync, shared with whoever waits
     /// at the same time.
     pub fn flush(&self) -> Result<()> {
@@ -235,15 +253,16 @@ impl Pool {
     fn flush_only(&self) -> Result<()> {
         self.check_usable()?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        let _latch = PanicLatch(self);
         let target = self.state.lock().appended;
         if self.durable.load(Ordering::Acquire) >= target {
             return Ok(());
         }
         let mut ring = self.ring.lock();
+        self.check_usable()?;
         if self.durable.load(Ordering::Acquire) >= target {
             return Ok(());
         }
-        self.check_usable()?;
         let (payloads, appended) = {
             let mut state = self.state.lock();
             (state.pending.take(), state.appended)
@@ -251,7 +270,7 @@ impl Pool {
         self.latch(ring.write(payloads))?;
         self.state.lock().ring_used = ring.used();
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        self.latch(self.device.sync().map_err(StoreError::from))?;
+        self.sync_device()?;
         ring.proven = ring.sequence - 1;
         self.durable.fetch_max(appended, Ordering::AcqRel);
         Ok(())
@@ -259,6 +278,7 @@ impl Pool {
 
     /// Writes out records that have piled up, without a sync.
     fn spill(&self) -> Result<()> {
+        let _latch = PanicLatch(self);
         let mut ring = self.ring.lock();
         let payloads = self.state.lock().pending.take();
         self.latch(ring.write(payloads))?;
@@ -313,7 +333,9 @@ impl Pool {
 
     fn is_due(&self, state: &State) -> bool {
         // What is used spans two intervals.
-        state.ring_used > self.journal_bytes() / 2 || state.overlay_bytes > self.options.overlay_bytes
+        state.ring_used > self.journal_bytes() / 2
+            || state.overlay_bytes > self.options.overlay_bytes
+            || state.catalog_growth > CATALOG_GROWTH_MAX
     }
 
     fn maintain_if_due(&self) -> Result<()> {
@@ -344,10 +366,12 @@ impl Pool {
         let answer = {
             let mut state = self.state.lock();
             let (change, answer) = make(&mut state)?;
+            let growth = admit_change(&state, &change)?;
             let State { versions, epoch, .. } = &mut *state;
             versions.apply(&change, epoch)?;
             let change = CatalogChange { change: Some(change) };
             state.append(&Record::Catalog(Box::new(change)));
+            state.catalog_growth += growth;
             answer
         };
         self.flush_only()?;
@@ -366,6 +390,37 @@ impl Pool {
         self.check_usable()?;
         self.consistency_point()
     }
+}
+
+/// A panic while records are on their way to the medium leaves them in doubt, like a failed write.
+pub(crate) struct PanicLatch<'a>(pub(crate) &'a Pool);
+
+impl Drop for PanicLatch<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _: Result<()> = self.0.latch(Err(StoreError::Inconsistent("a panic while writing".into())));
+        }
+    }
+}
+
+/// Bytes by which a change can let the catalog grow: its own description, and for each version it makes about as much
+/// again. Refuses what no batch could carry, and growth past the limit while there is still room to delete.
+fn admit_change(state: &State, change: &Change) -> Result<u64> {
+    let bytes = prost::Message::encoded_len(&CatalogChange { change: Some(change.clone()) }) as u64;
+    if bytes > farside_format::journal::PAYLOAD_BYTES_MAX as u64 / 2 {
+        return Err(StoreError::Invalid("too many at once: name fewer volumes in one snapshot".into()));
+    }
+    let growth = match change {
+        Change::DeleteVolume(_) | Change::DeleteVersion(_) => 0,
+        _ => 4 * bytes + 256,
+    };
+    let limit = farside_format::catalog::CATALOG_BYTES_MAX / 16 * 15;
+    if growth > 0 && state.catalog_bytes + state.catalog_growth + growth > limit {
+        return Err(StoreError::Refused(
+            "the pool's catalog is full (240 MiB): delete snapshots first".into(),
+        ));
+    }
+    Ok(growth)
 }
 
 impl Drop for Pool {

@@ -5,13 +5,15 @@
 //! freed; the cursor (`reaped_blocks`) moves on. The rules are in `docs/format.md`, "Lineage". Nothing is written: the
 //! next consistency point records cursor and free map together, and recovery goes on from there.
 
+use std::collections::HashMap;
+
 use farside_format::fingerprint::{FAN_OUT, span};
 use farside_format::node::copies;
 use farside_format::pointer::TWIN_DISTANCE;
 use farside_format::{Place, Pointer};
 
 use crate::delta;
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::nodes::TreeIdentity;
 use crate::pool::Pool;
 use crate::versions::{Holder, VersionState};
@@ -49,7 +51,7 @@ impl Pool {
         let child_root = child.as_ref().map_or(Pointer::HOLE, |c| c.tree.root);
         let child_level = child.as_ref().map_or(0, |c| c.tree.level);
         let mut found = Found { nodes_max, data: Vec::new(), nodes: Vec::new(), visited: 0, cursor: span(6) };
-        self.walk(
+        let walked = self.walk(
             tree,
             level,
             0,
@@ -58,7 +60,16 @@ impl Pool {
             &holder,
             from,
             &mut found,
-        )?;
+        );
+        match walked {
+            // One damaged map must not keep all others from being reaped. What it holds stays in use.
+            Err(error @ (StoreError::Corrupt { .. } | StoreError::Device(_))) => {
+                tracing::error!(pool = %self.id, version = version.id, "a deleted version cannot be reaped: {error}");
+                self.locked().versions.version_mut(version.id)?.stuck = true;
+                return Ok(true);
+            }
+            other => other?,
+        }
         let finished = found.cursor == span(6);
         if !finished && version.delta.is_some() {
             // A cursor speaks of trees on the medium only: first let a point write this version's changes.
@@ -67,6 +78,7 @@ impl Pool {
             return Ok(true);
         }
         let mut state = self.locked();
+        state.full_since = None;
         // Hosts went on meanwhile. A freeze may have put a snapshot between this version and the head that was its
         // child, on the same tree; and the child may have replaced what it had inherited of changes that no point
         // has written yet, which freed nothing, since this version still had them.
@@ -112,12 +124,21 @@ impl Pool {
 
     fn next_to_reap(&self) -> Option<(VersionState, Option<VersionState>, Holder, TreeIdentity)> {
         let state = self.locked();
+        let mut children: HashMap<u64, usize> = HashMap::new();
+        if !state.versions.versions.values().any(|v| v.deleted) {
+            return None;
+        }
+        for version in state.versions.versions.values() {
+            *children.entry(version.parent).or_default() += 1;
+        }
         // One at a time, and the one begun first is ended first: its neighbours rely on its cursor.
         let mut candidates: Vec<_> = state
             .versions
             .versions
             .values()
-            .filter(|v| v.deleted && v.users == 0 && state.versions.children_of(v.id).count() <= 1)
+            .filter(|v| {
+                v.deleted && v.users == 0 && !v.stuck && children.get(&v.id).copied().unwrap_or(0) <= 1
+            })
             .collect();
         candidates.sort_by_key(|v| (v.reaped_blocks == 0, v.age(), v.id));
         let version = candidates.first()?;

@@ -22,7 +22,7 @@ use crate::io::account;
 use crate::nodes::{NodeReader, TreeIdentity};
 use crate::point::{CATALOG_TREE, FREE_MAP_TREE, writer_blocks};
 use crate::pool::{Pool, PoolOptions, State, SystemTrees};
-use crate::ring::{Pending, ReadBatch, RingReader, RingWriter};
+use crate::ring::{Pending, ReadBatch, RingEnd, RingReader, RingWriter};
 use crate::versions::{Versions, blocks};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -45,9 +45,12 @@ impl Pool {
             });
         }
         for place in SUPERBLOCK_PLACES {
-            if let Ok(found) = read_superblock(&*device, place)? {
-                return Err(StoreError::AlreadyAPool { device: device.name(), pool: found.pool.to_string() });
-            }
+            let pool = match read_superblock(&*device, place)? {
+                Ok(found) => found.pool.to_string(),
+                Err(version @ FormatError::Version { .. }) => version.to_string(),
+                Err(_) => continue,
+            };
+            return Err(StoreError::AlreadyAPool { device: device.name(), pool });
         }
         // A journal that was never written costs twice per flush: write it now. Zeros end it, too.
         let zeros = BlockBuffer::zeroed(256);
@@ -70,7 +73,7 @@ impl Pool {
             catalog: TreeReference::default(),
             free_map: TreeReference::default(),
         };
-        let nodes = NodeReader::new(device.clone(), superblock.pool, options.node_cache_bytes);
+        let nodes = NodeReader::new(device.clone(), &superblock, options.node_cache_bytes);
         let allocator = Allocator::new(pool_blocks, first);
         let versions = Versions { next_id: 1, ..Versions::default() };
         let loaded =
@@ -83,70 +86,45 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Opens a pool: replays its journal and makes a consistency point.
+    /// Opens a pool: replays its journal and makes a consistency point. If what the newest point wrote cannot be read,
+    /// the older one and its longer journal serve. If only the new point cannot be made, the pool is open for reading.
     pub fn open(device: Arc<dyn BlockDevice>, options: PoolOptions) -> Result<Arc<Pool>> {
-        let (superblock, slot) = choose_superblock(&*device)?;
-        if superblock.pool_blocks * BLOCK > device.bytes() {
+        let [newest, older] = choose_superblocks(&*device)?;
+        let (newest, slot) = newest.expect("one of the two was chosen");
+        if newest.pool_blocks * BLOCK > device.bytes() {
             return Err(StoreError::TooSmall {
                 device: device.name(),
-                needed: superblock.pool_blocks * BLOCK,
+                needed: newest.pool_blocks * BLOCK,
                 found: device.bytes(),
             });
         }
-        let nodes = NodeReader::new(device.clone(), superblock.pool, options.node_cache_bytes);
-        let mut loaded = load(&*device, &nodes, &superblock)?;
-        let mut reader = RingReader::new(&*device, &superblock);
-        let mut batches = Vec::new();
-        while let Some(batch) = reader.next()? {
-            batches.push(batch);
-        }
-        let next = reader.next;
-        let proven_beyond = reader.proven_beyond()?;
-        if proven_beyond >= next.sequence {
-            return Err(StoreError::JournalDamaged { sequence: next.sequence });
-        }
-        let proven = batches.iter().map(|b| b.header.proven).max().unwrap_or(0);
-        let mut end = RingReader::new(&*device, &superblock).next;
-        let mut replayed = 0;
-        for batch in batches {
-            if batch.header.sequence > proven && !data_is_there(&*device, &batch)? {
-                tracing::info!(
-                    sequence = batch.header.sequence,
-                    "the journal ends here: its data was never synced"
-                );
-                break;
+        let nodes = NodeReader::new(device.clone(), &newest, options.node_cache_bytes);
+        let (superblock, slot, (mut loaded, end)) = match (recover(&*device, &nodes, &newest), &older) {
+            (Ok(recovered), _) => (newest.clone(), slot, recovered),
+            (Err(error @ (StoreError::Corrupt { .. } | StoreError::Device(_))), Some((older, slot))) => {
+                tracing::error!(pool = %newest.pool, "the newest consistency point cannot be read, trying the older: {error}");
+                // Why the newest failed says more than why the older one does, too.
+                let recovered = recover(&*device, &nodes, older).map_err(|_| error)?;
+                (older.clone(), *slot, recovered)
             }
-            replay(&mut loaded, &batch)?;
-            end = batch.end;
-            replayed += 1;
-        }
-        tracing::info!(
-            pool = %superblock.pool,
-            device = device.name(),
-            generation = superblock.generation,
-            batches = replayed,
-            "opening the pool"
-        );
+            (Err(error), _) => return Err(error),
+        };
+        loaded.generation = loaded.generation.max(newest.generation);
         // What was read may still sit in a volatile cache (the last daemon was killed, not the machine): before the
         // next batch claims that it is on the medium, make it so.
         device.sync()?;
         // A slot that cannot be read now may come back with nodes that are about to be overwritten.
-        let other = SUPERBLOCK_PLACES[1 - slot];
-        let other_is_sound = read_superblock(&*device, other)?.is_ok_and(|s| s.pool == superblock.pool);
-        if !other_is_sound {
+        if older.is_none() {
             tracing::error!(pool = %superblock.pool, "one superblock is damaged; it is rewritten from the other");
+            let other = SUPERBLOCK_PLACES[1 - slot];
             device.write_at(other * BLOCK, &BlockBuffer::copy_of(&*superblock.encode()))?;
             device.sync()?;
         }
-        let raised = Superblock { open_epoch: superblock.open_epoch + 1, ..superblock };
+        let raised = Superblock { open_epoch: newest.open_epoch + 1, ..superblock };
         let pool = Self::start(device, raised, slot, options, nodes, loaded, end)?;
-        match pool.consistency_point() {
-            // A damaged node stands in the way of writing its volume's changes. What can be read shall be readable;
-            // the pool refuses changes and says why.
-            Err(error @ (StoreError::Corrupt { .. } | StoreError::CorruptBlock { .. })) => {
-                tracing::error!(pool = %pool.id(), "the pool is open for reading only: {error}");
-            }
-            other => other?,
+        // The failure is latched: the pool refuses changes and says why. What can be read shall be readable.
+        if let Err(error) = pool.consistency_point() {
+            tracing::error!(pool = %pool.id(), "the pool is open for reading only: {error}");
         }
         Ok(pool)
     }
@@ -158,7 +136,7 @@ impl Pool {
         options: PoolOptions,
         nodes: NodeReader,
         loaded: Loaded,
-        end: crate::ring::RingEnd,
+        end: RingEnd,
     ) -> Result<Arc<Pool>> {
         let mut ring = RingWriter::new(device.clone(), &superblock, &end);
         ring.tail = superblock.journal_position;
@@ -184,6 +162,9 @@ impl Pool {
             spare_pairs: Vec::new(),
             system_blocks: writer_blocks(superblock.catalog.length_bytes as usize, chunks),
             generation: loaded.generation,
+            catalog_bytes: superblock.catalog.length_bytes,
+            catalog_growth: 0,
+            full_since: None,
             overlay_bytes: 0,
             promised_journal: 0,
             ring_used: ring.used(),
@@ -196,6 +177,47 @@ impl Pool {
         }
         Ok(pool)
     }
+}
+
+/// What a superblock's point and the journal after it say, and where the journal ends.
+fn recover(
+    device: &dyn BlockDevice,
+    nodes: &NodeReader,
+    superblock: &Superblock,
+) -> Result<(Loaded, RingEnd)> {
+    let mut loaded = load(device, nodes, superblock)?;
+    let mut reader = RingReader::new(device, superblock);
+    let mut batches = Vec::new();
+    while let Some(batch) = reader.next()? {
+        batches.push(batch);
+    }
+    let next = reader.next;
+    if reader.proven_beyond()? >= next.sequence {
+        return Err(StoreError::JournalDamaged { sequence: next.sequence });
+    }
+    let proven = batches.iter().map(|b| b.header.proven).max().unwrap_or(0);
+    let mut end = RingReader::new(device, superblock).next;
+    let mut replayed = 0;
+    for batch in batches {
+        if batch.header.sequence > proven && !data_is_there(device, &batch)? {
+            tracing::info!(
+                sequence = batch.header.sequence,
+                "the journal ends here: its data was never synced"
+            );
+            break;
+        }
+        replay(&mut loaded, &batch)?;
+        end = batch.end;
+        replayed += 1;
+    }
+    tracing::info!(
+        pool = %superblock.pool,
+        device = device.name(),
+        generation = superblock.generation,
+        batches = replayed,
+        "opening the pool"
+    );
+    Ok((loaded, end))
 }
 
 /// What the last point and the journal say.
@@ -217,7 +239,11 @@ fn read_superblock(
     Ok(Superblock::decode(&block))
 }
 
-fn choose_superblock(device: &dyn BlockDevice) -> Result<(Superblock, usize)> {
+/// A sound superblock and its slot.
+type Slot = Option<(Superblock, usize)>;
+
+/// The newest sound superblock, and the other one if it is sound too, each with its slot. The first is always there.
+fn choose_superblocks(device: &dyn BlockDevice) -> Result<[Slot; 2]> {
     if device.bytes() <= SUPERBLOCK_PLACES[1] * BLOCK {
         return Err(StoreError::TooSmall { device: device.name(), needed: 4 << 20, found: device.bytes() });
     }
@@ -233,14 +259,15 @@ fn choose_superblock(device: &dyn BlockDevice) -> Result<(Superblock, usize)> {
     }
     match slots {
         [Ok(a), Ok(b)] if a.pool == b.pool => {
-            let newest = usize::from(b.generation > a.generation);
-            Ok((if newest == 0 { a } else { b }, newest))
+            let (a, b) = (Some((a, 0)), Some((b, 1)));
+            let b_is_newer = b.as_ref().map(|b| b.0.generation) > a.as_ref().map(|a| a.0.generation);
+            Ok(if b_is_newer { [b, a] } else { [a, b] })
         }
         [Ok(_), Ok(_)] => {
             Err(StoreError::Inconsistent("the two superblocks belong to different pools".into()))
         }
-        [Ok(a), Err(_)] => Ok((a, 0)),
-        [Err(_), Ok(b)] => Ok((b, 1)),
+        [Ok(a), Err(_)] => Ok([Some((a, 0)), None]),
+        [Err(_), Ok(b)] => Ok([Some((b, 1)), None]),
         [Err(a), Err(b)] => Err(StoreError::NoSuperblock {
             device: device.name(),
             slot_a: a.to_string(),

@@ -100,8 +100,10 @@ impl RingWriter {
     pub(crate) fn write(&mut self, payloads: Vec<(Vec<u8>, u32)>) -> Result<()> {
         for (payload, records) in payloads {
             let bytes = ring_bytes(payload.len());
-            // Admission keeps a quarter of the ring free for what is under way.
-            assert!(self.used() + bytes <= self.ring_bytes, "the journal ring is full: admission failed");
+            // Admission keeps room for what is under way; if it failed, nothing older may be overwritten.
+            if self.used() + bytes > self.ring_bytes {
+                return Err(StoreError::Inconsistent("the journal ring is full".into()));
+            }
             let mut batch = BlockBuffer::zeroed((bytes / BLOCK_BYTES as u64) as usize);
             batch[BATCH_HEADER_BYTES..BATCH_HEADER_BYTES + payload.len()].copy_from_slice(&payload);
             let header = BatchHeader {

@@ -49,7 +49,13 @@ impl Pool {
     pub(crate) fn reserve(&self, blocks: u64, class: SpaceClass) -> Result<Reservation> {
         match self.try_reserve(blocks, class) {
             // Full, but two points from now what was freed is free: only then is it really full.
-            Err(StoreError::NoSpace { .. }) => {
+            Err(full @ StoreError::NoSpace { .. }) => {
+                {
+                    let state = self.state.lock();
+                    if state.full_since == Some(state.appended) {
+                        return Err(full);
+                    }
+                }
                 for _ in 0..2 {
                     let nothing_waits = {
                         let state = self.state.lock();
@@ -64,7 +70,12 @@ impl Pool {
                         return retry;
                     }
                 }
-                self.try_reserve(blocks, class)
+                let last = self.try_reserve(blocks, class);
+                if matches!(last, Err(StoreError::NoSpace { .. })) {
+                    let mut state = self.state.lock();
+                    state.full_since = Some(state.appended);
+                }
+                last
             }
             other => other,
         }
@@ -75,10 +86,11 @@ impl Pool {
         let state = &mut *guard;
         // What a point needs for its own trees is never given away; metadata changes may use half of the reserve,
         // since they are what frees space.
+        let system_blocks = state.system_blocks + state.catalog_growth.div_ceil(BLOCK_BYTES as u64) * 2;
         let kept = match class {
-            SpaceClass::Metadata => state.system_blocks,
-            SpaceClass::Host => 2 * state.system_blocks,
-            SpaceClass::Staging => 2 * state.system_blocks + self.pool_blocks / 32,
+            SpaceClass::Metadata => system_blocks,
+            SpaceClass::Host => 2 * system_blocks,
+            SpaceClass::Staging => 2 * system_blocks + self.pool_blocks / 32,
         };
         let needed = blocks + LEAVES_PER_OPERATION + 2 * PAIRS_PER_OPERATION as u64;
         let kept = kept + state.promised_blocks();

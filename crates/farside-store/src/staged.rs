@@ -75,6 +75,11 @@ impl Pool {
     fn cut(&self, version: u64, from: u64, to: u64) -> Result<()> {
         let reservation = self.reserve(0, SpaceClass::Metadata)?;
         let mut state = self.locked();
+        // Somebody may have abandoned it meanwhile: a record for it could not be replayed.
+        if !state.versions.versions.get(&version).is_some_and(|v| v.is_writable()) {
+            crate::space::release(&mut state, reservation);
+            return Err(StoreError::Refused("the staged version was abandoned before".into()));
+        }
         let effects = crate::io::unmap_in_state(&mut state, version, from, to - from)?;
         reservation.consume(&mut state, &effects);
         Ok(())
@@ -125,6 +130,9 @@ impl StagedVersion {
 
     /// Reads what is staged now, verified. Past the end: zeros.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > VOLUME_BYTES_MAX) {
+            return Err(StoreError::Invalid(format!("no volume reaches byte {offset}")));
+        }
         self.pool.read(self.version, offset, buffer)
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct VersionState {
     pub(crate) snapshot: Option<Snapshot>,
     /// Readers that hold it open: it is not reaped under them.
     pub(crate) users: u32,
+    /// Its map cannot be read, so that it cannot be reaped: its blocks stay in use.
+    pub(crate) stuck: bool,
 }
 
 impl VersionState {
@@ -121,6 +123,7 @@ impl Versions {
                 delta: None,
                 snapshot: version.snapshot,
                 users: 0,
+                stuck: false,
             };
             if version.id >= versions.next_id || versions.versions.insert(state.id, state).is_some() {
                 return Err(inconsistent(format!(
@@ -195,13 +198,16 @@ impl Versions {
 
     /// Live snapshots of a volume, oldest data first.
     pub(crate) fn snapshots_of(&self, volume: u64) -> impl Iterator<Item = &VersionState> {
-        let mut all: Vec<_> = self
-            .versions
-            .values()
-            .filter(|v| v.volume == volume && v.kind == VersionKind::Snapshot && !v.deleted)
-            .collect();
+        let mut all: Vec<_> = self.live_snapshots(volume).collect();
         all.sort_by_key(|v| (v.frozen, v.id));
         all.into_iter()
+    }
+
+    /// The same in no order: for looking one up.
+    pub(crate) fn live_snapshots(&self, volume: u64) -> impl Iterator<Item = &VersionState> {
+        self.versions
+            .values()
+            .filter(move |v| v.volume == volume && v.kind == VersionKind::Snapshot && !v.deleted)
     }
 
     pub(crate) fn children_of(&self, id: u64) -> impl Iterator<Item = &VersionState> {
@@ -239,6 +245,7 @@ impl Versions {
             delta: parent.and_then(|p| p.delta.clone()),
             snapshot: None,
             users: 0,
+            stuck: false,
         };
         self.versions.insert(id, head);
         Ok(())

@@ -1,5 +1,7 @@
 //! Volumes and snapshots: making, listing, changing, deleting. Each is one journal record under group commit.
 
+use std::collections::HashSet;
+
 use farside_format::catalog::{
     Change, CloneVolume, CreateVolume, DeleteVersion, DeleteVolume, DescribeSnapshot, Freeze, FrozenHead,
     RenameVolume, Replica, ResizeHead, SetReplica, Snapshot, VersionKind, Volume,
@@ -115,7 +117,7 @@ pub(crate) fn find_snapshot<'a>(state: &'a State, volume: &str, name: &str) -> R
     let id = find_volume(state, volume)?.id;
     state
         .versions
-        .snapshots_of(id)
+        .live_snapshots(id)
         .find(|v| v.snapshot.as_ref().is_some_and(|s| s.name == name))
         .ok_or_else(|| StoreError::NotFound(format!("snapshot {volume}@{name}")))
 }
@@ -129,7 +131,7 @@ pub(crate) fn find_snapshot_by_uuid<'a>(
     let id = find_volume(state, volume)?.id;
     state
         .versions
-        .snapshots_of(id)
+        .live_snapshots(id)
         .find(|v| v.snapshot.as_ref().is_some_and(|s| uuid_of(&s.uuid) == uuid))
         .ok_or_else(|| StoreError::NotFound(format!("snapshot {uuid} of {volume}")))
 }
@@ -284,20 +286,24 @@ impl Pool {
     pub fn snapshot(&self, volume: &str, uuid: Uuid) -> Result<SnapshotStatus> {
         let state = self.locked();
         let version = find_snapshot_by_uuid(&state, volume, uuid)?;
-        Ok(snapshot_status(&state, version))
+        let on_main_line = main_line(&state, version.volume).contains(&version.id);
+        Ok(snapshot_status(version, on_main_line))
     }
 
     /// One snapshot, by name.
     pub fn snapshot_named(&self, volume: &str, name: &str) -> Result<SnapshotStatus> {
         let state = self.locked();
-        Ok(snapshot_status(&state, find_snapshot(&state, volume, name)?))
+        let version = find_snapshot(&state, volume, name)?;
+        let on_main_line = main_line(&state, version.volume).contains(&version.id);
+        Ok(snapshot_status(version, on_main_line))
     }
 
     /// Snapshots of a volume, oldest first, side branches included.
     pub fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotStatus>> {
         let state = self.locked();
         let id = find_volume(&state, volume)?.id;
-        Ok(state.versions.snapshots_of(id).map(|v| snapshot_status(&state, v)).collect())
+        let line = main_line(&state, id);
+        Ok(state.versions.snapshots_of(id).map(|v| snapshot_status(v, line.contains(&v.id))).collect())
     }
 
     /// Deletes a snapshot. Refused while it is held or pinned; if somebody reads it, it goes when the last reader
@@ -454,23 +460,24 @@ fn volume_status(state: &State, volume: &Volume) -> VolumeStatus {
             source: r.source.clone(),
             broken_off: r.broken_off,
         }),
-        snapshots: state.versions.snapshots_of(volume.id).count(),
+        snapshots: state.versions.live_snapshots(volume.id).count(),
     }
 }
 
-fn snapshot_status(state: &State, version: &VersionState) -> SnapshotStatus {
+/// The versions from which the head descends.
+fn main_line(state: &State, volume: u64) -> HashSet<u64> {
+    let mut line = HashSet::new();
+    let mut next = state.versions.volumes.get(&volume).and_then(|v| state.versions.versions.get(&v.head));
+    while let Some(version) = next {
+        line.insert(version.id);
+        next = state.versions.versions.get(&version.parent);
+    }
+    line
+}
+
+fn snapshot_status(version: &VersionState, on_main_line: bool) -> SnapshotStatus {
     debug_assert_eq!(version.kind, VersionKind::Snapshot);
     let snapshot = version.snapshot.clone().unwrap_or_default();
-    let mut line =
-        state.versions.volumes.get(&version.volume).and_then(|v| state.versions.versions.get(&v.head));
-    let mut on_main_line = false;
-    while let Some(v) = line {
-        if v.id == version.id {
-            on_main_line = true;
-            break;
-        }
-        line = state.versions.versions.get(&v.parent);
-    }
     SnapshotStatus {
         name: snapshot.name,
         uuid: uuid_of(&snapshot.uuid),

@@ -348,22 +348,98 @@ fn a_last_batch_whose_data_never_arrived_ends_the_journal() {
     version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
 }
 
-/// Whatever a catalog or free map block turns into, opening answers an error and changes nothing.
+/// Places of the leaf and the first data block of catalog and free map, as a superblock names them.
+fn system_places(disk: &SimulatedDisk, superblock: &Superblock) -> Vec<u64> {
+    let roots = [superblock.catalog.root, superblock.free_map.root];
+    let of = |root: farside_format::Pointer| {
+        let leaf = Node::decode(&disk.peek(root.place.0 * BLOCK, 4096)).expect("a leaf").0;
+        [root.place.0, leaf.children[0].place.0]
+    };
+    roots.into_iter().flat_map(of).collect()
+}
+
+/// Whatever a catalog or free map block of the newest point turns into, the older point and its journal open the
+/// pool without loss.
 #[test]
-fn damaged_system_trees_are_refused_without_a_change() {
-    let (sound, _) = sound_pool();
+fn damaged_system_trees_of_the_newest_point_lose_nothing() {
+    let (sound, version) = sound_pool();
     let newest = superblocks(&sound).into_iter().max_by_key(|s| s.generation).expect("two");
-    for root in [newest.catalog.root, newest.free_map.root] {
-        let leaf = Node::decode(&sound.peek(root.place.0 * BLOCK, 4096)).expect("a leaf").0;
-        for place in [root.place.0, leaf.children[0].place.0] {
-            for how in ALL {
-                let disk = sound.image().without_history();
-                damage(&disk, place, how, 0);
-                let before = bytes(&disk);
-                let error = open(&disk).err().expect("refused");
-                assert!(matches!(error, StoreError::Corrupt { .. }), "{how:?} at {place}: {error}");
-                assert!(bytes(&disk) == before && disk.bytes() == POOL);
-            }
+    for place in system_places(&sound, &newest) {
+        for how in ALL {
+            let disk = sound.image().without_history();
+            damage(&disk, place, how, 0);
+            let pool = open(&disk).unwrap_or_else(|e| panic!("{how:?} at {place}: {e}"));
+            version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+            assert!(pool.status().generation > newest.generation && pool.status().failed.is_none());
+            drop(pool);
+            let report =
+                farside_check::check(&disk, &farside_check::CheckOptions::default()).expect("it runs");
+            assert!(report.is_clean(), "{how:?} at {place}: {report}");
         }
     }
+}
+
+/// With both points damaged opening answers an error and changes nothing.
+#[test]
+fn damaged_system_trees_of_both_points_are_refused_without_a_change() {
+    let (sound, _) = sound_pool();
+    let [a, b] = superblocks(&sound);
+    for (one, other) in system_places(&sound, &a).into_iter().zip(system_places(&sound, &b)) {
+        for how in ALL {
+            let disk = sound.image().without_history();
+            damage(&disk, one, how, 0);
+            damage(&disk, other, how, 0);
+            let before = bytes(&disk);
+            let error = open(&disk).err().expect("refused");
+            assert!(matches!(error, StoreError::Corrupt { .. }), "{how:?} at {one}, {other}: {error}");
+            assert!(bytes(&disk) == before && disk.bytes() == POOL);
+        }
+    }
+}
+
+/// A sync that failed is never followed by one that succeeds, whoever asks: the kernel tells of a lost write once.
+#[test]
+fn a_failed_sync_ends_points_and_flushes_alike() {
+    let (disk, _) = sound_pool();
+    let pool = open(&disk).expect("it opens");
+    let handle = pool.open_volume("v").expect("it opens");
+    handle.write(7 * BLOCK, &content(5)).expect("a write");
+    disk.fail_after(Some(1));
+    assert!(handle.flush().is_err());
+    disk.fail_after(None);
+    let generation = superblocks(&disk).map(|s| s.generation);
+    assert!(handle.flush().is_err() && pool.consistency_point().is_err());
+    assert_eq!(superblocks(&disk).map(|s| s.generation), generation, "no superblock after a failed sync");
+}
+
+/// Group snapshots of a full pool stop before the catalog outgrows what a point may use.
+#[test]
+fn snapshots_of_a_full_pool_never_stop_the_next_point() {
+    let disk = SimulatedDisk::new("full", 24 << 20).without_history();
+    let pool = Pool::create(Arc::new(disk.clone()), options(3)).expect("a pool");
+    let names: Vec<String> = (0..20).map(|n| format!("v{n}")).collect();
+    for name in &names {
+        pool.create_volume(name, 64 << 20).expect("a volume");
+    }
+    let handle = pool.open_volume("v0").expect("it opens");
+    let mut block = 0;
+    while handle.write(block * BLOCK, &content(block + 1)).is_ok() {
+        block += 1;
+    }
+    let mut rounds = 0;
+    loop {
+        let wanted: Vec<_> =
+            names.iter().map(|v| (v.clone(), new_snapshot(&format!("s{rounds}"), 1000 + rounds))).collect();
+        match pool.create_snapshots(&wanted) {
+            Ok(_) => rounds += 1,
+            Err(StoreError::NoSpace { .. }) => break,
+            Err(e) => panic!("round {rounds}: {e}"),
+        }
+    }
+    pool.consistency_point().expect("a point is always possible");
+    drop(handle);
+    drop(pool);
+    let pool = open(&disk).expect("it opens");
+    assert!(pool.status().failed.is_none(), "round {rounds}: {:?}", pool.status().failed);
+    pool.delete_volume("v0").expect("a full pool can be emptied");
 }
