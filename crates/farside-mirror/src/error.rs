@@ -37,7 +37,7 @@ pub enum MirrorError {
     /// What was received is not the source's snapshot.
     #[error(
         "snapshot {snapshot} arrived with content root {found} instead of {expected}; it was thrown away and the \
-         replica is unchanged. Check both pools (`farside pool scrub`) before the next update"
+         replica is unchanged. Check both pools offline (`farside pool check`) before the next update"
     )]
     RootMismatch {
         /// The snapshot's name.
@@ -50,7 +50,7 @@ pub enum MirrorError {
     /// Two different contents go by one identity.
     #[error(
         "ALARM: snapshot {uuid} has content root {ours} here and {theirs} at the peer; one of them was altered. Nothing was \
-         transferred or deleted; check both pools (`farside pool scrub`) and delete the wrong snapshot"
+         transferred or deleted; check both pools offline (`farside pool check`) and delete the wrong snapshot"
     )]
     IdentityClash {
         /// The snapshot's identity.
@@ -59,6 +59,19 @@ pub enum MirrorError {
         ours: ContentRoot,
         /// Its root there.
         theirs: ContentRoot,
+    },
+    /// A snapshot that is to arrive is here already, on a side branch.
+    #[error(
+        "ALARM: snapshot {uuid} of the peer is here already as {volume}@{name}, beside the versions that readers see. \
+         Nothing was transferred or deleted; delete {volume}@{name} if it is not needed, then update again"
+    )]
+    SideBranch {
+        /// The replica.
+        volume: VolumeName,
+        /// The snapshot's name here.
+        name: String,
+        /// The snapshot's identity.
+        uuid: Uuid,
     },
     /// The state forbids it.
     #[error("{0}")]
@@ -81,6 +94,19 @@ pub enum MirrorError {
 }
 
 impl MirrorError {
+    /// Why a link could not be had. A session that was tried before says where it could not reach, and need not say so
+    /// twice.
+    pub(crate) fn no_session(error: SessionError) -> MirrorError {
+        match error {
+            SessionError::Unreachable { address, reason }
+                if reason.starts_with(&format!("cannot reach {address}")) =>
+            {
+                MirrorError::NoSession(reason)
+            }
+            other => MirrorError::NoSession(other.to_string()),
+        }
+    }
+
     /// Whether the session went away under it: the same again may well succeed on the next one.
     pub(crate) fn is_lost_session(&self) -> bool {
         matches!(self, MirrorError::Session(farside_session::SessionError::Lost(_)))
@@ -106,4 +132,20 @@ where
     MirrorError: From<E>,
 {
     Ok(tokio::task::spawn_blocking(work).await??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_it_could_not_reach_is_said_once() {
+        let unreachable =
+            |reason: &str| SessionError::Unreachable { address: "x:1".into(), reason: reason.into() };
+        for reason in ["refused", "cannot reach x:1: refused"] {
+            let said = MirrorError::no_session(unreachable(reason)).to_string();
+            assert_eq!(said.matches("cannot reach x:1").count(), 1, "{said}");
+            assert!(said.contains("refused"), "{said}");
+        }
+    }
 }

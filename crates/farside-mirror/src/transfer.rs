@@ -88,8 +88,18 @@ impl Transfer {
         wire: &Arc<WireCounters>,
     ) -> Result<(), MirrorError> {
         self.progress.phase(Phase::Snapshot);
-        let candidates = self.tidy_and_list().await?;
+        let publish::Here { candidates, published } = self.tidy_and_list().await?;
         let plan = self.begin(&candidates, wire).await?;
+        if plan.steps.is_empty() {
+            // "Nothing to bring" is believed only of what readers see here already.
+            let content = |c: CandidateBase| (c.content_root, c.size_bytes);
+            if plan.base.is_none() || plan.base.map(content) != published.map(content) {
+                return Err(MirrorError::Protocol(
+                    "the source has nothing to bring, but names another base than the version this replica shows"
+                        .into(),
+                ));
+            }
+        }
         report.base = plan.base_name.clone();
         self.progress.planned(plan.steps.len() as u64);
         let mut base = plan.base;
@@ -108,7 +118,7 @@ impl Transfer {
     }
 
     /// Clears up what an earlier transfer could not, and lists what may serve as base.
-    async fn tidy_and_list(&self) -> Result<Vec<CandidateBase>, MirrorError> {
+    async fn tidy_and_list(&self) -> Result<publish::Here, MirrorError> {
         let (engine, volume) = (self.engine.clone(), self.relationship.destination.clone());
         let relationship = self.relationship.id;
         blocking(move || publish::tidy_and_list(&*engine, &volume, relationship)).await
@@ -159,7 +169,7 @@ impl Transfer {
     ) -> Result<CandidateBase, MirrorError> {
         let published =
             CandidateBase { uuid: step.uuid, content_root: step.content_root, size_bytes: step.size_bytes };
-        if let Some(name) = self.name_if_here(step.uuid).await? {
+        if let Some(name) = self.name_if_here(step).await? {
             report.incremental = Some(name);
             report.content_root = Some(step.content_root);
             return Ok(published);
@@ -240,10 +250,10 @@ impl Transfer {
         }
     }
 
-    async fn name_if_here(&self, snapshot: Uuid) -> Result<Option<String>, MirrorError> {
+    async fn name_if_here(&self, step: &TravellingSnapshot) -> Result<Option<String>, MirrorError> {
         let (engine, volume) = (self.engine.clone(), self.relationship.destination.clone());
-        let snapshots = blocking(move || engine.snapshots(&volume)).await?;
-        Ok(snapshots.into_iter().find(|s| s.uuid == snapshot).map(|s| s.name))
+        let (uuid, root) = (step.uuid, step.content_root);
+        blocking(move || publish::name_if_here(&*engine, &volume, uuid, root)).await
     }
 
     /// Tells the source. If that fails the replica is none the worse: the source keeps the old base as well, and
@@ -291,7 +301,7 @@ pub(crate) async fn ask(
 ) -> Result<Bytes, MirrorError> {
     let mut losses = 0;
     loop {
-        let link = links.link(peer, wait).await.map_err(|e| MirrorError::NoSession(e.to_string()))?;
+        let link = links.link(peer, wait).await.map_err(MirrorError::no_session)?;
         match call(&*link, body.clone(), None).await {
             Err(error) if error.is_lost_session() && losses < LOSSES_IN_A_ROW_MAX => losses += 1,
             answer => return answer,

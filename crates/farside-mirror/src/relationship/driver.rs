@@ -147,6 +147,12 @@ impl Driver {
         }
     }
 
+    /// The pool is asked again before anything is done.
+    pub(super) fn forget_probe(&mut self, why: String) {
+        self.is_probed = false;
+        self.why = Some(why);
+    }
+
     /// Whoever hears that it is done sees it in the status too.
     async fn obey(&mut self, command: Command) {
         if !self.is_probed {
@@ -249,6 +255,9 @@ impl Driver {
     async fn tick(&mut self) {
         if !self.is_probed {
             self.probe().await;
+        }
+        if !self.is_probed {
+            return;
         }
         let Ok((next, action)) = self.standing.step(Event::Tick) else { return };
         self.standing = next;
@@ -354,7 +363,7 @@ impl Driver {
         let task = tokio::spawn(async move {
             // The session first: whoever waits for one should not keep a turn from others.
             let link = link_until(&*links, peer, until_rx).await;
-            let link = link.map_err(|e| MirrorError::NoSession(e.to_string()))?;
+            let link = link.map_err(MirrorError::no_session)?;
             let slot = slots.acquire_owned().await.map_err(|e| MirrorError::Internal(e.to_string()))?;
             Ok(Ready { slot, link })
         });

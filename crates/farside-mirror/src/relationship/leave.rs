@@ -47,12 +47,31 @@ impl Driver {
         }
     }
 
+    /// Each part may find its work done: repeating a deletion that failed finishes it.
     pub(super) async fn delete(&mut self) -> Result<(), MirrorError> {
         self.stop().await;
+        let result = self.undo().await;
+        match &result {
+            Ok(()) => self.tell_source_to_release(),
+            Err(error) => {
+                // The volume may not be a replica any more: nothing is done before the pool has been asked again.
+                self.forget_probe(format!("delete failed, repeat it: {error}"));
+            }
+        }
+        result
+    }
+
+    async fn undo(&self) -> Result<(), MirrorError> {
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         let undone = blocking(move || {
             let volume = &relationship.destination;
-            engine.set_replica_record(volume, None)?;
+            if let Err(error) = engine.abandon_staged(volume) {
+                tracing::warn!(%volume, "what was staged could not be thrown away: {error}");
+            }
+            let record = engine.replica_record(volume)?;
+            if record.is_some_and(|record| record.relationship == relationship.id) {
+                engine.set_replica_record(volume, None)?;
+            }
             let_go(&*engine, volume, relationship.id, &[])
         });
         match undone.await {
@@ -60,9 +79,7 @@ impl Driver {
             Ok(()) | Err(MirrorError::Engine(farside_engine::EngineError::NotFound { .. })) => {}
             Err(error) => return Err(error),
         }
-        self.parts.store.remove(self.relationship.id).await?;
-        self.tell_source_to_release();
-        Ok(())
+        self.parts.store.remove(self.relationship.id).await
     }
 
     /// If there is a session now; otherwise the source's administrator has `mirror release`.

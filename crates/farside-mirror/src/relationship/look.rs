@@ -21,7 +21,7 @@ pub(super) fn look(engine: &dyn Engine, relationship: &Relationship) -> Result<F
         Some(record) if record.relationship == relationship.id => record.broken_off,
         _ => {
             return Err(MirrorError::State(format!(
-                "the pool does not know {volume} as the replica of this relationship; delete the mirror and create it anew"
+                "the pool does not know {volume} as the replica of this relationship; `farside mirror delete {volume}` ends the mirror, the volume stays"
             )));
         }
     };

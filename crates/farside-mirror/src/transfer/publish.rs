@@ -16,13 +16,22 @@ use crate::protocol::convert::{CandidateBase, TravellingSnapshot};
 use crate::source::let_go;
 use crate::store::Relationship;
 
+/// What the replica holds before a transfer.
+pub(super) struct Here {
+    /// What may serve as base: oldest first, the newest [`CANDIDATES_MAX`].
+    pub(super) candidates: Vec<CandidateBase>,
+    /// The version that readers see; none before the first.
+    pub(super) published: Option<CandidateBase>,
+}
+
 /// Throws away what a crash left staged (resuming it is what will stand here), lets go of bases that are no longer in
 /// use, and lists what is here, oldest first.
 pub(super) fn tidy_and_list(
     engine: &dyn Engine,
     volume: &VolumeName,
     relationship: Uuid,
-) -> Result<Vec<CandidateBase>, MirrorError> {
+) -> Result<Here, MirrorError> {
+    check_replica(engine, volume, relationship)?;
     let left = engine.abandon_staged(volume)?;
     if left > 0 {
         tracing::info!(%volume, left, "threw away what a transfer had staged that never ended");
@@ -35,9 +44,43 @@ pub(super) fn tidy_and_list(
     let newest = &snapshots[snapshots.len().saturating_sub(CANDIDATES_MAX)..];
     let candidate = |s: &farside_engine::SnapshotInfo| {
         let content_root = engine.content_root(volume, s.uuid)?;
-        Ok(CandidateBase { uuid: s.uuid, content_root, size_bytes: s.size_bytes })
+        Ok::<_, MirrorError>(CandidateBase { uuid: s.uuid, content_root, size_bytes: s.size_bytes })
     };
-    newest.iter().map(candidate).collect()
+    let candidates = newest.iter().map(candidate).collect::<Result<_, MirrorError>>()?;
+    // A snapshot that a person took of the replica is younger than what it shows.
+    let shown = snapshots.iter().rev().find(|s| s.pinned_by.contains(&relationship)).or(snapshots.last());
+    Ok(Here { candidates, published: shown.map(candidate).transpose()? })
+}
+
+/// Refuses to touch a volume that is not, or not any more, the replica of this relationship: hosts may be writing to it.
+fn check_replica(engine: &dyn Engine, volume: &VolumeName, relationship: Uuid) -> Result<(), MirrorError> {
+    match engine.replica_record(volume)? {
+        Some(record) if record.relationship == relationship && !record.broken_off => Ok(()),
+        _ => Err(MirrorError::State(format!(
+            "the pool does not know {volume} as the replica of this relationship; nothing was changed. \
+             `farside mirror delete {volume}` ends the mirror, the volume stays"
+        ))),
+    }
+}
+
+/// The name of the snapshot with this identity, if the replica has published it before. An identity that stands for
+/// something else here is an alarm.
+pub(super) fn name_if_here(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    uuid: Uuid,
+    expected: ContentRoot,
+) -> Result<Option<String>, MirrorError> {
+    let all = engine.all_snapshots(volume)?;
+    let Some(here) = all.into_iter().find(|s| s.uuid == uuid) else { return Ok(None) };
+    let ours = engine.content_root(volume, uuid)?;
+    if ours != expected {
+        return Err(MirrorError::IdentityClash { uuid, ours, theirs: expected });
+    }
+    if !engine.snapshots(volume)?.iter().any(|s| s.uuid == uuid) {
+        return Err(MirrorError::SideBranch { volume: volume.clone(), name: here.name, uuid });
+    }
+    Ok(Some(here.name))
 }
 
 /// Whether what is staged is what the source has: durable first, then computed here, then compared.
@@ -76,13 +119,16 @@ pub(super) fn commit(
         owner,
         pin_for: Some(relationship.id),
     };
-    let info = match staged.commit(&spec) {
+    // Once more: the transfer may have taken hours since it was looked at.
+    let committed = check_replica(engine, volume, relationship.id)
+        .and_then(|()| staged.commit(&spec).map_err(MirrorError::from));
+    let info = match committed {
         Ok(info) => info,
         Err(error) => {
             if let Err(error) = staged.abandon() {
                 tracing::warn!(%volume, "what was staged could not be thrown away: {error}");
             }
-            return Err(error.into());
+            return Err(error);
         }
     };
     // The version is published: what fails from here on costs space until the next transfer, nothing else.

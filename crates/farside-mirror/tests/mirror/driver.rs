@@ -240,6 +240,29 @@ async fn an_end_of_the_relationship_frees_both_sides() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deletion_that_stopped_halfway_leaves_the_volume_alone_and_can_be_repeated() {
+    let mut pair = Pair::new(112, SIZE, LinkSettings::default()).await;
+    pair.scribble(40);
+    let mirror = pair.mirror(every(60)).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    // As a deletion leaves it that failed after its first record: hosts may write from here on.
+    let engine = pair.b.disk.engine.engine();
+    engine.set_replica_record(&pair.replica, None).unwrap();
+    pair.b.disk.engine.host_writes(&pair.replica, 0, &[7; 4096]);
+    let replica = pair.replica.clone();
+    let listed = || format!("{:?}", engine.snapshots(&replica).unwrap());
+    let before = listed();
+    pair.scribble(10);
+    let report = pair.update(&mirror).await;
+    assert!(report.reason.unwrap().contains("mirror delete"));
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(listed(), before, "nothing was published by the schedule");
+    pair.b.destination.delete(&pair.replica).await.unwrap();
+    assert!(pair.b.destination.mirrors().is_empty());
+    assert!(engine.snapshots(&pair.replica).unwrap().is_empty(), "its base is let go");
+}
+
+#[tokio::test(start_paused = true)]
 async fn snapshots_of_one_relationship_do_not_travel_to_another() {
     let mut pair = Pair::new(109, SIZE, LinkSettings::default()).await;
     pair.scribble(40);
