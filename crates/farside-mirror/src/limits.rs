@@ -28,6 +28,9 @@ pub const STREAM_MESSAGE_BYTES_MAX: usize = 8192;
 /// Silence of a data stream after which the transfer fails. A source that is comparing metadata says so every
 /// [`SCAN_REPORT_EVERY`].
 pub const STREAM_SILENCE_MAX: Duration = Duration::from_secs(300);
+/// How long one message of a data stream may take to be written: a destination that stops reading gives its place at
+/// the source back. The largest message is a frame of about 1 MiB, so a link of 4 kB/s is still fast enough.
+pub const STREAM_STALL_MAX: Duration = Duration::from_secs(300);
 /// How long an answer to a call may take; the longest is a snapshot on a busy pool and the roots of its neighbours.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often a source that compares metadata reports how far it is.
@@ -53,3 +56,7 @@ pub const RELATIONSHIPS_PER_PEER_MAX: usize = 1024;
 /// Transfers in a row that may lose their session before the request behind them is given up (the next tick tries
 /// again). A request waits for the session to come back each time.
 pub const LOSSES_IN_A_ROW_MAX: u32 = 3;
+/// Refused calls and streams of one peer that are logged in each [`REFUSALS_LOGGED_EVERY`]; the rest is counted.
+pub const REFUSALS_LOGGED_MAX: u32 = 10;
+/// See [`REFUSALS_LOGGED_MAX`].
+pub const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(60);

@@ -24,11 +24,15 @@ use farside_wire::{Encoder, FramePlan, FramePlans, History, Prefix, Run, RunKind
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{Serving, Shared, refusal, to_refusal};
 use crate::error::{MirrorError, blocking};
-use crate::limits::{ENCODERS_PER_TRANSFER, FRAMES_BETWEEN_STAGES, SCAN_BATCH, SCAN_REPORT_EVERY};
+use crate::limits::{
+    ENCODERS_PER_TRANSFER, FAREWELL_TIMEOUT, FRAMES_BETWEEN_STAGES, SCAN_BATCH, SCAN_REPORT_EVERY,
+    STREAM_STALL_MAX,
+};
 use crate::protocol::stream::{self, StreamMessage};
 use crate::protocol::{Failure, Scanned, StepEnd};
 
@@ -57,8 +61,23 @@ pub(super) async fn serve_step(
 /// Says why, as far as the link still carries it, and closes.
 pub(super) async fn refuse(mut stream: DataStream, refusal: &Refusal) {
     let failure = StreamMessage::Failure(Failure::new(&refusal.code, &refusal.message));
-    if stream::write(&mut stream.io, &failure).await.is_ok() {
-        let _ = stream.io.shutdown().await;
+    let said = async {
+        if stream::write(&mut stream.io, &failure).await.is_ok() {
+            let _ = stream.io.shutdown().await;
+        }
+    };
+    // Nothing depends on it.
+    let _ = timeout(FAREWELL_TIMEOUT, said).await;
+}
+
+/// Writes, or gives up on a destination that stopped reading.
+async fn write_in_time(writing: impl Future<Output = std::io::Result<()>>) -> Result<(), Refusal> {
+    match timeout(STREAM_STALL_MAX, writing).await {
+        Ok(written) => written.map_err(|e| refusal("failed", format!("the stream was lost: {e}"))),
+        Err(_) => {
+            let stall = STREAM_STALL_MAX.as_secs();
+            Err(refusal("failed", format!("the destination took nothing for {stall} s")))
+        }
     }
 }
 
@@ -151,19 +170,18 @@ async fn send_step(
     stages.spawn(read(source, counters.clone(), read_tx));
     stages.spawn(encode(shared.encoders.clone(), counters.clone(), read_rx, out_tx));
 
-    let lost = |e: std::io::Error| refusal("failed", format!("the stream was lost: {e}"));
     while let Some(message) = out_rx.recv().await {
         if !shared.rights.may_read(serving.peer, &serving.volume) {
             return Err(refusal("forbidden", "the right to this volume was taken back"));
         }
-        stream::write(&mut stream.io, &message).await.map_err(lost)?;
+        write_in_time(stream::write(&mut stream.io, &message)).await?;
     }
     while let Some(ended) = stages.join_next().await {
         ended.map_err(MirrorError::from).and_then(|result| result).map_err(to_refusal)?;
     }
     let end = counters.step_end();
-    stream::write(&mut stream.io, &StreamMessage::StepEnd(end)).await.map_err(lost)?;
-    stream.io.shutdown().await.map_err(lost)?;
+    write_in_time(stream::write(&mut stream.io, &StreamMessage::StepEnd(end))).await?;
+    write_in_time(stream.io.shutdown()).await?;
     Ok(end)
 }
 
