@@ -9,9 +9,11 @@
 //! It never learns what state the relationship is in: that is the destination's.
 
 mod choose;
+mod complaints;
 mod prepare;
 mod send;
 
+use complaints::{Admitted, Complaints};
 pub(crate) use prepare::let_go;
 
 use std::collections::HashMap;
@@ -66,6 +68,7 @@ struct Tables {
     serving: HashMap<Uuid, Arc<Serving>>,
     /// By relationship: one change of its snapshots at a time, however its calls overtake each other.
     turns: HashMap<Uuid, Arc<tokio::sync::Mutex<()>>>,
+    complaints: Complaints,
 }
 
 /// A transfer that is being served.
@@ -123,6 +126,21 @@ impl SourceService {
         }
         Ok(ids.len())
     }
+
+    /// Logs a refusal, as far as the peer's share of the log reaches.
+    fn complain(&self, peer: PeerId, what: &str, refusal: &Refusal) {
+        let now = self.shared.clock.monotonic();
+        match self.shared.tables().complaints.admit(peer, now) {
+            Admitted::Line { suppressed: 0 } => {
+                tracing::warn!(%peer, code = refusal.code, "refused a {what} of the peer: {}", refusal.message);
+            }
+            Admitted::Line { suppressed } => tracing::warn!(
+                %peer, code = refusal.code, suppressed,
+                "refused a {what} of the peer: {}; so were others before, which are not listed", refusal.message
+            ),
+            Admitted::Nothing => {}
+        }
+    }
 }
 
 #[async_trait]
@@ -130,9 +148,7 @@ impl PeerService for SourceService {
     async fn call(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
         let peer = link.peer();
         let answer = self.shared.answer(link, request).await;
-        answer.inspect_err(|refusal| {
-            tracing::warn!(%peer, code = refusal.code, "refused a call of the peer: {}", refusal.message);
-        })
+        answer.inspect_err(|refusal| self.complain(peer, "call", refusal))
     }
 
     async fn stream(&self, link: &Arc<dyn PeerLink>, header: Bytes, stream: DataStream) {
@@ -153,7 +169,7 @@ impl PeerService for SourceService {
                 send::serve_step(&self.shared, &serving, step, without_base, stream).await;
             }
             Err(refusal) => {
-                tracing::warn!(%peer, code = refusal.code, "refused a stream of the peer: {}", refusal.message);
+                self.complain(peer, "stream", &refusal);
                 send::refuse(stream, &refusal).await;
             }
         }
@@ -236,6 +252,40 @@ impl Shared {
         }
     }
 
+    /// The relationship that this volume is itself a replica of belongs to its destination, which is this site: a peer
+    /// that named it could have the replica's own base let go.
+    async fn check_not_own(&self, relationship: Uuid, volume: &VolumeName) -> Result<(), Refusal> {
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        match blocking(move || engine.replica_record(&of)).await {
+            Ok(Some(record)) if record.relationship == relationship => Err(refusal(
+                "forbidden",
+                format!(
+                    "relationship {relationship} is the one {volume} is a replica of; it is this site's own"
+                ),
+            )),
+            // A volume that is gone has nothing to protect; what needs it will say so.
+            Ok(_) | Err(MirrorError::Engine(EngineError::NotFound { .. })) => Ok(()),
+            Err(error) => Err(to_refusal(error)),
+        }
+    }
+
+    /// The incremental snapshot takes the transfer's identity, and pins and deletion go by identity: one that a
+    /// snapshot has already must not be given again.
+    async fn check_unused(&self, transfer: Uuid, volume: &VolumeName) -> Result<(), Refusal> {
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        let all = blocking(move || engine.all_snapshots(&of)).await.map_err(to_refusal)?;
+        match all.iter().find(|s| s.uuid == transfer) {
+            None => Ok(()),
+            Some(taken) => Err(refusal(
+                "failed",
+                format!(
+                    "transfer {transfer} has the identity of snapshot {volume}@{}; begin a new one",
+                    taken.name
+                ),
+            )),
+        }
+    }
+
     async fn describe(&self, peer: PeerId, message: Describe) -> Result<Description, Refusal> {
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
@@ -258,6 +308,8 @@ impl Shared {
         let candidates = convert::candidates(&message.candidates).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
+        self.check_not_own(relationship, &volume).await?;
+        self.check_unused(transfer, &volume).await?;
         let serving = self.enter(peer, relationship, transfer, &volume)?;
         // From here on the place is given back on every way out but success.
         let leave = Leave { shared: self, serving: &serving, armed: true };
@@ -265,11 +317,18 @@ impl Shared {
         let turn = self.turn(relationship);
         let _turn = turn.lock().await;
         // Remembered before anything is pinned: what is pinned can always be released by name.
-        self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
+        let is_new = self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
         let (engine, clock) = (self.engine.clone(), self.clock.clone());
         let asked = prepare::Asked { relationship, transfer, volume: volume.clone(), kind, candidates };
-        let prepared =
-            blocking(move || prepare::prepare(&*engine, &*clock, &asked)).await.map_err(to_refusal)?;
+        let prepared = match blocking(move || prepare::prepare(&*engine, &*clock, &asked)).await {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                if is_new {
+                    self.forget_unused(relationship, &volume).await;
+                }
+                return Err(to_refusal(error));
+            }
+        };
 
         let _ = serving.local_base.set(prepared.local_base);
         let plan = serving.plan.get_or_init(|| prepared.plan).clone();
@@ -290,13 +349,30 @@ impl Shared {
         turns.entry(relationship).or_default().clone()
     }
 
+    /// Forgets a relationship whose first transfer was refused, unless something is kept for it.
+    async fn forget_unused(&self, relationship: Uuid, volume: &VolumeName) {
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        let forgotten = async {
+            if blocking(move || prepare::is_kept_for(&*engine, &of, relationship)).await? {
+                return Ok(());
+            }
+            self.store.remove_source(relationship).await?;
+            self.tables().relationships.remove(&relationship);
+            Ok::<_, MirrorError>(())
+        };
+        if let Err(error) = forgotten.await {
+            tracing::warn!(%relationship, %volume, "it stays listed although nothing is kept for it: {error}");
+        }
+    }
+
+    /// Answers whether it was not known before.
     async fn remember(
         &self,
         relationship: Uuid,
         peer: PeerId,
         volume: &VolumeName,
         destination: VolumeName,
-    ) -> Result<(), MirrorError> {
+    ) -> Result<bool, MirrorError> {
         let (engine, of) = (self.engine.clone(), volume.clone());
         blocking(move || engine.volume(&of)).await?;
         let known = self.tables().relationships.get(&relationship).cloned();
@@ -307,7 +383,7 @@ impl Shared {
             self.store.save_source(&wanted).await?;
             self.tables().relationships.insert(relationship, wanted);
         }
-        Ok(())
+        Ok(known.is_none())
     }
 
     /// Takes one of the places. A transfer of the same relationship that is still here is one the destination has
@@ -383,6 +459,7 @@ impl Shared {
         let content_root = convert::content_root(&message.content_root).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
+        self.check_not_own(relationship, &volume).await?;
         let turn = self.turn(relationship);
         let _turn = turn.lock().await;
         let is_late = |s: &Arc<Serving>| s.relationship == relationship && s.transfer != transfer;
@@ -431,6 +508,7 @@ impl Shared {
         let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         self.check_owner(relationship, peer, &volume)?;
+        self.check_not_own(relationship, &volume).await?;
         if self.tables().relationships.contains_key(&relationship) {
             self.release(relationship, volume).await.map_err(to_refusal)?;
         }

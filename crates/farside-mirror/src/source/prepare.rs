@@ -40,8 +40,8 @@ pub(super) fn prepare(
     let base = choose_base(&snapshots, &asked.candidates)?;
     if base.is_none() && asked.kind == TransferKind::Update {
         return Err(MirrorError::State(format!(
-            "no snapshot of {volume} at the source is also at the destination; nothing was changed. Delete the mirror and \
-             create it anew to copy everything"
+            "no snapshot of {volume} at the source is also at the destination; nothing was changed. To copy everything, \
+             `farside mirror create` to a new volume there, then `farside mirror delete` this one"
         )));
     }
     let mut steps: Vec<&Rooted> = travelling(&snapshots, base.as_ref()).collect();
@@ -139,6 +139,18 @@ pub(super) fn move_base(
     // The new pin is durable before the old one goes: at no moment is there no base.
     engine.pin(volume, snapshot, relationship)?;
     let_go(engine, volume, relationship, keep)
+}
+
+/// Whether any snapshot is pinned or was taken for the relationship.
+pub(super) fn is_kept_for(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+) -> Result<bool, MirrorError> {
+    let is_for = |s: &SnapshotInfo| {
+        s.pinned_by.contains(&relationship) || s.owner == SnapshotOwner::Relationship(relationship)
+    };
+    Ok(engine.all_snapshots(volume)?.iter().any(is_for))
 }
 
 /// Takes the relationship's pins off everything but `keep`, and deletes what was taken for it alone. A snapshot that

@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine};
+use farside_mirror::protocol::convert;
 use farside_mirror::protocol::stream::{self, StreamMessage};
 use farside_mirror::protocol::{
-    Acknowledge, Body, PROTOCOL_VERSION, Release, Request, StepEnd, StreamHeader,
+    Acknowledge, Begin, Body, PROTOCOL_VERSION, Release, Request, StepEnd, StreamHeader,
 };
-use farside_mirror::{Mirror, MirrorError, Phase, Schedule, State, TransferResult};
+use farside_mirror::{
+    Mirror, MirrorError, Phase, Schedule, SourceStore, State, TransferKind, TransferResult,
+};
 use farside_session::{LinkSettings, SessionError};
 use farside_wire::{Encoder, Prefix, Run, RunKind};
 use prost::Message;
 use rand::Rng;
 use tokio::io::AsyncReadExt;
+use uuid::Uuid;
 
 use crate::memory_engine::MemoryEngine;
 use crate::site::{Disk, PATIENCE, Pair, Site, Storage, assert_ok, seeds, slow, volume};
@@ -280,6 +284,65 @@ async fn nobody_else_can_touch_a_relationship() {
         assert!(matches!(refused, Err(SessionError::Refused(r)) if r.code == "forbidden"));
     }
     assert_eq!(pair.a.source.destinations().len(), 1);
+}
+
+fn begin(relationship: Uuid, transfer: Uuid, volume: &str) -> Bytes {
+    let begin = Begin {
+        relationship: relationship.as_bytes().to_vec(),
+        transfer: transfer.as_bytes().to_vec(),
+        volume: volume.into(),
+        destination: "x/y".into(),
+        kind: convert::kind_number(TransferKind::Initialize),
+        candidates: Vec::new(),
+    };
+    Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec().into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_cannot_take_the_identity_of_a_snapshot() {
+    let (mut pair, mirror) = mirrored(71, LinkSettings::default()).await;
+    let made = pair.snapshot("made");
+    let link = pair.b.node.wait_link(pair.a.node.id(), PATIENCE).await.unwrap();
+    let listed = |pair: &Pair| format!("{:?}", pair.a.disk.engine.snapshots(&pair.original).unwrap());
+    let before = listed(&pair);
+    let refused = link.call(begin(Uuid::from_u128(1), made, "p/v"), None).await;
+    assert!(
+        matches!(refused, Err(SessionError::Refused(r)) if r.code == "failed" && r.message.contains("made"))
+    );
+    assert_eq!(listed(&pair), before);
+    assert_eq!(pair.a.source.destinations().len(), 1, "what was refused is not listed");
+    recovers(&mut pair, &mirror).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_cannot_let_go_the_base_of_its_own_replica() {
+    let (mut pair, mirror) = mirrored(72, LinkSettings::default()).await;
+    let id = mirror.status().relationship.id;
+    let listed = |pair: &Pair| format!("{:?}", pair.b.disk.engine.snapshots(&pair.replica).unwrap());
+    let before = listed(&pair);
+    let link = pair.a.node.wait_link(pair.b.node.id(), PATIENCE).await.unwrap();
+    let release = Release { relationship: id.as_bytes().to_vec(), volume: "q/r".into() };
+    let release = Request { version: PROTOCOL_VERSION, body: Some(Body::Release(release)) }.encode_to_vec();
+    for request in [begin(id, Uuid::from_u128(2), "q/r"), release.into()] {
+        let refused = link.call(request, None).await;
+        assert!(matches!(refused, Err(SessionError::Refused(r)) if r.code == "forbidden"));
+    }
+    assert_eq!(listed(&pair), before);
+    assert!(pair.b.source.destinations().is_empty());
+    recovers(&mut pair, &mirror).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_transfer_that_is_refused_leaves_no_row() {
+    let pair = Pair::new(73, SIZE, LinkSettings::default()).await;
+    let link = pair.b.node.wait_link(pair.a.node.id(), PATIENCE).await.unwrap();
+    let mut update = Request::decode(begin(Uuid::from_u128(1), Uuid::from_u128(2), "p/v")).unwrap();
+    let Some(Body::Begin(body)) = &mut update.body else { panic!("not a begin") };
+    body.kind = convert::kind_number(TransferKind::Update);
+    let refused = link.call(update.encode_to_vec().into(), None).await;
+    assert!(matches!(refused, Err(SessionError::Refused(r)) if r.code == "state"));
+    assert!(pair.a.source.destinations().is_empty());
+    assert!(pair.a.disk.store.source_relationships().await.unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
