@@ -209,6 +209,25 @@ fn a_name_that_a_person_gave_on_the_replica_does_not_stop_updates() {
 }
 
 #[test]
+fn the_base_of_a_removed_peer_can_be_released() {
+    let pair = Pair::start();
+    pair.mirror(4 * MIB);
+    let (a, b) = (&pair.a, &pair.b);
+    fill(a, "p/v", 0, 1 << 20, 1);
+    b.ok("mirror initialize q/v");
+    assert!(a.ok("peer remove b --plan").contains("farside mirror release p/v"));
+    a.ok("peer remove b --yes");
+    let held = a.json("mirror destinations");
+    let key = held[0]["peer"].as_str().unwrap();
+    a.fails(3, "mirror release p/v b");
+    a.fails(3, &format!("mirror release p/v {}", &key[..4]));
+    a.fails(4, "volume delete p/v --yes");
+    a.ok(&format!("mirror release p/v {key}"));
+    assert_eq!(a.json("mirror destinations").as_array().unwrap().len(), 0);
+    a.ok("volume delete p/v --yes");
+}
+
+#[test]
 fn it_follows_a_schedule_and_waits_for_a_lost_session() {
     let mut pair = Pair::start();
     pair.mirror(16 * MIB);

@@ -11,12 +11,13 @@ use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
 use farside_engine::{Engine, VolumeName};
 use farside_mirror::{
     Destination, DestinationParts, Mirror, MirrorStatus, Relationship, Schedule, SourceRelationship,
-    SourceService,
+    SourceService, transfer_slots,
 };
 use farside_platform::{Clock, Randomness, Timestamp};
 use farside_session::{Node, PeerId};
 use farside_store::Pool;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use crate::blocking::Blocking;
 use crate::failure::Failure;
@@ -24,11 +25,16 @@ use crate::peers;
 use crate::state::{PoolRelationships, State};
 use crate::words;
 
+/// Shortest beginning of a key that stands for a peer.
+const KEY_PREFIX_MIN: usize = 8;
+
 /// The mirrors.
 pub(crate) struct Mirrors {
     parts: MirrorParts,
     /// By pool.
     destinations: Mutex<BTreeMap<String, Arc<Destination>>>,
+    /// Turns of transfers, shared by all pools.
+    slots: Arc<Semaphore>,
 }
 
 /// What the mirrors work with.
@@ -50,7 +56,7 @@ impl std::fmt::Debug for Mirrors {
 
 impl Mirrors {
     pub(crate) fn new(parts: MirrorParts) -> Mirrors {
-        Mirrors { parts, destinations: Mutex::default() }
+        Mirrors { parts, destinations: Mutex::default(), slots: transfer_slots() }
     }
 
     /// Starts the mirrors whose replicas are in `pool`. The caller sees to it that one pool is opened or closed at a time.
@@ -62,6 +68,7 @@ impl Mirrors {
             store: Arc::new(PoolRelationships::new(self.parts.state.clone(), name)),
             clock: Arc::clone(&self.parts.clock),
             randomness: Arc::clone(&self.parts.randomness),
+            slots: Arc::clone(&self.slots),
         };
         let destination = Destination::open(parts).await.map_err(Failure::tell)?;
         self.destinations.lock().insert(name.to_owned(), Arc::new(destination));
@@ -228,6 +235,28 @@ impl Mirrors {
         held.collect()
     }
 
+    /// Whose bases of `volume` are meant by `peer`: a peer's name, or the beginning of a key, as those are listed whose
+    /// peer was removed.
+    pub(crate) fn holders(&self, volume: &VolumeName, peer: &str) -> Vec<PeerId> {
+        let of_volume = self.parts.source.destinations().into_iter().filter(|r| r.source == *volume);
+        let mut ids: Vec<PeerId> = of_volume.map(|r| r.peer).collect();
+        ids.sort_by_key(|id| id.0);
+        ids.dedup();
+        let named = |id: &PeerId| peers::name_of(&self.parts.node, *id) == peer;
+        if ids.iter().any(named) {
+            ids.retain(named);
+        } else {
+            ids.retain(|id| peer.len() >= KEY_PREFIX_MIN && id.to_string().starts_with(peer));
+        }
+        ids
+    }
+
+    /// The bases that a peer holds here: (volume, replica).
+    pub(crate) fn held_by(&self, peer: PeerId) -> Vec<(VolumeName, VolumeName)> {
+        let all = self.parts.source.destinations().into_iter();
+        all.filter(|r| r.peer == peer).map(|r| (r.source, r.destination)).collect()
+    }
+
     /// Lets go of the bases that `peer` holds of `volume`; how many there were.
     pub(crate) async fn release(&self, volume: &VolumeName, peer: PeerId) -> Result<usize, ErrorBody> {
         self.parts.source.release(volume, peer).await.map_err(Failure::tell)
@@ -236,6 +265,13 @@ impl Mirrors {
     /// The side of the source, as `mirror status` lists it.
     async fn sources(&self) -> Vec<api::Mirror> {
         self.held_by_others().await.into_iter().map(source).collect()
+    }
+
+    /// Whether the pool has `volume` as a replica that hosts may not write to.
+    pub(crate) async fn is_replica(&self, volume: &VolumeName) -> Result<bool, ErrorBody> {
+        let (engine, of) = (Arc::clone(&self.parts.engine), volume.clone());
+        let info = self.parts.blocking.run(move || engine.volume(&of).map_err(Failure::tell)).await?;
+        Ok(info.is_replica)
     }
 
     /// Whether a mirror of either side stands on this volume: then it cannot be renamed or deleted.

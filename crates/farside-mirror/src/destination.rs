@@ -50,12 +50,18 @@ pub struct DestinationParts {
     pub clock: Arc<dyn Clock>,
     /// For identities.
     pub randomness: Arc<dyn Randomness>,
+    /// Turns of transfers, [`transfer_slots`]; the same for every `Destination` of a site.
+    pub slots: Arc<Semaphore>,
+}
+
+/// As many turns as a site runs transfers at the same time: [`TRANSFERS_MAX`].
+pub fn transfer_slots() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(TRANSFERS_MAX))
 }
 
 /// The destination side of this site: its mirrors, by replica.
 pub struct Destination {
     parts: DestinationParts,
-    slots: Arc<Semaphore>,
     stop: CancellationToken,
     mirrors: Mutex<BTreeMap<VolumeName, Place>>,
 }
@@ -81,9 +87,7 @@ impl Destination {
     /// Starts every mirror that the store knows. With a schedule each looks for news at once.
     pub async fn open(parts: DestinationParts) -> Result<Destination, MirrorError> {
         let relationships = parts.store.relationships().await?;
-        let slots = Arc::new(Semaphore::new(TRANSFERS_MAX));
-        let destination =
-            Destination { parts, slots, stop: CancellationToken::new(), mirrors: Mutex::default() };
+        let destination = Destination { parts, stop: CancellationToken::new(), mirrors: Mutex::default() };
         for relationship in relationships {
             let volume = relationship.destination.clone();
             let place = destination.start(relationship, true);
@@ -101,14 +105,14 @@ impl Destination {
     }
 
     fn start(&self, relationship: Relationship, at_once: bool) -> Place {
-        let DestinationParts { engine, links, store, clock, randomness } = &self.parts;
+        let DestinationParts { engine, links, store, clock, randomness, slots } = &self.parts;
         let parts = Parts {
             engine: engine.clone(),
             links: links.clone(),
             store: store.clone(),
             clock: clock.clone(),
             randomness: randomness.clone(),
-            slots: self.slots.clone(),
+            slots: slots.clone(),
             stop: self.stop.clone(),
         };
         let (mirror, driver) = Mirror::start(parts, relationship, at_once);

@@ -34,7 +34,7 @@ pub mod state;
 pub mod store;
 mod transfer;
 
-pub use destination::{Destination, DestinationParts, Links};
+pub use destination::{Destination, DestinationParts, Links, transfer_slots};
 pub use error::MirrorError;
 pub use relationship::{Mirror, MirrorStatus, Published};
 pub use report::{Phase, Progress, TransferReport, TransferResult};

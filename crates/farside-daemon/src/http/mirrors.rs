@@ -180,15 +180,26 @@ async fn release(
     Query(planned): Query<Planned>,
 ) -> Answered<Vec<MirrorDestination>> {
     let name = name_of(pool, volume)?;
-    let id = peers::named(&site.node, &peer)?.record.id;
+    let ids = site.mirrors.holders(&name, &peer);
+    if ids.len() > 1 {
+        return Err(ErrorBody::new(
+            ErrorCode::WrongUsage,
+            format!("{} peers are meant by {peer}", ids.len()),
+        )
+        .hint("give more of the key that farside mirror destinations shows")
+        .into());
+    }
     let mut held = site.mirrors.held_by_others().await;
-    held.retain(|destination| destination.volume == name.to_string() && destination.peer == peer);
-    if held.is_empty() {
+    held.retain(|destination| {
+        destination.volume == name.to_string()
+            && ids.iter().any(|id| peers::name_of(&site.node, *id) == destination.peer)
+    });
+    let Some(id) = ids.first().copied().filter(|_| !held.is_empty()) else {
         let nothing = format!("{peer} holds no base of {name}");
         return Err(ErrorBody::new(ErrorCode::NotFound, nothing)
             .hint("farside mirror destinations shows who does")
             .into());
-    }
+    };
     if planned.plan {
         let replicas: Vec<_> = held.iter().map(|held| format!("{peer}:{}", held.destination)).collect();
         return Ok(Outcome::Plan(Plan {
@@ -269,8 +280,12 @@ async fn delete(
             refused: None,
         }));
     }
-    site.mirrors.destination(&name.pool)?.delete(&name).await?;
-    site.exports.drop_replica_connections(&name);
+    let deleted = site.mirrors.destination(&name.pool)?.delete(&name).await;
+    // A deletion that failed later on may have made the volume writable already.
+    if deleted.is_ok() || !site.mirrors.is_replica(&name).await.unwrap_or(false) {
+        site.exports.drop_replica_connections(&name);
+    }
+    deleted?;
     tracing::warn!(replica = %name, source = before.source, "mirror deleted");
     Ok(Outcome::Done(before))
 }

@@ -62,6 +62,13 @@ async fn remove(
         would.extend(
             of_peer.map(|r| format!("{} gets no more updates; it can still be broken off", r.destination)),
         );
+        would.extend(site.mirrors.held_by(peer.record.id).into_iter().map(|(volume, destination)| {
+            format!(
+                "the base kept here of {volume} for {name}:{destination} stays, and holds space; to have that back: \
+                 farside mirror release {volume} {:?}",
+                peer.record.id
+            )
+        }));
         return Ok(Outcome::Plan(Plan {
             action: format!("remove peer {name}"),
             would,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_mirror::{
     Destination, DestinationParts, MemoryStore, Mirror, Schedule, SourceRights, SourceService,
-    TransferReport, TransferResult,
+    TransferReport, TransferResult, transfer_slots,
 };
 use farside_platform::{Clock, SeededRandomness, Timestamp};
 use farside_session::{
@@ -153,7 +153,8 @@ impl<S: Storage> Site<S> {
         };
         let node = Node::start(config, parts).await.unwrap();
         let links = Arc::new(node.clone());
-        let parts = DestinationParts { engine, links, store: disk.store.clone(), clock, randomness };
+        let (store, slots) = (disk.store.clone(), transfer_slots());
+        let parts = DestinationParts { engine, links, store, clock, randomness, slots };
         let destination = Destination::open(parts).await.unwrap();
         Site { disk, node, source, meddler, destination, rights }
     }
