@@ -191,13 +191,9 @@ fn settle(
             } else {
                 let reason =
                     report.reason.clone().unwrap_or_else(|| String::from("it ended without a reason"));
-                let code = if report.result == TransferResult::Aborted {
-                    ErrorCode::Refused
-                } else {
-                    ErrorCode::Failed
-                };
+                // An abort too: the state did not forbid the transfer, somebody ended it.
                 document.error = Some(
-                    ErrorBody::new(code, format!("{} of {}: {reason}", report.kind, document.volume))
+                    ErrorBody::new(ErrorCode::Failed, format!("{} of {}: {reason}", report.kind, document.volume))
                         .hint("farside mirror history has the figures; the replica is as it was, or at the last point that arrived whole"),
                 );
             }
