@@ -163,7 +163,8 @@ impl Standing {
             // What nobody asked for is never refused: it comes too late, and is dropped.
             (Event::Tick | Event::Start | Event::Done | Event::Failed, Work::BrokenOff) => stay,
             (_, Work::BrokenOff) => refuse(
-                "the mirror is broken off: hosts may write to the volume. `mirror resync` re-establishes it",
+                "the mirror is broken off: hosts may write to the volume. To mirror again, `mirror create` to a new \
+                 volume; `mirror delete` ends this one",
             ),
 
             (Event::AskInitialize, _) if self.initialized => {
