@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_engine::embedded::EmbeddedEngine;
-use farside_engine::{Engine, VolumeName};
+use farside_engine::{Engine, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_mirror::{Mirror, Schedule, TransferResult};
-use farside_platform::{BlockDevice, CrashFate, SeededRandomness, SimulatedDisk};
+use farside_platform::{BlockDevice, Clock, CrashFate, SeededRandomness, SimulatedDisk};
 use farside_session::LinkSettings;
 use farside_store::{Pool, PoolOptions, VersionHandle};
 use rand::Rng;
+use uuid::Uuid;
 
 use crate::site::{PATIENCE, Pair, Storage, TokioClock, assert_ok, seeds, slow};
 
@@ -129,6 +130,38 @@ async fn a_life_of_a_mirror() {
             assert_eq!(snapshots.iter().filter(|s| s.pinned_by.contains(&id)).count(), 1);
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lies_on_a_side_branch_is_neither_overwritten_nor_kept_for_ever() {
+    let (mut pair, mirror) = mirrored(205, LinkSettings::default()).await;
+    pair.scribble(10);
+    let made = pair.snapshot("made");
+    assert_ok(&pair.update(&mirror).await);
+    // Something publishes a version of its own upon the first one: what came later lies beside the main line now.
+    let engine = pair.b.disk.engine.engine();
+    let first = engine.snapshots(&pair.replica).unwrap()[0].clone();
+    let staged = engine.stage(&pair.replica, Some(first.uuid), SIZE).unwrap();
+    staged.write(0, &[9; 4096]).unwrap();
+    let spec = SnapshotSpec {
+        name: "own".into(),
+        uuid: Uuid::from_u128(7),
+        created_at: pair.clock.now(),
+        owner: SnapshotOwner::Person,
+        pin_for: None,
+    };
+    staged.commit(&spec).unwrap();
+    let id = mirror.status().relationship.id;
+    let all = || engine.all_snapshots(&pair.replica).unwrap();
+    assert!(all().iter().any(|s| s.uuid == made), "still there, on a side branch");
+    assert!(engine.snapshots(&pair.replica).unwrap().iter().all(|s| s.uuid != made));
+    let report = mirror.update(PATIENCE).await.unwrap().ended().await.unwrap();
+    assert_eq!(report.result, TransferResult::Failed);
+    let reason = report.reason.unwrap();
+    assert!(reason.contains("ALARM") && reason.contains("q/r@made"), "{reason}");
+    assert!(all().iter().any(|s| s.pinned_by.contains(&id)), "nothing was let go");
+    pair.b.destination.delete(&pair.replica).await.unwrap();
+    assert!(all().iter().all(|s| s.pinned_by.is_empty() && s.owner == SnapshotOwner::Person));
 }
 
 #[tokio::test(start_paused = true)]
