@@ -16,6 +16,8 @@ pub const BATCH_BYTES_MAX: usize = 1 << 20;
 pub const BATCH_HEADER_BYTES: usize = 128;
 /// Largest payload of one batch.
 pub const PAYLOAD_BYTES_MAX: usize = BATCH_BYTES_MAX - BATCH_HEADER_BYTES;
+/// Highest position of a batch, in bytes: four exabytes of journal, and sums of positions and lengths stay in 64 bits.
+pub const POSITION_MAX: u64 = 1 << 62;
 /// Most blocks one map record names (a record stays below 16 KiB).
 pub const MAP_BLOCKS_MAX: usize = 1000;
 
@@ -116,7 +118,7 @@ pub fn decode_batch_header(block: &[u8]) -> Result<BatchHeader, FormatError> {
     if raw.payload_bytes.get() as usize > PAYLOAD_BYTES_MAX {
         return Err(FormatError::Field { what: "batch", field: "payload bytes" });
     }
-    if !raw.position.get().is_multiple_of(BLOCK_BYTES as u64) || raw.position.get() > 1 << 62 {
+    if !raw.position.get().is_multiple_of(BLOCK_BYTES as u64) || raw.position.get() > POSITION_MAX {
         return Err(FormatError::Field { what: "batch", field: "position" });
     }
     if raw.reserved_a != [0; 12] || raw.reserved_b != [0; 16] {

@@ -135,7 +135,7 @@ impl Superblock {
         }
         let position = raw.journal_position.get();
         if !position.is_multiple_of(BLOCK_BYTES as u64)
-            || position > 1 << 62
+            || position > crate::journal::POSITION_MAX
             || raw.birth_epoch.get() > U48_MAX
         {
             return bad("journal position or birth epoch");

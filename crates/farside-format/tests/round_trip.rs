@@ -44,7 +44,7 @@ fn superblock() -> impl Strategy<Value = Superblock> {
             generation: n[0],
             open_epoch: n[1],
             birth_epoch,
-            journal_position: n[2] & !4095,
+            journal_position: (n[2] % (1 << 62)) & !4095,
             journal_sequence: n[3],
             journal_chain,
             catalog,
@@ -184,4 +184,25 @@ fn the_fourth_state_is_refused() {
     chunk[7] = 0b1100;
     assert!(state(&chunk, 29).is_err());
     assert_eq!(state(&chunk, 28), Ok(BlockState::Free));
+}
+
+#[test]
+fn a_journal_position_beyond_the_limit_is_refused() {
+    use farside_format::journal::POSITION_MAX;
+    let superblock = Superblock {
+        pool: Uuid::nil(),
+        pool_blocks: 4096,
+        journal_blocks: 1024,
+        generation: 1,
+        open_epoch: 1,
+        birth_epoch: 1,
+        journal_position: POSITION_MAX,
+        journal_sequence: 1,
+        journal_chain: [0; 16],
+        catalog: TreeReference::default(),
+        free_map: TreeReference::default(),
+    };
+    assert!(Superblock::decode(&superblock.encode()[..]).is_ok());
+    let beyond = Superblock { journal_position: POSITION_MAX + 4096, ..superblock };
+    assert!(Superblock::decode(&beyond.encode()[..]).is_err());
 }

@@ -1,6 +1,6 @@
 //! A mirror as others see it at its destination: a handle on its driver, and its status.
 //!
-//! The [`driver`] is a task that owns the mirror's standing. What survives a restart is not there: configuration is in
+//! The driver (`driver.rs`) is a task that owns the mirror's standing. What survives a restart is not there: configuration is in
 //! the [`RelationshipStore`], whether there is a base and whether it is broken off in the pool.
 
 mod driver;
