@@ -1,6 +1,6 @@
 //! Wires the rooms together: HTTP API, state database, metrics.
 //!
-//! [`run`] is the whole daemon: it locks its data directory, opens the state database and the pools, serves the API
+//! [`run()`] is the whole daemon: it locks its data directory, opens the state database and the pools, serves the API
 //! on the control socket, meets peers, and stops cleanly when told to. What a disaster needs is in the pools; the
 //! state database can be deleted and costs pairings, schedules and history, never data.
 //!

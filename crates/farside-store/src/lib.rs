@@ -7,7 +7,7 @@
 //! The store knows nothing of mirrors, peers or NBD. Calls block; they may come from any thread.
 //!
 //! Where things are, in the order a write meets them:
-//! * [`VersionHandle`](handle::VersionHandle) (`handle.rs`): what is open;
+//! * [`VersionHandle`] (`handle.rs`): what is open;
 //! * `io.rs`: the life of a write and of a read;
 //! * `pool.rs`: locks and durability; `space.rs`: admission; `allocator.rs`: free places;
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
