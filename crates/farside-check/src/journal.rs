@@ -5,7 +5,7 @@
 //! applies the records; data of unproven batches is compared with its fingerprints, and the first mismatch ends the
 //! journal before its batch, since no flush can have been answered. A mismatch in a proven batch is a loss.
 
-use farside_format::journal::{self, BATCH_BYTES_MAX, BatchHeader, Record};
+use farside_format::journal::{self, BATCH_BYTES_MAX, BatchHeader, POSITION_MAX, Record};
 use farside_format::superblock::JOURNAL_START;
 use farside_format::{BLOCK_BYTES, Fingerprint, FormatError, Superblock};
 use farside_platform::BlockBuffer;
@@ -18,8 +18,6 @@ use crate::report::{JournalEnd, JournalReport, Location, VersionReport, What};
 const LOST_HINT: &str = "writes that hosts were told are safe are lost from here on; the point before them is whole. Keep \
                          the device as it is and restore from the mirror, or from a snapshot";
 const RECORD_HINT: &str = "the batch is whole but contradicts the state before it; do not write to this pool";
-/// Positions past this are refused, so that sums of positions and lengths cannot overflow.
-const POSITION_MAX: u64 = 1 << 62;
 
 /// What the journal after a point says.
 pub(crate) struct Outcome {

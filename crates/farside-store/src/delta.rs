@@ -1,6 +1,6 @@
 //! What has changed in a tree since the last consistency point: a sparse, persistent radix tree.
 //!
-//! A delta has the shape of the tree it lies over, but holds only the entries that changed: about 120 bytes for a
+//! A delta has the shape of the tree it lies over, but holds only the entries that changed: about 150 bytes for a
 //! random 4 KiB write, where the 4 KiB nodes on its path would take 20 KiB. It is persistent: a freeze clones the
 //! root `Arc`, later changes copy only the nodes on their path ([`Arc::make_mut`]), so snapshots cost nothing until
 //! something changes and share what did not.
@@ -65,6 +65,8 @@ pub(crate) struct ChangeEffects {
 const NODE_BYTES: u64 = 96;
 /// Memory of one entry.
 const ENTRY_BYTES: u64 = size_of::<(u8, Entry)>() as u64;
+// What the module's head says of a scattered write: a leaf of its own with one entry.
+const _: () = assert!(NODE_BYTES + ENTRY_BYTES <= 150);
 
 impl Delta {
     /// The changed child at `index`.
@@ -227,9 +229,17 @@ fn set_entry(node: &mut Delta, index: u8, entry: Entry, block: u64, effects: &mu
         }
         Err(at) => {
             effects.bytes += ENTRY_BYTES;
-            node.entries.insert(at, (index, entry));
+            insert(node, at, index, entry);
         }
     }
+}
+
+fn insert(node: &mut Delta, at: usize, index: u8, entry: Entry) {
+    if node.entries.is_empty() {
+        // Scattered writes leave one entry to a leaf; a Vec would begin with room for four.
+        node.entries.reserve_exact(1);
+    }
+    node.entries.insert(at, (index, entry));
 }
 
 /// Lends the child at `index` to `change`, which may make or replace it.
@@ -254,7 +264,7 @@ fn with_child(
             let mut child = None;
             change(&mut child, effects);
             effects.bytes += ENTRY_BYTES;
-            node.entries.insert(at, (index, Entry::Child(child.expect("a change leaves a child behind"))));
+            insert(node, at, index, Entry::Child(child.expect("a change leaves a child behind")));
         }
     }
 }

@@ -65,13 +65,13 @@ impl Pool {
 
     pub(crate) fn point(&self, system: &mut SystemTrees) -> Result<()> {
         self.check_usable()?;
-        let _latch = PanicLatch(self);
         self.latch(self.try_point(system))
     }
 
     fn try_point(&self, system: &mut SystemTrees) -> Result<()> {
         // 1. Capture.
         let mut ring = self.ring.lock();
+        let _latch = PanicLatch(self);
         let mut state = self.state.lock();
         let generation = system.generation + 1;
         state.epoch.0 += 1;

@@ -37,7 +37,7 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// 64 MiB of nodes, 64 MiB of changes (about 500,000 scattered writes), a background thread.
+    /// 64 MiB of nodes, 64 MiB of changes (some 400,000 scattered writes), a background thread.
     pub fn new(clock: Arc<dyn Clock>, randomness: Arc<dyn Randomness>) -> PoolOptions {
         PoolOptions {
             clock,
@@ -169,6 +169,7 @@ pub(crate) const STRIPES: usize = 128;
 const CATALOG_GROWTH_MAX: u64 = 4 << 20;
 /// Payload bytes after which records are written out without waiting for a flush.
 const PENDING_BYTES_MAX: usize = 512 << 10;
+
 impl Pool {
     #[allow(clippy::too_many_arguments)] // Called once, by recovery, with what it found.
     pub(crate) fn assemble(
@@ -253,12 +254,12 @@ impl Pool {
     fn flush_only(&self) -> Result<()> {
         self.check_usable()?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
-        let _latch = PanicLatch(self);
         let target = self.state.lock().appended;
         if self.durable.load(Ordering::Acquire) >= target {
             return Ok(());
         }
         let mut ring = self.ring.lock();
+        let _latch = PanicLatch(self);
         self.check_usable()?;
         if self.durable.load(Ordering::Acquire) >= target {
             return Ok(());
@@ -278,8 +279,8 @@ impl Pool {
 
     /// Writes out records that have piled up, without a sync.
     fn spill(&self) -> Result<()> {
-        let _latch = PanicLatch(self);
         let mut ring = self.ring.lock();
+        let _latch = PanicLatch(self);
         let payloads = self.state.lock().pending.take();
         self.latch(ring.write(payloads))?;
         self.state.lock().ring_used = ring.used();
@@ -392,7 +393,8 @@ impl Pool {
     }
 }
 
-/// A panic while records are on their way to the medium leaves them in doubt, like a failed write.
+/// A panic while records are on their way to the medium leaves them in doubt, like a failed write. Made after the
+/// ring is locked, so that the failure is known before anybody else can lock it.
 pub(crate) struct PanicLatch<'a>(pub(crate) &'a Pool);
 
 impl Drop for PanicLatch<'_> {
