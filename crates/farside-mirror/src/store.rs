@@ -83,7 +83,7 @@ pub struct MemoryStore {
     inner: Mutex<Tables>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Tables {
     relationships: BTreeMap<Uuid, Relationship>,
     history: BTreeMap<Uuid, Vec<TransferReport>>,
@@ -94,6 +94,13 @@ impl MemoryStore {
     fn tables(&self) -> MutexGuard<'_, Tables> {
         // Each change is one insertion or removal: a panic in between leaves nothing half done.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clone for MemoryStore {
+    /// A store of its own with the same contents.
+    fn clone(&self) -> Self {
+        MemoryStore { inner: Mutex::new(self.tables().clone()) }
     }
 }
 

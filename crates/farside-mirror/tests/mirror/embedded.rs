@@ -1,98 +1,18 @@
 //! The same life on the embedded store, over disks that lose and tear what was not synced.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use farside_engine::embedded::EmbeddedEngine;
-use farside_engine::{Engine, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_engine::{SnapshotOwner, SnapshotSpec};
 use farside_mirror::{Mirror, Schedule, TransferResult};
-use farside_platform::{BlockDevice, Clock, CrashFate, SeededRandomness, SimulatedDisk};
+use farside_platform::Clock;
 use farside_session::LinkSettings;
-use farside_store::{Pool, PoolOptions, VersionHandle};
 use rand::Rng;
 use uuid::Uuid;
 
-use crate::site::{PATIENCE, Pair, Storage, TokioClock, assert_ok, seeds, slow};
+use crate::embedded_storage::Embedded;
+use crate::site::{PATIENCE, Pair, Storage, assert_ok, seeds, slow};
 
 const SIZE: u64 = 8 << 20;
-const POOL_BYTES: u64 = 96 << 20;
-
-#[derive(Clone)]
-struct Embedded {
-    name: String,
-    engine: Arc<EmbeddedEngine>,
-    disk: SimulatedDisk,
-    clock: Arc<TokioClock>,
-    seed: u64,
-}
-
-impl Embedded {
-    fn on(name: &str, disk: SimulatedDisk, clock: Arc<TokioClock>, seed: u64, is_new: bool) -> Self {
-        let mut options = PoolOptions::new(clock.clone(), Arc::new(SeededRandomness::new(seed)));
-        options.background = false;
-        let device = Arc::new(disk.clone());
-        let pool = if is_new { Pool::create(device, options) } else { Pool::open(device, options) };
-        let engine = Arc::new(EmbeddedEngine::new());
-        engine.add(name, pool.unwrap_or_else(|e| panic!("pool {name}: {e}"))).unwrap();
-        Embedded { name: name.into(), engine, disk, clock, seed }
-    }
-
-    fn pool(&self) -> Arc<Pool> {
-        self.engine.pool(&self.name).unwrap()
-    }
-
-    fn open(&self, volume: &VolumeName) -> VersionHandle {
-        self.pool().open_volume(&volume.volume).unwrap()
-    }
-}
-
-impl Storage for Embedded {
-    fn create(name: &str, clock: Arc<TokioClock>, seed: u64) -> Self {
-        Embedded::on(name, SimulatedDisk::new(name, POOL_BYTES), clock, seed, true)
-    }
-
-    fn engine(&self) -> Arc<dyn Engine> {
-        self.engine.clone()
-    }
-
-    fn host_writes(&self, volume: &VolumeName, offset: u64, bytes: &[u8]) {
-        self.open(volume).write(offset, bytes).unwrap();
-    }
-
-    fn host_trims(&self, volume: &VolumeName, offset: u64, length: u64) {
-        self.open(volume).trim(offset, length).unwrap();
-    }
-
-    fn resize(&self, volume: &VolumeName, size_bytes: u64) {
-        self.pool().resize_volume(&volume.volume, size_bytes).unwrap();
-    }
-
-    /// The old disk fails every request from now on; the new one is torn by chance.
-    fn crash(&self, luck: u64) -> Self {
-        let after = written_anew(&self.disk.crash(CrashFate::Random(luck)));
-        self.disk.fail_after(Some(0));
-        Embedded::on(&self.name, after, self.clock.clone(), self.seed + luck + 1, false)
-    }
-
-    fn has_staged(&self, volume: &VolumeName) -> bool {
-        // Asking takes them away, which no later check minds.
-        self.engine.abandon_staged(volume).unwrap() > 0
-    }
-}
-
-/// A disk with the same contents whose history tells all of them: a disk that comes out of a crash remembers only
-/// what is written later, and would forget the rest in the next one.
-fn written_anew(disk: &SimulatedDisk) -> SimulatedDisk {
-    let copy = SimulatedDisk::new(&disk.name(), POOL_BYTES);
-    for offset in (0..POOL_BYTES).step_by(1 << 20) {
-        let bytes = disk.peek(offset, 1 << 20);
-        if bytes.iter().any(|b| *b != 0) {
-            copy.write_at(offset, &bytes).unwrap();
-        }
-    }
-    copy.sync().unwrap();
-    copy
-}
 
 type Sites = Pair<Embedded>;
 

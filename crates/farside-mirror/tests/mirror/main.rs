@@ -6,6 +6,8 @@
 mod driver;
 mod embedded;
 mod faults;
-mod memory_engine;
-mod site;
+#[path = "../support/mod.rs"]
+mod support;
 mod transfers;
+
+use support::{embedded_storage, memory_engine, site};

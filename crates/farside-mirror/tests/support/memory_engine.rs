@@ -13,7 +13,7 @@ use farside_format::fingerprint::is_zero;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::site::{Storage, TokioClock};
+use super::site::{Storage, TokioClock};
 
 type Block = Arc<[u8]>;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -23,7 +24,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::memory_engine::MemoryEngine;
+use super::memory_engine::MemoryEngine;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -38,24 +39,45 @@ pub(crate) trait Storage: Clone + Send + Sync + 'static {
     /// Power fails: this handle works no more, the new one has what was durable. `luck` decides over the rest.
     fn crash(&self, luck: u64) -> Self;
     fn has_staged(&self, volume: &VolumeName) -> bool;
+    /// Who hears what peers ask of this site.
+    fn overhearing(&self) -> Option<Arc<dyn Overhearing>> {
+        None
+    }
 }
 
-/// Follows tokio's clock, so that paused time stands still for records too.
-pub(crate) struct TokioClock(Instant);
+/// Hears what peers ask of a site before it is done and after; may change it, or refuse in the site's place.
+pub(crate) trait Overhearing: Send + Sync {
+    fn asked(&self, request: Bytes) -> Result<Bytes, Refusal>;
+    fn answered(&self, request: &Bytes);
+    fn opened(&self, header: Bytes, stream: DataStream) -> (Bytes, DataStream);
+}
+
+/// Follows tokio's clock, so that paused time stands still for records too. One for each site: its wall clock can be
+/// stepped.
+pub(crate) struct TokioClock {
+    started: Instant,
+    stepped_seconds: AtomicI64,
+}
 
 impl TokioClock {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(TokioClock(Instant::now()))
+        Arc::new(TokioClock { started: Instant::now(), stepped_seconds: AtomicI64::new(0) })
+    }
+
+    /// Moves the wall clock by so many seconds; what runs with it does not notice.
+    pub(crate) fn step_wall(&self, seconds: i64) {
+        self.stepped_seconds.fetch_add(seconds, Ordering::SeqCst);
     }
 }
 
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
-        Timestamp(1_800_000_000_000_000_000).plus(self.monotonic())
+        let stepped = 1_800_000_000 + self.stepped_seconds.load(Ordering::SeqCst);
+        Timestamp(stepped as u64 * 1_000_000_000).plus(self.monotonic())
     }
 
     fn monotonic(&self) -> Duration {
-        self.0.elapsed()
+        self.started.elapsed()
     }
 }
 
@@ -74,6 +96,7 @@ impl SourceRights for Rights {
 /// Stands in for a site's service: passes everything through, or plays a source that lies.
 pub(crate) struct Meddler {
     inner: Arc<SourceService>,
+    overhearing: Option<Arc<dyn Overhearing>>,
     /// What to send on the next data streams instead of the truth.
     pub(crate) lies: Mutex<Option<Vec<u8>>>,
 }
@@ -81,10 +104,17 @@ pub(crate) struct Meddler {
 #[async_trait]
 impl PeerService for Meddler {
     async fn call(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
-        self.inner.call(link, request).await
+        let Some(overhearing) = &self.overhearing else { return self.inner.call(link, request).await };
+        let request = overhearing.asked(request)?;
+        let answer = self.inner.call(link, request.clone()).await;
+        overhearing.answered(&request);
+        answer
     }
 
-    async fn stream(&self, link: &Arc<dyn PeerLink>, header: Bytes, mut stream: DataStream) {
+    async fn stream(&self, link: &Arc<dyn PeerLink>, mut header: Bytes, mut stream: DataStream) {
+        if let Some(overhearing) = &self.overhearing {
+            (header, stream) = overhearing.opened(header, stream);
+        }
         let lies = self.lies.lock().clone();
         match lies {
             None => self.inner.stream(link, header, stream).await,
@@ -139,7 +169,8 @@ impl<S: Storage> Site<S> {
             .await
             .unwrap();
         let source = Arc::new(source);
-        let meddler = Arc::new(Meddler { inner: source.clone(), lies: Mutex::new(None) });
+        let overhearing = disk.engine.overhearing();
+        let meddler = Arc::new(Meddler { inner: source.clone(), overhearing, lies: Mutex::new(None) });
         let randomness = Arc::new(SeededRandomness::new(seed));
         let mut config = NodeConfig::new(name);
         config.listen = Some(format!("{name}:7440"));
@@ -163,7 +194,9 @@ impl<S: Storage> Site<S> {
 /// Site `a` holds the original, site `b` the replica; `model` is what each snapshot of the original holds.
 pub(crate) struct Pair<S = MemoryEngine> {
     pub(crate) network: SimulatedNetwork,
+    /// Of the site `a`.
     pub(crate) clock: Arc<TokioClock>,
+    pub(crate) clock_b: Arc<TokioClock>,
     pub(crate) a: Site<S>,
     pub(crate) b: Site<S>,
     pub(crate) original: VolumeName,
@@ -204,10 +237,11 @@ impl<S: Storage> Pair<S> {
         println!("seed {seed}");
         log_to_test();
         let network = SimulatedNetwork::new(seed, link);
-        let clock = TokioClock::new();
-        let disk = |name, seed| Disk::<S>::new(name, &clock, seed);
-        let a = Site::start(&network, "a", disk("p", seed), clock.clone(), seed).await;
-        let b = Site::start(&network, "b", disk("q", seed + 1), clock.clone(), seed + 1).await;
+        let (clock, clock_b) = (TokioClock::new(), TokioClock::new());
+        let disk_a = Disk::<S>::new("p", &clock, seed);
+        let disk_b = Disk::<S>::new("q", &clock_b, seed + 1);
+        let a = Site::start(&network, "a", disk_a, clock.clone(), seed).await;
+        let b = Site::start(&network, "b", disk_b, clock_b.clone(), seed + 1).await;
         let invite = a.node.invite(Duration::from_secs(900)).unwrap();
         b.node.join(a.node.listen_address().unwrap(), &invite.code, None).await.unwrap();
         b.node.wait_link(a.node.id(), PATIENCE).await.unwrap();
@@ -216,7 +250,8 @@ impl<S: Storage> Pair<S> {
         let rng = SmallRng::seed_from_u64(seed);
         let live = vec![0; size_bytes as usize];
         let replica = volume("q/r");
-        Pair { network, clock, a, b, original, replica, live, model: BTreeMap::new(), rng, starts: seed + 2 }
+        let model = BTreeMap::new();
+        Pair { network, clock, clock_b, a, b, original, replica, live, model, rng, starts: seed + 2 }
     }
 
     pub(crate) async fn mirror(&self, schedule: Schedule) -> Mirror {
@@ -312,7 +347,7 @@ impl<S: Storage> Pair<S> {
         self.network.revive("b");
         let disk = Disk { engine, ..self.b.disk.clone() };
         self.starts += 1;
-        self.b = Site::start(&self.network, "b", disk, self.clock.clone(), self.starts).await;
+        self.b = Site::start(&self.network, "b", disk, self.clock_b.clone(), self.starts).await;
     }
 
     /// The same for the site `a`.
