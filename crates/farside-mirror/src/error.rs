@@ -26,6 +26,17 @@ pub enum MirrorError {
     /// The peer sent what the protocol does not allow here.
     #[error("the peer broke the mirror protocol: {0}; the replica is unchanged")]
     Protocol(String),
+    /// The peer's version of the mirror protocol cannot carry what is asked.
+    #[error(
+        "this needs version {needed} of the mirror protocol at both sites, and the peer refused it: {said}; nothing was \
+         changed. Upgrade farside at the peer first"
+    )]
+    PeerTooOld {
+        /// The version that carries it.
+        needed: u32,
+        /// What the peer said, which names its version.
+        said: String,
+    },
     /// The source gave up.
     #[error("the source failed: {message}; the replica is unchanged")]
     SourceFailed {

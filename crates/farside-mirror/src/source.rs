@@ -34,8 +34,8 @@ use crate::limits::{RELATIONSHIPS_PER_PEER_MAX, SERVED_MAX, SERVED_PER_PEER_MAX}
 use crate::protocol::convert::{self, TransferPlan};
 use crate::protocol::stream::cut;
 use crate::protocol::{
-    Acknowledge, Begin, Body, Describe, Description, End, Nothing, PROTOCOL_VERSION, Release, Request,
-    StreamHeader,
+    Acknowledge, Begin, Body, Describe, Description, End, Nothing, Release, Request, StreamHeader,
+    check_request, check_version,
 };
 use crate::store::{SourceRelationship, SourceStore};
 
@@ -156,7 +156,7 @@ impl PeerService for SourceService {
         let opened = StreamHeader::decode(&header[..])
             .map_err(|e| refusal("failed", format!("a stream header that cannot be read: {e}")))
             .and_then(|header| {
-                check_version(header.version)?;
+                check_version(header.version).map_err(|why| refusal("version", why))?;
                 let transfer = convert::uuid(&header.transfer).map_err(to_refusal)?;
                 let serving = self.shared.tables().serving.get(&transfer).cloned();
                 let serving = serving.filter(|s| s.peer == peer);
@@ -192,18 +192,6 @@ fn to_refusal(error: MirrorError) -> Refusal {
     refusal(code, error.to_string())
 }
 
-fn check_version(version: u32) -> Result<(), Refusal> {
-    if version == PROTOCOL_VERSION {
-        return Ok(());
-    }
-    Err(refusal(
-        "version",
-        format!(
-            "mirror protocol versions differ: the source speaks {PROTOCOL_VERSION}, the destination {version}"
-        ),
-    ))
-}
-
 impl Shared {
     fn tables(&self) -> MutexGuard<'_, Tables> {
         // Every change is one insertion or removal: a panic in between leaves nothing half done.
@@ -213,18 +201,16 @@ impl Shared {
     async fn answer(self: &Arc<Self>, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
         let request = Request::decode(request)
             .map_err(|e| refusal("failed", format!("a request that cannot be read: {e}")))?;
-        check_version(request.version)?;
+        let body = check_request(request).map_err(|why| refusal("version", why))?;
         let peer = link.peer();
-        let answer = match request.body {
-            Some(Body::Describe(describe)) => self.describe(peer, describe).await?.encode_to_vec(),
-            Some(Body::Begin(begin)) => self.begin(link, begin).await?.to_message().encode_to_vec(),
-            Some(Body::Acknowledge(acknowledge)) => {
-                self.acknowledge(peer, acknowledge).await?.encode_to_vec()
-            }
-            Some(Body::End(end)) => self.end(peer, &end)?.encode_to_vec(),
-            Some(Body::Release(release)) => self.release_for(peer, &release).await?.encode_to_vec(),
-            None => {
-                return Err(refusal("version", "a request of a kind this site does not know; upgrade it"));
+        let answer = match body {
+            Body::Describe(describe) => self.describe(peer, describe).await?.encode_to_vec(),
+            Body::Begin(begin) => self.begin(link, begin).await?.to_message().encode_to_vec(),
+            Body::Acknowledge(acknowledge) => self.acknowledge(peer, acknowledge).await?.encode_to_vec(),
+            Body::End(end) => self.end(peer, &end)?.encode_to_vec(),
+            Body::Release(release) => self.release_for(peer, &release).await?.encode_to_vec(),
+            Body::Compare(_) | Body::Overtaken(_) | Body::Swap(_) => {
+                return Err(refusal("version", "this site cannot answer that yet; upgrade it"));
             }
         };
         Ok(answer.into())
@@ -291,7 +277,7 @@ impl Shared {
         self.check_rights(peer, &volume)?;
         let engine = self.engine.clone();
         let info = blocking(move || engine.volume(&volume)).await.map_err(to_refusal)?;
-        Ok(Description { size_bytes: info.size_bytes })
+        Ok(Description { size_bytes: info.size_bytes, reverse: false })
     }
 
     async fn begin(

@@ -23,7 +23,11 @@ use crate::destination::Links;
 use crate::error::{MirrorError, blocking};
 use crate::limits::{CALL_TIMEOUT, FAREWELL_TIMEOUT, LOSSES_IN_A_ROW_MAX};
 use crate::protocol::convert::{self, CandidateBase, TransferPlan, TravellingSnapshot};
-use crate::protocol::{Acknowledge, Begin, Body, End, PROTOCOL_VERSION, Plan, Request};
+use crate::protocol::stream::cut;
+use crate::protocol::{
+    Acknowledge, Begin, Body, End, PROTOCOL_VERSION, Plan, Request, oldest_that_carries,
+    without_what_is_newer,
+};
 use crate::report::{Phase, TransferReport, TransferResult};
 use crate::state::TransferKind;
 use crate::store::Relationship;
@@ -40,6 +44,8 @@ pub(crate) struct Transfer {
     pub(crate) link: Arc<dyn PeerLink>,
     pub(crate) cancel: CancellationToken,
     pub(crate) progress: ProgressSender,
+    /// Protocol version that the source has answered in; this side's own until it has.
+    pub(crate) spoken: u32,
 }
 
 /// How a transfer ended.
@@ -125,7 +131,7 @@ impl Transfer {
     }
 
     async fn begin(
-        &self,
+        &mut self,
         candidates: &[CandidateBase],
         wire: &WireCounters,
     ) -> Result<TransferPlan, MirrorError> {
@@ -136,8 +142,13 @@ impl Transfer {
             destination: self.relationship.destination.to_string(),
             kind: convert::kind_number(self.kind),
             candidates: candidates.iter().map(|c| c.to_message()).collect(),
+            staged: None,
         };
-        let answer = self.call(Body::Begin(begin), wire).await?;
+        let answer;
+        (answer, self.spoken) = tokio::select! {
+            answer = negotiate(&*self.link, Body::Begin(begin), Some(wire)) => answer?,
+            () = self.cancel.cancelled() => return Err(MirrorError::Aborted),
+        };
         let plan = Plan::decode(answer)
             .map_err(|e| MirrorError::Protocol(format!("a plan that cannot be read: {e}")))?;
         let plan = TransferPlan::from_message(&plan)?;
@@ -273,7 +284,7 @@ impl Transfer {
 
     async fn call(&self, body: Body, wire: &WireCounters) -> Result<Bytes, MirrorError> {
         tokio::select! {
-            answer = call(&*self.link, body, Some(wire)) => answer,
+            answer = call(&*self.link, self.spoken, body, Some(wire)) => answer,
             () = self.cancel.cancelled() => Err(MirrorError::Aborted),
         }
     }
@@ -281,9 +292,10 @@ impl Transfer {
     /// Frees the source's place, without making anybody wait for it.
     fn say_farewell(&self, failure: Option<String>) {
         let end = End { transfer: self.id.as_bytes().to_vec(), failure: failure.unwrap_or_default() };
-        let (link, transfer) = (self.link.clone(), self.id);
+        let (link, transfer, version) = (self.link.clone(), self.id, self.spoken);
         tokio::spawn(async move {
-            let said = tokio::time::timeout(FAREWELL_TIMEOUT, call(&*link, Body::End(end), None)).await;
+            let said = call(&*link, version, Body::End(end), None);
+            let said = tokio::time::timeout(FAREWELL_TIMEOUT, said).await;
             if !matches!(said, Ok(Ok(_))) {
                 tracing::debug!(%transfer, "the source did not hear that the transfer has ended");
             }
@@ -302,20 +314,42 @@ pub(crate) async fn ask(
     let mut losses = 0;
     loop {
         let link = links.link(peer, wait).await.map_err(MirrorError::no_session)?;
-        match call(&*link, body.clone(), None).await {
+        match negotiate(&*link, body.clone(), None).await {
             Err(error) if error.is_lost_session() && losses < LOSSES_IN_A_ROW_MAX => losses += 1,
-            answer => return answer,
+            answer => return answer.map(|(answer, _)| answer),
         }
     }
 }
 
-/// Asks the source, within [`CALL_TIMEOUT`].
-pub(crate) async fn call(
+/// Asks in this side's version, and if the source does not speak it, in the oldest one that carries the question.
+/// Answers also in which. What the source's version cannot carry is refused, with what the source said of versions.
+async fn negotiate(
     link: &dyn PeerLink,
     body: Body,
     wire: Option<&WireCounters>,
+) -> Result<(Bytes, u32), MirrorError> {
+    let said = match call(link, PROTOCOL_VERSION, body.clone(), wire).await {
+        Err(MirrorError::Session(SessionError::Refused(refusal))) if refusal.code == "version" => {
+            refusal.message
+        }
+        answer => return Ok((answer?, PROTOCOL_VERSION)),
+    };
+    let oldest = oldest_that_carries(&body);
+    if oldest == PROTOCOL_VERSION {
+        return Err(MirrorError::PeerTooOld { needed: oldest, said: cut(&said) });
+    }
+    Ok((call(link, oldest, body, wire).await?, oldest))
+}
+
+/// Asks the source in one version of the protocol, within [`CALL_TIMEOUT`].
+async fn call(
+    link: &dyn PeerLink,
+    version: u32,
+    body: Body,
+    wire: Option<&WireCounters>,
 ) -> Result<Bytes, MirrorError> {
-    let request = Request { version: PROTOCOL_VERSION, body: Some(body) }.encode_to_vec();
+    let body = Some(without_what_is_newer(body, version));
+    let request = Request { version, body }.encode_to_vec();
     match tokio::time::timeout(CALL_TIMEOUT, link.call(request.into(), wire)).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(SessionError::Lost(format!("no answer within {} s", CALL_TIMEOUT.as_secs())).into()),

@@ -9,11 +9,11 @@ pub struct Request {
     #[prost(uint32, tag = "1")]
     pub version: u32,
     /// What is asked.
-    #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6")]
+    #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
     pub body: Option<Body>,
 }
 
-/// What a [`Request`] asks.
+/// What a [`Request`] asks. Up to [`Body::Release`] there since version 1, the rest since version 2.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Body {
     /// May we, and how large is it?
@@ -31,6 +31,15 @@ pub enum Body {
     /// A relationship is over.
     #[prost(message, tag = "6")]
     Release(Release),
+    /// What would a resync from here lose, and bring?
+    #[prost(message, tag = "7")]
+    Compare(Compare),
+    /// This relationship was broken off: the destination went on without you.
+    #[prost(message, tag = "8")]
+    Overtaken(Overtaken),
+    /// The two sides change roles.
+    #[prost(message, tag = "9")]
+    Swap(Swap),
 }
 
 /// Asks whether a volume may be mirrored, and for its size. Answered by [`Description`].
@@ -53,6 +62,10 @@ pub struct Description {
     /// Size of the volume now, bytes.
     #[prost(uint64, tag = "1")]
     pub size_bytes: u64,
+    /// The source's administrator allows the way back: this volume may become a replica of the destination's. Since
+    /// version 2.
+    #[prost(bool, tag = "2")]
+    pub reverse: bool,
 }
 
 /// Begins a transfer. Answered by [`Plan`].
@@ -70,12 +83,26 @@ pub struct Begin {
     /// The destination's volume, for the source's listing.
     #[prost(string, tag = "4")]
     pub destination: String,
-    /// 1 initialize, 2 update.
+    /// 1 initialize, 2 update, 3 resync (since version 2).
     #[prost(uint32, tag = "5")]
     pub kind: u32,
     /// What the destination has, oldest first: any of it may serve as base.
     #[prost(message, repeated, tag = "6")]
     pub candidates: Vec<Candidate>,
+    /// What a transfer before this one left half brought. Since version 2.
+    #[prost(message, optional, tag = "7")]
+    pub staged: Option<HalfBrought>,
+}
+
+/// What a transfer that was cut left staged at the destination.
+#[derive(Clone, PartialEq, Message)]
+pub struct HalfBrought {
+    /// The snapshot that was arriving; zeros if what is staged is of more than one.
+    #[prost(bytes = "vec", tag = "1")]
+    pub incremental: Vec<u8>,
+    /// What it branches at; absent for a copy from nothing.
+    #[prost(message, optional, tag = "2")]
+    pub base: Option<Candidate>,
 }
 
 /// A snapshot that the destination has.
@@ -171,6 +198,102 @@ pub struct Release {
     pub volume: String,
 }
 
+/// Asks what a resync of `destination` from `volume` would start from and bring; changes nothing. Answered by
+/// [`Comparison`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Compare {
+    /// The relationship that would carry it.
+    #[prost(bytes = "vec", tag = "1")]
+    pub relationship: Vec<u8>,
+    /// The volume that is asked about.
+    #[prost(string, tag = "2")]
+    pub volume: String,
+    /// The asker's volume.
+    #[prost(string, tag = "3")]
+    pub destination: String,
+    /// What the asker has, on all its branches, oldest first.
+    #[prost(message, repeated, tag = "4")]
+    pub candidates: Vec<Candidate>,
+}
+
+/// Answer to [`Compare`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Comparison {
+    /// The newest common base, by what the asker calls it; absent if there is none.
+    #[prost(message, optional, tag = "1")]
+    pub base: Option<Candidate>,
+    /// The base's name at the source.
+    #[prost(string, tag = "2")]
+    pub base_name: String,
+    /// When the base's data was so.
+    #[prost(uint64, tag = "3")]
+    pub base_created_at: u64,
+    /// Bytes in which the volume as it is now differs from the base; all that is allocated without one.
+    #[prost(uint64, tag = "4")]
+    pub data_bytes: u64,
+    /// Bytes that were data in the base and are holes now.
+    #[prost(uint64, tag = "5")]
+    pub hole_bytes: u64,
+    /// The volume is itself a replica that is not broken off.
+    #[prost(bool, tag = "6")]
+    pub is_replica: bool,
+    /// Size of the volume now, bytes.
+    #[prost(uint64, tag = "7")]
+    pub size_bytes: u64,
+}
+
+/// Tells a source that its destination was broken off and went on without it. Answered by [`Nothing`]; saying it
+/// again is no error.
+#[derive(Clone, PartialEq, Message)]
+pub struct Overtaken {
+    /// The relationship.
+    #[prost(bytes = "vec", tag = "1")]
+    pub relationship: Vec<u8>,
+    /// The source's volume.
+    #[prost(string, tag = "2")]
+    pub volume: String,
+    /// When it was broken off, by the destination's clock.
+    #[prost(uint64, tag = "3")]
+    pub broken_off_at: u64,
+    /// The snapshot that hosts there went on from; absent if the replica held none.
+    #[prost(message, optional, tag = "4")]
+    pub snapshot: Option<Candidate>,
+}
+
+/// A step of changing roles. Answered by [`Swapped`]; saying it again is no error.
+#[derive(Clone, PartialEq, Message)]
+pub struct Swap {
+    /// The relationship that ends.
+    #[prost(bytes = "vec", tag = "1")]
+    pub relationship: Vec<u8>,
+    /// The one that takes its place, the other way round.
+    #[prost(bytes = "vec", tag = "2")]
+    pub reverse: Vec<u8>,
+    /// The source's volume, which becomes the replica.
+    #[prost(string, tag = "3")]
+    pub volume: String,
+    /// The destination's volume, which becomes the original.
+    #[prost(string, tag = "4")]
+    pub destination: String,
+    /// 1 prepare: fence the volume and take its last snapshot; 2 cancel: as it was; 3 done: the destination has turned.
+    #[prost(uint32, tag = "5")]
+    pub phase: u32,
+    /// Schedule of the reverse mirror, as `mirror schedule` takes it; empty for none.
+    #[prost(string, tag = "6")]
+    pub schedule: String,
+    /// Time zone of that schedule; empty for UTC, or for one that needs none.
+    #[prost(string, tag = "7")]
+    pub time_zone: String,
+}
+
+/// Answer to [`Swap`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Swapped {
+    /// To *prepare*: the last snapshot, which the destination has to bring before it may turn.
+    #[prost(message, optional, tag = "1")]
+    pub snapshot: Option<Candidate>,
+}
+
 /// An answer that says only that it was done.
 #[derive(Clone, PartialEq, Message)]
 pub struct Nothing {}
@@ -190,6 +313,10 @@ pub struct StreamHeader {
     /// Do not refer to the base: it could not be read at the destination, or differs.
     #[prost(bool, tag = "4")]
     pub without_base: bool,
+    /// What the destination sends on the stream: 0 nothing, 1 the positions it holds of this step, 2 positions with
+    /// short fingerprints of what it holds there. Since version 2.
+    #[prost(uint32, tag = "5")]
+    pub held: u32,
 }
 
 /// How far the metadata difference of a step is.
@@ -233,6 +360,10 @@ pub struct StepEnd {
     /// The other changed bytes.
     #[prost(uint64, tag = "7")]
     pub literal_bytes: u64,
+    /// Bytes of data that the difference found and that were not sent, because the destination holds them. Since
+    /// version 2.
+    #[prost(uint64, tag = "8")]
+    pub held_bytes: u64,
 }
 
 /// The source gives up on a step.

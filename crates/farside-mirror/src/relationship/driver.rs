@@ -15,6 +15,7 @@ use super::{Command, Ended, MirrorStatus, Parts, Published};
 use crate::destination::Links;
 use crate::error::{MirrorError, blocking};
 use crate::limits::{LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
+use crate::protocol::PROTOCOL_VERSION;
 use crate::report::{Progress, TransferReport, TransferResult};
 use crate::schedule::{Moment, Ticker};
 use crate::state::{Action, Event, Standing, TransferKind, Work};
@@ -392,6 +393,7 @@ impl Driver {
             link: ready.link,
             cancel: cancel.clone(),
             progress: ProgressSender::new(clock, self.ports.progress.clone(), id, kind),
+            spoken: PROTOCOL_VERSION,
         };
         let slot = ready.slot;
         let task = tokio::spawn(async move {

@@ -137,6 +137,7 @@ impl Counters {
             base_read_bytes: of(&self.base_read),
             delta_bytes: of(&self.delta),
             literal_bytes: of(&self.changed).saturating_sub(of(&self.delta)),
+            held_bytes: 0,
         }
     }
 }

@@ -15,7 +15,7 @@ use super::Transfer;
 use crate::error::{MirrorError, blocking};
 use crate::limits::{CALL_TIMEOUT, FRAMES_BETWEEN_STAGES, STREAM_SILENCE_MAX};
 use crate::protocol::stream::{self, StreamMessage, cut};
-use crate::protocol::{PROTOCOL_VERSION, StepEnd, StreamHeader};
+use crate::protocol::{StepEnd, StreamHeader};
 use crate::report::TransferReport;
 
 /// What is received.
@@ -38,10 +38,11 @@ pub(super) async fn receive(
     wire: &Arc<WireCounters>,
 ) -> Result<(), MirrorError> {
     let header = StreamHeader {
-        version: PROTOCOL_VERSION,
+        version: transfer.spoken,
         transfer: transfer.id.as_bytes().to_vec(),
         step: step.index as u32,
         without_base: step.without_base,
+        held: 0,
     };
     let opening = transfer.link.open_stream(header.encode_to_vec().into());
     let stream = tokio::select! {

@@ -294,6 +294,7 @@ fn begin(relationship: Uuid, transfer: Uuid, volume: &str) -> Bytes {
         destination: "x/y".into(),
         kind: convert::kind_number(TransferKind::Initialize),
         candidates: Vec::new(),
+        staged: None,
     };
     Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec().into()
 }
@@ -357,8 +358,13 @@ async fn nonsense_is_refused_and_the_source_lives_on() {
     let newer = Request { version: PROTOCOL_VERSION + 1, body: None }.encode_to_vec();
     let refused = link.call(newer.into(), None).await;
     assert!(matches!(refused, Err(SessionError::Refused(r)) if r.code == "version"));
-    let unknown =
-        StreamHeader { version: PROTOCOL_VERSION, transfer: vec![7; 16], step: 0, without_base: false };
+    let unknown = StreamHeader {
+        version: PROTOCOL_VERSION,
+        transfer: vec![7; 16],
+        step: 0,
+        without_base: false,
+        held: 0,
+    };
     for header in [unknown.encode_to_vec(), vec![0xff; 40]] {
         let mut opened = link.open_stream(header.into()).await.unwrap();
         let answer = stream::read(&mut opened.io).await.unwrap();

@@ -9,5 +9,6 @@ mod faults;
 #[path = "../support/mod.rs"]
 mod support;
 mod transfers;
+mod versions;
 
 use support::{embedded_storage, memory_engine, site};

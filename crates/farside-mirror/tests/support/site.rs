@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_mirror::protocol::{Request, StreamHeader};
 use farside_mirror::{
     Destination, DestinationParts, MemoryStore, Mirror, Schedule, SourceRights, SourceService,
     TransferReport, TransferResult, transfer_slots,
@@ -18,6 +19,7 @@ use farside_session::{
     PeerService, Refusal, SimulatedNetwork,
 };
 use parking_lot::Mutex;
+use prost::Message;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::io::AsyncWriteExt;
@@ -99,11 +101,34 @@ pub(crate) struct Meddler {
     overhearing: Option<Arc<dyn Overhearing>>,
     /// What to send on the next data streams instead of the truth.
     pub(crate) lies: Mutex<Option<Vec<u8>>>,
+    /// Play a source that knows nothing newer than version 1 of the protocol.
+    pub(crate) is_of_version_1: AtomicBool,
+    /// Versions of the calls and streams that came, in order of their first.
+    pub(crate) versions_asked: Mutex<Vec<u32>>,
+}
+
+impl Meddler {
+    /// What a source of version 1 says to a version that it does not know.
+    fn check_version(&self, version: u32) -> Result<(), Refusal> {
+        let mut asked = self.versions_asked.lock();
+        if !asked.contains(&version) {
+            asked.push(version);
+        }
+        if version == 1 || !self.is_of_version_1.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let message =
+            format!("mirror protocol versions differ: the source speaks 1, the destination {version}");
+        Err(Refusal { code: "version".into(), message })
+    }
 }
 
 #[async_trait]
 impl PeerService for Meddler {
     async fn call(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
+        if let Ok(request) = Request::decode(request.clone()) {
+            self.check_version(request.version)?;
+        }
         let Some(overhearing) = &self.overhearing else { return self.inner.call(link, request).await };
         let request = overhearing.asked(request)?;
         let answer = self.inner.call(link, request.clone()).await;
@@ -112,6 +137,9 @@ impl PeerService for Meddler {
     }
 
     async fn stream(&self, link: &Arc<dyn PeerLink>, mut header: Bytes, mut stream: DataStream) {
+        if let Ok(header) = StreamHeader::decode(header.clone()) {
+            self.check_version(header.version).expect("a stream in a version that was refused");
+        }
         if let Some(overhearing) = &self.overhearing {
             (header, stream) = overhearing.opened(header, stream);
         }
@@ -170,7 +198,13 @@ impl<S: Storage> Site<S> {
             .unwrap();
         let source = Arc::new(source);
         let overhearing = disk.engine.overhearing();
-        let meddler = Arc::new(Meddler { inner: source.clone(), overhearing, lies: Mutex::new(None) });
+        let meddler = Arc::new(Meddler {
+            inner: source.clone(),
+            overhearing,
+            lies: Mutex::new(None),
+            is_of_version_1: AtomicBool::new(false),
+            versions_asked: Mutex::default(),
+        });
         let randomness = Arc::new(SeededRandomness::new(seed));
         let mut config = NodeConfig::new(name);
         config.listen = Some(format!("{name}:7440"));
