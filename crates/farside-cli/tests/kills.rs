@@ -1,171 +1,277 @@
-//! SIGKILL at random moments, ten times each side: no flushed write is lost, the replica is one whole point in time,
-//! and the next update completes.
+//! SIGKILL of either real daemon at random moments of transfers, while a host writes: no flushed write is lost, the
+//! replica is one source snapshot and never older than the last that was committed, an interrupted transfer goes on
+//! where it was, and the next one completes.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
 mod support;
 
-use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use support::{Pair, nbd, seed};
+use serde_json::Value;
+use support::model::{BLOCK, Model};
+use support::relay::Relay;
+use support::{Pair, Site, eventually, seed, status};
 
-const BLOCK: u64 = 4096;
-const BLOCKS: u64 = 1024;
-const KILLS: u32 = 10;
+/// 16 MiB: large enough to be hit in the middle at [`RATE`], small enough to be read and compared after each kill.
+const BLOCKS: u64 = 4096;
+/// Bytes per second of the link: a first copy takes about 2 s, an update of [`BURST_MAX`] blocks about 1 s.
+const RATE: u64 = 8 << 20;
+/// Blocks that are written before a transfer begins, at most; the host goes on during it.
+const BURST_MAX: u64 = 2048;
+/// Kills without `FARSIDE_KILLS`, in the long test.
+const KILLS: u32 = 200;
+/// Of a transfer that is killed again and again, kills at most.
+const KILLS_IN_A_ROW_MAX: u32 = 3;
 
-/// What a host knows: for each block the number that was last flushed there, and every later one that may be there.
-#[derive(Default)]
-struct Model {
-    flushed: HashMap<u64, u64>,
-    since: HashMap<u64, Vec<u64>>,
-}
-
-/// A block that says which write it is of.
-fn block(number: u64) -> Vec<u8> {
-    let mut bytes = number.to_le_bytes().repeat(BLOCK as usize / 8);
-    bytes[8..16].copy_from_slice(&(!number).to_le_bytes());
-    bytes
-}
-
-/// The number of a block; 0 for a hole. Anything else is torn.
-fn number(bytes: &[u8]) -> u64 {
-    if bytes.iter().all(|b| *b == 0) {
-        return 0;
-    }
-    let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-    assert_eq!(bytes, block(number), "a torn block");
-    number
-}
-
-impl Model {
-    /// Writes and flushes until the daemon is gone.
-    fn write(
-        &mut self,
-        host: &mut nbd::Client,
-        random: &mut StdRng,
-        next: &mut u64,
-        ready: &AtomicBool,
-    ) -> io::Error {
-        loop {
-            for _ in 0..random.random_range(1..8) {
-                let at = random.random_range(0..BLOCKS);
-                *next += 1;
-                // It may arrive although its answer does not.
-                self.since.entry(at).or_default().push(*next);
-                if let Err(error) = host.write(at * BLOCK, &block(*next)) {
-                    return error;
-                }
-            }
-            if let Err(error) = host.flush() {
-                return error;
-            }
-            for (at, numbers) in self.since.drain() {
-                self.flushed.insert(at, *numbers.last().unwrap());
-            }
-            ready.store(true, Ordering::SeqCst);
-        }
-    }
-
-    /// What is there must be what was flushed, or later. Then it is what counts.
-    fn check(&mut self, image: &[u8]) {
-        for at in 0..BLOCKS {
-            let found = number(&image[(at * BLOCK) as usize..][..BLOCK as usize]);
-            let flushed = self.flushed.get(&at).copied().unwrap_or(0);
-            let possible = self.since.get(&at).is_some_and(|later| later.contains(&found));
-            assert!(found == flushed || possible, "block {at} has {found}; {flushed} was flushed");
-            self.flushed.insert(at, found);
-        }
-        self.since.clear();
-    }
+#[test]
+fn either_daemon_dies_in_the_middle_of_transfers() {
+    Trial::start(seed()).run(8);
 }
 
 #[test]
-fn the_source_dies_while_a_host_writes() {
-    let seed = seed();
-    let mut pair = Pair::start();
-    pair.mirror(BLOCKS * BLOCK);
-    pair.b.ok("mirror initialize q/v");
-    let (mut model, mut next) = (Model::default(), 0);
-    let mut random = StdRng::seed_from_u64(seed);
-    for round in 0..KILLS {
-        let ready = Arc::new(AtomicBool::new(false));
-        let mut host = pair.a.nbd("p/v");
-        let (mut writer_random, seen) = (StdRng::seed_from_u64(random.random()), Arc::clone(&ready));
-        let writer = std::thread::spawn(move || {
-            model.write(&mut host, &mut writer_random, &mut next, &seen);
-            (model, next)
+#[ignore = "minutes: 200 kills; FARSIDE_KILLS says otherwise"]
+fn either_daemon_dies_in_the_middle_of_transfers_hundreds_of_times() {
+    let kills = std::env::var("FARSIDE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    Trial::start(seed()).run(kills);
+}
+
+/// A transfer of this mirror, and what is known of its replica.
+struct Mirror {
+    /// Its volume at B.
+    replica: String,
+    /// The newest snapshot that it is known to have shown: identity, and when it was taken.
+    committed: Option<(String, String)>,
+}
+
+struct Trial {
+    random: StdRng,
+    pair: Pair,
+    relay: Relay,
+    model: Option<Model>,
+    mirrors_made: u32,
+    kills: u32,
+    kills_in_transfer: u32,
+    resumed: u32,
+}
+
+/// A host that writes until it is stopped, or its daemon dies.
+struct Writer {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Model>,
+}
+
+impl Writer {
+    fn start(site: &Site, mut model: Model, seed: u64) -> Writer {
+        let mut host = site.nbd("p/v");
+        let (ready, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (is_ready, stopped) = (Arc::clone(&ready), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            // Its end is the daemon's.
+            let _ = model.write_on(&mut host, &mut StdRng::seed_from_u64(seed), &is_ready, &stopped);
+            model
         });
-        // Now and then a transfer is under way as well.
-        if round % 2 == 0 {
-            pair.b.ok("mirror update q/v --no-wait");
-        }
-        support::eventually("a flush", || ready.load(Ordering::SeqCst));
-        std::thread::sleep(Duration::from_millis(random.random_range(0..60)));
-        pair.a.kill();
-        (model, next) = writer.join().unwrap();
-        // The replica shows a whole point in time: never a torn block, and the content its root names.
-        let replica = pair.b.nbd("q/v").read_all();
-        for bytes in replica.chunks(BLOCK as usize) {
-            number(bytes);
-        }
-        pair.a.restart();
-        model.check(&pair.a.nbd("p/v").read_all());
-        pair.b.ok("mirror update q/v");
-        assert_eq!(pair.a.nbd("p/v").read_all(), pair.b.nbd("q/v").read_all(), "round {round}");
+        eventually("a flush", || ready.load(Ordering::SeqCst));
+        Writer { stop, thread }
     }
-    assert_eq!(pair.a.stop(), Some(0));
-    check(&pair, "p.pool");
+
+    fn stop(self) -> Model {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap()
+    }
 }
 
-#[test]
-fn the_destination_dies_while_an_update_runs() {
-    let seed = seed();
-    let mut random = StdRng::seed_from_u64(seed);
-    let mut pair = Pair::start();
-    const BYTES: usize = 16 << 20;
-    pair.mirror(BYTES as u64);
-    let mut write = |pair: &Pair, share: usize| {
-        let mut host = pair.a.nbd("p/v");
-        for chunk in 0..share {
-            let mut bytes = vec![0; 1 << 20];
-            random.fill(&mut bytes[..]);
-            host.write((chunk << 20) as u64, &bytes).unwrap();
+impl Trial {
+    fn start(seed: u64) -> Trial {
+        let (pair, relay) = Pair::through_relay();
+        pair.mirror(BLOCKS * BLOCK);
+        let mut model = Model::new(BLOCKS);
+        model.fill(&mut pair.a.nbd("p/v"), 0, BLOCKS).unwrap();
+        pair.b.ok("mirror initialize q/v");
+        Trial {
+            random: StdRng::seed_from_u64(seed),
+            pair,
+            relay,
+            model: Some(model),
+            mirrors_made: 0,
+            kills: 0,
+            kills_in_transfer: 0,
+            resumed: 0,
         }
-        host.flush().unwrap();
-        host.read_all()
-    };
-    let mut before = write(&pair, 16);
-    pair.b.ok("mirror initialize q/v");
-    let mut moments = StdRng::seed_from_u64(seed ^ 1);
-    for round in 0..KILLS {
-        let after = write(&pair, 12);
-        pair.b.ok("mirror update q/v --no-wait");
-        std::thread::sleep(Duration::from_millis(moments.random_range(0..400)));
-        pair.b.kill();
-        pair.b.restart();
-        let replica = pair.b.nbd("q/v").read_all();
-        assert!(replica == before || replica == after, "round {round}: the replica is no point in time");
-        pair.b.ok("mirror update q/v");
-        assert!(pair.b.nbd("q/v").read_all() == after, "round {round}: the update did not bring the newest");
-        before = after;
     }
-    assert_eq!(pair.b.stop(), Some(0));
-    check(&pair, "q.pool");
+
+    fn run(mut self, kills: u32) {
+        let began = Instant::now();
+        let mut updated = Mirror { replica: "q/v".into(), committed: None };
+        self.look(&mut updated);
+        while self.kills < kills {
+            if self.kills == 0 || self.random.random_ratio(1, 4) {
+                self.initialize();
+            } else {
+                self.update(&mut updated);
+            }
+        }
+        println!(
+            "{} kills, {} of them while a transfer ran, {} transfers went on, {:.0} s",
+            self.kills,
+            self.kills_in_transfer,
+            self.resumed,
+            began.elapsed().as_secs_f64()
+        );
+        for site in [&mut self.pair.a, &mut self.pair.b] {
+            assert_eq!(site.stop(), Some(0));
+        }
+        for pool in ["p.pool", "q.pool"] {
+            support::check_pool(&self.pair.root.path().join(pool));
+        }
+    }
+
+    /// One update that is killed up to three times, and then completes.
+    fn update(&mut self, mirror: &mut Mirror) {
+        let (first, count) =
+            (self.random.random_range(0..BLOCKS - BURST_MAX), self.random.random_range(1..=BURST_MAX));
+        self.model.as_mut().unwrap().fill(&mut self.pair.a.nbd("p/v"), first, count).unwrap();
+        for _ in 0..self.random.random_range(1..=KILLS_IN_A_ROW_MAX) {
+            self.kill("update", mirror, count * BLOCK);
+        }
+        self.complete("update", mirror);
+    }
+
+    /// The same with a first copy into a volume of its own, which is then given up.
+    fn initialize(&mut self) {
+        self.mirrors_made += 1;
+        let mut mirror = Mirror { replica: format!("q/v{}", self.mirrors_made), committed: None };
+        let replica = mirror.replica.clone();
+        self.pair.b.ok(&format!("mirror create a:p/v {replica}"));
+        for _ in 0..self.random.random_range(1..=KILLS_IN_A_ROW_MAX) {
+            self.kill("initialize", &mut mirror, BLOCKS * BLOCK);
+        }
+        self.complete("initialize", &mut mirror);
+        self.pair.b.ok(&format!("mirror delete {replica} --yes"));
+        self.pair.b.ok(&format!("volume delete {replica} --yes"));
+    }
+
+    /// A transfer begins, a host writes, and one of the daemons dies. It is started again.
+    fn kill(&mut self, verb: &str, mirror: &mut Mirror, bytes: u64) {
+        let Mirror { replica, .. } = mirror;
+        let writer = Writer::start(&self.pair.a, self.model.take().unwrap(), self.random.random());
+        let passed = self.relay.passed();
+        // It may have been completed just before the kill before this one.
+        let verb = if verb == "initialize" && status(&self.pair.b, replica)["current_snapshot"].is_string() {
+            "update"
+        } else {
+            verb
+        };
+        self.relay.limit(Some(RATE));
+        self.pair.b.ok(&format!("mirror {verb} {replica} --no-wait"));
+        // Mostly a moment in bytes, which is in the middle; else one in time, which may also be at either end.
+        if self.random.random_ratio(4, 5) {
+            let moment = passed + self.random.random_range(0..bytes);
+            self.wait_for(moment, &mirror.replica);
+        } else {
+            std::thread::sleep(Duration::from_millis(self.random.random_range(0..1000)));
+        }
+        let is_source = self.random.random();
+        self.look(mirror);
+        self.kills += 1;
+        let state = status(&self.pair.b, &mirror.replica)["state"].clone();
+        self.kills_in_transfer += u32::from(state == "transferring" || state == "initializing");
+        let site = if is_source { &mut self.pair.a } else { &mut self.pair.b };
+        site.kill();
+        let mut model = writer.stop();
+        // Nothing goes on before what is there has been compared.
+        self.relay.cut();
+        site.restart();
+        if is_source {
+            model.check(&self.pair.a.nbd("p/v").read_all());
+        }
+        self.model = Some(model);
+        self.compare(mirror);
+        self.relay.heal();
+        // Dials at once: the pause after failures in a row grows to 30 s.
+        self.pair.b.ok("peer set a --address off");
+        self.pair.b.ok(&format!("peer set a --address {}", self.relay.address));
+    }
+
+    /// Until the relay has passed this much, or the transfer has ended with less.
+    fn wait_for(&self, passed: u64, replica: &str) {
+        let began = Instant::now();
+        while !self.relay.wait_for(passed, Duration::from_millis(50)) {
+            let is_over = status(&self.pair.b, replica)["transfer"].is_null();
+            if is_over || began.elapsed() > Duration::from_secs(10) {
+                return;
+            }
+        }
+    }
+
+    /// The next transfer completes, and brings what is at the source now.
+    fn complete(&mut self, verb: &str, mirror: &mut Mirror) {
+        let Mirror { replica, .. } = mirror;
+        let b = &self.pair.b;
+        self.relay.limit(None);
+        let is_there = status(b, replica)["current_snapshot"].is_string();
+        if verb == "initialize" && !is_there {
+            b.ok(&format!("mirror initialize {replica}"));
+        }
+        b.ok(&format!("mirror update {replica}"));
+        assert!(
+            self.pair.a.nbd("p/v").read_all() == b.nbd(replica).read_all(),
+            "{replica} is not what p/v is now"
+        );
+        self.look(mirror);
+    }
+
+    /// The replica is not older than it was; what it shows, if anything: the snapshot's identity.
+    fn look(&mut self, mirror: &mut Mirror) -> Option<String> {
+        let b = &self.pair.b;
+        loop {
+            let shown = status(b, &mirror.replica);
+            let Some(name) = shown["current_snapshot"].as_str() else {
+                assert!(mirror.committed.is_none(), "{} has lost its content", mirror.replica);
+                return None;
+            };
+            let listed = b.json(&format!("snapshot list {}", mirror.replica));
+            // A transfer may have published the next one meanwhile, and let this one go.
+            let Some(here) = listed.as_array().unwrap().iter().find(|s| s["name"] == name) else { continue };
+            assert_eq!(here["content_root"], shown["content_root"]);
+            let (uuid, created_at) = (text(here, "uuid"), text(here, "created_at"));
+            if let Some((before, since)) = &mirror.committed {
+                assert!(
+                    uuid == *before || created_at > *since,
+                    "{} shows {here}, which is older than {before} of {since}",
+                    mirror.replica
+                );
+            }
+            mirror.committed = Some((uuid.clone(), created_at));
+            return Some(uuid);
+        }
+    }
+
+    /// The replica is exactly one snapshot of the source, by root and by bytes. Both sites run, and do not meet.
+    fn compare(&mut self, mirror: &mut Mirror) {
+        // What had arrived whole may be published yet.
+        let (uuid, bytes) = loop {
+            let Some(uuid) = self.look(mirror) else { return };
+            let bytes = self.pair.b.nbd(&mirror.replica).read_all();
+            if self.look(mirror).as_ref() == Some(&uuid) {
+                break (uuid, bytes);
+            }
+        };
+        let root = status(&self.pair.b, &mirror.replica)["content_root"].clone();
+        let listed = self.pair.a.json("snapshot list p/v");
+        let there = listed.as_array().unwrap().iter().find(|s| s["uuid"] == uuid);
+        let there = there.unwrap_or_else(|| panic!("the source has no snapshot {uuid}: {listed}"));
+        assert_eq!(there["content_root"], root);
+        let original = self.pair.a.nbd(&format!("p/v@{}", text(there, "name"))).read_all();
+        assert!(original == bytes, "{} is not what {there} is", mirror.replica);
+    }
 }
 
-/// The offline check finds nothing wrong.
-fn check(pair: &Pair, pool: &str) {
-    let path = pair.root.path().join(pool);
-    let output = std::process::Command::new(support::FARSIDE)
-        .args(["pool", "check", "--json"])
-        .arg(path)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}{}", support::text(&output.stdout), support::text(&output.stderr));
+fn text(document: &Value, key: &str) -> String {
+    document[key].as_str().unwrap().to_owned()
 }

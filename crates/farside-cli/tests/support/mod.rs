@@ -3,7 +3,9 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
+pub mod model;
 pub mod nbd;
+pub mod relay;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -86,9 +88,8 @@ impl Site {
 
     /// SIGTERM; returns the exit code.
     pub fn stop(&mut self) -> Option<i32> {
+        self.signal(rustix::process::Signal::TERM);
         let mut child = self.child.take().unwrap();
-        let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let began = Instant::now();
         loop {
             if let Some(status) = child.try_wait().unwrap() {
@@ -102,6 +103,21 @@ impl Site {
             );
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// SIGSTOP: its sockets stay open, and nobody answers. A site that is dropped is killed all the same.
+    pub fn freeze(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub fn thaw(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
     }
 
     /// `farside` with these words, split at blanks, on this site.
@@ -205,21 +221,34 @@ impl Pair {
         Pair::with_pools(POOL_BYTES, POOL_BYTES)
     }
 
+    /// A pair whose every byte passes a relay: B dials A through it, and A does not dial B.
+    pub fn through_relay() -> (Pair, relay::Relay) {
+        let pair = Pair::unpaired(POOL_BYTES, POOL_BYTES);
+        let relay = relay::Relay::start(&pair.a.published("peer.addr"));
+        pair.pair_at(&relay.address);
+        pair.a.ok("peer set b --address off");
+        (pair, relay)
+    }
+
     pub fn with_pools(a_bytes: u64, b_bytes: u64) -> Pair {
+        let pair = Pair::unpaired(a_bytes, b_bytes);
+        pair.pair_at(&pair.a.published("peer.addr"));
+        pair
+    }
+
+    fn unpaired(a_bytes: u64, b_bytes: u64) -> Pair {
         let root = tempfile::tempdir().unwrap();
         let (a, b) = (Site::start(root.path(), "a"), Site::start(root.path(), "b"));
         a.ok(&format!("pool create p --path {} --size {a_bytes}", root.path().join("p.pool").display()));
         b.ok(&format!("pool create q --path {} --size {b_bytes}", root.path().join("q.pool").display()));
-        let pair = Pair { a, b, root };
-        pair.pair();
-        pair
+        Pair { a, b, root }
     }
 
-    /// B accepts an invitation of A.
-    pub fn pair(&self) {
+    /// B accepts an invitation of A, whom it meets at this address.
+    fn pair_at(&self, address: &str) {
         let code = self.root.path().join("code");
         std::fs::write(&code, self.a.ok("peer invite")).unwrap();
-        self.b.ok(&format!("peer join {} --code-file {}", self.a.published("peer.addr"), code.display()));
+        self.b.ok(&format!("peer join {address} --code-file {}", code.display()));
     }
 
     /// `p/v` of `size` bytes, mirrored as `q/v`, not yet initialized.
@@ -238,12 +267,19 @@ pub fn status(site: &Site, volume: &str) -> Value {
     all[0].clone()
 }
 
-/// A seed that is printed, so that a failure can be had again: `FARSIDE_TEST_SEED=… cargo test …`.
+/// A seed that is printed, so that a failure can be had again: `FARSIDE_SEED=… cargo test …`.
 pub fn seed() -> u64 {
-    let seed = match std::env::var("FARSIDE_TEST_SEED") {
+    let seed = match std::env::var("FARSIDE_SEED") {
         Ok(text) => text.parse().unwrap(),
         Err(_) => rand::random(),
     };
-    println!("FARSIDE_TEST_SEED={seed}");
+    println!("FARSIDE_SEED={seed}");
     seed
+}
+
+/// The offline check of a pool that no daemon has open finds nothing wrong.
+#[track_caller]
+pub fn check_pool(pool: &Path) {
+    let output = Command::new(FARSIDE).args(["pool", "check", "--json"]).arg(pool).output().unwrap();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
