@@ -110,14 +110,13 @@ impl Mirrors {
                 Some(known) if known.destination == destination => continue,
                 // The pool has another name now than when its replica was made.
                 Some(known) => Relationship { destination, ..known.clone() },
-                None => Relationship {
-                    id: replica.relationship,
-                    peer: PeerId(replica.peer),
+                None => Relationship::new(
+                    replica.relationship,
+                    PeerId(replica.peer),
                     source,
                     destination,
-                    schedule: Schedule::OnRequest,
-                    quiesced: false,
-                },
+                    Schedule::OnRequest,
+                ),
             };
             tracing::warn!(volume = %relationship.destination, source = %relationship.source,
                 "a replica was found in its pool; it has no schedule until farside mirror set gives it one");

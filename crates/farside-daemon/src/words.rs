@@ -32,6 +32,7 @@ pub(crate) fn kind(kind: TransferKind) -> api::TransferKind {
     match kind {
         TransferKind::Initialize => api::TransferKind::Initialize,
         TransferKind::Update => api::TransferKind::Update,
+        TransferKind::Resync => api::TransferKind::Resync,
     }
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn record(report: &TransferReport) -> api::TransferRecord {
     }
 }
 
-/// The report that [`record`] was made of; none if the record's kind or root is not one of this version.
+/// The report that [`record`] was made of; none if the record's root is none.
 pub(crate) fn report(record: &api::TransferRecord) -> Option<TransferReport> {
     let root = match &record.content_root {
         None => None,
@@ -100,7 +101,7 @@ pub(crate) fn report(record: &api::TransferRecord) -> Option<TransferReport> {
         kind: match record.kind {
             api::TransferKind::Initialize => TransferKind::Initialize,
             api::TransferKind::Update => TransferKind::Update,
-            api::TransferKind::Resync => return None,
+            api::TransferKind::Resync => TransferKind::Resync,
         },
         result: match record.result {
             api::TransferResult::Ok => TransferResult::Ok,

@@ -143,8 +143,7 @@ impl Destination {
         };
         let id =
             blocking(move || prepare_replica(&*engine, &*clock, &to, size_bytes, new_id, wanted)).await?;
-        let relationship =
-            Relationship { id, peer, source, destination: destination.clone(), schedule, quiesced: false };
+        let relationship = Relationship::new(id, peer, source, destination.clone(), schedule);
         self.parts.store.save(&relationship).await?;
         let place = self.start(relationship, false);
         self.places().insert(destination.clone(), place);

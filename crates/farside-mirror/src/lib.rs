@@ -25,6 +25,7 @@
 pub mod destination;
 pub mod error;
 pub mod limits;
+pub mod log;
 pub mod protocol;
 pub mod relationship;
 pub mod report;
@@ -36,9 +37,12 @@ mod transfer;
 
 pub use destination::{Destination, DestinationParts, Links, transfer_slots};
 pub use error::MirrorError;
+pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use relationship::{Mirror, MirrorStatus, Published};
 pub use report::{Phase, Progress, TransferReport, TransferResult};
 pub use schedule::{Moment, Schedule, Ticker};
 pub use source::{SourceRights, SourceService};
 pub use state::{State, TransferKind};
-pub use store::{MemoryStore, Relationship, RelationshipStore, SourceRelationship, SourceStore};
+pub use store::{
+    MemoryStore, Overtaken, Relationship, RelationshipStore, SourceRelationship, SourceStore, SwapMark,
+};

@@ -362,9 +362,10 @@ impl Shared {
         let (engine, of) = (self.engine.clone(), volume.clone());
         blocking(move || engine.volume(&of)).await?;
         let known = self.tables().relationships.get(&relationship).cloned();
-        let (base, since) = known.as_ref().map_or((None, None), |k| (k.base, k.since));
-        let wanted =
-            SourceRelationship { id: relationship, peer, source: volume.clone(), destination, base, since };
+        let wanted = match known.clone() {
+            Some(known) => SourceRelationship { destination, ..known },
+            None => SourceRelationship::new(relationship, peer, volume.clone(), destination),
+        };
         if known.as_ref() != Some(&wanted) {
             self.store.save_source(&wanted).await?;
             self.tables().relationships.insert(relationship, wanted);

@@ -8,8 +8,18 @@
 //!                                      │◄────────────────────────────────┘ │
 //!                                      └── start ──► transferring ─────────┘
 //!
-//!   quiesce: no new transfers until resume; one that runs ends by itself.   break: from anywhere to broken-off.
+//!   quiesce: no new transfers until resume; one that runs ends by itself.
+//!
+//!                  break                     resync             start              done
+//!   from anywhere ──────► broken-off ─────► queued ──────► transferring ──────► mirrored
+//!                             ▲                │  ▲             │ failed
+//!                             │                │  └── tick,     ▼
+//!                             │                │     update, mirrored, resync pending
+//!                             └── break ───────┴──── resync ────┘
 //! ```
+//!
+//! While a resync is pending (asked for, and nothing of it published) every transfer is one: the volume still shows what
+//! hosts had made of it, and the source is told in so many words that it is its turn again.
 //!
 //! No I/O and no clock: `relationship` carries the actions out and reports events back.
 
@@ -57,6 +67,8 @@ pub enum TransferKind {
     Initialize,
     /// What changed since the base.
     Update,
+    /// What changed since the newest snapshot that both sides hold; what the destination alone has becomes a side branch.
+    Resync,
 }
 
 impl fmt::Display for TransferKind {
@@ -64,6 +76,19 @@ impl fmt::Display for TransferKind {
         f.write_str(match self {
             TransferKind::Initialize => "initialize",
             TransferKind::Update => "update",
+            TransferKind::Resync => "resync",
+        })
+    }
+}
+
+impl std::str::FromStr for TransferKind {
+    type Err = ();
+    fn from_str(word: &str) -> Result<Self, ()> {
+        Ok(match word {
+            "initialize" => TransferKind::Initialize,
+            "update" => TransferKind::Update,
+            "resync" => TransferKind::Resync,
+            _ => return Err(()),
         })
     }
 }
@@ -82,17 +107,19 @@ pub enum Work {
         /// An update was asked for, or a tick fell, while it ran: another starts when it ends.
         again: bool,
     },
-    /// Nothing, and nothing more: hosts may write.
+    /// Nothing until resynced: hosts may write.
     BrokenOff,
 }
 
 /// Everything the state is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Standing {
-    /// A first copy was completed: there is a base.
+    /// A first copy was completed, or a resync found one: there is a base.
     pub initialized: bool,
     /// No new transfers until resumed.
     pub quiesced: bool,
+    /// A resync was asked for and nothing of it is published yet.
+    pub resync_pending: bool,
     /// What it is doing.
     pub work: Work,
 }
@@ -104,6 +131,8 @@ pub enum Event {
     AskInitialize,
     /// A person asks for an update.
     AskUpdate,
+    /// A person asks that the volume follow its source again. Only asked with a common base found and pinned.
+    AskResync,
     /// The schedule asks for an update.
     Tick,
     /// The queued transfer has its turn and a session.
@@ -145,7 +174,7 @@ impl Standing {
         match self.work {
             Work::BrokenOff => State::BrokenOff,
             Work::Running { kind: TransferKind::Initialize, .. } => State::Initializing,
-            Work::Running { kind: TransferKind::Update, .. } => State::Transferring,
+            Work::Running { kind: TransferKind::Update | TransferKind::Resync, .. } => State::Transferring,
             Work::Queued(_) => State::Queued,
             Work::Idle if self.quiesced => State::Quiesced,
             Work::Idle if self.initialized => State::Mirrored,
@@ -155,16 +184,31 @@ impl Standing {
 
     /// What `event` makes of this standing. An error is a refusal for whoever asked: nothing has changed.
     pub fn step(self, event: Event) -> Result<(Standing, Action), MirrorError> {
-        use TransferKind::{Initialize, Update};
+        use TransferKind::{Initialize, Resync, Update};
         let refuse = |text: &str| Err(MirrorError::State(text.into()));
         let stay = Ok((self, Action::None));
         let queue = |kind| Ok((Standing { work: Work::Queued(kind), ..self }, Action::Enqueue(kind)));
+        let update = if self.resync_pending { Resync } else { Update };
         match (event, self.work) {
             // What nobody asked for is never refused: it comes too late, and is dropped.
             (Event::Tick | Event::Start | Event::Done | Event::Failed, Work::BrokenOff) => stay,
+            // The only ways on from there: its quiet can be ended, and it can be resynced.
+            (Event::Resume, Work::BrokenOff) => Ok((Standing { quiesced: false, ..self }, Action::None)),
+            (Event::AskResync, _) if self.quiesced => {
+                refuse("the mirror is quiesced; run `mirror resume` first")
+            }
+            (Event::AskResync, Work::BrokenOff) => Ok((
+                Standing {
+                    initialized: true,
+                    resync_pending: true,
+                    work: Work::Queued(Resync),
+                    quiesced: false,
+                },
+                Action::Enqueue(Resync),
+            )),
             (_, Work::BrokenOff) => refuse(
-                "the mirror is broken off: hosts may write to the volume. To mirror again, `mirror create` to a new \
-                 volume; `mirror delete` ends this one",
+                "the mirror is broken off: hosts may write to the volume. `mirror resync` makes it follow its source \
+                 again, `snapshot rollback` takes it back to a snapshot, `mirror delete` ends the mirror",
             ),
 
             (Event::AskInitialize, _) if self.initialized => {
@@ -176,8 +220,25 @@ impl Standing {
             (Event::AskInitialize | Event::AskUpdate, _) if self.quiesced => {
                 refuse("the mirror is quiesced; run `mirror resume` first")
             }
+            (Event::AskResync, _) if !self.initialized => {
+                refuse("the mirror is not initialized; run `mirror initialize` first")
+            }
+            (Event::AskResync, Work::Idle) => Ok((
+                Standing { resync_pending: true, work: Work::Queued(Resync), ..self },
+                Action::Enqueue(Resync),
+            )),
+            // What waits has not begun: it becomes the resync, and covers this moment.
+            (Event::AskResync, Work::Queued(_)) => {
+                Ok((Standing { resync_pending: true, work: Work::Queued(Resync), ..self }, Action::None))
+            }
+            (Event::AskResync, Work::Running { kind: Resync, .. }) => stay,
+            (Event::AskResync, Work::Running { kind, .. }) => {
+                let work = Work::Running { kind, again: true };
+                Ok((Standing { resync_pending: true, work, ..self }, Action::None))
+            }
+
             (Event::AskInitialize, Work::Idle) => queue(Initialize),
-            (Event::AskUpdate, Work::Idle) => queue(Update),
+            (Event::AskUpdate, Work::Idle) => queue(update),
             // The queued transfer will take its snapshot later than now, so it covers the moment of asking.
             (Event::AskInitialize | Event::AskUpdate, Work::Queued(_)) => stay,
             (Event::AskInitialize, Work::Running { .. }) => stay,
@@ -185,7 +246,7 @@ impl Standing {
                 Ok((Standing { work: Work::Running { kind, again: true }, ..self }, Action::None))
             }
 
-            (Event::Tick, Work::Idle) if self.initialized && !self.quiesced => queue(Update),
+            (Event::Tick, Work::Idle) if self.initialized && !self.quiesced => queue(update),
             (Event::Tick, Work::Running { kind, .. }) if !self.quiesced => {
                 Ok((Standing { work: Work::Running { kind, again: true }, ..self }, Action::None))
             }
@@ -196,11 +257,14 @@ impl Standing {
             }
             (Event::Start, _) => stay,
 
-            (Event::Done | Event::Failed, Work::Running { again, .. }) => {
-                let initialized = self.initialized || event == Event::Done;
-                let next = Standing { initialized, work: Work::Idle, ..self };
+            (Event::Done | Event::Failed, Work::Running { kind, again }) => {
+                let is_done = event == Event::Done;
+                let initialized = self.initialized || is_done;
+                let resync_pending = self.resync_pending && !(is_done && kind == Resync);
+                let next = Standing { initialized, resync_pending, work: Work::Idle, ..self };
                 if again && initialized && !self.quiesced {
-                    Ok((Standing { work: Work::Queued(Update), ..next }, Action::Enqueue(Update)))
+                    let kind = if resync_pending { Resync } else { Update };
+                    Ok((Standing { work: Work::Queued(kind), ..next }, Action::Enqueue(kind)))
                 } else {
                     Ok((next, Action::None))
                 }
@@ -226,7 +290,9 @@ impl Standing {
             }
             (Event::Abort, Work::Idle) => refuse("no transfer is running or queued"),
 
-            (Event::Break, _) => Ok((Standing { work: Work::BrokenOff, ..self }, Action::BreakOff)),
+            (Event::Break, _) => {
+                Ok((Standing { work: Work::BrokenOff, resync_pending: false, ..self }, Action::BreakOff))
+            }
         }
     }
 }
@@ -234,11 +300,12 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use TransferKind::{Initialize, Update};
+    use TransferKind::{Initialize, Resync, Update};
 
-    const EVENTS: [Event; 10] = [
+    const EVENTS: [Event; 11] = [
         Event::AskInitialize,
         Event::AskUpdate,
+        Event::AskResync,
         Event::Tick,
         Event::Start,
         Event::Done,
@@ -251,15 +318,15 @@ mod tests {
 
     fn standings() -> Vec<Standing> {
         let mut all = Vec::new();
-        for initialized in [false, true] {
-            for quiesced in [false, true] {
-                let mut works = vec![Work::Idle, Work::BrokenOff];
-                for kind in [Initialize, Update] {
-                    works.push(Work::Queued(kind));
-                    works.extend([true, false].map(|again| Work::Running { kind, again }));
-                }
-                all.extend(works.into_iter().map(|work| Standing { initialized, quiesced, work }));
-            }
+        let mut works = vec![Work::Idle, Work::BrokenOff];
+        for kind in [Initialize, Update, Resync] {
+            works.push(Work::Queued(kind));
+            works.extend([true, false].map(|again| Work::Running { kind, again }));
+        }
+        for bits in 0..8 {
+            let [initialized, quiesced, resync_pending] = [bits & 1 != 0, bits & 2 != 0, bits & 4 != 0];
+            let standing = |work| Standing { initialized, quiesced, resync_pending, work };
+            all.extend(works.iter().copied().map(standing));
         }
         all
     }
@@ -297,19 +364,39 @@ mod tests {
                 if is_running(&next) && !is_running(&standing) {
                     assert_eq!(event, Event::Start, "{context}");
                 }
-                // Broken off is for good, and only a person breaks.
-                if standing.work == Work::BrokenOff {
-                    assert_eq!((next, action), (standing, Action::None), "{context}");
-                } else if next.work == Work::BrokenOff {
-                    assert_eq!(event, Event::Break, "{context}");
+                // Only a person breaks, and only a resync leads out of it.
+                if standing.work == Work::BrokenOff && event != Event::AskResync {
+                    assert_eq!((next.work, action), (Work::BrokenOff, Action::None), "{context}");
+                } else if standing.work != Work::BrokenOff && next.work == Work::BrokenOff {
+                    assert_eq!((event, action), (Event::Break, Action::BreakOff), "{context}");
+                }
+                // A pending resync is asked for by a person, and is over when one is done, or with a break.
+                if next.resync_pending != standing.resync_pending {
+                    let is_over = match standing.work {
+                        Work::Running { kind: Resync, .. } => event == Event::Done,
+                        _ => false,
+                    };
+                    let expected = if next.resync_pending {
+                        event == Event::AskResync
+                    } else {
+                        is_over || event == Event::Break
+                    };
+                    assert!(expected, "{context}");
+                }
+                // Whatever is queued anew while one is pending is one.
+                if let Action::Enqueue(kind) = action
+                    && kind != Initialize
+                {
+                    assert_eq!(kind == Resync, next.resync_pending, "{context}");
                 }
                 // While quiesced nothing new is queued.
                 if next.quiesced && is_queued(&next) {
                     assert!(is_queued(&standing), "{context}");
                 }
-                // Nothing but a completed copy initializes, and nothing takes it back.
+                // Nothing but a completed copy initializes, or a resync that found a base; nothing takes it back.
                 if next.initialized != standing.initialized {
-                    assert!(event == Event::Done && next.initialized, "{context}");
+                    let found = event == Event::AskResync && standing.work == Work::BrokenOff;
+                    assert!((event == Event::Done || found) && next.initialized, "{context}");
                 }
             }
         }
@@ -318,7 +405,7 @@ mod tests {
     /// The whole table of reachable standings, found by walking from the beginning; each with every event.
     #[test]
     fn everything_reachable_has_a_name_and_a_way_out() {
-        let start = Standing { initialized: false, quiesced: false, work: Work::Idle };
+        let start = Standing { initialized: false, quiesced: false, resync_pending: false, work: Work::Idle };
         let mut seen = vec![start];
         let mut at = 0;
         while let Some(standing) = seen.get(at).copied() {
@@ -333,11 +420,19 @@ mod tests {
         }
         for standing in &seen {
             // An update never runs or waits before there is a base.
-            let updating = matches!(standing.work, Work::Queued(Update) | Work::Running { kind: Update, .. });
+            let updating = matches!(
+                standing.work,
+                Work::Queued(Update | Resync) | Work::Running { kind: Update | Resync, .. }
+            );
             assert!(!updating || standing.initialized, "{standing:?}");
             let copying =
                 matches!(standing.work, Work::Queued(Initialize) | Work::Running { kind: Initialize, .. });
             assert!(!copying || !standing.initialized, "{standing:?}");
+            assert!(!standing.resync_pending || standing.initialized, "{standing:?}");
+            assert!(!standing.resync_pending || standing.work != Work::BrokenOff, "{standing:?}");
+            let resyncing =
+                matches!(standing.work, Work::Queued(Resync) | Work::Running { kind: Resync, .. });
+            assert!(!resyncing || standing.resync_pending, "{standing:?}");
         }
         let names: std::collections::HashSet<State> = seen.iter().map(Standing::state).collect();
         assert_eq!(names.len(), 7, "every state of the documentation is reachable: {names:?}");
@@ -350,7 +445,8 @@ mod tests {
         standing
     }
 
-    const MIRRORED: Standing = Standing { initialized: true, quiesced: false, work: Work::Idle };
+    const MIRRORED: Standing =
+        Standing { initialized: true, quiesced: false, resync_pending: false, work: Work::Idle };
 
     #[test]
     fn a_tick_into_a_running_transfer_starts_one_more_and_only_one() {
@@ -369,6 +465,32 @@ mod tests {
         let fresh = Standing { initialized: false, ..MIRRORED };
         let failed = walk(fresh, &[Event::AskInitialize, Event::Start, Event::Tick, Event::Failed]);
         assert_eq!(failed.state(), State::Uninitialized);
+    }
+
+    #[test]
+    fn a_resync_is_retried_as_one_until_it_is_done() {
+        let broken = walk(MIRRORED, &[Event::Break]);
+        assert!(broken.step(Event::AskUpdate).is_err());
+        let failed = walk(broken, &[Event::AskResync, Event::Start, Event::Failed]);
+        assert_eq!(failed.state(), State::Mirrored);
+        assert_eq!(failed.step(Event::Tick).unwrap().1, Action::Enqueue(Resync));
+        assert_eq!(failed.step(Event::AskUpdate).unwrap().1, Action::Enqueue(Resync));
+        assert_eq!(walk(failed, &[Event::Break]), broken, "a break gives the volume back");
+        let done = walk(failed, &[Event::AskUpdate, Event::Start, Event::Done]);
+        assert_eq!(done, MIRRORED);
+        assert_eq!(done.step(Event::Tick).unwrap().1, Action::Enqueue(Update));
+        // Asked for while an update runs or waits: what comes next is the resync.
+        let running = walk(MIRRORED, &[Event::Tick, Event::Start, Event::AskResync]);
+        assert_eq!(running.step(Event::Done).unwrap().1, Action::Enqueue(Resync));
+        let waiting = walk(MIRRORED, &[Event::Tick, Event::AskResync]);
+        assert_eq!(waiting.step(Event::Start).unwrap().1, Action::Run(Resync));
+    }
+
+    #[test]
+    fn a_quiet_mirror_that_was_broken_off_is_resumed_and_resynced() {
+        let broken = walk(MIRRORED, &[Event::Quiesce, Event::Break]);
+        assert!(broken.step(Event::AskResync).is_err());
+        assert_eq!(walk(broken, &[Event::Resume, Event::AskResync]).state(), State::Queued);
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! What outlives a daemon besides the pool: configuration and history. The daemon keeps it in a database; tests, and
 //! whoever needs no history, in memory. What a disaster needs (replica records, pins) is in the pool instead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use farside_engine::VolumeName;
+use farside_engine::{ContentRoot, VolumeName};
 use farside_platform::Timestamp;
 use farside_session::PeerId;
 use uuid::Uuid;
 
 use crate::error::MirrorError;
+use crate::log::LogEntry;
 use crate::report::TransferReport;
 use crate::schedule::Schedule;
 
@@ -29,6 +30,51 @@ pub struct Relationship {
     pub schedule: Schedule,
     /// No transfers until resumed.
     pub quiesced: bool,
+    /// When it was broken off; none if it is not, or if the moment was lost with the database.
+    pub broken_off_at: Option<Timestamp>,
+    /// A resync was asked for and has not brought anything yet: what is retried is the resync.
+    pub resync_pending: bool,
+    /// A change of roles that has begun and is not over.
+    pub swap: Option<SwapMark>,
+}
+
+/// How far a change of roles is that one side has begun. What decides is in the pools: this says whom to tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SwapMark {
+    /// At the site that asked, on the mirror that ends: the source was, or may have been, told to prepare `reverse`.
+    /// Broken off, the source is told that it is done; otherwise that it is cancelled.
+    Turning {
+        /// The relationship that takes this one's place, the other way round.
+        reverse: Uuid,
+    },
+    /// At the former source, on the reverse mirror: its volume is read-only and waits for the word.
+    Prepared {
+        /// The relationship that ends.
+        of: Uuid,
+    },
+}
+
+impl Relationship {
+    /// A new one: nothing has happened to it yet.
+    pub fn new(
+        id: Uuid,
+        peer: PeerId,
+        source: VolumeName,
+        destination: VolumeName,
+        schedule: Schedule,
+    ) -> Relationship {
+        Relationship {
+            id,
+            peer,
+            source,
+            destination,
+            schedule,
+            quiesced: false,
+            broken_off_at: None,
+            resync_pending: false,
+            swap: None,
+        }
+    }
 }
 
 /// A relationship, as its source knows it.
@@ -46,6 +92,27 @@ pub struct SourceRelationship {
     pub base: Option<Uuid>,
     /// Since when that is the base.
     pub since: Option<Timestamp>,
+    /// The destination was broken off and went on without this site.
+    pub overtaken: Option<Overtaken>,
+}
+
+/// What a source was told of a destination that was broken off. Updates of that relationship are refused until it is
+/// resynced or released.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overtaken {
+    /// When it was broken off, by the destination's clock; none if it does not know any more.
+    pub broken_off_at: Option<Timestamp>,
+    /// When this site heard of it.
+    pub heard_at: Timestamp,
+    /// The snapshot that hosts there went on from, and its content root; none if the replica held none.
+    pub snapshot: Option<(Uuid, ContentRoot)>,
+}
+
+impl SourceRelationship {
+    /// A new one: no base is held yet.
+    pub fn new(id: Uuid, peer: PeerId, source: VolumeName, destination: VolumeName) -> SourceRelationship {
+        SourceRelationship { id, peer, source, destination, base: None, since: None, overtaken: None }
+    }
 }
 
 /// Where a destination keeps its relationships and their history.
@@ -61,6 +128,10 @@ pub trait RelationshipStore: Send + Sync + 'static {
     async fn append_history(&self, id: Uuid, report: &TransferReport) -> Result<(), MirrorError>;
     /// The newest `limit` transfers, newest first.
     async fn history(&self, id: Uuid, limit: usize) -> Result<Vec<TransferReport>, MirrorError>;
+    /// Adds a line to the log of its volume. The log outlives the relationship; the oldest lines may go.
+    async fn append_log(&self, entry: &LogEntry) -> Result<(), MirrorError>;
+    /// The newest `limit` lines about the replica `volume`, newest first.
+    async fn log(&self, volume: &VolumeName, limit: usize) -> Result<Vec<LogEntry>, MirrorError>;
 }
 
 /// Where a source remembers who holds which base.
@@ -76,6 +147,8 @@ pub trait SourceStore: Send + Sync + 'static {
 
 /// Transfers an in-memory history keeps for each relationship.
 const MEMORY_HISTORY_MAX: usize = 1000;
+/// Lines an in-memory log keeps for each volume.
+const MEMORY_LOG_MAX: usize = 4000;
 
 /// Both stores in memory: gone with the process.
 #[derive(Debug, Default)]
@@ -87,6 +160,7 @@ pub struct MemoryStore {
 struct Tables {
     relationships: BTreeMap<Uuid, Relationship>,
     history: BTreeMap<Uuid, Vec<TransferReport>>,
+    log: BTreeMap<VolumeName, VecDeque<LogEntry>>,
     sources: BTreeMap<Uuid, SourceRelationship>,
 }
 
@@ -133,6 +207,21 @@ impl RelationshipStore for MemoryStore {
     async fn history(&self, id: Uuid, limit: usize) -> Result<Vec<TransferReport>, MirrorError> {
         let tables = self.tables();
         Ok(tables.history.get(&id).into_iter().flat_map(|h| h.iter().rev()).take(limit).cloned().collect())
+    }
+
+    async fn append_log(&self, entry: &LogEntry) -> Result<(), MirrorError> {
+        let mut tables = self.tables();
+        let log = tables.log.entry(entry.volume.clone()).or_default();
+        if log.len() >= MEMORY_LOG_MAX {
+            log.pop_front();
+        }
+        log.push_back(entry.clone());
+        Ok(())
+    }
+
+    async fn log(&self, volume: &VolumeName, limit: usize) -> Result<Vec<LogEntry>, MirrorError> {
+        let tables = self.tables();
+        Ok(tables.log.get(volume).into_iter().flat_map(|log| log.iter().rev()).take(limit).cloned().collect())
     }
 }
 

@@ -4,6 +4,7 @@
 //! for one another's locks (one connection writes). Holds what the daemon needs to go on by itself: which pools to
 //! open, pairings and rights, relationships, history. Holds nothing that data depends on.
 
+mod log;
 mod peers;
 mod pools;
 mod relationships;
@@ -32,7 +33,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS_MAX: u32 = 4;
 
 /// What has ever changed the tables, oldest first. Once released, a migration is never edited.
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "first", include_str!("migrations/0001_first.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "first", include_str!("migrations/0001_first.sql")),
+    (2, "directions", include_str!("migrations/0002_directions.sql")),
+];
 
 /// The database while it is open.
 #[derive(Clone, Debug)]

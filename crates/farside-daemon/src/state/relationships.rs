@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use farside_engine::VolumeName;
+use farside_engine::{ContentRoot, VolumeName};
 use farside_mirror::{
-    MirrorError, Relationship, RelationshipStore, Schedule, SourceRelationship, SourceStore, TransferReport,
+    LogEntry, MirrorError, Overtaken, Relationship, RelationshipStore, Schedule, SourceRelationship,
+    SourceStore, SwapMark, TransferReport,
 };
 use uuid::Uuid;
 
@@ -37,6 +38,10 @@ struct Row {
     volume: String,
     every_nanoseconds: Option<i64>,
     quiesced: bool,
+    broken_off_at: Option<i64>,
+    resync_pending: bool,
+    swap: Option<String>,
+    swap_with: Option<Vec<u8>>,
 }
 
 impl Row {
@@ -50,12 +55,29 @@ impl Row {
             schedule: Schedule::every(interval)
                 .map_err(|_| StateError::Row("an interval is out of range"))?,
             quiesced: self.quiesced,
+            broken_off_at: self.broken_off_at.map(time),
+            resync_pending: self.resync_pending,
+            swap: swap_mark(self.swap.as_deref(), self.swap_with.as_deref())?,
         })
     }
 }
 
+fn swap_mark(word: Option<&str>, with: Option<&[u8]>) -> Result<Option<SwapMark>, StateError> {
+    let with = with.map(uuid).transpose()?;
+    Ok(match (word, with) {
+        (None, _) => None,
+        (Some("turning"), Some(reverse)) => Some(SwapMark::Turning { reverse }),
+        (Some("prepared"), Some(of)) => Some(SwapMark::Prepared { of }),
+        _ => return Err(StateError::Row("a change of roles is neither turning nor prepared")),
+    })
+}
+
 fn volume_name(text: &str) -> Result<VolumeName, StateError> {
     text.parse().map_err(|_| StateError::Row("a volume's name is not POOL/VOL"))
+}
+
+fn content_root(bytes: &[u8]) -> Result<ContentRoot, StateError> {
+    bytes.try_into().map(ContentRoot).map_err(|_| StateError::Row("a content root has not 16 bytes"))
 }
 
 fn failed(error: impl std::fmt::Display) -> MirrorError {
@@ -66,8 +88,8 @@ impl State {
     /// The relationships whose replica is at this site, by name of the replica; of one pool, or of all.
     pub(crate) async fn relationships(&self, pool: Option<&str>) -> Result<Vec<Relationship>, StateError> {
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT id, peer, source, pool, volume, every_nanoseconds, quiesced FROM relationships \
-             WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
+            "SELECT id, peer, source, pool, volume, every_nanoseconds, quiesced, broken_off_at, resync_pending, swap, \
+             swap_with FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
         )
         .bind(pool)
         .fetch_all(&self.readers)
@@ -78,9 +100,14 @@ impl State {
     /// Adds or replaces one.
     pub(crate) async fn save_relationship(&self, relationship: &Relationship) -> Result<(), StateError> {
         let every = relationship.schedule.interval().map(|i| i64::try_from(i.as_nanos()).unwrap_or(i64::MAX));
+        let (swap, swap_with) = match relationship.swap {
+            None => (None, None),
+            Some(SwapMark::Turning { reverse }) => (Some("turning"), Some(reverse)),
+            Some(SwapMark::Prepared { of }) => (Some("prepared"), Some(of)),
+        };
         sqlx::query(
-            "INSERT OR REPLACE INTO relationships (id, peer, source, pool, volume, every_nanoseconds, quiesced) \
-             VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO relationships (id, peer, source, pool, volume, every_nanoseconds, quiesced, \
+             broken_off_at, resync_pending, swap, swap_with) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -89,6 +116,10 @@ impl State {
         .bind(&relationship.destination.volume)
         .bind(every)
         .bind(relationship.quiesced)
+        .bind(relationship.broken_off_at.map(nanoseconds))
+        .bind(relationship.resync_pending)
+        .bind(swap)
+        .bind(swap_with.map(|id| id.as_bytes().to_vec()))
         .execute(&self.writer)
         .await?;
         Ok(())
@@ -128,6 +159,14 @@ impl RelationshipStore for PoolRelationships {
     async fn history(&self, id: Uuid, limit: usize) -> Result<Vec<TransferReport>, MirrorError> {
         self.state.transfers_of(id, limit).await.map_err(failed)
     }
+
+    async fn append_log(&self, entry: &LogEntry) -> Result<(), MirrorError> {
+        self.state.append_log(entry).await.map_err(failed)
+    }
+
+    async fn log(&self, volume: &VolumeName, limit: usize) -> Result<Vec<LogEntry>, MirrorError> {
+        self.state.log(Some(volume), limit).await.map_err(failed)
+    }
 }
 
 #[derive(sqlx::FromRow)]
@@ -138,6 +177,10 @@ struct SourceRow {
     destination: String,
     base: Option<Vec<u8>>,
     since: Option<i64>,
+    overtaken_heard_at: Option<i64>,
+    overtaken_broken_off_at: Option<i64>,
+    overtaken_snapshot: Option<Vec<u8>>,
+    overtaken_root: Option<Vec<u8>>,
 }
 
 impl SourceRow {
@@ -149,6 +192,17 @@ impl SourceRow {
             destination: volume_name(&self.destination)?,
             base: self.base.as_deref().map(uuid).transpose()?,
             since: self.since.map(time),
+            overtaken: match self.overtaken_heard_at {
+                None => None,
+                Some(heard_at) => Some(Overtaken {
+                    broken_off_at: self.overtaken_broken_off_at.map(time),
+                    heard_at: time(heard_at),
+                    snapshot: match (&self.overtaken_snapshot, &self.overtaken_root) {
+                        (Some(snapshot), Some(root)) => Some((uuid(snapshot)?, content_root(root)?)),
+                        _ => None,
+                    },
+                }),
+            },
         })
     }
 }
@@ -156,18 +210,20 @@ impl SourceRow {
 #[async_trait]
 impl SourceStore for State {
     async fn source_relationships(&self) -> Result<Vec<SourceRelationship>, MirrorError> {
-        let rows: Vec<SourceRow> =
-            sqlx::query_as("SELECT id, peer, source, destination, base, since FROM source_relationships")
-                .fetch_all(&self.readers)
-                .await
-                .map_err(failed)?;
+        let rows: Vec<SourceRow> = sqlx::query_as("SELECT * FROM source_relationships")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(failed)?;
         rows.into_iter().map(|row| row.relationship().map_err(failed)).collect()
     }
 
     async fn save_source(&self, relationship: &SourceRelationship) -> Result<(), MirrorError> {
+        let overtaken = relationship.overtaken;
+        let stands_on = overtaken.and_then(|o| o.snapshot);
         sqlx::query(
-            "INSERT OR REPLACE INTO source_relationships (id, peer, source, destination, base, since) \
-             VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO source_relationships (id, peer, source, destination, base, since, \
+             overtaken_heard_at, overtaken_broken_off_at, overtaken_snapshot, overtaken_root) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -175,6 +231,10 @@ impl SourceStore for State {
         .bind(relationship.destination.to_string())
         .bind(relationship.base.map(|base| base.as_bytes().to_vec()))
         .bind(relationship.since.map(nanoseconds))
+        .bind(overtaken.map(|o| nanoseconds(o.heard_at)))
+        .bind(overtaken.and_then(|o| o.broken_off_at).map(nanoseconds))
+        .bind(stands_on.map(|(snapshot, _)| snapshot.as_bytes().to_vec()))
+        .bind(stands_on.map(|(_, root)| root.0.to_vec()))
         .execute(&self.writer)
         .await
         .map_err(failed)?;
@@ -199,14 +259,13 @@ mod tests {
     use super::*;
 
     fn relationship(id: u128, destination: &str) -> Relationship {
-        Relationship {
-            id: Uuid::from_u128(id),
-            peer: PeerId([3; 32]),
-            source: "a/v".parse().unwrap(),
-            destination: destination.parse().unwrap(),
-            schedule: Schedule::Every(Duration::from_millis(1500)),
-            quiesced: false,
-        }
+        Relationship::new(
+            Uuid::from_u128(id),
+            PeerId([3; 32]),
+            "a/v".parse().unwrap(),
+            destination.parse().unwrap(),
+            Schedule::Every(Duration::from_millis(1500)),
+        )
     }
 
     #[tokio::test]
@@ -219,6 +278,9 @@ mod tests {
         q.save(&relationship(2, "q/v")).await.unwrap();
         first.quiesced = true;
         first.schedule = Schedule::OnRequest;
+        first.broken_off_at = Some(Timestamp(77));
+        first.resync_pending = true;
+        first.swap = Some(SwapMark::Turning { reverse: Uuid::from_u128(8) });
         p.save(&first).await.unwrap();
         assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
         assert_eq!(state.relationships(None).await.unwrap(), vec![first, relationship(2, "q/v")]);
@@ -230,17 +292,16 @@ mod tests {
     async fn sources_come_back_as_they_were() {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        let mut source = SourceRelationship {
-            id: Uuid::from_u128(1),
-            peer: PeerId([3; 32]),
-            source: "a/v".parse().unwrap(),
-            destination: "b/v".parse().unwrap(),
-            base: None,
-            since: None,
-        };
+        let (volume, replica) = ("a/v".parse().unwrap(), "b/v".parse().unwrap());
+        let mut source = SourceRelationship::new(Uuid::from_u128(1), PeerId([3; 32]), volume, replica);
         state.save_source(&source).await.unwrap();
         source.base = Some(Uuid::from_u128(9));
         source.since = Some(Timestamp(5));
+        source.overtaken = Some(Overtaken {
+            broken_off_at: None,
+            heard_at: Timestamp(6),
+            snapshot: Some((Uuid::from_u128(4), ContentRoot([9; 16]))),
+        });
         state.save_source(&source).await.unwrap();
         assert_eq!(state.source_relationships().await.unwrap(), vec![source]);
         state.remove_source(Uuid::from_u128(1)).await.unwrap();

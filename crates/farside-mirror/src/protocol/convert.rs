@@ -87,6 +87,7 @@ pub fn kind(number: u32) -> Result<TransferKind, MirrorError> {
     match number {
         1 => Ok(TransferKind::Initialize),
         2 => Ok(TransferKind::Update),
+        3 => Ok(TransferKind::Resync),
         other => Err(protocol(format!("a transfer of unknown kind {other}"))),
     }
 }
@@ -96,6 +97,7 @@ pub fn kind_number(kind: TransferKind) -> u32 {
     match kind {
         TransferKind::Initialize => 1,
         TransferKind::Update => 2,
+        TransferKind::Resync => 3,
     }
 }
 

@@ -83,7 +83,12 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(parts: Parts, relationship: Relationship, at_once: bool, ports: Ports) -> Driver {
         let ticker = Ticker::new(relationship.schedule, Moment::of(&*parts.clock), at_once);
-        let standing = Standing { initialized: false, quiesced: relationship.quiesced, work: Work::Idle };
+        let standing = Standing {
+            initialized: false,
+            quiesced: relationship.quiesced,
+            resync_pending: relationship.resync_pending,
+            work: Work::Idle,
+        };
         Driver {
             parts,
             relationship,
@@ -198,6 +203,7 @@ impl Driver {
         let event = match kind {
             TransferKind::Initialize => Event::AskInitialize,
             TransferKind::Update => Event::AskUpdate,
+            TransferKind::Resync => Event::AskResync,
         };
         let (next, action) = self.standing.step(event)?;
         let is_next = matches!((self.standing.work, kind), (Work::Running { .. }, TransferKind::Update));

@@ -1,0 +1,169 @@
+//! The log of a mirror: one line for whatever happened to it, kept at the destination.
+//!
+//! Where [`TransferReport`](crate::TransferReport) has every figure of a transfer, this tells the story around it: who asked, when
+//! it began, how it ended, when the mirror was broken off, resynced, turned.
+
+use std::fmt;
+
+use farside_engine::VolumeName;
+use farside_platform::Timestamp;
+use uuid::Uuid;
+
+use crate::state::TransferKind;
+
+/// A line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogEntry {
+    /// When.
+    pub at: Timestamp,
+    /// Of which relationship.
+    pub relationship: Uuid,
+    /// Its replica.
+    pub volume: VolumeName,
+    /// What happened.
+    pub event: LogEvent,
+    /// What kind of transfer it is about, if about one.
+    pub kind: Option<TransferKind>,
+    /// The transfer, once it has an id: the same at both sites.
+    pub transfer: Option<Uuid>,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LogEvent {
+    /// A transfer was asked for.
+    Request {
+        /// By whom.
+        by: RequestedBy,
+    },
+    /// A transfer began.
+    Start,
+    /// A transfer ended well.
+    End {
+        /// Bytes that it brought over the link.
+        bytes: u64,
+    },
+    /// A transfer ended, or its wait did, without having brought everything.
+    Abort {
+        /// Why.
+        reason: String,
+    },
+    /// Broken off: hosts may write to the volume.
+    Break,
+    /// To be a replica again: hosts may no longer write.
+    Resync,
+    /// The two sites have changed roles.
+    Swap,
+    /// No new transfers until resumed.
+    Quiesce,
+    /// Transfers again.
+    Resume,
+    /// The relationship is over; the volume stays.
+    Delete,
+}
+
+/// Who asked for a transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestedBy {
+    /// A person, or a program that stands for one.
+    Person,
+    /// The mirror's schedule.
+    Schedule,
+    /// The mirror itself, after it has lost the session under a transfer.
+    Retry,
+}
+
+impl fmt::Display for RequestedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RequestedBy::Person => "person",
+            RequestedBy::Schedule => "schedule",
+            RequestedBy::Retry => "retry",
+        })
+    }
+}
+
+impl std::str::FromStr for RequestedBy {
+    type Err = ();
+    fn from_str(word: &str) -> Result<Self, ()> {
+        Ok(match word {
+            "person" => RequestedBy::Person,
+            "schedule" => RequestedBy::Schedule,
+            "retry" => RequestedBy::Retry,
+            _ => return Err(()),
+        })
+    }
+}
+
+impl LogEvent {
+    /// What there is to say beside the word: who asked, how many bytes, why.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            LogEvent::Request { by } => Some(by.to_string()),
+            LogEvent::End { bytes } => Some(bytes.to_string()),
+            LogEvent::Abort { reason } => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// The event that [`LogEvent::word`] and [`LogEvent::detail`] tell of, if they are any's.
+    pub fn from_words(word: &str, detail: Option<&str>) -> Option<LogEvent> {
+        Some(match (word, detail) {
+            ("request", Some(by)) => LogEvent::Request { by: by.parse().ok()? },
+            ("start", _) => LogEvent::Start,
+            ("end", Some(bytes)) => LogEvent::End { bytes: bytes.parse().ok()? },
+            ("abort", reason) => LogEvent::Abort { reason: reason.unwrap_or_default().into() },
+            ("break", _) => LogEvent::Break,
+            ("resync", _) => LogEvent::Resync,
+            ("swap", _) => LogEvent::Swap,
+            ("quiesce", _) => LogEvent::Quiesce,
+            ("resume", _) => LogEvent::Resume,
+            ("delete", _) => LogEvent::Delete,
+            _ => return None,
+        })
+    }
+
+    /// The event in one word, as it is stored and shown.
+    pub fn word(&self) -> &'static str {
+        match self {
+            LogEvent::Request { .. } => "request",
+            LogEvent::Start => "start",
+            LogEvent::End { .. } => "end",
+            LogEvent::Abort { .. } => "abort",
+            LogEvent::Break => "break",
+            LogEvent::Resync => "resync",
+            LogEvent::Swap => "swap",
+            LogEvent::Quiesce => "quiesce",
+            LogEvent::Resume => "resume",
+            LogEvent::Delete => "delete",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_lead_back_to_the_event() {
+        let all = [
+            LogEvent::Request { by: RequestedBy::Person },
+            LogEvent::Request { by: RequestedBy::Schedule },
+            LogEvent::Request { by: RequestedBy::Retry },
+            LogEvent::Start,
+            LogEvent::End { bytes: 77 },
+            LogEvent::Abort { reason: "the link went away".into() },
+            LogEvent::Break,
+            LogEvent::Resync,
+            LogEvent::Swap,
+            LogEvent::Quiesce,
+            LogEvent::Resume,
+            LogEvent::Delete,
+        ];
+        for event in all {
+            assert_eq!(LogEvent::from_words(event.word(), event.detail().as_deref()), Some(event));
+        }
+        assert_eq!(LogEvent::from_words("end", Some("many")), None);
+        assert_eq!(LogEvent::from_words("dance", None), None);
+    }
+}
