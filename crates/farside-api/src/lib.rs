@@ -22,17 +22,17 @@ pub mod volume;
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use jiff::Timestamp;
 pub use mirror::{
-    CreateMirror, Mirror, MirrorDestination, MirrorState, Role, SetMirror, StartTransfer, Transfer,
-    TransferKind, TransferPhase, TransferRecord, TransferResult,
+    BreakMirror, CreateMirror, Mirror, MirrorDestination, MirrorState, Overtaken, ResyncMirror, Role,
+    SetMirror, StartTransfer, Transfer, TransferKind, TransferPhase, TransferRecord, TransferResult,
 };
-pub use operation::{Operation, OperationState};
+pub use operation::{Operation, OperationKind, OperationState, SwapPhase};
 pub use peer::{
     CreateInvitation, Invitation, JoinPeer, Peer, PeerRights, PeerState, PeerStatus, SetPeer, VolumeRights,
 };
 pub use plan::Plan;
 pub use pool::{CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, Severity};
 pub use site::Site;
-pub use snapshot::{CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, Rename, Snapshot};
+pub use snapshot::{CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, Rename, Rollback, Snapshot};
 pub use uuid::Uuid;
 pub use volume::{CreateVolume, ResizeVolume, Volume};
 

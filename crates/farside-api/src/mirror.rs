@@ -118,6 +118,26 @@ pub struct Mirror {
     pub throttle: Option<u64>,
     /// The transfer under way, if any.
     pub transfer: Option<Transfer>,
+    /// At the source: that the destination was broken off and lives a life of its own; null if not.
+    #[serde(default)]
+    pub overtaken: Option<Overtaken>,
+}
+
+/// A volume here was overtaken: its replica was broken off, and hosts may be writing there.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Overtaken {
+    /// When the replica was broken off, by its site's clock.
+    pub since: Timestamp,
+    /// When this site heard of it.
+    pub heard_at: Timestamp,
+    /// Name of the newest snapshot here that the replica was broken off from; null if it is gone.
+    pub snapshot: Option<String>,
+    /// Bytes that were written or freed here since that snapshot; null if it cannot be told.
+    pub diverged_bytes: Option<u64>,
+    /// The same in blocks of 4096 bytes.
+    pub diverged_blocks: Option<u64>,
+    /// Whether the volume refuses host writes for it (`peer allow --fence`).
+    pub fenced: bool,
 }
 
 /// How a transfer ended.
@@ -199,10 +219,22 @@ pub struct MirrorDestination {
     pub content_root: Option<String>,
     /// Since when that is the base.
     pub since: Option<Timestamp>,
-    /// What keeping it costs, bytes.
+    /// What the volume has replaced since: about what keeping the base costs, bytes.
     pub pinned_bytes: Option<u64>,
     /// Whether a transfer is being served.
     pub transferring: bool,
+    /// Whether the relationship is known here. If not, its pins are all there is of it (the state database was lost, or
+    /// the pool came from elsewhere): `peer` and `destination` are empty, and its id releases it.
+    #[serde(default = "is_known")]
+    pub known: bool,
+    /// That the destination was broken off; null if not.
+    #[serde(default)]
+    pub overtaken: Option<Overtaken>,
+}
+
+/// What a daemon that does not say has.
+fn is_known() -> bool {
+    true
 }
 
 /// `POST /mirrors`: makes a relationship, and the destination volume if it is not there.
@@ -216,6 +248,9 @@ pub struct CreateMirror {
     /// Update interval in seconds; none without.
     #[serde(default)]
     pub every_seconds: Option<f64>,
+    /// Do not give the source's site the right to mirror the replica back, although it would give it to this one.
+    #[serde(default)]
+    pub no_reverse: bool,
 }
 
 /// `POST /mirrors/POOL/VOL/set`: what is absent stays as it is.
@@ -227,7 +262,32 @@ pub struct SetMirror {
     pub every_seconds: Option<f64>,
 }
 
-/// `POST /mirrors/POOL/VOL/initialize` and `/update`.
+/// `POST /mirrors/POOL/VOL/break`. Without a body: at the newest replicated point.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BreakMirror {
+    /// The snapshot of the replica that hosts shall find; what is newer stays as a side branch.
+    #[serde(default)]
+    pub at: Option<String>,
+}
+
+/// `POST /mirrors/POOL/VOL/resync`: the volume becomes, again or for the first time, the replica of a peer's volume,
+/// from the newest point that both hold.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResyncMirror {
+    /// `PEER:POOL/VOL`; what the volume was broken off from if absent.
+    #[serde(default)]
+    pub from: Option<String>,
+    /// Update interval in seconds from then on; 0 for none, as it was if absent.
+    #[serde(default)]
+    pub every_seconds: Option<f64>,
+    /// How long to wait for a lost session, seconds; the daemon's default if absent.
+    #[serde(default)]
+    pub timeout_seconds: Option<f64>,
+}
+
+/// `POST /mirrors/POOL/VOL/initialize`, `/update` and `/swap`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StartTransfer {

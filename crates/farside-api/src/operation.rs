@@ -5,7 +5,37 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::error::ErrorBody;
-use crate::mirror::{Transfer, TransferKind, TransferRecord};
+use crate::mirror::{Transfer, TransferRecord};
+
+/// What long work is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperationKind {
+    /// The first copy.
+    Initialize,
+    /// What changed since the base.
+    Update,
+    /// A volume becomes a replica again.
+    Resync,
+    /// A planned change of roles.
+    Swap,
+}
+
+/// How far a change of roles is. At no moment may hosts of both sides write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SwapPhase {
+    /// A first update, while hosts go on at the source.
+    Update,
+    /// The source refuses host writes from here on, and takes its last snapshot.
+    Fence,
+    /// The update to exactly that snapshot.
+    LastUpdate,
+    /// The replica becomes the original: the turning point.
+    Turn,
+    /// The former source is told that it is the replica now.
+    Settle,
+}
 
 /// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -25,7 +55,10 @@ pub struct Operation {
     /// Its id.
     pub id: Uuid,
     /// What it does.
-    pub kind: TransferKind,
+    pub kind: OperationKind,
+    /// How far a change of roles is; null for other kinds.
+    #[serde(default)]
+    pub phase: Option<SwapPhase>,
     /// The volume here, `POOL/VOL`.
     pub volume: String,
     /// How far.

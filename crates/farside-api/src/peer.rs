@@ -44,6 +44,9 @@ pub struct VolumeRights {
     pub volume: String,
     /// Its volume may become a replica of ours, and ours of its (failback).
     pub reverse: bool,
+    /// Hosts may not write to the volume while the peer has overtaken it.
+    #[serde(default)]
+    pub fence: bool,
 }
 
 /// `peer status`: a peer and its rights.
@@ -119,4 +122,7 @@ pub struct PeerRights {
     /// Also the way back; see [`VolumeRights::reverse`].
     #[serde(default)]
     pub reverse: bool,
+    /// Refuse host writes once the peer has overtaken the volume; see [`VolumeRights::fence`].
+    #[serde(default)]
+    pub fence: bool,
 }

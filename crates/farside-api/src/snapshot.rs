@@ -19,10 +19,31 @@ pub struct Snapshot {
     pub created_at: Timestamp,
     /// Whether a person holds it.
     pub held: bool,
+    /// Whether it lies on the line of what hosts see; otherwise it is on a side branch: a version that was overtaken, and
+    /// opens all the same.
+    #[serde(default = "on_main_line")]
+    pub on_main_line: bool,
     /// Bytes of data it refers to.
     pub referenced_bytes: Option<u64>,
     /// Bytes that only it refers to: what deleting it would free.
     pub unique_bytes: Option<u64>,
+}
+
+/// What a daemon that does not say has.
+fn on_main_line() -> bool {
+    true
+}
+
+/// `POST /volumes/POOL/VOL/snapshots/SNAP/rollback`, as it was done.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Rollback {
+    /// The volume, `POOL/VOL`.
+    pub volume: String,
+    /// The snapshot that it shows now.
+    pub snapshot: String,
+    /// The snapshot that holds what the volume showed before, `POOL/VOL@SNAP`; null if that was no more than its
+    /// snapshots hold.
+    pub kept_as: Option<String>,
 }
 
 /// `POST /snapshots`: one consistent instant over all named.

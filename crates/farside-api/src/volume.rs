@@ -16,8 +16,23 @@ pub struct Volume {
     pub referenced_bytes: Option<u64>,
     /// How many snapshots it has.
     pub snapshots: u64,
+    /// How many of these are on side branches: versions that were overtaken.
+    #[serde(default)]
+    pub side_branches: u64,
     /// Whether it is the replica of a mirror, hence read-only to hosts.
     pub replica: bool,
+    /// Whether hosts may write to it now.
+    #[serde(default)]
+    pub writable: bool,
+    /// Why they may not; null if they may.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// NBD connections to the volume that may write.
+    #[serde(default)]
+    pub writers: u64,
+    /// NBD connections to the volume or its snapshots that only read.
+    #[serde(default)]
+    pub readers: u64,
 }
 
 /// `POST /volumes`: makes a thin volume.

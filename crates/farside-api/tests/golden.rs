@@ -66,13 +66,23 @@ fn snapshot_list() {
             content_root: Some("00112233445566778899aabbccddeeff".into()),
             created_at: at("2026-11-21T20:00:00.5Z"),
             held: true,
+            on_main_line: false,
             referenced_bytes: Some(8192),
             unique_bytes: None,
         }],
         json!([{
             "name": "monday", "volume": "p/v", "uuid": ID, "content_root": "00112233445566778899aabbccddeeff",
-            "created_at": "2026-11-21T20:00:00.5Z", "held": true, "referenced_bytes": 8192, "unique_bytes": null
+            "created_at": "2026-11-21T20:00:00.5Z", "held": true, "on_main_line": false, "referenced_bytes": 8192,
+            "unique_bytes": null
         }]),
+    );
+}
+
+#[test]
+fn a_rollback() {
+    golden(
+        &Rollback { volume: "p/v".into(), snapshot: "monday".into(), kept_as: Some("p/v@rescue-1".into()) },
+        json!({"volume": "p/v", "snapshot": "monday", "kept_as": "p/v@rescue-1"}),
     );
 }
 
@@ -110,12 +120,12 @@ fn peer_list_and_status() {
     golden(&peer(), listed.clone());
     let mut status = listed;
     status["paired_at"] = json!("2026-11-21T20:00:00Z");
-    status["rights"] = json!([{"volume": "p/v", "reverse": true}]);
+    status["rights"] = json!([{"volume": "p/v", "reverse": true, "fence": false}]);
     golden(
         &PeerStatus {
             peer: peer(),
             paired_at: Some(at("2026-11-21T20:00:00Z")),
-            rights: vec![VolumeRights { volume: "p/v".into(), reverse: true }],
+            rights: vec![VolumeRights { volume: "p/v".into(), reverse: true, fence: false }],
         },
         status,
     );
@@ -155,6 +165,7 @@ fn mirror_status() {
                 rate_bytes_per_second: None,
                 eta_seconds: None,
             }),
+            overtaken: None,
         }],
         json!([{
             "id": ID, "name": "q/r", "role": "destination", "source": "a:p/v", "destination": "q/r",
@@ -164,7 +175,8 @@ fn mirror_status() {
             "transfer": {
                 "kind": "update", "phase": "difference", "changed_bytes": null, "done_bytes": 0, "wire_bytes": 300,
                 "rate_bytes_per_second": null, "eta_seconds": null
-            }
+            },
+            "overtaken": null
         }]),
     );
 }
@@ -182,11 +194,24 @@ fn mirror_destinations() {
             since: Some(at("2026-11-21T20:00:00Z")),
             pinned_bytes: None,
             transferring: false,
+            known: true,
+            overtaken: Some(Overtaken {
+                since: at("2026-11-21T21:00:00Z"),
+                heard_at: at("2026-11-21T22:00:00Z"),
+                snapshot: Some("s1".into()),
+                diverged_bytes: Some(8192),
+                diverged_blocks: Some(2),
+                fenced: true,
+            }),
         }],
         json!([{
             "id": ID, "volume": "p/v", "peer": "b", "destination": "q/r", "base_snapshot": "s1",
             "content_root": "00".repeat(16), "since": "2026-11-21T20:00:00Z", "pinned_bytes": null,
-            "transferring": false
+            "transferring": false, "known": true,
+            "overtaken": {
+                "since": "2026-11-21T21:00:00Z", "heard_at": "2026-11-21T22:00:00Z", "snapshot": "s1",
+                "diverged_bytes": 8192, "diverged_blocks": 2, "fenced": true
+            }
         }]),
     );
 }
@@ -216,6 +241,15 @@ fn words_of_states_roles_and_phases() {
     golden(
         &vec![TransferKind::Initialize, TransferKind::Update, TransferKind::Resync],
         json!(["initialize", "update", "resync"]),
+    );
+    use OperationKind as Kind;
+    golden(
+        &vec![Kind::Initialize, Kind::Update, Kind::Resync, Kind::Swap],
+        json!(["initialize", "update", "resync", "swap"]),
+    );
+    golden(
+        &vec![SwapPhase::Update, SwapPhase::Fence, SwapPhase::LastUpdate, SwapPhase::Turn, SwapPhase::Settle],
+        json!(["update", "fence", "last-update", "turn", "settle"]),
     );
     golden(
         &vec![TransferResult::Ok, TransferResult::Failed, TransferResult::Aborted],
@@ -289,11 +323,16 @@ fn pools_and_volumes() {
             size_bytes: 1 << 30,
             referenced_bytes: Some(4096),
             snapshots: 2,
+            side_branches: 1,
             replica: false,
+            writable: true,
+            why: None,
+            writers: 1,
+            readers: 0,
         },
         json!({
             "name": "p/v", "uuid": ID, "size_bytes": 1_073_741_824, "referenced_bytes": 4096, "snapshots": 2,
-            "replica": false
+            "side_branches": 1, "replica": false, "writable": true, "why": null, "writers": 1, "readers": 0
         }),
     );
 }
@@ -302,6 +341,9 @@ fn pools_and_volumes() {
 fn a_request_with_a_misspelt_field_is_refused() {
     assert!(serde_json::from_value::<CreateVolume>(json!({"name": "p/v", "size": 4096})).is_err());
     assert!(serde_json::from_value::<SetMirror>(json!({"evry_seconds": 1.0})).is_err());
+    assert!(serde_json::from_value::<BreakMirror>(json!({"At": "monday"})).is_err());
+    assert_eq!(serde_json::from_value::<BreakMirror>(json!({})).unwrap(), BreakMirror { at: None });
+    assert!(serde_json::from_value::<ResyncMirror>(json!({"form": "a:p/v"})).is_err());
 }
 
 #[test]
@@ -346,13 +388,33 @@ fn a_check_a_plan_and_an_operation() {
         }),
     );
     golden(
-        &Plan { action: "delete volume p/v".into(), would: vec!["w".into()], lost: vec![], refused: None },
-        json!({"action": "delete volume p/v", "would": ["w"], "lost": [], "refused": null}),
+        &Plan {
+            action: "roll p/v back".into(),
+            would: vec!["w".into()],
+            lost: vec![],
+            lost_blocks: Some(0),
+            lost_bytes: Some(0),
+            lost_seconds: Some(0.0),
+            kept_as: Some("p/v@rescue-1".into()),
+            kept_blocks: Some(2),
+            kept_bytes: Some(8192),
+            kept_seconds: Some(1.5),
+            refused: None,
+        },
+        json!({
+            "action": "roll p/v back", "would": ["w"], "lost": [], "lost_blocks": 0, "lost_bytes": 0,
+            "lost_seconds": 0.0, "kept_as": "p/v@rescue-1", "kept_blocks": 2, "kept_bytes": 8192,
+            "kept_seconds": 1.5, "refused": null
+        }),
     );
+    let old: Plan =
+        serde_json::from_value(json!({"action": "a", "would": [], "lost": [], "refused": null})).unwrap();
+    assert_eq!((old.lost_blocks, old.kept_as), (None, None), "a daemon that does not say knows nothing");
     golden(
         &Operation {
             id: id(),
-            kind: TransferKind::Update,
+            kind: OperationKind::Swap,
+            phase: Some(SwapPhase::LastUpdate),
             volume: "q/r".into(),
             state: OperationState::Failed,
             started_at: at("2026-11-21T20:00:00Z"),
@@ -363,7 +425,7 @@ fn a_check_a_plan_and_an_operation() {
             error: Some(ErrorBody::new(ErrorCode::PeerUnreachable, "gone")),
         },
         json!({
-            "id": ID, "kind": "update", "volume": "q/r", "state": "failed", "started_at": "2026-11-21T20:00:00Z",
+            "id": ID, "kind": "swap", "phase": "last-update", "volume": "q/r", "state": "failed", "started_at": "2026-11-21T20:00:00Z",
             "ended_at": null, "transfer": null, "session_lost_seconds": 2.5, "record": null,
             "error": {"code": "peer-unreachable", "message": "gone", "hint": null}
         }),

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::arguments::Destructive;
 use crate::client::Client;
 use crate::output;
+use crate::quantities::{duration, size};
 
 /// Whether a deed destroys data for good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +73,8 @@ pub async fn carry_out<T: DeserializeOwned>(
     client.request(deed.method.clone(), deed.path, &[], deed.body).await.map(Some)
 }
 
-/// A plan for people.
+/// A plan for people, in the order in which a tired one needs it: what happens, what would be lost for good, what stays
+/// and where.
 pub fn describe(plan: &Plan) -> String {
     let mut text = format!("{}:\n", plan.action);
     for line in &plan.would {
@@ -81,13 +83,34 @@ pub fn describe(plan: &Plan) -> String {
     for line in &plan.lost {
         text += &format!("  lost:  {line}\n");
     }
-    if plan.lost.is_empty() {
-        text += "  lost:  nothing\n";
+    match figures(plan.lost_blocks, plan.lost_bytes, plan.lost_seconds) {
+        Some(figures) if !plan.lost.is_empty() => text += &format!("         {figures}\n"),
+        None if plan.lost.is_empty() => text += "  lost:  nothing\n",
+        _ => {}
+    }
+    if let Some(kept) = &plan.kept_as {
+        text += &format!("  kept:  as {kept}\n");
+        if let Some(figures) = figures(plan.kept_blocks, plan.kept_bytes, plan.kept_seconds) {
+            text += &format!("         {figures}\n");
+        }
     }
     if let Some(reason) = &plan.refused {
         text += &format!("  but it would be refused: {reason}\n");
     }
     text
+}
+
+/// `12 blocks of 4 KiB (48.0 KiB), the last 3m05s`; None where there is nothing to tell.
+fn figures(blocks: Option<u64>, bytes: Option<u64>, seconds: Option<f64>) -> Option<String> {
+    let data = match (blocks, bytes) {
+        (Some(0), _) => None,
+        (Some(1), Some(bytes)) => Some(format!("1 block of 4 KiB ({})", size(bytes))),
+        (Some(blocks), Some(bytes)) => Some(format!("{blocks} blocks of 4 KiB ({})", size(bytes))),
+        _ => Some(String::from("how many blocks is not known here")),
+    };
+    let time = seconds.filter(|seconds| *seconds > 0.0).map(|s| format!("the last {}", duration(s)));
+    let parts: Vec<_> = data.into_iter().chain(time).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn ask(plan: &Plan) -> bool {
@@ -96,4 +119,59 @@ fn ask(plan: &Plan) -> bool {
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        Plan {
+            action: "break mirror q/db at monday".into(),
+            would: vec!["hosts may write to q/db".into(), "no more updates come".into()],
+            lost: vec!["what was written at a:p/db and has not arrived".into()],
+            lost_seconds: Some(12.0),
+            kept_as: Some("q/db@s9, a side branch; it opens".into()),
+            kept_blocks: Some(3),
+            kept_bytes: Some(12288),
+            kept_seconds: Some(3600.0),
+            ..Plan::default()
+        }
+    }
+
+    #[test]
+    fn what_happens_what_is_lost_what_stays() {
+        assert_eq!(
+            describe(&plan()),
+            "break mirror q/db at monday:\n  \
+             would: hosts may write to q/db\n  \
+             would: no more updates come\n  \
+             lost:  what was written at a:p/db and has not arrived\n         \
+             how many blocks is not known here, the last 12 s\n  \
+             kept:  as q/db@s9, a side branch; it opens\n         \
+             3 blocks of 4 KiB (12.0 KiB), the last 1h00m\n"
+        );
+    }
+
+    #[test]
+    fn nothing_is_said_to_be_nothing_only_where_it_is_known() {
+        let nothing = Plan {
+            action: "delete mirror q/db".into(),
+            lost_blocks: Some(0),
+            lost_bytes: Some(0),
+            lost_seconds: Some(0.0),
+            refused: Some("no such day".into()),
+            ..Plan::default()
+        };
+        assert_eq!(
+            describe(&nothing),
+            "delete mirror q/db:\n  lost:  nothing\n  but it would be refused: no such day\n"
+        );
+        let some =
+            Plan { lost: vec!["a snapshot".into()], lost_blocks: Some(1), lost_bytes: Some(4096), ..nothing };
+        let text = describe(&some);
+        assert!(text.contains("  lost:  a snapshot\n         1 block of 4 KiB (4.0 KiB)\n"), "{text}");
+        let unknown = Plan { lost: Vec::new(), lost_blocks: None, ..some };
+        assert!(!describe(&unknown).contains("nothing"));
+    }
 }

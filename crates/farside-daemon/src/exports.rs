@@ -1,7 +1,13 @@
 //! What hosts see over NBD: every volume as `POOL/VOL`, every snapshot as `POOL/VOL@SNAP`.
 //!
-//! A replica is read-only and pinned to the version that was published when the client connected. When it is broken
-//! off, or its mirror deleted, its read-only connections are dropped: they would show the past for ever.
+//! A connection writes or reads, for as long as it lasts:
+//!
+//! * To a volume it writes, whether or not it ever will: NBD leaves that to the server. While there are such *writers*
+//!   nothing may change the volume under them; whoever wants to is refused with their number.
+//! * To a replica it reads, pinned to the version that was published when the client connected. When the replica is broken
+//!   off, or its mirror deleted, these connections are dropped: they would show the past for ever.
+//! * To a *fenced* volume (one that a peer has overtaken, [`Exports::fence`]) it reads. The fence drops the writers when it
+//!   comes, and the readers when it goes: under them the volume would begin to change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,45 +30,96 @@ const BLOCK: u64 = farside_engine::BLOCK_BYTES;
 #[derive(Debug)]
 pub(crate) struct Exports {
     pools: Arc<Pools>,
-    uses: Arc<Mutex<Uses>>,
+    table: Arc<Mutex<Table>>,
 }
 
-/// Volumes that have connections; a snapshot's count for its volume.
-type Uses = HashMap<VolumeName, Use>;
+/// One lock for both, so that a connection is either counted before a fence comes or sees it.
+#[derive(Debug, Default)]
+struct Table {
+    /// Volumes that have connections; a snapshot's count for its volume.
+    uses: HashMap<VolumeName, Use>,
+    /// Volumes that refuse host writes, with the reason.
+    fences: HashMap<VolumeName, String>,
+}
 
 #[derive(Debug, Default)]
 struct Use {
-    connections: usize,
-    /// Ends those that are pinned to a published version.
+    connections: Connections,
+    /// Ends those that are pinned to a published version, or read a fenced volume.
     pinned: CancellationToken,
+    /// Ends those that may write.
+    writing: CancellationToken,
+}
+
+/// Connections to a volume and its snapshots.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Connections {
+    /// To the volume, and may write.
+    pub(crate) writers: usize,
+    /// To a replica, a fenced volume, or a snapshot.
+    pub(crate) readers: usize,
+}
+
+impl Connections {
+    /// Of either kind.
+    pub(crate) fn all(self) -> usize {
+        self.writers + self.readers
+    }
 }
 
 impl Exports {
     pub(crate) fn new(pools: Arc<Pools>) -> Exports {
-        Exports { pools, uses: Arc::default() }
+        Exports { pools, table: Arc::default() }
     }
 
     /// Ends the connections that are pinned to a published version of `volume`. To be called once the volume is no
     /// replica any more.
     pub(crate) fn drop_replica_connections(&self, volume: &VolumeName) {
-        if let Some(found) = self.uses.lock().get_mut(volume) {
+        if let Some(found) = self.table.lock().uses.get_mut(volume) {
             std::mem::take(&mut found.pinned).cancel();
         }
     }
 
+    /// Refuses host writes to `volume` from now on, and drops whoever may write; how many those were. A fence that is
+    /// there takes the new reason.
+    pub(crate) fn fence(&self, volume: &VolumeName, why: String) -> usize {
+        let mut table = self.table.lock();
+        table.fences.insert(volume.clone(), why);
+        let Some(found) = table.uses.get_mut(volume) else { return 0 };
+        std::mem::take(&mut found.writing).cancel();
+        found.connections.writers
+    }
+
+    /// Ends the fence, if there is one; whether there was.
+    pub(crate) fn unfence(&self, volume: &VolumeName) -> bool {
+        let mut table = self.table.lock();
+        let was_fenced = table.fences.remove(volume).is_some();
+        if was_fenced && let Some(found) = table.uses.get_mut(volume) {
+            std::mem::take(&mut found.pinned).cancel();
+        }
+        was_fenced
+    }
+
+    /// Why `volume` is fenced, if it is.
+    pub(crate) fn fenced(&self, volume: &VolumeName) -> Option<String> {
+        self.table.lock().fences.get(volume).cloned()
+    }
+
+    /// The volumes that are fenced.
+    pub(crate) fn fences(&self) -> Vec<VolumeName> {
+        self.table.lock().fences.keys().cloned().collect()
+    }
+
     /// How many connections there are to volumes (and their snapshots) of `pool`.
     pub(crate) fn connections_to_pool(&self, pool: &str) -> usize {
-        self.uses
-            .lock()
-            .iter()
-            .filter(|(name, _)| name.pool == pool)
-            .map(|(_, found)| found.connections)
-            .sum()
+        let table = self.table.lock();
+        let of_pool = table.uses.iter().filter(|(name, _)| name.pool == pool);
+        of_pool.map(|(_, found)| found.connections.all()).sum()
     }
 
     /// How many connections there are to a volume and its snapshots.
-    pub(crate) fn connections_to(&self, volume: &VolumeName) -> usize {
-        self.uses.lock().get(volume).map_or(0, |found| found.connections)
+    pub(crate) fn connections_to(&self, volume: &VolumeName) -> Connections {
+        self.table.lock().uses.get(volume).map(|found| found.connections).unwrap_or_default()
     }
 
     fn open_export(&self, name: &str) -> Result<OpenExport, NbdError> {
@@ -82,18 +139,27 @@ impl Exports {
             StoreError::NotFound(_) => unknown(),
             other => failure(other),
         };
-        let held = Held::new(Arc::clone(&self.uses), volume.clone());
+        let mut held = Held::new(Arc::clone(&self.table), volume.clone());
         if let Some(snapshot) = snapshot {
             let handle = pool.open_snapshot(&volume.volume, snapshot).map_err(failed)?;
-            let closed = CancellationToken::new();
-            return Ok(OpenExport { handle, about: "snapshot", multi_conn: true, closed, _held: held });
+            return Ok(OpenExport {
+                handle,
+                about: "snapshot",
+                read_only: true,
+                multi_conn: true,
+                closed: CancellationToken::new(),
+                _held: held,
+            });
         }
         loop {
             let closed = held.pinned();
             let handle = pool.open_volume(&volume.volume).map_err(failed)?;
             if handle.is_writable() {
-                let closed = CancellationToken::new();
-                return Ok(OpenExport { handle, about: "volume", multi_conn: true, closed, _held: held });
+                let (about, read_only, closed) = match held.write() {
+                    Some(writing) => ("volume", false, writing),
+                    None => ("volume, fenced: a peer has overtaken it", true, closed),
+                };
+                return Ok(OpenExport { handle, about, read_only, multi_conn: true, closed, _held: held });
             }
             // Broken off after the volume was opened and before its token was taken: then nobody will cancel that.
             // Seen here, it is opened again; later, the token is there to be cancelled.
@@ -101,7 +167,14 @@ impl Exports {
             if replica.is_some_and(|replica| !replica.broken_off) {
                 // Each connection may show another version, so several are not one.
                 let about = "replica, as published when opened";
-                return Ok(OpenExport { handle, about, multi_conn: false, closed, _held: held });
+                return Ok(OpenExport {
+                    handle,
+                    about,
+                    read_only: true,
+                    multi_conn: false,
+                    closed,
+                    _held: held,
+                });
             }
         }
     }
@@ -130,30 +203,45 @@ impl ExportSource for Exports {
     }
 }
 
-/// One connection's hold on a volume.
+/// One connection's hold on a volume: a reader's, until it becomes a writer's.
 struct Held {
-    uses: Arc<Mutex<Uses>>,
+    table: Arc<Mutex<Table>>,
     volume: VolumeName,
+    writes: bool,
 }
 
 impl Held {
-    fn new(uses: Arc<Mutex<Uses>>, volume: VolumeName) -> Held {
-        uses.lock().entry(volume.clone()).or_default().connections += 1;
-        Held { uses, volume }
+    fn new(table: Arc<Mutex<Table>>, volume: VolumeName) -> Held {
+        table.lock().uses.entry(volume.clone()).or_default().connections.readers += 1;
+        Held { table, volume, writes: false }
     }
 
-    /// What ends this connection if it is pinned.
+    /// What ends this connection if it only reads what may change.
     fn pinned(&self) -> CancellationToken {
-        self.uses.lock().entry(self.volume.clone()).or_default().pinned.clone()
+        self.table.lock().uses.entry(self.volume.clone()).or_default().pinned.clone()
+    }
+
+    /// Makes it a writer, and answers what ends it then; none if the volume is fenced.
+    fn write(&mut self) -> Option<CancellationToken> {
+        let mut table = self.table.lock();
+        if table.fences.contains_key(&self.volume) {
+            return None;
+        }
+        let found = table.uses.entry(self.volume.clone()).or_default();
+        found.connections.readers -= 1;
+        found.connections.writers += 1;
+        self.writes = true;
+        Some(found.writing.clone())
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut uses = self.uses.lock();
+        let uses = &mut self.table.lock().uses;
         if let Some(found) = uses.get_mut(&self.volume) {
-            found.connections -= 1;
-            if found.connections == 0 {
+            let count = &mut found.connections;
+            *if self.writes { &mut count.writers } else { &mut count.readers } -= 1;
+            if count.all() == 0 {
                 uses.remove(&self.volume);
             }
         }
@@ -163,6 +251,7 @@ impl Drop for Held {
 struct OpenExport {
     handle: VersionHandle,
     about: &'static str,
+    read_only: bool,
     multi_conn: bool,
     closed: CancellationToken,
     _held: Held,
@@ -179,13 +268,18 @@ impl OpenExport {
     fn flush_if(&self, fua: bool) -> Result<(), NbdError> {
         if fua { self.flush_measured() } else { Ok(()) }
     }
+
+    /// The server refuses writes to what was announced as read-only; a fence must hold whatever the server does.
+    fn check_write(&self) -> Result<(), NbdError> {
+        if self.read_only { Err(NbdError::new(ErrorKind::NotPermitted, self.about)) } else { Ok(()) }
+    }
 }
 
 impl Export for OpenExport {
     fn description(&self) -> ExportDescription {
         ExportDescription {
             size_bytes: self.handle.size_bytes(),
-            read_only: !self.handle.is_writable(),
+            read_only: self.read_only,
             multi_conn: self.multi_conn,
             about: self.about.to_owned(),
         }
@@ -196,6 +290,7 @@ impl Export for OpenExport {
     }
 
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> Result<(), NbdError> {
+        self.check_write()?;
         self.handle.write(offset, bytes).map_err(failure)?;
         self.flush_if(fua)
     }
@@ -205,11 +300,13 @@ impl Export for OpenExport {
     }
 
     fn trim(&self, offset: u64, length: u64, fua: bool) -> Result<(), NbdError> {
+        self.check_write()?;
         self.handle.trim(offset, length).map_err(failure)?;
         self.flush_if(fua)
     }
 
     fn write_zeroes(&self, offset: u64, length: u64, mode: ZeroMode) -> Result<(), NbdError> {
+        self.check_write()?;
         // Zeros are always holes here, which is fast, and takes no room that could be kept.
         self.handle.write_zeroes(offset, length).map_err(failure)?;
         self.flush_if(mode.fua)
@@ -309,14 +406,15 @@ mod tests {
         let volume: VolumeName = "p/v".parse().unwrap();
         let open: Vec<_> = names.iter().map(|name| bench.exports.open(name).unwrap()).collect();
         assert_eq!(open.iter().map(|e| e.description().read_only).collect::<Vec<_>>(), [false, true]);
-        assert_eq!((bench.exports.connections_to(&volume), bench.exports.connections_to_pool("p")), (2, 2));
+        assert_eq!(bench.exports.connections_to(&volume), Connections { writers: 1, readers: 1 });
+        assert_eq!(bench.exports.connections_to_pool("p"), 2);
         for name in ["", "p", "p/w", "p/v@t", "q/v", "p/v@", "/", "p/v/w"] {
             let error = bench.exports.open(name).err().unwrap();
             assert_eq!(error.kind, ErrorKind::UnknownExport, "{name:?}: {error}");
         }
         drop(open);
         assert_eq!(bench.exports.connections_to_pool("p"), 0);
-        assert!(bench.exports.uses.lock().is_empty(), "names that were tried leave nothing behind");
+        assert!(bench.exports.table.lock().uses.is_empty(), "names that were tried leave nothing behind");
     }
 
     #[test]
@@ -338,5 +436,31 @@ mod tests {
         assert!(reader.closed().is_cancelled());
         let writer = bench.exports.open("p/v").unwrap();
         assert!(!writer.description().read_only && !writer.closed().is_cancelled());
+    }
+    #[test]
+    fn a_fence_drops_writers_and_lets_nobody_write_until_it_goes() {
+        let bench = bench();
+        let volume: VolumeName = "p/v".parse().unwrap();
+        let writer = bench.exports.open("p/v").unwrap();
+        writer.write(0, &[1; 4096], true).unwrap();
+        assert_eq!(bench.exports.fence(&volume, "overtaken".into()), 1);
+        assert!(writer.closed().is_cancelled());
+        let reader = bench.exports.open("p/v").unwrap();
+        assert!(reader.description().read_only && !reader.closed().is_cancelled());
+        let mut read = [0; 4096];
+        reader.read(0, &mut read).unwrap();
+        assert_eq!(read, [1; 4096]);
+        for refused in [
+            reader.write(0, &[2; 4096], false),
+            reader.trim(0, 4096, false),
+            reader.write_zeroes(0, 4096, ZeroMode { fua: false, ..ZeroMode::default() }),
+        ] {
+            assert_eq!(refused.unwrap_err().kind, ErrorKind::NotPermitted);
+        }
+        assert_eq!(bench.exports.connections_to(&volume), Connections { writers: 1, readers: 1 });
+        assert_eq!(bench.exports.fenced(&volume).as_deref(), Some("overtaken"));
+        assert!(bench.exports.unfence(&volume) && !bench.exports.unfence(&volume));
+        assert!(reader.closed().is_cancelled(), "under it the volume begins to change");
+        assert!(!bench.exports.open("p/v").unwrap().description().read_only);
     }
 }

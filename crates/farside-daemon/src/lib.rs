@@ -9,7 +9,7 @@
 //! * [`options`]: words and file, merged.
 //! * `run`: start to stop in one function.
 //! * `pools`, `exports`, `peers`, `mirrors`: each room's seam, one file.
-//! * `operations`: long work.
+//! * `operations`: long work. `plans`, `figures`: what a destructive request would do, and how much that is.
 //! * `state`: the database.
 //! * `http`: the API, one file per noun, and `/metrics` and `/healthz`.
 //!
@@ -21,6 +21,7 @@ mod data_dir;
 mod error;
 mod exports;
 mod failure;
+mod figures;
 mod http;
 mod listen;
 mod logging;
@@ -29,6 +30,7 @@ mod mirrors;
 mod operations;
 pub mod options;
 mod peers;
+mod plans;
 mod pools;
 mod run;
 mod service;

@@ -202,6 +202,7 @@ impl Mirrors {
             schedule: relationship.schedule.interval().map(|_| relationship.schedule.to_string()),
             throttle: None,
             transfer: None,
+            overtaken: None,
         }
     }
 
@@ -229,6 +230,8 @@ impl Mirrors {
                 since: relationship.since.map(words::time),
                 pinned_bytes: None,
                 transferring: serving.iter().any(|(id, _)| *id == relationship.id),
+                known: true,
+                overtaken: None,
             }
         });
         held.collect()
@@ -331,6 +334,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         schedule: None,
         throttle: None,
         transfer: None,
+        overtaken: held.overtaken,
     }
 }
 

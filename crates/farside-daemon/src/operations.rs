@@ -117,9 +117,10 @@ impl Operations {
         let document = Operation {
             id,
             kind: match work {
-                Work::Initialize => api::TransferKind::Initialize,
-                Work::Update => api::TransferKind::Update,
+                Work::Initialize => api::OperationKind::Initialize,
+                Work::Update => api::OperationKind::Update,
             },
+            phase: None,
             volume: volume.to_string(),
             state: OperationState::Running,
             started_at: words::time(self.clock.now()),

@@ -17,16 +17,32 @@ use crate::words;
 /// What peers may do, in memory: asked at every frame of a transfer. The database has the same.
 #[derive(Debug, Default)]
 pub(crate) struct Rights {
-    /// By peer and volume; the value is whether the way back is allowed too.
-    table: RwLock<HashMap<PeerId, BTreeMap<String, bool>>>,
+    /// By peer and volume.
+    table: RwLock<HashMap<PeerId, BTreeMap<String, Right>>>,
+}
+
+/// What goes with the right to mirror a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Right {
+    /// The way back is allowed too.
+    pub(crate) reverse: bool,
+    /// Hosts here may not write to the volume while the peer has overtaken it.
+    pub(crate) fence: bool,
+}
+
+impl From<&RightRow> for Right {
+    fn from(row: &RightRow) -> Right {
+        Right { reverse: row.reverse, fence: row.fence }
+    }
 }
 
 impl Rights {
     /// As the database has them.
     pub(crate) async fn load(state: &State) -> Result<Rights, StateError> {
-        let mut table: HashMap<PeerId, BTreeMap<String, bool>> = HashMap::new();
+        let mut table: HashMap<PeerId, BTreeMap<String, Right>> = HashMap::new();
         for row in state.rights().await? {
-            table.entry(row.peer).or_default().insert(row.volume, row.reverse);
+            let right = Right::from(&row);
+            table.entry(row.peer).or_default().insert(row.volume, right);
         }
         Ok(Rights { table: RwLock::new(table) })
     }
@@ -35,7 +51,17 @@ impl Rights {
     pub(crate) fn of(&self, peer: PeerId) -> Vec<VolumeRights> {
         let table = self.table.read();
         let rights = table.get(&peer).into_iter().flatten();
-        rights.map(|(volume, &reverse)| VolumeRights { volume: volume.clone(), reverse }).collect()
+        let document = |(volume, right): (&String, &Right)| VolumeRights {
+            volume: volume.clone(),
+            reverse: right.reverse,
+            fence: right.fence,
+        };
+        rights.map(document).collect()
+    }
+
+    /// The right of `peer` on one volume, if it has it.
+    pub(crate) fn right(&self, peer: PeerId, volume: &VolumeName) -> Option<Right> {
+        self.table.read().get(&peer)?.get(&volume.to_string()).copied()
     }
 
     /// Gives rights: they hold when this returns, and after a crash.
@@ -43,7 +69,8 @@ impl Rights {
         state.allow(&rights).await?;
         let mut table = self.table.write();
         for right in rights {
-            table.entry(right.peer).or_default().insert(right.volume, right.reverse);
+            let given = Right::from(&right);
+            table.entry(right.peer).or_default().insert(right.volume, given);
         }
         Ok(())
     }
@@ -69,7 +96,7 @@ impl Rights {
 
 impl SourceRights for Rights {
     fn may_read(&self, peer: PeerId, volume: &VolumeName) -> bool {
-        self.table.read().get(&peer).is_some_and(|rights| rights.contains_key(&volume.to_string()))
+        self.right(peer, volume).is_some()
     }
 }
 
@@ -200,11 +227,17 @@ mod tests {
         let volume: VolumeName = "p/v".parse().unwrap();
         let rights = Rights::load(&state).await.unwrap();
         assert!(!rights.may_read(peer, &volume));
-        rights.allow(&state, vec![RightRow { peer, volume: "p/v".into(), reverse: true }]).await.unwrap();
+        rights
+            .allow(&state, vec![RightRow { peer, volume: "p/v".into(), reverse: true, fence: true }])
+            .await
+            .unwrap();
         assert!(rights.may_read(peer, &volume) && !rights.may_read(PeerId([8; 32]), &volume));
         let reloaded = Rights::load(&state).await.unwrap();
         assert!(reloaded.may_read(peer, &volume));
-        assert_eq!(reloaded.of(peer), vec![VolumeRights { volume: "p/v".into(), reverse: true }]);
+        assert_eq!(
+            reloaded.of(peer),
+            vec![VolumeRights { volume: "p/v".into(), reverse: true, fence: true }]
+        );
         reloaded.deny(&state, peer, &["p/v".into()]).await.unwrap();
         assert!(!reloaded.may_read(peer, &volume));
         assert!(!Rights::load(&state).await.unwrap().may_read(peer, &volume));

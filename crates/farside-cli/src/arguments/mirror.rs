@@ -21,6 +21,9 @@ pub enum Mirror {
         /// Update at this interval
         #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         every: Option<Duration>,
+        /// Do not give the source's site the right to mirror the volume back, should it allow that way round
+        #[arg(long)]
+        no_reverse: bool,
     },
     /// Change a mirror, live
     #[command(

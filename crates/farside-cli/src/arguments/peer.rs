@@ -79,7 +79,10 @@ pub enum Peer {
     /// Let a peer mirror volumes of this site
     #[command(
         after_help = "The volumes need not exist yet. --reverse also lets the peer's volume become a replica of ours: the way \
-                      back after a failover.\n\nExample:\n  farside peer allow siteB p/db --reverse"
+                      back after a failover. With --fence, should the peer ever take the volume over, hosts here \
+                      cannot write to it any more as soon as this site hears of it, so that there are no two \
+                      originals. What is not given is taken back.\n\nExample:\n  farside peer allow siteB p/db \
+                      --reverse --fence"
     )]
     Allow {
         /// The peer
@@ -91,6 +94,9 @@ pub enum Peer {
         /// Also the way back
         #[arg(long)]
         reverse: bool,
+        /// Refuse host writes here once the peer has overtaken the volume
+        #[arg(long)]
+        fence: bool,
     },
     /// Take rights away; a transfer under way ends at its next step
     #[command(after_help = "Example:\n  farside peer deny siteB p/db")]

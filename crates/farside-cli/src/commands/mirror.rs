@@ -17,11 +17,12 @@ use crate::quantities::{duration, size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     match verb {
-        Verb::Create { source, destination, every } => {
+        Verb::Create { source, destination, every, no_reverse } => {
             let request = CreateMirror {
                 source: source.to_string(),
                 destination: destination.to_string(),
                 every_seconds: every.map(|d| d.as_secs_f64()),
+                no_reverse,
             };
             let mirror: Mirror = context.client.post(&["mirrors"], &request).await?;
             context.show(&mirror, |m| {

@@ -62,20 +62,22 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 context.show(&peer, |peer| format!("peer {} removed\n", peer.name));
             }
         }
-        Verb::Allow { peer, volumes, reverse } => rights(&context, &peer, "allow", &volumes, reverse).await?,
-        Verb::Deny { peer, volumes } => rights(&context, &peer, "deny", &volumes, false).await?,
+        Verb::Allow { peer, volumes, reverse, fence } => {
+            rights(&context, &peer, "allow", PeerRights { volumes: names(&volumes), reverse, fence }).await?;
+        }
+        Verb::Deny { peer, volumes } => {
+            let request = PeerRights { volumes: names(&volumes), reverse: false, fence: false };
+            rights(&context, &peer, "deny", request).await?;
+        }
     }
     Ok(())
 }
 
-async fn rights(
-    context: &Context,
-    peer: &str,
-    verb: &str,
-    volumes: &[VolumeName],
-    reverse: bool,
-) -> Result<(), ErrorBody> {
-    let request = PeerRights { volumes: volumes.iter().map(ToString::to_string).collect(), reverse };
+fn names(volumes: &[VolumeName]) -> Vec<String> {
+    volumes.iter().map(ToString::to_string).collect()
+}
+
+async fn rights(context: &Context, peer: &str, verb: &str, request: PeerRights) -> Result<(), ErrorBody> {
     let peer: PeerStatus = context.client.post(&["peers", peer, verb], &request).await?;
     context.show(&peer, status);
     Ok(())
@@ -157,7 +159,12 @@ fn status(status: &PeerStatus) -> String {
         ("paired", or_dash(status.paired_at, time)),
     ]);
     for right in &status.rights {
-        text += &format!("may mirror {}{}\n", right.volume, if right.reverse { ", both ways" } else { "" });
+        text += &format!(
+            "may mirror {}{}{}\n",
+            right.volume,
+            if right.reverse { ", both ways" } else { "" },
+            if right.fence { ", which takes no writes here once overtaken there" } else { "" }
+        );
     }
     text
 }

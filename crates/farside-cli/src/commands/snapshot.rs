@@ -94,6 +94,7 @@ fn listing(snapshots: &[Snapshot]) -> String {
         Column::Right("referenced"),
         Column::Right("unique"),
         Column::Left("held"),
+        Column::Left("branch"),
         Column::Left("content root"),
     ];
     let rows = snapshots.iter().map(|snapshot| {
@@ -103,6 +104,7 @@ fn listing(snapshots: &[Snapshot]) -> String {
             or_dash(snapshot.referenced_bytes, size),
             or_dash(snapshot.unique_bytes, size),
             if snapshot.held { "yes" } else { "no" }.into(),
+            if snapshot.on_main_line { "main" } else { "side" }.into(),
             or_dash(snapshot.content_root.clone(), |root| root),
         ]
     });

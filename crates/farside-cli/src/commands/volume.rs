@@ -103,7 +103,18 @@ fn listing(volumes: &[Volume]) -> String {
 }
 
 fn role(volume: &Volume) -> &'static str {
-    if volume.replica { "replica (read-only)" } else { "writable" }
+    match (volume.replica, volume.writable) {
+        (true, _) => "replica (read-only)",
+        (false, true) => "writable",
+        (false, false) => "fenced (read-only)",
+    }
+}
+
+fn snapshots(volume: &Volume) -> String {
+    match volume.side_branches {
+        0 => volume.snapshots.to_string(),
+        side => format!("{} ({side} on side branches)", volume.snapshots),
+    }
 }
 
 fn status(volume: &Volume) -> String {
@@ -112,7 +123,9 @@ fn status(volume: &Volume) -> String {
         ("uuid", volume.uuid.to_string()),
         ("size", size(volume.size_bytes)),
         ("referenced", or_dash(volume.referenced_bytes, size)),
-        ("snapshots", volume.snapshots.to_string()),
+        ("snapshots", snapshots(volume)),
         ("role", role(volume).into()),
+        ("why", or_dash(volume.why.clone(), |why| why)),
+        ("connections", format!("{} that may write, {} that only read", volume.writers, volume.readers)),
     ])
 }

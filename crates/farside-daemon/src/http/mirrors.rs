@@ -21,6 +21,7 @@ use super::{Answer, Shared};
 use crate::failure::Failure;
 use crate::operations::{PATIENCE_DEFAULT, Work};
 use crate::peers;
+use crate::plans::{self, BreakFacts};
 use crate::site::Site;
 
 /// How long `mirror create` waits for a session: long enough to dial once more.
@@ -78,7 +79,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     })?;
     let peer = peers::named(&site.node, peer)?.record.id;
     let schedule = schedule(request.every_seconds)?;
-    let connections = site.exports.connections_to(&destination);
+    let connections = site.exports.connections_to(&destination).all();
     if connections > 0 {
         // Data under a mounted file system never changes by itself.
         let busy =
@@ -202,17 +203,7 @@ async fn release(
     };
     if planned.plan {
         let replicas: Vec<_> = held.iter().map(|held| format!("{peer}:{}", held.destination)).collect();
-        return Ok(Outcome::Plan(Plan {
-            action: format!("release {name} from {peer}"),
-            would: vec![format!(
-                "the base kept here for {} goes, and its space comes back",
-                replicas.join(", ")
-            )],
-            lost: vec![format!(
-                "the common base: the next update at {peer} fails unless both sides still share a snapshot a person made"
-            )],
-            refused: None,
-        }));
+        return Ok(Outcome::Plan(plans::release(&name, &peer, &replicas)));
     }
     site.mirrors.release(&name, id).await?;
     tracing::warn!(volume = %name, peer, "bases released");
@@ -228,32 +219,17 @@ async fn break_off(
     let mirror = site.mirrors.mirror(&name)?;
     let before = site.mirrors.document(&mirror.status(), site.clock.now());
     if planned.plan {
-        let mut would = vec![match &before.current_snapshot {
-            Some(snapshot) => {
-                format!("hosts may write to {name}, which holds {snapshot} of {}", before.source)
-            }
-            None => format!("hosts may write to {name}, which holds nothing of {} yet", before.source),
-        }];
-        would.push(String::from("no more updates come; the source is not asked, and not told"));
-        let connections = site.exports.connections_to(&name);
-        if connections > 0 {
-            would.push(format!("of {connections} NBD connections, those that read the replica are dropped"));
-        }
-        let mut lost = vec![match before.lag_seconds {
-            Some(lag) => {
-                format!("what was written at {} in the last {lag:.0} s and has not arrived", before.source)
-            }
-            None => format!("everything at {}: nothing of it has arrived", before.source),
-        }];
-        if let Some(transfer) = &before.transfer {
-            lost.push(format!(
-                "the transfer under way, with {} bytes that have arrived",
-                transfer.done_bytes
-            ));
-        }
+        let facts = BreakFacts {
+            volume: &name,
+            source: &before.source,
+            current: before.current_snapshot.as_deref().zip(before.lag_seconds),
+            at: None,
+            arrived_bytes: before.transfer.as_ref().map(|transfer| transfer.done_bytes),
+            readers: site.exports.connections_to(&name).readers,
+        };
         let refused =
             (before.state == MirrorState::BrokenOff).then(|| format!("{name} is broken off already"));
-        return Ok(Outcome::Plan(Plan { action: format!("break mirror {name}"), would, lost, refused }));
+        return Ok(Outcome::Plan(Plan { refused, ..plans::break_off(&facts) }));
     }
     mirror.break_off().await?;
     site.exports.drop_replica_connections(&name);
@@ -270,15 +246,8 @@ async fn delete(
     let mirror = site.mirrors.mirror(&name)?;
     let before = site.mirrors.document(&mirror.status(), site.clock.now());
     if planned.plan {
-        return Ok(Outcome::Plan(Plan {
-            action: format!("delete mirror {name}"),
-            would: vec![
-                format!("{name} stays, as a volume that hosts may write to"),
-                format!("{} is told to let go of the base it keeps, if it can be reached", before.source),
-            ],
-            lost: vec![String::from("the common base: a new mirror of this volume begins with a first copy")],
-            refused: None,
-        }));
+        let broken_off = before.state == MirrorState::BrokenOff;
+        return Ok(Outcome::Plan(plans::delete_mirror(&name, &before.source, broken_off)));
     }
     let deleted = site.mirrors.destination(&name.pool)?.delete(&name).await;
     // A deletion that failed later on may have made the volume writable already.

@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{
-    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, Plan, SetPeer,
+    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, SetPeer,
 };
 
 use super::error::{Body, Query};
@@ -15,6 +15,7 @@ use super::plan::{Answered, Outcome, Planned};
 use super::volumes::parse;
 use super::{Answer, Shared};
 use crate::peers;
+use crate::plans::{self, RemoveFacts};
 use crate::site::Site;
 use crate::state::RightRow;
 
@@ -56,25 +57,19 @@ async fn remove(
 ) -> Answered<Peer> {
     let peer = peers::named(&site.node, &name)?;
     if planned.plan {
-        let of_peer = site.state.relationships(None).await?.into_iter().filter(|r| r.peer == peer.record.id);
-        let mut would =
-            vec![format!("the session with {name} is cut, and the site is unknown here from then on")];
-        would.extend(
-            of_peer.map(|r| format!("{} gets no more updates; it can still be broken off", r.destination)),
-        );
-        would.extend(site.mirrors.held_by(peer.record.id).into_iter().map(|(volume, destination)| {
-            format!(
-                "the base kept here of {volume} for {name}:{destination} stays, and holds space; to have that back: \
-                 farside mirror release {volume} {:?}",
-                peer.record.id
-            )
-        }));
-        return Ok(Outcome::Plan(Plan {
-            action: format!("remove peer {name}"),
-            would,
-            lost: vec![String::from("its rights here; to have it again, both sites must pair anew")],
-            refused: None,
-        }));
+        let id = peer.record.id;
+        let of_peer = site.state.relationships(None).await?.into_iter().filter(|r| r.peer == id);
+        let replicas: Vec<_> = of_peer.map(|r| r.destination.to_string()).collect();
+        let held = site.mirrors.held_by(id);
+        let fenced = held.iter().map(|(volume, _)| volume).filter(|v| site.exports.fenced(v).is_some());
+        let facts = RemoveFacts {
+            peer: &name,
+            key: &format!("{id:?}"),
+            replicas: &replicas,
+            fenced: &fenced.map(ToString::to_string).collect::<Vec<_>>(),
+            held: &held.iter().map(|(v, d)| (v.to_string(), d.to_string())).collect::<Vec<_>>(),
+        };
+        return Ok(Outcome::Plan(plans::remove_peer(&facts)));
     }
     site.node.remove_peer(peer.record.id).await?;
     site.rights.forget(peer.record.id);
@@ -99,7 +94,8 @@ async fn allow(
 ) -> Answer<PeerStatus> {
     let peer = peers::named(&site.node, &name)?;
     let volumes = volumes(&request)?;
-    let right = |volume| RightRow { peer: peer.record.id, volume, reverse: request.reverse };
+    let right =
+        |volume| RightRow { peer: peer.record.id, volume, reverse: request.reverse, fence: request.fence };
     site.rights.allow(&site.state, volumes.into_iter().map(right).collect()).await?;
     Ok(Json(peers::status(&peer, &site.rights)))
 }

@@ -12,6 +12,7 @@ use super::error::{Body, Query};
 use super::plan::{Answered, Outcome, Planned};
 use super::{Answer, Shared};
 use crate::failure::Failure;
+use crate::plans;
 use crate::pools;
 use crate::site::Site;
 use crate::state::PoolRow;
@@ -108,25 +109,12 @@ async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
     } else {
         None
     };
-    let (would, lost) = match pool.uuid {
-        Some(_) => (
-            vec![format!(
-                "pool {} is closed, and {} removed (a raw device: overwritten at its head)",
-                pool.name, pool.path
-            )],
-            vec![format!(
-                "all {} volumes of the pool with their snapshots: {} bytes",
-                pool.volumes.unwrap_or(0),
-                pool.used_bytes.unwrap_or(0)
-            )],
-        ),
-        None => (
-            vec![format!(
-                "pool {}, which is not open, is forgotten; {} stays as it is",
-                pool.name, pool.path
-            )],
-            Vec::new(),
-        ),
+    let plan = match pool.uuid {
+        Some(_) => {
+            let (volumes, used) = (pool.volumes.unwrap_or(0), pool.used_bytes.unwrap_or(0));
+            plans::delete_pool(&pool.name, &pool.path, volumes, used)
+        }
+        None => plans::forget_pool(&pool.name, &pool.path),
     };
-    Ok(Plan { action: format!("delete pool {}", pool.name), would, lost, refused })
+    Ok(Plan { refused, ..plan })
 }

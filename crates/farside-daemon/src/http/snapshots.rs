@@ -23,9 +23,10 @@ use tokio_util::io::ReaderStream;
 
 use super::error::{ApiError, Body, Query};
 use super::plan::{Answered, Outcome, Planned};
-use super::volumes::{name_of, parse};
+use super::volumes::{count, name_of, parse};
 use super::{Answer, Shared};
 use crate::failure::Failure;
+use crate::plans;
 use crate::site::Site;
 use crate::words;
 
@@ -82,6 +83,7 @@ fn document(pool: &Pool, volume: &VolumeName, snapshot: &SnapshotStatus) -> Resu
         content_root: Some(root.to_string()),
         created_at: words::time(snapshot.created_at),
         held: snapshot.held,
+        on_main_line: snapshot.on_main_line,
         referenced_bytes: None,
         unique_bytes: None,
     })
@@ -248,12 +250,12 @@ async fn delete(
         None
     };
     if planned.plan {
-        return Ok(Outcome::Plan(Plan {
-            action: format!("delete snapshot {name}"),
-            would: vec![format!("{name} is no more; the volume and its other snapshots stay as they are")],
-            lost: vec![format!("the state of {} at {}", found.volume, found.status.created_at)],
-            refused,
-        }));
+        let uuid = found.status.uuid;
+        let bytes = count(&site, &found.volume, move |counter| counter.only_in(uuid)).await?;
+        let (volume, status) = (&found.volume, &found.status);
+        let created_at = words::time(status.created_at);
+        let plan = plans::delete_snapshot(volume, &status.name, created_at, status.on_main_line, bytes);
+        return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = refused {
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());

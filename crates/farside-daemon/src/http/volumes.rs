@@ -8,13 +8,17 @@ use axum::{Json, Router};
 use farside_api::{CreateVolume, ErrorBody, ErrorCode, Plan, Rename, ResizeVolume, Volume};
 use farside_engine::VolumeName;
 use farside_platform::BLOCK_BYTES;
-use farside_store::VolumeStatus;
+use farside_session::PeerId;
+use farside_store::{Pool, StoreError, VolumeStatus};
 use serde::Deserialize;
 
 use super::error::{Body, Query};
 use super::plan::{Answered, Outcome, Planned};
 use super::{Answer, Shared};
 use crate::failure::Failure;
+use crate::figures::Counter;
+use crate::peers;
+use crate::plans;
 use crate::site::Site;
 
 pub(super) fn routes() -> Router<Arc<Site>> {
@@ -39,7 +43,9 @@ async fn list(State(site): Shared, Query(of): Query<OfPool>) -> Answer<Vec<Volum
         }
         None => site.pools.open_pools(),
     };
-    let all = pools.iter().flat_map(|(name, pool)| pool.volumes().into_iter().map(|v| document(name, v)));
+    let all = pools
+        .iter()
+        .flat_map(|(name, pool)| pool.volumes().into_iter().map(|v| document(&site, name, pool, v)));
     Ok(Json(all.collect()))
 }
 
@@ -51,11 +57,9 @@ async fn create(State(site): Shared, Body(request): Body<CreateVolume>) -> Answe
     let name: VolumeName = parse(&request.name)?;
     check_size(request.size_bytes)?;
     let pool = site.pools.get(&name.pool)?;
-    let made = site
-        .blocking
-        .run(move || pool.create_volume(&name.volume, request.size_bytes).map(|v| (name.pool, v)));
-    let (pool, made) = made.await?;
-    Ok(Json(document(&pool, made)))
+    let volume = name.volume.clone();
+    site.blocking.run(move || pool.create_volume(&volume, request.size_bytes)).await?;
+    Ok(Json(look(&site, &name)?))
 }
 
 async fn resize(
@@ -69,18 +73,17 @@ async fn resize(
     let before = look(&site, &name)?;
     let shrinks = request.size_bytes < before.size_bytes;
     if planned.plan {
-        let connections = site.exports.connections_to(&name);
-        return Ok(Outcome::Plan(Plan {
-            action: format!("resize volume {name}"),
-            would: vec![format!("{name} has {} bytes instead of {}", request.size_bytes, before.size_bytes)],
-            lost: if shrinks {
-                vec![format!("what lies beyond byte {} (snapshots keep theirs)", request.size_bytes)]
-            } else {
-                Vec::new()
-            },
-            refused: (shrinks && connections > 0)
-                .then(|| format!("{connections} NBD connections are open to it; disconnect the hosts first")),
-        }));
+        let beyond = match shrinks {
+            true => count(&site, &name, move |counter| counter.only_beyond(request.size_bytes)).await?,
+            false => Some(0),
+        };
+        let plan = plans::resize(&name, before.size_bytes, request.size_bytes, beyond);
+        let refused = if before.replica {
+            Some(format!("{name} is a replica: its size is that of its source"))
+        } else {
+            plans::busy(&name, site.exports.connections_to(&name).writers).filter(|_| shrinks)
+        };
+        return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if before.replica {
         return Err(ErrorBody::new(
@@ -120,7 +123,7 @@ async fn delete(
 ) -> Answered<Volume> {
     let name = name_of(pool, volume)?;
     let document = look(&site, &name)?;
-    let connections = site.exports.connections_to(&name);
+    let connections = site.exports.connections_to(&name).all();
     let refused = match site.mirrors.stands_on(&name).await? {
         Some(reason) => Some(reason),
         None if connections > 0 => {
@@ -129,15 +132,9 @@ async fn delete(
         None => None,
     };
     if planned.plan {
-        return Ok(Outcome::Plan(Plan {
-            action: format!("delete volume {name}"),
-            would: vec![format!("{name} is no more, nor are its {} snapshots", document.snapshots)],
-            lost: vec![format!(
-                "everything in {name} ({} bytes in size) and in its snapshots",
-                document.size_bytes
-            )],
-            refused,
-        }));
+        let bytes = count(&site, &name, |counter| counter.everything()).await?;
+        let plan = plans::delete_volume(&name, document.snapshots, bytes);
+        return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = refused {
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
@@ -152,7 +149,7 @@ async fn delete(
 /// A volume as it is listed.
 fn look(site: &Site, name: &VolumeName) -> Result<Volume, ErrorBody> {
     let pool = site.pools.get(&name.pool)?;
-    pool.volume(&name.volume).map(|status| document(&name.pool, status)).map_err(|error| {
+    pool.volume(&name.volume).map(|status| document(site, &name.pool, &pool, status)).map_err(|error| {
         let told = error.tell();
         match told.code {
             ErrorCode::NotFound => {
@@ -164,15 +161,43 @@ fn look(site: &Site, name: &VolumeName) -> Result<Volume, ErrorBody> {
     })
 }
 
-fn document(pool: &str, status: VolumeStatus) -> Volume {
+fn document(site: &Site, pool_name: &str, pool: &Pool, status: VolumeStatus) -> Volume {
+    let name = VolumeName { pool: pool_name.to_owned(), volume: status.name };
+    // A volume that goes while the list is made has none.
+    let snapshots = pool.snapshots(&name.volume).unwrap_or_default();
+    let connections = site.exports.connections_to(&name);
+    let replica = status.replica.filter(|replica| !replica.broken_off);
+    let why = match &replica {
+        Some(replica) => Some(format!(
+            "it is the replica of {}:{}; farside mirror break {name} makes it writable",
+            peers::name_of(&site.node, PeerId(replica.peer)),
+            replica.source
+        )),
+        None => site.exports.fenced(&name),
+    };
     Volume {
-        name: format!("{pool}/{}", status.name),
+        name: name.to_string(),
         uuid: status.uuid,
         size_bytes: status.size_bytes,
         referenced_bytes: None,
         snapshots: status.snapshots as u64,
-        replica: status.replica.is_some_and(|replica| !replica.broken_off),
+        side_branches: snapshots.iter().filter(|snapshot| !snapshot.on_main_line).count() as u64,
+        replica: replica.is_some(),
+        writable: why.is_none(),
+        why,
+        writers: connections.writers as u64,
+        readers: connections.readers as u64,
     }
+}
+
+/// Counts for a plan, off the runtime. None: not counted in time.
+pub(super) async fn count(
+    site: &Site,
+    name: &VolumeName,
+    count: impl FnOnce(Counter) -> Result<Option<u64>, StoreError> + Send + 'static,
+) -> Result<Option<u64>, ErrorBody> {
+    let counter = Counter::new(site.pools.get(&name.pool)?, &name.volume);
+    site.blocking.run(move || count(counter)).await
 }
 
 /// `POOL/VOL` of a request.

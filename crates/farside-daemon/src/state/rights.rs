@@ -14,17 +14,21 @@ pub(crate) struct RightRow {
     pub(crate) volume: String,
     /// Also the way back.
     pub(crate) reverse: bool,
+    /// Hosts here may not write to the volume while the peer has overtaken it.
+    pub(crate) fence: bool,
 }
 
 impl State {
     /// All rights, by peer and volume.
     pub(crate) async fn rights(&self) -> Result<Vec<RightRow>, StateError> {
-        let rows: Vec<(Vec<u8>, String, bool)> =
-            sqlx::query_as("SELECT peer, volume, reverse FROM rights ORDER BY peer, volume")
+        let rows: Vec<(Vec<u8>, String, bool, bool)> =
+            sqlx::query_as("SELECT peer, volume, reverse, fence FROM rights ORDER BY peer, volume")
                 .fetch_all(&self.readers)
                 .await?;
         rows.into_iter()
-            .map(|(peer, volume, reverse)| Ok(RightRow { peer: peer_id(&peer)?, volume, reverse }))
+            .map(|(peer, volume, reverse, fence)| {
+                Ok(RightRow { peer: peer_id(&peer)?, volume, reverse, fence })
+            })
             .collect()
     }
 
@@ -32,10 +36,11 @@ impl State {
     pub(crate) async fn allow(&self, rights: &[RightRow]) -> Result<(), StateError> {
         let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
         for right in rights {
-            sqlx::query("INSERT OR REPLACE INTO rights (peer, volume, reverse) VALUES (?, ?, ?)")
+            sqlx::query("INSERT OR REPLACE INTO rights (peer, volume, reverse, fence) VALUES (?, ?, ?, ?)")
                 .bind(right.peer.0.as_slice())
                 .bind(&right.volume)
                 .bind(right.reverse)
+                .bind(right.fence)
                 .execute(&mut *transaction)
                 .await?;
         }
@@ -68,7 +73,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
         let peer = PeerId([7; 32]);
-        let right = |volume: &str, reverse| RightRow { peer, volume: volume.into(), reverse };
+        let right = |volume: &str, reverse| RightRow { peer, volume: volume.into(), reverse, fence: reverse };
         assert!(state.allow(&[right("p/v", false)]).await.is_err(), "nobody has this key");
         let record = PeerRecord { id: peer, name: "n".into(), address: None, added_at: Timestamp(0) };
         state.pin(record).await.unwrap();

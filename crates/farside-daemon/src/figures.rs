@@ -1,0 +1,266 @@
+//! How much data a destructive request would touch, for its plan. Metadata is compared, data never read.
+//!
+//! What hosts write meanwhile may be counted or not: a plan speaks of about now.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farside_platform::BLOCK_BYTES;
+use farside_store::{Difference, DifferenceKind, Pool, SnapshotStatus, StoreError, VersionHandle};
+use uuid::Uuid;
+
+/// How long a plan may count. A volume of many terabytes whose every leaf changed takes longer; then the plan says that
+/// the figure is unknown rather than keep a person waiting in an emergency.
+const COUNT_MAX: Duration = Duration::from_secs(10);
+
+/// What a version of a volume is called here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Version {
+    /// What hosts see.
+    Head,
+    /// A snapshot.
+    Snapshot(Uuid),
+}
+
+/// Ranges of blocks with other data, `[first, end)`, in ascending order.
+type Ranges = Box<dyn Iterator<Item = Result<(u64, u64), StoreError>>>;
+
+/// Counts within one allowance of time.
+pub(crate) struct Counter {
+    pool: Arc<Pool>,
+    volume: String,
+    until: Instant,
+}
+
+impl Counter {
+    pub(crate) fn new(pool: Arc<Pool>, volume: &str) -> Counter {
+        Counter { pool, volume: volume.to_owned(), until: Instant::now() + COUNT_MAX }
+    }
+
+    /// Bytes in which `newer` differs from `older`, holes included. None: not counted in time.
+    pub(crate) fn changed(&self, older: Version, newer: Version) -> Result<Option<u64>, StoreError> {
+        let difference = self.difference(Some(older), newer)?;
+        self.sum(Box::new(difference.map(|range| range.map(|r| (r.block, r.block + r.count)))))
+    }
+
+    /// Bytes of data that only `snapshot` holds, at most: what its nearest neighbours hold at the same places is not
+    /// counted, what only a version further away holds is.
+    pub(crate) fn only_in(&self, snapshot: Uuid) -> Result<Option<u64>, StoreError> {
+        let all = self.pool.snapshots(&self.volume)?;
+        let neighbours = neighbours(&all, snapshot);
+        let ranges = neighbours.into_iter().map(|other| self.data(Some(other), Version::Snapshot(snapshot)));
+        self.sum(common(ranges.collect::<Result<Vec<_>, _>>()?))
+    }
+
+    /// Bytes of data that lie past `size_bytes` in what hosts see, and in no snapshot of the main line.
+    pub(crate) fn only_beyond(&self, size_bytes: u64) -> Result<Option<u64>, StoreError> {
+        let all = self.pool.snapshots(&self.volume)?;
+        let newest = all.iter().rev().find(|s| s.on_main_line).map(|s| Version::Snapshot(s.uuid));
+        let first = size_bytes.div_ceil(BLOCK_BYTES as u64);
+        let ranges = self.data(newest, Version::Head)?;
+        self.sum(Box::new(
+            ranges.map(move |range| range.map(|(from, end)| (from.max(first), end.max(first)))),
+        ))
+    }
+
+    /// Bytes of data in the volume and its snapshots; what several hold alike counts once.
+    pub(crate) fn everything(&self) -> Result<Option<u64>, StoreError> {
+        let all = self.pool.snapshots(&self.volume)?;
+        let (mut bytes, mut line) = (0, None);
+        for snapshot in &all {
+            let version = Version::Snapshot(snapshot.uuid);
+            let Some(added) = self.sum(self.data(line, version)?)? else { return Ok(None) };
+            bytes += added;
+            if snapshot.on_main_line {
+                line = Some(version);
+            }
+        }
+        Ok(self.sum(self.data(line, Version::Head)?)?.map(|added| bytes + added))
+    }
+
+    fn open(&self, version: Version) -> Result<Arc<VersionHandle>, StoreError> {
+        let handle = match version {
+            Version::Head => self.pool.open_volume(&self.volume)?,
+            Version::Snapshot(uuid) => self.pool.open_snapshot_by_uuid(&self.volume, uuid)?,
+        };
+        Ok(Arc::new(handle))
+    }
+
+    fn difference(&self, older: Option<Version>, newer: Version) -> Result<Difference, StoreError> {
+        let older = older.map(|older| self.open(older)).transpose()?;
+        Ok(self.open(newer)?.difference_from(older))
+    }
+
+    /// What `newer` holds and `older` does not.
+    fn data(&self, older: Option<Version>, newer: Version) -> Result<Ranges, StoreError> {
+        Ok(Box::new(self.difference(older, newer)?.filter_map(|range| match range {
+            Ok(range) if range.kind == DifferenceKind::Data => {
+                Some(Ok((range.block, range.block + range.count)))
+            }
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        })))
+    }
+
+    fn sum(&self, ranges: Ranges) -> Result<Option<u64>, StoreError> {
+        let mut blocks = 0;
+        for range in ranges {
+            let (first, end) = range?;
+            blocks += end.saturating_sub(first);
+            if Instant::now() > self.until {
+                return Ok(None);
+            }
+        }
+        Ok(Some(blocks * BLOCK_BYTES as u64))
+    }
+}
+
+/// The versions that most likely hold the same data: the main line's before and after, and those taken just before and
+/// just after.
+fn neighbours(all: &[SnapshotStatus], snapshot: Uuid) -> Vec<Version> {
+    let Some(at) = all.iter().position(|s| s.uuid == snapshot) else { return vec![Version::Head] };
+    let (before, after) = (&all[..at], &all[at + 1..]);
+    let on_line = |s: &&SnapshotStatus| s.on_main_line;
+    let candidates =
+        [before.iter().rev().find(on_line), before.last(), after.iter().find(on_line), after.first()];
+    let mut uuids: Vec<Uuid> = candidates.into_iter().flatten().map(|s| s.uuid).collect();
+    uuids.sort_unstable();
+    uuids.dedup();
+    let mut found: Vec<Version> = uuids.into_iter().map(Version::Snapshot).collect();
+    if !after.iter().any(|s| s.on_main_line) {
+        found.push(Version::Head);
+    }
+    found
+}
+
+/// What lies in every one of several ascending sequences of ranges, of which there is at least one.
+fn common(mut sequences: Vec<Ranges>) -> Ranges {
+    let mut current: Vec<(u64, u64)> = Vec::new();
+    let mut begun = false;
+    Box::new(std::iter::from_fn(move || {
+        loop {
+            if !begun {
+                begun = true;
+                for sequence in &mut sequences {
+                    match sequence.next()? {
+                        Ok(range) => current.push(range),
+                        Err(error) => return Some(Err(error)),
+                    }
+                }
+            }
+            let first = current.iter().map(|r| r.0).max()?;
+            let (ends_first, end) = current.iter().map(|r| r.1).enumerate().min_by_key(|(_, end)| *end)?;
+            match sequences[ends_first].next() {
+                Some(Ok(next)) => current[ends_first] = next,
+                Some(Err(error)) => return Some(Err(error)),
+                None => current.clear(),
+            }
+            if first < end {
+                return Some(Ok((first, end)));
+            }
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_platform::{OsRandomness, SystemClock, Timestamp};
+    use farside_store::NewSnapshot;
+
+    use super::*;
+    use crate::pools::Pools;
+
+    fn ranges(of: &[(u64, u64)]) -> Ranges {
+        let of: Vec<_> = of.iter().copied().map(Ok).collect();
+        Box::new(of.into_iter())
+    }
+
+    fn collected(ranges: Ranges) -> Vec<(u64, u64)> {
+        ranges.map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn what_is_common_to_all() {
+        assert_eq!(collected(common(vec![ranges(&[(1, 3), (5, 9)])])), [(1, 3), (5, 9)]);
+        let three =
+            vec![ranges(&[(0, 10), (20, 30)]), ranges(&[(2, 4), (6, 25)]), ranges(&[(3, 7), (8, 22)])];
+        assert_eq!(collected(common(three)), [(3, 4), (6, 7), (8, 10), (20, 22)]);
+        assert_eq!(collected(common(vec![ranges(&[(0, 9)]), ranges(&[])])), []);
+        assert_eq!(collected(common(vec![ranges(&[(0, 2)]), ranges(&[(2, 4)])])), []);
+    }
+
+    /// A pool with `v` of 1 MiB; `block` writes one block, `freeze` takes a snapshot.
+    struct Bench {
+        pool: Arc<Pool>,
+        _pools: Pools,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let directory = tempfile::tempdir().unwrap();
+            let pools = Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness));
+            let path = directory.path().join("p.pool");
+            let pool = pools.create("p", path.to_str().unwrap(), Some(64 << 20)).unwrap();
+            pool.create_volume("v", 1 << 20).unwrap();
+            Bench { pool, _pools: pools, _directory: directory }
+        }
+
+        fn block(&self, number: u64, fill: u8) {
+            self.pool.open_volume("v").unwrap().write(number * 4096, &[fill; 4096]).unwrap();
+        }
+
+        fn freeze(&self, name: &str) -> Uuid {
+            let snapshot = NewSnapshot {
+                name: name.into(),
+                uuid: Uuid::new_v4(),
+                created_at: Timestamp(1),
+                relationship: None,
+                pin_for: None,
+            };
+            self.pool.create_snapshots(&[("v".into(), snapshot)]).unwrap()[0].uuid
+        }
+
+        fn counter(&self) -> Counter {
+            Counter::new(Arc::clone(&self.pool), "v")
+        }
+    }
+
+    #[test]
+    fn figures_of_snapshots_and_of_the_head() {
+        let bench = Bench::new();
+        bench.block(0, 1);
+        bench.block(1, 1);
+        let first = bench.freeze("first");
+        bench.block(1, 2);
+        bench.block(2, 2);
+        let second = bench.freeze("second");
+        bench.block(2, 3);
+        bench.block(200, 3);
+        bench.block(0, 0);
+        let block = 4096;
+        // Of the first, block 1 is nowhere else; of the second, block 2; block 0 is in both, block 1 in the head too.
+        assert_eq!(bench.counter().only_in(first).unwrap(), Some(block));
+        assert_eq!(bench.counter().only_in(second).unwrap(), Some(block));
+        // Blocks 0 (a hole now), 2 and 200.
+        assert_eq!(
+            bench.counter().changed(Version::Snapshot(second), Version::Head).unwrap(),
+            Some(3 * block)
+        );
+        let all = bench.counter().changed(Version::Snapshot(first), Version::Head).unwrap();
+        assert_eq!(all, Some(4 * block));
+        assert_eq!(bench.counter().only_beyond(100 * block).unwrap(), Some(block));
+        bench.freeze("third");
+        assert_eq!(bench.counter().only_beyond(100 * block).unwrap(), Some(0), "a snapshot holds it");
+        // 0, 1; 1, 2; 2, 200.
+        assert_eq!(bench.counter().everything().unwrap(), Some(6 * block));
+    }
+
+    #[test]
+    fn what_takes_too_long_is_unknown() {
+        let bench = Bench::new();
+        bench.block(0, 1);
+        let counter = Counter { until: Instant::now() - Duration::from_secs(1), ..bench.counter() };
+        assert_eq!(counter.everything().unwrap(), None);
+    }
+}

@@ -1,0 +1,600 @@
+//! What destructive requests would do, in words and figures. Pure: whoever asks has looked the facts up.
+//!
+//! Each plan tells first what happens, then what would be lost for good, then what stays and where. Figures of data are in
+//! fields; the client puts them into the units its reader likes.
+
+use farside_api::{Plan, Timestamp};
+use farside_engine::{BLOCK_BYTES, VolumeName};
+
+/// A plan that loses and keeps nothing yet.
+pub(crate) fn plan(action: String) -> Plan {
+    Plan { action, lost_blocks: Some(0), lost_bytes: Some(0), lost_seconds: Some(0.0), ..Plan::default() }
+}
+
+/// What goes for good; None where it is unknown.
+fn lose(plan: &mut Plan, what: String, bytes: Option<u64>, seconds: Option<f64>) {
+    plan.lost.push(what);
+    plan.lost_bytes = bytes;
+    plan.lost_blocks = bytes.map(blocks);
+    plan.lost_seconds = seconds;
+}
+
+/// What becomes a side branch; None where it is unknown.
+fn keep(plan: &mut Plan, what: String, bytes: Option<u64>, seconds: Option<f64>) {
+    plan.kept_as = Some(what);
+    plan.kept_bytes = bytes;
+    plan.kept_blocks = bytes.map(blocks);
+    plan.kept_seconds = seconds;
+}
+
+/// How many blocks hold so many bytes.
+pub(crate) fn blocks(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK_BYTES)
+}
+
+/// Why hosts have to go first, if they have to.
+pub(crate) fn busy(volume: &VolumeName, writers: usize) -> Option<String> {
+    (writers > 0).then(|| {
+        format!(
+            "{} that may write to {volume}, and its content would change under them; disconnect the hosts first \
+             (unmount, stop the virtual machines)",
+            if writers == 1 {
+                String::from("there is 1 NBD connection")
+            } else {
+                format!("there are {writers} NBD connections")
+            }
+        )
+    })
+}
+
+/// How a side branch is used.
+fn opens(name: &str) -> String {
+    format!(
+        "{name}; it opens read-only over NBD under that name, and farside snapshot rollback goes back to it"
+    )
+}
+
+/// The name of a rescue snapshot before it is given.
+fn rescue(volume: &VolumeName) -> String {
+    opens(&format!("a side branch {volume}@rescue-TIME (its name is printed when it is done)"))
+}
+
+/// `snapshot rollback`.
+pub(crate) struct RollbackFacts<'a> {
+    pub(crate) volume: &'a VolumeName,
+    pub(crate) snapshot: &'a str,
+    pub(crate) created_at: Timestamp,
+    pub(crate) on_main_line: bool,
+    /// Size of the volume, and of the snapshot, bytes.
+    pub(crate) size_bytes: u64,
+    pub(crate) snapshot_size_bytes: u64,
+    /// In which the volume differs from the snapshot; None: unknown.
+    pub(crate) changed_bytes: Option<u64>,
+    /// Of these, what no snapshot holds; None: unknown.
+    pub(crate) unsaved_bytes: Option<u64>,
+    /// The newest snapshot of the main line.
+    pub(crate) newest: Option<&'a str>,
+    pub(crate) age_seconds: f64,
+    /// `PEER:POOL/VOL` that mirror it.
+    pub(crate) mirrored_by: &'a [String],
+}
+
+pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
+    let RollbackFacts { volume, snapshot, .. } = facts;
+    let mut plan = plan(format!("roll {volume} back to {snapshot}"));
+    plan.would
+        .push(format!("hosts find {volume} as it was at {:.0}, when {snapshot} was taken", facts.created_at));
+    if facts.size_bytes != facts.snapshot_size_bytes {
+        plan.would.push(format!(
+            "its size becomes {} bytes instead of {}",
+            facts.snapshot_size_bytes, facts.size_bytes
+        ));
+    }
+    if !facts.on_main_line {
+        plan.would.push(format!("{snapshot} lies on a side branch, which becomes the main line"));
+    }
+    plan.would.extend(
+        facts
+            .mirrored_by
+            .iter()
+            .map(|by| format!("{by} follows at its next update, as with any other change")),
+    );
+    match (facts.changed_bytes, facts.unsaved_bytes, facts.newest) {
+        (Some(0), ..) => {}
+        (changed, Some(0), Some(newest)) => {
+            keep(&mut plan, opens(&format!("{volume}@{newest}")), changed, Some(facts.age_seconds));
+        }
+        (changed, ..) => keep(&mut plan, rescue(volume), changed, Some(facts.age_seconds)),
+    }
+    plan
+}
+
+/// `snapshot delete`.
+pub(crate) fn delete_snapshot(
+    volume: &VolumeName,
+    snapshot: &str,
+    created_at: Timestamp,
+    on_main_line: bool,
+    only_here_bytes: Option<u64>,
+) -> Plan {
+    let mut plan = plan(format!("delete snapshot {volume}@{snapshot}"));
+    plan.would
+        .push(format!("{volume}@{snapshot} is no more; the volume and its other snapshots stay as they are"));
+    let what = if on_main_line {
+        format!(
+            "the state of {volume} at {created_at:.0}; at most the data that no other version of it holds:"
+        )
+    } else {
+        format!(
+            "the overtaken state of {volume} at {created_at:.0}, a side branch; at most the data that no other version \
+             of it holds:"
+        )
+    };
+    lose(&mut plan, what, only_here_bytes, None);
+    plan
+}
+
+/// `volume delete`.
+pub(crate) fn delete_volume(volume: &VolumeName, snapshots: u64, bytes: Option<u64>) -> Plan {
+    let mut plan = plan(format!("delete volume {volume}"));
+    plan.would.push(format!("{volume} is no more, nor are its {snapshots} snapshots"));
+    lose(&mut plan, format!("everything in {volume} and in its snapshots"), bytes, None);
+    plan
+}
+
+/// `volume resize`; `beyond_bytes` is what lies past the new end and in no snapshot.
+pub(crate) fn resize(volume: &VolumeName, from: u64, to: u64, beyond_bytes: Option<u64>) -> Plan {
+    let mut plan = plan(format!("resize volume {volume}"));
+    plan.would.push(format!("{volume} has {to} bytes instead of {from}"));
+    if to < from {
+        plan.would.push(String::from("what snapshots hold past the new end stays in them"));
+        if beyond_bytes != Some(0) {
+            lose(
+                &mut plan,
+                format!("what lies past byte {to} of {volume}, and is not in its newest snapshot"),
+                beyond_bytes,
+                None,
+            );
+        }
+    }
+    plan
+}
+
+/// `pool delete`, of a pool that is open.
+pub(crate) fn delete_pool(pool: &str, path: &str, volumes: u64, used_bytes: u64) -> Plan {
+    let mut plan = plan(format!("delete pool {pool}"));
+    plan.would
+        .push(format!("pool {pool} is closed, and {path} removed (a raw device: overwritten at its head)"));
+    lose(
+        &mut plan,
+        format!("all {volumes} volumes of the pool with their snapshots; with metadata:"),
+        Some(used_bytes),
+        None,
+    );
+    plan
+}
+
+/// `pool delete`, of a pool that is not open.
+pub(crate) fn forget_pool(pool: &str, path: &str) -> Plan {
+    let mut plan = plan(format!("delete pool {pool}"));
+    plan.would.push(format!("pool {pool}, which is not open, is forgotten; {path} stays as it is"));
+    plan
+}
+
+/// `mirror break`.
+pub(crate) struct BreakFacts<'a> {
+    pub(crate) volume: &'a VolumeName,
+    /// `PEER:POOL/VOL`.
+    pub(crate) source: &'a str,
+    /// The newest replicated snapshot, and the age of its data.
+    pub(crate) current: Option<(&'a str, f64)>,
+    pub(crate) at: Option<BreakAt<'a>>,
+    /// Bytes of a transfer under way that have arrived.
+    pub(crate) arrived_bytes: Option<u64>,
+    pub(crate) readers: usize,
+}
+
+/// The earlier point of a break.
+pub(crate) struct BreakAt<'a> {
+    pub(crate) snapshot: &'a str,
+    pub(crate) age_seconds: f64,
+    /// In which the newest point differs from it; None: unknown.
+    pub(crate) newer_bytes: Option<u64>,
+}
+
+pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
+    let BreakFacts { volume, source, current, at, .. } = facts;
+    let mut plan = plan(match at {
+        Some(at) => format!("break mirror {volume} at {}", at.snapshot),
+        None => format!("break mirror {volume}"),
+    });
+    plan.would.push(match (at, current) {
+        (Some(at), _) => format!("hosts may write to {volume}, which holds {} of {source}", at.snapshot),
+        (None, Some((current, _))) => {
+            format!("hosts may write to {volume}, which holds {current} of {source}")
+        }
+        (None, None) => format!("hosts may write to {volume}, which holds nothing of {source} yet"),
+    });
+    plan.would.push(String::from(
+        "no more updates come; the source is not asked now, and told when there is a session with it",
+    ));
+    if facts.readers > 0 {
+        plan.would
+            .push(format!("of {} NBD connections, those that read the replica are dropped", facts.readers));
+    }
+    if let Some(bytes) = facts.arrived_bytes {
+        plan.would
+            .push(format!("the transfer under way ends; {bytes} bytes of it have arrived and are dropped"));
+    }
+    match current {
+        Some((current, age)) => lose(
+            &mut plan,
+            format!(
+                "what was written at {source} after {current} and has not arrived; if that site still lives, it has it"
+            ),
+            None,
+            Some(*age),
+        ),
+        None => lose(&mut plan, format!("everything at {source}: nothing of it has arrived"), None, None),
+    }
+    if let (Some(at), Some((current, age))) = (at, current)
+        && at.newer_bytes != Some(0)
+    {
+        let newer = opens(&format!("{volume}@{current} (and what lies between), a side branch"));
+        keep(&mut plan, newer, at.newer_bytes, Some((at.age_seconds - age).max(0.0)));
+    }
+    plan
+}
+
+/// `mirror resync`.
+pub(crate) struct ResyncFacts<'a> {
+    pub(crate) volume: &'a VolumeName,
+    /// `PEER:POOL/VOL`.
+    pub(crate) from: &'a str,
+    /// The newest snapshot here that the peer is known to hold too, and its age; None: not known before asking it.
+    pub(crate) base: Option<(&'a str, f64)>,
+    /// In which the volume differs from it; None: unknown.
+    pub(crate) diverged_bytes: Option<u64>,
+    /// `PEER:POOL/VOL` of a mirror of this volume that ends by it.
+    pub(crate) ends: Option<&'a str>,
+}
+
+pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
+    let ResyncFacts { volume, from, .. } = facts;
+    let mut plan = plan(format!("resync {volume} from {from}"));
+    plan.would
+        .push(format!("{volume} becomes the replica of {from}: hosts may not write to it from then on"));
+    plan.would.push(match facts.base {
+        Some((base, _)) => {
+            format!("only what differs from {base} travels; until all of it is here, {volume} shows what it shows now")
+        }
+        None => format!(
+            "{from} is asked for the newest point that both hold; only what differs from it travels, and until all of \
+             it is here, {volume} shows what it shows now"
+        ),
+    });
+    if let Some(ends) = facts.ends {
+        plan.would.push(format!(
+            "the mirror of {volume} at {ends} stays broken off, until that side is resynced again"
+        ));
+    }
+    if facts.diverged_bytes != Some(0) {
+        keep(&mut plan, rescue(volume), facts.diverged_bytes, facts.base.map(|(_, age)| age));
+    }
+    plan
+}
+
+/// `mirror swap`.
+pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) -> Plan {
+    let mut plan = plan(format!("swap {volume} and {source}"));
+    plan.would.push(match lag_seconds {
+        Some(lag) => format!(
+            "an update brings {volume}, which is {lag:.0} s old, up to date while hosts go on at {source}"
+        ),
+        None => format!("an update brings {volume} up to date while hosts go on at {source}"),
+    });
+    plan.would.push(format!(
+        "{source} refuses host writes, and its last state comes here; hosts there must be gone"
+    ));
+    plan.would.push(format!("hosts may write to {volume}, and {source} becomes its replica"));
+    plan.would.push(format!(
+        "should anything fail before the roles have changed, {source} takes writes again, and {volume} stays its replica"
+    ));
+    plan
+}
+
+/// `mirror delete`.
+pub(crate) fn delete_mirror(volume: &VolumeName, source: &str, broken_off: bool) -> Plan {
+    let mut plan = plan(format!("delete mirror {volume}"));
+    plan.would.push(if broken_off {
+        format!(
+            "{volume} stays as it is, a volume that hosts may write to, and is no part of a mirror any more"
+        )
+    } else {
+        format!("{volume} stays, as a volume that hosts may write to")
+    });
+    plan.would.push(format!("{source} is told to let go of the base it keeps, if it can be reached"));
+    plan.would.push(String::from(
+        "no data goes, but the common base does: without a snapshot that a person made on both sides, a new mirror of \
+         this volume begins with a first copy",
+    ));
+    plan
+}
+
+/// `mirror release`: of `volume` from `peer`, which holds these replicas.
+pub(crate) fn release(volume: &VolumeName, peer: &str, replicas: &[String]) -> Plan {
+    let mut plan = plan(format!("release {volume} from {peer}"));
+    plan.would.push(if replicas.is_empty() {
+        format!("the base kept in {volume} for a mirror that this site does not know goes, and its space comes back")
+    } else {
+        format!("the base kept here for {} goes, and its space comes back", replicas.join(", "))
+    });
+    plan.would.push(format!(
+        "no data of {volume} goes, but the common base does: the next update at {peer} fails unless both sides still share \
+         a snapshot a person made"
+    ));
+    plan
+}
+
+/// `peer remove`.
+pub(crate) struct RemoveFacts<'a> {
+    pub(crate) peer: &'a str,
+    /// The beginning of its key, as lists show peers that are not pinned.
+    pub(crate) key: &'a str,
+    /// Replicas here of its volumes.
+    pub(crate) replicas: &'a [String],
+    /// (volume here, replica there) of which bases are kept.
+    pub(crate) held: &'a [(String, String)],
+    /// Volumes here that are fenced because it has overtaken them.
+    pub(crate) fenced: &'a [String],
+}
+
+pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
+    let RemoveFacts { peer, key, .. } = facts;
+    let mut plan = plan(format!("remove peer {peer}"));
+    plan.would.push(format!("the session with {peer} is cut, and the site is unknown here from then on"));
+    plan.would.push(String::from("its rights here go; to have it again, both sites must pair anew"));
+    plan.would.extend(
+        facts.replicas.iter().map(|r| format!("{r} gets no more updates; it can still be broken off")),
+    );
+    plan.would.extend(facts.fenced.iter().map(|volume| {
+        format!("the fence around {volume}, which {peer} has overtaken, goes with its rights: hosts may write there again")
+    }));
+    plan.would.extend(facts.held.iter().map(|(volume, destination)| {
+        format!(
+            "the base kept here of {volume} for {peer}:{destination} stays, and holds space; to have that back: farside \
+             mirror release {volume} {key}"
+        )
+    }));
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume() -> VolumeName {
+        "p/db".parse().unwrap()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    /// The plan as text, in the order in which it is read; figures as (blocks, bytes, seconds).
+    fn told(plan: &Plan) -> String {
+        let mut text = format!("{}\n", plan.action);
+        plan.would.iter().for_each(|line| text += &format!("would: {line}\n"));
+        plan.lost.iter().for_each(|line| text += &format!("lost: {line}\n"));
+        text += &format!("lost: {:?} {:?} {:?}\n", plan.lost_blocks, plan.lost_bytes, plan.lost_seconds);
+        if let Some(kept) = &plan.kept_as {
+            text += &format!("kept: {kept}\n");
+            text += &format!("kept: {:?} {:?} {:?}\n", plan.kept_blocks, plan.kept_bytes, plan.kept_seconds);
+        }
+        text
+    }
+
+    #[track_caller]
+    fn golden(plan: &Plan, wanted: &str) {
+        let wanted: String = wanted.lines().map(|line| format!("{}\n", line.trim_start())).collect();
+        assert_eq!(told(plan), wanted.trim_start_matches('\n'));
+    }
+
+    fn rollback_facts<'a>(volume: &'a VolumeName, by: &'a [String]) -> RollbackFacts<'a> {
+        RollbackFacts {
+            volume,
+            snapshot: "monday",
+            created_at: at("2026-11-16T03:00:00Z"),
+            on_main_line: true,
+            size_bytes: 1 << 20,
+            snapshot_size_bytes: 1 << 20,
+            changed_bytes: Some(3 * 4096),
+            unsaved_bytes: Some(4096),
+            newest: Some("tuesday"),
+            age_seconds: 90.0,
+            mirrored_by: by,
+        }
+    }
+
+    #[test]
+    fn a_rollback_loses_nothing() {
+        let (volume, by) = (volume(), vec![String::from("b:q/db")]);
+        golden(
+            &rollback(&rollback_facts(&volume, &by)),
+            "roll p/db back to monday
+             would: hosts find p/db as it was at 2026-11-16T03:00:00Z, when monday was taken
+             would: b:q/db follows at its next update, as with any other change
+             lost: Some(0) Some(0) Some(0.0)
+             kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
+             kept: Some(3) Some(12288) Some(90.0)",
+        );
+        let saved = RollbackFacts {
+            unsaved_bytes: Some(0),
+            on_main_line: false,
+            snapshot_size_bytes: 4096,
+            ..rollback_facts(&volume, &[])
+        };
+        golden(
+            &rollback(&saved),
+            "roll p/db back to monday
+             would: hosts find p/db as it was at 2026-11-16T03:00:00Z, when monday was taken
+             would: its size becomes 4096 bytes instead of 1048576
+             would: monday lies on a side branch, which becomes the main line
+             lost: Some(0) Some(0) Some(0.0)
+             kept: p/db@tuesday; it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
+             kept: Some(3) Some(12288) Some(90.0)",
+        );
+        let same = RollbackFacts { changed_bytes: Some(0), ..rollback_facts(&volume, &[]) };
+        assert_eq!(rollback(&same).kept_as, None);
+    }
+
+    #[test]
+    fn what_deletes_says_how_much() {
+        golden(
+            &delete_snapshot(&volume(), "monday", at("2026-11-16T03:00:00Z"), true, Some(8192)),
+            "delete snapshot p/db@monday
+             would: p/db@monday is no more; the volume and its other snapshots stay as they are
+             lost: the state of p/db at 2026-11-16T03:00:00Z; at most the data that no other version of it holds:
+             lost: Some(2) Some(8192) None",
+        );
+        golden(
+            &delete_volume(&volume(), 2, Some(8192)),
+            "delete volume p/db
+             would: p/db is no more, nor are its 2 snapshots
+             lost: everything in p/db and in its snapshots
+             lost: Some(2) Some(8192) None",
+        );
+        golden(
+            &resize(&volume(), 8192, 4096, Some(4096)),
+            "resize volume p/db
+             would: p/db has 4096 bytes instead of 8192
+             would: what snapshots hold past the new end stays in them
+             lost: what lies past byte 4096 of p/db, and is not in its newest snapshot
+             lost: Some(1) Some(4096) None",
+        );
+        assert_eq!(resize(&volume(), 8192, 4096, Some(0)).lost, Vec::<String>::new());
+        assert_eq!(resize(&volume(), 4096, 8192, None).lost_bytes, Some(0), "growing loses nothing");
+        golden(
+            &delete_pool("p", "/srv/p", 3, 1 << 20),
+            "delete pool p
+             would: pool p is closed, and /srv/p removed (a raw device: overwritten at its head)
+             lost: all 3 volumes of the pool with their snapshots; with metadata:
+             lost: Some(256) Some(1048576) None",
+        );
+    }
+
+    #[test]
+    fn a_break_tells_what_never_arrived_and_what_becomes_a_side_branch() {
+        let volume = volume();
+        let facts = || BreakFacts {
+            volume: &volume,
+            source: "a:p/db",
+            current: Some(("s9", 12.5)),
+            at: None,
+            arrived_bytes: None,
+            readers: 0,
+        };
+        golden(
+            &break_off(&BreakFacts { readers: 2, arrived_bytes: Some(7), ..facts() }),
+            "break mirror p/db
+             would: hosts may write to p/db, which holds s9 of a:p/db
+             would: no more updates come; the source is not asked now, and told when there is a session with it
+             would: of 2 NBD connections, those that read the replica are dropped
+             would: the transfer under way ends; 7 bytes of it have arrived and are dropped
+             lost: what was written at a:p/db after s9 and has not arrived; if that site still lives, it has it
+             lost: None None Some(12.5)",
+        );
+        let at = BreakAt { snapshot: "monday", age_seconds: 3612.5, newer_bytes: Some(4096) };
+        golden(
+            &break_off(&BreakFacts { at: Some(at), ..facts() }),
+            "break mirror p/db at monday
+             would: hosts may write to p/db, which holds monday of a:p/db
+             would: no more updates come; the source is not asked now, and told when there is a session with it
+             lost: what was written at a:p/db after s9 and has not arrived; if that site still lives, it has it
+             lost: None None Some(12.5)
+             kept: p/db@s9 (and what lies between), a side branch; it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
+             kept: Some(1) Some(4096) Some(3600.0)",
+        );
+        assert!(
+            break_off(&BreakFacts { current: None, ..facts() }).lost[0].contains("nothing of it has arrived")
+        );
+    }
+
+    #[test]
+    fn resync_and_swap_lose_nothing() {
+        let volume = volume();
+        let facts = ResyncFacts {
+            volume: &volume,
+            from: "b:q/db",
+            base: Some(("s9", 600.0)),
+            diverged_bytes: Some(8192),
+            ends: Some("b:q/db"),
+        };
+        golden(
+            &resync(&facts),
+            "resync p/db from b:q/db
+             would: p/db becomes the replica of b:q/db: hosts may not write to it from then on
+             would: only what differs from s9 travels; until all of it is here, p/db shows what it shows now
+             would: the mirror of p/db at b:q/db stays broken off, until that side is resynced again
+             lost: Some(0) Some(0) Some(0.0)
+             kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
+             kept: Some(2) Some(8192) Some(600.0)",
+        );
+        let unknown = resync(&ResyncFacts { base: None, diverged_bytes: None, ends: None, ..facts });
+        assert!(unknown.would[1].contains("is asked for the newest point that both hold"));
+        assert!(unknown.kept_as.is_some() && unknown.kept_bytes.is_none());
+        golden(
+            &swap(&volume, "a:p/v", Some(3.0)),
+            "swap p/db and a:p/v
+             would: an update brings p/db, which is 3 s old, up to date while hosts go on at a:p/v
+             would: a:p/v refuses host writes, and its last state comes here; hosts there must be gone
+             would: hosts may write to p/db, and a:p/v becomes its replica
+             would: should anything fail before the roles have changed, a:p/v takes writes again, and p/db stays its replica
+             lost: Some(0) Some(0) Some(0.0)",
+        );
+    }
+
+    #[test]
+    fn what_ends_relationships_loses_no_data() {
+        golden(
+            &delete_mirror(&volume(), "a:p/v", false),
+            "delete mirror p/db
+             would: p/db stays, as a volume that hosts may write to
+             would: a:p/v is told to let go of the base it keeps, if it can be reached
+             would: no data goes, but the common base does: without a snapshot that a person made on both sides, a new mirror of this volume begins with a first copy
+             lost: Some(0) Some(0) Some(0.0)",
+        );
+        golden(
+            &release(&volume(), "b", &[String::from("b:q/db")]),
+            "release p/db from b
+             would: the base kept here for b:q/db goes, and its space comes back
+             would: no data of p/db goes, but the common base does: the next update at b fails unless both sides still share a snapshot a person made
+             lost: Some(0) Some(0) Some(0.0)",
+        );
+        let facts = RemoveFacts {
+            peer: "b",
+            key: "0123abcd",
+            replicas: &[String::from("p/r")],
+            held: &[(String::from("p/db"), String::from("q/db"))],
+            fenced: &[String::from("p/db")],
+        };
+        golden(
+            &remove_peer(&facts),
+            "remove peer b
+             would: the session with b is cut, and the site is unknown here from then on
+             would: its rights here go; to have it again, both sites must pair anew
+             would: p/r gets no more updates; it can still be broken off
+             would: the fence around p/db, which b has overtaken, goes with its rights: hosts may write there again
+             would: the base kept here of p/db for b:q/db stays, and holds space; to have that back: farside mirror release p/db 0123abcd
+             lost: Some(0) Some(0) Some(0.0)",
+        );
+    }
+
+    #[test]
+    fn busy_names_the_number_and_what_to_do() {
+        assert_eq!(busy(&volume(), 0), None);
+        let one = busy(&volume(), 1).unwrap();
+        assert!(one.contains("1 NBD connection ") && one.contains("disconnect the hosts"), "{one}");
+        assert!(busy(&volume(), 3).unwrap().contains("3 NBD connections"));
+    }
+}
