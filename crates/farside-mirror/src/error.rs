@@ -118,9 +118,10 @@ impl MirrorError {
         }
     }
 
-    /// Whether the session went away under it: the same again may well succeed on the next one.
+    /// Whether the session went away under it: the same again may well succeed on the next one. A peer that cannot be
+    /// reached for a data stream is one whose loss the control stream has not noticed yet.
     pub(crate) fn is_lost_session(&self) -> bool {
-        matches!(self, MirrorError::Session(farside_session::SessionError::Lost(_)))
+        matches!(self, MirrorError::Session(SessionError::Lost(_) | SessionError::Unreachable { .. }))
     }
 
     /// Whether the same step, sent again without using the base as prefix, may well arrive.
