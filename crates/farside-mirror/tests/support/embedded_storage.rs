@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farside_engine::embedded::EmbeddedEngine;
 use farside_engine::{Engine, VolumeName};
-use farside_platform::{BlockDevice, CrashFate, SeededRandomness, SimulatedDisk};
+use farside_platform::{CrashFate, SeededRandomness, SimulatedDisk};
 use farside_store::{Pool, PoolOptions, VersionHandle};
 
 use super::site::{Storage, TokioClock};
@@ -21,7 +21,13 @@ pub(crate) struct Embedded {
 }
 
 impl Embedded {
-    fn on(name: &str, disk: SimulatedDisk, clock: Arc<TokioClock>, seed: u64, is_new: bool) -> Self {
+    pub(crate) fn on(
+        name: &str,
+        disk: SimulatedDisk,
+        clock: Arc<TokioClock>,
+        seed: u64,
+        is_new: bool,
+    ) -> Self {
         let mut options = PoolOptions::new(clock.clone(), Arc::new(SeededRandomness::new(seed)));
         options.background = false;
         let device = Arc::new(disk.clone());
@@ -35,7 +41,7 @@ impl Embedded {
         self.engine.pool(&self.name).unwrap()
     }
 
-    fn open(&self, volume: &VolumeName) -> VersionHandle {
+    pub(crate) fn open(&self, volume: &VolumeName) -> VersionHandle {
         self.pool().open_volume(&volume.volume).unwrap()
     }
 }
@@ -63,8 +69,8 @@ impl Storage for Embedded {
 
     /// The old disk fails every request from now on; the new one is torn by chance.
     fn crash(&self, luck: u64) -> Self {
-        let after = written_anew(&self.disk.crash(CrashFate::Random(luck)));
         self.disk.fail_after(Some(0));
+        let after = self.disk.crash(CrashFate::Random(luck));
         Embedded::on(&self.name, after, self.clock.clone(), self.seed + luck + 1, false)
     }
 
@@ -72,18 +78,4 @@ impl Storage for Embedded {
         // Asking takes them away, which no later check minds.
         self.engine.abandon_staged(volume).unwrap() > 0
     }
-}
-
-/// A disk with the same contents whose history tells all of them: a disk that comes out of a crash remembers only
-/// what is written later, and would forget the rest in the next one.
-fn written_anew(disk: &SimulatedDisk) -> SimulatedDisk {
-    let copy = SimulatedDisk::new(&disk.name(), POOL_BYTES);
-    for offset in (0..POOL_BYTES).step_by(1 << 20) {
-        let bytes = disk.peek(offset, 1 << 20);
-        if bytes.iter().any(|b| *b != 0) {
-            copy.write_at(offset, &bytes).unwrap();
-        }
-    }
-    copy.sync().unwrap();
-    copy
 }

@@ -168,7 +168,7 @@ pub(crate) struct Site<S = MemoryEngine> {
     pub(crate) node: Node,
     pub(crate) source: Arc<SourceService>,
     pub(crate) meddler: Arc<Meddler>,
-    pub(crate) destination: Destination,
+    pub(crate) destination: Arc<Destination>,
     pub(crate) rights: Arc<Rights>,
 }
 
@@ -220,7 +220,7 @@ impl<S: Storage> Site<S> {
         let links = Arc::new(node.clone());
         let (store, slots) = (disk.store.clone(), transfer_slots());
         let parts = DestinationParts { engine, links, store, clock, randomness, slots };
-        let destination = Destination::open(parts).await.unwrap();
+        let destination = Arc::new(Destination::open(parts).await.unwrap());
         Site { disk, node, source, meddler, destination, rights }
     }
 }

@@ -1,0 +1,33 @@
+//! The worst-case table: every step of every operation on a mirror, with everything that can go wrong just there. What
+//! must be so afterwards is stated (`table.rs`), printed in the manual, and asserted here.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod break_off;
+mod inflict;
+mod page;
+mod run;
+#[path = "../support/mod.rs"]
+mod support;
+mod table;
+mod update;
+mod watch;
+mod world;
+
+use run::every_cell;
+use support::{embedded_storage, site};
+
+#[test]
+fn initialize() {
+    every_cell::<update::Initialize>(site::seeds(1, 1));
+}
+
+#[test]
+fn update() {
+    every_cell::<update::Update>(site::seeds(1, 1));
+}
+
+#[test]
+fn break_off() {
+    every_cell::<break_off::Break>(site::seeds(1, 1));
+}

@@ -1,0 +1,162 @@
+//! The table: operation by operation, step by step, what is so after each fault. The manual prints it, the tests
+//! assert it; there is no other copy.
+
+use std::fmt::Write;
+
+use crate::watch::Side;
+
+/// What goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// The source's daemon is killed, or its site loses power; it comes back seconds later.
+    KillSource,
+    KillDestination,
+    /// The link is cut, resets its connections, or swallows everything; it heals seconds later.
+    CutLink,
+    /// Hosts have filled the source's pool; room is made afterwards.
+    FullSource,
+    FullDestination,
+    /// Every request of the source's disk fails until the daemon is started again.
+    IoSource,
+    IoDestination,
+    /// The wall clock of either site steps by a day, forward or back.
+    ClockStep,
+    /// The source was downgraded to mirror protocol 1.
+    OlderSource,
+    /// The source was upgraded to a protocol that the destination does not speak; the destination follows later.
+    NewerSource,
+    /// The source's volume becomes larger or smaller.
+    ResizeSource,
+    /// Somebody tries the same with the destination's.
+    ResizeDestination,
+    /// Somebody tries to delete the base, at both sites.
+    DeleteBase,
+    /// The source's daemon is killed and its database deleted.
+    LoseSourceDatabase,
+    LoseDestinationDatabase,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Fault; 15] = [
+        Fault::KillSource,
+        Fault::KillDestination,
+        Fault::CutLink,
+        Fault::FullSource,
+        Fault::FullDestination,
+        Fault::IoSource,
+        Fault::IoDestination,
+        Fault::ClockStep,
+        Fault::OlderSource,
+        Fault::NewerSource,
+        Fault::ResizeSource,
+        Fault::ResizeDestination,
+        Fault::DeleteBase,
+        Fault::LoseSourceDatabase,
+        Fault::LoseDestinationDatabase,
+    ];
+
+    fn title(self) -> &'static str {
+        match self {
+            Fault::KillSource => "source killed",
+            Fault::KillDestination => "destination killed",
+            Fault::CutLink => "link cut",
+            Fault::FullSource => "source full",
+            Fault::FullDestination => "destination full",
+            Fault::IoSource => "source I/O error",
+            Fault::IoDestination => "destination I/O error",
+            Fault::ClockStep => "clock step",
+            Fault::OlderSource => "older source",
+            Fault::NewerSource => "newer source",
+            Fault::ResizeSource => "source resized",
+            Fault::ResizeDestination => "destination resized",
+            Fault::DeleteBase => "base deleted",
+            Fault::LoseSourceDatabase => "source database lost",
+            Fault::LoseDestinationDatabase => "destination database lost",
+        }
+    }
+}
+
+/// What is so at the end, the fault over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    /// The operation completes without anybody's doing.
+    Finishes,
+    /// It has failed, or died with its daemon; the same command completes it.
+    Repeat,
+    /// One of the two: it depends on whether what is left to do needs what is broken.
+    Either,
+    /// The mirror must be created again, which takes over what is there; then as [`Then::Repeat`].
+    Create,
+}
+
+pub(crate) use Then::{Create as C, Either as E, Finishes as F, Repeat as R};
+
+/// Which state holds between the fault and whatever completes the operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Holds {
+    Old,
+    /// The step itself is the turning point: old before it is done, new after.
+    Turns,
+    New,
+}
+
+pub(crate) struct Row {
+    /// In words.
+    pub(crate) step: &'static str,
+    /// The calls it consists of.
+    pub(crate) calls: &'static [(Side, &'static str)],
+    pub(crate) holds: Holds,
+    /// In the order of [`Fault::ALL`].
+    pub(crate) then: [Then; 15],
+}
+
+pub(crate) struct Table {
+    pub(crate) operation: &'static str,
+    /// What the operation does, and what "old" and "new" mean in it.
+    pub(crate) about: &'static str,
+    pub(crate) source: Side,
+    pub(crate) rows: &'static [Row],
+}
+
+impl Table {
+    pub(crate) fn destination(&self) -> Side {
+        match self.source {
+            Side::A => Side::B,
+            Side::B => Side::A,
+        }
+    }
+
+    fn print(&self) -> String {
+        let mut page = format!("## {}\n\n{}\n\n| step |", self.operation, self.about);
+        for fault in Fault::ALL {
+            write!(page, " {} |", fault.title()).unwrap();
+        }
+        page.push_str("\n| --- |");
+        page.push_str(&" --- |".repeat(Fault::ALL.len()));
+        page.push('\n');
+        for row in self.rows {
+            write!(page, "| {} |", row.step).unwrap();
+            for then in row.then {
+                let holds = match row.holds {
+                    Holds::Old => "old",
+                    Holds::Turns => "old or new",
+                    Holds::New => "new",
+                };
+                match then {
+                    Then::Finishes => page.push_str(" finishes |"),
+                    Then::Either => write!(page, " finishes, or {holds}; repeat |").unwrap(),
+                    Then::Repeat => write!(page, " {holds}; repeat |").unwrap(),
+                    Then::Create => write!(page, " {holds}; create |").unwrap(),
+                }
+            }
+            page.push('\n');
+        }
+        page
+    }
+}
+
+/// The manual's part that is made from the tables.
+pub(crate) fn print(tables: &[&Table]) -> String {
+    let parts: Vec<String> = tables.iter().map(|t| t.print()).collect();
+    parts.join("\n")
+}

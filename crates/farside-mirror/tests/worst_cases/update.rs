@@ -1,0 +1,311 @@
+//! Initialise and update: the two kinds of transfer from A to B.
+
+use farside_engine::SnapshotInfo;
+use farside_mirror::{Schedule, State, TransferKind};
+use tokio::task::JoinHandle;
+
+use crate::run::Operation;
+use crate::site::PATIENCE;
+use crate::table::{C, E, F, Holds, R, Row, Table};
+use crate::watch::Side::{A, B};
+use crate::world::{World, transfer};
+
+pub(crate) static INITIALIZE: Table = Table {
+    operation: "Initialise",
+    about: "The mirror is created and its first copy made. Old: nothing to see, `uninitialized`. New: the first snapshot of the \
+            source, `mirrored`.",
+    source: A,
+    rows: &[
+        Row {
+            step: "ask whether it may",
+            calls: &[(A, "describe")],
+            holds: Holds::Old,
+            then: [F, C, F, F, R, C, C, F, F, C, F, F, F, F, C],
+        },
+        Row {
+            step: "make the volume",
+            calls: &[(B, "create volume"), (B, "set record")],
+            holds: Holds::Old,
+            then: [F, C, F, F, R, R, C, F, F, R, F, F, F, F, C],
+        },
+        Row {
+            step: "ask for the transfer",
+            calls: &[(B, "abandon staged"), (A, "begin")],
+            holds: Holds::Old,
+            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, F, C],
+        },
+        Row {
+            step: "take the snapshot",
+            calls: &[(A, "take snapshot"), (A, "pin"), (A, "begin")],
+            holds: Holds::Old,
+            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, F, C],
+        },
+        Row {
+            step: "stage",
+            calls: &[(B, "stage")],
+            holds: Holds::Old,
+            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, F, C],
+        },
+        Row {
+            step: "data",
+            calls: &[(A, "stream"), (A, "read"), (B, "write"), (B, "discard")],
+            holds: Holds::Old,
+            then: [F, R, F, F, E, E, R, F, F, E, F, F, F, F, C],
+        },
+        Row {
+            step: "prove the content",
+            calls: &[(B, "checkpoint"), (B, "staged root")],
+            holds: Holds::Old,
+            then: [F, R, F, F, F, F, R, F, F, F, F, F, F, F, C],
+        },
+        Row {
+            step: "commit",
+            calls: &[(B, "commit")],
+            holds: Holds::Turns,
+            then: [F, R, F, F, F, F, E, F, F, F, F, F, F, F, C],
+        },
+        Row {
+            step: "acknowledge",
+            calls: &[(A, "acknowledge"), (A, "pin")],
+            holds: Holds::New,
+            then: [F, R, F, F, F, F, F, F, F, F, F, F, F, F, C],
+        },
+        Row {
+            step: "end",
+            calls: &[(A, "end")],
+            holds: Holds::New,
+            then: [F, F, F, F, F, F, F, F, F, F, F, F, F, F, C],
+        },
+    ],
+};
+
+pub(crate) static UPDATE: Table = Table {
+    operation: "Update",
+    about: "What changed since the base travels. Old: the version before. New: the snapshot taken for this update. The mirror is \
+            `mirrored` in both.",
+    source: A,
+    rows: &[
+        Row {
+            step: "ask for the transfer",
+            calls: &[(B, "abandon staged"), (A, "begin")],
+            holds: Holds::Old,
+            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, F, C],
+        },
+        Row {
+            step: "take the snapshot",
+            calls: &[(A, "take snapshot"), (A, "pin"), (A, "begin")],
+            holds: Holds::Old,
+            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, F, C],
+        },
+        Row {
+            step: "stage",
+            calls: &[(B, "stage")],
+            holds: Holds::Old,
+            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, F, C],
+        },
+        Row {
+            step: "data",
+            calls: &[(A, "stream"), (A, "read"), (B, "read"), (B, "write"), (B, "discard")],
+            holds: Holds::Old,
+            then: [F, R, F, F, E, E, R, F, F, E, F, F, F, F, C],
+        },
+        Row {
+            step: "prove the content",
+            calls: &[(B, "checkpoint"), (B, "staged root")],
+            holds: Holds::Old,
+            then: [F, R, F, F, F, F, R, F, F, F, F, F, F, F, C],
+        },
+        Row {
+            step: "commit",
+            calls: &[(B, "commit")],
+            holds: Holds::Turns,
+            then: [F, R, F, F, F, F, E, F, F, F, F, F, F, F, C],
+        },
+        Row {
+            step: "let the old base go",
+            calls: &[(B, "unpin"), (B, "delete snapshot")],
+            holds: Holds::New,
+            then: [F, R, F, F, F, F, F, F, F, F, F, F, F, F, C],
+        },
+        Row {
+            step: "acknowledge",
+            calls: &[(A, "acknowledge"), (A, "pin"), (A, "unpin"), (A, "delete snapshot")],
+            holds: Holds::New,
+            then: [F, R, F, F, F, F, F, F, F, F, F, F, F, F, C],
+        },
+        Row {
+            step: "end",
+            calls: &[(A, "end")],
+            holds: Holds::New,
+            then: [F, F, F, F, F, F, F, F, F, F, F, F, F, F, C],
+        },
+    ],
+};
+
+/// A mirror from A to B and what it showed before.
+struct Transferring {
+    world: World,
+    kind: TransferKind,
+    before: Option<SnapshotInfo>,
+}
+
+impl Transferring {
+    fn start(&self) -> JoinHandle<Result<(), String>> {
+        let destination = self.world.pair.b.destination.clone();
+        let (peer, kind) = (self.world.pair.a.node.id(), self.kind);
+        let (source, replica) = (self.world.volume(A), self.world.volume(B));
+        tokio::spawn(async move {
+            let mirror = match kind {
+                TransferKind::Initialize => {
+                    let made = destination.create(peer, source, replica, Schedule::OnRequest, PATIENCE);
+                    made.await.map_err(|e| e.to_string())?
+                }
+                _ => destination.mirror(&replica).map_err(|e| e.to_string())?,
+            };
+            transfer(&mirror, kind).await.map(drop)
+        })
+    }
+
+    fn published(&self) -> Option<SnapshotInfo> {
+        self.world.snapshots(B).pop()
+    }
+
+    async fn check(&mut self, is_new: bool) {
+        let world = &self.world;
+        let published = self.published();
+        assert!(!world.is_writable(B) || published.is_none(), "a replica is read-only");
+        let mirror = world.pair.b.destination.mirror(&world.volume(B)).ok();
+        if is_new {
+            let published = published.expect("a version is published");
+            assert_ne!(Some(published.uuid), self.before.as_ref().map(|b| b.uuid), "still the old version");
+            let expected = world.watch.snapshots.lock()[&published.uuid].clone();
+            assert!(world.shown(B) == Some(expected), "readers see another version than the published one");
+            assert_eq!(mirror.expect("a mirror").status().state, State::Mirrored);
+        } else {
+            assert_eq!(published.map(|p| p.uuid), self.before.as_ref().map(|b| b.uuid), "another version");
+            let shown = world.shown(B);
+            match &self.before {
+                Some(before) => {
+                    let expected = world.watch.snapshots.lock()[&before.uuid].clone();
+                    assert!(shown == Some(expected), "readers see another version than the old one");
+                    assert_eq!(mirror.expect("a mirror").status().state, State::Mirrored);
+                }
+                None => {
+                    assert!(
+                        shown.is_none_or(|bytes| bytes.iter().all(|b| *b == 0)),
+                        "something is to be seen"
+                    );
+                    assert!(mirror.is_none_or(|m| m.status().state == State::Uninitialized));
+                }
+            }
+        }
+    }
+
+    async fn create_again(&mut self) {
+        let world = &self.world;
+        let destination = world.pair.b.destination.clone();
+        if destination.mirror(&world.volume(B)).is_err() {
+            world.pair.mirror(Schedule::OnRequest).await;
+        }
+    }
+
+    async fn repeat(&mut self) -> Result<(), String> {
+        let mirror = self.world.mirror(B);
+        let is_there = mirror.status().state == State::Mirrored;
+        let kind = if is_there { TransferKind::Update } else { TransferKind::Initialize };
+        transfer(&mirror, kind).await.map(drop)
+    }
+
+    /// The next update completes; afterwards each side keeps the base in use and nothing else.
+    async fn go_on(&mut self) {
+        self.world.scribble(A, 3);
+        let mirror = self.world.mirror(B);
+        transfer(&mirror, TransferKind::Update)
+            .await
+            .unwrap_or_else(|e| panic!("the next update failed: {e}"));
+        let live = self.world.watch.live.lock()[&A].clone();
+        assert!(self.world.shown(B) == Some(live), "the next update brought something else");
+        let id = mirror.status().relationship.id;
+        let (at_a, at_b) = (self.world.snapshots(A), self.world.snapshots(B));
+        for (side, all) in [(A, &at_a), (B, &at_b)] {
+            assert_eq!(all.len(), 1, "snapshots left at {side:?}: {all:?}");
+            assert_eq!(all[0].pinned_by, [id], "pins left at {side:?}: {all:?}");
+        }
+        assert_eq!(at_a[0].uuid, at_b[0].uuid);
+        assert!(self.world.engine(B).abandon_staged(&self.world.volume(B)).unwrap() == 0);
+        assert_eq!(self.world.pair.a.source.destinations().len(), 1);
+    }
+}
+
+pub(crate) struct Initialize(Transferring);
+pub(crate) struct Update(Transferring);
+
+impl Operation for Initialize {
+    const TABLE: &'static Table = &INITIALIZE;
+
+    async fn prepare(seed: u64) -> Self {
+        let world = World::new(seed).await;
+        Initialize(Transferring { world, kind: TransferKind::Initialize, before: None })
+    }
+
+    fn world(&mut self) -> &mut World {
+        &mut self.0.world
+    }
+
+    fn start(&self) -> JoinHandle<Result<(), String>> {
+        self.0.start()
+    }
+
+    async fn check(&mut self, is_new: bool) {
+        self.0.check(is_new).await;
+    }
+
+    async fn create_again(&mut self) {
+        self.0.create_again().await;
+    }
+
+    async fn repeat(&mut self) -> Result<(), String> {
+        self.0.repeat().await
+    }
+
+    async fn go_on(&mut self) {
+        self.0.go_on().await;
+    }
+}
+
+impl Operation for Update {
+    const TABLE: &'static Table = &UPDATE;
+
+    async fn prepare(seed: u64) -> Self {
+        let mut world = World::mirrored(seed).await;
+        // The farewell of the first transfer is over.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        world.scribble(A, 6);
+        let before = world.snapshots(B).pop();
+        Update(Transferring { world, kind: TransferKind::Update, before })
+    }
+
+    fn world(&mut self) -> &mut World {
+        &mut self.0.world
+    }
+
+    fn start(&self) -> JoinHandle<Result<(), String>> {
+        self.0.start()
+    }
+
+    async fn check(&mut self, is_new: bool) {
+        self.0.check(is_new).await;
+    }
+
+    async fn create_again(&mut self) {
+        self.0.create_again().await;
+    }
+
+    async fn repeat(&mut self) -> Result<(), String> {
+        self.0.repeat().await
+    }
+
+    async fn go_on(&mut self) {
+        self.0.go_on().await;
+    }
+}

@@ -1,0 +1,451 @@
+//! Watches the steps of an operation: every call that changes a pool and every call of a peer passes here, by name,
+//! before and after it is done. At one of these points, counted, the world can be made to go wrong.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use farside_engine::{
+    ChangedExtents, ContentRoot, Engine, EngineError, ReplicaRecord, SnapshotInfo, SnapshotSpec,
+    StagedVersion, VolumeInfo, VolumeName,
+};
+use farside_mirror::protocol::{PROTOCOL_VERSION, Request};
+use farside_platform::SimulatedDisk;
+use farside_session::{DataStream, Refusal};
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::embedded_storage::Embedded;
+use crate::site::{Overhearing, Storage, TokioClock};
+
+/// Size of the pools: room for two small volumes and their snapshots, and soon full.
+const POOL_BYTES: u64 = 24 << 20;
+
+/// A site.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Side {
+    A,
+    B,
+}
+
+impl Side {
+    pub(crate) fn host(self) -> &'static str {
+        match self {
+            Side::A => "a",
+            Side::B => "b",
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Moment {
+    Before,
+    After,
+}
+
+/// A point of an operation: a call at a site, about to be done or just done.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Point {
+    pub(crate) side: Side,
+    pub(crate) call: &'static str,
+    pub(crate) moment: Moment,
+}
+
+impl fmt::Debug for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?} {}", self.moment, self.side, self.call)
+    }
+}
+
+/// A point counted from the beginning of an operation: the `nth` passing of it, from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Nth {
+    pub(crate) point: Point,
+    pub(crate) nth: usize,
+}
+
+/// Which protocol a site speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Speaks {
+    Ours,
+    /// Only version 1.
+    Older,
+    /// Only one that nobody here knows.
+    Newer,
+}
+
+type Act = Box<dyn FnOnce() + Send>;
+type Meanwhile = Arc<dyn Fn(Point) + Send + Sync>;
+
+#[derive(Default)]
+struct Inner {
+    is_on: bool,
+    seen: Vec<Point>,
+    trigger: Option<(Nth, Act)>,
+    meanwhile: Option<Meanwhile>,
+    newer: Vec<Side>,
+    older: Vec<Side>,
+}
+
+/// One for a pair of sites.
+pub(crate) struct Watch {
+    inner: Mutex<Inner>,
+    fired: watch::Sender<bool>,
+    /// What each snapshot holds, by identity, as it was taken.
+    pub(crate) snapshots: Mutex<BTreeMap<Uuid, Vec<u8>>>,
+    /// What hosts have written at each site, flushed.
+    pub(crate) live: Mutex<BTreeMap<Side, Vec<u8>>>,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Arc<Watch> {
+        Arc::new(Watch {
+            inner: Mutex::default(),
+            fired: watch::Sender::new(false),
+            snapshots: Mutex::default(),
+            live: Mutex::default(),
+        })
+    }
+
+    /// Begins to count; at `trigger` the act happens, once. `meanwhile` runs at every point.
+    pub(crate) fn begin(&self, trigger: Option<(Nth, Act)>, meanwhile: Option<Meanwhile>) {
+        let mut inner = self.inner.lock();
+        inner.is_on = true;
+        inner.seen.clear();
+        inner.trigger = trigger;
+        inner.meanwhile = meanwhile;
+        drop(inner);
+        self.fired.send_replace(false);
+    }
+
+    /// Stops counting: what has been seen.
+    pub(crate) fn end(&self) -> Vec<Point> {
+        let mut inner = self.inner.lock();
+        inner.is_on = false;
+        inner.trigger = None;
+        inner.meanwhile = None;
+        std::mem::take(&mut inner.seen)
+    }
+
+    pub(crate) fn has_fired(&self) -> bool {
+        *self.fired.borrow()
+    }
+
+    /// Waits for the act.
+    pub(crate) async fn fired(&self) {
+        // The sender is held here.
+        let _ = self.fired.subscribe().wait_for(|fired| *fired).await;
+    }
+
+    /// From now on the site speaks so.
+    pub(crate) fn speak(&self, side: Side, speaks: Speaks) {
+        let mut inner = self.inner.lock();
+        inner.newer.retain(|s| *s != side);
+        inner.older.retain(|s| *s != side);
+        match speaks {
+            Speaks::Ours => {}
+            Speaks::Older => inner.older.push(side),
+            Speaks::Newer => inner.newer.push(side),
+        }
+    }
+
+    fn speaks(&self, side: Side) -> u32 {
+        let inner = self.inner.lock();
+        if inner.newer.contains(&side) {
+            PROTOCOL_VERSION + 1
+        } else if inner.older.contains(&side) {
+            1
+        } else {
+            PROTOCOL_VERSION
+        }
+    }
+
+    fn pass(&self, side: Side, call: &'static str, moment: Moment) {
+        let point = Point { side, call, moment };
+        let mut inner = self.inner.lock();
+        if !inner.is_on {
+            return;
+        }
+        inner.seen.push(point);
+        let passed = inner.seen.iter().filter(|p| **p == point).count();
+        let is_now = inner.trigger.as_ref().is_some_and(|(at, _)| at.point == point && at.nth == passed);
+        let act = if is_now { inner.trigger.take() } else { None };
+        let meanwhile = inner.meanwhile.clone();
+        drop(inner);
+        if let Some(meanwhile) = meanwhile {
+            meanwhile(point);
+        }
+        if let Some((_, act)) = act {
+            act();
+            self.fired.send_replace(true);
+        }
+    }
+
+    fn around<T>(&self, side: Side, call: &'static str, work: impl FnOnce() -> T) -> T {
+        self.pass(side, call, Moment::Before);
+        let result = work();
+        self.pass(side, call, Moment::After);
+        result
+    }
+}
+
+/// The embedded store, watched once somebody attaches a [`Watch`].
+#[derive(Clone)]
+pub(crate) struct Watched {
+    pub(crate) inner: Embedded,
+    pub(crate) side: Side,
+    watch: Arc<Mutex<Option<Arc<Watch>>>>,
+}
+
+impl Watched {
+    pub(crate) fn attach(&self, watch: &Arc<Watch>) {
+        *self.watch.lock() = Some(watch.clone());
+    }
+
+    fn ears(&self) -> Ears {
+        Ears { side: self.side, watch: self.watch.clone() }
+    }
+}
+
+impl Storage for Watched {
+    fn create(name: &str, clock: Arc<TokioClock>, seed: u64) -> Self {
+        let side = if name == "p" { Side::A } else { Side::B };
+        // Made once: an empty pool is a journal of zeros, and copies share it.
+        static EMPTY: [OnceLock<SimulatedDisk>; 2] = [const { OnceLock::new() }; 2];
+        let empty = EMPTY[side as usize].get_or_init(|| {
+            let disk = SimulatedDisk::new(name, POOL_BYTES);
+            Embedded::on(name, disk.clone(), clock.clone(), side as u64, true).pool().close().unwrap();
+            disk
+        });
+        let inner = Embedded::on(name, empty.image(), clock, seed, false);
+        Watched { inner, side, watch: Arc::default() }
+    }
+
+    fn engine(&self) -> Arc<dyn Engine> {
+        Arc::new(WatchedEngine { inner: self.inner.engine(), ears: self.ears() })
+    }
+
+    fn host_writes(&self, volume: &VolumeName, offset: u64, bytes: &[u8]) {
+        self.inner.host_writes(volume, offset, bytes);
+    }
+
+    fn host_trims(&self, volume: &VolumeName, offset: u64, length: u64) {
+        self.inner.host_trims(volume, offset, length);
+    }
+
+    fn resize(&self, volume: &VolumeName, size_bytes: u64) {
+        self.inner.resize(volume, size_bytes);
+    }
+
+    fn crash(&self, luck: u64) -> Self {
+        Watched { inner: self.inner.crash(luck), ..self.clone() }
+    }
+
+    fn has_staged(&self, volume: &VolumeName) -> bool {
+        self.inner.has_staged(volume)
+    }
+
+    fn overhearing(&self) -> Option<Arc<dyn Overhearing>> {
+        Some(Arc::new(self.ears()))
+    }
+}
+
+/// A site's part in the watch.
+#[derive(Clone)]
+struct Ears {
+    side: Side,
+    watch: Arc<Mutex<Option<Arc<Watch>>>>,
+}
+
+impl Ears {
+    fn watch(&self) -> Option<Arc<Watch>> {
+        self.watch.lock().clone()
+    }
+
+    fn pass(&self, call: &'static str, moment: Moment) {
+        if let Some(watch) = self.watch() {
+            watch.pass(self.side, call, moment);
+        }
+    }
+
+    fn around<T>(&self, call: &'static str, work: impl FnOnce() -> T) -> T {
+        match self.watch() {
+            Some(watch) => watch.around(self.side, call, work),
+            None => work(),
+        }
+    }
+}
+
+/// What a request asks, by the name the protocol's page has for it.
+fn name_of(request: &Request) -> &'static str {
+    let body = format!("{:?}", request.body);
+    let body = body.trim_start_matches("Some(");
+    match body.split('(').next().unwrap_or_default() {
+        "Describe" => "describe",
+        "Begin" => "begin",
+        "Acknowledge" => "acknowledge",
+        "End" => "end",
+        "Release" => "release",
+        other => panic!("a call without a name here: {other}"),
+    }
+}
+
+impl Overhearing for Ears {
+    fn asked(&self, request: Bytes) -> Result<Bytes, Refusal> {
+        let Some(watch) = self.watch() else { return Ok(request) };
+        let decoded = Request::decode(&request[..]).expect("our own requests can be read");
+        watch.pass(self.side, name_of(&decoded), Moment::Before);
+        let speaks = watch.speaks(self.side);
+        if speaks == PROTOCOL_VERSION || decoded.version == speaks {
+            return Ok(request);
+        }
+        let message = format!(
+            "mirror protocol versions differ: the source speaks {speaks}, the destination {}",
+            decoded.version
+        );
+        Err(Refusal { code: "version".into(), message })
+    }
+
+    fn answered(&self, request: &Bytes) {
+        let decoded = Request::decode(&request[..]).expect("our own requests can be read");
+        self.pass(name_of(&decoded), Moment::After);
+    }
+
+    fn opened(&self, header: Bytes, stream: DataStream) -> (Bytes, DataStream) {
+        self.pass("stream", Moment::Before);
+        (header, stream)
+    }
+}
+
+struct WatchedEngine {
+    inner: Arc<dyn Engine>,
+    ears: Ears,
+}
+
+impl Engine for WatchedEngine {
+    fn volume(&self, volume: &VolumeName) -> Result<VolumeInfo, EngineError> {
+        self.inner.volume(volume)
+    }
+
+    fn create_volume(&self, volume: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError> {
+        self.ears.around("create volume", || self.inner.create_volume(volume, size_bytes))
+    }
+
+    fn snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
+        self.inner.snapshots(volume)
+    }
+
+    fn all_snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
+        self.inner.all_snapshots(volume)
+    }
+
+    fn take_snapshot(&self, volume: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
+        self.ears.pass("take snapshot", Moment::Before);
+        if let Some(watch) = self.ears.watch() {
+            let live = watch.live.lock().get(&self.ears.side).cloned().unwrap_or_default();
+            watch.snapshots.lock().insert(spec.uuid, live);
+        }
+        let taken = self.inner.take_snapshot(volume, spec);
+        self.ears.pass("take snapshot", Moment::After);
+        taken
+    }
+
+    fn delete_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
+        self.ears.around("delete snapshot", || self.inner.delete_snapshot(volume, snapshot))
+    }
+
+    fn pin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
+        self.ears.around("pin", || self.inner.pin(volume, snapshot, relationship))
+    }
+
+    fn unpin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
+        self.ears.around("unpin", || self.inner.unpin(volume, snapshot, relationship))
+    }
+
+    fn content_root(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError> {
+        self.inner.content_root(volume, snapshot)
+    }
+
+    fn changed_extents(
+        &self,
+        volume: &VolumeName,
+        base: Option<Uuid>,
+        incremental: Uuid,
+    ) -> Result<ChangedExtents, EngineError> {
+        self.inner.changed_extents(volume, base, incremental)
+    }
+
+    fn read_snapshot(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), EngineError> {
+        self.ears.around("read", || self.inner.read_snapshot(volume, snapshot, offset, buffer))
+    }
+
+    fn stage(
+        &self,
+        volume: &VolumeName,
+        base: Option<Uuid>,
+        size_bytes: u64,
+    ) -> Result<Arc<dyn StagedVersion>, EngineError> {
+        let staged = self.ears.around("stage", || self.inner.stage(volume, base, size_bytes))?;
+        Ok(Arc::new(WatchedStaged { inner: staged, ears: self.ears.clone() }))
+    }
+
+    fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError> {
+        self.ears.around("abandon staged", || self.inner.abandon_staged(volume))
+    }
+
+    fn replica_record(&self, volume: &VolumeName) -> Result<Option<ReplicaRecord>, EngineError> {
+        self.inner.replica_record(volume)
+    }
+
+    fn set_replica_record(
+        &self,
+        volume: &VolumeName,
+        record: Option<ReplicaRecord>,
+    ) -> Result<(), EngineError> {
+        self.ears.around("set record", || self.inner.set_replica_record(volume, record))
+    }
+}
+
+struct WatchedStaged {
+    inner: Arc<dyn StagedVersion>,
+    ears: Ears,
+}
+
+impl StagedVersion for WatchedStaged {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
+        self.ears.around("write", || self.inner.write(offset, bytes))
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<(), EngineError> {
+        self.ears.around("discard", || self.inner.discard(offset, length))
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EngineError> {
+        self.inner.read(offset, buffer)
+    }
+
+    fn checkpoint(&self) -> Result<(), EngineError> {
+        self.ears.around("checkpoint", || self.inner.checkpoint())
+    }
+
+    fn content_root(&self) -> Result<ContentRoot, EngineError> {
+        self.ears.around("staged root", || self.inner.content_root())
+    }
+
+    fn commit(&self, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
+        self.ears.around("commit", || self.inner.commit(spec))
+    }
+
+    fn abandon(&self) -> Result<(), EngineError> {
+        self.ears.around("abandon", || self.inner.abandon())
+    }
+}
