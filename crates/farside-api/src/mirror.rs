@@ -245,21 +245,33 @@ pub struct CreateMirror {
     pub source: String,
     /// `POOL/VOL` here.
     pub destination: String,
-    /// Update interval in seconds; none without.
+    /// Update interval in seconds.
     #[serde(default)]
     pub every_seconds: Option<f64>,
     /// Do not give the source's site the right to mirror the replica back, although it would give it to this one.
     #[serde(default)]
     pub no_reverse: bool,
+    /// Instead of an interval: a timetable, the five fields of cron. Without either, updates begin only when asked for.
+    #[serde(default)]
+    pub schedule: Option<String>,
+    /// The timetable's time zone, by name; the one of the daemon's system if absent.
+    #[serde(default)]
+    pub time_zone: Option<String>,
 }
 
 /// `POST /mirrors/POOL/VOL/set`: what is absent stays as it is.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetMirror {
-    /// The new update interval in seconds; 0 for none.
+    /// The new update interval in seconds; 0: updates begin only when asked for.
     #[serde(default)]
     pub every_seconds: Option<f64>,
+    /// Instead of an interval: a timetable, the five fields of cron.
+    #[serde(default)]
+    pub schedule: Option<String>,
+    /// The timetable's time zone, by name; the one of the daemon's system if absent.
+    #[serde(default)]
+    pub time_zone: Option<String>,
 }
 
 /// `POST /mirrors/POOL/VOL/break`. Without a body: at the newest replicated point.

@@ -347,6 +347,30 @@ fn a_request_with_a_misspelt_field_is_refused() {
 }
 
 #[test]
+fn schedules_of_requests() {
+    golden(
+        &CreateMirror {
+            source: "a:p/v".into(),
+            destination: "q/r".into(),
+            every_seconds: None,
+            schedule: Some("*/15 * * * *".into()),
+            time_zone: Some("Europe/Berlin".into()),
+            no_reverse: false,
+        },
+        json!({
+            "source": "a:p/v", "destination": "q/r", "every_seconds": null, "schedule": "*/15 * * * *",
+            "time_zone": "Europe/Berlin", "no_reverse": false
+        }),
+    );
+    golden(
+        &SetMirror { every_seconds: Some(0.0), ..SetMirror::default() },
+        json!({"every_seconds": 0.0, "schedule": null, "time_zone": null}),
+    );
+    // What a client of the first version sends.
+    assert_eq!(serde_json::from_value::<SetMirror>(json!({})).unwrap(), SetMirror::default());
+}
+
+#[test]
 fn a_check_a_plan_and_an_operation() {
     golden(
         &PoolCheck {

@@ -33,6 +33,7 @@ mod peers;
 mod plans;
 mod pools;
 mod run;
+mod schedules;
 mod service;
 mod site;
 mod state;

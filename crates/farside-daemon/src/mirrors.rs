@@ -199,7 +199,8 @@ impl Mirrors {
             content_root: None,
             base_snapshot: None,
             last_proven_at: None,
-            schedule: relationship.schedule.interval().map(|_| relationship.schedule.to_string()),
+            schedule: (relationship.schedule != Schedule::OnRequest)
+                .then(|| relationship.schedule.to_string()),
             throttle: None,
             transfer: None,
             overtaken: None,

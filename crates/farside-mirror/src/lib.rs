@@ -40,7 +40,7 @@ pub use error::MirrorError;
 pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use relationship::{Mirror, MirrorStatus, Published};
 pub use report::{Phase, Progress, TransferReport, TransferResult};
-pub use schedule::{Moment, Schedule, Ticker};
+pub use schedule::{Moment, Schedule, Ticker, Timetable};
 pub use source::{SourceRights, SourceService};
 pub use state::{State, TransferKind};
 pub use store::{

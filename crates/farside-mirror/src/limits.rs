@@ -43,6 +43,14 @@ pub const SCHEDULED_LINK_WAIT: Duration = Duration::from_secs(60);
 pub const EVERY_MIN: Duration = Duration::from_secs(1);
 /// Longest interval of a schedule.
 pub const EVERY_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// Longest timetable (the five fields), bytes.
+pub const TIMETABLE_BYTES_MAX: usize = 256;
+/// Longest name of a time zone, bytes; the longest there is has 32.
+pub const TIME_ZONE_BYTES_MAX: usize = 64;
+/// How far ahead a timetable sleeps: so soon it notices that the wall clock was set, or that the machine slept.
+pub const WALL_LOOK_EVERY: Duration = Duration::from_secs(60);
+/// A wall clock that is set back by less does not bring a tick again that has fallen: what a time service corrects.
+pub const STEP_BACK_KEPT: Duration = Duration::from_secs(60);
 /// Commands that wait for a mirror's driver.
 pub const COMMANDS_MAX: usize = 64;
 /// Requests that wait for one transfer to end.

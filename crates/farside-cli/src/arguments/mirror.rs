@@ -12,29 +12,40 @@ use crate::quantities::parse_duration;
 #[derive(Debug, Subcommand)]
 pub enum Mirror {
     /// Make a mirror of a peer's volume; makes the volume here if it is not there
-    #[command(after_help = "Example:\n  farside mirror create siteA:p/db q/db --every 1m")]
+    #[command(
+        after_help = "Without --every or --schedule, updates begin only when asked for.\n\nExamples:\n  farside mirror create \
+                      siteA:p/db q/db --every 1m\n  farside mirror create siteA:p/db q/db --schedule '*/15 * * * *'"
+    )]
     Create {
         /// PEER:POOL/VOL
         source: PeerVolumeName,
         /// POOL/VOL here
         destination: VolumeName,
         /// Update at this interval
-        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "schedule")]
         every: Option<Duration>,
+        /// Update by a timetable.
+        #[command(flatten)]
+        timetable: Timetable,
         /// Do not give the source's site the right to mirror the volume back, should it allow that way round
         #[arg(long)]
         no_reverse: bool,
     },
     /// Change a mirror, live
     #[command(
-        after_help = "Examples:\n  farside mirror set q/db --every 10s\n  farside mirror set q/db --every off"
+        after_help = "Examples:\n  farside mirror set q/db --every 10s\n  farside mirror set q/db --every off\n  farside \
+                      mirror set q/db --schedule '30 2 * * MON-FRI' --time-zone Europe/Berlin"
     )]
     Set {
         /// POOL/VOL here
         volume: VolumeName,
         /// Update at this interval, or off
-        #[arg(long, value_name = "DURATION", value_parser = parse_every, required = true)]
+        #[arg(long, value_name = "DURATION", value_parser = parse_every, required_unless_present = "schedule")]
+        #[arg(conflicts_with = "schedule")]
         every: Option<Every>,
+        /// Update by a timetable.
+        #[command(flatten)]
+        timetable: Timetable,
     },
     /// Make the first copy
     #[command(after_help = "Example:\n  farside mirror initialize q/db")]
@@ -112,6 +123,17 @@ pub enum Mirror {
         #[command(flatten)]
         destructive: Destructive,
     },
+}
+
+/// A timetable and its time zone.
+#[derive(Clone, Debug, Args)]
+pub struct Timetable {
+    /// Update by this timetable: the five fields of cron (minute, hour, day of the month, month, day of the week)
+    #[arg(long, value_name = "CRON")]
+    pub schedule: Option<String>,
+    /// The timetable's time zone [default: the zone of the daemon's system now; it is stored by name]
+    #[arg(long, value_name = "ZONE", requires = "schedule", conflicts_with = "every")]
+    pub time_zone: Option<String>,
 }
 
 /// What a verb takes that transfers.

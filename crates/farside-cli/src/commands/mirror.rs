@@ -17,25 +17,32 @@ use crate::quantities::{duration, size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     match verb {
-        Verb::Create { source, destination, every, no_reverse } => {
+        Verb::Create { source, destination, every, timetable, no_reverse } => {
             let request = CreateMirror {
                 source: source.to_string(),
                 destination: destination.to_string(),
                 every_seconds: every.map(|d| d.as_secs_f64()),
                 no_reverse,
+                schedule: timetable.schedule,
+                time_zone: timetable.time_zone,
             };
             let mirror: Mirror = context.client.post(&["mirrors"], &request).await?;
             context.show(&mirror, |m| {
-                format!("{} mirrors {}; next: farside mirror initialize {}\n", m.name, m.source, m.name)
+                let updates = m.schedule.as_ref().map(|s| format!(", updated {s}")).unwrap_or_default();
+                format!(
+                    "{} mirrors {}{updates}; next: farside mirror initialize {}\n",
+                    m.name, m.source, m.name
+                )
             });
         }
-        Verb::Set { volume, every } => {
+        Verb::Set { volume, every, timetable } => {
             let every_seconds = every.map(|every| match every {
                 Every::Off => 0.0,
                 Every::At(interval) => interval.as_secs_f64(),
             });
-            let mirror: Mirror =
-                context.client.post(&path(&volume, "set"), &SetMirror { every_seconds }).await?;
+            let request =
+                SetMirror { every_seconds, schedule: timetable.schedule, time_zone: timetable.time_zone };
+            let mirror: Mirror = context.client.post(&path(&volume, "set"), &request).await?;
             context.show(&mirror, status);
         }
         Verb::Initialize(arguments) => transfer(&context, "initialize", arguments).await?,

@@ -11,17 +11,16 @@ use farside_api::{
     StartTransfer, TransferRecord, Uuid,
 };
 use farside_engine::VolumeName;
-use farside_mirror::Schedule;
 use serde::Deserialize;
 
 use super::error::{Body, Query};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{name_of, parse};
 use super::{Answer, Shared};
-use crate::failure::Failure;
 use crate::operations::{PATIENCE_DEFAULT, Work};
 use crate::peers;
 use crate::plans::{self, BreakFacts};
+use crate::schedules;
 use crate::site::Site;
 
 /// How long `mirror create` waits for a session: long enough to dial once more.
@@ -78,7 +77,9 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
         ErrorBody::new(ErrorCode::WrongUsage, format!("{:?} is not PEER:POOL/VOL", request.source))
     })?;
     let peer = peers::named(&site.node, peer)?.record.id;
-    let schedule = schedule(request.every_seconds)?;
+    let schedule =
+        schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?
+            .unwrap_or_default();
     let connections = site.exports.connections_to(&destination).all();
     if connections > 0 {
         // Data under a mounted file system never changes by itself.
@@ -94,16 +95,6 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     Ok(Json(site.mirrors.document(&made.status(), site.clock.now())))
 }
 
-fn schedule(every_seconds: Option<f64>) -> Result<Schedule, ErrorBody> {
-    let interval = match every_seconds {
-        None => None,
-        Some(seconds) => Some(Duration::try_from_secs_f64(seconds).map_err(|_| {
-            ErrorBody::new(ErrorCode::WrongUsage, "every_seconds must be a number of seconds")
-        })?),
-    };
-    Schedule::every(interval.filter(|interval| !interval.is_zero())).map_err(Failure::tell)
-}
-
 type OneMirror = Path<(String, String)>;
 
 async fn set(
@@ -112,8 +103,10 @@ async fn set(
     Body(request): Body<SetMirror>,
 ) -> Answer<Mirror> {
     let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
-    if let Some(seconds) = request.every_seconds {
-        mirror.set_schedule(schedule(Some(seconds))?).await?;
+    let schedule =
+        schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?;
+    if let Some(schedule) = schedule {
+        mirror.set_schedule(schedule).await?;
     }
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }

@@ -1,7 +1,5 @@
 //! Relationships of both sides.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use farside_engine::{ContentRoot, VolumeName};
 use farside_mirror::{
@@ -36,7 +34,7 @@ struct Row {
     source: String,
     pool: String,
     volume: String,
-    every_nanoseconds: Option<i64>,
+    schedule: Option<String>,
     quiesced: bool,
     broken_off_at: Option<i64>,
     resync_pending: bool,
@@ -46,14 +44,12 @@ struct Row {
 
 impl Row {
     fn relationship(self) -> Result<Relationship, StateError> {
-        let interval = self.every_nanoseconds.map(|n| Duration::from_nanos(u64::try_from(n).unwrap_or(0)));
         Ok(Relationship {
             id: uuid(&self.id)?,
             peer: peer_id(&self.peer)?,
             source: volume_name(&self.source)?,
+            schedule: schedule(self.schedule.as_deref(), &self.pool, &self.volume),
             destination: VolumeName { pool: self.pool, volume: self.volume },
-            schedule: Schedule::every(interval)
-                .map_err(|_| StateError::Row("an interval is out of range"))?,
             quiesced: self.quiesced,
             broken_off_at: self.broken_off_at.map(time),
             resync_pending: self.resync_pending,
@@ -69,6 +65,18 @@ fn swap_mark(word: Option<&str>, with: Option<&[u8]>) -> Result<Option<SwapMark>
         (Some("turning"), Some(reverse)) => Some(SwapMark::Turning { reverse }),
         (Some("prepared"), Some(of)) => Some(SwapMark::Prepared { of }),
         _ => return Err(StateError::Row("a change of roles is neither turning nor prepared")),
+    })
+}
+
+/// A schedule as its row has it. One that cannot be read must not keep the mirror from being broken off: it is logged,
+/// and the mirror waits to be asked.
+fn schedule(text: Option<&str>, pool: &str, volume: &str) -> Schedule {
+    text.map_or(Ok(Schedule::OnRequest), str::parse).unwrap_or_else(|error| {
+        tracing::error!(
+            volume = %format_args!("{pool}/{volume}"), schedule = text, %error,
+            "this mirror has no schedule until farside mirror set gives it one: the stored one cannot be read"
+        );
+        Schedule::OnRequest
     })
 }
 
@@ -88,7 +96,7 @@ impl State {
     /// The relationships whose replica is at this site, by name of the replica; of one pool, or of all.
     pub(crate) async fn relationships(&self, pool: Option<&str>) -> Result<Vec<Relationship>, StateError> {
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT id, peer, source, pool, volume, every_nanoseconds, quiesced, broken_off_at, resync_pending, swap, \
+            "SELECT id, peer, source, pool, volume, schedule, quiesced, broken_off_at, resync_pending, swap, \
              swap_with FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
         )
         .bind(pool)
@@ -99,14 +107,15 @@ impl State {
 
     /// Adds or replaces one.
     pub(crate) async fn save_relationship(&self, relationship: &Relationship) -> Result<(), StateError> {
-        let every = relationship.schedule.interval().map(|i| i64::try_from(i.as_nanos()).unwrap_or(i64::MAX));
+        let schedule =
+            (relationship.schedule != Schedule::OnRequest).then(|| relationship.schedule.to_string());
         let (swap, swap_with) = match relationship.swap {
             None => (None, None),
             Some(SwapMark::Turning { reverse }) => (Some("turning"), Some(reverse)),
             Some(SwapMark::Prepared { of }) => (Some("prepared"), Some(of)),
         };
         sqlx::query(
-            "INSERT OR REPLACE INTO relationships (id, peer, source, pool, volume, every_nanoseconds, quiesced, \
+            "INSERT OR REPLACE INTO relationships (id, peer, source, pool, volume, schedule, quiesced, \
              broken_off_at, resync_pending, swap, swap_with) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())
@@ -114,7 +123,7 @@ impl State {
         .bind(relationship.source.to_string())
         .bind(&relationship.destination.pool)
         .bind(&relationship.destination.volume)
-        .bind(every)
+        .bind(schedule)
         .bind(relationship.quiesced)
         .bind(relationship.broken_off_at.map(nanoseconds))
         .bind(relationship.resync_pending)
@@ -253,6 +262,8 @@ impl SourceStore for State {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use farside_platform::Timestamp;
     use farside_session::PeerId;
 
@@ -277,6 +288,9 @@ mod tests {
         p.save(&first).await.unwrap();
         q.save(&relationship(2, "q/v")).await.unwrap();
         first.quiesced = true;
+        first.schedule = Schedule::cron("*/15 * * * *", "Europe/Berlin").unwrap();
+        p.save(&first).await.unwrap();
+        assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
         first.schedule = Schedule::OnRequest;
         first.broken_off_at = Some(Timestamp(77));
         first.resync_pending = true;
@@ -286,6 +300,17 @@ mod tests {
         assert_eq!(state.relationships(None).await.unwrap(), vec![first, relationship(2, "q/v")]);
         p.remove(Uuid::from_u128(1)).await.unwrap();
         assert_eq!(p.relationships().await.unwrap(), vec![]);
+    }
+
+    #[tokio::test]
+    async fn a_schedule_that_cannot_be_read_leaves_the_mirror() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
+        state.save_relationship(&relationship(1, "p/v")).await.unwrap();
+        let spoil = "UPDATE relationships SET schedule = '0 0 * * * Gone/Land'";
+        sqlx::query(spoil).execute(&state.writer).await.unwrap();
+        let read = state.relationships(None).await.unwrap();
+        assert_eq!((read.len(), &read[0].schedule), (1, &Schedule::OnRequest));
     }
 
     #[tokio::test]

@@ -82,7 +82,7 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(parts: Parts, relationship: Relationship, at_once: bool, ports: Ports) -> Driver {
-        let ticker = Ticker::new(relationship.schedule, Moment::of(&*parts.clock), at_once);
+        let ticker = Ticker::new(relationship.schedule.clone(), Moment::of(&*parts.clock), at_once);
         let standing = Standing {
             initialized: false,
             quiesced: relationship.quiesced,
@@ -176,7 +176,7 @@ impl Driver {
                 let _ = done.send(result);
             }
             Command::SetSchedule { schedule, done } => {
-                let changed = Relationship { schedule, ..self.relationship.clone() };
+                let changed = Relationship { schedule: schedule.clone(), ..self.relationship.clone() };
                 let result = self.parts.store.save(&changed).await;
                 if result.is_ok() {
                     self.ticker = Ticker::new(schedule, Moment::of(&*self.parts.clock), false);
