@@ -1,12 +1,18 @@
 //! Break: the replica is taken over, whatever the source and the link are doing.
 
-use farside_mirror::{Schedule, State};
+use std::time::Duration;
+
+use farside_mirror::{Phase, Progress, Schedule, State, TransferKind};
+use farside_session::LinkSettings;
+use rand::Rng;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 use crate::run::Operation;
+use crate::site::slow;
 use crate::table::{C, E, F, Holds, R, Row, Table};
 use crate::watch::Side::{A, B};
-use crate::world::World;
+use crate::world::{World, transfer};
 
 pub(crate) static BREAK: Table = Table {
     operation: "Break",
@@ -16,15 +22,24 @@ pub(crate) static BREAK: Table = Table {
     rows: &[
         Row {
             step: "stop the transfer",
-            calls: &[(B, "abandon staged")],
+            calls: &[
+                (A, "stream"),
+                (A, "read"),
+                (B, "read"),
+                (B, "write"),
+                (B, "discard"),
+                (B, "abandon"),
+                (A, "end"),
+                (B, "abandon staged"),
+            ],
             holds: Holds::Old,
-            then: [F, R, F, F, F, F, R, F, F, F, F, F, F, F, C],
+            then: [F, R, F, F, F, F, R, F, F, F, F, F, F, F, F, C],
         },
         Row {
             step: "write the record",
-            calls: &[(B, "set record")],
+            calls: &[(B, "set record"), (A, "end")],
             holds: Holds::Turns,
-            then: [F, R, F, F, F, F, E, F, F, F, F, F, F, F, C],
+            then: [F, R, F, F, F, F, E, F, F, F, F, F, F, F, F, C],
         },
     ],
 };
@@ -40,9 +55,22 @@ impl Operation for Break {
 
     async fn prepare(seed: u64) -> Self {
         let mut world = World::mirrored(seed).await;
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        sleep(Duration::from_secs(1)).await;
         world.scribble(A, 6);
         let shown = world.shown(B).unwrap();
+        if seed % 2 == 1 {
+            // In the middle of an update, whose data takes seconds.
+            let noise: Vec<u8> = (0..512 << 10).map(|_| world.rng.random()).collect();
+            world.write(A, 0, &noise);
+            world.pair.network.set_link("a", "b", LinkSettings { bytes_per_second: Some(100_000), ..slow() });
+            let mirror = world.mirror(B);
+            let mut progress = mirror.progress();
+            tokio::spawn(async move { transfer(&mirror, TransferKind::Update).await });
+            let is_under_way =
+                |p: &Option<Progress>| p.as_ref().is_some_and(|p| p.phase == Phase::Difference);
+            progress.wait_for(is_under_way).await.unwrap();
+            sleep(Duration::from_secs(1)).await;
+        }
         Break { world, shown }
     }
 
@@ -52,7 +80,12 @@ impl Operation for Break {
 
     fn start(&self) -> JoinHandle<Result<(), String>> {
         let mirror = self.world.mirror(B);
-        tokio::spawn(async move { mirror.break_off().await.map_err(|e| e.to_string()) })
+        tokio::spawn(async move {
+            let begun = Instant::now();
+            let broken = mirror.break_off().await.map_err(|e| e.to_string());
+            assert!(begun.elapsed() < Duration::from_secs(2), "break took {:?}", begun.elapsed());
+            broken
+        })
     }
 
     async fn check(&mut self, is_new: bool) {

@@ -9,6 +9,7 @@ use farside_store::StoreError;
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
+use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use crate::site::Storage;
@@ -96,6 +97,13 @@ impl Inflicted {
             Fault::NewerSource => speaks(Speaks::Newer),
             Fault::ResizeSource => Box::new(move || resize(&at_source, &watch, coin)),
             Fault::ResizeDestination => Box::new(move || resize(&at_destination, &watch, coin)),
+            Fault::ReleaseBase => {
+                let (service, volume) = (world.site(source).source.clone(), volumes.0.clone());
+                let (peer, runtime) = (world.site(destination).node.id(), Handle::current());
+                Box::new(move || {
+                    drop(runtime.spawn(async move { service.release(&volume, peer).await.unwrap() }))
+                })
+            }
             Fault::DeleteBase => Box::new(move || {
                 delete_bases(&at_source, &volumes.0);
                 delete_bases(&at_destination, &volumes.1);

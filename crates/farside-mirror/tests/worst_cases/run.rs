@@ -22,6 +22,8 @@ const FOR_EVER: Duration = Duration::from_secs(3600);
 /// An operation: how it is begun, and what must be so before and after its turning point.
 pub(crate) trait Operation {
     const TABLE: &'static Table;
+    /// Whether it is possible only with a common base.
+    const NEEDS_BASE: bool = true;
     /// The world just before it.
     async fn prepare(seed: u64) -> Self;
     fn world(&mut self) -> &mut World;
@@ -138,6 +140,20 @@ async fn suffer<O: Operation>(seed: u64, row: usize, at: Nth, fault: Fault) {
     sleep(Duration::from_secs(20)).await;
 
     match (&ended, then) {
+        // What has published nothing yet needs no base.
+        (Err(_), Then::Refused) if !O::NEEDS_BASE => {
+            operation.check(false).await;
+            operation.repeat().await.unwrap_or_else(|e| panic!("the repeated command failed: {e}"));
+            operation.check(true).await;
+        }
+        (_, Then::Refused) => {
+            operation.check(ended.is_ok()).await;
+            let refused = operation.repeat().await.expect_err("there is no base any more");
+            assert!(refused.contains("is also at the destination"), "{refused}");
+            operation.check(ended.is_ok()).await;
+            operation.world().start_over().await;
+            return check_all(&mut operation);
+        }
         (Ok(()), Then::Finishes | Then::Either) => operation.check(true).await,
         (Ok(()), Then::Create) if !was_late => {
             operation.create_again().await;

@@ -31,13 +31,15 @@ pub(crate) enum Fault {
     ResizeDestination,
     /// Somebody tries to delete the base, at both sites.
     DeleteBase,
+    /// The source's administrator releases the mirror, and its bases are gone.
+    ReleaseBase,
     /// The source's daemon is killed and its database deleted.
     LoseSourceDatabase,
     LoseDestinationDatabase,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 15] = [
+    pub(crate) const ALL: [Fault; 16] = [
         Fault::KillSource,
         Fault::KillDestination,
         Fault::CutLink,
@@ -51,6 +53,7 @@ impl Fault {
         Fault::ResizeSource,
         Fault::ResizeDestination,
         Fault::DeleteBase,
+        Fault::ReleaseBase,
         Fault::LoseSourceDatabase,
         Fault::LoseDestinationDatabase,
     ];
@@ -70,6 +73,7 @@ impl Fault {
             Fault::ResizeSource => "source resized",
             Fault::ResizeDestination => "destination resized",
             Fault::DeleteBase => "base deleted",
+            Fault::ReleaseBase => "base released",
             Fault::LoseSourceDatabase => "source database lost",
             Fault::LoseDestinationDatabase => "destination database lost",
         }
@@ -85,11 +89,14 @@ pub(crate) enum Then {
     Repeat,
     /// One of the two: it depends on whether what is left to do needs what is broken.
     Either,
+    /// Whether it has completed or not: there is no common base any more, and every update is refused for that. A first
+    /// copy that has published nothing needs none, and is repeated.
+    Refused,
     /// The mirror must be created again, which takes over what is there; then as [`Then::Repeat`].
     Create,
 }
 
-pub(crate) use Then::{Create as C, Either as E, Finishes as F, Repeat as R};
+pub(crate) use Then::{Create as C, Either as E, Finishes as F, Refused as X, Repeat as R};
 
 /// Which state holds between the fault and whatever completes the operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,7 +114,7 @@ pub(crate) struct Row {
     pub(crate) calls: &'static [(Side, &'static str)],
     pub(crate) holds: Holds,
     /// In the order of [`Fault::ALL`].
-    pub(crate) then: [Then; 15],
+    pub(crate) then: [Then; 16],
 }
 
 pub(crate) struct Table {
@@ -146,6 +153,7 @@ impl Table {
                     Then::Finishes => page.push_str(" finishes |"),
                     Then::Either => write!(page, " finishes, or {holds}; repeat |").unwrap(),
                     Then::Repeat => write!(page, " {holds}; repeat |").unwrap(),
+                    Then::Refused => write!(page, " {holds}; refused |").unwrap(),
                     Then::Create => write!(page, " {holds}; create |").unwrap(),
                 }
             }

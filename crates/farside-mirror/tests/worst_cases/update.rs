@@ -4,9 +4,13 @@ use farside_engine::SnapshotInfo;
 use farside_mirror::{Schedule, State, TransferKind};
 use tokio::task::JoinHandle;
 
+use rand::Rng;
+use std::time::Duration;
+use tokio::time::sleep;
+
 use crate::run::Operation;
 use crate::site::PATIENCE;
-use crate::table::{C, E, F, Holds, R, Row, Table};
+use crate::table::{C, E, F, Holds, R, Row, Table, X};
 use crate::watch::Side::{A, B};
 use crate::world::{World, transfer};
 
@@ -20,61 +24,61 @@ pub(crate) static INITIALIZE: Table = Table {
             step: "ask whether it may",
             calls: &[(A, "describe")],
             holds: Holds::Old,
-            then: [F, C, F, F, R, C, C, F, F, C, F, F, F, F, C],
+            then: [F, C, F, F, R, C, C, F, F, C, F, F, F, F, F, C],
         },
         Row {
             step: "make the volume",
             calls: &[(B, "create volume"), (B, "set record")],
             holds: Holds::Old,
-            then: [F, C, F, F, R, R, C, F, F, R, F, F, F, F, C],
+            then: [F, C, F, F, R, R, C, F, F, R, F, F, F, F, F, C],
         },
         Row {
             step: "ask for the transfer",
             calls: &[(B, "abandon staged"), (A, "begin")],
             holds: Holds::Old,
-            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, F, C],
+            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, E, F, C],
         },
         Row {
             step: "take the snapshot",
             calls: &[(A, "take snapshot"), (A, "pin"), (A, "begin")],
             holds: Holds::Old,
-            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, F, C],
+            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, R, F, C],
         },
         Row {
             step: "stage",
             calls: &[(B, "stage")],
             holds: Holds::Old,
-            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, F, C],
+            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, R, F, C],
         },
         Row {
             step: "data",
             calls: &[(A, "stream"), (A, "read"), (B, "write"), (B, "discard")],
             holds: Holds::Old,
-            then: [F, R, F, F, E, E, R, F, F, E, F, F, F, F, C],
+            then: [F, R, F, F, E, E, R, F, F, E, F, F, F, X, F, C],
         },
         Row {
             step: "prove the content",
             calls: &[(B, "checkpoint"), (B, "staged root")],
             holds: Holds::Old,
-            then: [F, R, F, F, F, F, R, F, F, F, F, F, F, F, C],
+            then: [F, R, F, F, F, F, R, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "commit",
             calls: &[(B, "commit")],
             holds: Holds::Turns,
-            then: [F, R, F, F, F, F, E, F, F, F, F, F, F, F, C],
+            then: [F, R, F, F, F, F, E, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "acknowledge",
             calls: &[(A, "acknowledge"), (A, "pin")],
             holds: Holds::New,
-            then: [F, R, F, F, F, F, F, F, F, F, F, F, F, F, C],
+            then: [F, R, F, F, F, F, F, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "end",
             calls: &[(A, "end")],
             holds: Holds::New,
-            then: [F, F, F, F, F, F, F, F, F, F, F, F, F, F, C],
+            then: [F, F, F, F, F, F, F, F, F, F, F, F, F, X, F, C],
         },
     ],
 };
@@ -89,58 +93,60 @@ pub(crate) static UPDATE: Table = Table {
             step: "ask for the transfer",
             calls: &[(B, "abandon staged"), (A, "begin")],
             holds: Holds::Old,
-            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, F, C],
+            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, X, F, C],
         },
         Row {
             step: "take the snapshot",
             calls: &[(A, "take snapshot"), (A, "pin"), (A, "begin")],
             holds: Holds::Old,
-            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, F, C],
+            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, X, F, C],
         },
         Row {
             step: "stage",
             calls: &[(B, "stage")],
             holds: Holds::Old,
-            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, F, C],
+            then: [F, R, F, F, R, R, R, F, F, R, F, F, F, X, F, C],
         },
         Row {
             step: "data",
             calls: &[(A, "stream"), (A, "read"), (B, "read"), (B, "write"), (B, "discard")],
             holds: Holds::Old,
-            then: [F, R, F, F, E, E, R, F, F, E, F, F, F, F, C],
+            then: [F, R, F, F, E, E, R, F, F, E, F, F, F, X, F, C],
         },
         Row {
             step: "prove the content",
             calls: &[(B, "checkpoint"), (B, "staged root")],
             holds: Holds::Old,
-            then: [F, R, F, F, F, F, R, F, F, F, F, F, F, F, C],
+            then: [F, R, F, F, F, F, R, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "commit",
             calls: &[(B, "commit")],
             holds: Holds::Turns,
-            then: [F, R, F, F, F, F, E, F, F, F, F, F, F, F, C],
+            then: [F, R, F, F, F, F, E, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "let the old base go",
             calls: &[(B, "unpin"), (B, "delete snapshot")],
             holds: Holds::New,
-            then: [F, R, F, F, F, F, F, F, F, F, F, F, F, F, C],
+            then: [F, R, F, F, F, F, F, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "acknowledge",
             calls: &[(A, "acknowledge"), (A, "pin"), (A, "unpin"), (A, "delete snapshot")],
             holds: Holds::New,
-            then: [F, R, F, F, F, F, F, F, F, F, F, F, F, F, C],
+            then: [F, R, F, F, F, F, F, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "end",
             calls: &[(A, "end")],
             holds: Holds::New,
-            then: [F, F, F, F, F, F, F, F, F, F, F, F, F, F, C],
+            then: [F, F, F, F, F, F, F, F, F, F, F, F, F, X, F, C],
         },
     ],
 };
+
+const EVERY: Duration = Duration::from_secs(60);
 
 /// A mirror from A to B and what it showed before.
 struct Transferring {
@@ -220,10 +226,16 @@ impl Transferring {
     async fn go_on(&mut self) {
         self.world.scribble(A, 3);
         let mirror = self.world.mirror(B);
-        transfer(&mirror, TransferKind::Update)
-            .await
-            .unwrap_or_else(|e| panic!("the next update failed: {e}"));
         let live = self.world.watch.live.lock()[&A].clone();
+        if self.world.rng.random_bool(0.5) {
+            let updated = transfer(&mirror, TransferKind::Update).await;
+            updated.unwrap_or_else(|e| panic!("the next update failed: {e}"));
+        } else {
+            // Schedules are alive, whatever the clocks say.
+            mirror.set_schedule(Schedule::every(Some(EVERY)).unwrap()).await.unwrap();
+            sleep(EVERY + EVERY / 2).await;
+            mirror.set_schedule(Schedule::OnRequest).await.unwrap();
+        }
         assert!(self.world.shown(B) == Some(live), "the next update brought something else");
         let id = mirror.status().relationship.id;
         let (at_a, at_b) = (self.world.snapshots(A), self.world.snapshots(B));
@@ -242,6 +254,7 @@ pub(crate) struct Update(Transferring);
 
 impl Operation for Initialize {
     const TABLE: &'static Table = &INITIALIZE;
+    const NEEDS_BASE: bool = false;
 
     async fn prepare(seed: u64) -> Self {
         let world = World::new(seed).await;
@@ -279,7 +292,7 @@ impl Operation for Update {
     async fn prepare(seed: u64) -> Self {
         let mut world = World::mirrored(seed).await;
         // The farewell of the first transfer is over.
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        sleep(Duration::from_secs(1)).await;
         world.scribble(A, 6);
         let before = world.snapshots(B).pop();
         Update(Transferring { world, kind: TransferKind::Update, before })

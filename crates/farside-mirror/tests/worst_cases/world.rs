@@ -71,6 +71,15 @@ impl World {
         storage.inner.pool().flush().unwrap();
     }
 
+    /// One write of a host, flushed.
+    pub(crate) fn write(&mut self, side: Side, offset: u64, bytes: &[u8]) {
+        let storage = &self.site(side).disk.engine;
+        storage.host_writes(&self.volume(side), offset, bytes);
+        storage.inner.pool().flush().unwrap();
+        let mut live = self.watch.live.lock();
+        live.get_mut(&side).unwrap()[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+    }
+
     /// The mirror whose replica is at `side`.
     pub(crate) fn mirror(&self, side: Side) -> Mirror {
         self.site(side).destination.mirror(&self.volume(side)).unwrap()
@@ -127,6 +136,21 @@ impl World {
     pub(crate) fn check_live(&self, side: Side) {
         let live = self.watch.live.lock()[&side].clone();
         assert!(self.shown(side) == Some(live), "flushed writes are missing at {side:?}");
+    }
+
+    /// A new mirror of A's volume, to another volume at B, beside what is left of the old one.
+    pub(crate) async fn start_over(&mut self) {
+        let id = self.mirror(Side::B).status().relationship.id;
+        assert!(
+            self.snapshots(Side::A).iter().all(|s| !s.pinned_by.contains(&id)),
+            "a released base is pinned"
+        );
+        self.pair.b.destination.delete(&self.volume(Side::B)).await.unwrap();
+        self.pair.replica = "q/w".parse().unwrap();
+        let mirror = self.pair.mirror(Schedule::OnRequest).await;
+        transfer(&mirror, TransferKind::Initialize).await.unwrap();
+        let live = self.watch.live.lock()[&Side::A].clone();
+        assert!(self.shown(Side::B) == Some(live), "the new copy is another");
     }
 
     /// The offline checker finds nothing in either pool.
