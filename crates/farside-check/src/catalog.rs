@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use farside_format::catalog::{Catalog, Snapshot, Version, VersionKind, Volume};
+use farside_format::catalog::{Catalog, Replica, Snapshot, StagedFor, Version, VersionKind, Volume};
 use farside_format::fingerprint::BLOCKS_MAX;
 use farside_format::{BLOCK_BYTES, ContentRoot, Superblock, TreeReference};
 
@@ -24,6 +24,8 @@ pub(crate) struct VersionTree {
     pub(crate) size_bytes: u64,
     /// The epoch it closed; 0 while it can be written.
     pub(crate) frozen: u64,
+    /// Births up to this came with the snapshot it began as.
+    pub(crate) inherited: u64,
     /// Blocks below this are held no more.
     pub(crate) reaped: u64,
     /// Index of the parent among the versions, always a smaller one.
@@ -53,6 +55,7 @@ impl VersionTree {
     pub(crate) fn report(&self) -> VersionReport {
         VersionReport {
             id: self.id,
+            inherited: self.inherited,
             volume: self.volume,
             volume_name: self.volume_name.clone(),
             kind: self.kind,
@@ -131,19 +134,8 @@ impl Checker<'_, '_> {
             if !volume.deleted {
                 self.require(names.insert(&volume.name), &at, "names unique among volumes", "the name twice");
             }
-            if let Some(replica) = &volume.replica {
-                self.require(
-                    replica.relationship.len() == 16,
-                    &at,
-                    "a relationship of 16 bytes",
-                    replica.relationship.len(),
-                );
-                self.require(
-                    replica.peer.len() == 32,
-                    &at,
-                    "a peer key hash of 32 bytes",
-                    replica.peer.len(),
-                );
+            for (expected, found) in volume.replica.iter().flat_map(replica_faults) {
+                self.require(false, &at, expected, found);
             }
             let fresh = by_id.insert(volume.id, volume.clone()).is_none();
             self.require(fresh, &at, "volume ids unique", format!("{} twice", volume.id));
@@ -218,6 +210,21 @@ impl Checker<'_, '_> {
                 &at,
                 "a description for snapshots and only for them",
                 format!("{kind:?}"),
+            );
+            self.require(
+                (kind == VersionKind::Staged) == version.staged.is_some(),
+                &at,
+                "a purpose for staged versions and only for them",
+                format!("{kind:?}"),
+            );
+            if let Some((expected, found)) = version.staged.as_ref().and_then(staged_fault) {
+                self.require(false, &at, expected, found);
+            }
+            self.require(
+                if is_snapshot { version.inherited == 0 } else { version.inherited < birth_epoch },
+                &at,
+                "births inherited from an epoch that is over, and none in a snapshot",
+                format!("inherited up to {}, epoch {birth_epoch}", version.inherited),
             );
             if let Some(snapshot) = &version.snapshot {
                 for (expected, found) in snapshot_faults(snapshot) {
@@ -370,6 +377,7 @@ impl Checker<'_, '_> {
                 tree,
                 size_bytes: version.size_bytes,
                 frozen: version.frozen,
+                inherited: version.inherited,
                 reaped: version.reaped_blocks,
                 parent,
                 mapped_blocks: None,
@@ -398,6 +406,24 @@ pub(crate) fn snapshot_faults(snapshot: &Snapshot) -> Vec<(&'static str, String)
     }
     for pin in snapshot.pins.iter().filter(|pin| pin.len() != 16) {
         faults.push(("pins of 16 bytes", pin.len().to_string()));
+    }
+    faults
+}
+
+/// What is wrong with what a staged version is being built for: (expected, found).
+pub(crate) fn staged_fault(staged: &StagedFor) -> Option<(&'static str, String)> {
+    let lengths = (staged.relationship.len(), staged.incremental.len());
+    (lengths != (16, 16)).then(|| ("a relationship and an incremental of 16 bytes", format!("{lengths:?}")))
+}
+
+/// What is wrong with a replica record by itself: (expected, found).
+pub(crate) fn replica_faults(replica: &Replica) -> Vec<(&'static str, String)> {
+    let mut faults = Vec::new();
+    if replica.relationship.len() != 16 {
+        faults.push(("a relationship of 16 bytes", replica.relationship.len().to_string()));
+    }
+    if replica.peer.len() != 32 {
+        faults.push(("a peer key hash of 32 bytes", replica.peer.len().to_string()));
     }
     faults
 }

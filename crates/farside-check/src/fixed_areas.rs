@@ -3,7 +3,7 @@
 
 use farside_format::fingerprint::is_zero;
 use farside_format::superblock::{JOURNAL_START, SUPERBLOCK_PLACES};
-use farside_format::{BLOCK_BYTES, Superblock};
+use farside_format::{BLOCK_BYTES, FormatError, Superblock};
 use farside_platform::BlockBuffer;
 
 use crate::CheckError;
@@ -30,10 +30,21 @@ impl Slots {
 
 /// Reads both slots.
 pub(crate) fn read_superblocks(reader: &mut Reader<'_>) -> Result<Slots, CheckError> {
+    let mut other_version = None;
     let mut slots = SUPERBLOCK_PLACES.map(|place| {
         let mut block = BlockBuffer::zeroed(1);
-        reader.read(place, &mut block).and_then(|()| Superblock::decode(&block).map_err(|e| e.to_string()))
+        reader.read(place, &mut block)?;
+        Superblock::decode(&block).map_err(|problem| {
+            if let FormatError::Version { found, supported } = problem {
+                other_version = Some((found, supported));
+            }
+            problem.to_string()
+        })
     });
+    // One slot of another version is enough: whoever wrote it owes this version nothing about the other slot.
+    if let Some((found, supported)) = other_version {
+        return Err(CheckError::OtherVersion { device: reader.device_name(), found, supported });
+    }
     let newest = match &slots {
         [Ok(a), Ok(b)] => usize::from(b.generation > a.generation),
         [Ok(_), Err(_)] => 0,

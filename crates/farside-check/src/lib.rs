@@ -104,6 +104,19 @@ pub enum CheckError {
         /// What is wrong with slot B.
         b: String,
     },
+    /// A pool of another format version.
+    #[error(
+        "{device} holds a pool of format version {found}; this farside checks version {supported}. Nothing was read \
+         further: check it with the farside that wrote it"
+    )]
+    OtherVersion {
+        /// The device's name.
+        device: String,
+        /// The version found there.
+        found: u32,
+        /// The version this code knows.
+        supported: u32,
+    },
     /// The device refused to read a superblock although the other is unusable as well.
     #[error("the superblocks cannot be read: {0}")]
     Device(#[from] DeviceError),

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use farside_format::catalog::{CatalogChange, Change, Snapshot, VersionKind, Volume};
+use farside_format::catalog::{
+    CatalogChange, Change, MovedHead, Replica, Restage, Snapshot, StagedFor, VersionKind, Volume,
+};
 use farside_format::fingerprint::BLOCKS_MAX;
 use farside_format::journal::Record;
 use farside_format::{BLOCK_BYTES, Birth};
 
-use crate::catalog::snapshot_faults;
+use crate::catalog::{replica_faults, snapshot_faults, staged_fault};
 use crate::overlay::Content;
 use crate::places::PlaceSet;
 use crate::point::Point;
@@ -31,9 +33,45 @@ struct Version {
     snapshot: Option<Snapshot>,
     deleted: bool,
     size_bytes: u64,
+    /// The epoch it closed; 0 while it can be written.
+    frozen: u64,
+    /// Births up to this came with the snapshot it began as.
+    inherited: u64,
     content: Content,
     /// False if part of it is reaped or unreadable, so that no content root can be given.
     whole: bool,
+}
+
+impl Version {
+    fn freeze(&mut self, epoch: u64, snapshot: &Snapshot) {
+        (self.kind, self.frozen, self.inherited) = (VersionKind::Snapshot, epoch, 0);
+        self.snapshot = Some(snapshot.clone());
+    }
+
+    /// A version may only be made smaller once nothing lies past its new size.
+    fn require_cut(&self, reader: &mut Reader<'_>, size_bytes: u64) -> Result<(), Fault> {
+        if !self.whole || size_bytes >= self.size_bytes {
+            return Ok(());
+        }
+        let blocks = size_bytes.div_ceil(BLOCK_BYTES as u64);
+        // A node that cannot be read was noted before; nothing can be said then.
+        let beyond = self.content.maps_from(reader, blocks).unwrap_or(false);
+        require(
+            !beyond,
+            "blocks past the new size unmapped before",
+            format!("mappings from block {blocks} on"),
+        )
+    }
+}
+
+fn require_purpose(staged: &Option<StagedFor>) -> Result<(), Fault> {
+    let Some(staged) = staged else {
+        return require(false, "what a staged version is built for", "nothing");
+    };
+    match staged_fault(staged) {
+        Some((expected, found)) => require(false, expected, found),
+        None => Ok(()),
+    }
 }
 
 /// The pool as records change it.
@@ -69,6 +107,8 @@ impl<'p> Replay<'p> {
                 snapshot: version.snapshot.clone(),
                 deleted: version.deleted,
                 size_bytes: version.size_bytes,
+                frozen: version.frozen,
+                inherited: version.inherited,
                 content: Content::stored(tree.tree, tree.family),
                 whole: tree.content_root().is_some(),
             };
@@ -248,16 +288,7 @@ impl<'p> Replay<'p> {
             Change::ResizeHead(resize) => {
                 Self::require_size(resize.size_bytes)?;
                 let version = self.of_kind(resize.version, VersionKind::Head)?;
-                let blocks = resize.size_bytes.div_ceil(BLOCK_BYTES as u64);
-                if version.whole && resize.size_bytes < version.size_bytes {
-                    // A node that cannot be read was noted before; nothing can be said then.
-                    let beyond = version.content.maps_from(reader, blocks).unwrap_or(false);
-                    require(
-                        !beyond,
-                        "blocks past the new size unmapped before",
-                        format!("mappings from block {blocks} on"),
-                    )?;
-                }
+                version.require_cut(reader, resize.size_bytes)?;
                 version.size_bytes = resize.size_bytes;
             }
             Change::DeleteVolume(delete) => {
@@ -281,6 +312,8 @@ impl<'p> Replay<'p> {
                         snapshot: Some(snapshot.clone()),
                         deleted: false,
                         size_bytes: head.size_bytes,
+                        frozen: freeze.epoch,
+                        inherited: 0,
                         content: head.content.clone(),
                         whole: head.whole,
                     };
@@ -309,28 +342,27 @@ impl<'p> Replay<'p> {
                 self.close_epoch(commit.epoch)?;
                 require(!commit.committed.is_empty(), "at least one version to commit", 0)?;
                 for committed in &commit.committed {
-                    self.commit(committed)?;
+                    self.commit(committed, commit.epoch)?;
                 }
             }
-            Change::SetReplica(set) => {
-                if let Some(replica) = &set.replica {
-                    require(
-                        replica.relationship.len() == 16,
-                        "a relationship of 16 bytes",
-                        replica.relationship.len(),
-                    )?;
-                    require(replica.peer.len() == 32, "a peer key hash of 32 bytes", replica.peer.len())?;
+            Change::MoveMain(moves) => {
+                self.close_epoch(moves.epoch)?;
+                require(!moves.moved.is_empty(), "at least one volume to move", 0)?;
+                for moved in &moves.moved {
+                    self.move_main(moved, moves.epoch)?;
                 }
-                self.volume(set.volume)?.replica = set.replica.clone();
             }
+            Change::Restage(restage) => self.restage(reader, restage)?,
+            Change::SetReplica(set) => self.set_replica(set.volume, &set.replica)?,
             Change::Clone(clone) => {
                 let volume = clone.volume.as_ref().ok_or_else(|| missing("a volume"))?;
                 let base = self.of_kind(clone.base, VersionKind::Snapshot)?;
                 let (content, size, whole) = (base.content.clone(), base.size_bytes, base.whole);
-                let base_volume = base.volume;
+                let (base_volume, inherited) = (base.volume, base.frozen);
                 self.require_family(base_volume, volume.family)?;
                 self.add_volume(volume, content, size)?;
-                self.version(volume.head)?.whole = whole;
+                let head = self.version(volume.head)?;
+                (head.whole, head.inherited) = (whole, inherited);
             }
         }
         Ok(())
@@ -361,6 +393,8 @@ impl<'p> Replay<'p> {
             snapshot: None,
             deleted: false,
             size_bytes,
+            frozen: 0,
+            inherited: 0,
             content,
             whole: true,
         };
@@ -374,21 +408,25 @@ impl<'p> Replay<'p> {
         Self::require_size(stage.size_bytes)?;
         let family = self.volume(stage.volume)?.family;
         // All of its base, even if it is staged smaller: unmap records cut what lies past its own size.
-        let (content, whole) = match stage.base {
-            0 => (Content::empty(family), true),
+        let (content, whole, inherited) = match stage.base {
+            0 => (Content::empty(family), true, 0),
             base => {
                 let base = self.of_kind(base, VersionKind::Snapshot)?;
-                let (content, whole, volume) = (base.content.clone(), base.whole, base.volume);
+                let found = (base.content.clone(), base.whole, base.frozen);
+                let volume = base.volume;
                 self.require_family(volume, family)?;
-                (content, whole)
+                found
             }
         };
+        require_purpose(&stage.staged)?;
         let version = Version {
             volume: stage.volume,
             kind: VersionKind::Staged,
             snapshot: None,
             deleted: false,
             size_bytes: stage.size_bytes,
+            frozen: 0,
+            inherited,
             content,
             whole,
         };
@@ -396,41 +434,82 @@ impl<'p> Replay<'p> {
         Ok(())
     }
 
-    fn commit(&mut self, committed: &farside_format::catalog::CommittedVersion) -> Result<(), Fault> {
-        let missing = || Fault { expected: "a snapshot's description".into(), found: "none".into() };
-        let snapshot = committed.snapshot.as_ref().ok_or_else(missing)?;
-        self.require_new_id(committed.head)?;
-        let staged = self.of_kind(committed.version, VersionKind::Staged)?;
-        staged.kind = VersionKind::Snapshot;
-        staged.snapshot = Some(snapshot.clone());
-        let head = Version {
-            volume: staged.volume,
+    fn restage(&mut self, reader: &mut Reader<'_>, restage: &Restage) -> Result<(), Fault> {
+        Self::require_size(restage.size_bytes)?;
+        require_purpose(&restage.staged)?;
+        let version = self.of_kind(restage.version, VersionKind::Staged)?;
+        version.require_cut(reader, restage.size_bytes)?;
+        version.size_bytes = restage.size_bytes;
+        Ok(())
+    }
+
+    fn set_replica(&mut self, volume: u64, replica: &Option<Replica>) -> Result<(), Fault> {
+        if let Some((expected, found)) = replica.iter().flat_map(replica_faults).next() {
+            return require(false, expected, found);
+        }
+        self.volume(volume)?.replica.clone_from(replica);
+        Ok(())
+    }
+
+    fn move_main(&mut self, moved: &MovedHead, epoch: u64) -> Result<(), Fault> {
+        let base = self.of_kind(moved.base, VersionKind::Snapshot)?;
+        let of = base.volume;
+        require(of == moved.volume, "a snapshot of the volume itself", format!("one of volume {of}"))?;
+        require(moved.sets_replica || moved.replica.is_none(), "no replica record unless one is set", "one")?;
+        self.replace_head(moved.base, moved.head, &moved.rescue, epoch)?;
+        if moved.sets_replica { self.set_replica(moved.volume, &moved.replica) } else { Ok(()) }
+    }
+
+    /// A new head that begins as the snapshot `base`; the old one stays as `rescue`, or goes.
+    fn replace_head(
+        &mut self,
+        base: u64,
+        head: u64,
+        rescue: &Option<Snapshot>,
+        epoch: u64,
+    ) -> Result<(), Fault> {
+        self.require_new_id(head)?;
+        let base = self.of_kind(base, VersionKind::Snapshot)?;
+        let begun = Version {
+            volume: base.volume,
             kind: VersionKind::Head,
             snapshot: None,
             deleted: false,
-            size_bytes: staged.size_bytes,
-            content: staged.content.clone(),
-            whole: staged.whole,
+            size_bytes: base.size_bytes,
+            frozen: 0,
+            inherited: base.frozen,
+            content: base.content.clone(),
+            whole: base.whole,
         };
-        let volume_id = staged.volume;
-        self.require_snapshot(volume_id, committed.version, snapshot)?;
-        let volume = self.volume(volume_id)?;
-        let old_head = std::mem::replace(&mut volume.head, committed.head);
-        if let Some(replica) = &mut volume.replica {
-            replica.published = committed.version;
-        }
-        if let Some(rescue) = &committed.rescue {
-            self.require_snapshot(volume_id, old_head, rescue)?;
+        let volume = begun.volume;
+        let old_head = std::mem::replace(&mut self.volume(volume)?.head, head);
+        if let Some(rescue) = rescue {
+            self.require_snapshot(volume, old_head, rescue)?;
         }
         let old = self.of_kind(old_head, VersionKind::Head)?;
-        match &committed.rescue {
-            Some(rescue) => {
-                old.kind = VersionKind::Snapshot;
-                old.snapshot = Some(rescue.clone());
-            }
+        match rescue {
+            Some(rescue) => old.freeze(epoch, rescue),
             None => old.deleted = true,
         }
-        self.versions.insert(committed.head, head);
+        self.versions.insert(head, begun);
+        Ok(())
+    }
+
+    fn commit(
+        &mut self,
+        committed: &farside_format::catalog::CommittedVersion,
+        epoch: u64,
+    ) -> Result<(), Fault> {
+        let missing = || Fault { expected: "a snapshot's description".into(), found: "none".into() };
+        let snapshot = committed.snapshot.as_ref().ok_or_else(missing)?;
+        let staged = self.of_kind(committed.version, VersionKind::Staged)?;
+        staged.freeze(epoch, snapshot);
+        let volume = staged.volume;
+        self.require_snapshot(volume, committed.version, snapshot)?;
+        self.replace_head(committed.version, committed.head, &committed.rescue, epoch)?;
+        if let Some(replica) = &mut self.volume(volume)?.replica {
+            replica.published = committed.version;
+        }
         Ok(())
     }
 
@@ -446,6 +525,7 @@ impl<'p> Replay<'p> {
                 snapshot: version.snapshot.as_ref().map(|s| s.name.clone()),
                 deleted: version.deleted,
                 size_bytes: version.size_bytes,
+                inherited: version.inherited,
                 content_root: root.flatten(),
                 mapped_blocks: None,
             }

@@ -206,6 +206,8 @@ pub struct VersionReport {
     pub deleted: bool,
     /// Size in bytes.
     pub size_bytes: u64,
+    /// Of a head or staged version: births up to this came with the snapshot it began as.
+    pub inherited: u64,
     /// Content root; none if part of the version is reaped or cannot be read.
     pub content_root: Option<ContentRoot>,
     /// Blocks that are no holes; none if unknown (after replay it is not counted).

@@ -5,7 +5,7 @@ mod pool_writer;
 use std::collections::BTreeMap;
 
 use farside_check::{CheckOptions, Report, What, check};
-use farside_format::catalog::{Catalog, Change, Stage, VersionKind};
+use farside_format::catalog::{Catalog, Change, MoveMain, MovedHead, Restage, Stage, StagedFor, VersionKind};
 use farside_format::free_map::BlockState;
 use farside_format::journal::Record;
 use farside_format::{Birth, Place, Pointer, TreeKind, TreeReference};
@@ -22,9 +22,23 @@ fn assert_found(report: &Report, what: What, expected: &str) {
 
 type CatalogChange = fn(&mut Catalog);
 
+fn purpose() -> StagedFor {
+    StagedFor { relationship: vec![1; 16], incremental: vec![2; 16] }
+}
+
+fn stage(version: u64, volume: u64) -> Change {
+    let staged = Some(purpose());
+    Change::Stage(Stage { version, volume, base: MONDAY, size_bytes: 300 * BLOCK, staged })
+}
+
+fn move_main(volume: u64, base: u64, epoch: u64) -> Change {
+    let moved = vec![MovedHead { volume, base, head: 20, ..Default::default() }];
+    Change::MoveMain(MoveMain { moved, epoch })
+}
+
 #[test]
 fn catalog_entries_against_each_other() {
-    let rows: [(&str, CatalogChange); 17] = [
+    let rows: [(&str, CatalogChange); 21] = [
         ("volume ids unique", |c| c.volumes[1].id = ALPHA),
         ("names unique among volumes", |c| c.volumes[1].name = "alpha".into()),
         ("volume UUID of 16 bytes", |c| c.volumes[1].uuid.truncate(3)),
@@ -42,6 +56,12 @@ fn catalog_entries_against_each_other() {
         ("pins of 16 bytes", |c| c.versions[2].snapshot.as_mut().unwrap().pins = vec![vec![1]]),
         ("a reaping cursor on deleted versions only", |c| c.versions[2].reaped_blocks = 1),
         ("the tree's length", |c| c.versions[1].size_bytes += 1),
+        ("a purpose for staged versions", |c| c.versions[0].staged = Some(purpose())),
+        ("an incremental of 16 bytes", |c| {
+            c.versions[0].staged = Some(StagedFor { incremental: vec![1], ..purpose() })
+        }),
+        ("births inherited from an epoch that is over", |c| c.versions[0].inherited = 4),
+        ("none in a snapshot", |c| c.versions[2].inherited = 1),
     ];
     for (expected, change) in rows {
         assert_found(&run(&story(|_, catalog, _| change(catalog))), What::Catalog, expected);
@@ -188,7 +208,7 @@ fn the_free_map_says_exactly_what_is_used() {
 #[test]
 fn records_that_cannot_follow() {
     type Tail = fn(&mut Story) -> Record;
-    let rows: [(&str, Tail); 12] = [
+    let rows: [(&str, Tail); 19] = [
         ("a version that exists", |s| map(99, 0, &s.writer.data(4, 4096))),
         ("a head or staged version", |s| map(MONDAY, 0, &s.writer.data(4, 4096))),
         ("birth 4, the epoch", |s| map(ALPHA_HEAD, 0, &s.writer.data(3, 4096))),
@@ -201,12 +221,21 @@ fn records_that_cannot_follow() {
             let tail = s.replayed[&BETA_HEAD].0[&6];
             map(ALPHA_HEAD, 0, &tail)
         }),
-        ("an id never used before", |_| {
-            change(Change::Stage(Stage { version: 7, volume: ALPHA, base: MONDAY, size_bytes: 4096 }))
+        ("an id never used before", |_| change(stage(7, ALPHA))),
+        ("the family of the base", |_| change(stage(20, BETA))),
+        ("what a staged version is built for", |_| {
+            let (size_bytes, staged) = (4096, None);
+            change(Change::Stage(Stage { version: 20, volume: ALPHA, base: MONDAY, size_bytes, staged }))
         }),
-        ("the family of the base", |_| {
-            change(Change::Stage(Stage { version: 20, volume: BETA, base: MONDAY, size_bytes: 4096 }))
+        ("a Staged", |_| {
+            let staged = Some(purpose());
+            change(Change::Restage(Restage { version: ALPHA_HEAD, size_bytes: 4096, staged }))
         }),
+        ("epoch 4 to be closed", |_| change(move_main(ALPHA, MONDAY, 3))),
+        ("a snapshot of the volume itself", |_| change(move_main(BETA, MONDAY, 4))),
+        ("a Snapshot", |_| change(move_main(BETA, BETA_HEAD, 4))),
+        ("a version that exists", |_| change(move_main(ALPHA, 99, 4))),
+        ("at least one volume to move", |_| change(Change::MoveMain(MoveMain { moved: vec![], epoch: 4 }))),
         ("epoch 4 to be closed", |_| {
             change(Change::Freeze(farside_format::catalog::Freeze { frozen: vec![], epoch: 3 }))
         }),
@@ -225,8 +254,13 @@ fn records_that_cannot_follow() {
         story.writer.batch(6, &[record]);
         assert_found(&run(&story), What::JournalRecord, expected);
     }
+    // Smaller, but not cut before.
+    let mut story = self::story(|_, _, _| {});
+    let smaller = Restage { version: 20, size_bytes: 4096, staged: Some(purpose()) };
+    story.writer.batch(6, &[change(stage(20, ALPHA)), change(Change::Restage(smaller))]);
+    assert_found(&run(&story), What::JournalRecord, "blocks past the new size unmapped");
     // A batch that claims to prove itself.
-    let mut story = story(|_, _, _| {});
+    let mut story = self::story(|_, _, _| {});
     story.writer.batch(7, &[]);
     assert_found(&run(&story), What::Journal, "proves less than its own sequence");
 }

@@ -340,6 +340,7 @@ fn failure(error: StoreError) -> NbdError {
         | StoreError::Corrupt { .. }
         | StoreError::CorruptBlock { .. }
         | StoreError::NoSuperblock { .. }
+        | StoreError::OtherVersion { .. }
         | StoreError::JournalDamaged { .. }
         | StoreError::Inconsistent(_)
         | StoreError::TooSmall { .. }

@@ -53,7 +53,7 @@ impl Failure for StoreError {
             StoreError::Device(error) => error.tell(),
             StoreError::NotFound(_) => ErrorBody::new(ErrorCode::NotFound, message),
             StoreError::Exists(_) | StoreError::AlreadyAPool { .. } => ErrorBody::new(ErrorCode::Exists, message),
-            StoreError::Refused(_) => ErrorBody::new(ErrorCode::Refused, message),
+            StoreError::Refused(_) | StoreError::OtherVersion { .. } => ErrorBody::new(ErrorCode::Refused, message),
             StoreError::Invalid(_) | StoreError::TooSmall { .. } => ErrorBody::new(ErrorCode::WrongUsage, message),
             StoreError::NoSpace { .. } => ErrorBody::new(ErrorCode::NoSpace, message)
                 .hint("farside pool status shows the room; deleting snapshots or trimming in the hosts gives some back"),

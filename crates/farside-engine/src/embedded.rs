@@ -3,17 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use farside_format::ContentRoot;
+use farside_format::{ContentRoot, Fingerprint};
 use farside_store::{
-    DifferenceKind, NewSnapshot, Pool, ReplicaStatus, SnapshotStatus, StoreError, VersionHandle, VolumeStatus,
+    Difference, DifferenceKind, NewSnapshot, Pool, ReplicaStatus, SnapshotStatus, StoreError, VersionHandle,
+    VolumeStatus,
 };
 use parking_lot::RwLock;
 use uuid::Uuid;
 
 use crate::{
-    BLOCK_BYTES, ChangeKind, ChangedExtent, ChangedExtents, Engine, EngineError, ReplicaRecord, SnapshotInfo,
-    SnapshotOwner, SnapshotSpec, StagedVersion, VolumeInfo, VolumeName, is_label,
+    BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, Engine, EngineError, ReplicaRecord,
+    SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName,
+    is_label,
 };
+
+const _: () = assert!(crate::FINGERPRINTS_MAX == farside_store::FINGERPRINTS_MAX);
 
 /// The pools of one site, by name.
 #[derive(Default)]
@@ -126,16 +130,7 @@ impl Engine for EmbeddedEngine {
     ) -> Result<ChangedExtents, EngineError> {
         let incremental = self.open(volume, incremental)?;
         let base = base.map(|base| self.open(volume, base)).transpose()?;
-        let pool = volume.pool.clone();
-        let ranges = incremental.difference_from(base).map(move |range| {
-            let range = range.map_err(|e| convert(&pool, e))?;
-            let kind = match range.kind {
-                DifferenceKind::Data => ChangeKind::Data,
-                DifferenceKind::Hole => ChangeKind::Hole,
-            };
-            Ok(ChangedExtent { offset: range.block * BLOCK_BYTES, length: range.count * BLOCK_BYTES, kind })
-        });
-        Ok(Box::new(Joined { ranges, held: None }))
+        Ok(extents(&volume.pool, incremental.difference_from(base)))
     }
 
     fn read_snapshot(
@@ -157,9 +152,56 @@ impl Engine for EmbeddedEngine {
         volume: &VolumeName,
         base: Option<Uuid>,
         size_bytes: u64,
+        staged_for: StagedFor,
     ) -> Result<Arc<dyn StagedVersion>, EngineError> {
-        let staged = self.on(volume, |pool| pool.stage(&volume.volume, base, size_bytes))?;
+        let StagedFor { relationship, incremental } = staged_for;
+        let staged_for = farside_store::StagedFor { relationship, incremental };
+        let staged = self.on(volume, |pool| pool.stage(&volume.volume, base, size_bytes, staged_for))?;
         Ok(Arc::new(Staged { pool: volume.pool.clone(), staged }))
+    }
+
+    fn staged(&self, volume: &VolumeName) -> Result<Vec<(StagedInfo, Arc<dyn StagedVersion>)>, EngineError> {
+        let mut found: Vec<(StagedInfo, Arc<dyn StagedVersion>)> = Vec::new();
+        for staged in self.on(volume, |pool| pool.staged(&volume.volume))? {
+            let staged = Staged { pool: volume.pool.clone(), staged };
+            match staged.info() {
+                Ok(info) => found.push((info, Arc::new(staged))),
+                // Committed or abandoned just now.
+                Err(EngineError::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    fn move_main(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        record: Option<ReplicaRecord>,
+    ) -> Result<Option<SnapshotInfo>, EngineError> {
+        let replica = record.map(replica_status);
+        let rescued = self.on(volume, |pool| pool.move_main(&volume.volume, snapshot, replica))?;
+        Ok(rescued.as_ref().map(snapshot_info))
+    }
+
+    fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError> {
+        let changed = self.on(volume, |pool| pool.changed_since(&volume.volume, snapshot))?;
+        Ok(ChangedBytes {
+            data_bytes: changed.data_blocks * BLOCK_BYTES,
+            hole_bytes: changed.hole_blocks * BLOCK_BYTES,
+        })
+    }
+
+    fn fingerprints(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<Fingerprint>, EngineError> {
+        let handle = self.open(volume, snapshot)?;
+        handle.fingerprints(first, count).map_err(|e| convert(&volume.pool, e))
     }
 
     fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError> {
@@ -181,12 +223,7 @@ impl Engine for EmbeddedEngine {
         volume: &VolumeName,
         record: Option<ReplicaRecord>,
     ) -> Result<(), EngineError> {
-        let replica = record.map(|r| ReplicaStatus {
-            relationship: r.relationship,
-            peer: r.peer,
-            source: r.source,
-            broken_off: r.broken_off,
-        });
+        let replica = record.map(replica_status);
         self.on(volume, |pool| pool.set_replica(&volume.volume, replica))
     }
 }
@@ -203,6 +240,32 @@ impl Staged {
 }
 
 impl StagedVersion for Staged {
+    fn info(&self) -> Result<StagedInfo, EngineError> {
+        let status = self.converted(self.staged.status())?;
+        let farside_store::StagedFor { relationship, incremental } = status.staged_for;
+        Ok(StagedInfo {
+            base: status.base,
+            size_bytes: status.size_bytes,
+            staged_for: StagedFor { relationship, incremental },
+        })
+    }
+
+    fn resize(&self, size_bytes: u64) -> Result<(), EngineError> {
+        self.converted(self.staged.resize(size_bytes))
+    }
+
+    fn retarget(&self, incremental: Uuid) -> Result<(), EngineError> {
+        self.converted(self.staged.retarget(incremental))
+    }
+
+    fn changed_from(&self, base: Option<Uuid>) -> Result<ChangedExtents, EngineError> {
+        Ok(extents(&self.pool, self.converted(self.staged.changed_from(base))?))
+    }
+
+    fn fingerprints(&self, first: u64, count: u64) -> Result<Vec<Fingerprint>, EngineError> {
+        self.converted(self.staged.fingerprints(first, count))
+    }
+
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
         self.converted(self.staged.write(offset, bytes))
     }
@@ -230,6 +293,20 @@ impl StagedVersion for Staged {
     fn abandon(&self) -> Result<(), EngineError> {
         self.converted(self.staged.abandon())
     }
+}
+
+/// A difference of the store, in bytes.
+fn extents(pool: &str, walk: Difference) -> ChangedExtents {
+    let pool = pool.to_owned();
+    let ranges = walk.map(move |range| {
+        let range = range.map_err(|e| convert(&pool, e))?;
+        let kind = match range.kind {
+            DifferenceKind::Data => ChangeKind::Data,
+            DifferenceKind::Hole => ChangeKind::Hole,
+        };
+        Ok(ChangedExtent { offset: range.block * BLOCK_BYTES, length: range.count * BLOCK_BYTES, kind })
+    });
+    Box::new(Joined { ranges, held: None })
 }
 
 /// Joins neighbouring ranges of one kind across the steps of a walk.
@@ -273,6 +350,15 @@ fn info(name: &VolumeName, status: &VolumeStatus) -> VolumeInfo {
     }
 }
 
+fn replica_status(record: ReplicaRecord) -> ReplicaStatus {
+    ReplicaStatus {
+        relationship: record.relationship,
+        peer: record.peer,
+        source: record.source,
+        broken_off: record.broken_off,
+    }
+}
+
 fn new_snapshot(spec: &SnapshotSpec) -> NewSnapshot {
     NewSnapshot {
         name: spec.name.clone(),
@@ -303,6 +389,7 @@ fn convert(pool: &str, error: StoreError) -> EngineError {
         StoreError::NotFound(what) => EngineError::NotFound { what },
         StoreError::Exists(what) => EngineError::Exists { what },
         StoreError::Refused(why) => EngineError::Refused(why),
+        other @ StoreError::OtherVersion { .. } => EngineError::Refused(other.to_string()),
         StoreError::Invalid(why) => EngineError::Invalid(why),
         StoreError::NoSpace { needed_bytes, available_bytes } => {
             EngineError::NoSpace { pool: pool.into(), needed_bytes, available_bytes }

@@ -147,6 +147,39 @@ pub struct ReplicaRecord {
     pub broken_off: bool,
 }
 
+/// What a staged version is being built for. The pool keeps it, so that a transfer that was cut off can go on with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StagedFor {
+    /// The relationship.
+    pub relationship: Uuid,
+    /// The source's snapshot that it shall become.
+    pub incremental: Uuid,
+}
+
+/// A staged version as an engine lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StagedInfo {
+    /// The snapshot that it began as; if that was deleted meanwhile, the nearest older one of the same line that is
+    /// still there. `None` if there is none. What it holds can be compared with any snapshot of the volume.
+    pub base: Option<Uuid>,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// What it is being built for.
+    pub staged_for: StagedFor,
+}
+
+/// How a volume differs from a snapshot, in bytes: whole blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ChangedBytes {
+    /// Hold other data than in the snapshot.
+    pub data_bytes: u64,
+    /// Were data in the snapshot; are holes now, or lie past the volume's end.
+    pub hole_bytes: u64,
+}
+
+/// Most fingerprints that one call is asked for: those of 256 MiB, 1 MiB of memory.
+pub const FINGERPRINTS_MAX: u64 = 1 << 16;
+
 /// The storage of one site.
 pub trait Engine: Send + Sync + 'static {
     /// One volume.
@@ -192,7 +225,32 @@ pub trait Engine: Send + Sync + 'static {
         volume: &VolumeName,
         base: Option<Uuid>,
         size_bytes: u64,
+        staged_for: StagedFor,
     ) -> Result<Arc<dyn StagedVersion>, EngineError>;
+    /// Staged versions that earlier transfers left, newest last. Each holds at least what its last checkpoint covered.
+    fn staged(&self, volume: &VolumeName) -> Result<Vec<(StagedInfo, Arc<dyn StagedVersion>)>, EngineError>;
+    /// One durable record: the volume's head becomes a fresh child of `snapshot`, whatever branch it is on, and the
+    /// volume's size that of the snapshot. If the old head held writes of its own it stays as a side branch
+    /// `rescue-…`, which is returned. With `record` the replica record is set in the same journal record. Refused while
+    /// a writer has the volume open; readers of a replica keep what they opened.
+    fn move_main(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        record: Option<ReplicaRecord>,
+    ) -> Result<Option<SnapshotInfo>, EngineError>;
+    /// How the volume as hosts see it now differs from `snapshot`: metadata only; nothing is changed. What hosts write
+    /// meanwhile may be counted or not.
+    fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError>;
+    /// Fingerprints of `count` blocks of a snapshot from block `first` on, at most [`FINGERPRINTS_MAX`]; metadata only;
+    /// past the end: holes.
+    fn fingerprints(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<Fingerprint>, EngineError>;
     /// Throws away every staged version of a volume: what a crash left behind. Answers how many there were.
     fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError>;
     /// The replica record of a volume, if it is one.
@@ -208,6 +266,18 @@ pub trait Engine: Send + Sync + 'static {
 
 /// A version that is being built aside. Nobody sees it before `commit`. Dropping the handle keeps what was staged.
 pub trait StagedVersion: Send + Sync {
+    /// What it began as, its size, and what it is being built for. An error once it was committed or abandoned.
+    fn info(&self) -> Result<StagedInfo, EngineError>;
+    /// Gives it another size, durably: what lies past a smaller one is dropped, a larger one shows zeros there.
+    fn resize(&self, size_bytes: u64) -> Result<(), EngineError>;
+    /// Says, durably, that it shall become another snapshot of the source than was meant before.
+    fn retarget(&self, incremental: Uuid) -> Result<(), EngineError>;
+    /// What is staged that `base` (any snapshot of the volume) has not; every allocated block without one. Reads metadata
+    /// only. What is staged while the walk runs may be in it or not.
+    fn changed_from(&self, base: Option<Uuid>) -> Result<ChangedExtents, EngineError>;
+    /// Fingerprints of `count` blocks from block `first` on, as staged now, at most [`FINGERPRINTS_MAX`]; metadata only;
+    /// past the end: holes.
+    fn fingerprints(&self, first: u64, count: u64) -> Result<Vec<Fingerprint>, EngineError>;
     /// Writes whole blocks of data.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError>;
     /// Makes a range a hole.

@@ -120,6 +120,24 @@ pub struct Version {
     /// Set for snapshots.
     #[prost(message, optional, tag = "10")]
     pub snapshot: Option<Snapshot>,
+    /// Set for staged versions.
+    #[prost(message, optional, tag = "11")]
+    pub staged: Option<StagedFor>,
+    /// Of a head or staged version: births up to this came with the snapshot it began as (its `frozen`; 0 if it began
+    /// empty), whether that is still there or not. Others are its own. 0 for snapshots.
+    #[prost(uint64, tag = "12")]
+    pub inherited: u64,
+}
+
+/// What a staged version is being built for, so that a transfer that was cut off can go on with it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct StagedFor {
+    /// The relationship, 16 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub relationship: Vec<u8>,
+    /// The source's snapshot that it shall become, 16 bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub incremental: Vec<u8>,
 }
 
 impl Version {
@@ -163,7 +181,7 @@ pub struct Snapshot {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CatalogChange {
     /// Which.
-    #[prost(oneof = "Change", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Change", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub change: Option<Change>,
 }
 
@@ -203,6 +221,13 @@ pub enum Change {
     /// A new volume begins as a copy of a snapshot.
     #[prost(message, tag = "11")]
     Clone(CloneVolume),
+    /// Volumes show other snapshots of theirs from now on, all at one instant.
+    #[prost(message, tag = "12")]
+    MoveMain(MoveMain),
+    /// A staged version gets another size or purpose: the whole new description; blocks past a smaller size were
+    /// unmapped by records before this one.
+    #[prost(message, tag = "13")]
+    Restage(Restage),
 }
 
 /// See [`Change::CreateVolume`].
@@ -305,6 +330,9 @@ pub struct Stage {
     /// Its size in bytes.
     #[prost(uint64, tag = "4")]
     pub size_bytes: u64,
+    /// What it is being built for.
+    #[prost(message, optional, tag = "5")]
+    pub staged: Option<StagedFor>,
 }
 
 /// See [`Change::Commit`].
@@ -355,4 +383,52 @@ pub struct CloneVolume {
     /// The snapshot version it begins as.
     #[prost(uint64, tag = "2")]
     pub base: u64,
+}
+
+/// See [`Change::MoveMain`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MoveMain {
+    /// One per volume.
+    #[prost(message, repeated, tag = "1")]
+    pub moved: Vec<MovedHead>,
+    /// The epoch they close; the birth epoch afterwards is one more.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+}
+
+/// One volume whose head begins anew.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MovedHead {
+    /// The volume.
+    #[prost(uint64, tag = "1")]
+    pub volume: u64,
+    /// The snapshot version, of this volume, that the new head begins as, its size included.
+    #[prost(uint64, tag = "2")]
+    pub base: u64,
+    /// Id of the new head.
+    #[prost(uint64, tag = "3")]
+    pub head: u64,
+    /// If the old head held writes of its own: it stays as this snapshot (a rescue). Otherwise it goes.
+    #[prost(message, optional, tag = "4")]
+    pub rescue: Option<Snapshot>,
+    /// Whether the volume's replica record changes too.
+    #[prost(bool, tag = "5")]
+    pub sets_replica: bool,
+    /// If so: the new record; none removes it.
+    #[prost(message, optional, tag = "6")]
+    pub replica: Option<Replica>,
+}
+
+/// See [`Change::Restage`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Restage {
+    /// The staged version.
+    #[prost(uint64, tag = "1")]
+    pub version: u64,
+    /// Its size in bytes.
+    #[prost(uint64, tag = "2")]
+    pub size_bytes: u64,
+    /// What it is being built for.
+    #[prost(message, optional, tag = "3")]
+    pub staged: Option<StagedFor>,
 }

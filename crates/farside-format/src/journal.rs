@@ -9,6 +9,7 @@ use crate::FormatError;
 use crate::catalog::CatalogChange;
 use crate::fingerprint::{BLOCK_BYTES, BLOCKS_MAX, Fingerprint};
 use crate::pointer::{Birth, Place, U48_MAX};
+use crate::superblock::FORMAT_VERSION;
 
 /// Largest batch, header included.
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -22,7 +23,6 @@ pub const POSITION_MAX: u64 = 1 << 62;
 pub const MAP_BLOCKS_MAX: usize = 1000;
 
 const MAGIC: [u8; 8] = *b"FSJBATCH";
-const VERSION: u32 = 1;
 const RECORD_HEADER_BYTES: usize = 8;
 
 /// The header of a batch in memory.
@@ -85,7 +85,7 @@ pub fn seal_batch(bytes: &mut [u8], payload_bytes: usize, header: &BatchHeader) 
     assert!(payload_bytes <= PAYLOAD_BYTES_MAX && bytes.len() as u64 == ring_bytes(payload_bytes));
     let mut raw = RawBatchHeader {
         magic: MAGIC,
-        version: VERSION.into(),
+        version: FORMAT_VERSION.into(),
         payload_bytes: (payload_bytes as u32).into(),
         pool: *header.pool.as_bytes(),
         open_epoch: header.open_epoch.into(),
@@ -112,8 +112,8 @@ pub fn decode_batch_header(block: &[u8]) -> Result<BatchHeader, FormatError> {
     if raw.magic != MAGIC {
         return Err(FormatError::Magic { what: "batch" });
     }
-    if raw.version.get() != VERSION {
-        return Err(FormatError::Version { found: raw.version.get(), supported: VERSION });
+    if raw.version.get() != FORMAT_VERSION {
+        return Err(FormatError::Version { found: raw.version.get(), supported: FORMAT_VERSION });
     }
     if raw.payload_bytes.get() as usize > PAYLOAD_BYTES_MAX {
         return Err(FormatError::Field { what: "batch", field: "payload bytes" });

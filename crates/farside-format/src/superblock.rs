@@ -10,7 +10,7 @@ use crate::fingerprint::BLOCK_BYTES;
 use crate::pointer::{RawTreeReference, TreeReference, U48_MAX};
 
 /// The version this code writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Blocks of the two slots.
 pub const SUPERBLOCK_PLACES: [u64; 2] = [0, 256];
 /// First block of the journal ring.

@@ -150,7 +150,7 @@ fn targets() -> [Target; 3] {
             fix: fix_superblock,
             units: vec![
                 ("valid", superblock()),
-                ("version-2", spoilt(superblock(), 8, 3, fix_superblock)),
+                ("version-1", spoilt(superblock(), 8, 3, fix_superblock)),
                 ("journal-too-large", spoilt(superblock(), 51, 1, fix_superblock)),
                 ("reserved-byte", spoilt(superblock(), 3000, 1, fix_superblock)),
                 ("wrong-checksum", spoilt(superblock(), 60, 1, |_| {})),

@@ -1,7 +1,9 @@
 //! Golden vectors: every structure laid out by hand from the tables of `docs/format.md` and compared with what is
 //! encoded, and the hashes pinned in hex. A change here is another format version.
 
-use farside_format::catalog::{CatalogChange, Change, RenameVolume};
+use farside_format::catalog::{
+    CatalogChange, Change, MoveMain, MovedHead, RenameVolume, Replica, Restage, Snapshot, Stage, StagedFor,
+};
 use farside_format::journal::{BatchHeader, Record, decode_batch, ring_bytes, seal_batch};
 use farside_format::pointer::{RawPointer, RawTreeReference};
 use farside_format::{
@@ -145,7 +147,7 @@ fn superblock() {
     };
     let layout = Layout::zeros(4096)
         .put(0, b"FARSIDE\0")
-        .u32(8, 1)
+        .u32(8, 2)
         .u32(12, 4096)
         .put(16, POOL.as_bytes())
         .u64(32, 0x10_0000)
@@ -162,7 +164,7 @@ fn superblock() {
     let encoded = superblock.encode();
     assert_eq!(hex(&encoded[..4080]), hex(&layout.0[..4080]));
     assert_eq!(encoded[4080..], xxhash_rust::xxh3::xxh3_128(&layout.0[..4080]).to_le_bytes());
-    assert_eq!(hex(&encoded[4080..]), "a3ebbad231ec7d43f1a4acb474df51ba");
+    assert_eq!(hex(&encoded[4080..]), "bc811b2cb0de89bf61d19d7b122e8768");
     assert_eq!(Superblock::decode(encoded.as_slice()), Ok(superblock));
 }
 
@@ -251,6 +253,28 @@ fn journal_records() {
     assert_eq!(hex(&encoded(&point)), hex(&layout.0));
 }
 
+/// Fields by number, as protobuf lays them out: number and type (1), length (1), bytes.
+#[test]
+fn changes_of_version_2() {
+    let (relationship, incremental) = (vec![0xaa; 16], vec![0xbb; 16]);
+    let staged = Some(StagedFor { relationship, incremental });
+    let purpose = format!("0a10{}1210{}", "aa".repeat(16), "bb".repeat(16));
+    let body = |change: Change| {
+        let record = Record::Catalog(Box::new(CatalogChange { change: Some(change) }));
+        hex(&encoded(&record)[8..])
+    };
+    let stage =
+        Change::Stage(Stage { version: 1, volume: 2, base: 3, size_bytes: 5, staged: staged.clone() });
+    assert_eq!(body(stage), format!("422e08011002180320052a24{purpose}"));
+    let restage = Change::Restage(Restage { version: 1, size_bytes: 5, staged });
+    assert_eq!(body(restage), format!("6a2a080110051a24{purpose}"));
+    let rescue = Some(Snapshot { name: "r".into(), ..Default::default() });
+    let replica = Some(Replica { source: "p".into(), ..Default::default() });
+    let moved = MovedHead { volume: 1, base: 2, head: 3, rescue, sets_replica: true, replica };
+    let moves = Change::MoveMain(MoveMain { moved: vec![moved], epoch: 9 });
+    assert_eq!(body(moves), "62160a1208011002180322030a0172280132031a01701009");
+}
+
 #[test]
 fn journal_batch() {
     let mut payload = Vec::new();
@@ -272,7 +296,7 @@ fn journal_batch() {
     let checksum = seal_batch(&mut bytes, payload.len(), &header);
     let layout = Layout::zeros(4096)
         .put(0, b"FSJBATCH")
-        .u32(8, 1)
+        .u32(8, 2)
         .u32(12, payload.len() as u32)
         .put(16, POOL.as_bytes())
         .u64(32, 1)
@@ -283,7 +307,7 @@ fn journal_batch() {
         .put(80, &[9; 16])
         .put(128, &payload);
     assert_eq!(checksum, xxhash_rust::xxh3::xxh3_128(&layout.0[..128 + payload.len()]).to_le_bytes());
-    assert_eq!(hex(&checksum), "91a7ae6fbc6d1c0e1071e0ecae668d50");
+    assert_eq!(hex(&checksum), "75f3fbac22b8a8735c894ec28363b183");
     assert_eq!(hex(&bytes), hex(&layout.put(96, &checksum).0));
     let (found, found_payload) = decode_batch(&bytes).unwrap();
     assert_eq!((found, found_payload), (BatchHeader { checksum, ..header }, payload.as_slice()));

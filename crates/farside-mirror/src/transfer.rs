@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use farside_engine::{Engine, StagedVersion};
+use farside_engine::{Engine, StagedFor, StagedVersion};
 use farside_platform::Clock;
 use farside_session::{PeerId, PeerLink, SessionError, WireCounters};
 use prost::Message;
@@ -187,7 +187,7 @@ impl Transfer {
         }
         let mut without_base = false;
         let staged = loop {
-            let staged = self.stage(base, step.size_bytes).await?;
+            let staged = self.stage(base, step).await?;
             let brought = self.fill(index, step, base, without_base, &staged, report, wire).await;
             match brought {
                 Ok(()) => break staged,
@@ -248,10 +248,12 @@ impl Transfer {
     async fn stage(
         &self,
         base: Option<CandidateBase>,
-        size_bytes: u64,
+        step: &TravellingSnapshot,
     ) -> Result<Arc<dyn StagedVersion>, MirrorError> {
         let (engine, volume) = (self.engine.clone(), self.relationship.destination.clone());
-        blocking(move || engine.stage(&volume, base.map(|b| b.uuid), size_bytes)).await
+        let staged_for = StagedFor { relationship: self.relationship.id, incremental: step.uuid };
+        let size_bytes = step.size_bytes;
+        blocking(move || engine.stage(&volume, base.map(|b| b.uuid), size_bytes, staged_for)).await
     }
 
     async fn abandon(&self, staged: Arc<dyn StagedVersion>) {

@@ -43,6 +43,19 @@ pub enum StoreError {
         /// Block of the pool.
         place: u64,
     },
+    /// A pool of another format version.
+    #[error(
+        "{device} holds a pool of format version {found}; this farside reads and writes version {supported}. Nothing was \
+         changed: open it with the farside that wrote it, and mirror its volumes to a pool of version {supported}"
+    )]
+    OtherVersion {
+        /// The device.
+        device: String,
+        /// The version found there.
+        found: u32,
+        /// The version this code knows.
+        supported: u32,
+    },
     /// Neither superblock can be read.
     #[error("{device} holds no readable pool: slot A: {slot_a}; slot B: {slot_b}")]
     NoSuperblock {

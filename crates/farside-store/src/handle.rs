@@ -2,17 +2,32 @@
 
 use std::sync::Arc;
 
-use farside_format::ContentRoot;
+use farside_format::fingerprint::BLOCKS_MAX;
+use farside_format::{ContentRoot, Fingerprint};
 use farside_platform::BLOCK_BYTES;
 use uuid::Uuid;
 
-use crate::difference::{self, DifferingBlocks};
+use crate::difference::{self, DifferenceKind, DifferingBlocks};
 use crate::error::{Result, StoreError};
-use crate::pool::Pool;
+use crate::pool::{Pool, State};
 use crate::space::SpaceClass;
 use crate::versions::VersionState;
 use crate::view::View;
 use crate::volumes::{find_snapshot, find_snapshot_by_uuid, find_volume};
+
+/// Most fingerprints that one call answers: those of 256 MiB, 1 MiB of memory.
+pub const FINGERPRINTS_MAX: u64 = 1 << 16;
+/// Blocks whose fingerprints are looked up in one step: 128 leaves.
+const FINGERPRINTS_PER_STEP: u64 = 1 << 14;
+
+/// How a volume differs from a snapshot, in blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ChangedBlocks {
+    /// Hold other data than in the snapshot.
+    pub data_blocks: u64,
+    /// Were data in the snapshot, are holes now, or lie past the end.
+    pub hole_blocks: u64,
+}
 
 /// An open version. While it is open the version is not reaped; a deleted one stays readable here.
 pub struct VersionHandle {
@@ -45,6 +60,53 @@ impl Pool {
         let mut state = self.locked();
         let id = find_snapshot_by_uuid(&state, volume, uuid)?.id;
         self.handle(state.versions.version_mut(id)?, false)
+    }
+
+    /// How a volume as hosts see it now differs from one of its snapshots. Metadata only, and nothing is changed; what
+    /// hosts write meanwhile may be counted or not.
+    pub fn changed_since(self: &Arc<Self>, volume: &str, snapshot: Uuid) -> Result<ChangedBlocks> {
+        let mut state = self.locked();
+        let head = find_volume(&state, volume)?.head;
+        let snapshot = find_snapshot_by_uuid(&state, volume, snapshot)?.id;
+        let walk = Difference::begin(self, &mut state, Some(snapshot), head)?;
+        drop(state);
+        let mut changed = ChangedBlocks::default();
+        for range in walk {
+            let range = range?;
+            match range.kind {
+                DifferenceKind::Data => changed.data_blocks += range.count,
+                DifferenceKind::Hole => changed.hole_blocks += range.count,
+            }
+        }
+        Ok(changed)
+    }
+
+    pub(crate) fn version_fingerprints(
+        self: &Arc<Self>,
+        version: u64,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<Fingerprint>> {
+        if count > FINGERPRINTS_MAX || first.checked_add(count).is_none_or(|end| end > BLOCKS_MAX) {
+            return Err(StoreError::Invalid(format!(
+                "fingerprints of {count} blocks from block {first} on: at most {FINGERPRINTS_MAX} at once, and no volume \
+                 has more than {BLOCKS_MAX} blocks"
+            )));
+        }
+        let walked = Walked::begin(self, &mut self.locked(), version)?;
+        let mut fingerprints = Vec::with_capacity(count as usize);
+        let end = first + count;
+        let mut at = first;
+        while at < end {
+            let piece = (end - at).min(FINGERPRINTS_PER_STEP);
+            let _reading = self.readers.read();
+            walked.view()?.visit(&self.nodes, at, piece, &mut |pointer, count| {
+                fingerprints.extend(std::iter::repeat_n(pointer.fingerprint, count as usize));
+                true
+            })?;
+            at += piece;
+        }
+        Ok(fingerprints)
     }
 
     fn handle(self: &Arc<Self>, version: &mut VersionState, writable: bool) -> Result<VersionHandle> {
@@ -117,12 +179,16 @@ impl VersionHandle {
 
     /// What this version has that `base` has not; against nothing, every allocated block. Metadata only.
     pub fn difference_from(self: Arc<Self>, base: Option<Arc<VersionHandle>>) -> Difference {
-        Difference { base, incremental: self, next: Some(0), found: Vec::new().into_iter() }
+        let against = base.as_ref().map(|b| b.version);
+        let walk = Difference::begin(&self.pool, &mut self.pool.locked(), against, self.version)
+            .expect("an open version is there");
+        Difference { _open: base.into_iter().chain([self]).collect(), ..walk }
     }
 
-    fn view(&self) -> Result<View> {
-        let state = self.pool.locked();
-        Ok(state.view(state.versions.version(self.version)?))
+    /// Fingerprints of `count` blocks from block `first` on; past the end: holes. Metadata only; at most
+    /// [`FINGERPRINTS_MAX`] at once.
+    pub fn fingerprints(&self, first: u64, count: u64) -> Result<Vec<Fingerprint>> {
+        self.pool.version_fingerprints(self.version, first, count)
     }
 
     fn check(&self, offset: u64, length: u64) -> Result<()> {
@@ -148,7 +214,39 @@ impl Drop for VersionHandle {
         let mut state = self.pool.locked();
         if let Ok(version) = state.versions.version_mut(self.version) {
             version.users -= 1;
-            if version.deleted && version.users == 0 {
+            if version.deleted && !version.is_in_use() {
+                drop(state);
+                self.pool.wake.ring();
+            }
+        }
+    }
+}
+
+/// A version that a walk is looking at. It is not reaped meanwhile; unlike an open handle it is in nobody's way.
+struct Walked {
+    pool: Arc<Pool>,
+    version: u64,
+}
+
+impl Walked {
+    fn begin(pool: &Arc<Pool>, state: &mut State, version: u64) -> Result<Walked> {
+        state.versions.version_mut(version)?.walkers += 1;
+        Ok(Walked { pool: pool.clone(), version })
+    }
+
+    /// As it is now.
+    fn view(&self) -> Result<View> {
+        let state = self.pool.locked();
+        Ok(state.view(state.versions.version(self.version)?))
+    }
+}
+
+impl Drop for Walked {
+    fn drop(&mut self) {
+        let mut state = self.pool.locked();
+        if let Ok(version) = state.versions.version_mut(self.version) {
+            version.walkers -= 1;
+            if version.deleted && !version.is_in_use() {
                 drop(state);
                 self.pool.wake.ring();
             }
@@ -157,14 +255,40 @@ impl Drop for VersionHandle {
 }
 
 /// A difference under way: an iterator of ranges in ascending order. Neighbours of one kind are joined.
+///
+/// It goes in steps. Each looks at both versions anew, as they are then, and holds off the reuse of freed places
+/// (invariant S3) only while it lasts: hosts write and consistency points happen in between. So of a version that is
+/// being written each block is told of once, as it was at some moment of the walk.
 pub struct Difference {
-    base: Option<Arc<VersionHandle>>,
-    incremental: Arc<VersionHandle>,
+    base: Option<Walked>,
+    incremental: Walked,
     next: Option<u64>,
     found: std::vec::IntoIter<DifferingBlocks>,
+    /// Kept open as long as the walk goes on.
+    _open: Vec<Arc<VersionHandle>>,
 }
 
 impl Difference {
+    /// Of version `incremental` against version `base`, or against nothing.
+    pub(crate) fn begin(
+        pool: &Arc<Pool>,
+        state: &mut State,
+        base: Option<u64>,
+        incremental: u64,
+    ) -> Result<Difference> {
+        // Both are looked up first: a walk that ends takes the lock that the caller holds.
+        for version in base.into_iter().chain([incremental]) {
+            state.versions.version(version)?;
+        }
+        Ok(Difference {
+            base: base.map(|base| Walked::begin(pool, state, base)).transpose()?,
+            incremental: Walked::begin(pool, state, incremental)?,
+            next: Some(0),
+            found: Vec::new().into_iter(),
+            _open: Vec::new(),
+        })
+    }
+
     fn refill(&mut self) -> Result<bool> {
         while let Some(from) = self.next {
             let pool = &self.incremental.pool;

@@ -12,7 +12,7 @@
 //! * `pool.rs`: locks and durability; `space.rs`: admission; `allocator.rs`: free places;
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
 //! * `ring.rs`: the journal; `point.rs`: consistency points; `recovery.rs`: opening;
-//! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`: their changes;
+//! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`, `main_line.rs`: their changes;
 //! * `difference.rs`: what changed; `reaper.rs`: freeing what was deleted.
 
 mod allocator;
@@ -22,6 +22,7 @@ mod difference;
 mod error;
 mod handle;
 mod io;
+mod main_line;
 mod nodes;
 mod point;
 mod pool;
@@ -37,8 +38,8 @@ mod volumes;
 
 pub use difference::{DifferenceKind, DifferingBlocks};
 pub use error::{Result, StoreError};
-pub use handle::{Difference, VersionHandle};
+pub use handle::{ChangedBlocks, Difference, FINGERPRINTS_MAX, VersionHandle};
 pub use pool::{Counters, Pool, PoolOptions};
-pub use staged::StagedVersion;
+pub use staged::{StagedFor, StagedStatus, StagedVersion};
 pub use status::PoolStatus;
 pub use volumes::{NewSnapshot, ReplicaStatus, SnapshotStatus, VolumeStatus};

@@ -407,7 +407,7 @@ impl Drop for PanicLatch<'_> {
 
 /// Bytes by which a change can let the catalog grow: its own description, and for each version it makes about as much
 /// again. Refuses what no batch could carry, and growth past the limit while there is still room to delete.
-fn admit_change(state: &State, change: &Change) -> Result<u64> {
+pub(crate) fn admit_change(state: &State, change: &Change) -> Result<u64> {
     let bytes = prost::Message::encoded_len(&CatalogChange { change: Some(change.clone()) }) as u64;
     if bytes > farside_format::journal::PAYLOAD_BYTES_MAX as u64 / 2 {
         return Err(StoreError::Invalid("too many at once: name fewer volumes in one snapshot".into()));

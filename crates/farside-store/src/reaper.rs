@@ -137,7 +137,7 @@ impl Pool {
             .versions
             .values()
             .filter(|v| {
-                v.deleted && v.users == 0 && !v.stuck && children.get(&v.id).copied().unwrap_or(0) <= 1
+                v.deleted && !v.is_in_use() && !v.stuck && children.get(&v.id).copied().unwrap_or(0) <= 1
             })
             .collect();
         candidates.sort_by_key(|v| (v.reaped_blocks == 0, v.age(), v.id));

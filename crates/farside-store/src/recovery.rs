@@ -250,12 +250,10 @@ fn choose_superblocks(device: &dyn BlockDevice) -> Result<[Slot; 2]> {
     let slots =
         [read_superblock(device, SUPERBLOCK_PLACES[0])?, read_superblock(device, SUPERBLOCK_PLACES[1])?];
     // One slot of another version is enough: whoever wrote it owes this version nothing about the other slot.
-    if slots.iter().any(|slot| matches!(slot, Err(FormatError::Version { .. }))) {
-        let [slot_a, slot_b] = slots.map(|slot| match slot {
-            Ok(sound) => format!("format version 1, generation {}", sound.generation),
-            Err(problem) => problem.to_string(),
-        });
-        return Err(StoreError::NoSuperblock { device: device.name(), slot_a, slot_b });
+    if let Some(FormatError::Version { found, supported }) =
+        slots.iter().filter_map(|slot| slot.as_ref().err()).find(|e| matches!(e, FormatError::Version { .. }))
+    {
+        return Err(StoreError::OtherVersion { device: device.name(), found: *found, supported: *supported });
     }
     match slots {
         [Ok(a), Ok(b)] if a.pool == b.pool => {

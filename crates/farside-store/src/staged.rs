@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
-use farside_format::ContentRoot;
 use farside_format::catalog::{
-    Change, Commit, CommittedVersion, DeleteVersion, Snapshot, Stage, VersionKind,
+    self, Change, Commit, CommittedVersion, DeleteVersion, Restage, Stage, VersionKind,
 };
-use farside_platform::{BLOCK_BYTES, Timestamp};
+use farside_format::fingerprint::span;
+use farside_format::{ContentRoot, Fingerprint};
+use farside_platform::BLOCK_BYTES;
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
-use crate::pool::{Pool, State};
+use crate::handle::Difference;
+use crate::main_line::rescue_of_head;
+use crate::pool::{Pool, State, admit_change};
 use crate::space::SpaceClass;
-use crate::versions::{VOLUME_BYTES_MAX, blocks};
+use crate::versions::{VOLUME_BYTES_MAX, VersionState, blocks};
 use crate::volumes::{
-    NewSnapshot, SnapshotStatus, find_snapshot, find_snapshot_by_uuid, find_volume, refuse_taken,
+    NewSnapshot, SnapshotStatus, find_snapshot_by_uuid, find_volume, refuse_taken, uuid_of,
 };
 
 /// A staged version. Nobody sees it before it is committed; dropping the handle keeps it.
@@ -22,7 +25,56 @@ pub struct StagedVersion {
     pool: Arc<Pool>,
     volume: String,
     version: u64,
-    size_bytes: u64,
+}
+
+/// What a staged version is being built for. The pool keeps it, so that a transfer that was cut off can go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StagedFor {
+    /// The relationship.
+    pub relationship: Uuid,
+    /// The source's snapshot that it shall become.
+    pub incremental: Uuid,
+}
+
+impl StagedFor {
+    fn encode(&self) -> catalog::StagedFor {
+        catalog::StagedFor {
+            relationship: self.relationship.as_bytes().to_vec(),
+            incremental: self.incremental.as_bytes().to_vec(),
+        }
+    }
+
+    fn of(version: &VersionState) -> StagedFor {
+        let staged = version.staged.clone().unwrap_or_default();
+        StagedFor { relationship: uuid_of(&staged.relationship), incremental: uuid_of(&staged.incremental) }
+    }
+}
+
+/// A staged version as listed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StagedStatus {
+    /// The nearest snapshot of the volume that it descends from, as far as that is still there: what it began as, or an
+    /// older one if that was deleted meanwhile. `None` if there is none.
+    pub base: Option<Uuid>,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// What it is being built for.
+    pub staged_for: StagedFor,
+}
+
+fn check_staged_size(size_bytes: u64) -> Result<()> {
+    if size_bytes > VOLUME_BYTES_MAX || !size_bytes.is_multiple_of(BLOCK_BYTES as u64) {
+        return Err(StoreError::Invalid(format!("{size_bytes} bytes is not a size of a volume")));
+    }
+    Ok(())
+}
+
+/// The staged version, if it is still one.
+fn find_staged(state: &State, version: u64) -> Result<&VersionState> {
+    let found = state.versions.versions.get(&version);
+    found
+        .filter(|v| v.kind == VersionKind::Staged && !v.deleted)
+        .ok_or_else(|| StoreError::Refused("the staged version was committed or abandoned before".into()))
 }
 
 impl Pool {
@@ -32,10 +84,9 @@ impl Pool {
         volume: &str,
         base: Option<Uuid>,
         size_bytes: u64,
+        staged_for: StagedFor,
     ) -> Result<StagedVersion> {
-        if size_bytes > VOLUME_BYTES_MAX || !size_bytes.is_multiple_of(BLOCK_BYTES as u64) {
-            return Err(StoreError::Invalid(format!("{size_bytes} bytes is not a size of a volume")));
-        }
+        check_staged_size(size_bytes)?;
         let mut reservation = Some(self.reserve(0, SpaceClass::Metadata)?);
         self.admit()?;
         // No consistency point meanwhile: the staged tree may be higher than its base.
@@ -53,14 +104,15 @@ impl Pool {
                 let effects = state.versions.version(base_version)?.raising_to(size_bytes);
                 reservation.consume(state, &effects);
             }
-            Ok((Change::Stage(Stage { version, volume: found, base: base_version, size_bytes }), version))
+            let staged = Some(staged_for.encode());
+            let stage = Stage { version, volume: found, base: base_version, size_bytes, staged };
+            Ok((Change::Stage(stage), version))
         });
         drop(system);
         if let Some(unused) = reservation {
             self.release(unused);
         }
-        let staged =
-            StagedVersion { pool: self.clone(), volume: volume.into(), version: version?, size_bytes };
+        let staged = StagedVersion { pool: self.clone(), volume: volume.into(), version: version? };
         // What the base has past the new end does not belong to this version.
         let base_blocks = match base {
             Some(uuid) => blocks(self.snapshot(volume, uuid)?.size_bytes),
@@ -70,6 +122,27 @@ impl Pool {
             self.cut(staged.version, blocks(size_bytes), base_blocks)?;
         }
         Ok(staged)
+    }
+
+    /// Staged versions of a volume that are neither committed nor abandoned, newest last.
+    pub fn staged(self: &Arc<Self>, volume: &str) -> Result<Vec<StagedVersion>> {
+        let state = self.locked();
+        let id = find_volume(&state, volume)?.id;
+        let live = state.versions.versions.values().filter(|v| v.volume == id && !v.deleted);
+        let staged: Vec<_> = live
+            .filter(|v| v.kind == VersionKind::Staged)
+            .map(|v| (v.id, blocks(v.size_bytes), span(v.level())))
+            .collect();
+        drop(state);
+        for (version, end, height) in &staged {
+            // A crash may have come between the beginning of a version smaller than its base and the cut.
+            let past_the_end = self.mapped_ranges(*version, *end, height.saturating_sub(*end), 1)?;
+            if past_the_end.iter().any(|(count, mapped)| *mapped || end + count < *height) {
+                self.cut(*version, *end, *height)?;
+            }
+        }
+        let open = |(version, _, _)| StagedVersion { pool: self.clone(), volume: volume.into(), version };
+        Ok(staged.into_iter().map(open).collect())
     }
 
     fn cut(&self, version: u64, from: u64, to: u64) -> Result<()> {
@@ -86,27 +159,17 @@ impl Pool {
     }
 
     /// Throws away every staged version of a volume: what a crash left behind. Answers how many there were.
-    pub fn abandon_staged(&self, volume: &str) -> Result<usize> {
-        let staged: Vec<u64> = {
-            let state = self.locked();
-            let id = find_volume(&state, volume)?.id;
-            let of_volume = state.versions.versions.values().filter(|v| v.volume == id && !v.deleted);
-            of_volume.filter(|v| v.kind == VersionKind::Staged).map(|v| v.id).collect()
-        };
+    pub fn abandon_staged(self: &Arc<Self>, volume: &str) -> Result<usize> {
+        let staged = self.staged(volume)?;
         for version in &staged {
-            self.delete_version(*version)?;
+            version.abandon()?;
         }
         Ok(staged.len())
     }
 
     fn delete_version(&self, version: u64) -> Result<()> {
         self.change(|state| {
-            let found = state.versions.version(version)?;
-            if found.kind != VersionKind::Staged || found.deleted {
-                return Err(StoreError::Refused(
-                    "the staged version was committed or abandoned before".into(),
-                ));
-            }
+            find_staged(state, version)?;
             Ok((Change::DeleteVersion(DeleteVersion { version }), ()))
         })?;
         self.wake.ring();
@@ -115,6 +178,86 @@ impl Pool {
 }
 
 impl StagedVersion {
+    /// What it began as, its size, and what it is being built for.
+    pub fn status(&self) -> Result<StagedStatus> {
+        let state = self.pool.locked();
+        let version = find_staged(&state, self.version)?;
+        let base = state.versions.live_ancestor(version).filter(|a| a.volume == version.volume);
+        Ok(StagedStatus {
+            base: base.and_then(|b| b.snapshot.as_ref()).map(|s| uuid_of(&s.uuid)),
+            size_bytes: version.size_bytes,
+            staged_for: StagedFor::of(version),
+        })
+    }
+
+    /// Gives it another size, durably: what lies past a smaller one is dropped, a larger one shows zeros there.
+    pub fn resize(&self, size_bytes: u64) -> Result<()> {
+        check_staged_size(size_bytes)?;
+        let mut reservation = Some(self.pool.reserve(0, SpaceClass::Metadata)?);
+        self.pool.admit()?;
+        // No consistency point meanwhile: it would find trees of two heights.
+        let system = self.pool.maintenance.lock();
+        let done = self.pool.change_under_maintenance(|state| {
+            let version = find_staged(state, self.version)?;
+            let (old_blocks, new_blocks) = (blocks(version.size_bytes), blocks(size_bytes));
+            let mut effects = version.raising_to(size_bytes);
+            let change = Change::Restage(Restage {
+                version: self.version,
+                size_bytes,
+                staged: version.staged.clone(),
+            });
+            admit_change(state, &change)?;
+            if new_blocks < old_blocks {
+                let count = old_blocks - new_blocks;
+                effects = crate::io::unmap_in_state(state, self.version, new_blocks, count)?;
+            }
+            if let Some(reservation) = reservation.take() {
+                reservation.consume(state, &effects);
+            }
+            Ok((change, ()))
+        });
+        drop(system);
+        if let Some(unused) = reservation {
+            self.pool.release(unused);
+        }
+        done
+    }
+
+    /// Says, durably, that it shall become another snapshot of the source than was meant before.
+    pub fn retarget(&self, incremental: Uuid) -> Result<()> {
+        self.pool.change(|state| {
+            let version = find_staged(state, self.version)?;
+            let staged = StagedFor { incremental, ..StagedFor::of(version) };
+            Ok((
+                Change::Restage(Restage {
+                    version: self.version,
+                    size_bytes: version.size_bytes,
+                    staged: Some(staged.encode()),
+                }),
+                (),
+            ))
+        })
+    }
+
+    /// What is staged that snapshot `base` of the volume has not; against nothing, every block that is staged. Metadata
+    /// only. What is staged while the walk runs may be in it or not.
+    pub fn changed_from(&self, base: Option<Uuid>) -> Result<Difference> {
+        let mut state = self.pool.locked();
+        let base = match base {
+            Some(uuid) => Some(find_snapshot_by_uuid(&state, &self.volume, uuid)?.id),
+            None => None,
+        };
+        find_staged(&state, self.version)?;
+        Difference::begin(&self.pool, &mut state, base, self.version)
+    }
+
+    /// Fingerprints of `count` blocks from block `first` on, as staged now; past the end: holes. Metadata only; at most
+    /// [`crate::FINGERPRINTS_MAX`] at once.
+    pub fn fingerprints(&self, first: u64, count: u64) -> Result<Vec<Fingerprint>> {
+        find_staged(&self.pool.locked(), self.version)?;
+        self.pool.version_fingerprints(self.version, first, count)
+    }
+
     /// Writes whole blocks.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check(offset, bytes.len() as u64)?;
@@ -154,19 +297,8 @@ impl StagedVersion {
         let now = self.pool.options.clock.now();
         self.pool.change(|state| {
             refuse_taken(state, &self.volume, new)?;
-            let staged = state.versions.version(self.version)?;
-            if staged.kind != VersionKind::Staged || staged.deleted {
-                return Err(StoreError::Refused(
-                    "the staged version was committed or abandoned before".into(),
-                ));
-            }
-            let volume = find_volume(state, &self.volume)?;
-            let rescue = state.versions.head_has_own_writes(volume).then(|| Snapshot {
-                name: rescue_name(state, &self.volume, &new.name, now),
-                uuid: rescue_uuid.as_bytes().to_vec(),
-                created_at: now.0,
-                ..Snapshot::default()
-            });
+            find_staged(state, self.version)?;
+            let rescue = rescue_of_head(state, &self.volume, &new.name, rescue_uuid, now)?;
             let committed = CommittedVersion {
                 version: self.version,
                 snapshot: Some(new.describe()),
@@ -188,22 +320,12 @@ impl StagedVersion {
     fn check(&self, offset: u64, length: u64) -> Result<()> {
         let block = BLOCK_BYTES as u64;
         let aligned = offset.is_multiple_of(block) && length.is_multiple_of(block);
-        if !aligned || offset.checked_add(length).is_none_or(|end| end > self.size_bytes) {
+        let size_bytes = find_staged(&self.pool.locked(), self.version)?.size_bytes;
+        if !aligned || offset.checked_add(length).is_none_or(|end| end > size_bytes) {
             return Err(StoreError::Invalid(format!(
-                "{length} bytes at {offset} are not whole blocks inside the staged version of {} bytes",
-                self.size_bytes
+                "{length} bytes at {offset} are not whole blocks inside the staged version of {size_bytes} bytes"
             )));
         }
         Ok(())
     }
-}
-
-/// A free name for a rescued version: `rescue-` and the moment, with a number if there is one of that moment.
-fn rescue_name(state: &State, volume: &str, taken: &str, now: Timestamp) -> String {
-    let stem = format!("rescue-{now}");
-    let free = |name: &String| name != taken && find_snapshot(state, volume, name).is_err();
-    if free(&stem) {
-        return stem;
-    }
-    (2u64..).map(|n| format!("{stem}-{n}")).find(free).expect("numbers do not end")
 }

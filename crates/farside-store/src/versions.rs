@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use farside_format::catalog::{Catalog, Change, Snapshot, Version, VersionKind, Volume};
+use farside_format::catalog::{
+    Catalog, Change, MovedHead, Restage, Snapshot, StagedFor, Version, VersionKind, Volume,
+};
 use farside_format::fingerprint::{BLOCK_BYTES, BLOCKS_MAX, level_for};
 use farside_format::{Birth, TreeReference};
 
@@ -32,8 +34,14 @@ pub(crate) struct VersionState {
     /// Changes since.
     pub(crate) delta: Option<Arc<Delta>>,
     pub(crate) snapshot: Option<Snapshot>,
-    /// Readers that hold it open: it is not reaped under them.
+    /// Set for staged versions.
+    pub(crate) staged: Option<StagedFor>,
+    /// See [`Version::inherited`].
+    pub(crate) inherited: Birth,
+    /// Clients that hold it open: it is not reaped under them, and what would change it under them is refused.
     pub(crate) users: u32,
+    /// Walks under way: it is not reaped under them, but they are in nobody's way.
+    pub(crate) walkers: u32,
     /// Its map cannot be read, so that it cannot be reaped: its blocks stay in use.
     pub(crate) stuck: bool,
 }
@@ -68,6 +76,20 @@ impl VersionState {
 
     pub(crate) fn is_writable(&self) -> bool {
         matches!(self.kind, VersionKind::Head | VersionKind::Staged) && !self.deleted
+    }
+
+    /// Whether somebody still reads it, so that it may not be reaped.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.users > 0 || self.walkers > 0
+    }
+
+    /// Ends its life as something writable: a snapshot from now on.
+    fn freeze(&mut self, epoch: u64, snapshot: &Snapshot) {
+        self.kind = VersionKind::Snapshot;
+        self.frozen = Birth(epoch);
+        self.snapshot = Some(snapshot.clone());
+        self.staged = None;
+        self.inherited = Birth(0);
     }
 
     /// Whether anything in it came into being after `frozen`.
@@ -122,7 +144,10 @@ impl Versions {
                 capturing: None,
                 delta: None,
                 snapshot: version.snapshot,
+                staged: version.staged,
+                inherited: Birth(version.inherited),
                 users: 0,
+                walkers: 0,
                 stuck: false,
             };
             if version.id >= versions.next_id || versions.versions.insert(state.id, state).is_some() {
@@ -168,6 +193,8 @@ impl Versions {
                 reaped_blocks: v.reaped_blocks,
                 tree: Vec::new(),
                 snapshot: v.snapshot.clone(),
+                staged: v.staged.clone(),
+                inherited: v.inherited.0,
             };
             version.set_tree(&tree_of(v));
             version
@@ -244,7 +271,10 @@ impl Versions {
             capturing: parent.and_then(|p| p.capturing.clone()),
             delta: parent.and_then(|p| p.delta.clone()),
             snapshot: None,
+            staged: None,
+            inherited: parent.map_or(Birth(0), |p| p.frozen),
             users: 0,
+            walkers: 0,
             stuck: false,
         };
         self.versions.insert(id, head);
@@ -282,17 +312,11 @@ impl Versions {
                 for frozen in &freeze.frozen {
                     let id = self.take_id(frozen.version)?;
                     let head = self.version_mut(frozen.head)?;
-                    if head.kind != VersionKind::Head || frozen.snapshot.is_none() {
+                    let (VersionKind::Head, Some(described)) = (head.kind, &frozen.snapshot) else {
                         return Err(inconsistent("a freeze of something that is no head"));
-                    }
-                    let snapshot = VersionState {
-                        id,
-                        kind: VersionKind::Snapshot,
-                        frozen: Birth(freeze.epoch),
-                        snapshot: frozen.snapshot.clone(),
-                        users: 0,
-                        ..head.clone()
                     };
+                    let mut snapshot = VersionState { id, users: 0, walkers: 0, ..head.clone() };
+                    snapshot.freeze(freeze.epoch, described);
                     // The head keeps its id, so that open writers go on.
                     self.version_mut(frozen.head)?.parent = id;
                     self.versions.insert(id, snapshot);
@@ -321,36 +345,30 @@ impl Versions {
                 self.insert_head(stage.version, stage.volume, base.as_ref(), size)?;
                 let staged = self.version_mut(stage.version)?;
                 staged.kind = VersionKind::Staged;
+                staged.staged = Some(described(&stage.staged)?);
                 staged.resize(stage.size_bytes, *epoch);
             }
+            Change::Restage(restage) => self.restage(restage, *epoch)?,
             Change::Commit(commit) => {
                 for committed in &commit.committed {
                     let version = self.version_mut(committed.version)?;
-                    if version.kind != VersionKind::Staged || committed.snapshot.is_none() {
+                    let (VersionKind::Staged, Some(described)) = (version.kind, &committed.snapshot) else {
                         return Err(inconsistent("a commit of something that is not staged"));
-                    }
-                    version.kind = VersionKind::Snapshot;
-                    version.frozen = Birth(commit.epoch);
-                    version.snapshot.clone_from(&committed.snapshot);
+                    };
+                    version.freeze(commit.epoch, described);
                     let version = version.clone();
-                    let old_head = self.volume_mut(version.volume)?.head;
-                    self.insert_head(committed.head, version.volume, Some(&version), version.size_bytes)?;
-                    let volume = self.volume_mut(version.volume)?;
-                    volume.head = committed.head;
-                    if let Some(replica) = &mut volume.replica {
+                    self.replace_head(&version, committed.head, &committed.rescue, commit.epoch)?;
+                    if let Some(replica) = &mut self.volume_mut(version.volume)?.replica {
                         replica.published = version.id;
-                    }
-                    let old = self.version_mut(old_head)?;
-                    match &committed.rescue {
-                        Some(rescue) => {
-                            old.kind = VersionKind::Snapshot;
-                            old.frozen = Birth(commit.epoch);
-                            old.snapshot = Some(rescue.clone());
-                        }
-                        None => old.deleted = true,
                     }
                 }
                 close_epoch(epoch, commit.epoch)?;
+            }
+            Change::MoveMain(moves) => {
+                for moved in &moves.moved {
+                    self.move_main(moved, moves.epoch)?;
+                }
+                close_epoch(epoch, moves.epoch)?;
             }
             Change::SetReplica(set) => self.volume_mut(set.volume)?.replica.clone_from(&set.replica),
             Change::Clone(clone) => {
@@ -365,11 +383,64 @@ impl Versions {
         Ok(())
     }
 
-    /// Whether the head holds writes of its own since the version it descends from.
+    fn restage(&mut self, restage: &Restage, epoch: Birth) -> Result<()> {
+        if restage.size_bytes > VOLUME_BYTES_MAX {
+            return Err(inconsistent("an impossible size"));
+        }
+        let version = self.version_mut(restage.version)?;
+        if version.kind != VersionKind::Staged || version.deleted {
+            return Err(inconsistent("a new description of something that is not staged"));
+        }
+        version.staged = Some(described(&restage.staged)?);
+        version.resize(restage.size_bytes, epoch);
+        Ok(())
+    }
+
+    fn move_main(&mut self, moved: &MovedHead, epoch: u64) -> Result<()> {
+        let base = self.version(moved.base)?.clone();
+        if base.kind != VersionKind::Snapshot || base.deleted || base.volume != moved.volume {
+            return Err(inconsistent("a head moved to something that is no snapshot of its volume"));
+        }
+        self.replace_head(&base, moved.head, &moved.rescue, epoch)?;
+        if moved.sets_replica {
+            self.volume_mut(moved.volume)?.replica.clone_from(&moved.replica);
+        }
+        Ok(())
+    }
+
+    /// A new head that begins as the snapshot `base`. The old one stays as `rescue`, or goes.
+    fn replace_head(
+        &mut self,
+        base: &VersionState,
+        head: u64,
+        rescue: &Option<Snapshot>,
+        epoch: u64,
+    ) -> Result<()> {
+        self.insert_head(head, base.volume, Some(base), base.size_bytes)?;
+        let old_head = std::mem::replace(&mut self.volume_mut(base.volume)?.head, head);
+        let old = self.version_mut(old_head)?;
+        match rescue {
+            Some(rescue) => old.freeze(epoch, rescue),
+            None => old.deleted = true,
+        }
+        Ok(())
+    }
+
+    /// Whether the head holds writes of its own: something that neither came with the snapshot it began as, nor is
+    /// in a snapshot that was taken of it since. (A deleted snapshot keeps nothing safe, whether reaped or not.)
     pub(crate) fn head_has_own_writes(&self, volume: &Volume) -> bool {
         let Some(head) = self.versions.get(&volume.head) else { return false };
-        let since = self.versions.get(&head.parent).map_or(Birth(0), |p| p.frozen);
-        head.changed_since(since)
+        let kept = self.live_ancestor(head).map_or(Birth(0), |a| a.frozen);
+        head.changed_since(kept.max(head.inherited))
+    }
+
+    /// The nearest live snapshot that a version descends from; of another volume, if it is a clone's.
+    pub(crate) fn live_ancestor(&self, version: &VersionState) -> Option<&VersionState> {
+        let mut ancestor = self.versions.get(&version.parent);
+        while let Some(deleted) = ancestor.filter(|a| a.deleted) {
+            ancestor = self.versions.get(&deleted.parent);
+        }
+        ancestor
     }
 
     /// Which ancestor still holds what `version` inherited: see [`Holder`].
@@ -386,6 +457,10 @@ impl Versions {
         steps.push((0, Birth(0)));
         Holder { steps }
     }
+}
+
+fn described(staged: &Option<StagedFor>) -> Result<StagedFor> {
+    staged.clone().ok_or_else(|| inconsistent("a staged version that nothing is said of"))
 }
 
 fn close_epoch(epoch: &mut Birth, closed: u64) -> Result<()> {

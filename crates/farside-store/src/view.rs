@@ -295,6 +295,16 @@ impl Spot {
         Ok(child)
     }
 
+    /// Fingerprint of the subtree, if it is known without computing.
+    pub(crate) fn known_fingerprint(&self) -> Option<Fingerprint> {
+        let top = match (&self.layers[1], &self.layers[0]) {
+            (Some(top), _) | (None, Some(top)) => top,
+            (None, None) => return Some(self.base.fingerprint.raise(self.base_level, self.level)),
+        };
+        let level = if self.is_virtual() { self.layer_level } else { self.level };
+        top.fingerprint.get().map(|known| known.raise(level, self.level))
+    }
+
     /// Fingerprint of the subtree. Computed from deltas once and remembered there; elsewhere it is in the pointer.
     pub(crate) fn fingerprint(&self, nodes: &NodeReader, tree: TreeIdentity) -> Result<Fingerprint> {
         let top = match (&self.layers[1], &self.layers[0]) {

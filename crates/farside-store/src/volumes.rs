@@ -1,7 +1,5 @@
 //! Volumes and snapshots: making, listing, changing, deleting. Each is one journal record under group commit.
 
-use std::collections::HashSet;
-
 use farside_format::catalog::{
     Change, CloneVolume, CreateVolume, DeleteVersion, DeleteVolume, DescribeSnapshot, Freeze, FrozenHead,
     RenameVolume, Replica, ResizeHead, SetReplica, Snapshot, VersionKind, Volume,
@@ -11,7 +9,8 @@ use farside_platform::{BLOCK_BYTES, Timestamp};
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
-use crate::pool::{Pool, State};
+use crate::main_line::main_line;
+use crate::pool::{Pool, State, admit_change};
 use crate::space::SpaceClass;
 use crate::versions::{VOLUME_BYTES_MAX, VersionState, blocks};
 
@@ -43,6 +42,18 @@ pub struct ReplicaStatus {
     pub source: String,
     /// Broken off: hosts may write.
     pub broken_off: bool,
+}
+
+impl ReplicaStatus {
+    pub(crate) fn encode(&self, published: u64) -> Replica {
+        Replica {
+            relationship: self.relationship.as_bytes().to_vec(),
+            peer: self.peer.to_vec(),
+            source: self.source.clone(),
+            broken_off: self.broken_off,
+            published,
+        }
+    }
 }
 
 /// A snapshot as listed.
@@ -94,7 +105,7 @@ impl NewSnapshot {
     }
 }
 
-fn uuid_of(bytes: &[u8]) -> Uuid {
+pub(crate) fn uuid_of(bytes: &[u8]) -> Uuid {
     Uuid::from_slice(bytes).unwrap_or_default()
 }
 
@@ -221,7 +232,10 @@ impl Pool {
             let (old_blocks, users) = (blocks(head.size_bytes), head.users);
             let new_blocks = blocks(size_bytes);
             let mut effects = head.raising_to(size_bytes);
+            let change = Change::ResizeHead(ResizeHead { version: volume.head, size_bytes });
             if new_blocks < old_blocks {
+                // Nothing may be dropped for a change that is refused afterwards.
+                admit_change(state, &change)?;
                 if users > 0 {
                     return Err(StoreError::Refused(format!(
                         "{name} is open; disconnect its clients before shrinking it"
@@ -232,7 +246,7 @@ impl Pool {
             if let Some(reservation) = reservation.take() {
                 reservation.consume(state, &effects);
             }
-            Ok((Change::ResizeHead(ResizeHead { version: volume.head, size_bytes }), ()))
+            Ok((change, ()))
         });
         drop(system);
         if let Some(unused) = reservation {
@@ -406,13 +420,7 @@ impl Pool {
                 )));
             }
             let published = found.replica.as_ref().map_or(0, |r| r.published);
-            let replica = replica.map(|r| Replica {
-                relationship: r.relationship.as_bytes().to_vec(),
-                peer: r.peer.to_vec(),
-                source: r.source,
-                broken_off: r.broken_off,
-                published,
-            });
+            let replica = replica.map(|r| r.encode(published));
             Ok((Change::SetReplica(SetReplica { volume: found.id, replica }), ()))
         })
     }
@@ -464,18 +472,7 @@ fn volume_status(state: &State, volume: &Volume) -> VolumeStatus {
     }
 }
 
-/// The versions from which the head descends.
-fn main_line(state: &State, volume: u64) -> HashSet<u64> {
-    let mut line = HashSet::new();
-    let mut next = state.versions.volumes.get(&volume).and_then(|v| state.versions.versions.get(&v.head));
-    while let Some(version) = next {
-        line.insert(version.id);
-        next = state.versions.versions.get(&version.parent);
-    }
-    line
-}
-
-fn snapshot_status(version: &VersionState, on_main_line: bool) -> SnapshotStatus {
+pub(crate) fn snapshot_status(version: &VersionState, on_main_line: bool) -> SnapshotStatus {
     debug_assert_eq!(version.kind, VersionKind::Snapshot);
     let snapshot = version.snapshot.clone().unwrap_or_default();
     SnapshotStatus {

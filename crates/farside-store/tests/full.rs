@@ -10,7 +10,7 @@ use farside_platform::SimulatedDisk;
 use farside_store::{Pool, StoreError};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use sparse::{BLOCK, SparseRun, Version, content, new_snapshot, options, seeds};
+use sparse::{BLOCK, SparseRun, Version, content, new_snapshot, options, seeds, staged_for};
 
 /// Smallest pool that can be made, and a little more.
 const TINY: u64 = 13 << 20;
@@ -106,7 +106,7 @@ fn staging_stops_before_hosts_do() {
     let disk = SimulatedDisk::new("full", 32 << 20).without_history();
     let pool = Pool::create(Arc::new(disk), options(3)).expect("a pool");
     pool.create_volume("v", 1 << 30).expect("a volume");
-    let staged = pool.stage("v", None, 1 << 30).expect("staging");
+    let staged = pool.stage("v", None, 1 << 30, staged_for(1)).expect("staging");
     let mut block = 0;
     loop {
         match staged.write(block * BLOCK, &content(block + 1)) {

@@ -1,4 +1,5 @@
-//! Pools written by earlier versions stay readable: one image per format version, made once by a fixed history.
+//! Pools on their medium: one image per format version, made once by a fixed history. The present version's opens and
+//! shows what was written; those of earlier versions are refused, untouched, naming both versions.
 //!
 //! Once a format version is released its image may never be made again: if this test fails, the code is wrong, not
 //! the image. A new format version gets an image of its own beside the old ones.
@@ -14,19 +15,24 @@ use std::sync::Arc;
 
 use farside_format::catalog::VersionKind;
 use farside_platform::{BlockDevice, SimulatedDisk};
-use farside_store::Pool;
-use sparse::{BLOCK, new_snapshot, options};
+use farside_store::{Pool, ReplicaStatus, StagedFor, StoreError};
+use sparse::{BLOCK, new_snapshot, options, staged_for};
+use uuid::Uuid;
 
 const PIECE: usize = 64;
 
 /// What the image shows: volume or volume@snapshot, size in bytes, content root.
-const EXPECTED: [(&str, u64, &str); 6] = [
+const EXPECTED: [(&str, u64, &str); 10] = [
     ("archive", 1 << 46, "cf7746987735e1f1d770e7cbdb5c3cea"),
     ("archive@monday", 1 << 46, "437e68de14221c84f22ff437d4a0fdab"),
     ("copy", 40 << 30, "d15f0a8bb50117e9c140259e74400b4c"),
     ("disk", 1 << 20, "5c6e39389139b61c899bc4fb7563a10d"),
     ("disk@first", 40 << 30, "04890c07ec9cfa02a0c6b9de6df69592"),
     ("disk@second", 40 << 30, "32863fb3ae8c97a536335d1b591810aa"),
+    ("replica", 40 << 12, "d96bbe8b2ad503cfd3ecbae09dbe42c7"),
+    ("replica@one", 40 << 12, "d96bbe8b2ad503cfd3ecbae09dbe42c7"),
+    ("replica@rescue-2027-01-15T08:00:00.000000Z", 40 << 12, "1bc1d2bf3091795d078c47fd29e26c4d"),
+    ("replica@two", 40 << 12, "f8cbe2e00a6f9e9d016f1169910a269f"),
 ];
 
 fn path(version: u32) -> PathBuf {
@@ -80,8 +86,8 @@ fn block(stamp: u64) -> Vec<u8> {
     bytes
 }
 
-/// The history of the image of version 1: trees of one to five levels, a cut, a clone, a staged and committed version
-/// with a rescued one, a version half reaped, and flushed changes that only the journal holds.
+/// The history of the image of version 2: trees of one to five levels, a cut, a clone, staged and committed versions,
+/// side branches, one version staged and left, a version half reaped, and flushed changes that only the journal holds.
 fn history(disk: &SimulatedDisk) {
     let pool = Pool::create(Arc::new(disk.clone()), options(2026)).expect("a pool");
     pool.create_volume("disk", 40 << 30).expect("a volume");
@@ -108,6 +114,7 @@ fn history(disk: &SimulatedDisk) {
     let copy = pool.open_volume("copy").expect("it opens");
     write(&copy, 5_000_000, 3);
     (0..40).for_each(|i| write(&archive, i * 128, 4000 + i));
+    branches(&pool);
     pool.create_snapshots(&[("archive".into(), new_snapshot("tuesday", 4))]).expect("a snapshot");
     archive.trim(0, 64 * 128 * BLOCK).expect("a trim");
     pool.consistency_point().expect("a point");
@@ -123,9 +130,46 @@ fn history(disk: &SimulatedDisk) {
     let disk = pool.open_volume("disk").expect("it opens");
     disk.write(5000, b"a few bytes over the border of nothing").expect("a partial write");
     write(&archive, (1 << 34) - 1, 5);
+    let monday = pool.snapshot_named("replica", "one").expect("it is there").uuid;
+    let record = ReplicaStatus { broken_off: true, ..replica_record() };
+    pool.move_main("replica", monday, Some(record)).expect("moved");
+    let staged = pool.staged("replica").expect("a list").pop().expect("the one that was left");
+    staged.retarget(Uuid::from_u128(8)).expect("retargeted");
+    staged.resize(20 * BLOCK).expect("a staged version resized");
     disk.flush().expect("a flush");
     // Never flushed; lost with the pool, which is not closed.
     write(&disk, 9, 6);
+}
+
+fn replica_record() -> ReplicaStatus {
+    ReplicaStatus {
+        relationship: Uuid::from_u128(0x5e1),
+        peer: [7; 32],
+        source: "far/disk".into(),
+        broken_off: false,
+    }
+}
+
+/// A volume that was a replica, was written, went back, and has a version staged for what comes next.
+fn branches(pool: &Arc<Pool>) {
+    pool.create_volume("replica", 30 * BLOCK).expect("a volume");
+    pool.set_replica("replica", Some(replica_record())).expect("a replica");
+    for (name, number) in [("one", 11), ("two", 12)] {
+        let base = pool.snapshots("replica").expect("a list").last().map(|s| s.uuid);
+        let staged = pool.stage("replica", base, 40 * BLOCK, staged_for(number)).expect("staged");
+        staged.write(u64::from(number) * BLOCK, &block(5000 + u64::from(number))).expect("a staged write");
+        staged.commit(&new_snapshot(name, number)).expect("committed");
+    }
+    pool.set_replica("replica", Some(ReplicaStatus { broken_off: true, ..replica_record() }))
+        .expect("broken");
+    let replica = pool.open_volume("replica").expect("it opens");
+    replica.write(0, &block(5000)).expect("a write");
+    drop(replica);
+    let one = pool.snapshot_named("replica", "one").expect("it is there").uuid;
+    let rescued = pool.move_main("replica", one, Some(replica_record())).expect("moved").expect("a rescue");
+    assert!(!rescued.on_main_line);
+    let staged = pool.stage("replica", Some(one), 10 * BLOCK, staged_for(7)).expect("staged");
+    staged.write(5 * BLOCK, &block(5005)).expect("a staged write");
 }
 
 /// Makes the image of the present version, if there is none: FARSIDE_MAKE_GOLDEN=1 cargo test --test golden.
@@ -134,18 +178,32 @@ fn the_history_still_makes_the_same_contents() {
     let disk = SimulatedDisk::new("golden", 13 << 20).without_history();
     history(&disk);
     if std::env::var_os("FARSIDE_MAKE_GOLDEN").is_some() {
-        let mut file = std::fs::File::create_new(path(1)).expect("an image is made once, never again");
+        let mut file = std::fs::File::create_new(path(2)).expect("an image is made once, never again");
         file.write_all(&pack(&disk)).expect("written");
     }
     assert_shows_expected(&disk);
 }
 
 #[test]
-fn images_of_every_format_version_open() {
-    let image = std::fs::read(path(1)).expect("the image of version 1");
+fn the_image_of_the_present_version_opens() {
+    let image = std::fs::read(path(2)).expect("the image of version 2");
     let disk = unpack(&image);
     assert!(pack(&disk) == image, "the file holds the image and nothing else");
     assert_shows_expected(&disk);
+}
+
+#[test]
+fn images_of_earlier_versions_are_refused_naming_both_versions() {
+    let disk = unpack(&std::fs::read(path(1)).expect("the image of version 1"));
+    let before = pack(&disk);
+    let opened = Pool::open(Arc::new(disk.clone()), options(1)).err().expect("refused");
+    assert!(matches!(opened, StoreError::OtherVersion { found: 1, supported: 2, .. }), "{opened}");
+    let checked = farside_check::check(&disk, &farside_check::CheckOptions::default()).expect_err("refused");
+    let created = Pool::create(Arc::new(disk.clone()), options(1)).err().expect("refused");
+    for text in [opened.to_string(), checked.to_string(), created.to_string()] {
+        assert!(text.contains("version 1") && text.contains("version 2"), "{text}");
+    }
+    assert!(pack(&disk) == before, "nothing was changed");
 }
 
 /// The checker, and a store that opens a copy, find what was written.
@@ -191,6 +249,18 @@ fn assert_shows_expected(disk: &SimulatedDisk) {
     assert!(read("disk", 128) == [0; 4096] && read("disk", 9) == [0; 4096]);
     assert!(read("copy", 128) == block(1128) && read("copy", 5_000_000) == block(3));
     assert!(read("archive", (1 << 34) - 1) == block(5) && read("archive", 0) == [0; 4096]);
+    let staged = pool.staged("replica").expect("a list").pop().expect("the one that was left");
+    let status = staged.status().expect("it is there");
+    let monday = pool.snapshot_named("replica", "one").expect("it is there");
+    assert_eq!((status.base, status.size_bytes), (Some(monday.uuid), 20 * BLOCK));
+    assert_eq!(status.staged_for, StagedFor { incremental: Uuid::from_u128(8), ..staged_for(7) });
+    let mut bytes = vec![0; 20 * BLOCK as usize];
+    staged.read(0, &mut bytes).expect("it reads");
+    let mapped: Vec<_> =
+        bytes.chunks(4096).enumerate().filter(|(_, b)| **b != [0; 4096]).map(|(i, _)| i).collect();
+    assert!(mapped == [5] && bytes[5 * 4096..6 * 4096] == block(5005));
+    staged.abandon().expect("abandoned");
+    assert!(pool.volume("replica").expect("there").replica.expect("a record").broken_off);
     pool.reap_all().expect("the version half reaped is reaped");
     pool.close().expect("closed");
     drop(pool);

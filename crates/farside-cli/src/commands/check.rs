@@ -77,6 +77,7 @@ fn unopened(path: &Path, error: DeviceError) -> ErrorBody {
 fn unchecked(error: &CheckError) -> ErrorBody {
     let code = match error {
         CheckError::TooSmall { .. } | CheckError::NoSuperblock { .. } => ErrorCode::Corrupt,
+        CheckError::OtherVersion { .. } => ErrorCode::Refused,
         CheckError::Device(_) => ErrorCode::Failed,
     };
     ErrorBody::new(code, error.to_string())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farside_engine::{SnapshotOwner, SnapshotSpec};
+use farside_engine::{SnapshotOwner, SnapshotSpec, StagedFor};
 use farside_mirror::{Mirror, Schedule, TransferResult};
 use farside_platform::Clock;
 use farside_session::LinkSettings;
@@ -61,7 +61,8 @@ async fn what_lies_on_a_side_branch_is_neither_overwritten_nor_kept_for_ever() {
     // Something publishes a version of its own upon the first one: what came later lies beside the main line now.
     let engine = pair.b.disk.engine.engine();
     let first = engine.snapshots(&pair.replica).unwrap()[0].clone();
-    let staged = engine.stage(&pair.replica, Some(first.uuid), SIZE).unwrap();
+    let staged_for = StagedFor { relationship: Uuid::from_u128(8), incremental: Uuid::from_u128(7) };
+    let staged = engine.stage(&pair.replica, Some(first.uuid), SIZE, staged_for).unwrap();
     staged.write(0, &[9; 4096]).unwrap();
     let spec = SnapshotSpec {
         name: "own".into(),

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{
-    BLOCK_BYTES, ChangeKind, ChangedExtent, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint,
-    ReplicaRecord, SnapshotInfo, SnapshotSpec, StagedVersion, VolumeInfo, VolumeName,
+    BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, ContentRoot, Engine, EngineError,
+    FINGERPRINTS_MAX, Fingerprint, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor,
+    StagedInfo, StagedVersion, VolumeInfo, VolumeName,
 };
 use farside_format::fingerprint::is_zero;
 use parking_lot::Mutex;
@@ -71,6 +72,15 @@ impl Image {
         ContentRoot::new(level.get(&0).copied().unwrap_or(Fingerprint::HOLE), self.size_bytes)
     }
 
+    fn fingerprints(&self, first: u64, count: u64) -> Result<Vec<Fingerprint>, EngineError> {
+        if count > FINGERPRINTS_MAX {
+            return Err(EngineError::Invalid(format!("{count} fingerprints at once")));
+        }
+        let of =
+            |position| self.blocks.get(&position).map_or(Fingerprint::HOLE, |b| Fingerprint::of_block(b));
+        Ok((first..first + count).map(of).collect())
+    }
+
     fn changes(base: &Image, now: &Image) -> Vec<ChangedExtent> {
         let mut positions: Vec<u64> = base.blocks.keys().chain(now.blocks.keys()).copied().collect();
         positions.sort_unstable();
@@ -97,9 +107,26 @@ impl Image {
 struct Volume {
     uuid: Uuid,
     live: Image,
-    snapshots: Vec<(SnapshotInfo, Image)>,
+    /// Hosts wrote since the head began, or since the last snapshot of it.
+    is_written: bool,
+    /// The snapshot that the head descends from.
+    parent: Option<Uuid>,
+    snapshots: Vec<Snapshot>,
     record: Option<ReplicaRecord>,
-    staged: Option<(u64, Image)>,
+    staged: Option<Staging>,
+}
+
+struct Snapshot {
+    info: SnapshotInfo,
+    image: Image,
+    parent: Option<Uuid>,
+}
+
+struct Staging {
+    number: u64,
+    base: Option<Uuid>,
+    staged_for: StagedFor,
+    image: Image,
 }
 
 #[derive(Default)]
@@ -144,8 +171,8 @@ impl MemoryEngine {
     pub(crate) fn alter_snapshot(&self, volume: &VolumeName, snapshot: Uuid) {
         let mut state = self.state.lock();
         let volume = state.volumes.get_mut(volume).unwrap();
-        let (_, image) = volume.snapshots.iter_mut().find(|(info, _)| info.uuid == snapshot).unwrap();
-        image.write(0, &[0xee; BLOCK_BYTES as usize]);
+        let snapshot = volume.snapshots.iter_mut().find(|s| s.info.uuid == snapshot).unwrap();
+        snapshot.image.write(0, &[0xee; BLOCK_BYTES as usize]);
     }
 
     fn with<T>(
@@ -174,11 +201,17 @@ impl Storage for MemoryEngine {
     }
 
     fn host_writes(&self, volume: &VolumeName, offset: u64, bytes: &[u8]) {
-        self.state.lock().volumes.get_mut(volume).unwrap().live.write(offset, bytes);
+        let mut state = self.state.lock();
+        let volume = state.volumes.get_mut(volume).unwrap();
+        volume.live.write(offset, bytes);
+        volume.is_written = true;
     }
 
     fn host_trims(&self, volume: &VolumeName, offset: u64, length: u64) {
-        self.state.lock().volumes.get_mut(volume).unwrap().live.discard(offset, length);
+        let mut state = self.state.lock();
+        let volume = state.volumes.get_mut(volume).unwrap();
+        volume.live.discard(offset, length);
+        volume.is_written = true;
     }
 
     fn resize(&self, volume: &VolumeName, size_bytes: u64) {
@@ -204,12 +237,25 @@ impl Storage for MemoryEngine {
 
 impl Volume {
     fn position(&self, snapshot: Uuid) -> Result<usize, EngineError> {
-        let found = self.snapshots.iter().position(|(info, _)| info.uuid == snapshot);
+        let found = self.snapshots.iter().position(|s| s.info.uuid == snapshot);
         found.ok_or_else(|| EngineError::NotFound { what: format!("snapshot {snapshot}") })
     }
 
-    fn add(&mut self, spec: &SnapshotSpec, image: Image) -> Result<SnapshotInfo, EngineError> {
-        if self.snapshots.iter().any(|(info, _)| info.name == spec.name || info.uuid == spec.uuid) {
+    fn image(&self, snapshot: Uuid) -> Result<&Image, EngineError> {
+        Ok(&self.snapshots[self.position(snapshot)?].image)
+    }
+
+    fn base_image(&self, base: Option<Uuid>) -> Result<Image, EngineError> {
+        base.map_or(Ok(Image::default()), |base| self.image(base).cloned())
+    }
+
+    fn add(
+        &mut self,
+        spec: &SnapshotSpec,
+        image: Image,
+        parent: Option<Uuid>,
+    ) -> Result<SnapshotInfo, EngineError> {
+        if self.snapshots.iter().any(|s| s.info.name == spec.name || s.info.uuid == spec.uuid) {
             return Err(EngineError::Exists { what: format!("snapshot {}", spec.name) });
         }
         let info = SnapshotInfo {
@@ -221,8 +267,34 @@ impl Volume {
             held: false,
             pinned_by: spec.pin_for.into_iter().collect(),
         };
-        self.snapshots.push((info.clone(), image));
+        self.snapshots.push(Snapshot { info: info.clone(), image, parent });
         Ok(info)
+    }
+
+    /// The head begins anew as a snapshot. What hosts wrote stays as a side branch.
+    fn replace_head(&mut self, snapshot: Uuid) -> Result<Option<SnapshotInfo>, EngineError> {
+        let image = self.image(snapshot)?.clone();
+        let old = std::mem::replace(&mut self.live, image);
+        let parent = self.parent.replace(snapshot);
+        if !std::mem::take(&mut self.is_written) {
+            return Ok(None);
+        }
+        let number = self.snapshots.len() as u128;
+        let newest = self.snapshots.iter().map(|s| s.info.created_at).max();
+        let spec = SnapshotSpec {
+            name: format!("rescue-{number}"),
+            uuid: Uuid::from_u128(self.uuid.as_u128() << 64 | 0x7e5c << 32 | number),
+            created_at: newest.expect("there is the one that the head becomes"),
+            owner: SnapshotOwner::Person,
+            pin_for: None,
+        };
+        self.add(&spec, old, parent).map(Some)
+    }
+
+    /// Ids of the snapshots that the head descends from.
+    fn main_line(&self) -> Vec<Uuid> {
+        let next = |of: &Uuid| self.position(*of).ok().and_then(|at| self.snapshots[at].parent);
+        std::iter::successors(self.parent, next).collect()
     }
 }
 
@@ -241,9 +313,15 @@ impl Engine for MemoryEngine {
     fn create_volume(&self, name: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError> {
         self.check_alive()?;
         let mut state = self.state.lock();
-        let live = Image { size_bytes, ..Image::default() };
-        let uuid = Uuid::from_u128(state.volumes.len() as u128 + 1);
-        let volume = Volume { uuid, live, snapshots: Vec::new(), record: None, staged: None };
+        let volume = Volume {
+            uuid: Uuid::from_u128(state.volumes.len() as u128 + 1),
+            live: Image { size_bytes, ..Image::default() },
+            is_written: false,
+            parent: None,
+            snapshots: Vec::new(),
+            record: None,
+            staged: None,
+        };
         if state.volumes.contains_key(name) {
             return Err(EngineError::Exists { what: format!("volume {name}") });
         }
@@ -253,20 +331,44 @@ impl Engine for MemoryEngine {
     }
 
     fn snapshots(&self, name: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
-        self.with(name, |volume| Ok(volume.snapshots.iter().map(|(info, _)| info.clone()).collect()))
+        self.with(name, |volume| {
+            let line = volume.main_line();
+            let on_it = volume.snapshots.iter().filter(|s| line.contains(&s.info.uuid));
+            Ok(on_it.map(|s| s.info.clone()).collect())
+        })
+    }
+
+    fn all_snapshots(&self, name: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
+        self.with(name, |volume| Ok(volume.snapshots.iter().map(|s| s.info.clone()).collect()))
     }
 
     fn take_snapshot(&self, name: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
-        self.with(name, |volume| volume.add(spec, volume.live.clone()))
+        self.with(name, |volume| {
+            let info = volume.add(spec, volume.live.clone(), volume.parent)?;
+            volume.parent = Some(info.uuid);
+            volume.is_written = false;
+            Ok(info)
+        })
     }
 
     fn delete_snapshot(&self, name: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
         self.with(name, |volume| {
             let at = volume.position(snapshot)?;
-            if !volume.snapshots[at].0.pinned_by.is_empty() || volume.snapshots[at].0.held {
+            let info = &volume.snapshots[at].info;
+            if !info.pinned_by.is_empty() || info.held {
                 return Err(EngineError::Refused("the snapshot is pinned or held".into()));
             }
-            volume.snapshots.remove(at);
+            let gone = volume.snapshots.remove(at);
+            let (gone, parent) = (Some(gone.info.uuid), gone.parent);
+            for child in volume.snapshots.iter_mut().filter(|s| s.parent == gone) {
+                child.parent = parent;
+            }
+            if let Some(staged) = volume.staged.as_mut().filter(|s| s.base == gone) {
+                staged.base = parent;
+            }
+            if volume.parent == gone {
+                volume.parent = parent;
+            }
             Ok(())
         })
     }
@@ -274,7 +376,7 @@ impl Engine for MemoryEngine {
     fn pin(&self, name: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
         self.with(name, |volume| {
             let at = volume.position(snapshot)?;
-            let pins = &mut volume.snapshots[at].0.pinned_by;
+            let pins = &mut volume.snapshots[at].info.pinned_by;
             if !pins.contains(&relationship) {
                 pins.push(relationship);
             }
@@ -285,13 +387,13 @@ impl Engine for MemoryEngine {
     fn unpin(&self, name: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
         self.with(name, |volume| {
             let at = volume.position(snapshot)?;
-            volume.snapshots[at].0.pinned_by.retain(|r| *r != relationship);
+            volume.snapshots[at].info.pinned_by.retain(|r| *r != relationship);
             Ok(())
         })
     }
 
     fn content_root(&self, name: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError> {
-        self.with(name, |volume| Ok(volume.snapshots[volume.position(snapshot)?].1.root()))
+        self.with(name, |volume| Ok(volume.image(snapshot)?.root()))
     }
 
     fn changed_extents(
@@ -300,14 +402,8 @@ impl Engine for MemoryEngine {
         base: Option<Uuid>,
         incremental: Uuid,
     ) -> Result<ChangedExtents, EngineError> {
-        let extents = self.with(name, |volume| {
-            let nothing = Image::default();
-            let base = match base {
-                Some(base) => &volume.snapshots[volume.position(base)?].1,
-                None => &nothing,
-            };
-            Ok(Image::changes(base, &volume.snapshots[volume.position(incremental)?].1))
-        })?;
+        let extents = self
+            .with(name, |volume| Ok(Image::changes(&volume.base_image(base)?, volume.image(incremental)?)))?;
         Ok(Box::new(extents.into_iter().map(Ok)))
     }
 
@@ -319,7 +415,7 @@ impl Engine for MemoryEngine {
         buffer: &mut [u8],
     ) -> Result<(), EngineError> {
         self.with(name, |volume| {
-            volume.snapshots[volume.position(snapshot)?].1.read(offset, buffer);
+            volume.image(snapshot)?.read(offset, buffer);
             Ok(())
         })?;
         self.reads.fetch_add(buffer.len() as u64, Ordering::SeqCst);
@@ -341,6 +437,7 @@ impl Engine for MemoryEngine {
         name: &VolumeName,
         base: Option<Uuid>,
         size_bytes: u64,
+        staged_for: StagedFor,
     ) -> Result<Arc<dyn StagedVersion>, EngineError> {
         self.check_alive()?;
         let number = {
@@ -349,16 +446,59 @@ impl Engine for MemoryEngine {
             state.stagings
         };
         self.with(name, |volume| {
-            let mut image = match base {
-                Some(base) => volume.snapshots[volume.position(base)?].1.clone(),
-                None => Image::default(),
-            };
+            let mut image = volume.base_image(base)?;
             image.resize(size_bytes);
             assert!(volume.staged.is_none(), "two versions staged at once");
-            volume.staged = Some((number, image));
+            volume.staged = Some(Staging { number, base, staged_for, image });
             Ok(())
         })?;
         Ok(Arc::new(Staged { engine: self.clone(), volume: name.clone(), number }))
+    }
+
+    fn staged(&self, name: &VolumeName) -> Result<Vec<(StagedInfo, Arc<dyn StagedVersion>)>, EngineError> {
+        let number = self.with(name, |volume| Ok(volume.staged.as_ref().map(|s| s.number)))?;
+        let mut found: Vec<(StagedInfo, Arc<dyn StagedVersion>)> = Vec::new();
+        if let Some(number) = number {
+            let staged = Staged { engine: self.clone(), volume: name.clone(), number };
+            found.push((staged.info()?, Arc::new(staged)));
+        }
+        Ok(found)
+    }
+
+    fn move_main(
+        &self,
+        name: &VolumeName,
+        snapshot: Uuid,
+        record: Option<ReplicaRecord>,
+    ) -> Result<Option<SnapshotInfo>, EngineError> {
+        self.with(name, |volume| {
+            let rescued = volume.replace_head(snapshot)?;
+            volume.record = record.or(volume.record.take());
+            Ok(rescued)
+        })
+    }
+
+    fn changed_since(&self, name: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError> {
+        self.with(name, |volume| {
+            let mut changed = ChangedBytes::default();
+            for extent in Image::changes(volume.image(snapshot)?, &volume.live) {
+                match extent.kind {
+                    ChangeKind::Data => changed.data_bytes += extent.length,
+                    ChangeKind::Hole => changed.hole_bytes += extent.length,
+                }
+            }
+            Ok(changed)
+        })
+    }
+
+    fn fingerprints(
+        &self,
+        name: &VolumeName,
+        snapshot: Uuid,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<Fingerprint>, EngineError> {
+        self.with(name, |volume| volume.image(snapshot)?.fingerprints(first, count))
     }
 
     fn abandon_staged(&self, name: &VolumeName) -> Result<usize, EngineError> {
@@ -388,15 +528,45 @@ struct Staged {
 }
 
 impl Staged {
-    fn with<T>(&self, work: impl FnOnce(&mut Image) -> T) -> Result<T, EngineError> {
+    fn with_staging<T>(&self, work: impl FnOnce(&mut Staging) -> T) -> Result<T, EngineError> {
         self.engine.with(&self.volume, |volume| match &mut volume.staged {
-            Some((number, image)) if *number == self.number => Ok(work(image)),
+            Some(staging) if staging.number == self.number => Ok(work(staging)),
             _ => Err(EngineError::Refused("this staged version is gone".into())),
         })
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Image) -> T) -> Result<T, EngineError> {
+        self.with_staging(|staging| work(&mut staging.image))
     }
 }
 
 impl StagedVersion for Staged {
+    fn info(&self) -> Result<StagedInfo, EngineError> {
+        self.with_staging(|staging| StagedInfo {
+            base: staging.base,
+            size_bytes: staging.image.size_bytes,
+            staged_for: staging.staged_for,
+        })
+    }
+
+    fn resize(&self, size_bytes: u64) -> Result<(), EngineError> {
+        self.with(|image| image.resize(size_bytes))
+    }
+
+    fn retarget(&self, incremental: Uuid) -> Result<(), EngineError> {
+        self.with_staging(|staging| staging.staged_for.incremental = incremental)
+    }
+
+    fn changed_from(&self, base: Option<Uuid>) -> Result<ChangedExtents, EngineError> {
+        let base = self.engine.with(&self.volume, |volume| volume.base_image(base))?;
+        let extents = self.with(|image| Image::changes(&base, image))?;
+        Ok(Box::new(extents.into_iter().map(Ok)))
+    }
+
+    fn fingerprints(&self, first: u64, count: u64) -> Result<Vec<Fingerprint>, EngineError> {
+        self.with(|image| image.fingerprints(first, count))?
+    }
+
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
         let mut bytes = bytes.to_vec();
         let mut faults = self.engine.faults.lock();
@@ -431,10 +601,10 @@ impl StagedVersion for Staged {
     }
 
     fn commit(&self, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
-        let image = self.with(|image| image.clone())?;
+        let (image, base) = self.with_staging(|staging| (staging.image.clone(), staging.base))?;
         self.engine.with(&self.volume, |volume| {
-            let info = volume.add(spec, image.clone())?;
-            volume.live = image;
+            let info = volume.add(spec, image, base)?;
+            volume.replace_head(info.uuid)?;
             volume.staged = None;
             Ok(info)
         })
@@ -442,7 +612,7 @@ impl StagedVersion for Staged {
 
     fn abandon(&self) -> Result<(), EngineError> {
         self.engine.with(&self.volume, |volume| {
-            volume.staged = volume.staged.take().filter(|(number, _)| *number != self.number);
+            volume.staged = volume.staged.take().filter(|staging| staging.number != self.number);
             Ok(())
         })
     }

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use farside_engine::{
-    ChangedExtents, ContentRoot, Engine, EngineError, ReplicaRecord, SnapshotInfo, SnapshotSpec,
-    StagedVersion, VolumeInfo, VolumeName,
+    ChangedBytes, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint, ReplicaRecord, SnapshotInfo,
+    SnapshotSpec, StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName,
 };
 use farside_mirror::protocol::{PROTOCOL_VERSION, Request};
 use farside_platform::SimulatedDisk;
@@ -393,9 +393,44 @@ impl Engine for WatchedEngine {
         volume: &VolumeName,
         base: Option<Uuid>,
         size_bytes: u64,
+        staged_for: StagedFor,
     ) -> Result<Arc<dyn StagedVersion>, EngineError> {
-        let staged = self.ears.around("stage", || self.inner.stage(volume, base, size_bytes))?;
+        let staged = self.ears.around("stage", || self.inner.stage(volume, base, size_bytes, staged_for))?;
         Ok(Arc::new(WatchedStaged { inner: staged, ears: self.ears.clone() }))
+    }
+
+    fn staged(&self, volume: &VolumeName) -> Result<Vec<(StagedInfo, Arc<dyn StagedVersion>)>, EngineError> {
+        let found = self.inner.staged(volume)?.into_iter();
+        Ok(found
+            .map(|(info, inner)| {
+                let watched: Arc<dyn StagedVersion> =
+                    Arc::new(WatchedStaged { inner, ears: self.ears.clone() });
+                (info, watched)
+            })
+            .collect())
+    }
+
+    fn move_main(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        record: Option<ReplicaRecord>,
+    ) -> Result<Option<SnapshotInfo>, EngineError> {
+        self.ears.around("move main", || self.inner.move_main(volume, snapshot, record))
+    }
+
+    fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError> {
+        self.inner.changed_since(volume, snapshot)
+    }
+
+    fn fingerprints(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<Fingerprint>, EngineError> {
+        self.inner.fingerprints(volume, snapshot, first, count)
     }
 
     fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError> {
@@ -421,6 +456,26 @@ struct WatchedStaged {
 }
 
 impl StagedVersion for WatchedStaged {
+    fn info(&self) -> Result<StagedInfo, EngineError> {
+        self.inner.info()
+    }
+
+    fn resize(&self, size_bytes: u64) -> Result<(), EngineError> {
+        self.ears.around("resize staged", || self.inner.resize(size_bytes))
+    }
+
+    fn retarget(&self, incremental: Uuid) -> Result<(), EngineError> {
+        self.ears.around("retarget", || self.inner.retarget(incremental))
+    }
+
+    fn changed_from(&self, base: Option<Uuid>) -> Result<ChangedExtents, EngineError> {
+        self.inner.changed_from(base)
+    }
+
+    fn fingerprints(&self, first: u64, count: u64) -> Result<Vec<Fingerprint>, EngineError> {
+        self.inner.fingerprints(first, count)
+    }
+
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
         self.ears.around("write", || self.inner.write(offset, bytes))
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use farside_platform::{BlockDevice, ManualClock, SeededRandomness, SimulatedDisk, Timestamp};
-use farside_store::{NewSnapshot, Pool, PoolOptions, StagedVersion, StoreError};
+use farside_store::{NewSnapshot, Pool, PoolOptions, StagedFor, StagedVersion, StoreError};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use uuid::Uuid;
@@ -37,6 +37,11 @@ impl FromName for Uuid {
         }
         Uuid::from_bytes(bytes)
     }
+}
+
+/// What a staged version is built for.
+pub fn staged_for(number: u32) -> StagedFor {
+    StagedFor { relationship: Uuid::from_u128(0x5e1), incremental: Uuid::from_u128(number.into()) }
 }
 
 /// What a pool shows: name (`volume` or `volume@snapshot`) to a digest of size and bytes.
@@ -309,7 +314,7 @@ impl Run {
                     base.as_ref().map(|(v, s)| run.pool.snapshot_named(v, s).expect("it is there").uuid);
                 let mut bytes = base.as_ref().map_or(Vec::new(), |b| run.snapshots[b].clone());
                 bytes.resize(size, 0);
-                match run.pool.stage(&volume, uuid, size as u64) {
+                match run.pool.stage(&volume, uuid, size as u64, staged_for(1)) {
                     Ok(handle) => run.staged = Some(Staged { volume, handle, bytes }),
                     Err(StoreError::NoSpace { .. }) => {}
                     Err(e) => panic!("staging: {e}"),

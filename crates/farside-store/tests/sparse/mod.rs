@@ -10,7 +10,7 @@ use std::sync::Arc;
 use farside_format::fingerprint::{FAN_OUT, TOP_LEVEL};
 use farside_format::{ContentRoot, Fingerprint};
 use farside_platform::{ManualClock, SeededRandomness, SimulatedDisk, Timestamp};
-use farside_store::{NewSnapshot, Pool, PoolOptions, StagedVersion, StoreError, VersionHandle};
+use farside_store::{NewSnapshot, Pool, PoolOptions, StagedFor, StagedVersion, StoreError, VersionHandle};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use uuid::Uuid;
@@ -31,6 +31,11 @@ pub fn options(seed: u64) -> PoolOptions {
 pub fn new_snapshot(name: &str, number: u32) -> NewSnapshot {
     let uuid = Uuid::from_u128(0x5eed_0000 + u128::from(number));
     NewSnapshot { name: name.into(), uuid, created_at: Timestamp(1), relationship: None, pin_for: None }
+}
+
+/// What a staged version is built for.
+pub fn staged_for(number: u32) -> StagedFor {
+    StagedFor { relationship: Uuid::from_u128(0x5e1), incremental: Uuid::from_u128(number.into()) }
 }
 
 /// A block's content.
@@ -298,7 +303,7 @@ impl SparseRun {
             let uuid = base.as_ref().map(|(v, s)| self.pool.snapshot_named(v, s).expect("there").uuid);
             let mut version = base.map_or(Version::default(), |b| self.snapshots[&b].clone());
             version.resize(blocks);
-            let made = self.pool.stage(&volume, uuid, blocks * BLOCK);
+            let made = self.pool.stage(&volume, uuid, blocks * BLOCK, staged_for(1));
             if let Some(handle) = done(made, "staging", &mut self.refused) {
                 self.staged = Some(Staged { volume, handle, version });
             }

@@ -1,0 +1,101 @@
+//! What a volume shows: its main line, moving it to another snapshot, and what becomes of what it showed before.
+//!
+//! A volume is branches under one namespace of snapshot names. The head, and whatever it descends from, is the main line.
+//! Moving it is one journal record; nothing that hosts wrote is lost by it: what was main stays as a side branch.
+
+use std::collections::HashSet;
+
+use farside_format::catalog::{Change, MoveMain, MovedHead, Snapshot};
+use farside_platform::Timestamp;
+use uuid::Uuid;
+
+use crate::error::{Result, StoreError};
+use crate::pool::{Pool, State};
+use crate::space::SpaceClass;
+use crate::volumes::{ReplicaStatus, SnapshotStatus, find_snapshot, find_snapshot_by_uuid, find_volume};
+
+impl Pool {
+    /// The volume shows `snapshot` from now on, whatever branch that is on: its head begins anew as a copy of it, its
+    /// size included. With `record` the replica record changes in the same journal record. Durable when it returns.
+    ///
+    /// If the old head held writes that no snapshot has, it stays as a side branch, `rescue-` and the moment, which is
+    /// returned. Snapshots newer than `snapshot` stay too.
+    ///
+    /// # Errors
+    /// Refused while somebody has the volume open for writing; readers of a replica keep what they opened.
+    pub fn move_main(
+        &self,
+        volume: &str,
+        snapshot: Uuid,
+        record: Option<ReplicaStatus>,
+    ) -> Result<Option<SnapshotStatus>> {
+        self.release(self.reserve(0, SpaceClass::Metadata)?);
+        let rescue_uuid = Uuid::from_bytes(self.options.randomness.uuid_bytes());
+        let now = self.options.clock.now();
+        let is_rescued = self.change(|state| {
+            let found = find_volume(state, volume)?;
+            let is_writable = found.replica.as_ref().is_none_or(|r| r.broken_off);
+            let users = state.versions.versions.get(&found.head).map_or(0, |h| h.users);
+            if is_writable && users > 0 {
+                return Err(StoreError::Refused(format!(
+                    "{volume} is open; disconnect its clients before it shows another snapshot. Nothing was changed"
+                )));
+            }
+            let base = find_snapshot_by_uuid(state, volume, snapshot)?.id;
+            let rescue = rescue_of_head(state, volume, "", rescue_uuid, now)?;
+            let published = found.replica.as_ref().map_or(0, |r| r.published);
+            let is_rescued = rescue.is_some();
+            let moved = MovedHead {
+                volume: found.id,
+                base,
+                head: state.versions.next_id,
+                rescue,
+                sets_replica: record.is_some(),
+                replica: record.as_ref().map(|r| r.encode(published)),
+            };
+            let epoch = state.epoch.0;
+            Ok((Change::MoveMain(MoveMain { moved: vec![moved], epoch }), is_rescued))
+        })?;
+        self.wake.ring();
+        is_rescued.then(|| self.snapshot(volume, rescue_uuid)).transpose()
+    }
+}
+
+/// The snapshot as which the head of a volume stays when another takes its place; none if it holds nothing of its own.
+/// `taken` is a name given in the same record.
+pub(crate) fn rescue_of_head(
+    state: &State,
+    volume: &str,
+    taken: &str,
+    uuid: Uuid,
+    now: Timestamp,
+) -> Result<Option<Snapshot>> {
+    let is_needed = state.versions.head_has_own_writes(find_volume(state, volume)?);
+    Ok(is_needed.then(|| Snapshot {
+        name: rescue_name(state, volume, taken, now),
+        uuid: uuid.as_bytes().to_vec(),
+        created_at: now.0,
+        ..Snapshot::default()
+    }))
+}
+
+/// A free name for a rescued version: `rescue-` and the moment, with a number if there is one of that moment.
+fn rescue_name(state: &State, volume: &str, taken: &str, now: Timestamp) -> String {
+    let stem = format!("rescue-{now}");
+    let free = |name: &String| name != taken && find_snapshot(state, volume, name).is_err();
+    if free(&stem) {
+        return stem;
+    }
+    (2u64..).map(|n| format!("{stem}-{n}")).find(free).expect("numbers do not end")
+}
+
+/// The versions from which the head descends.
+pub(crate) fn main_line(state: &State, volume: u64) -> HashSet<u64> {
+    let mut line = HashSet::new();
+    let mut next = state.versions.volumes.get(&volume).and_then(|v| state.versions.versions.get(&v.head));
+    while let Some(version) = next {
+        line.insert(version.id);
+        next = state.versions.versions.get(&version.parent);
+    }
+    line
+}
