@@ -4,8 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use farside_format::fingerprint::TOP_LEVEL;
+use farside_format::{ContentRoot, FAN_OUT, Fingerprint};
 use farside_platform::{BlockDevice, ManualClock, SeededRandomness, SimulatedDisk, Timestamp};
-use farside_store::{NewSnapshot, Pool, PoolOptions, StagedFor, StagedVersion, StoreError};
+use farside_store::{
+    ChangedBlocks, DifferenceKind, NewSnapshot, Pool, PoolOptions, ReplicaStatus, StagedFor, StagedVersion,
+    StoreError,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use uuid::Uuid;
@@ -44,7 +49,8 @@ pub fn staged_for(number: u32) -> StagedFor {
     StagedFor { relationship: Uuid::from_u128(0x5e1), incremental: Uuid::from_u128(number.into()) }
 }
 
-/// What a pool shows: name (`volume` or `volume@snapshot`) to a digest of size and bytes.
+/// What a pool shows: name (`volume`, `volume@snapshot`, `volume+what a staged version is for`, `volume!source` of a
+/// replica record) to a digest of size and bytes.
 pub type Observation = BTreeMap<String, (u64, u64)>;
 
 fn digest(bytes: &[u8]) -> u64 {
@@ -69,8 +75,47 @@ pub fn observe(pool: &Arc<Pool>) -> Observation {
             handle.read(0, &mut bytes).expect("a snapshot reads");
             seen.insert(format!("{}@{}", volume.name, snapshot.name), (snapshot.size_bytes, digest(&bytes)));
         }
+        for staged in pool.staged(&volume.name).expect("staged versions list") {
+            let status = staged.status().expect("a listed one is there");
+            let mut bytes = vec![0; status.size_bytes as usize];
+            staged.read(0, &mut bytes).expect("a staged version reads");
+            // What lies past its end is in the root, though not in the bytes.
+            let root = staged.content_root().expect("a root");
+            assert_eq!(root, root_of(&bytes), "nothing lies past the end of a staged version");
+            let name = format!("{}+{}", volume.name, status.staged_for.incremental);
+            seen.insert(name, (status.size_bytes, digest(&bytes)));
+        }
+        if let Some(replica) = volume.replica {
+            seen.insert(format!("{}!{}", volume.name, replica.source), (0, 0));
+        }
     }
     seen
+}
+
+/// The content root of bytes, by the definition in the format's page.
+fn root_of(bytes: &[u8]) -> ContentRoot {
+    let mut level: Vec<Fingerprint> = bytes.chunks(4096).map(Fingerprint::of_block).collect();
+    for number in 1..=TOP_LEVEL {
+        level.resize(level.len().next_multiple_of(FAN_OUT).max(FAN_OUT), Fingerprint::HOLE);
+        let nodes = level.as_chunks::<FAN_OUT>().0;
+        level = nodes.iter().map(|children| Fingerprint::of_node(number, children)).collect();
+    }
+    ContentRoot::new(level[0], bytes.len() as u64)
+}
+
+/// Blocks in which `now` holds other data than `before`, and blocks that became holes.
+pub fn changed_blocks(before: &[u8], now: &[u8]) -> ChangedBlocks {
+    let mut changed = ChangedBlocks::default();
+    let zeros = [0; 4096];
+    for at in (0..before.len().max(now.len())).step_by(4096) {
+        let [old, new] = [before, now].map(|bytes| bytes.get(at..at + 4096).unwrap_or(&zeros));
+        match (old == new, new == zeros) {
+            (true, _) => {}
+            (false, false) => changed.data_blocks += 1,
+            (false, true) => changed.hole_blocks += 1,
+        }
+    }
+    changed
 }
 
 /// What a run left behind: the model after each operation, and when each began and ended on the disk.
@@ -93,6 +138,7 @@ impl History {
 struct Staged {
     volume: String,
     handle: StagedVersion,
+    incremental: u32,
     bytes: Vec<u8>,
 }
 
@@ -102,8 +148,12 @@ pub struct Run {
     pub disk: SimulatedDisk,
     rng: SmallRng,
     volumes: BTreeMap<String, Vec<u8>>,
+    /// What each head began as.
+    began: BTreeMap<String, Vec<u8>>,
     snapshots: BTreeMap<(String, String), Vec<u8>>,
     staged: Option<Staged>,
+    /// Sources in the replica records.
+    records: BTreeMap<String, String>,
     names: u32,
     history: History,
 }
@@ -117,8 +167,10 @@ impl Run {
             disk,
             rng: SmallRng::seed_from_u64(seed),
             volumes: BTreeMap::new(),
+            began: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             staged: None,
+            records: BTreeMap::new(),
             names: 0,
             history: History { states: vec![Observation::new()], spans: vec![(0, 0, true)], first_event: 0 },
         };
@@ -146,7 +198,12 @@ impl Run {
         let volumes = self.volumes.iter().map(|(n, b)| (n.clone(), (b.len() as u64, digest(b))));
         let snapshots =
             self.snapshots.iter().map(|((v, s), b)| (format!("{v}@{s}"), (b.len() as u64, digest(b))));
-        volumes.chain(snapshots).collect()
+        let staged = self.staged.iter().map(|s| {
+            let incremental = staged_for(s.incremental).incremental;
+            (format!("{}+{incremental}", s.volume), (s.bytes.len() as u64, digest(&s.bytes)))
+        });
+        let records = self.records.iter().map(|(v, source)| (format!("{v}!{source}"), (0, 0)));
+        volumes.chain(snapshots).chain(staged).chain(records).collect()
     }
 
     fn pick_volume(&mut self) -> String {
@@ -180,7 +237,9 @@ impl Run {
     /// One random operation.
     pub fn step(&mut self) {
         match self.rng.random_range(0..100) {
-            0..40 => self.write(),
+            0..33 => self.write(),
+            33..36 => self.compare_with_a_snapshot(),
+            36..40 => self.move_main(),
             40..50 => self.trim(),
             50..55 => self.zero(),
             55..67 => self.operate(true, |run| run.pool.flush().expect("a flush")),
@@ -305,28 +364,29 @@ impl Run {
     }
 
     fn stage(&mut self) {
-        let Some(staged) = self.staged.take() else {
+        let Some(mut staged) = self.staged.take() else {
             let volume = self.pick_volume();
             let base = self.pick_snapshot().filter(|(v, _)| *v == volume);
-            let size = self.volumes[&volume].len();
+            let size = match self.rng.random_bool(0.7) {
+                true => self.volumes[&volume].len(),
+                false => self.rng.random_range(20..400) * 4096,
+            };
+            self.names += 1;
+            let incremental = self.names;
             self.operate(true, |run| {
                 let uuid =
                     base.as_ref().map(|(v, s)| run.pool.snapshot_named(v, s).expect("it is there").uuid);
                 let mut bytes = base.as_ref().map_or(Vec::new(), |b| run.snapshots[b].clone());
                 bytes.resize(size, 0);
-                match run.pool.stage(&volume, uuid, size as u64, staged_for(1)) {
-                    Ok(handle) => run.staged = Some(Staged { volume, handle, bytes }),
+                match run.pool.stage(&volume, uuid, size as u64, staged_for(incremental)) {
+                    Ok(handle) => run.staged = Some(Staged { volume, handle, incremental, bytes }),
                     Err(StoreError::NoSpace { .. }) => {}
                     Err(e) => panic!("staging: {e}"),
                 }
             });
             return;
         };
-        let mut staged = staged;
-        if !self.volumes.contains_key(&staged.volume) {
-            return;
-        }
-        match self.rng.random_range(0..10) {
+        match self.rng.random_range(0..13) {
             0..6 => {
                 let blocks = staged.bytes.len() / 4096;
                 let first = self.rng.random_range(0..blocks);
@@ -341,38 +401,133 @@ impl Run {
                     run.staged = Some(staged);
                 });
             }
-            6..7 => self.operate(true, |_| staged.handle.abandon().expect("abandoned")),
-            _ => {
-                let name = self.fresh_name("c");
+            6 => self.operate(true, |_| staged.handle.abandon().expect("abandoned")),
+            7 => {
+                let blocks = self.rng.random_range(20..400usize);
                 self.operate(true, |run| {
-                    let mut seen = vec![0; staged.bytes.len()];
-                    staged.handle.read(0, &mut seen).expect("staged bytes read");
-                    assert!(seen == staged.bytes, "staged bytes");
-                    let before: Vec<String> = run
-                        .pool
-                        .snapshots(&staged.volume)
-                        .expect("list")
-                        .into_iter()
-                        .map(|s| s.name)
-                        .collect();
-                    match staged.handle.commit(&new_snapshot(&name)) {
-                        Ok(_) => {
-                            let old = run.volumes.insert(staged.volume.clone(), staged.bytes.clone());
-                            run.snapshots.insert((staged.volume.clone(), name.clone()), staged.bytes.clone());
-                            for snapshot in run.pool.snapshots(&staged.volume).expect("list") {
-                                if !before.contains(&snapshot.name) && snapshot.name != name {
-                                    assert!(snapshot.name.starts_with("rescue-") && !snapshot.on_main_line);
-                                    let rescued = old.clone().expect("it was there");
-                                    run.snapshots.insert((staged.volume.clone(), snapshot.name), rescued);
-                                }
-                            }
-                        }
+                    match staged.handle.resize(blocks as u64 * 4096) {
+                        Ok(()) => staged.bytes.resize(blocks * 4096, 0),
                         Err(StoreError::NoSpace { .. }) => {}
-                        Err(e) => panic!("a commit: {e}"),
+                        Err(e) => panic!("a staged resize: {e}"),
                     }
+                    run.staged = Some(staged);
                 });
             }
+            8 => {
+                self.names += 1;
+                staged.incremental = self.names;
+                self.operate(true, |run| {
+                    let incremental = staged_for(staged.incremental).incremental;
+                    staged.handle.retarget(incremental).expect("retargeted");
+                    run.staged = Some(staged);
+                });
+            }
+            9 => {
+                self.compare_staged(&staged);
+                self.staged = Some(staged);
+            }
+            _ => self.commit(staged),
         }
+    }
+
+    fn commit(&mut self, staged: Staged) {
+        let name = self.fresh_name("c");
+        self.operate(true, |run| {
+            let mut seen = vec![0; staged.bytes.len()];
+            staged.handle.read(0, &mut seen).expect("staged bytes read");
+            assert!(seen == staged.bytes, "staged bytes");
+            let list = |run: &Run| run.pool.snapshots(&staged.volume).expect("a list");
+            let before: Vec<String> = list(run).into_iter().map(|s| s.name).collect();
+            match staged.handle.commit(&new_snapshot(&name)) {
+                Ok(_) => {
+                    run.snapshots.insert((staged.volume.clone(), name.clone()), staged.bytes.clone());
+                    let rescued = list(run).into_iter().find(|s| s.name != name && !before.contains(&s.name));
+                    run.show(&staged.volume, staged.bytes, rescued.map(|r| (r.name, r.on_main_line)));
+                }
+                Err(StoreError::NoSpace { .. }) => {}
+                Err(e) => panic!("a commit: {e}"),
+            }
+        });
+    }
+
+    /// The head begins anew as `bytes`; what it held is in `rescued` (name, whether it is on the main line), or nothing
+    /// is lost with it.
+    fn show(&mut self, volume: &str, bytes: Vec<u8>, rescued: Option<(String, bool)>) {
+        let old = self.volumes.insert(volume.into(), bytes.clone()).expect("it was there");
+        let began = self.began.insert(volume.into(), bytes);
+        match rescued {
+            Some((name, on_main_line)) => {
+                assert!(name.starts_with("rescue-") && !on_main_line, "{name}");
+                self.snapshots.insert((volume.into(), name), old);
+            }
+            None => {
+                // Sizes aside: a resize alone is no write.
+                let data = |bytes: &[u8]| bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+                let same = |kept: &[u8]| old[..data(&old)] == kept[..data(kept)];
+                let kept = self.snapshots.iter().any(|((v, _), kept)| v == volume && same(kept));
+                let is_safe = data(&old) == 0 || kept || began.is_some_and(|began| same(&began));
+                assert!(is_safe, "{volume} held writes of its own, and they are gone");
+            }
+        }
+    }
+
+    fn move_main(&mut self) {
+        let Some((volume, name)) = self.pick_snapshot() else { return };
+        let source = self.rng.random_bool(0.4).then(|| self.fresh_name("far/v"));
+        self.operate(true, |run| {
+            let record = source.clone().map(|source| ReplicaStatus {
+                relationship: Uuid::from_u128(0x5e1),
+                peer: [1; 32],
+                source,
+                // Hosts go on writing.
+                broken_off: true,
+            });
+            let uuid = run.pool.snapshot_named(&volume, &name).expect("it is there").uuid;
+            match run.pool.move_main(&volume, uuid, record) {
+                Ok(rescued) => {
+                    let bytes = run.snapshots[&(volume.clone(), name.clone())].clone();
+                    run.show(&volume, bytes, rescued.map(|r| (r.name, r.on_main_line)));
+                    assert!(run.pool.snapshot(&volume, uuid).expect("there").on_main_line);
+                    if let Some(source) = source {
+                        run.records.insert(volume, source);
+                    }
+                }
+                Err(StoreError::NoSpace { .. }) => {}
+                Err(e) => panic!("moving the main line: {e}"),
+            }
+        });
+    }
+
+    /// What is asked of metadata alone, against the model.
+    fn compare_with_a_snapshot(&mut self) {
+        let Some(key) = self.pick_snapshot() else { return };
+        let uuid = self.pool.snapshot_named(&key.0, &key.1).expect("it is there").uuid;
+        let changed = self.pool.changed_since(&key.0, uuid).expect("a walk");
+        assert_eq!(changed, changed_blocks(&self.snapshots[&key], &self.volumes[&key.0]), "{key:?}");
+    }
+
+    fn compare_staged(&mut self, staged: &Staged) {
+        let base = self.pick_snapshot().filter(|(v, _)| *v == staged.volume);
+        let uuid = base.as_ref().map(|(v, s)| self.pool.snapshot_named(v, s).expect("it is there").uuid);
+        let mut changed = ChangedBlocks::default();
+        for range in staged.handle.changed_from(uuid).expect("a walk begins") {
+            let range = range.expect("a step");
+            match range.kind {
+                DifferenceKind::Data => changed.data_blocks += range.count,
+                DifferenceKind::Hole => changed.hole_blocks += range.count,
+            }
+        }
+        let nothing = Vec::new();
+        let before = base.as_ref().map_or(&nothing, |b| &self.snapshots[b]);
+        assert_eq!(changed, changed_blocks(before, &staged.bytes), "staged");
+        let first = self.rng.random_range(0..450u64);
+        let count = self.rng.random_range(0..200u64);
+        let found = staged.handle.fingerprints(first, count).expect("fingerprints");
+        let of = |block: u64| {
+            let at = block as usize * 4096;
+            staged.bytes.get(at..at + 4096).map_or(Fingerprint::HOLE, Fingerprint::of_block)
+        };
+        assert!(found.into_iter().eq((first..first + count).map(of)), "fingerprints of {first}+{count}");
     }
 
     fn clone_or_delete(&mut self) {
@@ -384,6 +539,7 @@ impl Run {
             self.operate(true, |run| {
                 run.pool.delete_volume(&volume).expect("it can go");
                 run.volumes.remove(&volume);
+                run.records.remove(&volume);
                 run.snapshots.retain(|(v, _), _| *v != volume);
             });
             return;
@@ -393,6 +549,7 @@ impl Run {
         self.operate(true, |run| match run.pool.clone_snapshot(&volume, &snapshot, &name) {
             Ok(_) => {
                 let bytes = run.snapshots[&(volume, snapshot)].clone();
+                run.began.insert(name.clone(), bytes.clone());
                 run.volumes.insert(name, bytes);
             }
             Err(StoreError::NoSpace { .. }) => {}

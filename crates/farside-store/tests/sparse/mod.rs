@@ -10,7 +10,9 @@ use std::sync::Arc;
 use farside_format::fingerprint::{FAN_OUT, TOP_LEVEL};
 use farside_format::{ContentRoot, Fingerprint};
 use farside_platform::{ManualClock, SeededRandomness, SimulatedDisk, Timestamp};
-use farside_store::{NewSnapshot, Pool, PoolOptions, StagedFor, StagedVersion, StoreError, VersionHandle};
+use farside_store::{
+    ChangedBlocks, NewSnapshot, Pool, PoolOptions, StagedFor, StagedVersion, StoreError, VersionHandle,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use uuid::Uuid;
@@ -309,7 +311,7 @@ impl SparseRun {
             }
             return;
         };
-        match self.rng.random_range(0..10) {
+        match self.rng.random_range(0..11) {
             0..7 => {
                 let (first, count) = self.pick_range(staged.version.blocks);
                 let (stamps, bytes) = self.stamped(first, count);
@@ -320,8 +322,41 @@ impl SparseRun {
                 self.staged = Some(staged);
             }
             7 => staged.handle.abandon().expect("abandoned"),
+            8 => {
+                let blocks = SIZES[self.rng.random_range(0..SIZES.len())];
+                let resized = staged.handle.resize(blocks * BLOCK);
+                if done(resized, "a staged resize", &mut self.refused).is_some() {
+                    staged.version.resize(blocks);
+                }
+                self.staged = Some(staged);
+            }
             _ => self.commit(staged),
         }
+    }
+
+    /// The volume shows one of its snapshots again.
+    fn move_main(&mut self) {
+        let Some(key) = self.pick_snapshot() else { return };
+        let uuid = self.pool.snapshot_named(&key.0, &key.1).expect("it is there").uuid;
+        let moved = self.pool.move_main(&key.0, uuid, None);
+        let Some(rescued) = done(moved, "moving the main line", &mut self.refused) else { return };
+        let version = self.snapshots[&key].clone();
+        let old = self.volumes.insert(key.0.clone(), version).expect("it was there");
+        if let Some(rescued) = rescued {
+            self.snapshots.insert((key.0, rescued.name), old);
+        }
+    }
+
+    /// How a volume differs from one of its snapshots.
+    fn changed_since(&mut self) {
+        let Some(key) = self.pick_snapshot() else { return };
+        let uuid = self.pool.snapshot_named(&key.0, &key.1).expect("it is there").uuid;
+        let (before, now) = (&self.snapshots[&key].map, &self.volumes[&key.0].map);
+        let expected = ChangedBlocks {
+            data_blocks: now.iter().filter(|(b, stamp)| before.get(b) != Some(stamp)).count() as u64,
+            hole_blocks: before.keys().filter(|b| !now.contains_key(b)).count() as u64,
+        };
+        assert_eq!(self.pool.changed_since(&key.0, uuid).expect("a walk"), expected, "{key:?}");
     }
 
     fn commit(&mut self, staged: Staged) {
@@ -350,14 +385,24 @@ impl SparseRun {
     /// A crash after a flush, and the pool opened again; the checker looks at it in between.
     pub fn reopen(&mut self) {
         self.pool.flush().expect("a flush");
-        self.staged = None;
+        let staged = self.staged.take().map(|s| (s.volume, s.version));
         let disk = self.disk.image().without_history();
         self.check(&disk, "before opening");
         self.disk = disk;
         self.seed += 1;
         self.pool = Pool::open(Arc::new(self.disk.clone()), options(self.seed)).expect("it opens");
-        for volume in self.volumes.keys() {
-            self.pool.abandon_staged(volume).expect("staged versions go");
+        for name in self.volumes.keys() {
+            let mut found = self.pool.staged(name).expect("a list");
+            match &staged {
+                Some((volume, version)) if volume == name => {
+                    let handle = found.pop().expect("what was staged outlives a crash");
+                    assert_eq!(handle.content_root().expect("a root"), version.root(), "staged, reopened");
+                    let (volume, version) = (volume.clone(), version.clone());
+                    self.staged = Some(Staged { volume, handle, version });
+                }
+                _ => {}
+            }
+            assert!(found.is_empty(), "{name}: a version staged by nobody");
         }
     }
 
@@ -369,7 +414,9 @@ impl SparseRun {
     /// One random operation.
     pub fn step(&mut self) {
         match self.rng.random_range(0..100) {
-            0..36 => self.write(),
+            0..31 => self.write(),
+            31..33 => self.changed_since(),
+            33..36 => self.move_main(),
             36..42 => self.trim(),
             42..54 => self.snapshot(),
             54..62 => self.delete_snapshot(),

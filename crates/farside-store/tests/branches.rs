@@ -1,0 +1,242 @@
+//! Side branches: what a volume showed before, kept whole; readers and walks meanwhile.
+
+mod sparse;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use farside_platform::SimulatedDisk;
+use farside_store::{ChangedBlocks, Pool, ReplicaStatus, StoreError, VersionHandle};
+use sparse::{BLOCK, content, new_snapshot, options, staged_for};
+use uuid::Uuid;
+
+fn pool_with(volume: &str, blocks: u64) -> (SimulatedDisk, Arc<Pool>) {
+    let disk = SimulatedDisk::new("branches", 48 << 20).without_history();
+    let pool = Pool::create(Arc::new(disk.clone()), options(5)).expect("a pool");
+    pool.create_volume(volume, blocks * BLOCK).expect("a volume");
+    (disk, pool)
+}
+
+fn record(broken_off: bool) -> Option<ReplicaStatus> {
+    Some(ReplicaStatus {
+        relationship: Uuid::from_u128(1),
+        peer: [1; 32],
+        source: "far/v".into(),
+        broken_off,
+    })
+}
+
+fn write(pool: &Arc<Pool>, volume: &str, block: u64, stamp: u64) {
+    let handle = pool.open_volume(volume).expect("it opens");
+    handle.write(block * BLOCK, &content(stamp)).expect("a write");
+}
+
+fn stamp_at(handle: &VersionHandle, block: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK as usize];
+    handle.read(block * BLOCK, &mut bytes).expect("it reads");
+    bytes
+}
+
+fn snapshot(pool: &Arc<Pool>, volume: &str, name: &str, number: u32) -> Uuid {
+    let made = pool.create_snapshots(&[(volume.into(), new_snapshot(name, number))]).expect("a snapshot");
+    made[0].uuid
+}
+
+/// Publishes a version of a replica that differs in one block.
+fn publish(pool: &Arc<Pool>, volume: &str, base: Option<Uuid>, number: u32) -> Uuid {
+    let size = pool.volume(volume).expect("there").size_bytes;
+    let staged = pool.stage(volume, base, size, staged_for(number)).expect("staged");
+    staged.write(u64::from(number) * BLOCK, &content(number.into())).expect("a staged write");
+    staged.commit(&new_snapshot(&format!("c{number}"), number)).expect("committed").uuid
+}
+
+fn is_clean(disk: &SimulatedDisk) -> bool {
+    let report = farside_check::check(disk, &farside_check::CheckOptions::default()).expect("it runs");
+    println!("{report}");
+    report.is_clean()
+}
+
+#[test]
+fn a_replica_that_nobody_wrote_leaves_no_rescue_even_when_what_it_shows_was_deleted() {
+    let (disk, pool) = pool_with("v", 300);
+    pool.set_replica("v", record(false)).expect("a replica");
+    let first = publish(&pool, "v", None, 1);
+    let second = publish(&pool, "v", Some(first), 2);
+    pool.delete_snapshot("v", second).expect("it can go");
+    pool.reap_all().expect("reaped: the head is a child of the first now");
+    // The head remembers across an opening.
+    pool.flush().expect("a flush");
+    drop(pool);
+    let pool = Pool::open(Arc::new(disk.clone()), options(6)).expect("it opens");
+    let third = publish(&pool, "v", Some(first), 3);
+    let names: Vec<_> = pool.snapshots("v").expect("a list").into_iter().map(|s| s.name).collect();
+    assert_eq!(names, ["c1", "c3"]);
+    pool.delete_snapshot("v", third).expect("it can go");
+    pool.reap_all().expect("reaped");
+    assert!(pool.move_main("v", first, None).expect("moved").is_none());
+    assert!(is_clean(&disk));
+}
+
+#[test]
+fn writes_that_were_only_in_a_deleted_snapshot_are_rescued() {
+    for is_reaped in [false, true] {
+        let (disk, pool) = pool_with("v", 300);
+        write(&pool, "v", 1, 1);
+        let first = snapshot(&pool, "v", "first", 1);
+        write(&pool, "v", 2, 2);
+        let second = snapshot(&pool, "v", "second", 2);
+        // Unwritten since, but nothing else has block 2.
+        pool.delete_snapshot("v", second).expect("it can go");
+        if is_reaped {
+            pool.reap_all().expect("reaped");
+        }
+        let rescued = pool.move_main("v", first, None).expect("moved").expect("a rescue");
+        pool.reap_all().expect("reaped");
+        let kept = pool.open_snapshot("v", &rescued.name).expect("a side branch opens");
+        assert!(stamp_at(&kept, 1) == content(1) && stamp_at(&kept, 2) == content(2));
+        let head = pool.open_volume("v").expect("it opens");
+        assert!(stamp_at(&head, 1) == content(1) && stamp_at(&head, 2) == [0; 4096]);
+        assert!(is_clean(&disk));
+    }
+}
+
+#[test]
+fn moving_is_refused_under_a_writer_and_leaves_readers_of_a_replica_what_they_opened() {
+    let (disk, pool) = pool_with("v", 300);
+    write(&pool, "v", 1, 1);
+    let first = snapshot(&pool, "v", "first", 1);
+    write(&pool, "v", 1, 2);
+    let writer = pool.open_volume("v").expect("it opens");
+    let refused = pool.move_main("v", first, record(true)).expect_err("somebody writes");
+    assert!(
+        matches!(&refused, StoreError::Refused(why) if why.contains("disconnect its clients")),
+        "{refused}"
+    );
+    assert!(pool.volume("v").expect("there").replica.is_none(), "nothing was changed");
+    drop(writer);
+    let missing = pool.move_main("v", Uuid::from_u128(99), None).expect_err("no such snapshot");
+    assert!(matches!(missing, StoreError::NotFound(_)), "{missing}");
+    pool.set_replica("v", record(false)).expect("a replica");
+    let reader = pool.open_volume("v").expect("it opens");
+    let rescued = pool.move_main("v", first, record(true)).expect("moved").expect("a rescue");
+    assert!(pool.volume("v").expect("there").replica.expect("a record").broken_off);
+    write(&pool, "v", 1, 3);
+    pool.consistency_point().expect("a point");
+    pool.delete_snapshot("v", rescued.uuid).expect("it can go");
+    pool.reap_all().expect("reaped");
+    assert!(stamp_at(&reader, 1) == content(2), "its version is kept while it reads");
+    drop(reader);
+    pool.reap_all().expect("reaped");
+    pool.consistency_point().expect("a point");
+    assert!(is_clean(&disk));
+}
+
+#[test]
+fn going_back_and_forth_between_branches_takes_back_each_size() {
+    let (disk, pool) = pool_with("v", 128);
+    write(&pool, "v", 5, 5);
+    let small = snapshot(&pool, "v", "small", 1);
+    pool.resize_volume("v", 40_000 * BLOCK).expect("larger");
+    write(&pool, "v", 39_999, 6);
+    let large = snapshot(&pool, "v", "large", 2);
+    for round in 0..4u64 {
+        let (target, size) = if round.is_multiple_of(2) { (small, 128) } else { (large, 40_000) };
+        pool.move_main("v", target, None).expect("moved");
+        assert_eq!(pool.volume("v").expect("there").size_bytes, size * BLOCK);
+        let lines: Vec<bool> =
+            [small, large].map(|s| pool.snapshot("v", s).expect("there").on_main_line).into();
+        assert_eq!(lines, [true, size == 40_000], "large descends from small");
+        let changed = pool.changed_since("v", large).expect("a walk");
+        let holes = u64::from(size == 128);
+        assert_eq!(changed, ChangedBlocks { data_blocks: 0, hole_blocks: holes });
+        write(&pool, "v", 7, 100 + round);
+        if round == 1 {
+            pool.consistency_point().expect("a point");
+        }
+    }
+    // One rescue for each round but the first: what the round before wrote.
+    let mut rescued = pool.snapshots("v").expect("a list");
+    rescued.retain(|s| s.name.starts_with("rescue-"));
+    assert_eq!(rescued.len(), 3);
+    for (round, rescue) in rescued.iter().enumerate() {
+        let handle = pool.open_snapshot("v", &rescue.name).expect("it opens");
+        assert!(stamp_at(&handle, 7) == content(100 + round as u64) && !rescue.on_main_line);
+    }
+    assert!(is_clean(&disk));
+}
+
+/// Hosts write, points are made, heads are replaced and reaped, places are used again, while walks run over all of it.
+#[test]
+fn a_walk_over_a_volume_that_is_written_reads_nothing_that_was_used_again() {
+    let (disk, pool) = pool_with("v", 1 << 22);
+    let scattered = |round: u64, i: u64| (i * 131 + round) * 128 % (1 << 22);
+    (0..600).for_each(|i| write(&pool, "v", scattered(0, i), i + 1));
+    let first = snapshot(&pool, "v", "first", 1);
+    let done = AtomicBool::new(false);
+    let walks = std::thread::scope(|scope| {
+        let walker = scope.spawn(|| {
+            let mut walks = 0u64;
+            while !done.load(Ordering::Acquire) {
+                let changed = pool.changed_since("v", first).expect("a walk");
+                assert!(changed.data_blocks <= 3000, "{changed:?}");
+                walks += 1;
+            }
+            walks
+        });
+        for round in 1..12u64 {
+            (0..120).for_each(|i| write(&pool, "v", scattered(round % 3, i), round * 1000 + i));
+            if round.is_multiple_of(4) {
+                // Under a walk, but not in the way of anybody.
+                let rescued = pool.move_main("v", first, None).expect("moved").expect("it was written");
+                pool.delete_snapshot("v", rescued.uuid).expect("it can go");
+            }
+            pool.reap_step_within(200).expect("a step");
+            pool.consistency_point().expect("a point");
+        }
+        done.store(true, Ordering::Release);
+        walker.join().expect("no walk failed")
+    });
+    println!("{walks} walks");
+    assert!(walks > 0);
+    pool.reap_all().expect("reaped");
+    pool.consistency_point().expect("a point");
+    let now = pool.changed_since("v", first).expect("a walk");
+    let head = Arc::new(pool.open_volume("v").expect("it opens"));
+    let base = Arc::new(pool.open_snapshot("v", "first").expect("it opens"));
+    let counted: u64 = head.difference_from(Some(base)).map(|r| r.expect("a step").count).sum();
+    assert_eq!(now.data_blocks + now.hole_blocks, counted);
+    assert!(is_clean(&disk));
+}
+
+#[test]
+fn what_is_asked_of_metadata_is_bounded() {
+    let (_, pool) = pool_with("v", 300);
+    write(&pool, "v", 130, 1);
+    snapshot(&pool, "v", "first", 1);
+    let first = pool.open_snapshot("v", "first").expect("it opens");
+    let found = first.fingerprints(129, 1000).expect("fingerprints");
+    assert!(found.len() == 1000 && found.iter().filter(|f| !f.is_hole()).count() == 1 && !found[1].is_hole());
+    for (from, count) in [(0, farside_store::FINGERPRINTS_MAX + 1), (u64::MAX, 2), (1 << 42, 1)] {
+        assert!(matches!(first.fingerprints(from, count), Err(StoreError::Invalid(_))));
+    }
+}
+
+#[test]
+fn a_staged_version_ends_with_its_handle_refused() {
+    let (_, pool) = pool_with("v", 300);
+    let staged = pool.stage("v", None, 300 * BLOCK, staged_for(1)).expect("staged");
+    let again = pool.staged("v").expect("a list").pop().expect("it is listed");
+    again.resize(10 * BLOCK).expect("smaller");
+    let past = staged.write(20 * BLOCK, &content(1)).expect_err("past its end");
+    assert!(matches!(past, StoreError::Invalid(_)), "{past}");
+    staged.abandon().expect("abandoned");
+    assert!(pool.staged("v").expect("a list").is_empty());
+    let calls: [Result<(), StoreError>; 5] = [
+        again.resize(BLOCK),
+        again.retarget(Uuid::from_u128(1)),
+        again.changed_from(None).map(drop),
+        again.fingerprints(0, 1).map(drop),
+        again.status().map(drop),
+    ];
+    assert!(calls.iter().all(|c| matches!(c, Err(StoreError::Refused(_)))), "{calls:?}");
+}
