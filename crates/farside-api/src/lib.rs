@@ -10,6 +10,7 @@
 //! * [`plan`]: what a destructive request would do.
 
 pub mod error;
+pub mod log;
 pub mod mirror;
 pub mod operation;
 pub mod peer;
@@ -17,10 +18,12 @@ pub mod plan;
 pub mod pool;
 pub mod site;
 pub mod snapshot;
+pub mod support;
 pub mod volume;
 
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use jiff::Timestamp;
+pub use log::{LogEvent, LogLine, RequestedBy};
 pub use mirror::{
     BreakMirror, CreateMirror, Mirror, MirrorDestination, MirrorState, Overtaken, ResyncMirror, Role,
     SetMirror, StartTransfer, Transfer, TransferKind, TransferPhase, TransferRecord, TransferResult,
@@ -33,6 +36,7 @@ pub use plan::Plan;
 pub use pool::{CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, Severity};
 pub use site::Site;
 pub use snapshot::{CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, Rename, Rollback, Snapshot};
+pub use support::{Configuration, Support, Versions};
 pub use uuid::Uuid;
 pub use volume::{CreateVolume, ResizeVolume, Volume};
 

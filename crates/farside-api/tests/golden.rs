@@ -455,3 +455,89 @@ fn a_check_a_plan_and_an_operation() {
         }),
     );
 }
+
+#[test]
+fn mirror_log() {
+    let line = |event, kind| LogLine {
+        at: at("2026-11-21T20:00:00Z"),
+        mirror: "q/r".into(),
+        relationship: id(),
+        event,
+        kind,
+        transfer: None,
+        requested_by: None,
+        bytes: None,
+        reason: None,
+    };
+    golden(
+        &vec![
+            LogLine {
+                requested_by: Some(RequestedBy::Schedule),
+                ..line(LogEvent::Request, Some(TransferKind::Update))
+            },
+            LogLine {
+                transfer: Some(id()),
+                bytes: Some(4096),
+                ..line(LogEvent::End, Some(TransferKind::Update))
+            },
+            LogLine { reason: Some("aborted".into()), ..line(LogEvent::Abort, Some(TransferKind::Resync)) },
+            line(LogEvent::Break, None),
+        ],
+        json!([
+            {
+                "at": "2026-11-21T20:00:00Z", "mirror": "q/r", "relationship": ID, "event": "request", "kind": "update",
+                "transfer": null, "requested_by": "schedule", "bytes": null, "reason": null
+            },
+            {
+                "at": "2026-11-21T20:00:00Z", "mirror": "q/r", "relationship": ID, "event": "end", "kind": "update",
+                "transfer": ID, "requested_by": null, "bytes": 4096, "reason": null
+            },
+            {
+                "at": "2026-11-21T20:00:00Z", "mirror": "q/r", "relationship": ID, "event": "abort", "kind": "resync",
+                "transfer": null, "requested_by": null, "bytes": null, "reason": "aborted"
+            },
+            {
+                "at": "2026-11-21T20:00:00Z", "mirror": "q/r", "relationship": ID, "event": "break", "kind": null,
+                "transfer": null, "requested_by": null, "bytes": null, "reason": null
+            }
+        ]),
+    );
+}
+
+#[test]
+fn support() {
+    golden(
+        &Support {
+            versions: Versions {
+                farside: "0.1.0".into(),
+                format: 2,
+                session_protocol: [1, 1],
+                mirror_protocol: [1, 2],
+                schema: 4,
+            },
+            started_at: at("2026-11-21T20:00:00Z"),
+            now: at("2026-11-21T21:00:00Z"),
+            configuration: Configuration {
+                name: "a".into(),
+                data_dir: "/var/lib/farside".into(),
+                peer_listen: "0.0.0.0:7440".into(),
+                http: "off".into(),
+                log: "info".into(),
+                log_format: "text".into(),
+            },
+            log: vec!["one".into()],
+            log_dropped: 7,
+        },
+        json!({
+            "versions": {
+                "farside": "0.1.0", "format": 2, "session_protocol": [1, 1], "mirror_protocol": [1, 2], "schema": 4
+            },
+            "started_at": "2026-11-21T20:00:00Z", "now": "2026-11-21T21:00:00Z",
+            "configuration": {
+                "name": "a", "data_dir": "/var/lib/farside", "peer_listen": "0.0.0.0:7440", "http": "off",
+                "log": "info", "log_format": "text"
+            },
+            "log": ["one"], "log_dropped": 7
+        }),
+    );
+}

@@ -74,6 +74,13 @@ impl Client {
         self.send(method, self.url(path, query)?, body).await
     }
 
+    /// A page beside the API, as text: `/metrics`, `/healthz`.
+    pub async fn page(&self, path: &str) -> Result<String, ErrorBody> {
+        let request = self.http.get(format!("http://farside{path}"));
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        response.text().await.map_err(|error| self.unreachable(&error))
+    }
+
     /// Each segment is percent-encoded, so that a name cannot become structure.
     fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Url, ErrorBody> {
         let failed = || ErrorBody::new(ErrorCode::Failed, "cannot build the request's address");

@@ -38,6 +38,7 @@ pub fn table(columns: &[Column], rows: Vec<Vec<String>>, none: &str) -> String {
     // Rows are never wrapped: scripts cut them by line, and a terminal wraps by itself.
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     let align = |column: &Column, text: String| {
+        let text = one_line(&text);
         let alignment =
             if matches!(column, Column::Left(_)) { CellAlignment::Left } else { CellAlignment::Right };
         Cell::new(text).set_alignment(alignment)
@@ -58,7 +59,12 @@ pub fn table(columns: &[Column], rows: Vec<Vec<String>>, none: &str) -> String {
 /// Names and values, one a line.
 pub fn details(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    pairs.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect()
+    pairs.iter().map(|(name, value)| format!("{name:width$}  {}\n", one_line(value))).collect()
+}
+
+/// Texts may come from a peer, or from a kernel: what would break the line, or move a terminal's cursor, becomes a blank.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A value that may be missing: `-` if so.
@@ -78,6 +84,34 @@ mod tests {
             "no volumes",
         );
         assert_eq!(text, "NAME            SIZE\np/v          1.0 GiB\np/long-name    512 B\n");
+    }
+
+    #[test]
+    fn many_mirrors_stay_aligned_whatever_their_reasons_say() {
+        let mirror = |number: u32| {
+            let state = if number.is_multiple_of(7) { "transferring 100%" } else { "mirrored" };
+            let why = match number % 5 {
+                0 => String::from("no session:\n\tcannot reach\r\u{1b}[2Jnorth"),
+                1 => "x".repeat(300),
+                _ => String::new(),
+            };
+            vec![format!("q/v{}", 7_u64.pow(number % 12)), state.into(), format!("{number} s"), why]
+        };
+        let columns =
+            [Column::Left("name"), Column::Left("state"), Column::Right("lag"), Column::Left("why")];
+        let text = table(&columns, (0..500).map(mirror).collect(), "no mirrors");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 501, "a row is a line");
+        let (state, lag) = (lines[0].find("STATE").unwrap(), lines[0].find("LAG").unwrap() + 3);
+        for (number, line) in lines[1..].iter().enumerate() {
+            assert!(
+                line[state..].starts_with("mirrored") || line[state..].starts_with("transferring"),
+                "{line}"
+            );
+            assert!(line[..lag].ends_with(&format!(" {number} s")), "{line}");
+            assert!(!line.contains(char::is_control), "{line:?}");
+        }
+        assert!(!details(&[("why", "a\nb".into())]).trim_end().contains('\n'));
     }
 
     #[test]

@@ -57,3 +57,115 @@ fn a_timetable_is_kept_with_its_zone() {
     assert_eq!(pair.b.json("mirror set q/v --every off")["schedule"], Value::Null);
     assert_eq!(pair.b.json("mirror set q/v --every 90s")["schedule"], json!("every 1m 30s"));
 }
+
+/// The files of a bundle, by name.
+fn unpack(path: &std::path::Path) -> std::collections::BTreeMap<String, Vec<u8>> {
+    use std::io::Read;
+    let file = std::fs::File::open(path).unwrap();
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
+    let entries = archive.entries().unwrap().map(|entry| {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().strip_prefix("farside-support").unwrap().display().to_string();
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content).unwrap();
+        (name, content)
+    });
+    entries.collect()
+}
+
+fn holds(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+#[test]
+fn a_support_bundle_tells_everything_and_no_secret() {
+    let mut pair = Pair::start();
+    pair.mirror(4 << 20);
+    pair.b.ok("mirror initialize q/v");
+    let used = std::fs::read_to_string(pair.root.path().join("code")).unwrap();
+    let open = pair.a.ok("peer invite");
+    let path = pair.root.path().join("a.tar.gz");
+    let words = format!("support-bundle --output {}", path.display());
+    let document = pair.a.json(&words);
+    assert_eq!(document["problems"], json!([]));
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(pair.a.fails(1, &words).contains("--output"), "what is there is not overwritten");
+
+    let files = unpack(&path);
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(files.get(name).unwrap_or_else(|| panic!("{name} is missing"))).unwrap()
+    };
+    let versions = read("versions.json");
+    assert_eq!(versions["farside"], env!("CARGO_PKG_VERSION"));
+    assert!(versions["format"].is_u64() && versions["schema"].is_i64(), "{versions}");
+    assert_eq!(read("configuration.json")["name"], "a");
+    assert_eq!(read("pools.json")[0]["name"], "p");
+    assert_eq!(read("volumes.json")[0]["name"], "p/v");
+    assert_eq!(read("mirrors.json")[0]["role"], "source");
+    assert_eq!(read("destinations.json")[0]["destination"], "q/v");
+    assert_eq!(read("peers.json")[0]["name"], "b");
+    assert_eq!(read("rights.json")[0]["rights"][0]["volume"], "p/v");
+    assert!(read("machine.json")["kernel"].is_string());
+    for name in ["snapshots.json", "history.json", "log.json", "operations.json"] {
+        assert!(read(name).is_array(), "{name}");
+    }
+    assert!(holds(&files["metrics.txt"], b"farside_pool_open"));
+    assert!(holds(&files["health.json"], b"ok"));
+    assert!(holds(&files["daemon.log"], b"transfer begins"), "the newest log lines");
+    assert!(!holds(&files["daemon.log"], b"\x1b"), "and no colours");
+    let of_b = pair.root.path().join("b.tar.gz");
+    pair.b.ok(&format!("support-bundle --output {}", of_b.display()));
+    let history: Value = serde_json::from_slice(&unpack(&of_b)["history.json"]).unwrap();
+    assert_eq!(history[0]["kind"], "initialize");
+
+    // Neither the private key nor the token of an invitation, nor a part of either that would help.
+    let key = std::fs::read_to_string(pair.a.dir.join("identity.pem")).unwrap();
+    let (_, private) = key.split_once("-----BEGIN PRIVATE KEY-----").unwrap();
+    let (private, _) = private.split_once("-----END").unwrap();
+    let mut secrets: Vec<String> = private.lines().map(str::to_owned).filter(|l| !l.is_empty()).collect();
+    // `farside1_KEYHASH_TOKEN_CHECK`
+    secrets.extend([&used, &open].map(|code| code.trim().split('_').nth(2).unwrap().to_owned()));
+    assert!(secrets.len() >= 4, "{}", secrets.len());
+    let no_secret = |files: &std::collections::BTreeMap<String, Vec<u8>>| {
+        for (name, content) in files {
+            for part in secrets.iter().flat_map(|secret| secret.as_bytes().chunks(16)) {
+                assert!(part.len() < 16 || !holds(content, part), "a secret is in {name}");
+            }
+            assert!(!holds(content, b"PRIVATE KEY"), "{name}");
+        }
+    };
+    no_secret(&files);
+
+    // Without a daemon: what lies there, and it says so.
+    pair.a.kill();
+    std::fs::write(pair.a.dir.join("farside.toml"), "log = \"info\"\n# password: hunter2\n").unwrap();
+    let path = pair.root.path().join("offline.tar.gz");
+    let output = pair.a.farside(&format!("support-bundle --output {}", path.display()));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("does not answer"), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("journalctl"), "{}", text(&output.stdout));
+    let files = unpack(&path);
+    assert!(files["farside.db"].starts_with(b"SQLite format 3"));
+    assert!(!holds(&files["farside.toml"], b"hunter2") && holds(&files["farside.toml"], b"log"));
+    assert!(holds(&files["files.txt"], b"identity.pem"), "that it is there, not what is in it");
+    assert!(holds(&files["problems.txt"], b"was not asked"));
+    no_secret(&files);
+    // Nothing there either.
+    let nowhere = pair.root.path().join("nowhere");
+    let output = std::process::Command::new(support::FARSIDE)
+        .args(["--data-dir", nowhere.to_str().unwrap(), "support-bundle"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(5));
+}
+
+#[test]
+fn a_log_has_a_line_for_everything() {
+    let pair = Pair::start();
+    pair.mirror(4 << 20);
+    assert_eq!(pair.b.json("mirror log q/v"), json!([]));
+    pair.b.fails(3, "mirror log q/nowhere");
+    pair.b.fails(2, "mirror log --limit 0");
+    pair.b.fails(2, "mirror log --limit 30001");
+}

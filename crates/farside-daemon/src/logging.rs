@@ -1,22 +1,136 @@
-//! Log lines, to stderr.
+//! Log lines: to stderr, and the newest of them in memory for `farside support-bundle`.
 
-use std::io::IsTerminal;
+use std::collections::VecDeque;
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 
-use tracing_subscriber::EnvFilter;
+use parking_lot::Mutex;
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
+use tracing_subscriber::fmt::{FormatFields, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::error::DaemonError;
 use crate::options::{Config, LogFormat};
 
-/// Sets up logging for the process. Does nothing if that has been done before (several daemons in one process).
-pub(crate) fn start(config: &Config) -> Result<(), DaemonError> {
+/// Lines kept in memory.
+const KEPT_LINES_MAX: usize = 10_000;
+/// Their bytes; whichever limit is met first. As `info` logs a dozen mirrors, some hours.
+const KEPT_BYTES_MAX: usize = 4 << 20;
+/// Longest kept line, bytes; the rest of it is cut. A reason that a peer gave has up to 1 KiB.
+const KEPT_LINE_MAX: usize = 8 << 10;
+
+/// Sets up logging for the process, and answers where the newest lines are. If that has been done before (several
+/// daemons in one process) nothing changes, and nothing is kept.
+pub(crate) fn start(config: &Config) -> Result<KeptLines, DaemonError> {
     let filter = EnvFilter::try_new(&config.log).map_err(|e| {
         DaemonError::Config(format!("{:?} is no log filter: {e}; use for example info", config.log))
     })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // An error here only says that a subscriber is there already.
-    let _ = match config.log_format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => builder.json().try_init(),
+    let kept = KeptLines::default();
+    let to_stderr = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let to_stderr = match config.log_format {
+        LogFormat::Text => to_stderr.with_ansi(io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => to_stderr.json().boxed(),
     };
-    Ok(())
+    let to_memory = tracing_subscriber::fmt::layer()
+        .fmt_fields(PlainFields(DefaultFields::new()))
+        .with_ansi(false)
+        .with_writer(kept.clone());
+    // An error here only says that a subscriber is there already.
+    let _ = tracing_subscriber::registry().with(filter).with(to_stderr).with(to_memory).try_init();
+    Ok(kept)
+}
+
+/// The newest log lines, oldest first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeptLines {
+    ring: Arc<Mutex<Ring>>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    lines: VecDeque<String>,
+    bytes: usize,
+    dropped: u64,
+}
+
+impl KeptLines {
+    /// The lines, and how many older ones are gone.
+    pub(crate) fn newest(&self) -> (Vec<String>, u64) {
+        let ring = self.ring.lock();
+        (ring.lines.iter().cloned().collect(), ring.dropped)
+    }
+
+    fn keep(&self, line: &[u8]) {
+        let whole = String::from_utf8_lossy(line);
+        let whole = whole.trim_end_matches('\n');
+        let end = whole.floor_char_boundary(KEPT_LINE_MAX);
+        let line = whole[..end].to_owned();
+        let mut ring = self.ring.lock();
+        ring.bytes += line.len();
+        ring.lines.push_back(line);
+        while ring.lines.len() > KEPT_LINES_MAX || ring.bytes > KEPT_BYTES_MAX {
+            let Some(oldest) = ring.lines.pop_front() else { break };
+            ring.bytes -= oldest.len();
+            ring.dropped += 1;
+        }
+    }
+}
+
+impl<'a> MakeWriter<'a> for KeptLines {
+    type Writer = Line;
+    fn make_writer(&'a self) -> Line {
+        Line(self.clone())
+    }
+}
+
+/// One event is written with one call.
+pub(crate) struct Line(KeptLines);
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.keep(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A type of its own: layers share the fields of spans by type, and those of stderr may hold colours.
+struct PlainFields(DefaultFields);
+
+impl<'writer> FormatFields<'writer> for PlainFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> std::fmt::Result {
+        self.0.format_fields(writer, fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_lines_are_kept_and_both_limits_hold() {
+        let kept = KeptLines::default();
+        for number in 0..KEPT_LINES_MAX + 5 {
+            kept.keep(format!("line {number}\n").as_bytes());
+        }
+        let (lines, dropped) = kept.newest();
+        assert_eq!((lines.len(), dropped, lines[0].as_str()), (KEPT_LINES_MAX, 5, "line 5"));
+        for _ in 0..1000 {
+            kept.keep(&[b'x'; 3 * KEPT_LINE_MAX]);
+        }
+        let (lines, _) = kept.newest();
+        let bytes: usize = lines.iter().map(String::len).sum();
+        assert!(bytes <= KEPT_BYTES_MAX && lines.len() >= KEPT_BYTES_MAX / KEPT_LINE_MAX - 1, "{bytes}");
+        assert!(lines.iter().all(|line| line.len() <= KEPT_LINE_MAX));
+        // A cut within a letter of several bytes.
+        let umlauts = "ü".repeat(KEPT_LINE_MAX);
+        kept.keep(format!("x{umlauts}").as_bytes());
+        assert!(kept.newest().0.last().unwrap().len() < KEPT_LINE_MAX);
+    }
 }

@@ -141,12 +141,21 @@ impl Operations {
             ErrorBody::new(ErrorCode::NotFound, format!("operation {id} is not known"))
                 .hint("the daemon may have been restarted; farside mirror status and history tell what became of it")
         })?;
+        Ok(self.document(node, entry))
+    }
+
+    /// All that are known, oldest first.
+    pub(crate) fn list(&self, node: &Node) -> Vec<Operation> {
+        self.entries.lock().values().map(|entry| self.document(node, entry)).collect()
+    }
+
+    fn document(&self, node: &Node, entry: &Entry) -> Operation {
         let mut document = entry.document.clone();
         if document.state == OperationState::Running {
             document.transfer = entry.mirror.status().progress.as_ref().map(words::transfer);
             document.session_lost_seconds = self.session_lost_seconds(node, entry);
         }
-        Ok(document)
+        document
     }
 
     fn session_lost_seconds(&self, node: &Node, entry: &Entry) -> Option<f64> {

@@ -200,8 +200,13 @@ pub(crate) async fn set(
     Ok(kept)
 }
 
+/// Whether a peer can be called so: `PEER:POOL/VOL` falls apart at the first colon.
+pub(crate) fn is_peer_name(name: &str) -> bool {
+    is_label(name) && !name.contains(':')
+}
+
 fn check_name(name: &str) -> Result<(), ErrorBody> {
-    if is_label(name) && !name.contains(':') {
+    if is_peer_name(name) {
         return Ok(());
     }
     Err(ErrorBody::new(

@@ -18,6 +18,7 @@ use crate::blocking::Blocking;
 use crate::data_dir::DataDir;
 use crate::error::DaemonError;
 use crate::exports::Exports;
+use crate::logging::KeptLines;
 use crate::metrics::Metrics;
 use crate::mirrors::{MirrorParts, Mirrors};
 use crate::operations::Operations;
@@ -46,13 +47,13 @@ const HTTP_ADDRESS_FILE: &str = "http.addr";
 /// Whatever keeps it from starting; once it serves, it ends only by a signal.
 pub fn run(options: Options) -> Result<(), DaemonError> {
     let config = Config::resolve(options)?;
-    logging::start(&config)?;
+    let log = logging::start(&config)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DaemonError::Start)?;
-    runtime.block_on(serve(config))
+    runtime.block_on(serve(config, log))
 }
 
-async fn serve(config: Config) -> Result<(), DaemonError> {
+async fn serve(config: Config, log: KeptLines) -> Result<(), DaemonError> {
     // Before anything else: a signal during the start must not leave half a daemon behind.
     let mut signals = Signals::listen().map_err(DaemonError::Start)?;
     let data_dir = DataDir::acquire(&config.data_dir)?;
@@ -60,7 +61,7 @@ async fn serve(config: Config) -> Result<(), DaemonError> {
         Listen::Off => None,
         Listen::At(address) => Some(listen::tcp("http", "--http", address).await?),
     };
-    let site = start(&config, &data_dir, http_listener.as_ref()).await?;
+    let site = start(config, log, &data_dir, http_listener.as_ref()).await?;
 
     let stop = CancellationToken::new();
     let requests = TaskTracker::new();
@@ -87,7 +88,8 @@ async fn serve(config: Config) -> Result<(), DaemonError> {
 
 /// Opens the rooms, lowest first.
 async fn start(
-    config: &Config,
+    config: Config,
+    log: KeptLines,
     data_dir: &DataDir,
     http_listener: Option<&TcpListener>,
 ) -> Result<Arc<Site>, DaemonError> {
@@ -163,6 +165,9 @@ async fn start(
         rights,
         mirrors,
         operations: Operations::new(Arc::clone(&clock)),
+        log,
+        started_at: clock.now(),
+        configuration: config,
         clock,
     }))
 }

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use farside_api::Site as SiteDocument;
-use farside_platform::Clock;
+use farside_platform::{Clock, Timestamp};
 use farside_session::Node;
 
 use crate::blocking::Blocking;
 use crate::exports::Exports;
+use crate::logging::KeptLines;
 use crate::metrics::Metrics;
 use crate::mirrors::Mirrors;
 use crate::operations::Operations;
+use crate::options::Config;
 use crate::peers::Rights;
 use crate::pools::Pools;
 use crate::state::State;
@@ -44,4 +46,10 @@ pub(crate) struct Site {
     pub(crate) mirrors: Mirrors,
     /// Long work.
     pub(crate) operations: Operations,
+    /// The newest log lines.
+    pub(crate) log: KeptLines,
+    /// When the daemon started.
+    pub(crate) started_at: Timestamp,
+    /// What it runs with.
+    pub(crate) configuration: Config,
 }

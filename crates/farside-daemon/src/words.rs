@@ -2,7 +2,9 @@
 
 use farside_api as api;
 use farside_engine::ContentRoot;
-use farside_mirror::{Phase, Progress, State, TransferKind, TransferReport, TransferResult};
+use farside_mirror::{
+    LogEntry, LogEvent, Phase, Progress, RequestedBy, State, TransferKind, TransferReport, TransferResult,
+};
 use farside_platform::Timestamp;
 
 /// A time, to the nanosecond.
@@ -128,4 +130,45 @@ pub(crate) fn report(record: &api::TransferRecord) -> Option<TransferReport> {
         wire_bytes_received: record.wire_bytes_received,
         scan_seconds: record.scan_seconds.unwrap_or(0.0),
     })
+}
+
+/// A line of the log.
+pub(crate) fn log_line(entry: &LogEntry) -> api::LogLine {
+    let (mut requested_by, mut bytes, mut reason) = (None, None, None);
+    let event = match &entry.event {
+        LogEvent::Request { by } => {
+            requested_by = Some(match by {
+                RequestedBy::Person => api::RequestedBy::Person,
+                RequestedBy::Schedule => api::RequestedBy::Schedule,
+                RequestedBy::Retry => api::RequestedBy::Retry,
+            });
+            api::LogEvent::Request
+        }
+        LogEvent::Start => api::LogEvent::Start,
+        LogEvent::End { bytes: brought } => {
+            bytes = Some(*brought);
+            api::LogEvent::End
+        }
+        LogEvent::Abort { reason: why } => {
+            reason = Some(why.clone());
+            api::LogEvent::Abort
+        }
+        LogEvent::Break => api::LogEvent::Break,
+        LogEvent::Resync => api::LogEvent::Resync,
+        LogEvent::Swap => api::LogEvent::Swap,
+        LogEvent::Quiesce => api::LogEvent::Quiesce,
+        LogEvent::Resume => api::LogEvent::Resume,
+        LogEvent::Delete => api::LogEvent::Delete,
+    };
+    api::LogLine {
+        at: time(entry.at),
+        mirror: entry.volume.to_string(),
+        relationship: entry.relationship,
+        event,
+        kind: entry.kind.map(kind),
+        transfer: entry.transfer,
+        requested_by,
+        bytes,
+        reason,
+    }
 }

@@ -94,6 +94,16 @@ pub enum Mirror {
         /// POOL/VOL here
         volume: Option<VolumeName>,
     },
+    /// Show what happened, a line each: requests, starts, ends with bytes, aborts with reasons, breaks; newest last
+    #[command(after_help = "Examples:\n  farside mirror log q/db\n  farside mirror log --limit 20 --json")]
+    Log {
+        /// POOL/VOL here
+        volume: Option<VolumeName>,
+        /// The newest so many lines
+        #[arg(long, value_name = "LINES", default_value = "1000")]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=30_000))]
+        limit: u32,
+    },
     /// On the source: show who holds which base of the volumes here
     #[command(after_help = "Example:\n  farside mirror destinations p/db")]
     Destinations {

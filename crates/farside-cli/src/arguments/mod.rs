@@ -55,6 +55,12 @@ pub const DATA_DIR_DEFAULT: &str = "/var/lib/farside";
 const SOCKET_NAME: &str = "farside.sock";
 
 impl Connection {
+    /// The data directory: of `--data-dir`, else where the control socket lies.
+    pub fn data_dir_path(&self) -> PathBuf {
+        let beside = || self.socket_path().parent().map(PathBuf::from);
+        self.data_dir.clone().or_else(beside).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT))
+    }
+
     /// The control socket: of `--socket` or `--data-dir`, else `FARSIDE_SOCKET`, else that of the default directory.
     pub fn socket_path(&self) -> PathBuf {
         let given = self.socket.clone().or_else(|| self.data_dir.as_ref().map(|dir| dir.join(SOCKET_NAME)));
@@ -85,6 +91,18 @@ pub enum Noun {
     /// The daemon's configuration
     #[command(subcommand, arg_required_else_help = true)]
     Config(Config),
+    /// Pack what somebody who shall help needs to know of this site into one file; no secrets
+    #[command(
+        after_help = "Versions, configuration, log lines, listings, history and metrics, as the daemon shows them: no keys, \
+                      pairing codes or data. If the daemon does not answer, what lies in its data directory is packed: name it \
+                      with --data-dir.\n\nExamples:\n  farside support-bundle\n  farside support-bundle --output \
+                      /tmp/siteA.tar.gz"
+    )]
+    SupportBundle {
+        /// The file to write; it must not exist yet [default: farside-support-SITE-TIME.tar.gz here]
+        #[arg(long, value_name = "FILE.tar.gz")]
+        output: Option<PathBuf>,
+    },
     /// Print shell completions
     #[command(after_help = "Example:\n  farside completions bash > /etc/bash_completion.d/farside")]
     Completions {

@@ -1,8 +1,8 @@
 //! `farside mirror`.
 
 use farside_api::{
-    CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, OperationState,
-    SetMirror, StartTransfer, TransferRecord,
+    CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState, Operation,
+    OperationState, RequestedBy, SetMirror, StartTransfer, TransferRecord,
 };
 use reqwest::Method;
 
@@ -95,13 +95,20 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let query = [("volume", volume.to_string())];
             let query = query.each_ref().map(|(name, value)| (*name, value.as_str()));
             let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &query).await?;
-            context.show(&mirrors, |mirrors| mirrors.iter().map(status).collect());
+            context.show(&mirrors, |mirrors| mirrors.iter().map(status).collect::<Vec<_>>().join("\n"));
         }
         Verb::History { volume } => {
             let volume = volume.map(|v| v.to_string());
             let query: Vec<_> = volume.iter().map(|v| ("volume", v.as_str())).collect();
             let records: Vec<TransferRecord> = context.client.get_with(&["history"], &query).await?;
             context.show(&records, |records| history(records));
+        }
+        Verb::Log { volume, limit } => {
+            let (volume, limit) = (volume.map(|v| v.to_string()), limit.to_string());
+            let mut query = vec![("limit", limit.as_str())];
+            query.extend(volume.iter().map(|v| ("volume", v.as_str())));
+            let lines: Vec<LogLine> = context.client.get_with(&["log"], &query).await?;
+            context.show(&lines, |lines| log(lines));
         }
         Verb::Delete { volume, destructive } => {
             let deed = Deed {
@@ -291,4 +298,35 @@ fn history(records: &[TransferRecord]) -> String {
         ]
     });
     table(&columns, rows.collect(), "no transfers yet")
+}
+
+fn log(lines: &[LogLine]) -> String {
+    let columns = [
+        Column::Left("time"),
+        Column::Left("mirror"),
+        Column::Left("event"),
+        Column::Left("kind"),
+        Column::Right("bytes"),
+        Column::Left("reason"),
+    ];
+    let rows = lines.iter().map(|line| {
+        let asked = line.requested_by.map(|by| format!("asked for by {}", asker(by)));
+        vec![
+            time(line.at),
+            line.mirror.clone(),
+            word(&line.event),
+            or_dash(line.kind, |kind| word(&kind)),
+            or_dash(line.bytes, |bytes| bytes.to_string()),
+            line.reason.clone().or(asked).unwrap_or_default(),
+        ]
+    });
+    table(&columns, rows.collect(), "nothing has happened yet")
+}
+
+fn asker(by: RequestedBy) -> &'static str {
+    match by {
+        RequestedBy::Person => "a person",
+        RequestedBy::Schedule => "the schedule",
+        RequestedBy::Retry => "the mirror, after a lost session",
+    }
 }

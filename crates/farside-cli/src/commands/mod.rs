@@ -6,6 +6,7 @@ mod mirror;
 mod peer;
 mod pool;
 mod snapshot;
+mod support;
 mod volume;
 
 use farside_api::{ErrorBody, Site};
@@ -55,6 +56,9 @@ pub async fn run(arguments: Arguments) -> Result<(), Failed> {
         Noun::Peer(verb) => peer::run(context()?, verb).await?,
         Noun::Mirror(verb) => mirror::run(context()?, verb).await?,
         Noun::Config(Config::Show) => config_show(context()?).await?,
+        Noun::SupportBundle { output } => {
+            support::run(context()?, output, &arguments.connection.data_dir_path()).await?;
+        }
         Noun::Completions { shell } => generate::completions(shell),
         Noun::Man { to } => generate::man(to.as_deref())?,
     }

@@ -66,7 +66,7 @@ async fn list(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<Mir
     Ok(Json(all))
 }
 
-fn unknown(name: &str) -> ErrorBody {
+pub(super) fn unknown(name: &str) -> ErrorBody {
     ErrorBody::new(ErrorCode::NotFound, format!("{name} is not part of a mirror"))
         .hint("farside mirror status shows what is there")
 }

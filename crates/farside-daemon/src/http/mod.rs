@@ -2,11 +2,13 @@
 
 mod error;
 mod health;
+mod log;
 mod mirrors;
 mod peers;
 mod plan;
 mod pools;
 mod snapshots;
+mod support;
 mod volumes;
 
 use std::sync::Arc;
@@ -37,7 +39,9 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
         .merge(volumes::routes())
         .merge(snapshots::routes())
         .merge(peers::routes())
-        .merge(mirrors::routes());
+        .merge(mirrors::routes())
+        .merge(log::routes())
+        .merge(support::routes());
     let to_its_end = move |request: Request, next: Next| {
         let task = requests.spawn(next.run(request));
         async move {

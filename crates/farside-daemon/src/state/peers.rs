@@ -5,6 +5,7 @@ use farside_session::{PeerBook, PeerId, PeerRecord, SessionError};
 
 use super::rows::{nanoseconds, peer_id, time};
 use super::{State, StateError};
+use crate::peers::is_peer_name;
 
 #[derive(sqlx::FromRow)]
 struct Row {
@@ -29,6 +30,17 @@ fn local(error: impl std::fmt::Display) -> SessionError {
     SessionError::Local(error.to_string())
 }
 
+/// The name, made into one that can be said on the command line: a peer calls itself what it likes.
+fn sayable(name: &str, id: PeerId) -> String {
+    if is_peer_name(name) {
+        return name.to_owned();
+    }
+    let letter = |c: char| if c.is_ascii_alphanumeric() || "._+-".contains(c) { c } else { '-' };
+    let said: String = name.chars().map(letter).collect();
+    let said = said.trim_start_matches(['-', '.']);
+    if is_peer_name(said) { said.to_owned() } else { format!("peer-{id:?}") }
+}
+
 #[async_trait]
 impl PeerBook for State {
     async fn list(&self) -> Result<Vec<PeerRecord>, SessionError> {
@@ -49,15 +61,16 @@ impl PeerBook for State {
     }
 
     async fn pin(&self, record: PeerRecord) -> Result<PeerRecord, SessionError> {
+        let name = sayable(&record.name, record.id);
         let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(local)?;
         let taken: Option<i64> = sqlx::query_scalar("SELECT 1 FROM peers WHERE name = ? AND id <> ?")
-            .bind(&record.name)
+            .bind(&name)
             .bind(record.id.0.as_slice())
             .fetch_optional(&mut *transaction)
             .await
             .map_err(local)?;
         // The key tells apart what the name does not.
-        let name = if taken.is_some() { format!("{}-{:?}", record.name, record.id) } else { record.name };
+        let name = if taken.is_some() { format!("{name}-{:?}", record.id) } else { name };
         let kept: Row = sqlx::query_as(
             "INSERT INTO peers (id, name, address, added_at) VALUES (?1, ?2, ?3, ?4) \
              ON CONFLICT (id) DO UPDATE SET name = ?2, address = ?3 RETURNING id, name, address, added_at",
@@ -96,6 +109,22 @@ mod tests {
             address: address.map(Into::into),
             added_at: Timestamp(id.into()),
         }
+    }
+
+    #[tokio::test]
+    async fn what_a_peer_calls_itself_can_be_said_on_the_command_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let book = State::open(&directory.path().join("farside.db")).await.unwrap();
+        let names = [".x", "@x", "a:b", "--yes", "..", "böse", "\u{202e}evil", "x\u{1b}[2J", "x/../y", ""];
+        for (number, name) in names.into_iter().enumerate() {
+            let kept = book.pin(record(number as u8, name, None)).await.unwrap();
+            assert!(is_peer_name(&kept.name), "{name:?} became {:?}", kept.name);
+        }
+        let kept = book.list().await.unwrap();
+        let of = |number: u8| kept.iter().find(|peer| peer.id == PeerId([number; 32])).unwrap().name.clone();
+        assert_eq!((of(0).as_str(), of(2).as_str(), of(3).as_str()), ("x", "a-b", "yes"));
+        assert!(of(1).starts_with("x-01"), "the second x: {}", of(1));
+        assert!(of(4).starts_with("peer-04"), "{}", of(4));
     }
 
     #[tokio::test]

@@ -1,0 +1,68 @@
+//! The log of mirrors: one line for whatever happened.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::mirror::TransferKind;
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogEvent {
+    /// A transfer was asked for.
+    Request,
+    /// A transfer began.
+    Start,
+    /// A transfer ended well.
+    End,
+    /// A transfer ended, or its wait did, without having brought everything.
+    Abort,
+    /// Broken off: hosts may write to the volume.
+    Break,
+    /// To be a replica again: hosts may no longer write.
+    Resync,
+    /// The two sites changed roles.
+    Swap,
+    /// No new transfers until resumed.
+    Quiesce,
+    /// Transfers again.
+    Resume,
+    /// The relationship is over; the volume stays.
+    Delete,
+}
+
+/// Who asked for a transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestedBy {
+    /// A person, or a program that stands for one.
+    Person,
+    /// The mirror's schedule.
+    Schedule,
+    /// The mirror itself, after it lost the session under a transfer.
+    Retry,
+}
+
+/// A line, as `mirror log` lists it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LogLine {
+    /// When.
+    pub at: Timestamp,
+    /// The replica, `POOL/VOL` here.
+    pub mirror: String,
+    /// Of which relationship.
+    pub relationship: Uuid,
+    /// What happened.
+    pub event: LogEvent,
+    /// What kind of transfer it is about, if about one.
+    pub kind: Option<TransferKind>,
+    /// The transfer, once it has an id: the same at both sites and in `mirror history`.
+    pub transfer: Option<Uuid>,
+    /// Of `request`: who asked.
+    pub requested_by: Option<RequestedBy>,
+    /// Of `end`: bytes that it brought over the link.
+    pub bytes: Option<u64>,
+    /// Of `abort`: why.
+    pub reason: Option<String>,
+}

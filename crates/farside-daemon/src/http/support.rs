@@ -1,0 +1,62 @@
+//! `/support` and `/operations`: what `farside support-bundle` asks beside the other listings.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::routing::get;
+use axum::{Json, Router};
+use farside_api::{Configuration, Operation, Support, Versions};
+use farside_format::superblock::FORMAT_VERSION;
+use farside_mirror::protocol::{PROTOCOL_VERSION, PROTOCOL_VERSION_OLDEST};
+use farside_session::hello::VERSIONS;
+
+use super::{Answer, Shared};
+use crate::options::{Config, Listen, LogFormat};
+use crate::site::Site;
+use crate::state::SCHEMA;
+use crate::words;
+
+pub(super) fn routes() -> Router<Arc<Site>> {
+    Router::new().route("/support", get(support)).route("/operations", get(operations))
+}
+
+async fn support(State(site): Shared) -> Answer<Support> {
+    let (log, log_dropped) = site.log.newest();
+    Ok(Json(Support {
+        versions: Versions {
+            farside: site.document.version.clone(),
+            format: FORMAT_VERSION,
+            session_protocol: [*VERSIONS.start(), *VERSIONS.end()],
+            mirror_protocol: [PROTOCOL_VERSION_OLDEST, PROTOCOL_VERSION],
+            schema: SCHEMA,
+        },
+        started_at: words::time(site.started_at),
+        now: words::time(site.clock.now()),
+        configuration: configuration(&site.configuration),
+        log,
+        log_dropped,
+    }))
+}
+
+/// The configuration holds no secret: keys are files, tokens never outlive their invitation.
+fn configuration(config: &Config) -> Configuration {
+    let listen = |listen: &Listen| match listen {
+        Listen::Off => String::from("off"),
+        Listen::At(address) => address.clone(),
+    };
+    Configuration {
+        name: config.name.clone(),
+        data_dir: config.data_dir.display().to_string(),
+        peer_listen: listen(&config.peer_listen),
+        http: listen(&config.http),
+        log: config.log.clone(),
+        log_format: match config.log_format {
+            LogFormat::Text => String::from("text"),
+            LogFormat::Json => String::from("json"),
+        },
+    }
+}
+
+async fn operations(State(site): Shared) -> Answer<Vec<Operation>> {
+    Ok(Json(site.operations.list(&site.node)))
+}
