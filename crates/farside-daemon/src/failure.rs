@@ -129,9 +129,9 @@ impl Failure for MirrorError {
             MirrorError::NotFound(_) => ErrorBody::new(ErrorCode::NotFound, message),
             MirrorError::Exists(_) => ErrorBody::new(ErrorCode::Exists, message),
             MirrorError::Invalid(_) => ErrorBody::new(ErrorCode::WrongUsage, message),
-            MirrorError::RootMismatch { .. }
-            | MirrorError::IdentityClash { .. }
-            | MirrorError::SideBranch { .. } => ErrorBody::new(ErrorCode::Corrupt, message),
+            MirrorError::RootMismatch { .. } | MirrorError::IdentityClash { .. } => {
+                ErrorBody::new(ErrorCode::Corrupt, message)
+            }
             MirrorError::PeerTooOld { .. } => ErrorBody::new(ErrorCode::PeerRefused, message),
             MirrorError::SourceFailed { code, message: said } => {
                 refused(Refusal { code, message: said }, message)

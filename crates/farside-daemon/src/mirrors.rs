@@ -7,22 +7,25 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
 use farside_engine::{Engine, VolumeName};
 use farside_mirror::{
-    Destination, DestinationParts, Mirror, MirrorStatus, Relationship, Schedule, SourceRelationship,
-    SourceService, transfer_slots,
+    Destination, DestinationParts, Mirror, MirrorError, MirrorStatus, Relationship, Reversal,
+    ReverseAccepted, ReverseOffer, ReverseRights, Schedule, SourceRelationship, SourceService,
+    transfer_slots,
 };
 use farside_platform::{Clock, Randomness, Timestamp};
 use farside_session::{Node, PeerId};
 use farside_store::Pool;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use crate::blocking::Blocking;
 use crate::failure::Failure;
-use crate::peers;
-use crate::state::{PoolRelationships, State};
+use crate::peers::{self, Rights};
+use crate::state::{PoolRelationships, RightRow, State};
 use crate::words;
 
 /// Shortest beginning of a key that stands for a peer.
@@ -32,7 +35,9 @@ const KEY_PREFIX_MIN: usize = 8;
 pub(crate) struct Mirrors {
     parts: MirrorParts,
     /// By pool.
-    destinations: Mutex<BTreeMap<String, Arc<Destination>>>,
+    destinations: Arc<Mutex<BTreeMap<String, Arc<Destination>>>>,
+    /// What the source side hands changes of roles to; it looks there.
+    _reversals: Arc<dyn Reversal>,
     /// Turns of transfers, shared by all pools.
     slots: Arc<Semaphore>,
 }
@@ -42,6 +47,7 @@ pub(crate) struct MirrorParts {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) node: Node,
     pub(crate) source: Arc<SourceService>,
+    pub(crate) rights: Arc<Rights>,
     pub(crate) state: State,
     pub(crate) blocking: Blocking,
     pub(crate) clock: Arc<dyn Clock>,
@@ -56,7 +62,10 @@ impl std::fmt::Debug for Mirrors {
 
 impl Mirrors {
     pub(crate) fn new(parts: MirrorParts) -> Mirrors {
-        Mirrors { parts, destinations: Mutex::default(), slots: transfer_slots() }
+        let destinations: Arc<Mutex<BTreeMap<String, Arc<Destination>>>> = Arc::default();
+        let reversals: Arc<dyn Reversal> = Arc::new(Reversals { destinations: Arc::clone(&destinations) });
+        parts.source.set_reversal(Arc::downgrade(&reversals));
+        Mirrors { parts, destinations, _reversals: reversals, slots: transfer_slots() }
     }
 
     /// Starts the mirrors whose replicas are in `pool`. The caller sees to it that one pool is opened or closed at a time.
@@ -66,6 +75,11 @@ impl Mirrors {
             engine: Arc::clone(&self.parts.engine),
             links: Arc::new(self.parts.node.clone()),
             store: Arc::new(PoolRelationships::new(self.parts.state.clone(), name)),
+            source: Arc::clone(&self.parts.source),
+            reverse: Arc::new(WayBack {
+                rights: Arc::clone(&self.parts.rights),
+                state: self.parts.state.clone(),
+            }),
             clock: Arc::clone(&self.parts.clock),
             randomness: Arc::clone(&self.parts.randomness),
             slots: Arc::clone(&self.slots),
@@ -308,6 +322,53 @@ impl Mirrors {
             self.parts.state.remove_relationship(relationship.id).await.map_err(Failure::tell)?;
         }
         Ok(())
+    }
+}
+
+/// Hands a change of roles to the destination side of the pool that it is about.
+struct Reversals {
+    destinations: Arc<Mutex<BTreeMap<String, Arc<Destination>>>>,
+}
+
+impl Reversals {
+    fn of(&self, volume: &VolumeName) -> Result<Arc<Destination>, MirrorError> {
+        let found = self.destinations.lock().get(&volume.pool).map(Arc::clone);
+        found.ok_or_else(|| MirrorError::State(format!("pool {} is not open here", volume.pool)))
+    }
+}
+
+#[async_trait]
+impl Reversal for Reversals {
+    async fn prepare(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
+        self.of(&offer.volume)?.prepare(offer).await
+    }
+
+    async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
+        self.of(volume)?.prepared(volume, of).await
+    }
+
+    async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+        self.of(volume)?.cancel(volume, of).await
+    }
+
+    async fn done(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+        self.of(volume)?.done(volume, of).await
+    }
+}
+
+/// Records what the way back needs among the rights of peers.
+struct WayBack {
+    rights: Arc<Rights>,
+    state: State,
+}
+
+#[async_trait]
+impl ReverseRights for WayBack {
+    async fn grant_reverse(&self, peer: PeerId, volume: &VolumeName) -> Result<(), MirrorError> {
+        // Both ways: what has turned once may turn again.
+        let fence = self.rights.right(peer, volume).is_some_and(|right| right.fence);
+        let right = RightRow { peer, volume: volume.to_string(), reverse: true, fence };
+        self.rights.allow(&self.state, vec![right]).await.map_err(|e| MirrorError::Store(e.to_string()))
     }
 }
 

@@ -98,6 +98,14 @@ impl SourceRights for Rights {
     fn may_read(&self, peer: PeerId, volume: &VolumeName) -> bool {
         self.right(peer, volume).is_some()
     }
+
+    fn may_reverse(&self, peer: PeerId, volume: &VolumeName) -> bool {
+        self.right(peer, volume).is_some_and(|right| right.reverse)
+    }
+
+    fn is_fenced_when_overtaken(&self, peer: PeerId, volume: &VolumeName) -> bool {
+        self.right(peer, volume).is_some_and(|right| right.fence)
+    }
 }
 
 /// The peer of this name.

@@ -132,6 +132,7 @@ async fn start(
         engine,
         node: node.clone(),
         source,
+        rights: Arc::clone(&rights),
         state: state.clone(),
         blocking: blocking.clone(),
         clock: Arc::clone(&clock),

@@ -1,4 +1,9 @@
-//! All mirrors whose replica is at this site.
+//! All mirrors whose replica is at this site. Making one is here; `resync.rs` makes a volume follow a peer's from what
+//! both hold, `swap.rs` changes the roles, `plans.rs` tells what either would set aside.
+
+mod plans;
+mod resync;
+mod swap;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,12 +20,17 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub use plans::{PlanPoint, TurnPlan};
+pub use swap::SwapReport;
+
 use crate::error::{MirrorError, blocking};
 use crate::limits::TRANSFERS_MAX;
+use crate::log::LogEntry;
 use crate::protocol::{Body, Describe, Description, convert};
 use crate::relationship::{Mirror, Parts};
 use crate::report::TransferReport;
 use crate::schedule::Schedule;
+use crate::source::{ReverseRights, SourceService};
 use crate::store::{Relationship, RelationshipStore};
 use crate::transfer;
 
@@ -46,6 +56,10 @@ pub struct DestinationParts {
     pub links: Arc<dyn Links>,
     /// Configuration and history.
     pub store: Arc<dyn RelationshipStore>,
+    /// The other side of this site: what it keeps for its own destinations ends when a volume changes its direction.
+    pub source: Arc<SourceService>,
+    /// Where the right to the way back is recorded.
+    pub reverse: Arc<dyn ReverseRights>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// For identities.
@@ -105,23 +119,34 @@ impl Destination {
     }
 
     fn start(&self, relationship: Relationship, at_once: bool) -> Place {
-        let DestinationParts { engine, links, store, clock, randomness, slots } = &self.parts;
-        let parts = Parts {
+        let (mirror, driver) = Mirror::start(self.driver_parts(), relationship, at_once);
+        Place::Running(mirror, driver)
+    }
+
+    fn driver_parts(&self) -> Parts {
+        let DestinationParts { engine, links, store, source, reverse: _, clock, randomness, slots } =
+            &self.parts;
+        Parts {
             engine: engine.clone(),
             links: links.clone(),
             store: store.clone(),
+            source: source.clone(),
             clock: clock.clone(),
             randomness: randomness.clone(),
             slots: slots.clone(),
             stop: self.stop.clone(),
-        };
-        let (mirror, driver) = Mirror::start(parts, relationship, at_once);
-        Place::Running(mirror, driver)
+        }
+    }
+
+    fn new_id(&self) -> Uuid {
+        uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid()
     }
 
     /// Makes a mirror of the peer's volume `source`. The replica `destination` is made if it is not there; if it is, it
     /// must be empty, or the replica of this very source that lost its configuration. Waits for a session for at most
-    /// `link_wait`: what the peer does not allow is said now, not at the first transfer.
+    /// `link_wait`: what the peer does not allow is said now, not at the first transfer. If the peer's administrator allows
+    /// the way back, and `allow_reverse` says that this side's does, the peer gets the right to read the replica: it will
+    /// need it to follow this side after a failover.
     pub async fn create(
         &self,
         peer: PeerId,
@@ -129,10 +154,11 @@ impl Destination {
         destination: VolumeName,
         schedule: Schedule,
         link_wait: Duration,
+        allow_reverse: bool,
     ) -> Result<Mirror, MirrorError> {
         let _taken = TakenPlace::take(self, &destination)?;
-        let new_id = uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid();
-        let size_bytes = self.describe(new_id, peer, &source, &destination, link_wait).await?;
+        let new_id = self.new_id();
+        let (size_bytes, reverse) = self.describe(new_id, peer, &source, &destination, link_wait).await?;
         let (engine, clock) = (self.parts.engine.clone(), self.parts.clock.clone());
         let (of, to) = (source.clone(), destination.clone());
         let wanted = move |id| ReplicaRecord {
@@ -145,6 +171,10 @@ impl Destination {
             blocking(move || prepare_replica(&*engine, &*clock, &to, size_bytes, new_id, wanted)).await?;
         let relationship = Relationship::new(id, peer, source, destination.clone(), schedule);
         self.parts.store.save(&relationship).await?;
+        if reverse && allow_reverse {
+            self.parts.reverse.grant_reverse(peer, &destination).await?;
+            tracing::info!(%peer, volume = %destination, "the way back is allowed on both sides");
+        }
         let place = self.start(relationship, false);
         self.places().insert(destination.clone(), place);
         let mirror = self.mirror(&destination)?;
@@ -159,7 +189,7 @@ impl Destination {
         source: &VolumeName,
         destination: &VolumeName,
         link_wait: Duration,
-    ) -> Result<u64, MirrorError> {
+    ) -> Result<(u64, bool), MirrorError> {
         let describe = Describe {
             relationship: id.as_bytes().to_vec(),
             volume: source.to_string(),
@@ -168,7 +198,7 @@ impl Destination {
         let answer = transfer::ask(&*self.parts.links, peer, Body::Describe(describe), link_wait).await?;
         let description = Description::decode(answer)
             .map_err(|e| MirrorError::Protocol(format!("a description that cannot be read: {e}")))?;
-        convert::size(description.size_bytes)
+        Ok((convert::size(description.size_bytes)?, description.reverse))
     }
 
     /// The mirror whose replica is `volume`.
@@ -191,6 +221,11 @@ impl Destination {
     ) -> Result<Vec<TransferReport>, MirrorError> {
         let id = self.mirror(volume)?.status().relationship.id;
         self.parts.store.history(id, limit).await
+    }
+
+    /// The newest `limit` lines of the log of a replica, newest first; also of one whose mirror is over.
+    pub async fn log(&self, volume: &VolumeName, limit: usize) -> Result<Vec<LogEntry>, MirrorError> {
+        self.parts.store.log(volume, limit).await
     }
 
     /// Ends a relationship: the volume stays, writable, no longer a replica.

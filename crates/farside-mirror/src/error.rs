@@ -71,19 +71,6 @@ pub enum MirrorError {
         /// Its root there.
         theirs: ContentRoot,
     },
-    /// A snapshot that is to arrive is here already, on a side branch.
-    #[error(
-        "ALARM: snapshot {uuid} of the peer is here already as {volume}@{name}, beside the versions that readers see. \
-         Nothing was transferred or deleted; delete {volume}@{name} if it is not needed, then update again"
-    )]
-    SideBranch {
-        /// The replica.
-        volume: VolumeName,
-        /// The snapshot's name here.
-        name: String,
-        /// The snapshot's identity.
-        uuid: Uuid,
-    },
     /// The state forbids it.
     #[error("{0}")]
     State(String),

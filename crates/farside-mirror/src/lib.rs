@@ -35,13 +35,17 @@ pub mod state;
 pub mod store;
 mod transfer;
 
-pub use destination::{Destination, DestinationParts, Links, transfer_slots};
+pub use destination::{
+    Destination, DestinationParts, Links, PlanPoint, SwapReport, TurnPlan, transfer_slots,
+};
 pub use error::MirrorError;
 pub use log::{LogEntry, LogEvent, RequestedBy};
-pub use relationship::{Mirror, MirrorStatus, Published};
+pub use relationship::{Asked, Mirror, MirrorStatus, Published};
 pub use report::{Phase, Progress, TransferReport, TransferResult};
 pub use schedule::{Moment, Schedule, Ticker, Timetable};
-pub use source::{SourceRights, SourceService};
+pub use source::{
+    Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights, SourceService, UnexplainedPin,
+};
 pub use state::{State, TransferKind};
 pub use store::{
     MemoryStore, Overtaken, Relationship, RelationshipStore, SourceRelationship, SourceStore, SwapMark,

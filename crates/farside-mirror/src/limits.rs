@@ -51,6 +51,18 @@ pub const TIME_ZONE_BYTES_MAX: usize = 64;
 pub const WALL_LOOK_EVERY: Duration = Duration::from_secs(60);
 /// A wall clock that is set back by less does not bring a tick again that has fallen: what a time service corrects.
 pub const STEP_BACK_KEPT: Duration = Duration::from_secs(60);
+/// Longest schedule that is taken from a peer as text, bytes: the longest timetable with its time zone, or an interval.
+pub const SCHEDULE_BYTES_MAX: usize = TIMETABLE_BYTES_MAX + 1 + TIME_ZONE_BYTES_MAX;
+/// How long a break waits for the transfer that it has cancelled, and then for each line it writes into the database.
+/// Neither is needed for it: a break is over in under two seconds whatever hangs.
+pub const BREAK_PATIENCE: Duration = Duration::from_millis(400);
+/// How long one wait for a session takes of somebody who waits for as long as it lasts.
+pub const HERALD_LINK_WAIT: Duration = Duration::from_secs(60);
+/// How long a herald rests after it could not even wait for a session (the peer is not paired any more).
+pub const HERALD_REST: Duration = Duration::from_secs(5);
+/// Attempts to take the last snapshot of a volume before a change of roles: a host that came between two of its steps
+/// and went again is found out, and the attempt repeated.
+pub const FENCE_ATTEMPTS: usize = 3;
 /// Commands that wait for a mirror's driver.
 pub const COMMANDS_MAX: usize = 64;
 /// Requests that wait for one transfer to end.

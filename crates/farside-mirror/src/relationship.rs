@@ -4,9 +4,14 @@
 //! the [`RelationshipStore`], whether there is a base and whether it is broken off in the pool.
 
 mod driver;
+mod herald;
 mod leave;
+mod log;
 mod look;
+mod resync;
+mod turn;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +27,13 @@ use crate::error::MirrorError;
 use crate::limits::COMMANDS_MAX;
 use crate::report::{Progress, TransferReport};
 use crate::schedule::Schedule;
+use crate::source::SourceService;
 use crate::state::{Event, State, TransferKind};
 use crate::store::{Relationship, RelationshipStore};
+
+pub(crate) use herald::swap_message;
+pub(crate) use resync::{candidates, common_base};
+pub(crate) use turn::TurnCommand;
 
 /// The version that readers of a replica see.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,15 +74,23 @@ impl MirrorStatus {
 }
 
 /// What the driver works with.
+#[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) links: Arc<dyn Links>,
     pub(crate) store: Arc<dyn RelationshipStore>,
+    pub(crate) source: Arc<SourceService>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
     pub(crate) slots: Arc<Semaphore>,
     /// Ends the driver, whoever still holds a handle.
     pub(crate) stop: CancellationToken,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Parts")
+    }
 }
 
 type Ended = oneshot::Sender<Result<TransferReport, MirrorError>>;
@@ -85,6 +103,18 @@ enum Command {
         accepted: oneshot::Sender<Result<(), MirrorError>>,
         ended: Ended,
     },
+    /// To follow the source again, from a common base that was found with it.
+    Resync {
+        base: Uuid,
+        link_wait: Duration,
+        accepted: oneshot::Sender<Result<(), MirrorError>>,
+        ended: Ended,
+    },
+    Break {
+        at: Option<Uuid>,
+        done: oneshot::Sender<Result<(), MirrorError>>,
+    },
+    Turn(turn::TurnCommand),
     Tell {
         event: Event,
         done: oneshot::Sender<Result<(), MirrorError>>,
@@ -101,6 +131,7 @@ enum Command {
 /// A mirror: a handle on its driver. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Mirror {
+    parts: Parts,
     commands: mpsc::Sender<Command>,
     status: watch::Receiver<MirrorStatus>,
     progress: watch::Receiver<Option<Progress>>,
@@ -138,8 +169,9 @@ impl Mirror {
         };
         let (status_tx, status) = watch::channel(status);
         let ports = driver::Ports { commands, status: status_tx, progress: progress_tx };
-        let driver = driver::Driver::new(parts, relationship, at_once, ports);
-        (Mirror { commands: commands_tx, status, progress }, tokio::spawn(driver.run()))
+        let driver =
+            driver::Driver::new(parts.clone(), relationship, at_once, ports, commands_tx.downgrade());
+        (Mirror { parts, commands: commands_tx, status, progress }, tokio::spawn(driver.run()))
     }
 
     /// Its status now.
@@ -197,10 +229,13 @@ impl Mirror {
         self.tell(Event::Abort).await
     }
 
-    /// Makes the replica writable. Never asks the peer; a transfer that runs is ended. Returns when it is done,
-    /// durably.
-    pub async fn break_off(&self) -> Result<(), MirrorError> {
-        self.tell(Event::Break).await
+    /// Makes the replica writable, as it was at the snapshot `at` (what is newer stays as a side branch), or as it is.
+    /// Never asks the peer, and waits for nothing that hangs; a transfer that runs is ended. Returns when it is done,
+    /// durably, or refused, with nothing changed.
+    pub async fn break_off(&self, at: Option<Uuid>) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::Break { at, done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
     }
 
     async fn tell(&self, event: Event) -> Result<(), MirrorError> {

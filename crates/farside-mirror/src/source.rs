@@ -9,15 +9,21 @@
 //! It never learns what state the relationship is in: that is the destination's.
 
 mod choose;
+mod compare;
 mod complaints;
+mod overtaken;
+mod pins;
 mod prepare;
+mod reversal;
 mod send;
 
 use complaints::{Admitted, Complaints};
+pub use pins::UnexplainedPin;
 pub(crate) use prepare::let_go;
+pub use reversal::{Reversal, ReverseAccepted, ReverseOffer, ReverseRights};
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -25,7 +31,7 @@ use farside_engine::{Engine, EngineError, VolumeName};
 use farside_platform::Clock;
 use farside_session::{DataStream, PeerId, PeerLink, PeerService, Refusal};
 use prost::Message;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -37,6 +43,7 @@ use crate::protocol::{
     Acknowledge, Begin, Body, Describe, Description, End, Nothing, Release, Request, StreamHeader,
     check_request, check_version,
 };
+use crate::state::TransferKind;
 use crate::store::{SourceRelationship, SourceStore};
 
 /// Who may mirror what from this site. Asked at every operation, so an answer taken back takes effect at once.
@@ -44,6 +51,17 @@ use crate::store::{SourceRelationship, SourceStore};
 pub trait SourceRights: Send + Sync + 'static {
     /// Whether `peer` may read `volume`. An unknown volume is simply not allowed.
     fn may_read(&self, peer: PeerId, volume: &VolumeName) -> bool;
+
+    /// Whether `volume` may become the replica of a volume of `peer` (the way back), and `peer` may ask for it (a change
+    /// of roles). Told to the peer when it makes a mirror.
+    fn may_reverse(&self, _peer: PeerId, _volume: &VolumeName) -> bool {
+        false
+    }
+
+    /// Whether hosts shall not write to `volume` either, once it is known that its replica at `peer` was broken off.
+    fn is_fenced_when_overtaken(&self, _peer: PeerId, _volume: &VolumeName) -> bool {
+        false
+    }
 }
 
 /// Serves destinations. One for each site.
@@ -58,6 +76,10 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// As many as the machine has cores, for all transfers together.
     encoders: Arc<Semaphore>,
+    /// How often what is overtaken has changed.
+    overtaken_changes: watch::Sender<u64>,
+    /// The destination side of this site, for a change of roles; it holds this side, so not the other way round too.
+    reversal: OnceLock<Weak<dyn Reversal>>,
     tables: Mutex<Tables>,
 }
 
@@ -98,7 +120,16 @@ impl SourceService {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let encoders = Arc::new(Semaphore::new(cores));
         Ok(SourceService {
-            shared: Arc::new(Shared { engine, rights, store, clock, encoders, tables: Mutex::new(tables) }),
+            shared: Arc::new(Shared {
+                engine,
+                rights,
+                store,
+                clock,
+                encoders,
+                overtaken_changes: watch::Sender::new(0),
+                reversal: OnceLock::new(),
+                tables: Mutex::new(tables),
+            }),
         })
     }
 
@@ -119,8 +150,29 @@ impl SourceService {
     /// serves. Returns how many there were.
     pub async fn release(&self, volume: &VolumeName, peer: PeerId) -> Result<usize, MirrorError> {
         let of_peer = |r: &&SourceRelationship| r.peer == peer && r.source == *volume;
+        self.release_those(volume, of_peer).await
+    }
+
+    /// `volume` has become the replica of `peer`'s volume `destination`, which mirrored it before: what was kept for that is
+    /// let go. Nothing to do is no error.
+    pub async fn overwritten(
+        &self,
+        volume: &VolumeName,
+        peer: PeerId,
+        destination: &VolumeName,
+    ) -> Result<usize, MirrorError> {
+        let is_turned =
+            |r: &&SourceRelationship| r.peer == peer && r.source == *volume && r.destination == *destination;
+        self.release_those(volume, is_turned).await
+    }
+
+    async fn release_those(
+        &self,
+        volume: &VolumeName,
+        which: impl Fn(&&SourceRelationship) -> bool,
+    ) -> Result<usize, MirrorError> {
         let ids: Vec<Uuid> =
-            self.shared.tables().relationships.values().filter(of_peer).map(|r| r.id).collect();
+            self.shared.tables().relationships.values().filter(which).map(|r| r.id).collect();
         for id in &ids {
             self.shared.release(*id, volume.clone()).await?;
         }
@@ -209,9 +261,9 @@ impl Shared {
             Body::Acknowledge(acknowledge) => self.acknowledge(peer, acknowledge).await?.encode_to_vec(),
             Body::End(end) => self.end(peer, &end)?.encode_to_vec(),
             Body::Release(release) => self.release_for(peer, &release).await?.encode_to_vec(),
-            Body::Compare(_) | Body::Overtaken(_) | Body::Swap(_) => {
-                return Err(refusal("version", "this site cannot answer that yet; upgrade it"));
-            }
+            Body::Compare(compare) => self.compare(peer, compare).await?.encode_to_vec(),
+            Body::Overtaken(overtaken) => self.overtaken(peer, overtaken).await?.encode_to_vec(),
+            Body::Swap(swap) => self.swap(peer, swap).await?.encode_to_vec(),
         };
         Ok(answer.into())
     }
@@ -275,9 +327,10 @@ impl Shared {
     async fn describe(&self, peer: PeerId, message: Describe) -> Result<Description, Refusal> {
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
+        let reverse = self.rights.may_reverse(peer, &volume);
         let engine = self.engine.clone();
         let info = blocking(move || engine.volume(&volume)).await.map_err(to_refusal)?;
-        Ok(Description { size_bytes: info.size_bytes, reverse: false })
+        Ok(Description { size_bytes: info.size_bytes, reverse })
     }
 
     async fn begin(
@@ -295,6 +348,10 @@ impl Shared {
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
         self.check_not_own(relationship, &volume).await?;
+        if kind == TransferKind::Resync {
+            self.check_no_circle(peer, &volume, &destination).await?;
+        }
+        self.check_overtaken(relationship, &volume, kind).await?;
         self.check_unused(transfer, &volume).await?;
         let serving = self.enter(peer, relationship, transfer, &volume)?;
         // From here on the place is given back on every way out but success.
@@ -367,8 +424,7 @@ impl Shared {
             None => SourceRelationship::new(relationship, peer, volume.clone(), destination),
         };
         if known.as_ref() != Some(&wanted) {
-            self.store.save_source(&wanted).await?;
-            self.tables().relationships.insert(relationship, wanted);
+            self.keep(wanted).await?;
         }
         Ok(known.is_none())
     }
@@ -470,8 +526,11 @@ impl Shared {
             .await
             .map_err(to_refusal)?;
         let known = SourceRelationship { base: Some(snapshot), since: Some(self.clock.now()), ..known };
-        self.store.save_source(&known).await.map_err(to_refusal)?;
-        self.tables().relationships.insert(relationship, known);
+        let replica = known.destination.clone();
+        self.keep(known).await.map_err(to_refusal)?;
+        if let Err(error) = self.let_go_dormant(peer, &volume, &replica).await {
+            tracing::warn!(%volume, "bases of the mirror in the other direction stay until the next update: {error}");
+        }
         tracing::info!(%transfer, %relationship, %snapshot, %content_root, "the destination holds a new base");
         Ok(Nothing {})
     }
@@ -516,9 +575,12 @@ impl Shared {
         }
         self.store.remove_source(relationship).await?;
         let mut tables = self.tables();
-        tables.relationships.remove(&relationship);
+        let released = tables.relationships.remove(&relationship);
         tables.turns.remove(&relationship);
         drop(tables);
+        if released.is_some_and(|released| released.overtaken.is_some()) {
+            self.overtaken_changes.send_modify(|changes| *changes += 1);
+        }
         tracing::info!(%relationship, %volume, "released: no base is kept for it any more");
         Ok(())
     }

@@ -51,6 +51,8 @@ pub enum SwapMark {
     Prepared {
         /// The relationship that ends.
         of: Uuid,
+        /// The reverse mirror was made for this; if it comes to nothing it is forgotten again.
+        is_new: bool,
     },
 }
 

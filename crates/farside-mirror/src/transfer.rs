@@ -99,7 +99,8 @@ impl Transfer {
         if plan.steps.is_empty() {
             // "Nothing to bring" is believed only of what readers see here already.
             let content = |c: CandidateBase| (c.content_root, c.size_bytes);
-            if plan.base.is_none() || plan.base.map(content) != published.map(content) {
+            let is_shown = plan.base.map(content) == published.map(content);
+            if plan.base.is_none() || !(is_shown || self.kind == TransferKind::Resync) {
                 return Err(MirrorError::Protocol(
                     "the source has nothing to bring, but names another base than the version this replica shows"
                         .into(),
@@ -115,6 +116,9 @@ impl Transfer {
             self.progress.snapshot_done();
             base = Some(published);
         }
+        if let Some(last) = base {
+            self.show(last).await?;
+        }
         if report.content_root.is_none() {
             // Nothing to bring: the base is still the newest there is.
             report.incremental = plan.base_name;
@@ -126,8 +130,8 @@ impl Transfer {
     /// Clears up what an earlier transfer could not, and lists what may serve as base.
     async fn tidy_and_list(&self) -> Result<publish::Here, MirrorError> {
         let (engine, volume) = (self.engine.clone(), self.relationship.destination.clone());
-        let relationship = self.relationship.id;
-        blocking(move || publish::tidy_and_list(&*engine, &volume, relationship)).await
+        let (relationship, kind) = (self.relationship.id, self.kind);
+        blocking(move || publish::tidy_and_list(&*engine, &volume, relationship, kind)).await
     }
 
     async fn begin(
@@ -265,8 +269,14 @@ impl Transfer {
 
     async fn name_if_here(&self, step: &TravellingSnapshot) -> Result<Option<String>, MirrorError> {
         let (engine, volume) = (self.engine.clone(), self.relationship.destination.clone());
-        let (uuid, root) = (step.uuid, step.content_root);
-        blocking(move || publish::name_if_here(&*engine, &volume, uuid, root)).await
+        let (relationship, uuid, root) = (self.relationship.id, step.uuid, step.content_root);
+        blocking(move || publish::name_if_here(&*engine, &volume, relationship, uuid, root)).await
+    }
+
+    async fn show(&self, last: CandidateBase) -> Result<(), MirrorError> {
+        let (engine, volume) = (self.engine.clone(), self.relationship.destination.clone());
+        let (relationship, kind) = (self.relationship.id, self.kind);
+        blocking(move || publish::show(&*engine, &volume, relationship, last.uuid, kind)).await
     }
 
     /// Tells the source. If that fails the replica is none the worse: the source keeps the old base as well, and
@@ -325,7 +335,7 @@ pub(crate) async fn ask(
 
 /// Asks in this side's version, and if the source does not speak it, in the oldest one that carries the question.
 /// Answers also in which. What the source's version cannot carry is refused, with what the source said of versions.
-async fn negotiate(
+pub(crate) async fn negotiate(
     link: &dyn PeerLink,
     body: Body,
     wire: Option<&WireCounters>,

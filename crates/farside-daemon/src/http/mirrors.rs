@@ -90,7 +90,9 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
             .into());
     }
     let mirrors = site.mirrors.destination(&destination.pool)?;
-    let made = mirrors.create(peer, parse(source)?, destination.clone(), schedule, CREATE_PATIENCE).await?;
+    let made = mirrors
+        .create(peer, parse(source)?, destination.clone(), schedule, CREATE_PATIENCE, !request.no_reverse)
+        .await?;
     tracing::info!(replica = %destination, source = request.source, "mirror made");
     Ok(Json(site.mirrors.document(&made.status(), site.clock.now())))
 }
@@ -224,7 +226,7 @@ async fn break_off(
             (before.state == MirrorState::BrokenOff).then(|| format!("{name} is broken off already"));
         return Ok(Outcome::Plan(Plan { refused, ..plans::break_off(&facts) }));
     }
-    mirror.break_off().await?;
+    mirror.break_off(None).await?;
     site.exports.drop_replica_connections(&name);
     tracing::warn!(replica = %name, source = before.source, "mirror broken off");
     Ok(Outcome::Done(site.mirrors.document(&mirror.status(), site.clock.now())))

@@ -63,7 +63,8 @@ fn swap_mark(word: Option<&str>, with: Option<&[u8]>) -> Result<Option<SwapMark>
     Ok(match (word, with) {
         (None, _) => None,
         (Some("turning"), Some(reverse)) => Some(SwapMark::Turning { reverse }),
-        (Some("prepared"), Some(of)) => Some(SwapMark::Prepared { of }),
+        (Some("prepared"), Some(of)) => Some(SwapMark::Prepared { of, is_new: false }),
+        (Some("prepared-new"), Some(of)) => Some(SwapMark::Prepared { of, is_new: true }),
         _ => return Err(StateError::Row("a change of roles is neither turning nor prepared")),
     })
 }
@@ -112,7 +113,8 @@ impl State {
         let (swap, swap_with) = match relationship.swap {
             None => (None, None),
             Some(SwapMark::Turning { reverse }) => (Some("turning"), Some(reverse)),
-            Some(SwapMark::Prepared { of }) => (Some("prepared"), Some(of)),
+            Some(SwapMark::Prepared { of, is_new: false }) => (Some("prepared"), Some(of)),
+            Some(SwapMark::Prepared { of, is_new: true }) => (Some("prepared-new"), Some(of)),
         };
         sqlx::query(
             "INSERT OR REPLACE INTO relationships (id, peer, source, pool, volume, schedule, quiesced, \

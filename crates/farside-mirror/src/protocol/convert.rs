@@ -4,9 +4,10 @@ use farside_engine::{ContentRoot, VolumeName, is_label};
 use farside_platform::Timestamp;
 use uuid::Uuid;
 
-use super::messages::{Candidate, Plan, Step};
+use super::messages::{Candidate, Plan, Step, SwapPhase};
 use crate::error::MirrorError;
-use crate::limits::{CANDIDATES_MAX, NAME_BYTES_MAX, STEPS_MAX};
+use crate::limits::{CANDIDATES_MAX, NAME_BYTES_MAX, SCHEDULE_BYTES_MAX, STEPS_MAX};
+use crate::schedule::Schedule;
 use crate::state::TransferKind;
 
 /// Largest volume: 2^42 blocks.
@@ -99,6 +100,33 @@ pub fn kind_number(kind: TransferKind) -> u32 {
         TransferKind::Update => 2,
         TransferKind::Resync => 3,
     }
+}
+
+/// A word of a change of roles by its number.
+pub fn swap_phase(number: u32) -> Result<SwapPhase, MirrorError> {
+    match number {
+        1 => Ok(SwapPhase::Prepare),
+        2 => Ok(SwapPhase::Cancel),
+        3 => Ok(SwapPhase::Done),
+        other => Err(protocol(format!("a change of roles with the unknown phase {other}"))),
+    }
+}
+
+/// The number of a word.
+pub fn swap_phase_number(phase: SwapPhase) -> u32 {
+    match phase {
+        SwapPhase::Prepare => 1,
+        SwapPhase::Cancel => 2,
+        SwapPhase::Done => 3,
+    }
+}
+
+/// A schedule as the peer shows it; an empty text is none.
+pub fn schedule(text: &str) -> Result<Schedule, MirrorError> {
+    if text.len() > SCHEDULE_BYTES_MAX {
+        return Err(protocol("a schedule that is too long"));
+    }
+    if text.is_empty() { Ok(Schedule::OnRequest) } else { text.parse() }
 }
 
 impl CandidateBase {

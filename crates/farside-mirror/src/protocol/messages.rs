@@ -258,6 +258,9 @@ pub struct Overtaken {
     /// The snapshot that hosts there went on from; absent if the replica held none.
     #[prost(message, optional, tag = "4")]
     pub snapshot: Option<Candidate>,
+    /// The destination's volume, for a source that has lost its list.
+    #[prost(string, tag = "5")]
+    pub destination: String,
 }
 
 /// A step of changing roles. Answered by [`Swapped`]; saying it again is no error.
@@ -278,12 +281,20 @@ pub struct Swap {
     /// 1 prepare: fence the volume and take its last snapshot; 2 cancel: as it was; 3 done: the destination has turned.
     #[prost(uint32, tag = "5")]
     pub phase: u32,
-    /// Schedule of the reverse mirror, as `mirror schedule` takes it; empty for none.
+    /// Schedule of the reverse mirror, as `mirror status` shows it; empty for none.
     #[prost(string, tag = "6")]
     pub schedule: String,
-    /// Time zone of that schedule; empty for UTC, or for one that needs none.
-    #[prost(string, tag = "7")]
-    pub time_zone: String,
+}
+
+/// What a [`Swap`] says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SwapPhase {
+    /// Fence the volume and take its last snapshot.
+    Prepare,
+    /// Make the volume what it was.
+    Cancel,
+    /// The destination has turned.
+    Done,
 }
 
 /// Answer to [`Swap`].
@@ -292,6 +303,9 @@ pub struct Swapped {
     /// To *prepare*: the last snapshot, which the destination has to bring before it may turn.
     #[prost(message, optional, tag = "1")]
     pub snapshot: Option<Candidate>,
+    /// To *prepare*: the reverse relationship, which may be one that the source remembers from an earlier turn.
+    #[prost(bytes = "vec", tag = "2")]
+    pub reverse: Vec<u8>,
 }
 
 /// An answer that says only that it was done.

@@ -9,17 +9,20 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
+use super::herald::Herald;
 use super::look::look;
 use super::{Command, Ended, MirrorStatus, Parts, Published};
 use crate::destination::Links;
 use crate::error::{MirrorError, blocking};
-use crate::limits::{LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
+use crate::limits::{BREAK_PATIENCE, LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
+use crate::log::{LogEvent, RequestedBy};
 use crate::protocol::PROTOCOL_VERSION;
 use crate::report::{Progress, TransferReport, TransferResult};
 use crate::schedule::{Moment, Ticker};
 use crate::state::{Action, Event, Standing, TransferKind, Work};
-use crate::store::Relationship;
+use crate::store::{Relationship, SwapMark};
 use crate::transfer::{self, Outcome, ProgressSender, Transfer};
 
 /// How the driver and its handles are connected.
@@ -67,21 +70,33 @@ pub(super) struct Driver {
     /// Whether the pool has been asked what this replica is; it may not be open yet when the driver starts.
     is_probed: bool,
     pub(super) why: Option<String>,
-    current: Option<Published>,
-    ticker: Ticker,
+    pub(super) current: Option<Published>,
+    pub(super) ticker: Ticker,
+    /// Tells the source what it must hear while this is broken off.
+    pub(super) herald: Option<Herald>,
+    /// A change of roles is being carried out by this process: its words are not the herald's.
+    pub(super) is_swapping: bool,
     activity: Activity,
     /// How long the queued transfer waits for a session.
-    link_wait: Duration,
+    pub(super) link_wait: Duration,
     /// Transfers in a row that lost their session.
     losses: u32,
     /// Who hears of the transfer that runs or waits, and of the one after it.
-    waiting: Vec<Ended>,
-    waiting_next: Vec<Ended>,
+    pub(super) waiting: Vec<Ended>,
+    pub(super) waiting_next: Vec<Ended>,
     ports: Ports,
+    /// This driver's own commands, for its herald.
+    pub(super) own: mpsc::WeakSender<Command>,
 }
 
 impl Driver {
-    pub(super) fn new(parts: Parts, relationship: Relationship, at_once: bool, ports: Ports) -> Driver {
+    pub(super) fn new(
+        parts: Parts,
+        relationship: Relationship,
+        at_once: bool,
+        ports: Ports,
+        own: mpsc::WeakSender<Command>,
+    ) -> Driver {
         let ticker = Ticker::new(relationship.schedule.clone(), Moment::of(&*parts.clock), at_once);
         let standing = Standing {
             initialized: false,
@@ -97,12 +112,15 @@ impl Driver {
             why: None,
             current: None,
             ticker,
+            herald: None,
+            is_swapping: false,
             activity: Activity::None,
             link_wait: SCHEDULED_LINK_WAIT,
             losses: 0,
             waiting: Vec::new(),
             waiting_next: Vec::new(),
             ports,
+            own,
         }
     }
 
@@ -137,17 +155,23 @@ impl Driver {
     }
 
     /// Asks the pool what this replica is.
-    async fn probe(&mut self) {
+    pub(super) async fn probe(&mut self) {
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         match blocking(move || look(&*engine, &relationship)).await {
             Ok(found) => {
                 self.is_probed = true;
                 self.why = None;
                 self.standing.initialized = found.initialized;
+                // The pool knows of a resync that the database has forgotten: the volume shows what hosts made of it.
+                let pending = self.relationship.resync_pending || found.shows_own_writes;
+                self.standing.resync_pending = pending && found.initialized && !found.broken_off;
                 if found.broken_off {
                     self.standing.work = Work::BrokenOff;
+                } else if self.standing.work == Work::BrokenOff {
+                    self.standing.work = Work::Idle;
                 }
                 self.current = found.current;
+                self.call_herald(found.is_turned);
             }
             Err(error) => self.why = Some(error.to_string()),
         }
@@ -175,6 +199,17 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
+            Command::Resync { base, link_wait, accepted, ended } => {
+                let result = self.resync(base, link_wait, ended).await;
+                self.publish();
+                let _ = accepted.send(result);
+            }
+            Command::Break { at, done } => {
+                let result = self.break_at(at).await;
+                self.publish();
+                let _ = done.send(result);
+            }
+            Command::Turn(turn) => self.turn(turn).await,
             Command::SetSchedule { schedule, done } => {
                 let changed = Relationship { schedule: schedule.clone(), ..self.relationship.clone() };
                 let result = self.parts.store.save(&changed).await;
@@ -196,17 +231,53 @@ impl Driver {
         link_wait: Duration,
         ended: Ended,
     ) -> Result<(), MirrorError> {
-        self.check_probed()?;
-        if self.waiting.len() + self.waiting_next.len() >= WAITERS_MAX {
-            return Err(MirrorError::State(format!("{WAITERS_MAX} requests wait for this mirror already")));
-        }
+        self.check_ready()?;
         let event = match kind {
             TransferKind::Initialize => Event::AskInitialize,
             TransferKind::Update => Event::AskUpdate,
             TransferKind::Resync => Event::AskResync,
         };
         let (next, action) = self.standing.step(event)?;
-        let is_next = matches!((self.standing.work, kind), (Work::Running { .. }, TransferKind::Update));
+        self.log(LogEvent::Request { by: RequestedBy::Person }, Some(kind), None).await;
+        self.join(next, action, kind, link_wait, ended).await
+    }
+
+    /// Whether anything may be asked of this mirror now.
+    pub(super) fn check_ready(&self) -> Result<(), MirrorError> {
+        self.check_probed()?;
+        if let Some(why) = self.prepared_why() {
+            return Err(MirrorError::State(why));
+        }
+        if self.waiting.len() + self.waiting_next.len() >= WAITERS_MAX {
+            return Err(MirrorError::State(format!("{WAITERS_MAX} requests wait for this mirror already")));
+        }
+        Ok(())
+    }
+
+    /// What keeps a volume that is prepared for a change of roles from everything else.
+    fn prepared_why(&self) -> Option<String> {
+        let Some(SwapMark::Prepared { .. }) = self.relationship.swap else { return None };
+        let volume = &self.relationship.destination;
+        Some(format!(
+            "a change of roles is under way: {volume} is read-only until its peer has taken over or given up. \
+             `mirror swap` there again finishes it; `mirror break {volume}` here makes {volume} writable at once"
+        ))
+    }
+
+    /// Takes the step that a request makes, and remembers who hears of its end.
+    pub(super) async fn join(
+        &mut self,
+        next: Standing,
+        action: Action,
+        kind: TransferKind,
+        link_wait: Duration,
+        ended: Ended,
+    ) -> Result<(), MirrorError> {
+        let is_next = match (self.standing.work, kind) {
+            (Work::Running { .. }, TransferKind::Update) => true,
+            (Work::Running { kind: running, .. }, TransferKind::Resync) => running != TransferKind::Resync,
+            _ => false,
+        };
         self.standing = next;
         let waiting = if is_next { &mut self.waiting_next } else { &mut self.waiting };
         waiting.push(ended);
@@ -232,9 +303,9 @@ impl Driver {
     }
 
     async fn tell(&mut self, event: Event) -> Result<(), MirrorError> {
-        // A break must work whatever the state of things; what it does to the pool will say if that is not there.
-        if event != Event::Break {
-            self.check_probed()?;
+        self.check_probed()?;
+        if let Some(why) = self.prepared_why() {
+            return Err(MirrorError::State(why));
         }
         let before = self.standing;
         let (next, action) = before.step(event)?;
@@ -246,11 +317,12 @@ impl Driver {
                 self.standing = before;
                 return Err(error);
             }
+            self.log(if next.quiesced { LogEvent::Quiesce } else { LogEvent::Resume }, None, None).await;
         }
         self.carry_out(action).await
     }
 
-    fn check_probed(&self) -> Result<(), MirrorError> {
+    pub(super) fn check_probed(&self) -> Result<(), MirrorError> {
         match &self.why {
             Some(why) if !self.is_probed => {
                 Err(MirrorError::State(format!("the replica cannot be used: {why}")))
@@ -263,13 +335,14 @@ impl Driver {
         if !self.is_probed {
             self.probe().await;
         }
-        if !self.is_probed {
+        if !self.is_probed || self.prepared_why().is_some() {
             return;
         }
         let Ok((next, action)) = self.standing.step(Event::Tick) else { return };
         self.standing = next;
-        if let Action::Enqueue(_) = action {
+        if let Action::Enqueue(kind) = action {
             self.link_wait = SCHEDULED_LINK_WAIT;
+            self.log(LogEvent::Request { by: RequestedBy::Schedule }, Some(kind), None).await;
         }
         if let Err(error) = self.carry_out(action).await {
             self.why = Some(error.to_string());
@@ -281,7 +354,8 @@ impl Driver {
             Ending::Waited(Ok(ready)) => {
                 if let Ok((next, Action::Run(kind))) = self.standing.step(Event::Start) {
                     self.standing = next;
-                    self.start_transfer(kind, ready);
+                    let id = self.start_transfer(kind, ready);
+                    self.log(LogEvent::Start, Some(kind), Some(id)).await;
                 }
                 return;
             }
@@ -291,7 +365,14 @@ impl Driver {
                 (event, Ok(outcome.report))
             }
             Ending::Waited(Err(error)) | Ending::Ran(Err(error)) => {
-                tracing::warn!(relationship = %self.relationship.id, "no transfer: {error}");
+                tracing::warn!(
+                    relationship = %self.relationship.id, volume = %self.relationship.destination, "no transfer: {error}"
+                );
+                let kind = match self.standing.work {
+                    Work::Queued(kind) | Work::Running { kind, .. } => Some(kind),
+                    Work::Idle | Work::BrokenOff => None,
+                };
+                self.log(LogEvent::Abort { reason: error.to_string() }, kind, None).await;
                 self.why = Some(error.to_string());
                 self.losses = 0;
                 (Event::Failed, Err(error))
@@ -309,6 +390,10 @@ impl Driver {
             (next, action) = next.step(again).unwrap_or((next, action));
         }
         self.standing = next;
+        self.keep_pending().await;
+        if let (true, Action::Enqueue(kind)) = (is_retry, action) {
+            self.log(LogEvent::Request { by: RequestedBy::Retry }, Some(kind), None).await;
+        }
         let is_queued = matches!(action, Action::Enqueue(_));
         let served = if is_retry && is_queued { Vec::new() } else { std::mem::take(&mut self.waiting) };
         // Those who asked while it ran are served by the next one, if there is one.
@@ -339,8 +424,16 @@ impl Driver {
             Err(error) => tracing::warn!(relationship = %self.relationship.id, "{error}"),
         }
         self.why = report.reason.clone();
-        // A first copy that was cut short after its first snapshots leaves a base: updates bring the rest.
-        let has_base = report.kind == TransferKind::Initialize && report.snapshots > 0;
+        let event = match (report.result, &report.reason) {
+            (TransferResult::Ok, _) => LogEvent::End { bytes: report.wire_bytes_received },
+            (_, reason) => LogEvent::Abort { reason: reason.clone().unwrap_or_default() },
+        };
+        self.log(event, Some(report.kind), Some(report.id)).await;
+        // A first copy or a resync that was cut short after its first snapshots leaves a base: updates bring the rest.
+        let has_base = report.kind != TransferKind::Update && report.snapshots > 0;
+        if report.result == TransferResult::Ok || has_base {
+            self.drop_other_direction().await;
+        }
         if report.result == TransferResult::Ok || has_base { Event::Done } else { Event::Failed }
     }
 
@@ -350,6 +443,7 @@ impl Driver {
             Action::Enqueue(kind) => self.enqueue(kind),
             Action::LeaveQueue => {
                 self.leave_queue();
+                self.log(LogEvent::Abort { reason: MirrorError::Aborted.to_string() }, None, None).await;
                 self.settle(|| Err(MirrorError::Aborted));
             }
             Action::Cancel => {
@@ -357,7 +451,8 @@ impl Driver {
                     cancel.cancel();
                 }
             }
-            Action::BreakOff => return self.break_off().await,
+            // Carried out by `break_at`, which knows where.
+            Action::BreakOff => {}
         }
         Ok(())
     }
@@ -386,7 +481,7 @@ impl Driver {
         self.ports.progress.send_replace(None);
     }
 
-    fn start_transfer(&mut self, kind: TransferKind, ready: Ready) {
+    fn start_transfer(&mut self, kind: TransferKind, ready: Ready) -> Uuid {
         let id = uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid();
         let cancel = CancellationToken::new();
         let clock = self.parts.clock.clone();
@@ -408,6 +503,7 @@ impl Driver {
             outcome
         });
         self.activity = Activity::Running { task, cancel };
+        id
     }
 
     /// Ends whatever goes on and waits for that; the peer is not asked for anything.
@@ -420,6 +516,37 @@ impl Driver {
                 self.settle(|| Ok(outcome.report.clone()));
             }
         }
+        self.rest();
+    }
+
+    /// The same for whoever cannot wait: what has not ended within [`BREAK_PATIENCE`] ends by itself, later, and finds
+    /// that what it had staged is gone.
+    pub(super) async fn stop_briefly(&mut self) {
+        self.leave_queue();
+        if let Activity::Running { cancel, .. } = &self.activity {
+            cancel.cancel();
+            match tokio::time::timeout(BREAK_PATIENCE, self.activity.ended()).await {
+                Ok(Ending::Ran(Ok(outcome))) => {
+                    let kept = tokio::time::timeout(BREAK_PATIENCE, self.transfer_ended(&outcome.report));
+                    if kept.await.is_err() {
+                        tracing::warn!(transfer = %outcome.report.id, "history lost a line: the database does not answer");
+                    }
+                    self.settle(|| Ok(outcome.report.clone()));
+                }
+                Ok(_) => {}
+                Err(_) => {
+                    self.activity = Activity::None;
+                    tracing::warn!(
+                        relationship = %self.relationship.id,
+                        "the transfer that was cancelled hangs; nothing waits for it, and nothing it does counts any more"
+                    );
+                }
+            }
+        }
+        self.rest();
+    }
+
+    fn rest(&mut self) {
         self.ports.progress.send_replace(None);
         if self.standing.work != Work::BrokenOff {
             self.standing.work = Work::Idle;
@@ -434,11 +561,11 @@ impl Driver {
         }
     }
 
-    fn publish(&self) {
+    pub(super) fn publish(&self) {
         self.ports.status.send_replace(MirrorStatus {
             relationship: self.relationship.clone(),
             state: self.standing.state(),
-            why: self.why.clone(),
+            why: self.why.clone().or_else(|| self.prepared_why()),
             current: self.current.clone(),
             progress: None,
         });

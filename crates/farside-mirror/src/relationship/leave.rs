@@ -1,58 +1,77 @@
 //! The two ways out of a relationship: break (the replica is taken over) and delete (it is over). Neither needs the
 //! peer.
 
-use farside_engine::ReplicaRecord;
+use farside_engine::{Engine, EngineError};
+use uuid::Uuid;
 
 use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
-use crate::limits::FAREWELL_TIMEOUT;
+use crate::limits::{BREAK_PATIENCE, FAREWELL_TIMEOUT};
+use crate::log::LogEvent;
 use crate::protocol::{Body, Release};
 use crate::source::let_go;
-use crate::state::Work;
+use crate::state::{Event, Work};
+use crate::store::{Relationship, SwapMark};
 use crate::transfer;
 
 impl Driver {
-    pub(super) async fn break_off(&mut self) -> Result<(), MirrorError> {
-        self.stop().await;
-        let broken = self.replica_record(true);
-        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
-        let result = blocking(move || {
-            // What a crash left staged would never be wanted again. It only costs space: not a reason not to break.
-            if let Err(error) = engine.abandon_staged(&volume) {
-                tracing::warn!(%volume, "what was staged could not be thrown away: {error}");
-            }
-            engine.set_replica_record(&volume, Some(broken))
-        })
-        .await;
-        match &result {
-            Ok(()) => {
-                self.why = None;
-                tracing::info!(relationship = %self.relationship.id, volume = %self.relationship.destination, "broken off");
-            }
-            Err(error) => {
-                // Not durable, so not so.
-                self.standing.work = Work::Idle;
-                self.why = Some(format!("break failed: {error}"));
-            }
+    /// Breaks off, at a snapshot if one is named. On this way nothing is asked of the peer, and nothing is waited for that
+    /// may hang but the pool itself.
+    pub(super) async fn break_at(&mut self, at: Option<Uuid>) -> Result<(), MirrorError> {
+        let (next, _) = self.standing.step(Event::Break)?;
+        if let Some(at) = at {
+            // Refused with everything as it was: the transfer that runs goes on.
+            let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+            blocking(move || {
+                if engine.all_snapshots(&volume)?.iter().any(|s| s.uuid == at) {
+                    return Ok(());
+                }
+                Err(MirrorError::from(EngineError::NotFound { what: format!("snapshot {at} of {volume}") }))
+            })
+            .await?;
         }
-        result
-    }
-
-    fn replica_record(&self, broken_off: bool) -> ReplicaRecord {
-        ReplicaRecord {
-            relationship: self.relationship.id,
-            peer: self.relationship.peer.0,
-            source: self.relationship.source.to_string(),
-            broken_off,
+        self.stop_briefly().await;
+        self.standing = next;
+        self.herald = None;
+        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        let result = blocking(move || break_off(&*engine, &relationship, at)).await;
+        if let Err(error) = &result {
+            // Not durable, so not so; the pool says what is.
+            self.standing.work = Work::Idle;
+            self.probe().await;
+            self.why = Some(format!("break failed: {error}"));
+            return result;
         }
+        self.relationship.broken_off_at = Some(self.parts.clock.now());
+        self.relationship.resync_pending = false;
+        if let Some(SwapMark::Prepared { .. }) = self.relationship.swap {
+            self.relationship.swap = None;
+        }
+        let saved = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.save(&self.relationship)).await;
+        if !matches!(saved, Ok(Ok(()))) {
+            tracing::warn!(relationship = %self.relationship.id, "broken off, but the database does not know when");
+        }
+        tracing::warn!(
+            relationship = %self.relationship.id, volume = %self.relationship.destination,
+            source = %self.relationship.source, peer = %self.relationship.peer,
+            "broken off: hosts may write; the source is told when there is a session"
+        );
+        self.log(LogEvent::Break, None, None).await;
+        // Says also who broke it off, and where hosts go on from.
+        self.probe().await;
+        Ok(())
     }
 
     /// Each part may find its work done: repeating a deletion that failed finishes it.
     pub(super) async fn delete(&mut self) -> Result<(), MirrorError> {
         self.stop().await;
+        self.herald = None;
         let result = self.undo().await;
         match &result {
-            Ok(()) => self.tell_source_to_release(),
+            Ok(()) => {
+                self.log(LogEvent::Delete, None, None).await;
+                self.tell_source_to_release();
+            }
             Err(error) => {
                 // The volume may not be a replica any more: nothing is done before the pool has been asked again.
                 self.forget_probe(format!("delete failed, repeat it: {error}"));
@@ -99,4 +118,30 @@ impl Driver {
             }
         });
     }
+}
+
+/// One record makes it writable; with `at` the same record takes it back to that snapshot.
+fn break_off(engine: &dyn Engine, relationship: &Relationship, at: Option<Uuid>) -> Result<(), MirrorError> {
+    let volume = &relationship.destination;
+    // What a transfer left staged would never be wanted again. It only costs space: not a reason not to break.
+    if let Err(error) = engine.abandon_staged(volume) {
+        tracing::warn!(%volume, "what was staged could not be thrown away: {error}");
+    }
+    // A person's break in the middle of a change of roles is not its turning point, and must not look like it.
+    if let Some(SwapMark::Turning { reverse }) = relationship.swap {
+        let_go(engine, volume, reverse, &[])?;
+    }
+    let broken = relationship.record(true);
+    match at {
+        None => engine.set_replica_record(volume, Some(broken))?,
+        Some(at) => {
+            // Both sides hold it, as likely as not: a base to come back from. The version shown before stays pinned too.
+            engine.pin(volume, at, relationship.id)?;
+            let rescued = engine.move_main(volume, at, Some(broken))?;
+            if let Some(rescued) = rescued {
+                tracing::warn!(%volume, rescued = rescued.name, "what was written since stays as a side branch");
+            }
+        }
+    }
+    Ok(())
 }

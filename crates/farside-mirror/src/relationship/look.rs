@@ -1,15 +1,19 @@
 //! What the pool says of a replica: the part of a mirror's standing that survives everything.
 
-use farside_engine::Engine;
+use farside_engine::{ChangedBytes, Engine, SnapshotInfo};
 
 use super::Published;
 use crate::error::MirrorError;
-use crate::store::Relationship;
+use crate::store::{Relationship, SwapMark};
 
 /// What the pool says of a replica.
 pub(super) struct Found {
     pub(super) initialized: bool,
     pub(super) broken_off: bool,
+    /// Broken off by a change of roles: the version it shows is pinned for the reverse mirror.
+    pub(super) is_turned: bool,
+    /// To follow its source, but shows what hosts have made of it: a resync that has brought nothing yet.
+    pub(super) shows_own_writes: bool,
     pub(super) current: Option<Published>,
 }
 
@@ -26,11 +30,25 @@ pub(super) fn look(engine: &dyn Engine, relationship: &Relationship) -> Result<F
         }
     };
     let snapshots = engine.snapshots(volume)?;
-    // Every version a transfer publishes is pinned in the record that publishes it.
-    let initialized = snapshots.iter().any(|s| s.pinned_by.contains(&relationship.id));
+    // Every version a transfer publishes is pinned in the record that publishes it, and the base of a resync, which may
+    // lie on a side branch, before it begins.
+    let is_base = |s: &SnapshotInfo| s.pinned_by.contains(&relationship.id);
+    let initialized = snapshots.iter().any(is_base) || engine.all_snapshots(volume)?.iter().any(is_base);
     // A person may have named the published version since; what the relationship published is what counts.
-    let published =
-        snapshots.iter().rev().find(|s| s.pinned_by.contains(&relationship.id)).or(snapshots.last());
+    let published = snapshots.iter().rev().find(|s| is_base(s)).or(snapshots.last());
+    let is_turned = match (relationship.swap, published) {
+        (Some(SwapMark::Turning { reverse }), Some(published)) => {
+            broken_off && published.pinned_by.contains(&reverse)
+        }
+        _ => false,
+    };
+    let shows_own_writes = match published {
+        Some(published) if initialized && !broken_off => {
+            engine.changed_since(volume, published.uuid)? != ChangedBytes::default()
+        }
+        Some(_) => false,
+        None => initialized && !broken_off,
+    };
     let current = match published {
         None => None,
         Some(newest) => Some(Published {
@@ -41,5 +59,5 @@ pub(super) fn look(engine: &dyn Engine, relationship: &Relationship) -> Result<F
             content_root: engine.content_root(volume, newest.uuid)?,
         }),
     };
-    Ok(Found { initialized, broken_off, current })
+    Ok(Found { initialized, broken_off, is_turned, shows_own_writes, current })
 }

@@ -97,7 +97,7 @@ fn prepared(snapshots: &[Rooted], base: Option<Base>, steps: &[&Rooted]) -> Prep
     }
 }
 
-fn rooted(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<Rooted>, MirrorError> {
+pub(super) fn rooted(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<Rooted>, MirrorError> {
     let with_root = |info: SnapshotInfo| {
         let root = engine.content_root(volume, info.uuid)?;
         Ok(Rooted { info, root })
@@ -166,10 +166,17 @@ pub(crate) fn let_go(
         if keep.contains(&snapshot.uuid) {
             continue;
         }
-        if snapshot.pinned_by.contains(&relationship) {
+        let was_pinned = snapshot.pinned_by.contains(&relationship);
+        if was_pinned {
             engine.unpin(volume, snapshot.uuid, relationship)?;
         }
-        if snapshot.owner == SnapshotOwner::Relationship(relationship) {
+        // After a change of roles a base may have been taken for one relationship and be kept by another: it goes with
+        // the last pin.
+        let is_ours = match snapshot.owner {
+            SnapshotOwner::Person => false,
+            SnapshotOwner::Relationship(owner) => owner == relationship || was_pinned,
+        };
+        if is_ours && snapshot.pinned_by.iter().all(|pin| *pin == relationship) {
             match engine.delete_snapshot(volume, snapshot.uuid) {
                 Ok(()) | Err(EngineError::NotFound { .. }) => {}
                 Err(EngineError::Refused(reason)) => {

@@ -7,18 +7,22 @@
 //! 3. old base unpinned and deleted: the new version alone; if not, the next transfer does this first
 //! 4. the source is told: if not, it keeps both bases until the next transfer names the new one
 
-use farside_engine::{ContentRoot, Engine, SnapshotOwner, SnapshotSpec, StagedVersion, VolumeName};
+use farside_engine::{
+    ChangedBytes, ContentRoot, Engine, SnapshotOwner, SnapshotSpec, StagedVersion, VolumeName,
+};
 use uuid::Uuid;
 
 use crate::error::MirrorError;
-use crate::limits::{CANDIDATES_MAX, NAME_BYTES_MAX};
+use crate::limits::NAME_BYTES_MAX;
 use crate::protocol::convert::{CandidateBase, TravellingSnapshot};
+use crate::relationship::candidates;
 use crate::source::let_go;
+use crate::state::TransferKind;
 use crate::store::Relationship;
 
 /// What the replica holds before a transfer.
 pub(super) struct Here {
-    /// What may serve as base: oldest first, the newest [`CANDIDATES_MAX`].
+    /// What may serve as base, on all branches.
     pub(super) candidates: Vec<CandidateBase>,
     /// The version that readers see; none before the first.
     pub(super) published: Option<CandidateBase>,
@@ -30,6 +34,7 @@ pub(super) fn tidy_and_list(
     engine: &dyn Engine,
     volume: &VolumeName,
     relationship: Uuid,
+    kind: TransferKind,
 ) -> Result<Here, MirrorError> {
     check_replica(engine, volume, relationship)?;
     let left = engine.abandon_staged(volume)?;
@@ -37,16 +42,16 @@ pub(super) fn tidy_and_list(
         tracing::info!(%volume, left, "threw away what a transfer had staged that never ended");
     }
     let published = engine.snapshots(volume)?.into_iter().rev().find(|s| s.pinned_by.contains(&relationship));
-    if let Some(published) = published {
+    // Before a resync has published anything every base may still be the one to go back to.
+    if let Some(published) = published.filter(|_| kind != TransferKind::Resync) {
         let_go(engine, volume, relationship, &[published.uuid])?;
     }
+    let candidates = candidates(engine, volume)?;
     let snapshots = engine.snapshots(volume)?;
-    let newest = &snapshots[snapshots.len().saturating_sub(CANDIDATES_MAX)..];
     let candidate = |s: &farside_engine::SnapshotInfo| {
         let content_root = engine.content_root(volume, s.uuid)?;
         Ok::<_, MirrorError>(CandidateBase { uuid: s.uuid, content_root, size_bytes: s.size_bytes })
     };
-    let candidates = newest.iter().map(candidate).collect::<Result<_, MirrorError>>()?;
     // A snapshot that a person took of the replica is younger than what it shows.
     let shown = snapshots.iter().rev().find(|s| s.pinned_by.contains(&relationship)).or(snapshots.last());
     Ok(Here { candidates, published: shown.map(candidate).transpose()? })
@@ -63,11 +68,12 @@ fn check_replica(engine: &dyn Engine, volume: &VolumeName, relationship: Uuid) -
     }
 }
 
-/// The name of the snapshot with this identity, if the replica has published it before. An identity that stands for
-/// something else here is an alarm.
+/// The name of the snapshot with this identity, if it is here already, on whatever branch; it is pinned then, as what
+/// is published is. An identity that stands for something else here is an alarm.
 pub(super) fn name_if_here(
     engine: &dyn Engine,
     volume: &VolumeName,
+    relationship: Uuid,
     uuid: Uuid,
     expected: ContentRoot,
 ) -> Result<Option<String>, MirrorError> {
@@ -77,10 +83,34 @@ pub(super) fn name_if_here(
     if ours != expected {
         return Err(MirrorError::IdentityClash { uuid, ours, theirs: expected });
     }
-    if !engine.snapshots(volume)?.iter().any(|s| s.uuid == uuid) {
-        return Err(MirrorError::SideBranch { volume: volume.clone(), name: here.name, uuid });
-    }
+    engine.pin(volume, uuid, relationship)?;
     Ok(Some(here.name))
+}
+
+/// Sees to it that readers see the snapshot that a transfer ended with. What a transfer has published they see already;
+/// what was here before may lie on a side branch, or below what hosts have written since: then one record makes it
+/// the main line's end, and what it replaces stays as a side branch.
+pub(super) fn show(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    uuid: Uuid,
+    kind: TransferKind,
+) -> Result<(), MirrorError> {
+    let on_main_line = engine.snapshots(volume)?.iter().any(|s| s.uuid == uuid);
+    let is_shown = engine.changed_since(volume, uuid)? == ChangedBytes::default();
+    if is_shown && (on_main_line || kind != TransferKind::Resync) {
+        return Ok(());
+    }
+    check_replica(engine, volume, relationship)?;
+    engine.pin(volume, uuid, relationship)?;
+    if let Some(rescued) = engine.move_main(volume, uuid, None)? {
+        tracing::warn!(%volume, rescued = rescued.name, "what only this side held stays as a side branch");
+    }
+    if let Err(error) = let_go(engine, volume, relationship, &[uuid]) {
+        tracing::warn!(%volume, "the old base stays until the next transfer: {error}");
+    }
+    Ok(())
 }
 
 /// Whether what is staged is what the source has: durable first, then computed here, then compared.

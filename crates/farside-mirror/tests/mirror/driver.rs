@@ -127,14 +127,14 @@ async fn break_works_during_a_transfer_and_never_asks_the_peer() {
     // The peer will never say anything again.
     pair.network.black_hole("a", "b");
     let start = Instant::now();
-    mirror.break_off().await.unwrap();
+    mirror.break_off(None).await.unwrap();
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     assert_eq!(asked.ended().await.unwrap().result, TransferResult::Aborted);
     let engine = &pair.b.disk.engine;
     assert!(!engine.volume(&pair.replica).unwrap().is_replica && !engine.has_staged(&pair.replica));
     pair.check_replica();
     assert_eq!(mirror.status().state, State::BrokenOff);
-    for refused in [mirror.update(PATIENCE).await.is_err(), mirror.break_off().await.is_err()] {
+    for refused in [mirror.update(PATIENCE).await.is_err(), mirror.break_off(None).await.is_err()] {
         assert!(refused);
     }
     // For good: ticks change nothing, nor does a restart.
@@ -291,8 +291,10 @@ async fn a_replica_can_be_mirrored_on_and_names_what_it_was_given() {
     // Back to the first site, as a volume of its own: roles do not depend on who dialled.
     let (peer, back) = (pair.b.node.id(), volume("p/back"));
     let a = &pair.a.destination;
-    let cascade =
-        a.create(peer, pair.replica.clone(), back.clone(), Schedule::OnRequest, PATIENCE).await.unwrap();
+    let cascade = a
+        .create(peer, pair.replica.clone(), back.clone(), Schedule::OnRequest, PATIENCE, true)
+        .await
+        .unwrap();
     assert_ok(&cascade.initialize(PATIENCE).await.unwrap().ended().await.unwrap());
     for round in 0..3 {
         pair.scribble(10);

@@ -230,7 +230,8 @@ async fn rights_are_asked_at_every_operation() {
     pair.a.disk.engine.create_volume(&secret, SIZE).unwrap();
     let peer = pair.a.node.id();
     for name in [secret, volume("p/not-there-and-not-allowed-secret")] {
-        let made = pair.b.destination.create(peer, name, volume("q/x"), Schedule::OnRequest, PATIENCE).await;
+        let made =
+            pair.b.destination.create(peer, name, volume("q/x"), Schedule::OnRequest, PATIENCE, true).await;
         let Err(error) = made else { panic!("made") };
         assert!(!error.to_string().contains("seed"), "{error}");
         assert!(pair.b.disk.engine.volume(&volume("q/x")).is_err(), "nothing was made here");
@@ -449,7 +450,7 @@ async fn what_cannot_be_made_is_not_half_made() {
     let peer = pair.a.node.id();
     let create = |source: &str, destination: &str| {
         let (source, destination) = (volume(source), volume(destination));
-        pair.b.destination.create(peer, source, destination, Schedule::OnRequest, PATIENCE)
+        pair.b.destination.create(peer, source, destination, Schedule::OnRequest, PATIENCE, true)
     };
     let engine = &pair.b.disk.engine;
     assert!(create("p/absent", "q/r").await.unwrap_err().to_string().contains("does not exist"));

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_mirror::protocol::{Request, StreamHeader};
 use farside_mirror::{
-    Destination, DestinationParts, MemoryStore, Mirror, Schedule, SourceRights, SourceService,
-    TransferReport, TransferResult, transfer_slots,
+    Destination, DestinationParts, MemoryStore, Mirror, MirrorError, Reversal, ReverseRights, Schedule,
+    SourceRights, SourceService, TransferReport, TransferResult, transfer_slots,
 };
 use farside_platform::{Clock, SeededRandomness, Timestamp};
 use farside_session::{
@@ -87,11 +87,30 @@ impl Clock for TokioClock {
 #[derive(Default)]
 pub(crate) struct Rights {
     pub(crate) denied: Mutex<bool>,
+    pub(crate) no_way_back: Mutex<bool>,
+    pub(crate) fences: Mutex<bool>,
+    pub(crate) granted: Mutex<Vec<(PeerId, VolumeName)>>,
 }
 
 impl SourceRights for Rights {
     fn may_read(&self, _: PeerId, volume: &VolumeName) -> bool {
         !*self.denied.lock() && volume.volume != "secret"
+    }
+
+    fn may_reverse(&self, _: PeerId, _: &VolumeName) -> bool {
+        !*self.no_way_back.lock()
+    }
+
+    fn is_fenced_when_overtaken(&self, _: PeerId, _: &VolumeName) -> bool {
+        *self.fences.lock()
+    }
+}
+
+#[async_trait]
+impl ReverseRights for Rights {
+    async fn grant_reverse(&self, peer: PeerId, volume: &VolumeName) -> Result<(), MirrorError> {
+        self.granted.lock().push((peer, volume.clone()));
+        Ok(())
     }
 }
 
@@ -219,8 +238,12 @@ impl<S: Storage> Site<S> {
         let node = Node::start(config, parts).await.unwrap();
         let links = Arc::new(node.clone());
         let (store, slots) = (disk.store.clone(), transfer_slots());
-        let parts = DestinationParts { engine, links, store, clock, randomness, slots };
+        let (of_source, reverse) = (source.clone(), rights.clone());
+        let parts =
+            DestinationParts { engine, links, store, source: of_source, reverse, clock, randomness, slots };
         let destination = Arc::new(Destination::open(parts).await.unwrap());
+        let as_reversal: Arc<dyn Reversal> = destination.clone();
+        source.set_reversal(Arc::downgrade(&as_reversal));
         Site { disk, node, source, meddler, destination, rights }
     }
 }
@@ -290,7 +313,7 @@ impl<S: Storage> Pair<S> {
 
     pub(crate) async fn mirror(&self, schedule: Schedule) -> Mirror {
         let (peer, source, destination) = (self.a.node.id(), self.original.clone(), self.replica.clone());
-        self.b.destination.create(peer, source, destination, schedule, PATIENCE).await.unwrap()
+        self.b.destination.create(peer, source, destination, schedule, PATIENCE, true).await.unwrap()
     }
 
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {

@@ -82,7 +82,7 @@ impl Operation for Break {
         let mirror = self.world.mirror(B);
         tokio::spawn(async move {
             let begun = Instant::now();
-            let broken = mirror.break_off().await.map_err(|e| e.to_string());
+            let broken = mirror.break_off(None).await.map_err(|e| e.to_string());
             assert!(begun.elapsed() < Duration::from_secs(2), "break took {:?}", begun.elapsed());
             broken
         })
@@ -118,7 +118,7 @@ impl Operation for Break {
     async fn repeat(&mut self) -> Result<(), String> {
         match self.world.pair.b.destination.mirror(&self.world.volume(B)) {
             Ok(mirror) if mirror.status().state != State::BrokenOff => {
-                mirror.break_off().await.map_err(|e| e.to_string())
+                mirror.break_off(None).await.map_err(|e| e.to_string())
             }
             _ => Ok(()),
         }

@@ -163,7 +163,7 @@ impl Transferring {
         tokio::spawn(async move {
             let mirror = match kind {
                 TransferKind::Initialize => {
-                    let made = destination.create(peer, source, replica, Schedule::OnRequest, PATIENCE);
+                    let made = destination.create(peer, source, replica, Schedule::OnRequest, PATIENCE, true);
                     made.await.map_err(|e| e.to_string())?
                 }
                 _ => destination.mirror(&replica).map_err(|e| e.to_string())?,

@@ -2,8 +2,9 @@
 
 ALTER TABLE relationships ADD COLUMN broken_off_at INTEGER;
 ALTER TABLE relationships ADD COLUMN resync_pending INTEGER NOT NULL DEFAULT 0;
--- A change of roles under way: 'turning' towards the relationship swap_with, or 'prepared' for the end of it.
-ALTER TABLE relationships ADD COLUMN swap TEXT CHECK (swap IN ('turning', 'prepared'));
+-- A change of roles under way: 'turning' towards the relationship swap_with, or 'prepared' for the end of it
+-- ('prepared-new': by a mirror that was made for this).
+ALTER TABLE relationships ADD COLUMN swap TEXT CHECK (swap IN ('turning', 'prepared', 'prepared-new'));
 ALTER TABLE relationships ADD COLUMN swap_with BLOB CHECK (length(swap_with) = 16);
 
 -- That the destination was broken off, as it told: when this site heard of it, when it was, where hosts there went on.

@@ -1,0 +1,125 @@
+//! What break, resync and rollback would set aside and bring: figures from metadata. They change nothing.
+
+use std::time::Duration;
+
+use farside_engine::{ChangedBytes, Engine, EngineError, SnapshotInfo, VolumeName};
+use farside_platform::Timestamp;
+use farside_session::PeerId;
+use uuid::Uuid;
+
+use super::Destination;
+use super::resync::other_source;
+use crate::error::{MirrorError, blocking};
+use crate::relationship::common_base;
+use crate::schedule::Schedule;
+
+/// A point in time that a plan names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlanPoint {
+    /// The snapshot's name here.
+    pub name: String,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// When the data was so.
+    pub created_at: Timestamp,
+}
+
+impl PlanPoint {
+    fn of(snapshot: &SnapshotInfo) -> PlanPoint {
+        PlanPoint { name: snapshot.name.clone(), uuid: snapshot.uuid, created_at: snapshot.created_at }
+    }
+}
+
+/// What would happen to a volume.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TurnPlan {
+    /// Where it would stand afterwards (break, rollback), or what the transfer would start from (resync); none if a
+    /// replica that holds no version yet is broken off.
+    pub base: Option<PlanPoint>,
+    /// The newest snapshot on its main line now; none if there is none.
+    pub current: Option<PlanPoint>,
+    /// What hosts see now and would not see any more; it stays as a side branch.
+    pub set_aside: ChangedBytes,
+    /// The span of time of what is set aside, seconds: from the base to the newest state here. Zero if nothing is.
+    pub set_aside_seconds: f64,
+    /// What the source would bring; none if nothing is brought.
+    pub incoming: Option<ChangedBytes>,
+    /// How old the state is that hosts would find, seconds; none if nobody knows.
+    pub age_seconds: Option<f64>,
+}
+
+impl Destination {
+    /// What [`Mirror::break_off`](crate::Mirror::break_off) would do.
+    pub async fn plan_break(&self, volume: &VolumeName, at: Option<Uuid>) -> Result<TurnPlan, MirrorError> {
+        let current = self.mirror(volume)?.status().current.map(|c| c.uuid);
+        self.plan_move(volume, at.or(current)).await
+    }
+
+    /// What a rollback to `snapshot` would do ([`Engine::move_main`]).
+    pub async fn plan_rollback(&self, volume: &VolumeName, snapshot: Uuid) -> Result<TurnPlan, MirrorError> {
+        self.plan_move(volume, Some(snapshot)).await
+    }
+
+    /// What [`Mirror::resync`](crate::Mirror::resync) would do, or [`Destination::resync_from`] that volume of that peer.
+    /// Asks the peer for the common base; an error says why it would be refused.
+    pub async fn plan_resync(
+        &self,
+        volume: &VolumeName,
+        from: Option<(PeerId, VolumeName)>,
+        link_wait: Duration,
+    ) -> Result<TurnPlan, MirrorError> {
+        let known = self.mirror(volume).ok().map(|mirror| mirror.status().relationship);
+        let relationship = match (known, from) {
+            (Some(known), None) => known,
+            (Some(known), Some((peer, source))) if known.peer == peer && known.source == source => known,
+            (Some(known), Some(_)) => return Err(other_source(volume, &known.source.to_string())),
+            (None, Some((peer, source))) => {
+                self.to_follow(peer, source, volume.clone(), Schedule::OnRequest).await?
+            }
+            (None, None) => return Err(MirrorError::NotFound(volume.clone())),
+        };
+        let common = common_base(&self.driver_parts(), &relationship, link_wait).await?;
+        let plan = self.plan_move(volume, Some(common.base.uuid)).await?;
+        Ok(TurnPlan { incoming: Some(common.incoming), age_seconds: None, ..plan })
+    }
+
+    async fn plan_move(&self, volume: &VolumeName, to: Option<Uuid>) -> Result<TurnPlan, MirrorError> {
+        let (engine, of, now) = (self.parts.engine.clone(), volume.clone(), self.parts.clock.now());
+        blocking(move || plan_move(&*engine, &of, to, now)).await
+    }
+}
+
+fn plan_move(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    to: Option<Uuid>,
+    now: Timestamp,
+) -> Result<TurnPlan, MirrorError> {
+    let current = engine.snapshots(volume)?.pop();
+    let base = match to {
+        None => None,
+        Some(to) => {
+            let absent = || EngineError::NotFound { what: format!("snapshot {to} of {volume}") };
+            Some(engine.all_snapshots(volume)?.into_iter().find(|s| s.uuid == to).ok_or_else(absent)?)
+        }
+    };
+    let set_aside = base.as_ref().map(|base| engine.changed_since(volume, base.uuid)).transpose()?;
+    let set_aside = set_aside.unwrap_or_default();
+    // A replica shows its newest snapshot; any other volume may have been written to until now.
+    let newest = match &current {
+        Some(current) if engine.volume(volume)?.is_replica => current.created_at,
+        _ => now,
+    };
+    let set_aside_seconds = match &base {
+        Some(base) if set_aside != ChangedBytes::default() => newest.seconds_since(base.created_at).max(0.0),
+        _ => 0.0,
+    };
+    Ok(TurnPlan {
+        base: base.as_ref().map(PlanPoint::of),
+        current: current.as_ref().map(PlanPoint::of),
+        set_aside,
+        set_aside_seconds,
+        incoming: None,
+        age_seconds: base.map(|base| now.seconds_since(base.created_at)),
+    })
+}

@@ -1,0 +1,199 @@
+//! A planned change of roles: the replica becomes the original, the original its replica, and nothing is lost.
+//!
+//! Asked for at the replica (site B, mirror R); the original is at site A, R' is the mirror the other way round. What each
+//! line leaves if everything stops after it, and how it goes on:
+//!
+//! ```text
+//!   B  update R, so that the next one is short
+//!   B  row of R: turning                        A writable   B, when it has a session again: tells A to cancel
+//!   A  prepare: p/db is read-only, its last     none         B tells A to cancel; or the swap is asked for again
+//!      snapshot taken and pinned for R and R'
+//!   B  update R to exactly that snapshot        none         the same
+//!   B  that snapshot is pinned for R'           none         the same
+//!   B  record of R: broken off  = TURNING POINT B writable   B tells A that it is done
+//!   A  done: R' is a mirror like any other,     B writable   over
+//!      the bases of R are let go
+//! ```
+//!
+//! At no moment are both writable (M5). Should A's administrator break p/db while it is prepared, the update to its last
+//! snapshot finds another one, and B does not turn.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use farside_engine::VolumeName;
+use prost::Message;
+use uuid::Uuid;
+
+use super::resync::other_source;
+use super::{Destination, TakenPlace};
+use crate::error::{MirrorError, blocking};
+use crate::protocol::convert::{self, CandidateBase};
+use crate::protocol::{Body, SwapPhase, Swapped};
+use crate::relationship::{Mirror, Parts, TurnCommand, swap_message};
+use crate::report::{TransferReport, TransferResult};
+use crate::source::{Reversal, ReverseAccepted, ReverseOffer};
+use crate::store::Relationship;
+use crate::transfer;
+
+/// How a change of roles went.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SwapReport {
+    /// The mirror in the new direction.
+    pub reverse: Uuid,
+    /// The update that brought the last snapshot.
+    pub last: TransferReport,
+    /// Why the former source does not know yet that it is done; it is told at the next session, and is read-only
+    /// until then. None if it knows.
+    pub untold: Option<String>,
+}
+
+impl Destination {
+    /// Changes the roles of `volume` and its source. Refused, with everything as it was, while a host has the source open
+    /// for writing, and by a peer whose administrator does not allow the way back. An error after that says what the peer
+    /// was told; whatever it did not hear it hears at the next session. Goes on to its end even if nobody waits for it.
+    pub async fn swap(&self, volume: &VolumeName, link_wait: Duration) -> Result<SwapReport, MirrorError> {
+        let mirror = self.mirror(volume)?;
+        let peer = mirror.status().relationship.peer;
+        // The former source will have to read what is written here.
+        self.parts.reverse.grant_reverse(peer, volume).await?;
+        let proposed = self.new_id();
+        let (parts, stop) = (self.driver_parts(), self.stop.clone());
+        let swapping = tokio::spawn(async move {
+            // Most of what has changed travels while the source can still be written to.
+            arrive(&mirror, link_wait).await?;
+            let reverse = mirror.turn(|done| TurnCommand::Begin { reverse: proposed, done }).await?;
+            let result = tokio::select! {
+                result = turn(&mirror, &parts, reverse, link_wait) => result,
+                () = stop.cancelled() => Err(MirrorError::Aborted),
+            };
+            mirror.turn(|done| TurnCommand::Settle { done }).await?;
+            result
+        });
+        swapping.await?
+    }
+
+    /// Makes the volume of `offer` read-only, takes its last snapshot, and keeps it for the mirror that is to come.
+    pub async fn accept_reverse(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
+        let ReverseOffer { of, peer, volume, source, schedule, .. } = offer;
+        let prepare = |done| TurnCommand::Prepare { of: *of, schedule: schedule.clone(), done };
+        if let Ok(mirror) = self.mirror(volume) {
+            let known = mirror.status().relationship;
+            if known.peer != *peer || known.source != *source {
+                return Err(other_source(volume, &known.source.to_string()));
+            }
+            return mirror.turn(prepare).await;
+        }
+        let _taken = TakenPlace::take(self, volume)?;
+        let relationship = self.to_follow(*peer, source.clone(), volume.clone(), schedule.clone()).await?;
+        let (engine, at) = (self.parts.engine.clone(), volume.clone());
+        let is_remembered = blocking(move || engine.replica_record(&at)).await?.is_some();
+        let id = if is_remembered { relationship.id } else { offer.reverse };
+        let relationship = Relationship { id, ..relationship };
+        self.parts.store.save(&relationship).await?;
+        let place = self.start(relationship, false);
+        self.places().insert(volume.clone(), place);
+        let mirror = self.mirror(volume)?;
+        mirror.is_known().await;
+        let accepted = mirror.turn(prepare).await;
+        if accepted.is_err()
+            && !is_remembered
+            && let Err(error) = self.delete(volume).await
+        {
+            tracing::warn!(%volume, "a mirror that did not come about is still listed: {error}");
+        }
+        accepted
+    }
+
+    /// Makes a volume that was prepared what it was before.
+    pub async fn cancel_reverse(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+        let Ok(mirror) = self.mirror(volume) else { return Ok(()) };
+        if mirror.turn(|done| TurnCommand::Cancel { of, done }).await? {
+            self.delete(volume).await?;
+        }
+        Ok(())
+    }
+
+    /// The peer has turned: the volume follows it from now on, and what was kept here for `of` is let go.
+    pub async fn activate_reverse(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+        self.mirror(volume)?.turn(|done| TurnCommand::Activate { of, done }).await
+    }
+}
+
+#[async_trait]
+impl Reversal for Destination {
+    async fn prepare(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
+        self.accept_reverse(offer).await
+    }
+
+    async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
+        match self.mirror(volume) {
+            Ok(mirror) => mirror.turn(|done| TurnCommand::Prepared { of, done }).await,
+            Err(_) => Ok(None),
+        }
+    }
+
+    async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+        self.cancel_reverse(volume, of).await
+    }
+
+    async fn done(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+        self.activate_reverse(volume, of).await
+    }
+}
+
+/// From the first word to the last. What has begun and not ended when this fails is the herald's to end.
+async fn turn(
+    mirror: &Mirror,
+    parts: &Parts,
+    mut reverse: Uuid,
+    link_wait: Duration,
+) -> Result<SwapReport, MirrorError> {
+    let relationship = mirror.status().relationship;
+    let peer = relationship.peer;
+    let word = |reverse, phase| Body::Swap(swap_message(&relationship, reverse, phase));
+    let answer = transfer::ask(&*parts.links, peer, word(reverse, SwapPhase::Prepare), link_wait).await?;
+    let answer = Swapped::decode(answer)
+        .map_err(|e| MirrorError::Protocol(format!("an answer that cannot be read: {e}")))?;
+    let last = answer.snapshot.as_ref().map(CandidateBase::from_message).transpose()?;
+    let last = last.ok_or_else(|| MirrorError::Protocol("the source names no last snapshot".into()))?;
+    let named = convert::uuid(&answer.reverse)?;
+    if named != reverse {
+        reverse = named;
+        mirror.turn(|done| TurnCommand::Agree { reverse, done }).await?;
+    }
+    let report = arrive(mirror, link_wait).await?;
+    let shown = mirror.status().current.map(|c| (c.uuid, c.content_root, c.size_bytes));
+    if shown != Some((last.uuid, last.content_root, last.size_bytes)) {
+        return Err(MirrorError::State(format!(
+            "{} was written to after its last snapshot was taken: it was broken off there. The roles stay as they are",
+            relationship.source
+        )));
+    }
+    mirror.turn(|done| TurnCommand::Turn { last, done }).await?;
+    // From here on it is done, whoever knows it.
+    let told = transfer::ask(&*parts.links, peer, word(reverse, SwapPhase::Done), link_wait).await;
+    let untold = match told {
+        Ok(_) => {
+            mirror.turn(|done| TurnCommand::Heard { done }).await?;
+            None
+        }
+        Err(error) => {
+            tracing::warn!(relationship = %relationship.id, "the roles have changed, but the former source does not know: {error}");
+            Some(error.to_string())
+        }
+    };
+    Ok(SwapReport { reverse, last: report, untold })
+}
+
+/// An update that has arrived whole.
+async fn arrive(mirror: &Mirror, link_wait: Duration) -> Result<TransferReport, MirrorError> {
+    let report = mirror.update(link_wait).await?.ended().await?;
+    match report.result {
+        TransferResult::Ok => Ok(report),
+        TransferResult::Failed | TransferResult::Aborted => {
+            let reason = report.reason.unwrap_or_default();
+            Err(MirrorError::State(format!("the update before the change of roles failed: {reason}")))
+        }
+    }
+}

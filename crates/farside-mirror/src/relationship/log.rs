@@ -1,0 +1,28 @@
+//! The driver writes its mirror's log. A line that cannot be written is lost, and said so: nothing waits for it.
+
+use uuid::Uuid;
+
+use super::driver::Driver;
+use crate::limits::BREAK_PATIENCE;
+use crate::log::{LogEntry, LogEvent};
+use crate::state::TransferKind;
+
+impl Driver {
+    pub(super) async fn log(&self, event: LogEvent, kind: Option<TransferKind>, transfer: Option<Uuid>) {
+        let entry = LogEntry {
+            at: self.parts.clock.now(),
+            relationship: self.relationship.id,
+            volume: self.relationship.destination.clone(),
+            event,
+            kind,
+            transfer,
+        };
+        let written = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.append_log(&entry)).await;
+        let lost = match written {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the database does not answer".into(),
+        };
+        tracing::error!(relationship = %entry.relationship, event = entry.event.word(), "the log lost a line: {lost}");
+    }
+}

@@ -1,0 +1,167 @@
+//! A destination that was broken off tells its source: hosts there went on without it. From then on updates of that
+//! relationship are refused, until it is resynced from here, overwrites this side, or is released.
+
+use farside_engine::{EngineError, VolumeName};
+use farside_session::{PeerId, Refusal};
+use uuid::Uuid;
+
+use super::{Shared, SourceService, prepare, refusal, to_refusal};
+use crate::error::{MirrorError, blocking};
+use crate::protocol::convert::{self, CandidateBase};
+use crate::protocol::{self, Nothing};
+use crate::state::TransferKind;
+use crate::store::{Overtaken, SourceRelationship};
+
+impl SourceService {
+    /// The relationships whose destination was broken off, in order of volume.
+    pub fn overtaken(&self) -> Vec<SourceRelationship> {
+        self.destinations().into_iter().filter(|r| r.overtaken.is_some()).collect()
+    }
+
+    /// Volumes that hosts may not write to until their overtaking is cleared: by policy of the right that the
+    /// destination has ([`SourceRights::is_fenced_when_overtaken`](super::SourceRights::is_fenced_when_overtaken)).
+    pub fn fenced(&self) -> Vec<VolumeName> {
+        let rights = &self.shared.rights;
+        let mut volumes: Vec<VolumeName> = self
+            .overtaken()
+            .into_iter()
+            .filter(|r| rights.is_fenced_when_overtaken(r.peer, &r.source))
+            .map(|r| r.source)
+            .collect();
+        volumes.dedup();
+        volumes
+    }
+
+    /// Changes whenever [`SourceService::overtaken`] does; the value counts how often.
+    pub fn overtaken_changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.shared.overtaken_changes.subscribe()
+    }
+}
+
+impl Shared {
+    pub(super) async fn overtaken(
+        &self,
+        peer: PeerId,
+        message: protocol::Overtaken,
+    ) -> Result<Nothing, Refusal> {
+        let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
+        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
+        let snapshot = message.snapshot.as_ref().map(CandidateBase::from_message).transpose();
+        let snapshot = snapshot.map_err(to_refusal)?;
+        self.check_owner(relationship, peer, &volume)?;
+        self.check_not_own(relationship, &volume).await?;
+        let turn = self.turn(relationship);
+        let held = turn.lock().await;
+        let known = self.tables().relationships.get(&relationship).cloned();
+        let known = match known {
+            Some(known) => known,
+            // With the database lost the pins still tell whose base is kept here.
+            None if self.is_kept(relationship, &volume).await.map_err(to_refusal)? => {
+                self.check_rights(peer, &volume)?;
+                let destination = convert::volume(&message.destination).map_err(to_refusal)?;
+                SourceRelationship::new(relationship, peer, volume.clone(), destination)
+            }
+            None => {
+                // It was released, or this side follows that one by now: then it is no news.
+                tracing::debug!(%relationship, %peer, %volume, "a mirror that is not kept here was broken off");
+                return Ok(Nothing {});
+            }
+        };
+        // A change of roles whose last word was lost: broken off at the very snapshot that was the last here.
+        if let (Some(reversal), Some(stands_on)) = (self.reversal(), snapshot)
+            && reversal.prepared(&volume, relationship).await.map_err(to_refusal)? == Some(stands_on.uuid)
+        {
+            // Finishing takes this relationship's turn itself.
+            drop(held);
+            reversal.done(&volume, relationship).await.map_err(to_refusal)?;
+            return Ok(Nothing {});
+        }
+        let at = Some(message.broken_off_at).filter(|at| *at != 0);
+        let overtaken = Overtaken {
+            broken_off_at: at.map(farside_platform::Timestamp),
+            heard_at: self.clock.now(),
+            snapshot: snapshot.map(|s| (s.uuid, s.content_root)),
+        };
+        let is_news = known
+            .overtaken
+            .is_none_or(|o| (o.broken_off_at, o.snapshot) != (overtaken.broken_off_at, overtaken.snapshot));
+        if is_news {
+            let fenced = self.rights.is_fenced_when_overtaken(peer, &volume);
+            tracing::warn!(
+                %relationship, %peer, %volume, replica = %known.destination, fenced,
+                "OVERTAKEN: the replica of {volume} was broken off and hosts may be writing there. Decide which side counts: \
+                 `farside mirror resync {volume} --from PEER:{}` makes this side follow that one (what was written here \
+                 since stays as a side branch); `farside mirror resync` there does the opposite; \
+                 `farside mirror release {volume} PEER` ends the mirror",
+                known.destination
+            );
+            let known = SourceRelationship { overtaken: Some(overtaken), ..known };
+            self.keep(known).await.map_err(to_refusal)?;
+        }
+        Ok(Nothing {})
+    }
+
+    /// Refuses what an overtaken source must not do; a resync says that the destination's hosts have stopped, and
+    /// clears it.
+    pub(super) async fn check_overtaken(
+        &self,
+        relationship: Uuid,
+        volume: &VolumeName,
+        kind: TransferKind,
+    ) -> Result<(), Refusal> {
+        let known = self.tables().relationships.get(&relationship).cloned();
+        let Some(known) = known.filter(|known| known.overtaken.is_some()) else { return Ok(()) };
+        if kind != TransferKind::Resync {
+            return Err(refusal(
+                "state",
+                format!(
+                    "{volume} was overtaken: its replica {} was broken off, and both sides may have been written to since. \
+                     Nothing was transferred. `mirror resync {}` at the replica's site makes it follow {volume} again",
+                    known.destination, known.destination
+                ),
+            ));
+        }
+        tracing::info!(%relationship, %volume, "the replica follows again: no longer overtaken");
+        self.keep(SourceRelationship { overtaken: None, ..known }).await.map_err(to_refusal)
+    }
+
+    async fn is_kept(&self, relationship: Uuid, volume: &VolumeName) -> Result<bool, MirrorError> {
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        match blocking(move || prepare::is_kept_for(&*engine, &of, relationship)).await {
+            Err(MirrorError::Engine(EngineError::NotFound { .. })) => Ok(false),
+            other => other,
+        }
+    }
+
+    /// Stores a relationship, durably, and tells those who watch if its being overtaken changed.
+    pub(super) async fn keep(&self, relationship: SourceRelationship) -> Result<(), MirrorError> {
+        self.store.save_source(&relationship).await?;
+        let is_overtaken = relationship.overtaken.is_some();
+        let before = self.tables().relationships.insert(relationship.id, relationship);
+        if is_overtaken || before.is_some_and(|before| before.overtaken.is_some()) {
+            self.overtaken_changes.send_modify(|changes| *changes += 1);
+        }
+        Ok(())
+    }
+
+    /// Once a destination holds a new base of this volume, and the volume was itself that destination's replica before
+    /// it was broken off: the bases of that older, dormant relationship have a successor. Its record stays, so that the
+    /// roles can be changed again.
+    pub(super) async fn let_go_dormant(
+        &self,
+        peer: PeerId,
+        volume: &VolumeName,
+        destination: &VolumeName,
+    ) -> Result<(), MirrorError> {
+        let (engine, of, from) = (self.engine.clone(), volume.clone(), destination.to_string());
+        blocking(move || {
+            let dormant = engine.replica_record(&of)?;
+            let dormant = dormant.filter(|r| r.broken_off && r.peer == peer.0 && r.source == from);
+            match dormant {
+                Some(dormant) => prepare::let_go(&*engine, &of, dormant.relationship, &[]),
+                None => Ok(()),
+            }
+        })
+        .await
+    }
+}

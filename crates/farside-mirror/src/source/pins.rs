@@ -1,0 +1,80 @@
+//! Pins that no relationship explains: what is left when the state database was lost or a pool came from elsewhere. The
+//! pins are the truth; whoever reads them can say what may go.
+
+use farside_engine::{SnapshotOwner, VolumeName};
+use farside_platform::Timestamp;
+use uuid::Uuid;
+
+use super::{SourceService, let_go};
+use crate::error::{MirrorError, blocking};
+
+/// What one unknown relationship keeps of a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnexplainedPin {
+    /// The volume.
+    pub volume: VolumeName,
+    /// The relationship's id: all that is left of it here.
+    pub relationship: Uuid,
+    /// Names of the snapshots that it pins, oldest first.
+    pub snapshots: Vec<String>,
+    /// When the oldest of them was taken.
+    pub since: Timestamp,
+}
+
+impl SourceService {
+    /// Pins of `volume` by relationships that this side does not know, that the volume is not a replica of, and that are
+    /// not among `known_elsewhere` (the mirrors that have this volume as their replica), in order of their age.
+    pub async fn unexplained(
+        &self,
+        volume: &VolumeName,
+        known_elsewhere: &[Uuid],
+    ) -> Result<Vec<UnexplainedPin>, MirrorError> {
+        let mut known: Vec<Uuid> = self.shared.tables().relationships.keys().copied().collect();
+        known.extend(known_elsewhere);
+        let (engine, of) = (self.shared.engine.clone(), volume.clone());
+        blocking(move || {
+            known.extend(engine.replica_record(&of)?.map(|record| record.relationship));
+            let mut found: Vec<UnexplainedPin> = Vec::new();
+            for snapshot in engine.all_snapshots(&of)? {
+                let mut keepers = snapshot.pinned_by.clone();
+                if let SnapshotOwner::Relationship(owner) = snapshot.owner
+                    && keepers.is_empty()
+                {
+                    keepers.push(owner);
+                }
+                for relationship in keepers.into_iter().filter(|keeper| !known.contains(keeper)) {
+                    match found.iter_mut().find(|f| f.relationship == relationship) {
+                        Some(of_it) => of_it.snapshots.push(snapshot.name.clone()),
+                        None => found.push(UnexplainedPin {
+                            volume: of.clone(),
+                            relationship,
+                            snapshots: vec![snapshot.name.clone()],
+                            since: snapshot.created_at,
+                        }),
+                    }
+                }
+            }
+            Ok::<_, MirrorError>(found)
+        })
+        .await
+    }
+
+    /// Lets go of what an unknown relationship keeps of `volume`. Refused for one that is known.
+    pub async fn release_unexplained(
+        &self,
+        volume: &VolumeName,
+        relationship: Uuid,
+        known_elsewhere: &[Uuid],
+    ) -> Result<(), MirrorError> {
+        let found = self.unexplained(volume, known_elsewhere).await?;
+        let Some(found) = found.into_iter().find(|f| f.relationship == relationship) else {
+            return Err(MirrorError::State(format!(
+                "no unknown relationship {relationship} keeps anything of {volume}; see `farside mirror destinations {volume}`"
+            )));
+        };
+        let (engine, of) = (self.shared.engine.clone(), volume.clone());
+        blocking(move || let_go(&*engine, &of, relationship, &[])).await?;
+        tracing::info!(%relationship, %volume, snapshots = ?found.snapshots, "released what nobody knew any more");
+        Ok(())
+    }
+}

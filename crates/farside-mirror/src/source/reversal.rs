@@ -1,0 +1,131 @@
+//! A change of roles, as the source that is to become the replica sees it. Its peer asks; the destination side of this site
+//! does it ([`Reversal`]). What each word leaves, and what a repetition of it does, is told at
+//! [`crate::destination::swap`](crate::destination).
+
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use farside_engine::VolumeName;
+use farside_session::{PeerId, Refusal};
+use uuid::Uuid;
+
+use super::{Shared, SourceService, refusal, to_refusal};
+use crate::error::MirrorError;
+use crate::protocol::convert::{self, CandidateBase};
+use crate::protocol::{Swap, SwapPhase, Swapped};
+use crate::schedule::Schedule;
+use crate::store::SourceRelationship;
+
+/// The mirror that shall take the place of another, the other way round.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReverseOffer {
+    /// The relationship that ends.
+    pub of: Uuid,
+    /// The relationship that takes its place, unless the volume remembers one with that peer already.
+    pub reverse: Uuid,
+    /// The peer that asks: it holds the replica, which becomes the original.
+    pub peer: PeerId,
+    /// The volume here, which becomes the replica.
+    pub volume: VolumeName,
+    /// The volume there, which becomes the original.
+    pub source: VolumeName,
+    /// When its updates shall begin, unless it remembers a schedule of its own.
+    pub schedule: Schedule,
+}
+
+/// What was made of an offer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReverseAccepted {
+    /// The relationship that takes the other's place.
+    pub reverse: Uuid,
+    /// The last snapshot of the volume. Nothing can be written after it.
+    pub last: CandidateBase,
+}
+
+/// The destination side of this site, as far as a change of roles needs it. [`Destination`](crate::Destination) does it
+/// for the volumes of its pool.
+#[async_trait]
+pub trait Reversal: Send + Sync + 'static {
+    /// Makes the volume read-only and takes its last snapshot, durably. Refused while a host has it open for writing.
+    /// Again: the same answer.
+    async fn prepare(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError>;
+    /// The last snapshot that was prepared for the end of `of`; none if it is not prepared.
+    async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError>;
+    /// Makes the volume what it was before. Nothing to do is no error.
+    async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError>;
+    /// The peer has turned: the volume is its replica from now on. Nothing to do is no error.
+    async fn done(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError>;
+}
+
+/// What a destination gives its source so that the roles can change: the right to read the replica.
+#[async_trait]
+pub trait ReverseRights: Send + Sync + 'static {
+    /// Lets `peer` read `volume`, durably, besides what it may do already.
+    async fn grant_reverse(&self, peer: PeerId, volume: &VolumeName) -> Result<(), MirrorError>;
+}
+
+impl SourceService {
+    /// Names the destination side that changes of roles are handed to. Only the first call counts; without one, they
+    /// are refused.
+    pub fn set_reversal(&self, reversal: Weak<dyn Reversal>) {
+        let _ = self.shared.reversal.set(reversal);
+    }
+
+    /// Knows a relationship that its destination has not begun yet: the base that a change of roles leaves.
+    pub(crate) async fn adopt(&self, relationship: SourceRelationship) -> Result<(), MirrorError> {
+        self.shared.keep(relationship).await
+    }
+}
+
+impl Shared {
+    pub(super) fn reversal(&self) -> Option<Arc<dyn Reversal>> {
+        self.reversal.get().and_then(Weak::upgrade)
+    }
+
+    pub(super) async fn swap(&self, peer: PeerId, message: Swap) -> Result<Swapped, Refusal> {
+        let of = convert::uuid(&message.relationship).map_err(to_refusal)?;
+        let reverse = convert::uuid(&message.reverse).map_err(to_refusal)?;
+        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
+        let source = convert::volume(&message.destination).map_err(to_refusal)?;
+        let phase = convert::swap_phase(message.phase).map_err(to_refusal)?;
+        self.check_owner(of, peer, &volume)?;
+        self.check_not_own(of, &volume).await?;
+        let Some(reversal) = self.reversal() else {
+            return Err(refusal("state", "this site is starting or stopping; try again"));
+        };
+        match phase {
+            SwapPhase::Prepare => {
+                self.check_rights(peer, &volume)?;
+                if !self.rights.may_reverse(peer, &volume) {
+                    let message = format!(
+                        "this site does not allow {volume} to become your replica; there, run `farside peer allow <your \
+                         name> {volume} --reverse`"
+                    );
+                    return Err(refusal("forbidden", message));
+                }
+                if !self.tables().relationships.contains_key(&of) {
+                    return Err(refusal(
+                        "not-found",
+                        format!("relationship {of} is not known here; update first"),
+                    ));
+                }
+                let schedule = convert::schedule(&message.schedule).map_err(to_refusal)?;
+                let offer = ReverseOffer { of, reverse, peer, volume, source, schedule };
+                let accepted = reversal.prepare(&offer).await.map_err(to_refusal)?;
+                Ok(Swapped {
+                    snapshot: Some(accepted.last.to_message()),
+                    reverse: accepted.reverse.as_bytes().to_vec(),
+                })
+            }
+            // Taking back and finishing need no right: a peer that was denied the volume must not leave it fenced.
+            SwapPhase::Cancel => {
+                reversal.cancel(&volume, of).await.map_err(to_refusal)?;
+                Ok(Swapped::default())
+            }
+            SwapPhase::Done => {
+                reversal.done(&volume, of).await.map_err(to_refusal)?;
+                Ok(Swapped::default())
+            }
+        }
+    }
+}
