@@ -168,6 +168,9 @@ pub struct StagedInfo {
     pub staged_for: StagedFor,
 }
 
+/// Staged versions, each with what is known of it.
+pub type StagedVersions = Vec<(StagedInfo, Arc<dyn StagedVersion>)>;
+
 /// How a volume differs from a snapshot, in bytes: whole blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ChangedBytes {
@@ -228,7 +231,7 @@ pub trait Engine: Send + Sync + 'static {
         staged_for: StagedFor,
     ) -> Result<Arc<dyn StagedVersion>, EngineError>;
     /// Staged versions that earlier transfers left, newest last. Each holds at least what its last checkpoint covered.
-    fn staged(&self, volume: &VolumeName) -> Result<Vec<(StagedInfo, Arc<dyn StagedVersion>)>, EngineError>;
+    fn staged(&self, volume: &VolumeName) -> Result<StagedVersions, EngineError>;
     /// One durable record: the volume's head becomes a fresh child of `snapshot`, whatever branch it is on, and the
     /// volume's size that of the snapshot. If the old head held writes of its own it stays as a side branch
     /// `rescue-…`, which is returned. With `record` the replica record is set in the same journal record. Refused while

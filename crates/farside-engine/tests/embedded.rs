@@ -1,0 +1,112 @@
+//! What a mirror asks of the embedded store beyond an update: staged versions of an earlier life, and the main line.
+
+use std::sync::Arc;
+
+use farside_engine::embedded::EmbeddedEngine;
+use farside_engine::{
+    ChangeKind, ChangedBytes, ChangedExtent, Engine, EngineError, FINGERPRINTS_MAX, ReplicaRecord,
+    SnapshotOwner, SnapshotSpec, StagedFor, VolumeName,
+};
+use farside_format::Fingerprint;
+use farside_platform::{ManualClock, SeededRandomness, SimulatedDisk, Timestamp};
+use farside_store::{Pool, PoolOptions};
+use uuid::Uuid;
+
+const SIZE: u64 = 64 << 12;
+
+fn options(seed: u64) -> PoolOptions {
+    let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000_000_000)));
+    PoolOptions { background: false, ..PoolOptions::new(clock, Arc::new(SeededRandomness::new(seed))) }
+}
+
+fn spec(name: &str, number: u128) -> SnapshotSpec {
+    SnapshotSpec {
+        name: name.into(),
+        uuid: Uuid::from_u128(number),
+        created_at: Timestamp(1),
+        owner: SnapshotOwner::Person,
+        pin_for: None,
+    }
+}
+
+fn staged_for(incremental: u128) -> StagedFor {
+    StagedFor { relationship: Uuid::from_u128(0x5e1), incremental: Uuid::from_u128(incremental) }
+}
+
+fn engine(pool: Arc<Pool>) -> EmbeddedEngine {
+    let engine = EmbeddedEngine::new();
+    engine.add("p", pool).expect("a fresh engine");
+    engine
+}
+
+#[test]
+fn a_staged_version_goes_on_after_a_crash() {
+    let disk = SimulatedDisk::new("engine", 24 << 20).without_history();
+    let volume: VolumeName = "p/v".parse().expect("a name");
+    let before = engine(Pool::create(Arc::new(disk.clone()), options(1)).expect("a pool"));
+    before.create_volume(&volume, SIZE).expect("a volume");
+    let base = before.take_snapshot(&volume, &spec("base", 1)).expect("a snapshot").uuid;
+    let staged = before.stage(&volume, Some(base), SIZE, staged_for(2)).expect("staged");
+    staged.write(3 << 12, &[7; 2 << 12]).expect("a write");
+    staged.retarget(Uuid::from_u128(3)).expect("retargeted");
+    staged.resize(2 * SIZE).expect("larger");
+    staged.checkpoint().expect("a checkpoint");
+    // The power fails: nothing is closed.
+    let disk = disk.image();
+    let after = engine(Pool::open(Arc::new(disk), options(2)).expect("it opens"));
+    let mut found = after.staged(&volume).expect("a list");
+    let (info, staged) = found.pop().expect("it is there");
+    assert!(found.is_empty());
+    assert_eq!((info.base, info.size_bytes, info.staged_for), (Some(base), 2 * SIZE, staged_for(3)));
+    let changed: Vec<_> =
+        staged.changed_from(Some(base)).expect("a walk").collect::<Result<_, _>>().expect("its steps");
+    assert_eq!(changed, [ChangedExtent { offset: 3 << 12, length: 2 << 12, kind: ChangeKind::Data }]);
+    let block = Fingerprint::of_block(&[7; 4096]);
+    let expected = [Fingerprint::HOLE, block, block, Fingerprint::HOLE];
+    assert_eq!(staged.fingerprints(2, 4).expect("fingerprints"), expected);
+    let committed = staged.commit(&spec("next", 3)).expect("committed");
+    assert_eq!(committed.size_bytes, 2 * SIZE);
+    assert_eq!(after.fingerprints(&volume, committed.uuid, 2, 4).expect("fingerprints"), expected);
+    let too_many = after.fingerprints(&volume, committed.uuid, 0, FINGERPRINTS_MAX + 1);
+    assert!(matches!(too_many, Err(EngineError::Invalid(_))));
+    assert!(matches!(staged.info(), Err(EngineError::Refused(_))), "committed: the handle is dead");
+    assert!(after.staged(&volume).expect("a list").is_empty());
+}
+
+#[test]
+fn a_replica_goes_back_to_a_snapshot_and_is_broken_off_in_one_record() {
+    let disk = SimulatedDisk::new("engine", 24 << 20).without_history();
+    let pool = Pool::create(Arc::new(disk.clone()), options(1)).expect("a pool");
+    let engine_a = engine(pool.clone());
+    let volume: VolumeName = "p/v".parse().expect("a name");
+    engine_a.create_volume(&volume, SIZE).expect("a volume");
+    let base = engine_a.take_snapshot(&volume, &spec("base", 1)).expect("a snapshot").uuid;
+    let host = pool.open_volume("v").expect("it opens");
+    host.write(5 << 12, &[9; 4096]).expect("a write");
+    let changed = engine_a.changed_since(&volume, base).expect("a walk");
+    assert_eq!(changed, ChangedBytes { data_bytes: 4096, hole_bytes: 0 });
+    let record = ReplicaRecord {
+        relationship: Uuid::from_u128(9),
+        peer: [1; 32],
+        source: "q/db".into(),
+        broken_off: true,
+    };
+    let refused = engine_a.move_main(&volume, base, Some(record.clone()));
+    assert!(matches!(refused, Err(EngineError::Refused(_))), "a host writes");
+    drop(host);
+    let rescued = engine_a.move_main(&volume, base, Some(record.clone())).expect("moved").expect("a rescue");
+    // Durable when it returned.
+    drop(pool);
+    let engine_b = engine(Pool::open(Arc::new(disk.image()), options(2)).expect("it opens"));
+    assert_eq!(engine_b.replica_record(&volume).expect("read"), Some(record));
+    let main: Vec<_> = engine_b.snapshots(&volume).expect("a list").into_iter().map(|s| s.uuid).collect();
+    assert_eq!(main, [base]);
+    let mut names: Vec<_> =
+        engine_b.all_snapshots(&volume).expect("a list").into_iter().map(|s| s.name).collect();
+    names.sort();
+    assert_eq!(names, ["base".to_string(), rescued.name]);
+    let mut bytes = [0; 4096];
+    engine_b.read_snapshot(&volume, rescued.uuid, 5 << 12, &mut bytes).expect("it reads");
+    assert!(bytes == [9; 4096]);
+    assert_eq!(engine_b.changed_since(&volume, base).expect("a walk"), ChangedBytes::default());
+}
