@@ -179,8 +179,11 @@ pub struct TransferRecord {
     pub resumed: bool,
     /// How many snapshots it brought.
     pub snapshots: u64,
-    /// Bytes that the metadata difference found.
+    /// Bytes of data that travelled: what the metadata difference found, less what was held.
     pub changed_bytes: u64,
+    /// Bytes of data that did not travel because an earlier transfer, which was cut, had brought them.
+    #[serde(default)]
+    pub held_bytes: u64,
     /// Bytes that became holes.
     pub deallocated_bytes: u64,
     /// Bytes of data the source read.

@@ -274,6 +274,7 @@ fn mirror_history() {
             resumed: false,
             snapshots: 1,
             changed_bytes: 4096,
+            held_bytes: 0,
             deallocated_bytes: 0,
             source_read_bytes: Some(4096),
             base_read_bytes: None,
@@ -287,7 +288,7 @@ fn mirror_history() {
         json!([{
             "id": ID, "kind": "update", "result": "ok", "reason": null, "started_at": "2026-11-21T20:00:00Z",
             "ended_at": "2026-11-21T20:00:01.5Z", "duration_seconds": 1.5, "base": "s1", "incremental": "s2",
-            "content_root": "00".repeat(16), "resumed": false, "snapshots": 1, "changed_bytes": 4096,
+            "content_root": "00".repeat(16), "resumed": false, "snapshots": 1, "changed_bytes": 4096, "held_bytes": 0,
             "deallocated_bytes": 0, "source_read_bytes": 4096, "base_read_bytes": null,
             "referenced_bytes": null, "delta_bytes": null,
             "literal_bytes": 4096, "wire_bytes_sent": 500, "wire_bytes_received": 4600, "scan_seconds": 0.01

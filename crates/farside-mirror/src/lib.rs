@@ -18,9 +18,8 @@
 //! use, only the snapshots a person made stay, on either side.
 //!
 //! What it does not: it knows no engine by name, opens no sockets, owns no database; it has [`Engine`](farside_engine::Engine),
-//! [`PeerLink`](farside_session::PeerLink) and [`RelationshipStore`] for that. A transfer that failed begins anew;
-//! what it had staged is thrown away (resuming is a later step: the staged version and its base are what it will
-//! need, and [`TransferReport::resumed`] is where it will show).
+//! [`PeerLink`](farside_session::PeerLink) and [`RelationshipStore`] for that. What a transfer that was
+//! cut has staged stays in the pool, and the next one goes on with it ([`TransferReport::resumed`]).
 
 pub mod destination;
 pub mod error;

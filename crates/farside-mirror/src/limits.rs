@@ -25,6 +25,26 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub const FAILURE_TEXT_MAX: usize = 1024;
 /// Largest message of a data stream other than a frame, bytes.
 pub const STREAM_MESSAGE_BYTES_MAX: usize = 8192;
+/// Runs in one chunk of a held list: of at most 14 bytes each.
+pub const HELD_RUNS_PER_CHUNK: u64 = 2048;
+/// Data blocks with short fingerprints in one chunk of a held list: 32 KiB of them. Also the blocks whose fingerprints a
+/// source looks up at once.
+pub const HELD_BLOCKS_PER_CHUNK: u64 = 4096;
+/// Largest chunk of a held list, bytes: its runs, their count and their fingerprints.
+pub const HELD_CHUNK_BYTES_MAX: usize = 64 << 10;
+const _: () =
+    assert!(3 + 14 * HELD_RUNS_PER_CHUNK + 8 * HELD_BLOCKS_PER_CHUNK <= HELD_CHUNK_BYTES_MAX as u64);
+/// Chunks of a held list between the stream and the merge; the rest waits at the destination.
+pub const HELD_CHUNKS_BETWEEN_STAGES: usize = 2;
+/// Pieces of a held list that a source goes through before it looks up: at most a few milliseconds without fingerprints,
+/// a few hundred with 4096 of them each.
+pub const MERGE_STEPS: usize = 1024;
+/// Staged bytes after which a transfer makes them durable: what a crash of the destination costs at most, besides what
+/// came within [`CHECKPOINT_EVERY`]. At 100 MB/s that is a journal batch and a sync three times in a second, shared with
+/// the hosts' flushes.
+pub const CHECKPOINT_BYTES: u64 = 32 << 20;
+/// Age of staged bytes after which a transfer makes them durable: so a slow link loses no more than two seconds of work.
+pub const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
 /// Silence of a data stream after which the transfer fails. A source that is comparing metadata says so every
 /// [`SCAN_REPORT_EVERY`].
 pub const STREAM_SILENCE_MAX: Duration = Duration::from_secs(300);

@@ -7,7 +7,8 @@
 //!                                          ◄────────  plan {base, steps}
 //!   for each step:
 //!     open stream {transfer, step}         ─stream─►  rights; difference, reads, frames
-//!                                          ◄────────  scanned*, frame*, step end  (or failure)
+//!       held*, held end                    ────────►  (of a step that was cut: what need not travel again)
+//!                                          ◄────────  scanned*, working*, frame*, step end  (or failure)
 //!     (checkpoint, own content root = the step's, commit, pin)
 //!     acknowledge {relationship, snapshot} ──call──►  pin moves to the new base, the old one goes
 //!   end {transfer}                         ──call──►  the transfer's place is free (also after a failure)
@@ -19,6 +20,7 @@
 //! the peer passes through a checked conversion in [`convert`] before it is used. Documented in `docs/protocol.md`.
 
 pub mod convert;
+pub mod held;
 pub mod messages;
 pub mod stream;
 mod versions;

@@ -153,8 +153,10 @@ pub struct TransferReport {
     pub resumed: bool,
     /// Snapshots it published.
     pub snapshots: u64,
-    /// Bytes that the metadata difference found.
+    /// Bytes of data that travelled: what the metadata difference found, less what was held.
     pub changed_bytes: u64,
+    /// Bytes of data that the difference found and that did not travel: an earlier transfer had brought them.
+    pub held_bytes: u64,
     /// Bytes that became holes.
     pub deallocated_bytes: u64,
     /// Bytes of its snapshots that the source read: no more than changed.
@@ -192,6 +194,7 @@ impl TransferReport {
             resumed: false,
             snapshots: 0,
             changed_bytes: 0,
+            held_bytes: 0,
             deallocated_bytes: 0,
             source_read_bytes: 0,
             base_read_bytes: 0,

@@ -14,6 +14,7 @@ mod complaints;
 mod overtaken;
 mod pins;
 mod prepare;
+mod remaining;
 mod reversal;
 mod send;
 
@@ -38,6 +39,7 @@ use uuid::Uuid;
 use crate::error::{MirrorError, blocking};
 use crate::limits::{RELATIONSHIPS_PER_PEER_MAX, SERVED_MAX, SERVED_PER_PEER_MAX};
 use crate::protocol::convert::{self, TransferPlan};
+use crate::protocol::held::Held;
 use crate::protocol::stream::cut;
 use crate::protocol::{
     Acknowledge, Begin, Body, Describe, Description, End, Nothing, Release, Request, StreamHeader,
@@ -203,7 +205,7 @@ impl PeerService for SourceService {
         answer.inspect_err(|refusal| self.complain(peer, "call", refusal))
     }
 
-    async fn stream(&self, link: &Arc<dyn PeerLink>, header: Bytes, stream: DataStream) {
+    async fn stream(&self, link: &Arc<dyn PeerLink>, header: Bytes, mut stream: DataStream) {
         let peer = link.peer();
         let opened = StreamHeader::decode(&header[..])
             .map_err(|e| refusal("failed", format!("a stream header that cannot be read: {e}")))
@@ -212,17 +214,20 @@ impl PeerService for SourceService {
                 let transfer = convert::uuid(&header.transfer).map_err(to_refusal)?;
                 let serving = self.shared.tables().serving.get(&transfer).cloned();
                 let serving = serving.filter(|s| s.peer == peer);
+                let asked = send::AskedStep {
+                    index: header.step as usize,
+                    without_base: header.without_base,
+                    held: Held::from_number(header.held).map_err(to_refusal)?,
+                };
                 serving
-                    .map(|serving| (serving, header.step as usize, header.without_base))
+                    .map(|serving| (serving, asked))
                     .ok_or_else(|| refusal("not-found", "this transfer is not (or no longer) being served"))
             });
         match opened {
-            Ok((serving, step, without_base)) => {
-                send::serve_step(&self.shared, &serving, step, without_base, stream).await;
-            }
+            Ok((serving, asked)) => send::serve_step(&self.shared, &serving, asked, stream).await,
             Err(refusal) => {
                 self.complain(peer, "stream", &refusal);
-                send::refuse(stream, &refusal).await;
+                send::refuse(&mut stream.io, &refusal).await;
             }
         }
     }
@@ -345,6 +350,7 @@ impl Shared {
         let destination = convert::volume(&message.destination).map_err(to_refusal)?;
         let kind = convert::kind(message.kind).map_err(to_refusal)?;
         let candidates = convert::candidates(&message.candidates).map_err(to_refusal)?;
+        let half_brought = convert::half_brought(message.staged.as_ref()).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
         self.check_not_own(relationship, &volume).await?;
@@ -362,7 +368,8 @@ impl Shared {
         // Remembered before anything is pinned: what is pinned can always be released by name.
         let is_new = self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
         let (engine, clock) = (self.engine.clone(), self.clock.clone());
-        let asked = prepare::Asked { relationship, transfer, volume: volume.clone(), kind, candidates };
+        let asked =
+            prepare::Asked { relationship, transfer, volume: volume.clone(), kind, candidates, half_brought };
         let prepared = match blocking(move || prepare::prepare(&*engine, &*clock, &asked)).await {
             Ok(prepared) => prepared,
             Err(error) => {

@@ -1,12 +1,14 @@
 //! One transfer, seen from the destination: from the first question to the last acknowledgement.
 //!
-//! What a failure leaves behind: nothing of the step that failed; steps before it are published, each a whole
-//! snapshot of the source. What a crash leaves behind: the same, and a staged version that the next transfer
-//! throws away.
+//! What a failure leaves behind: of the step that failed a staged version that nobody sees, for the next transfer to go on
+//! with (`resume.rs`); steps before it are published, each a whole snapshot of the source. What a crash leaves behind: the
+//! same, the staged version as it was at its last checkpoint. What did not add up is thrown away at once.
 
+mod held;
 mod progress;
 mod publish;
 mod receive;
+mod resume;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +21,16 @@ use prost::Message;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use resume::{Fate, Kept, Opened};
+
 use crate::destination::Links;
 use crate::error::{MirrorError, blocking};
 use crate::limits::{CALL_TIMEOUT, FAREWELL_TIMEOUT, LOSSES_IN_A_ROW_MAX};
-use crate::protocol::convert::{self, CandidateBase, TransferPlan, TravellingSnapshot};
+use crate::protocol::convert::{self, CandidateBase, OF_SEVERAL, TransferPlan, TravellingSnapshot};
+use crate::protocol::held::Held;
 use crate::protocol::stream::cut;
 use crate::protocol::{
-    Acknowledge, Begin, Body, End, PROTOCOL_VERSION, Plan, Request, oldest_that_carries,
+    Acknowledge, Begin, Body, End, HalfBrought, PROTOCOL_VERSION, Plan, Request, oldest_that_carries,
     without_what_is_newer,
 };
 use crate::report::{Phase, TransferReport, TransferResult};
@@ -46,6 +51,17 @@ pub(crate) struct Transfer {
     pub(crate) progress: ProgressSender,
     /// Protocol version that the source has answered in; this side's own until it has.
     pub(crate) spoken: u32,
+}
+
+/// One attempt at a step.
+struct Filling<'a> {
+    index: usize,
+    step: &'a TravellingSnapshot,
+    base: Option<CandidateBase>,
+    /// The step holds what the base holds.
+    is_unchanged: bool,
+    without_base: bool,
+    held: Held,
 }
 
 /// How a transfer ended.
@@ -94,8 +110,12 @@ impl Transfer {
         wire: &Arc<WireCounters>,
     ) -> Result<(), MirrorError> {
         self.progress.phase(Phase::Snapshot);
-        let publish::Here { candidates, published } = self.tidy_and_list().await?;
-        let plan = self.begin(&candidates, wire).await?;
+        let publish::Here { candidates, published, mut kept } = self.tidy_and_list().await?;
+        let plan = self.begin(&candidates, kept.as_ref(), wire).await?;
+        if self.spoken < 2 {
+            // That source cannot be told what is held.
+            self.throw_away(kept.take()).await;
+        }
         if plan.steps.is_empty() {
             // "Nothing to bring" is believed only of what readers see here already.
             let content = |c: CandidateBase| (c.content_root, c.size_bytes);
@@ -111,11 +131,15 @@ impl Transfer {
         self.progress.planned(plan.steps.len() as u64);
         let mut base = plan.base;
         for (index, step) in plan.steps.iter().enumerate() {
-            let published = self.bring(index, step, base, report, wire).await?;
-            self.acknowledge(published, wire).await;
+            if kept.as_ref().is_some_and(|kept| !kept.fits(base, published)) {
+                self.throw_away(kept.take()).await;
+            }
+            let brought = self.bring(index, step, base, &mut kept, report, wire).await?;
+            self.acknowledge(brought, wire).await;
             self.progress.snapshot_done();
-            base = Some(published);
+            base = Some(brought);
         }
+        self.throw_away(kept).await;
         if let Some(last) = base {
             self.show(last).await?;
         }
@@ -137,6 +161,7 @@ impl Transfer {
     async fn begin(
         &mut self,
         candidates: &[CandidateBase],
+        kept: Option<&Kept>,
         wire: &WireCounters,
     ) -> Result<TransferPlan, MirrorError> {
         let begin = Begin {
@@ -146,7 +171,10 @@ impl Transfer {
             destination: self.relationship.destination.to_string(),
             kind: convert::kind_number(self.kind),
             candidates: candidates.iter().map(|c| c.to_message()).collect(),
-            staged: None,
+            staged: kept.map(|kept| HalfBrought {
+                incremental: kept.incremental.as_bytes().to_vec(),
+                base: candidates.iter().find(|c| Some(c.uuid) == kept.base).map(|c| c.to_message()),
+            }),
         };
         let answer;
         (answer, self.spoken) = tokio::select! {
@@ -173,72 +201,89 @@ impl Transfer {
         Ok(plan)
     }
 
-    /// Brings one snapshot and publishes it. Without one to stand on (`base`) it is all there is in it.
+    /// Brings one snapshot and publishes it. Without one to stand on (`base`) it is all there is in it. What is `kept`
+    /// is gone on with.
     async fn bring(
         &mut self,
         index: usize,
         step: &TravellingSnapshot,
         base: Option<CandidateBase>,
+        kept: &mut Option<Kept>,
         report: &mut TransferReport,
         wire: &Arc<WireCounters>,
     ) -> Result<CandidateBase, MirrorError> {
-        let published =
+        let brought =
             CandidateBase { uuid: step.uuid, content_root: step.content_root, size_bytes: step.size_bytes };
         if let Some(name) = self.name_if_here(step).await? {
             report.incremental = Some(name);
             report.content_root = Some(step.content_root);
-            return Ok(published);
+            return Ok(brought);
         }
-        let mut without_base = false;
+        let is_unchanged =
+            base.is_some_and(|b| b.content_root == step.content_root && b.size_bytes == step.size_bytes);
+        if is_unchanged {
+            // Nothing has to arrive for it.
+            self.throw_away(kept.take()).await;
+        }
+        let mut filling = Filling { index, step, base, is_unchanged, without_base: false, held: Held::None };
         let staged = loop {
-            let staged = self.stage(base, step).await?;
-            let brought = self.fill(index, step, base, without_base, &staged, report, wire).await;
-            match brought {
-                Ok(()) => break staged,
-                Err(error) => {
-                    let retry = error.is_about_prefix() && !without_base;
-                    self.abandon(staged).await;
-                    if !retry {
-                        return Err(error);
-                    }
-                    tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again without the base: {error}");
-                    without_base = true;
+            let opened = self.open(kept.take(), &filling).await?;
+            filling.held = opened.held;
+            let staged = opened.staged;
+            let Err(error) = self.fill(&filling, &staged, report, wire).await else { break staged };
+            let is_wrong = matches!(error, MirrorError::RootMismatch { .. });
+            if error.is_about_prefix() && !filling.without_base {
+                tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again without the base: {error}");
+                filling.without_base = true;
+                let again = Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) };
+                if self.spoken < 2 {
+                    self.throw_away(Some(again)).await;
+                } else {
+                    *kept = Some(again);
                 }
+            } else if is_wrong && filling.held != Held::None {
+                tracing::warn!(
+                    transfer = %self.id, snapshot = step.name,
+                    "what an earlier transfer had staged was not of this snapshot; bringing all of it: {error}"
+                );
+                self.abandon(staged).await;
+            } else {
+                self.leave(staged, &error).await;
+                return Err(error);
             }
         };
         self.progress.phase(Phase::Commit);
-        let (engine, relationship, step) = (self.engine.clone(), self.relationship.clone(), step.clone());
-        let root = step.content_root;
-        let name = blocking(move || publish::commit(&*engine, &relationship, &*staged, &step)).await?;
+        let (engine, relationship) = (self.engine.clone(), self.relationship.clone());
+        let (proved, snapshot, root) = (staged.clone(), step.clone(), step.content_root);
+        let published = blocking(move || publish::commit(&*engine, &relationship, &*proved, &snapshot)).await;
+        let name = match published {
+            Ok(name) => name,
+            Err(error) => {
+                self.leave(staged, &error).await;
+                return Err(error);
+            }
+        };
         tracing::info!(transfer = %self.id, snapshot = name, %root, "published");
         report.snapshots += 1;
         report.incremental = Some(name);
         report.content_root = Some(root);
-        Ok(published)
+        Ok(brought)
     }
 
     /// Receives what differs into `staged`, and proves the whole.
-    #[allow(clippy::too_many_arguments)]
     async fn fill(
         &mut self,
-        index: usize,
-        step: &TravellingSnapshot,
-        base: Option<CandidateBase>,
-        without_base: bool,
+        filling: &Filling<'_>,
         staged: &Arc<dyn StagedVersion>,
         report: &mut TransferReport,
         wire: &Arc<WireCounters>,
     ) -> Result<(), MirrorError> {
-        let is_unchanged =
-            base.is_some_and(|b| b.content_root == step.content_root && b.size_bytes == step.size_bytes);
+        let &Filling { index, step, base, is_unchanged, without_base, held } = filling;
         if !is_unchanged {
             self.progress.phase(Phase::Difference);
-            let step = receive::Step {
-                index,
-                without_base,
-                size_bytes: step.size_bytes,
-                base: base.map(|b| b.uuid),
-            };
+            let size_bytes = step.size_bytes;
+            let base = base.map(|b| b.uuid);
+            let step = receive::Step { index, without_base, size_bytes, base, held };
             receive::receive(self, &step, staged, report, wire).await?;
         }
         if self.cancel.is_cancelled() {
@@ -249,15 +294,43 @@ impl Transfer {
         blocking(move || publish::prove(&*staged, &name, expected)).await
     }
 
-    async fn stage(
-        &self,
-        base: Option<CandidateBase>,
-        step: &TravellingSnapshot,
-    ) -> Result<Arc<dyn StagedVersion>, MirrorError> {
+    /// What is kept, made ready for the step, or else a new staged version upon the base.
+    async fn open(&self, kept: Option<Kept>, filling: &Filling<'_>) -> Result<Opened, MirrorError> {
+        let step = filling.step.clone();
+        if let Some(kept) = kept {
+            tracing::info!(transfer = %self.id, snapshot = step.name, "going on with what is staged");
+            return blocking(move || kept.open(&step)).await;
+        }
         let (engine, volume) = (self.engine.clone(), self.relationship.destination.clone());
         let staged_for = StagedFor { relationship: self.relationship.id, incremental: step.uuid };
-        let size_bytes = step.size_bytes;
-        blocking(move || engine.stage(&volume, base.map(|b| b.uuid), size_bytes, staged_for)).await
+        let base = filling.base.map(|b| b.uuid);
+        let staged = blocking(move || engine.stage(&volume, base, step.size_bytes, staged_for)).await?;
+        Ok(Opened { staged, held: Held::None })
+    }
+
+    /// What becomes of a staged version after `error`. It is made durable first if the next transfer is to use it.
+    async fn leave(&self, staged: Arc<dyn StagedVersion>, error: &MirrorError) {
+        let fate = resume::fate(error);
+        if fate == Fate::ThrownAway {
+            return self.abandon(staged).await;
+        }
+        let kept = blocking(move || {
+            if fate == Fate::KeptForAnother {
+                staged.retarget(OF_SEVERAL)?;
+            }
+            staged.checkpoint()
+        });
+        if let Err(error) = kept.await {
+            // What was made durable before is there all the same.
+            tracing::warn!(transfer = %self.id, "the last of what was staged may be lost: {error}");
+        }
+    }
+
+    async fn throw_away(&self, kept: Option<Kept>) {
+        if let Some(kept) = kept {
+            tracing::info!(transfer = %self.id, "what an earlier transfer had staged is of no use any more");
+            self.abandon(kept.staged).await;
+        }
     }
 
     async fn abandon(&self, staged: Arc<dyn StagedVersion>) {

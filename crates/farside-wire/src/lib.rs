@@ -44,6 +44,7 @@ pub mod layout;
 pub mod plan;
 pub mod prefix;
 mod table;
+pub mod varint;
 
 pub use decode::{Decoded, Decoder, PrefixSource};
 pub use encode::{Encoded, Encoder};

@@ -42,6 +42,12 @@ impl<I> FramePlans<I> {
     pub fn new(runs: I) -> Self {
         FramePlans { runs, rest: None }
     }
+
+    /// What it draws from: runs that come bit by bit can be added to. After they have paused (answered `None`) the
+    /// next frame goes on where they do.
+    pub fn runs_mut(&mut self) -> &mut I {
+        &mut self.runs
+    }
 }
 
 impl<E, I: Iterator<Item = Result<Run, E>>> Iterator for FramePlans<I> {

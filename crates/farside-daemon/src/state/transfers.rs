@@ -105,6 +105,7 @@ mod tests {
             resumed: false,
             snapshots: 1,
             changed_bytes: number,
+            held_bytes: 9,
             deallocated_bytes: 2,
             source_read_bytes: 3,
             base_read_bytes: 4,

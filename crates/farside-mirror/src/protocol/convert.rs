@@ -4,7 +4,7 @@ use farside_engine::{ContentRoot, VolumeName, is_label};
 use farside_platform::Timestamp;
 use uuid::Uuid;
 
-use super::messages::{Candidate, Plan, Step, SwapPhase};
+use super::messages::{Candidate, HalfBrought, Plan, Step, SwapPhase};
 use crate::error::MirrorError;
 use crate::limits::{CANDIDATES_MAX, NAME_BYTES_MAX, SCHEDULE_BYTES_MAX, STEPS_MAX};
 use crate::schedule::Schedule;
@@ -12,6 +12,9 @@ use crate::state::TransferKind;
 
 /// Largest volume: 2^42 blocks.
 const SIZE_BYTES_MAX: u64 = farside_format::fingerprint::BLOCKS_MAX * farside_engine::BLOCK_BYTES;
+
+/// Stands for the incremental of a staged version that holds parts of more than one.
+pub const OF_SEVERAL: Uuid = Uuid::nil();
 
 /// A snapshot that can be a base: what both sides must agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,6 +158,13 @@ pub fn candidates(messages: &[Candidate]) -> Result<Vec<CandidateBase>, MirrorEr
         return Err(protocol(format!("{} candidate bases, limit {CANDIDATES_MAX}", messages.len())));
     }
     messages.iter().map(CandidateBase::from_message).collect()
+}
+
+/// The incremental of which a part is staged at the destination; none if that is nothing, or of several snapshots.
+pub fn half_brought(message: Option<&HalfBrought>) -> Result<Option<Uuid>, MirrorError> {
+    let Some(message) = message else { return Ok(None) };
+    message.base.as_ref().map(CandidateBase::from_message).transpose()?;
+    Ok(Some(uuid(&message.incremental)?).filter(|incremental| *incremental != OF_SEVERAL))
 }
 
 impl TravellingSnapshot {

@@ -1,20 +1,22 @@
-//! Messages of a data stream, source to destination.
+//! Messages of a data stream. The source sends what a step is made of; the destination, only if it said so in the
+//! stream's header, what it holds of the step already.
 //!
 //! ```text
 //! offset  bytes  field
-//!      0      1  kind: 1 frame, 2 scanned, 3 step end, 4 failure
+//!      0      1  kind: 1 frame, 2 scanned, 3 step end, 4 failure, 7 working (source to destination);
+//!                      5 held, 6 held end (destination to source). 5 to 7 since version 2
 //!      1      4  length of the body, little-endian
-//!      5      n  body: a frame of farside-wire, or a Protocol Buffers message
+//!      5      n  body: a frame of farside-wire; a Protocol Buffers message; a chunk of `held`; nothing (6, 7)
 //! ```
 //!
-//! The destination sends nothing on it. A stream that ends without *step end* or *failure* is a lost one.
+//! A stream that ends without *step end* or *failure* is a lost one.
 
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::messages::{Failure, Scanned, StepEnd};
 use crate::error::MirrorError;
-use crate::limits::{FAILURE_TEXT_MAX, STREAM_MESSAGE_BYTES_MAX};
+use crate::limits::{FAILURE_TEXT_MAX, HELD_CHUNK_BYTES_MAX, STREAM_MESSAGE_BYTES_MAX};
 
 /// Bytes before a message's body.
 pub const ENVELOPE_BYTES: usize = 5;
@@ -30,6 +32,19 @@ pub enum StreamMessage {
     StepEnd(StepEnd),
     /// The source gave up.
     Failure(Failure),
+    /// A chunk of what the destination holds.
+    Held(Vec<u8>),
+    /// All of that was told.
+    HeldEnd,
+    /// The source compares what is held; nothing of it travelled for a while.
+    Working,
+}
+
+impl StreamMessage {
+    /// Whether it is a destination's to send.
+    fn is_of_destination(&self) -> bool {
+        matches!(self, StreamMessage::Held(_) | StreamMessage::HeldEnd)
+    }
 }
 
 /// Sends one message.
@@ -52,6 +67,9 @@ pub async fn write(
             encoded = m.encode_to_vec();
             (4, &encoded)
         }
+        StreamMessage::Held(chunk) => (5, chunk),
+        StreamMessage::HeldEnd => (6, &[]),
+        StreamMessage::Working => (7, &[]),
     };
     let mut envelope = [kind; ENVELOPE_BYTES];
     envelope[1..].copy_from_slice(&(body.len() as u32).to_le_bytes());
@@ -59,14 +77,31 @@ pub async fn write(
     io.write_all(body).await
 }
 
-/// Receives one message; its length is checked before memory is claimed for it.
+/// Receives one message of a source; its length is checked before memory is claimed for it.
 pub async fn read(io: &mut (impl AsyncRead + Unpin + ?Sized)) -> Result<StreamMessage, MirrorError> {
+    read_any(io, false).await
+}
+
+/// Receives one message of a destination.
+pub async fn read_held(io: &mut (impl AsyncRead + Unpin + ?Sized)) -> Result<StreamMessage, MirrorError> {
+    read_any(io, true).await
+}
+
+async fn read_any(
+    io: &mut (impl AsyncRead + Unpin + ?Sized),
+    from_destination: bool,
+) -> Result<StreamMessage, MirrorError> {
     let lost = |e: std::io::Error| MirrorError::Session(farside_session::SessionError::Lost(e.to_string()));
     let mut envelope = [0; ENVELOPE_BYTES];
     io.read_exact(&mut envelope).await.map_err(lost)?;
     let [kind, length @ ..] = envelope;
     let length = u32::from_le_bytes(length) as usize;
-    let limit = if kind == 1 { farside_wire::FRAME_BYTES_MAX } else { STREAM_MESSAGE_BYTES_MAX };
+    let limit = match kind {
+        1 => farside_wire::FRAME_BYTES_MAX,
+        5 => HELD_CHUNK_BYTES_MAX,
+        6 | 7 => 0,
+        _ => STREAM_MESSAGE_BYTES_MAX,
+    };
     if length > limit {
         return Err(MirrorError::Protocol(format!(
             "a message of {length} bytes on a data stream, limit {limit}"
@@ -76,15 +111,24 @@ pub async fn read(io: &mut (impl AsyncRead + Unpin + ?Sized)) -> Result<StreamMe
     io.read_exact(&mut body).await.map_err(lost)?;
     let malformed =
         |e: prost::DecodeError| MirrorError::Protocol(format!("a message that cannot be read: {e}"));
-    Ok(match kind {
+    let message = match kind {
         1 => StreamMessage::Frame(body),
         2 => StreamMessage::Scanned(Scanned::decode(&body[..]).map_err(malformed)?),
         3 => StreamMessage::StepEnd(StepEnd::decode(&body[..]).map_err(malformed)?),
         4 => StreamMessage::Failure(Failure::decode(&body[..]).map_err(malformed)?),
+        5 => StreamMessage::Held(body),
+        6 => StreamMessage::HeldEnd,
+        7 => StreamMessage::Working,
         other => {
             return Err(MirrorError::Protocol(format!("a message of unknown kind {other} on a data stream")));
         }
-    })
+    };
+    if message.is_of_destination() != from_destination {
+        return Err(MirrorError::Protocol(format!(
+            "a message of kind {kind}, which is the other side's to send"
+        )));
+    }
+    Ok(message)
 }
 
 impl Failure {
@@ -111,9 +155,11 @@ mod tests {
     async fn round_trip(message: StreamMessage) -> Vec<u8> {
         let mut bytes = Vec::new();
         write(&mut bytes, &message).await.unwrap();
-        assert_eq!(read(&mut &bytes[..]).await.unwrap(), message);
+        let ours = message.is_of_destination();
+        assert_eq!(read_any(&mut &bytes[..], ours).await.unwrap(), message);
+        assert!(read_any(&mut &bytes[..], !ours).await.is_err(), "from the wrong side");
         for length in 0..bytes.len() {
-            assert!(read(&mut &bytes[..length]).await.is_err(), "truncated to {length}");
+            assert!(read_any(&mut &bytes[..length], ours).await.is_err(), "truncated to {length}");
         }
         bytes
     }
@@ -128,14 +174,19 @@ mod tests {
         round_trip(StreamMessage::StepEnd(StepEnd { frames: 3, changed_bytes: 9, ..StepEnd::default() }))
             .await;
         round_trip(StreamMessage::Failure(Failure::new("corrupt", "block 7"))).await;
+        assert_eq!(round_trip(StreamMessage::Held(vec![1, 5, 4])).await, [5, 3, 0, 0, 0, 1, 5, 4]);
+        assert_eq!(round_trip(StreamMessage::HeldEnd).await, [6, 0, 0, 0, 0]);
+        assert_eq!(round_trip(StreamMessage::Working).await, [7, 0, 0, 0, 0]);
     }
 
     #[tokio::test]
     async fn a_length_beyond_the_limit_is_refused_before_it_is_believed() {
-        for kind in [1u8, 2, 3, 4] {
+        for kind in 1..=7 {
             let bytes = [kind, 0xff, 0xff, 0xff, 0xff];
             assert!(matches!(read(&mut &bytes[..]).await, Err(MirrorError::Protocol(_))));
+            assert!(matches!(read_held(&mut &bytes[..]).await, Err(MirrorError::Protocol(_))));
         }
+        assert!(matches!(read(&mut &[7, 1, 0, 0, 0, 0][..]).await, Err(MirrorError::Protocol(_))));
         assert!(matches!(read(&mut &[9, 0, 0, 0, 0][..]).await, Err(MirrorError::Protocol(_))));
     }
 

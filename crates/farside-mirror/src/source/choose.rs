@@ -1,6 +1,7 @@
 //! Which snapshot both sides hold, and what travels from there. Pure.
 
 use farside_engine::{ContentRoot, SnapshotInfo, SnapshotOwner};
+use uuid::Uuid;
 
 use crate::error::MirrorError;
 use crate::protocol::convert::CandidateBase;
@@ -53,19 +54,27 @@ pub(super) fn choose_base(
     Ok(by_identity.or(by_content))
 }
 
-/// Snapshots that travel before the incremental: those a person made after the base, or all of them without one.
+/// Snapshots that travel before the incremental: those a person made after the base, or all of them without one. Before
+/// them the one that the destination has a part of: if it comes later in the line it would not be the first to arrive, and
+/// only the first can use that part.
 pub(super) fn travelling<'a>(
     snapshots: &'a [Rooted],
     base: Option<&Base>,
+    half_brought: Option<Uuid>,
 ) -> impl Iterator<Item = &'a Rooted> {
     let from = base.map_or(0, |b| b.index + 1);
-    snapshots[from..].iter().filter(|s| s.info.owner == SnapshotOwner::Person)
+    let mut is_first = true;
+    snapshots[from..].iter().filter(move |s| {
+        let travels =
+            s.info.owner == SnapshotOwner::Person || (is_first && half_brought == Some(s.info.uuid));
+        is_first &= !travels;
+        travels
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use farside_platform::Timestamp;
-    use uuid::Uuid;
 
     use super::*;
 
@@ -96,7 +105,7 @@ mod tests {
     const OTHER: SnapshotOwner = SnapshotOwner::Relationship(Uuid::from_u128(99));
 
     fn names(snapshots: &[Rooted], base: Option<&Base>) -> Vec<String> {
-        travelling(snapshots, base).map(|s| s.info.name.clone()).collect()
+        travelling(snapshots, base, None).map(|s| s.info.name.clone()).collect()
     }
 
     #[test]
@@ -113,6 +122,22 @@ mod tests {
         let base = choose_base(&source, &[candidate(1, 1)]).unwrap();
         assert_eq!(base.map(|b| b.index), Some(0));
         assert_eq!(names(&source, base.as_ref()), ["s2", "s3"]);
+    }
+
+    #[test]
+    fn what_was_cut_is_taken_up_first_or_not_at_all() {
+        let source =
+            [snapshot(1, 1, PERSON), snapshot(2, 2, OTHER), snapshot(3, 3, PERSON), snapshot(4, 4, OTHER)];
+        let base = choose_base(&source, &[candidate(1, 1)]).unwrap();
+        let names = |half_brought: u128| {
+            let travelling = travelling(&source, base.as_ref(), Some(Uuid::from_u128(half_brought)));
+            travelling.map(|s| s.info.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(2), ["s2", "s3"]);
+        assert_eq!(names(3), ["s3"], "a person's travels anyway, once");
+        assert_eq!(names(4), ["s3"], "something else arrives before it");
+        assert_eq!(names(1), ["s3"], "the base does not travel");
+        assert_eq!(names(9), ["s3"], "gone at the source");
     }
 
     #[test]

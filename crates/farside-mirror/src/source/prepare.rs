@@ -19,6 +19,8 @@ pub(super) struct Asked {
     pub(super) volume: VolumeName,
     pub(super) kind: TransferKind,
     pub(super) candidates: Vec<CandidateBase>,
+    /// The incremental of a transfer that was cut, of which the destination has a part.
+    pub(super) half_brought: Option<Uuid>,
 }
 
 /// What will travel, and from which snapshot of this side.
@@ -44,7 +46,11 @@ pub(super) fn prepare(
              `farside mirror create` to a new volume there, then `farside mirror delete` this one"
         )));
     }
-    let mut steps: Vec<&Rooted> = travelling(&snapshots, base.as_ref()).collect();
+    // Only what was begun for this relationship, and is kept for it since, can be gone on with.
+    let is_pinned = |s: &Rooted| s.info.pinned_by.contains(&asked.relationship);
+    let half_brought =
+        asked.half_brought.filter(|uuid| snapshots.iter().any(|s| s.info.uuid == *uuid && is_pinned(s)));
+    let mut steps: Vec<&Rooted> = travelling(&snapshots, base.as_ref(), half_brought).collect();
     if steps.len() >= STEPS_MAX {
         return Err(MirrorError::State(format!(
             "{} snapshots of {volume} wait to travel, more than one transfer carries ({STEPS_MAX}); delete some",

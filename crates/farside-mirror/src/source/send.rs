@@ -9,61 +9,77 @@
 //! carries, not to how that was coded. What is read is what the difference says and
 //! nothing else: blocks of the incremental that changed, and the base's blocks at the same places, to code against.
 //! The difference is walked twice, once to count ahead (so that progress knows the whole), once to read; both are
-//! metadata.
+//! metadata. Of a step that was cut before, the destination tells on the same stream what it holds ([`Held`]), and the
+//! second walk leaves that out ([`Remaining`]). That list is read by a task of its own: the source writes frames while it
+//! reads the list, the destination reads frames while it writes it, so neither waits for the other in a circle.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use farside_engine::{
     BLOCK_BYTES, ChangeKind, ChangedExtent, ChangedExtents, Engine, EngineError, VolumeName,
 };
 use farside_platform::Clock;
-use farside_session::{DataStream, Refusal};
+use farside_session::{ByteStream, DataStream, Refusal, SessionError};
 use farside_wire::{Encoder, FramePlan, FramePlans, History, Prefix, Run, RunKind};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::remaining::Remaining;
 use super::{Serving, Shared, refusal, to_refusal};
 use crate::error::{MirrorError, blocking};
 use crate::limits::{
-    ENCODERS_PER_TRANSFER, FAREWELL_TIMEOUT, FRAMES_BETWEEN_STAGES, SCAN_BATCH, SCAN_REPORT_EVERY,
-    STREAM_STALL_MAX,
+    ENCODERS_PER_TRANSFER, FAREWELL_TIMEOUT, FRAMES_BETWEEN_STAGES, HELD_CHUNKS_BETWEEN_STAGES, SCAN_BATCH,
+    SCAN_REPORT_EVERY, STREAM_SILENCE_MAX, STREAM_STALL_MAX,
 };
+use crate::protocol::held::{self, Held, HeldRun};
 use crate::protocol::stream::{self, StreamMessage};
 use crate::protocol::{Failure, Scanned, StepEnd};
 
-/// Serves step `index` of a transfer on `stream` until it is sent, fails, or nobody wants it any more.
+/// What a destination asks for on a data stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AskedStep {
+    /// Which step of the plan.
+    pub(super) index: usize,
+    /// No frame may refer to the base.
+    pub(super) without_base: bool,
+    /// What the destination tells of what it holds.
+    pub(super) held: Held,
+}
+
+/// Serves a step of a transfer on `stream` until it is sent, fails, or nobody wants it any more.
 pub(super) async fn serve_step(
     shared: &Arc<Shared>,
     serving: &Arc<Serving>,
-    index: usize,
-    without_base: bool,
-    mut stream: DataStream,
+    asked: AskedStep,
+    stream: DataStream,
 ) {
-    let transfer = serving.transfer;
+    let (transfer, index) = (serving.transfer, asked.index);
+    let (reader, mut writer) = tokio::io::split(stream.io);
     let outcome = tokio::select! {
-        outcome = send_step(shared, serving, index, without_base, &mut stream) => outcome,
+        outcome = send_step(shared, serving, asked, reader, &mut writer) => outcome,
         () = serving.cancel.cancelled() => Err(refusal("state", "the transfer has ended")),
     };
     match outcome {
         Ok(end) => tracing::debug!(%transfer, step = index, ?end, "step sent"),
         Err(refusal) => {
             tracing::warn!(%transfer, step = index, code = refusal.code, "step not sent: {}", refusal.message);
-            refuse(stream, &refusal).await;
+            refuse(&mut writer, &refusal).await;
         }
     }
 }
 
 /// Says why, as far as the link still carries it, and closes.
-pub(super) async fn refuse(mut stream: DataStream, refusal: &Refusal) {
+pub(super) async fn refuse(io: &mut (impl AsyncWrite + Unpin + ?Sized), refusal: &Refusal) {
     let failure = StreamMessage::Failure(Failure::new(&refusal.code, &refusal.message));
     let said = async {
-        if stream::write(&mut stream.io, &failure).await.is_ok() {
-            let _ = stream.io.shutdown().await;
+        if stream::write(io, &failure).await.is_ok() {
+            let _ = io.shutdown().await;
         }
     };
     // Nothing depends on it.
@@ -109,6 +125,15 @@ impl StepSource {
         });
         Ok(Box::new(within))
     }
+
+    /// What travels of it.
+    fn remaining(&self, held: Held) -> Result<Remaining, EngineError> {
+        let runs = self.extents()?.map(|extent| extent.and_then(run));
+        let source = self.clone();
+        let fingerprints =
+            move |first, count| source.engine.fingerprints(&source.volume, source.incremental, first, count);
+        Ok(Remaining::new(Box::new(runs), held, Box::new(fingerprints)))
+    }
 }
 
 /// Counted by the stages, sent at the end.
@@ -120,6 +145,7 @@ struct Counters {
     source_read: AtomicU64,
     base_read: AtomicU64,
     delta: AtomicU64,
+    held: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, bytes: u64) {
@@ -137,7 +163,7 @@ impl Counters {
             base_read_bytes: of(&self.base_read),
             delta_bytes: of(&self.delta),
             literal_bytes: of(&self.changed).saturating_sub(of(&self.delta)),
-            held_bytes: 0,
+            held_bytes: of(&self.held),
         }
     }
 }
@@ -145,9 +171,9 @@ impl Counters {
 async fn send_step(
     shared: &Arc<Shared>,
     serving: &Arc<Serving>,
-    index: usize,
-    without_base: bool,
-    stream: &mut DataStream,
+    AskedStep { index, without_base, held }: AskedStep,
+    reader: ReadHalf<Box<dyn ByteStream>>,
+    writer: &mut WriteHalf<Box<dyn ByteStream>>,
 ) -> Result<StepEnd, Refusal> {
     let plan = serving.plan.get().ok_or_else(|| refusal("state", "the transfer is not ready yet"))?;
     let local_base = serving.local_base.get().copied().flatten();
@@ -168,21 +194,24 @@ async fn send_step(
     // Dropped on every way out, which ends the stages after the frame they are at.
     let mut stages = JoinSet::new();
     stages.spawn(count(source.clone(), shared.clock.clone(), out_tx.clone()));
-    stages.spawn(read(source, counters.clone(), read_tx));
+    let held = held_chunks(held, step.size_bytes / BLOCK_BYTES, reader, &mut stages);
+    let said =
+        SaysWorking { clock: shared.clock.clone(), out: out_tx.clone(), last: shared.clock.monotonic() };
+    stages.spawn(read(source, counters.clone(), held, said, read_tx));
     stages.spawn(encode(shared.encoders.clone(), counters.clone(), read_rx, out_tx));
 
     while let Some(message) = out_rx.recv().await {
         if !shared.rights.may_read(serving.peer, &serving.volume) {
             return Err(refusal("forbidden", "the right to this volume was taken back"));
         }
-        write_in_time(stream::write(&mut stream.io, &message)).await?;
+        write_in_time(stream::write(writer, &message)).await?;
     }
     while let Some(ended) = stages.join_next().await {
         ended.map_err(MirrorError::from).and_then(|result| result).map_err(to_refusal)?;
     }
     let end = counters.step_end();
-    write_in_time(stream::write(&mut stream.io, &StreamMessage::StepEnd(end))).await?;
-    write_in_time(stream.io.shutdown()).await?;
+    write_in_time(stream::write(writer, &StreamMessage::StepEnd(end))).await?;
+    write_in_time(writer.shutdown()).await?;
     Ok(end)
 }
 
@@ -242,9 +271,81 @@ struct Blocks {
     prefix: Prefix,
 }
 
+/// A part of the held list; `None` ends it.
+type HeldPart = Result<Option<Vec<HeldRun>>, MirrorError>;
+
+/// What the destination tells of what it holds, as it comes.
+struct HeldChunks {
+    kind: Held,
+    parts: mpsc::Receiver<HeldPart>,
+}
+
+/// Reads the held list, if there is one, in a task of its own.
+fn held_chunks(
+    kind: Held,
+    blocks: u64,
+    reader: ReadHalf<Box<dyn ByteStream>>,
+    stages: &mut JoinSet<Result<(), MirrorError>>,
+) -> HeldChunks {
+    let (out, parts) = mpsc::channel(HELD_CHUNKS_BETWEEN_STAGES);
+    if kind != Held::None {
+        stages.spawn(read_held(kind, blocks, reader, out));
+    }
+    HeldChunks { kind, parts }
+}
+
+async fn read_held(
+    kind: Held,
+    blocks: u64,
+    mut reader: ReadHalf<Box<dyn ByteStream>>,
+    out: mpsc::Sender<HeldPart>,
+) -> Result<(), MirrorError> {
+    let mut from = 0;
+    loop {
+        let part = match timeout(STREAM_SILENCE_MAX, stream::read_held(&mut reader)).await {
+            Ok(Ok(StreamMessage::Held(chunk))) => held::decode_chunk(&chunk, kind, from, blocks).map(Some),
+            Ok(Ok(_)) => Ok(None),
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                let silence = STREAM_SILENCE_MAX.as_secs();
+                let lost = format!("the destination said nothing of what it holds for {silence} s");
+                Err(SessionError::Lost(lost).into())
+            }
+        };
+        if let Ok(Some(runs)) = &part {
+            from = runs.last().map_or(from, HeldRun::end);
+        }
+        let is_last = !matches!(part, Ok(Some(_)));
+        if out.send(part).await.is_err() || is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// Tells the destination now and then that nothing travels because there is nothing to send, not because nobody is here.
+struct SaysWorking {
+    clock: Arc<dyn Clock>,
+    out: mpsc::Sender<StreamMessage>,
+    last: Duration,
+}
+
+impl SaysWorking {
+    fn sent_something(&mut self) {
+        self.last = self.clock.monotonic();
+    }
+
+    async fn say_if_due(&mut self) {
+        if self.clock.monotonic().saturating_sub(self.last) >= SCAN_REPORT_EVERY {
+            self.sent_something();
+            // Whoever takes nothing any more is noticed by the next frame.
+            let _ = self.out.send(StreamMessage::Working).await;
+        }
+    }
+}
+
 /// What the reading stage carries from frame to frame.
 struct Reading {
-    plans: FramePlans<Box<dyn Iterator<Item = Result<Run, EngineError>> + Send>>,
+    plans: FramePlans<Remaining>,
     /// What the stream carries, before it is coded: so a frame need not wait for the one before to be coded.
     history: History,
 }
@@ -252,28 +353,44 @@ struct Reading {
 async fn read(
     source: StepSource,
     counters: Arc<Counters>,
+    mut held: HeldChunks,
+    mut said: SaysWorking,
     out: mpsc::Sender<Blocks>,
 ) -> Result<(), MirrorError> {
-    let opened = source.clone();
+    let (opened, kind) = (source.clone(), held.kind);
     let mut reading = blocking(move || {
-        let extents = opened.extents()?;
-        let runs: Box<dyn Iterator<Item = _> + Send> = Box::new(extents.map(|extent| extent.and_then(run)));
-        Ok::<_, EngineError>(Reading { plans: FramePlans::new(runs), history: History::new() })
+        let plans = FramePlans::new(opened.remaining(kind)?);
+        Ok::<_, EngineError>(Reading { plans, history: History::new() })
     })
     .await?;
     loop {
+        if reading.plans.runs_mut().needs_held() {
+            match held.parts.recv().await {
+                Some(Ok(Some(runs))) => reading.plans.runs_mut().add_held(runs),
+                Some(Ok(None)) => reading.plans.runs_mut().end_held(),
+                Some(Err(error)) => return Err(error),
+                None => return Err(SessionError::Lost("the held list ended early".into()).into()),
+            }
+        }
         let (source, counters) = (source.clone(), counters.clone());
         let blocks;
         (blocks, reading) = blocking(move || {
             let plan = reading.plans.next().transpose()?;
             let blocks =
                 plan.map(|plan| read_frame(&source, &counters, plan, &mut reading.history)).transpose()?;
+            counters.held.store(reading.plans.runs_mut().held_bytes(), Ordering::Relaxed);
             Ok::<_, EngineError>((blocks, reading))
         })
         .await?;
-        let Some(blocks) = blocks else { return Ok(()) };
-        if out.send(blocks).await.is_err() {
-            return Ok(());
+        match blocks {
+            Some(blocks) => {
+                said.sent_something();
+                if out.send(blocks).await.is_err() {
+                    return Ok(());
+                }
+            }
+            None if reading.plans.runs_mut().is_done() => return Ok(()),
+            None => said.say_if_due().await,
         }
     }
 }

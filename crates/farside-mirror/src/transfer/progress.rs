@@ -54,9 +54,12 @@ impl ProgressSender {
         self.publish();
     }
 
-    /// This much of the step is staged.
-    pub(super) fn staged(&mut self, done_bytes: u64, stream_wire_bytes: u64) {
+    /// This much of the step has arrived, and `held_bytes` were staged before. Of these some may be sent again: they do
+    /// not count beyond what was found.
+    pub(super) fn staged(&mut self, arrived_bytes: u64, held_bytes: u64, stream_wire_bytes: u64) {
         self.now.phase = Phase::Transfer;
+        let found_bytes = self.now.changed_bytes.unwrap_or(0).saturating_sub(self.changed_before);
+        let done_bytes = arrived_bytes.max(found_bytes.min(arrived_bytes + held_bytes));
         self.now.done_bytes = self.done_before + done_bytes;
         self.now.wire_bytes = self.wire_before + stream_wire_bytes;
         self.now.rate_bytes_per_second = self.meter.sample(self.clock.monotonic(), self.now.done_bytes);

@@ -2,7 +2,7 @@
 //!
 //! The order, and what power failure after each line leaves:
 //!
-//! 1. checkpoint; content root computed and equal: the replica as it was, a staged version for the next to throw away
+//! 1. checkpoint; content root computed and equal: the replica as it was, a staged version for the next to go on with
 //! 2. commit (one record: published, named, pinned): the new version; the old base still there
 //! 3. old base unpinned and deleted: the new version alone; if not, the next transfer does this first
 //! 4. the source is told: if not, it keeps both bases until the next transfer names the new one
@@ -12,6 +12,7 @@ use farside_engine::{
 };
 use uuid::Uuid;
 
+use super::resume::{self, Kept};
 use crate::error::MirrorError;
 use crate::limits::NAME_BYTES_MAX;
 use crate::protocol::convert::{CandidateBase, TravellingSnapshot};
@@ -26,10 +27,12 @@ pub(super) struct Here {
     pub(super) candidates: Vec<CandidateBase>,
     /// The version that readers see; none before the first.
     pub(super) published: Option<CandidateBase>,
+    /// What a transfer of this relationship that was cut left staged.
+    pub(super) kept: Option<Kept>,
 }
 
-/// Throws away what a crash left staged (resuming it is what will stand here), lets go of bases that are no longer in
-/// use, and lists what is here, oldest first.
+/// Lets go of bases that are no longer in use, and lists what is here, oldest first. Of what is staged the newest of this
+/// relationship is kept, if anything of it is worth that; the rest is thrown away.
 pub(super) fn tidy_and_list(
     engine: &dyn Engine,
     volume: &VolumeName,
@@ -37,10 +40,7 @@ pub(super) fn tidy_and_list(
     kind: TransferKind,
 ) -> Result<Here, MirrorError> {
     check_replica(engine, volume, relationship)?;
-    let left = engine.abandon_staged(volume)?;
-    if left > 0 {
-        tracing::info!(%volume, left, "threw away what a transfer had staged that never ended");
-    }
+    let kept = resume::find(engine, volume, relationship)?;
     let published = engine.snapshots(volume)?.into_iter().rev().find(|s| s.pinned_by.contains(&relationship));
     // Before a resync has published anything every base may still be the one to go back to.
     if let Some(published) = published.filter(|_| kind != TransferKind::Resync) {
@@ -54,7 +54,7 @@ pub(super) fn tidy_and_list(
     };
     // A snapshot that a person took of the replica is younger than what it shows.
     let shown = snapshots.iter().rev().find(|s| s.pinned_by.contains(&relationship)).or(snapshots.last());
-    Ok(Here { candidates, published: shown.map(candidate).transpose()? })
+    Ok(Here { candidates, published: shown.map(candidate).transpose()?, kept })
 }
 
 /// Refuses to touch a volume that is not, or not any more, the replica of this relationship: hosts may be writing to it.
@@ -150,17 +150,8 @@ pub(super) fn commit(
         pin_for: Some(relationship.id),
     };
     // Once more: the transfer may have taken hours since it was looked at.
-    let committed = check_replica(engine, volume, relationship.id)
-        .and_then(|()| staged.commit(&spec).map_err(MirrorError::from));
-    let info = match committed {
-        Ok(info) => info,
-        Err(error) => {
-            if let Err(error) = staged.abandon() {
-                tracing::warn!(%volume, "what was staged could not be thrown away: {error}");
-            }
-            return Err(error);
-        }
-    };
+    check_replica(engine, volume, relationship.id)?;
+    let info = staged.commit(&spec)?;
     // The version is published: what fails from here on costs space until the next transfer, nothing else.
     if let Err(error) = let_go(engine, volume, relationship.id, &[info.uuid]) {
         tracing::warn!(%volume, "the old base stays until the next transfer: {error}");

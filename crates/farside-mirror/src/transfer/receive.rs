@@ -1,19 +1,27 @@
 //! Receives one step: stream ─► (short channel) ─► decode, verify, write aside. A slow disk stops the reads from the
-//! stream, and with them the source. Decoding and writing run on blocking threads, a frame at a time.
+//! stream, and with them the source. Decoding and writing run on blocking threads, a frame at a time. What is written is
+//! made durable now and then ([`CHECKPOINT_BYTES`], [`CHECKPOINT_EVERY`]), so that a crash costs little of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{BLOCK_BYTES, Engine, StagedVersion, VolumeName};
-use farside_session::{DataStream, SessionError, WireCounters};
+use farside_session::{ByteStream, DataStream, SessionError, WireCounters};
 use farside_wire::{Decoder, PrefixSource, RunKind};
 use prost::Message;
+use tokio::io::ReadHalf;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Transfer;
+use super::held::{self, Holding};
 use crate::error::{MirrorError, blocking};
-use crate::limits::{CALL_TIMEOUT, FRAMES_BETWEEN_STAGES, STREAM_SILENCE_MAX};
+use crate::limits::{
+    CALL_TIMEOUT, CHECKPOINT_BYTES, CHECKPOINT_EVERY, FRAMES_BETWEEN_STAGES, STREAM_SILENCE_MAX,
+};
+use crate::protocol::held::Held;
 use crate::protocol::stream::{self, StreamMessage, cut};
 use crate::protocol::{StepEnd, StreamHeader};
 use crate::report::TransferReport;
@@ -26,6 +34,8 @@ pub(super) struct Step {
     pub(super) size_bytes: u64,
     /// The base as this side calls it.
     pub(super) base: Option<Uuid>,
+    /// What to tell of what is staged already.
+    pub(super) held: Held,
 }
 
 /// Receives all of a step into `staged` and adds it to `report`. What it cost on the wire is added to `wire` however
@@ -42,7 +52,7 @@ pub(super) async fn receive(
         transfer: transfer.id.as_bytes().to_vec(),
         step: step.index as u32,
         without_base: step.without_base,
-        held: 0,
+        held: step.held.number(),
     };
     let opening = transfer.link.open_stream(header.encode_to_vec().into());
     let stream = tokio::select! {
@@ -69,9 +79,22 @@ async fn apply_all(
 ) -> Result<(), MirrorError> {
     let stream_wire = stream.wire.clone();
     let (messages_tx, mut messages) = mpsc::channel(FRAMES_BETWEEN_STAGES);
+    let (reader, mut writer) = tokio::io::split(stream.io);
     // Dropped on every way out, and the stream with it: the source notices and stops.
-    let mut reader = JoinSet::new();
-    reader.spawn(read_ahead(stream, messages_tx));
+    let mut stages = JoinSet::new();
+    stages.spawn(read_ahead(reader, messages_tx.clone()));
+    let told = Arc::new(AtomicU64::new(0));
+    if step.held != Held::None {
+        let holding =
+            Holding { staged: staged.clone(), held: step.held, base: step.base, size_bytes: step.size_bytes };
+        let told = told.clone();
+        stages.spawn(async move {
+            if let Err(error) = held::tell(holding, &mut writer, &told).await {
+                // Whoever waits for frames hears of it; that the stream was lost it hears of anyway.
+                let _ = messages_tx.send(Err(error)).await;
+            }
+        });
+    }
 
     let mut applier = Applier {
         decoder: Decoder::new(),
@@ -84,19 +107,41 @@ async fn apply_all(
         size_bytes: step.size_bytes,
         counted: StepEnd::default(),
     };
+    let mut unsaved = Unsaved::default();
     loop {
         // Only the wait can be cancelled: a frame that is being written is written, so that nothing touches the
         // staged version any more when this returns.
         let message = tokio::select! {
             message = messages.recv() => message,
             () = transfer.cancel.cancelled() => return Err(MirrorError::Aborted),
+            () = unsaved.until_old() => {
+                unsaved.save(staged).await?;
+                continue;
+            }
         };
         let message = message.unwrap_or_else(|| Err(SessionError::Lost("the stream ended".into()).into()))?;
         match message {
             StreamMessage::Frame(frame) => {
+                let before = applier.counted.changed_bytes;
                 applier = blocking(move || applier.apply(&frame)).await?;
+                let arrived = applier.counted.changed_bytes;
                 let wire_bytes = stream_wire.sent() + stream_wire.received();
-                transfer.progress.staged(applier.counted.changed_bytes, wire_bytes);
+                transfer.progress.staged(arrived, told.load(Ordering::Relaxed), wire_bytes);
+                unsaved.add(arrived - before);
+                if unsaved.is_much() {
+                    unsaved.save(staged).await?;
+                }
+            }
+            StreamMessage::Working => {
+                let wire_bytes = stream_wire.sent() + stream_wire.received();
+                let arrived = applier.counted.changed_bytes;
+                transfer.progress.staged(arrived, told.load(Ordering::Relaxed), wire_bytes);
+            }
+            // `stream::read` lets none of these through.
+            StreamMessage::Held(_) | StreamMessage::HeldEnd => {
+                return Err(MirrorError::Protocol(
+                    "the source said what it holds, which nobody asked".into(),
+                ));
             }
             StreamMessage::Scanned(scanned) => {
                 transfer.progress.found(scanned.changed_bytes);
@@ -123,13 +168,22 @@ async fn apply_all(
                         counted.deallocated_bytes
                     )));
                 }
+                let told_bytes = told.load(Ordering::Relaxed);
+                if end.held_bytes > told_bytes {
+                    return Err(MirrorError::Protocol(format!(
+                        "the source left out {} bytes as held here, of which this side told {told_bytes}",
+                        end.held_bytes
+                    )));
+                }
+                report.resumed |= end.held_bytes > 0;
+                report.held_bytes += end.held_bytes;
                 report.changed_bytes += end.changed_bytes;
                 report.deallocated_bytes += end.deallocated_bytes;
                 report.source_read_bytes += end.source_read_bytes;
                 report.base_read_bytes += end.base_read_bytes;
                 report.delta_bytes += end.delta_bytes;
                 report.literal_bytes += end.literal_bytes;
-                transfer.progress.step_ends(end.changed_bytes);
+                transfer.progress.step_ends(end.changed_bytes + end.held_bytes);
                 return Ok(());
             }
         }
@@ -137,19 +191,58 @@ async fn apply_all(
 }
 
 /// Reads until the step ends, the stream is lost, or nobody wants any more.
-async fn read_ahead(mut stream: DataStream, messages: mpsc::Sender<Result<StreamMessage, MirrorError>>) {
+async fn read_ahead(
+    mut io: ReadHalf<Box<dyn ByteStream>>,
+    messages: mpsc::Sender<Result<StreamMessage, MirrorError>>,
+) {
     loop {
-        let message = match tokio::time::timeout(STREAM_SILENCE_MAX, stream::read(&mut stream.io)).await {
+        let message = match tokio::time::timeout(STREAM_SILENCE_MAX, stream::read(&mut io)).await {
             Ok(message) => message,
             Err(_) => {
                 let silence = STREAM_SILENCE_MAX.as_secs();
                 Err(SessionError::Lost(format!("the source sent nothing for {silence} s")).into())
             }
         };
-        let is_last = !matches!(message, Ok(StreamMessage::Frame(_) | StreamMessage::Scanned(_)));
+        let is_last = !matches!(
+            message,
+            Ok(StreamMessage::Frame(_) | StreamMessage::Scanned(_) | StreamMessage::Working)
+        );
         if messages.send(message).await.is_err() || is_last {
             return;
         }
+    }
+}
+
+/// What was staged since the last checkpoint.
+#[derive(Default)]
+struct Unsaved {
+    /// Since when there is something; none if there is nothing.
+    since: Option<Instant>,
+    bytes: u64,
+}
+
+impl Unsaved {
+    fn add(&mut self, bytes: u64) {
+        self.since.get_or_insert_with(Instant::now);
+        self.bytes += bytes;
+    }
+
+    fn is_much(&self) -> bool {
+        self.bytes >= CHECKPOINT_BYTES || self.since.is_some_and(|since| since.elapsed() >= CHECKPOINT_EVERY)
+    }
+
+    /// Resolves once the oldest of it has waited long enough.
+    async fn until_old(&self) {
+        match self.since {
+            Some(since) => tokio::time::sleep_until(since + CHECKPOINT_EVERY).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn save(&mut self, staged: &Arc<dyn StagedVersion>) -> Result<(), MirrorError> {
+        *self = Unsaved::default();
+        let staged = staged.clone();
+        blocking(move || staged.checkpoint()).await
     }
 }
 

@@ -7,6 +7,7 @@ mod directions;
 mod driver;
 mod embedded;
 mod faults;
+mod resume;
 #[path = "../support/mod.rs"]
 mod support;
 mod transfers;

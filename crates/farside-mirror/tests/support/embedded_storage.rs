@@ -67,6 +67,10 @@ impl Storage for Embedded {
         self.pool().resize_volume(&volume.volume, size_bytes).unwrap();
     }
 
+    fn flush(&self) {
+        self.pool().flush().unwrap();
+    }
+
     /// The old disk fails every request from now on; the new one is torn by chance.
     fn crash(&self, luck: u64) -> Self {
         self.disk.fail_after(Some(0));
@@ -75,7 +79,6 @@ impl Storage for Embedded {
     }
 
     fn has_staged(&self, volume: &VolumeName) -> bool {
-        // Asking takes them away, which no later check minds.
-        self.engine.abandon_staged(volume).unwrap() > 0
+        !self.engine.staged(volume).unwrap().is_empty()
     }
 }

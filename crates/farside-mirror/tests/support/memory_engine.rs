@@ -122,11 +122,14 @@ struct Snapshot {
     parent: Option<Uuid>,
 }
 
+#[derive(Clone)]
 struct Staging {
     number: u64,
     base: Option<Uuid>,
     staged_for: StagedFor,
     image: Image,
+    /// The image as it was last made durable.
+    saved: Image,
 }
 
 #[derive(Default)]
@@ -155,16 +158,37 @@ pub(crate) struct MemoryEngine {
     state: Arc<Mutex<State>>,
     pub(crate) faults: Arc<Mutex<Faults>>,
     reads: Arc<AtomicU64>,
+    /// Bytes of data written to staged versions, crashes or not.
+    staged_writes: Arc<AtomicU64>,
 }
 
 impl MemoryEngine {
     fn new() -> Self {
-        MemoryEngine { state: Arc::default(), faults: Arc::default(), reads: Arc::default() }
+        MemoryEngine {
+            state: Arc::default(),
+            faults: Arc::default(),
+            reads: Arc::default(),
+            staged_writes: Arc::default(),
+        }
     }
 
     /// Bytes of data read from snapshots so far.
     pub(crate) fn read_bytes(&self) -> u64 {
         self.reads.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of data written to staged versions so far: what arrived, again or for the first time.
+    pub(crate) fn staged_write_bytes(&self) -> u64 {
+        self.staged_writes.load(Ordering::SeqCst)
+    }
+
+    /// Writes to what is staged, as no transfer would.
+    pub(crate) fn spoil_staged(&self, volume: &VolumeName) {
+        let mut state = self.state.lock();
+        let staged = state.volumes.get_mut(volume).unwrap().staged.as_mut().unwrap();
+        let position = *staged.image.blocks.keys().next_back().unwrap();
+        staged.image.write(position * BLOCK_BYTES, &[0xdd; BLOCK_BYTES as usize]);
+        staged.saved = staged.image.clone();
     }
 
     /// Damages a snapshot where no read will see it: an altered identity.
@@ -218,16 +242,22 @@ impl Storage for MemoryEngine {
         self.state.lock().volumes.get_mut(volume).unwrap().live.resize(size_bytes);
     }
 
-    /// Everything but a staged version is durable at once; that may be there still or not.
+    /// Everything but a staged version is durable at once; that is as it was last made durable, or as it was last.
     fn crash(&self, luck: u64) -> Self {
         self.faults.lock().is_dead = true;
         let mut old = self.state.lock();
         let mut state = State { volumes: HashMap::new(), stagings: old.stagings };
         for (name, mut volume) in old.volumes.drain() {
-            volume.staged = volume.staged.filter(|_| luck.is_multiple_of(2));
+            if let Some(staged) = volume.staged.as_mut().filter(|_| !luck.is_multiple_of(4)) {
+                staged.image = staged.saved.clone();
+            }
             state.volumes.insert(name, volume);
         }
-        MemoryEngine { state: Arc::new(Mutex::new(state)), ..MemoryEngine::new() }
+        MemoryEngine {
+            state: Arc::new(Mutex::new(state)),
+            staged_writes: self.staged_writes.clone(),
+            ..MemoryEngine::new()
+        }
     }
 
     fn has_staged(&self, volume: &VolumeName) -> bool {
@@ -449,7 +479,7 @@ impl Engine for MemoryEngine {
             let mut image = volume.base_image(base)?;
             image.resize(size_bytes);
             assert!(volume.staged.is_none(), "two versions staged at once");
-            volume.staged = Some(Staging { number, base, staged_for, image });
+            volume.staged = Some(Staging { number, base, staged_for, saved: image.clone(), image });
             Ok(())
         })?;
         Ok(Arc::new(Staged { engine: self.clone(), volume: name.clone(), number }))
@@ -550,7 +580,8 @@ impl StagedVersion for Staged {
     }
 
     fn resize(&self, size_bytes: u64) -> Result<(), EngineError> {
-        self.with(|image| image.resize(size_bytes))
+        self.with(|image| image.resize(size_bytes))?;
+        self.checkpoint()
     }
 
     fn retarget(&self, incremental: Uuid) -> Result<(), EngineError> {
@@ -581,6 +612,7 @@ impl StagedVersion for Staged {
             *left = rest;
         }
         drop(faults);
+        self.engine.staged_writes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
         self.with(|image| image.write(offset, &bytes))
     }
 
@@ -593,7 +625,7 @@ impl StagedVersion for Staged {
     }
 
     fn checkpoint(&self) -> Result<(), EngineError> {
-        self.with(|_| ())
+        self.with_staging(|staging| staging.saved = staging.image.clone())
     }
 
     fn content_root(&self) -> Result<ContentRoot, EngineError> {

@@ -38,6 +38,8 @@ pub(crate) trait Storage: Clone + Send + Sync + 'static {
     fn host_writes(&self, volume: &VolumeName, offset: u64, bytes: &[u8]);
     fn host_trims(&self, volume: &VolumeName, offset: u64, length: u64);
     fn resize(&self, volume: &VolumeName, size_bytes: u64);
+    /// What hosts wrote so far survives a crash.
+    fn flush(&self) {}
     /// Power fails: this handle works no more, the new one has what was durable. `luck` decides over the rest.
     fn crash(&self, luck: u64) -> Self;
     fn has_staged(&self, volume: &VolumeName) -> bool;

@@ -28,7 +28,7 @@ pub(crate) static BREAK: Table = Table {
                 (B, "read"),
                 (B, "write"),
                 (B, "discard"),
-                (B, "abandon"),
+                (B, "checkpoint"),
                 (A, "end"),
                 (B, "abandon staged"),
             ],

@@ -34,7 +34,7 @@ pub(crate) static INITIALIZE: Table = Table {
         },
         Row {
             step: "ask for the transfer",
-            calls: &[(B, "abandon staged"), (A, "begin")],
+            calls: &[(B, "staged"), (A, "begin")],
             holds: Holds::Old,
             then: [F, R, F, F, R, R, R, F, F, R, F, F, F, E, F, C],
         },
@@ -91,7 +91,7 @@ pub(crate) static UPDATE: Table = Table {
     rows: &[
         Row {
             step: "ask for the transfer",
-            calls: &[(B, "abandon staged"), (A, "begin")],
+            calls: &[(B, "staged"), (A, "begin")],
             holds: Holds::Old,
             then: [F, R, F, F, R, R, R, F, F, R, F, F, F, X, F, C],
         },

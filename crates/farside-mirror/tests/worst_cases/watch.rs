@@ -400,7 +400,7 @@ impl Engine for WatchedEngine {
     }
 
     fn staged(&self, volume: &VolumeName) -> Result<Vec<(StagedInfo, Arc<dyn StagedVersion>)>, EngineError> {
-        let found = self.inner.staged(volume)?.into_iter();
+        let found = self.ears.around("staged", || self.inner.staged(volume))?.into_iter();
         Ok(found
             .map(|(info, inner)| {
                 let watched: Arc<dyn StagedVersion> =

@@ -1,0 +1,393 @@
+//! Transfers that are cut and gone on with: what has arrived does not travel again, and whatever was staged, the replica
+//! is one snapshot of its source at every moment.
+
+use std::time::Duration;
+
+use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner};
+use farside_mirror::{Mirror, MirrorError, Progress, Schedule, State, TransferReport, TransferResult};
+use farside_session::LinkSettings;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use uuid::Uuid;
+
+use crate::embedded_storage::Embedded;
+use crate::memory_engine::MemoryEngine;
+use crate::site::{PATIENCE, Pair, Storage, assert_ok, seeds};
+
+const SIZE: u64 = 8 << 20;
+/// Bytes of data in a frame of full size.
+const FRAME_BYTES: u64 = 1 << 20;
+
+/// 250 kB/s: with data that compresses by half a frame takes two seconds.
+fn very_slow() -> LinkSettings {
+    LinkSettings {
+        latency: Duration::from_millis(20),
+        jitter: Duration::ZERO,
+        bytes_per_second: Some(250_000),
+    }
+}
+
+/// Bytes of data in a copy from nothing of what hosts see now.
+fn data_bytes(image: &[u8]) -> u64 {
+    image.chunks(BLOCK_BYTES as usize).filter(|b| b.iter().any(|b| *b != 0)).count() as u64 * BLOCK_BYTES
+}
+
+/// Bytes of data in an update from `base`.
+fn changed_bytes(base: &[u8], now: &[u8]) -> u64 {
+    let blocks = base.chunks(BLOCK_BYTES as usize).zip(now.chunks(BLOCK_BYTES as usize));
+    blocks.filter(|(old, new)| old != new && new.iter().any(|b| *b != 0)).count() as u64 * BLOCK_BYTES
+}
+
+/// Waits until some of the transfer has arrived.
+async fn some_arrived(mirror: &Mirror, bytes: u64) {
+    let mut progress = mirror.progress();
+    let transfer = |p: &Option<Progress>| p.as_ref().and_then(|p| p.transfer);
+    let running = transfer(&*progress.wait_for(|p| transfer(p).is_some()).await.unwrap());
+    let arrived = |p: &Option<Progress>| p.as_ref().is_some_and(|p| p.done_bytes >= bytes);
+    let seen = progress.wait_for(|p| arrived(p) || transfer(p) != running).await.unwrap();
+    assert!(arrived(&seen), "it ended before {bytes} bytes had arrived");
+}
+
+/// Every transfer that has ended brought, if anything, what hosts see now: nothing was written since it began.
+async fn learn<S: Storage>(pair: &mut Pair<S>) -> Vec<TransferReport> {
+    let history = pair.b.destination.history(&pair.replica, 1000).await.unwrap();
+    for report in &history {
+        pair.model.entry(report.id).or_insert_with(|| pair.live.clone());
+    }
+    history
+}
+
+/// Waits for the end of what was asked for; none if the site that asked went down under it.
+async fn ended<S: Storage>(
+    pair: &mut Pair<S>,
+    asked: farside_mirror::relationship::Asked,
+) -> Option<TransferReport> {
+    let ended = tokio::time::timeout(Duration::from_secs(900), asked.ended());
+    let report = ended.await.expect("every transfer ends").ok();
+    learn(pair).await;
+    report
+}
+
+async fn ask(mirror: &Mirror) -> Result<farside_mirror::relationship::Asked, MirrorError> {
+    match mirror.status().state {
+        State::Uninitialized => mirror.initialize(PATIENCE).await,
+        _ => mirror.update(PATIENCE).await,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_copy_that_is_cut_many_times_travels_once() {
+    for seed in seeds(400, 1) {
+        let mut pair = Pair::new(seed, 2 * SIZE, very_slow()).await;
+        pair.scribble(300);
+        let mirror = pair.mirror(Schedule::OnRequest).await;
+        let (network, mut rng) = (pair.network.clone(), SmallRng::seed_from_u64(seed));
+        let mut cuts = 0;
+        loop {
+            let asked = ask(&mirror).await.unwrap();
+            let mut ending = Box::pin(ended(&mut pair, asked));
+            let result = loop {
+                // A frame takes two seconds.
+                let moment = Duration::from_millis(rng.random_range(2500..9000));
+                tokio::select! {
+                    report = &mut ending => break report.unwrap().result,
+                    () = tokio::time::sleep(moment) => {
+                        network.reset("a", "b");
+                        cuts += 1;
+                    }
+                }
+            };
+            drop(ending);
+            pair.check_replica();
+            if result == TransferResult::Ok {
+                break;
+            }
+        }
+        let arrived = pair.b.disk.engine.staged_write_bytes();
+        println!("{cuts} cuts, {arrived} bytes arrived");
+        assert!(cuts >= 4, "{cuts} cuts");
+        assert_eq!(arrived, data_bytes(&pair.live), "every block arrived once");
+        let history = learn(&mut pair).await;
+        let first = history.iter().find(|r| r.resumed).expect("one went on with what there was");
+        assert_eq!(first.held_bytes + first.changed_bytes, data_bytes(&pair.live));
+        assert!(!pair.b.disk.engine.has_staged(&pair.replica));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_costs_what_came_since_the_last_checkpoint() {
+    for seed in seeds(410, 4) {
+        let mut pair = Pair::new(seed, SIZE, very_slow()).await;
+        pair.scribble(120);
+        let mut mirror = pair.mirror(Schedule::OnRequest).await;
+        let mut kills = 0;
+        loop {
+            let asked = ask(&mirror).await.unwrap();
+            if kills < 6 {
+                let moment = Duration::from_millis(pair.rng.random_range(2500..7000));
+                tokio::time::sleep(moment).await;
+                if pair.rng.random_bool(0.7) {
+                    pair.crash_b(seed + kills).await;
+                    mirror = pair.b.destination.mirror(&pair.replica).unwrap();
+                } else {
+                    pair.crash_a(seed + kills).await;
+                }
+                kills += 1;
+            }
+            let report = ended(&mut pair, asked).await;
+            pair.check_replica();
+            if report.is_some_and(|r| r.result == TransferResult::Ok) {
+                break;
+            }
+        }
+        let arrived = pair.b.disk.engine.staged_write_bytes();
+        // Two seconds of the link at a factor of two, and the frame that was being written.
+        let lost_at_most = kills * (2 * 2 * 250_000 + FRAME_BYTES);
+        println!("{kills} kills, {arrived} bytes arrived of {}", data_bytes(&pair.live));
+        assert!(arrived <= data_bytes(&pair.live) + lost_at_most, "{arrived} bytes arrived");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_has_moved_on_sends_what_is_missing_and_what_is_different() {
+    for seed in seeds(420, 3) {
+        let mut pair = Pair::new(seed, SIZE, very_slow()).await;
+        pair.scribble(40);
+        let mirror = pair.mirror(Schedule::OnRequest).await;
+        assert_ok(&pair.initialize(&mirror).await);
+        let base = pair.live.clone();
+        pair.scribble(100);
+        let asked = mirror.update(PATIENCE).await.unwrap();
+        some_arrived(&mirror, FRAME_BYTES).await;
+        mirror.abort().await.unwrap();
+        let cut = ended(&mut pair, asked).await.unwrap();
+        assert_eq!(cut.result, TransferResult::Aborted);
+        let cut_image = pair.live.clone();
+        let arrived = pair.b.disk.engine.staged_write_bytes();
+
+        // The source loses that incremental, and hosts write on; to some places what was there at the base.
+        let source = &pair.a.disk.engine;
+        let id = mirror.status().relationship.id;
+        source.unpin(&pair.original, cut.id, id).unwrap();
+        source.delete_snapshot(&pair.original, cut.id).unwrap();
+        pair.scribble(6);
+        let (back, end) = (0, 64 * BLOCK_BYTES as usize);
+        pair.write(back as u64, &base[back..end]);
+
+        let report = pair.update(&mirror).await;
+        assert_ok(&report);
+        pair.check_replica();
+        assert!(report.resumed && report.held_bytes > FRAME_BYTES / 2, "{report:?}");
+        let now = pair.b.disk.engine.staged_write_bytes() - arrived;
+        assert_eq!(now, report.changed_bytes);
+        // What is missing, what hosts wrote since, and nothing else: each block that differs from what was cut counts
+        // at most once, and so does each that never arrived.
+        let missing = changed_bytes(&base, &cut_image) - (arrived - data_bytes(&base));
+        let differs =
+            cut_image.chunks(4096).zip(pair.live.chunks(4096)).filter(|(a, b)| a != b).count() as u64;
+        assert!(now <= missing + differs * BLOCK_BYTES, "{now} > {missing} + {differs} blocks");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_resized_meanwhile_goes_on_too() {
+    for (seed, new_size) in [(430, SIZE / 2), (431, SIZE * 2), (432, SIZE / 2 + BLOCK_BYTES)] {
+        for loses_incremental in [true, false] {
+            let mut pair = Pair::new(seed, SIZE, very_slow()).await;
+            pair.scribble(40);
+            let mirror = pair.mirror(Schedule::OnRequest).await;
+            assert_ok(&pair.initialize(&mirror).await);
+            pair.scribble(100);
+            let asked = mirror.update(PATIENCE).await.unwrap();
+            some_arrived(&mirror, FRAME_BYTES).await;
+            pair.network.cut("a", "b");
+            let cut = ended(&mut pair, asked).await;
+            assert!(cut.is_none_or(|r| r.result == TransferResult::Failed));
+            if loses_incremental {
+                let id = mirror.status().relationship.id;
+                let all = pair.a.disk.engine.all_snapshots(&pair.original).unwrap();
+                let base = pair.a.source.destinations()[0].base;
+                for snapshot in all.iter().filter(|s| Some(s.uuid) != base) {
+                    pair.a.disk.engine.unpin(&pair.original, snapshot.uuid, id).unwrap();
+                    pair.a.disk.engine.delete_snapshot(&pair.original, snapshot.uuid).unwrap();
+                }
+            }
+            pair.resize(new_size);
+            pair.scribble(10);
+            if new_size < SIZE {
+                // And back: what was cut off is zeros, although the base has data there.
+                pair.resize(SIZE);
+                pair.scribble(3);
+            }
+            pair.network.heal("a", "b");
+            let report = pair.update(&mirror).await;
+            assert_ok(&report);
+            assert!(report.resumed, "{report:?}");
+            pair.check_replica();
+            pair.resize(new_size);
+            assert_ok(&pair.update(&mirror).await);
+            pair.check_replica();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_staged_wrong_is_found_out_and_brought_afresh() {
+    let mut pair = Pair::new(440, SIZE, very_slow()).await;
+    pair.scribble(100);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    let asked = mirror.initialize(PATIENCE).await.unwrap();
+    some_arrived(&mirror, FRAME_BYTES).await;
+    mirror.abort().await.unwrap();
+    ended(&mut pair, asked).await;
+    pair.b.disk.engine.spoil_staged(&pair.replica);
+    let report = pair.initialize(&mirror).await;
+    assert_ok(&report);
+    pair.check_replica();
+    assert!(report.changed_bytes >= data_bytes(&pair.live), "all of it travelled in the end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_cannot_be_read_at_the_source_does_not_stand_in_the_way_for_ever() {
+    // More than a source reads ahead.
+    let mut pair = Pair::new(441, 4 * SIZE, very_slow()).await;
+    pair.scribble(30);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.scribble(600);
+    let asked = mirror.update(PATIENCE).await.unwrap();
+    some_arrived(&mirror, FRAME_BYTES).await;
+    let incremental = mirror.progress().borrow().as_ref().and_then(|p| p.transfer);
+    pair.a.disk.engine.faults.lock().fail_reads_of = incremental;
+    let report = ended(&mut pair, asked).await.unwrap();
+    assert_eq!(report.result, TransferResult::Failed);
+    assert!(report.reason.as_ref().is_some_and(|r| r.contains("fingerprint")), "{report:?}");
+    // The snapshot stays unreadable; the next transfer takes another one, and still uses what has arrived.
+    let report = pair.update(&mirror).await;
+    assert_ok(&report);
+    assert!(report.resumed);
+    pair.check_replica();
+}
+
+#[tokio::test(start_paused = true)]
+async fn break_and_delete_throw_away_what_is_staged() {
+    for seed in [442, 443] {
+        let mut pair = Pair::new(seed, SIZE, very_slow()).await;
+        pair.scribble(100);
+        let mirror = pair.mirror(Schedule::OnRequest).await;
+        let asked = mirror.initialize(PATIENCE).await.unwrap();
+        some_arrived(&mirror, FRAME_BYTES).await;
+        pair.network.cut("a", "b");
+        if seed == 442 {
+            mirror.break_off(None).await.unwrap();
+        } else {
+            pair.b.destination.delete(&pair.replica).await.unwrap();
+        }
+        drop(asked);
+        assert!(!pair.b.disk.engine.has_staged(&pair.replica));
+    }
+}
+
+/// Anything may happen, many times: the link is cut, sites lose power, a person aborts, hosts write, the volume is
+/// resized, the incremental disappears.
+async fn a_life<S: Storage>(seed: u64, rounds: u32) -> usize {
+    let link = LinkSettings { bytes_per_second: Some(600_000 >> (seed % 2)), ..very_slow() };
+    let mut pair = Pair::<S>::with_storage(seed, SIZE, link).await;
+    pair.scribble(150);
+    let mut mirror = pair.mirror(Schedule::OnRequest).await;
+    for round in 0..rounds {
+        pair.a.disk.engine.flush();
+        let asked = ask(&mirror).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(pair.rng.random_range(0..6000))).await;
+        let luck = seed * 100 + u64::from(round);
+        match pair.rng.random_range(0..8) {
+            0 => pair.network.cut("a", "b"),
+            1 | 2 => pair.network.reset("a", "b"),
+            3 => {
+                let after_bytes = pair.rng.random_range(0..300_000);
+                pair.network.truncate("a", "b", after_bytes);
+            }
+            4 => {
+                pair.crash_b(luck).await;
+                mirror = pair.b.destination.mirror(&pair.replica).unwrap();
+            }
+            5 => pair.crash_a(luck).await,
+            6 => drop(mirror.abort().await),
+            _ => {}
+        }
+        ended(&mut pair, asked).await;
+        pair.check_replica();
+        pair.network.heal("a", "b");
+        match pair.rng.random_range(0..7) {
+            0 | 1 => pair.scribble(80),
+            2 => {
+                let size = SIZE / 2 + BLOCK_BYTES * pair.rng.random_range(0..SIZE / BLOCK_BYTES / 2);
+                pair.resize(size);
+                pair.scribble(40);
+            }
+            3 => drop(pair.snapshot(&format!("s{round}"))),
+            4 => lose_incremental(&pair, &mirror),
+            _ => {}
+        }
+    }
+    pair.a.disk.engine.flush();
+    let asked = ask(&mirror).await.unwrap();
+    let report = ended(&mut pair, asked).await.expect("a report");
+    assert_ok(&report);
+    let resumed = learn(&mut pair).await.iter().filter(|r| r.resumed).count();
+    println!("{resumed} transfers went on with something");
+    let published = mirror.status().current.unwrap();
+    pair.check_replica();
+    assert!(pair.model[&published.uuid] == pair.live, "the newest is what hosts see");
+    assert!(!pair.b.disk.engine.has_staged(&pair.replica));
+    let id = mirror.status().relationship.id;
+    for (site, volume) in [(&pair.a, &pair.original), (&pair.b, &pair.replica)] {
+        let snapshots = site.disk.engine.engine().all_snapshots(volume).unwrap();
+        let pinned: Vec<Uuid> =
+            snapshots.iter().filter(|s| s.pinned_by.contains(&id)).map(|s| s.uuid).collect();
+        assert_eq!(pinned, [published.uuid], "the base in use is pinned and nothing else, at {volume}");
+    }
+    resumed
+}
+
+/// Somebody takes the incremental of the cut transfer away at the source.
+fn lose_incremental<S: Storage>(pair: &Pair<S>, mirror: &Mirror) {
+    let id = mirror.status().relationship.id;
+    let engine = pair.a.disk.engine.engine();
+    let base = mirror.status().current.map(|c| c.uuid);
+    for snapshot in engine.snapshots(&pair.original).unwrap() {
+        if snapshot.owner == SnapshotOwner::Relationship(id) && Some(snapshot.uuid) != base {
+            engine.unpin(&pair.original, snapshot.uuid, id).unwrap();
+            engine.delete_snapshot(&pair.original, snapshot.uuid).unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn random_lives_in_memory() {
+    let mut resumed = 0;
+    for seed in seeds(1000, 8) {
+        resumed += a_life::<MemoryEngine>(seed, 8).await;
+    }
+    assert!(resumed > 0, "none of them tested what it is for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn random_lives_on_the_embedded_store() {
+    let mut resumed = 0;
+    for seed in seeds(3000, 3) {
+        resumed += a_life::<Embedded>(seed, 6).await;
+    }
+    assert!(resumed > 0, "none of them tested what it is for");
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "minutes: hundreds of lives, for make test-full"]
+async fn hundreds_of_random_lives() {
+    for seed in seeds(5000, 300) {
+        a_life::<MemoryEngine>(seed, 8).await;
+    }
+    for seed in seeds(7000, 100) {
+        a_life::<Embedded>(seed, 8).await;
+    }
+}
