@@ -8,15 +8,16 @@
 //!   B  row of R: turning                        A writable   B, when it has a session again: tells A to cancel
 //!   A  prepare: p/db is read-only, its last     none         B tells A to cancel; or the swap is asked for again
 //!      snapshot taken and pinned for R and R'
-//!   B  update R to exactly that snapshot        none         the same
+//!   B  update R to exactly that snapshot, and   none         the same
+//!      ask once more whether A is prepared
 //!   B  that snapshot is pinned for R'           none         the same
 //!   B  record of R: broken off  = TURNING POINT B writable   B tells A that it is done
 //!   A  done: R' is a mirror like any other,     B writable   over
 //!      the bases of R are let go
 //! ```
 //!
-//! At no moment are both writable (M5). Should A's administrator break p/db while it is prepared, the update to its last
-//! snapshot finds another one, and B does not turn.
+//! At no moment are both writable (M5), unless a person at A breaks p/db in the round trip between A's last answer and the
+//! turning point: a break waits for nobody. Both sides are told then; before that, B does not turn.
 
 use std::time::Duration;
 
@@ -170,6 +171,8 @@ async fn turn(
             relationship.source
         )));
     }
+    // A person there may have taken the volume back while this side was busy; a break waits for nobody.
+    transfer::ask(&*parts.links, peer, word(reverse, SwapPhase::Confirm), link_wait).await?;
     mirror.turn(|done| TurnCommand::Turn { last, done }).await?;
     // From here on it is done, whoever knows it.
     let told = transfer::ask(&*parts.links, peer, word(reverse, SwapPhase::Done), link_wait).await;

@@ -111,6 +111,7 @@ pub fn swap_phase(number: u32) -> Result<SwapPhase, MirrorError> {
         1 => Ok(SwapPhase::Prepare),
         2 => Ok(SwapPhase::Cancel),
         3 => Ok(SwapPhase::Done),
+        4 => Ok(SwapPhase::Confirm),
         other => Err(protocol(format!("a change of roles with the unknown phase {other}"))),
     }
 }
@@ -121,6 +122,7 @@ pub fn swap_phase_number(phase: SwapPhase) -> u32 {
         SwapPhase::Prepare => 1,
         SwapPhase::Cancel => 2,
         SwapPhase::Done => 3,
+        SwapPhase::Confirm => 4,
     }
 }
 

@@ -278,7 +278,8 @@ pub struct Swap {
     /// The destination's volume, which becomes the original.
     #[prost(string, tag = "4")]
     pub destination: String,
-    /// 1 prepare: fence the volume and take its last snapshot; 2 cancel: as it was; 3 done: the destination has turned.
+    /// 1 prepare: fence the volume and take its last snapshot; 2 cancel: as it was; 3 done: the destination has turned;
+    /// 4 confirm: is it still prepared?
     #[prost(uint32, tag = "5")]
     pub phase: u32,
     /// Schedule of the reverse mirror, as `mirror status` shows it; empty for none.
@@ -295,6 +296,8 @@ pub enum SwapPhase {
     Cancel,
     /// The destination has turned.
     Done,
+    /// Is it still prepared? The destination has everything, and is about to turn.
+    Confirm,
 }
 
 /// Answer to [`Swap`].

@@ -125,11 +125,13 @@ impl Shared {
         self.keep(SourceRelationship { overtaken: None, ..known }).await.map_err(to_refusal)
     }
 
+    /// Whether a base is pinned for it. One that was taken for it and is kept by another does not count.
     async fn is_kept(&self, relationship: Uuid, volume: &VolumeName) -> Result<bool, MirrorError> {
         let (engine, of) = (self.engine.clone(), volume.clone());
-        match blocking(move || prepare::is_kept_for(&*engine, &of, relationship)).await {
+        match blocking(move || engine.all_snapshots(&of)).await {
+            Ok(all) => Ok(all.iter().any(|s| s.pinned_by.contains(&relationship))),
             Err(MirrorError::Engine(EngineError::NotFound { .. })) => Ok(false),
-            other => other,
+            Err(error) => Err(error),
         }
     }
 

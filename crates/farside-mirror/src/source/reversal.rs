@@ -117,6 +117,15 @@ impl Shared {
                     reverse: accepted.reverse.as_bytes().to_vec(),
                 })
             }
+            SwapPhase::Confirm => match reversal.prepared(&volume, of).await.map_err(to_refusal)? {
+                Some(_) => Ok(Swapped::default()),
+                None => Err(refusal(
+                    "state",
+                    format!(
+                        "{volume} was broken off here while the roles were changing; they stay as they are"
+                    ),
+                )),
+            },
             // Taking back and finishing need no right: a peer that was denied the volume must not leave it fenced.
             SwapPhase::Cancel => {
                 reversal.cancel(&volume, of).await.map_err(to_refusal)?;

@@ -3,15 +3,20 @@
 use std::time::Duration;
 
 use farside_engine::{BLOCK_BYTES, ChangedBytes, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
-use farside_mirror::{LogEvent, Mirror, Schedule, TransferKind};
-use farside_session::LinkSettings;
+use farside_mirror::protocol::{Begin, Body, PROTOCOL_VERSION, Request, convert};
+use farside_mirror::{
+    LogEvent, Mirror, MirrorError, Schedule, State, TransferKind, TransferReport, TransferResult,
+};
+use farside_session::{LinkSettings, SessionError};
+use prost::Message;
 use rand::Rng;
 use rand::rngs::SmallRng;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::support::embedded_storage::Embedded;
 use crate::support::memory_engine::MemoryEngine;
-use crate::support::site::{PATIENCE, Pair, Site, Storage, assert_ok, seeds};
+use crate::support::site::{PATIENCE, Pair, Site, Storage, assert_ok, seeds, slow, volume};
 
 pub(crate) const SIZE: u64 = 8 << 20;
 
@@ -129,9 +134,38 @@ impl<S: Storage> World<S> {
         self.pair.a.destination.mirror(&self.a.volume).unwrap()
     }
 
+    /// Makes the former original follow.
+    pub(crate) async fn resync_a(&self) -> Result<TransferReport, MirrorError> {
+        let (peer, source, here) = (self.pair.b.node.id(), self.b.volume.clone(), self.a.volume.clone());
+        let (_, asked) =
+            self.pair.a.destination.resync_from(peer, source, here, Schedule::OnRequest, PATIENCE).await?;
+        asked.ended().await
+    }
+
+    pub(crate) fn write_b(&mut self, count: usize) -> u64 {
+        self.b.write(&self.pair.b, &mut self.pair.rng, count)
+    }
+
+    pub(crate) async fn update(&mut self) -> TransferReport {
+        let report = self.r().update(PATIENCE).await.unwrap().ended().await.unwrap();
+        assert_ok(&report);
+        self.b.live = self.a.live.clone();
+        report
+    }
+
     pub(crate) fn write_a(&mut self, count: usize) -> u64 {
         self.a.write(&self.pair.a, &mut self.pair.rng, count)
     }
+}
+
+/// Waits, as long as it may take.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let waited = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(600), waited).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 async fn ten_turns<S: Storage>(seed: u64) {
@@ -219,5 +253,251 @@ async fn ten_failovers_and_failbacks() {
 async fn ten_failovers_and_failbacks_on_the_embedded_store() {
     for seed in seeds(310, 1) {
         ten_turns::<Embedded>(seed).await;
+    }
+}
+
+async fn broken_at_a_snapshot<S: Storage>(seed: u64) {
+    let mut world = World::<S>::new(seed, LinkSettings::default(), Schedule::OnRequest).await;
+    world.write_a(10);
+    world.pair.live = world.a.live.clone();
+    let good = world.pair.snapshot("good");
+    world.update().await;
+    let at_good = world.b.live.clone();
+    world.write_a(10);
+    world.update().await;
+    let at_newest = world.b.live.clone();
+    let plan = world.pair.b.destination.plan_break(&world.b.volume, Some(good)).await.unwrap();
+    assert_eq!(plan.base.as_ref().map(|base| base.uuid), Some(good));
+    assert!(plan.set_aside != ChangedBytes::default());
+    let nothing = world.pair.b.destination.plan_break(&world.b.volume, None).await.unwrap();
+    assert_eq!((nothing.set_aside, nothing.set_aside_seconds), (ChangedBytes::default(), 0.0));
+
+    let unknown = world.r().break_off(Some(Uuid::from_u128(99))).await;
+    assert!(unknown.unwrap_err().to_string().contains("does not exist"));
+    assert_eq!(world.r().status().state, State::Mirrored, "nothing has changed");
+    world.r().break_off(Some(good)).await.unwrap();
+    world.b.live = at_good.clone();
+    world.b.check(&world.pair.b);
+    assert!(world.b.is_writable(&world.pair.b));
+    assert!(world.b.keeps(&world.pair.b, &at_newest), "what was newer is still there");
+    let again = world.r().break_off(Some(good)).await.unwrap_err().to_string();
+    assert!(again.contains("snapshot rollback"), "{again}");
+    // The source is told where hosts went on from.
+    let source = world.pair.a.source.clone();
+    until("a hears of it", || source.overtaken().len() == 1).await;
+    assert_eq!(source.overtaken()[0].overtaken.unwrap().snapshot.map(|s| s.0), Some(good));
+
+    world.write_b(5);
+    let written = world.b.live.clone();
+    world.pair.crash_b(0).await;
+    world.b.check(&world.pair.b);
+    let report = world.r().resync(PATIENCE).await.unwrap().ended().await.unwrap();
+    assert_ok(&report);
+    world.b.live = world.a.live.clone();
+    world.b.check(&world.pair.b);
+    assert!(world.b.keeps(&world.pair.b, &written) && world.b.keeps(&world.pair.b, &at_good));
+    assert_eq!(report.changed_bytes, 0, "from the newest that both hold, though it lay on a side branch");
+    world.update().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_break_at_a_snapshot_takes_hosts_back_to_it() {
+    broken_at_a_snapshot::<MemoryEngine>(320).await;
+}
+
+/// What a source says to an update of `relationship` that is asked for behind its destination's back.
+async fn refusal_of_an_update<S: Storage>(world: &World<S>, relationship: Uuid) -> Option<String> {
+    let begin = Begin {
+        relationship: relationship.as_bytes().to_vec(),
+        transfer: vec![9; 16],
+        volume: world.a.volume.to_string(),
+        destination: world.b.volume.to_string(),
+        kind: convert::kind_number(TransferKind::Update),
+        candidates: Vec::new(),
+        staged: None,
+    };
+    let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec();
+    let link = world.pair.b.node.wait_link(world.pair.a.node.id(), PATIENCE).await.unwrap();
+    match link.call(request.into(), None).await {
+        Err(SessionError::Refused(refusal)) => {
+            assert_eq!(refusal.code, "state");
+            Some(refusal.message)
+        }
+        other => panic!("{other:?}"),
+    }
+    .filter(|message| message.contains("overtaken"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_comes_back_learns_that_it_was_overtaken() {
+    let mut world = World::<MemoryEngine>::new(330, LinkSettings::default(), Schedule::OnRequest).await;
+    let r = world.mirror.status().relationship.id;
+    world.pair.network.cut("a", "b");
+    let began = Instant::now();
+    world.r().break_off(None).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2));
+    world.write_b(5);
+    world.write_a(5);
+    // Both restart before they meet again.
+    world.pair.crash_b(0).await;
+    world.pair.crash_a(0).await;
+    *world.pair.a.rights.fences.lock() = true;
+    assert_eq!(world.pair.a.source.overtaken(), [], "nobody could tell it");
+    let mut changes = world.pair.a.source.overtaken_changes();
+    world.pair.network.heal("a", "b");
+    changes.changed().await.unwrap();
+    let told = world.pair.a.source.overtaken();
+    assert_eq!((told.len(), told[0].id), (1, r));
+    let overtaken = told[0].overtaken.unwrap();
+    assert!(overtaken.broken_off_at.is_some() && overtaken.heard_at >= overtaken.broken_off_at.unwrap());
+    let base = world.r().status().current.unwrap();
+    assert_eq!(overtaken.snapshot, Some((base.uuid, base.content_root)));
+    assert_eq!(world.pair.a.source.fenced(), std::slice::from_ref(&world.a.volume));
+    assert!(refusal_of_an_update(&world, r).await.is_some());
+    // It does not forget, and hears it once in each session.
+    world.pair.crash_a(0).await;
+    assert_eq!(world.pair.a.source.overtaken().len(), 1);
+    assert!(refusal_of_an_update(&world, r).await.is_some());
+    // Released it is no longer of interest, and stays so.
+    let released = world.pair.a.source.release(&world.a.volume, world.pair.b.node.id()).await.unwrap();
+    assert_eq!((released, world.pair.a.source.overtaken()), (1, vec![]));
+    world.pair.crash_b(0).await;
+    world.pair.b.node.wait_link(world.pair.a.node.id(), PATIENCE).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.pair.a.source.destinations(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_either_database_lost_the_pools_still_tell() {
+    let mut world = World::<MemoryEngine>::new(331, LinkSettings::default(), Schedule::OnRequest).await;
+    let r = world.mirror.status().relationship.id;
+    world.pair.network.cut("a", "b");
+    world.r().break_off(None).await.unwrap();
+    world.write_b(5);
+    world.pair.lose_database_b().await;
+    world.pair.lose_database_a().await;
+    assert_eq!(world.r().status().state, State::BrokenOff);
+    let pins = world.pair.a.source.unexplained(&world.a.volume, &[]).await.unwrap();
+    assert_eq!((pins.len(), pins[0].relationship, pins[0].snapshots.len()), (1, r, 1), "{pins:?}");
+    world.pair.network.heal("a", "b");
+    let source = world.pair.a.source.clone();
+    until("a hears of it", || source.overtaken().len() == 1).await;
+    assert_eq!(source.overtaken()[0].destination, world.b.volume);
+    assert_eq!(source.overtaken()[0].overtaken.unwrap().broken_off_at, None, "nobody knows when");
+    assert_eq!(source.unexplained(&world.a.volume, &[]).await.unwrap(), []);
+    // And either side can be the one that counts.
+    assert_ok(&world.r().resync(PATIENCE).await.unwrap().ended().await.unwrap());
+    world.b.live = world.a.live.clone();
+    world.b.check(&world.pair.b);
+    assert_eq!(source.overtaken(), []);
+    // Pins that nobody explains can be let go by name.
+    world.pair.lose_database_a().await;
+    let source = world.pair.a.source.clone();
+    assert!(source.release_unexplained(&world.a.volume, Uuid::from_u128(5), &[]).await.is_err());
+    source.release_unexplained(&world.a.volume, r, &[]).await.unwrap();
+    assert_eq!(source.unexplained(&world.a.volume, &[]).await.unwrap(), []);
+    assert_eq!(world.a.pins_of(&world.pair.a, r), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_that_cannot_be_is_refused_with_nothing_changed() {
+    let mut world = World::<Embedded>::new(340, LinkSettings::default(), Schedule::OnRequest).await;
+    let refused_early = world.resync_a().await.unwrap_err().to_string();
+    assert!(refused_early.contains("peer's q/r") || refused_early.contains("swap"), "{refused_early}");
+    world.r().break_off(None).await.unwrap();
+    world.write_b(3);
+    world.write_a(3);
+    let before = format!("{:?}", world.pair.a.disk.engine.engine().all_snapshots(&world.a.volume).unwrap());
+    let unchanged = |world: &World<Embedded>, why: &str| {
+        let engine = world.pair.a.disk.engine.engine();
+        assert!(world.a.is_writable(&world.pair.a), "{why}");
+        assert!(world.pair.a.destination.mirrors().is_empty(), "{why}");
+        assert_eq!(engine.replica_record(&world.a.volume).unwrap(), None, "{why}");
+        assert_eq!(format!("{:?}", engine.all_snapshots(&world.a.volume).unwrap()), before, "{why}");
+    };
+    // A host is writing.
+    let writer = world.pair.a.disk.engine.open(&world.a.volume);
+    let refused = world.resync_a().await.unwrap_err().to_string();
+    assert!(refused.contains("disconnect"), "{refused}");
+    unchanged(&world, "a writer");
+    drop(writer);
+    // The other side does not allow it.
+    *world.pair.b.rights.denied.lock() = true;
+    let refused = world.resync_a().await.unwrap_err().to_string();
+    assert!(refused.contains("peer allow"), "{refused}");
+    unchanged(&world, "no right");
+    *world.pair.b.rights.denied.lock() = false;
+    // There is nobody to ask.
+    world.pair.network.cut("a", "b");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let (peer, source, here) = (world.pair.b.node.id(), world.b.volume.clone(), world.a.volume.clone());
+    let wait = Duration::from_secs(3);
+    let asked = world.pair.a.destination.resync_from(peer, source.clone(), here, Schedule::OnRequest, wait);
+    assert!(matches!(asked.await, Err(MirrorError::NoSession(_))));
+    unchanged(&world, "no session");
+    world.pair.network.heal("a", "b");
+    // Nothing in common.
+    let other = volume("p/other");
+    world.pair.a.disk.engine.engine().create_volume(&other, SIZE).unwrap();
+    world.pair.a.disk.engine.host_writes(&other, 0, &[1; 4096]);
+    let asked = world.pair.a.destination.resync_from(peer, source, other, Schedule::OnRequest, PATIENCE);
+    let refused = asked.await.unwrap_err().to_string();
+    assert!(refused.contains("no point to go on from") && refused.contains("mirror create"), "{refused}");
+    unchanged(&world, "no base");
+    // Nothing in the way any more.
+    assert_ok(&world.resync_a().await.unwrap());
+    world.a.live = world.b.live.clone();
+    world.a.check(&world.pair.a);
+    // The mirror of another volume is not redirected.
+    let elsewhere = volume("q/elsewhere");
+    let here = world.a.volume.clone();
+    let asked = world.pair.a.destination.resync_from(peer, elsewhere, here, Schedule::OnRequest, PATIENCE);
+    assert!(asked.await.unwrap_err().to_string().contains("mirror delete"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_that_fails_is_tried_again_and_can_be_taken_back() {
+    for seed in seeds(350, 4) {
+        let mut world = World::<MemoryEngine>::new(seed, slow(), Schedule::OnRequest).await;
+        world.r().break_off(None).await.unwrap();
+        world.write_b(60);
+        world.write_a(10);
+        let own = world.a.live.clone();
+        let (peer, source, here) = (world.pair.b.node.id(), world.b.volume.clone(), world.a.volume.clone());
+        let (_, asked) = world
+            .pair
+            .a
+            .destination
+            .resync_from(peer, source, here, Schedule::OnRequest, PATIENCE)
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(world.pair.rng.random_range(0..900))).await;
+        world.pair.network.cut("a", "b");
+        if seed % 2 == 0 {
+            world.pair.crash_a(seed).await;
+        } else {
+            assert_ne!(asked.ended().await.map(|r| r.result).ok(), Some(TransferResult::Ok));
+        }
+        assert!(!world.a.is_writable(&world.pair.a));
+        world.a.check(&world.pair.a);
+        if seed % 4 < 2 {
+            // Taken back: nothing is lost.
+            world.reverse().break_off(None).await.unwrap();
+            assert!(world.a.is_writable(&world.pair.a));
+            world.a.check(&world.pair.a);
+        }
+        world.pair.network.heal("a", "b");
+        let report = if seed % 4 < 2 {
+            world.resync_a().await.unwrap()
+        } else {
+            // Whoever asks for an update asks for the resync that is pending.
+            world.reverse().update(PATIENCE).await.unwrap().ended().await.unwrap()
+        };
+        assert_ok(&report);
+        assert_eq!(report.kind, TransferKind::Resync);
+        world.a.live = world.b.live.clone();
+        world.a.check(&world.pair.a);
+        assert!(world.a.keeps(&world.pair.a, &own));
+        assert_eq!(world.pair.a.source.destinations(), []);
     }
 }

@@ -10,6 +10,7 @@ mod faults;
 mod resume;
 #[path = "../support/mod.rs"]
 mod support;
+mod swap;
 mod transfers;
 mod versions;
 

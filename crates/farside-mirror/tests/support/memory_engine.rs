@@ -389,7 +389,7 @@ impl Engine for MemoryEngine {
                 return Err(EngineError::Refused("the snapshot is pinned or held".into()));
             }
             let gone = volume.snapshots.remove(at);
-            let (gone, parent) = (Some(gone.info.uuid), gone.parent);
+            let (gone, parent, gone_image) = (Some(gone.info.uuid), gone.parent, gone.image);
             for child in volume.snapshots.iter_mut().filter(|s| s.parent == gone) {
                 child.parent = parent;
             }
@@ -397,6 +397,9 @@ impl Engine for MemoryEngine {
                 staged.base = parent;
             }
             if volume.parent == gone {
+                // The head has now what the snapshot had alone.
+                let below = parent.map(|parent| volume.image(parent).cloned()).transpose()?;
+                volume.is_written |= below.unwrap_or_default() != gone_image;
                 volume.parent = parent;
             }
             Ok(())

@@ -10,8 +10,9 @@ use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_mirror::protocol::{Request, StreamHeader};
 use farside_mirror::{
-    Destination, DestinationParts, MemoryStore, Mirror, MirrorError, Reversal, ReverseRights, Schedule,
-    SourceRights, SourceService, TransferReport, TransferResult, transfer_slots,
+    Destination, DestinationParts, MemoryStore, Mirror, MirrorError, Relationship, RelationshipStore,
+    Reversal, ReverseRights, Schedule, SourceRights, SourceService, TransferReport, TransferResult,
+    transfer_slots,
 };
 use farside_platform::{Clock, SeededRandomness, Timestamp};
 use farside_session::{
@@ -409,7 +410,31 @@ impl<S: Storage> Pair<S> {
         self.b = Site::start(&self.network, "b", disk, self.clock_b.clone(), self.starts).await;
     }
 
-    /// The same for the site `a`.
+    /// The site `b` loses its state database; it starts anew with what its pool knows of `replica`, as a daemon does.
+    pub(crate) async fn lose_database_b(&mut self) {
+        let engine = self.b.disk.engine.engine();
+        self.b.disk.store = Arc::default();
+        if let Some(record) = engine.replica_record(&self.replica).unwrap() {
+            let source = record.source.parse().unwrap();
+            let found = Relationship::new(
+                record.relationship,
+                PeerId(record.peer),
+                source,
+                self.replica.clone(),
+                Schedule::OnRequest,
+            );
+            self.b.disk.store.save(&found).await.unwrap();
+        }
+        self.crash_b(0).await;
+    }
+
+    /// The same for the site `a`, which was nobody's replica.
+    pub(crate) async fn lose_database_a(&mut self) {
+        self.a.disk.store = Arc::default();
+        self.crash_a(0).await;
+    }
+
+    /// The site `a` loses power and comes back, with its disks.
     pub(crate) async fn crash_a(&mut self, luck: u64) {
         let engine = self.a.disk.engine.crash(luck);
         self.network.kill("a");

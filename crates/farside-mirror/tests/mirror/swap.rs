@@ -1,0 +1,207 @@
+//! Changes of roles: nothing is lost, and at no moment are both sides writable.
+
+use std::time::Duration;
+
+use farside_engine::SnapshotSpec;
+use farside_mirror::{MirrorError, Schedule, State};
+use farside_session::LinkSettings;
+use rand::Rng;
+use uuid::Uuid;
+
+use crate::directions::{World, every, person, until};
+use crate::support::embedded_storage::Embedded;
+use crate::support::memory_engine::MemoryEngine;
+use crate::support::site::{PATIENCE, Storage, assert_ok, seeds, slow};
+
+impl<S: Storage> World<S> {
+    /// M5.
+    fn check_one_original(&self, context: &str) -> (bool, bool) {
+        let writable = (self.a.is_writable(&self.pair.a), self.b.is_writable(&self.pair.b));
+        assert!(writable != (true, true), "both sides are writable: {context}");
+        writable
+    }
+}
+
+async fn there_and_back<S: Storage>(seed: u64) {
+    let mut world = World::<S>::new(seed, LinkSettings::default(), every(60)).await;
+    let r = world.mirror.status().relationship.id;
+    let mut reverse = None;
+    for turn in 0..4 {
+        world.write_a(10);
+        let done = world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+        assert_eq!(done.untold, None);
+        assert_eq!(world.check_one_original("swapped"), (false, true));
+        world.b.live = world.a.live.clone();
+        world.b.check(&world.pair.b);
+        assert_eq!(*reverse.get_or_insert(done.reverse), done.reverse, "the same each time: turn {turn}");
+        let status = world.reverse().status();
+        assert_eq!((status.state, status.relationship.id), (State::Mirrored, done.reverse));
+        assert_eq!(status.relationship.schedule, every(60), "the schedule came along");
+        assert_eq!(status.relationship.swap, None);
+        assert_eq!(world.r().status().relationship.swap, None);
+        let granted = world.pair.b.rights.granted.lock().clone();
+        assert!(granted.contains(&(world.pair.a.node.id(), world.b.volume.clone())));
+        // And it follows, by its schedule.
+        world.write_b(10);
+        tokio::time::sleep(Duration::from_secs(130)).await;
+        world.a.live = world.b.live.clone();
+        world.a.check(&world.pair.a);
+        for (end, site) in [(&world.a, &world.pair.a), (&world.b, &world.pair.b)] {
+            assert_eq!((end.pins_of(site, done.reverse), end.pins_of(site, r)), (1, 0), "{}", end.volume);
+        }
+        // Back again, asked for at the other side.
+        world.write_b(10);
+        let done = world.pair.a.destination.swap(&world.a.volume, PATIENCE).await.unwrap();
+        assert_eq!((done.reverse, done.untold), (r, None));
+        assert_eq!(world.check_one_original("back"), (true, false));
+        world.a.live = world.b.live.clone();
+        world.a.check(&world.pair.a);
+        assert_eq!(world.r().status().state, State::Mirrored);
+        assert_eq!((world.pair.a.source.overtaken(), world.pair.b.source.overtaken()), (vec![], vec![]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn roles_change_and_change_back() {
+    there_and_back::<MemoryEngine>(400).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn roles_change_and_change_back_on_the_embedded_store() {
+    there_and_back::<Embedded>(401).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_swap_that_cannot_be_is_refused_and_everything_goes_on() {
+    let mut world = World::<Embedded>::new(410, LinkSettings::default(), every(60)).await;
+    let goes_on = async |world: &mut World<Embedded>| {
+        assert_eq!(world.check_one_original("refused"), (true, false));
+        assert!(world.pair.a.destination.mirrors().is_empty());
+        world.write_a(3);
+        world.update().await;
+        world.b.check(&world.pair.b);
+        let r = world.r();
+        until("the mark is gone", || r.status().relationship.swap.is_none()).await;
+    };
+    *world.pair.a.rights.no_way_back.lock() = true;
+    let refused = world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap_err().to_string();
+    assert!(refused.contains("--reverse"), "{refused}");
+    goes_on(&mut world).await;
+    *world.pair.a.rights.no_way_back.lock() = false;
+    let writer = world.pair.a.disk.engine.open(&world.a.volume);
+    let refused = world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap_err().to_string();
+    assert!(refused.contains("disconnect"), "{refused}");
+    drop(writer);
+    goes_on(&mut world).await;
+    world.r().quiesce().await.unwrap();
+    let refused = world.pair.b.destination.swap(&world.b.volume, PATIENCE).await;
+    assert!(matches!(refused, Err(MirrorError::State(_))));
+    world.r().resume().await.unwrap();
+    goes_on(&mut world).await;
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+}
+
+/// Whatever fails whenever, one side at most is writable, and in the end one is, with everything that was ever written.
+async fn a_swap_under_fire<S: Storage>(seed: u64) {
+    let mut world = World::<S>::new(seed, slow(), Schedule::OnRequest).await;
+    world.write_a(20);
+    world.update().await;
+    world.write_a(10);
+    // What hosts have flushed: what is compared must not go with the power.
+    let engine = world.pair.a.disk.engine.engine();
+    let flushed: SnapshotSpec = person("flushed", Uuid::from_u128(0xf1));
+    engine.take_snapshot(&world.a.volume, &flushed).unwrap();
+    let written = world.a.live.clone();
+    let (destination, replica) = (world.pair.b.destination.clone(), world.b.volume.clone());
+    let swapping =
+        tokio::spawn(async move { destination.swap(&replica, Duration::from_secs(5)).await.map(|_| ()) });
+    let moment = Duration::from_millis(world.pair.rng.random_range(0..1500));
+    let fault = world.pair.rng.random_range(0..5);
+    let begun = tokio::time::Instant::now();
+    while begun.elapsed() < moment {
+        world.check_one_original("before the fault");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    println!("fault {fault} after {moment:?}: {:?}", world.check_one_original("at the fault"));
+    match fault {
+        0 => world.pair.network.cut("a", "b"),
+        1 => world.pair.network.black_hole("a", "b"),
+        2 => world.pair.network.reset("a", "b"),
+        3 => world.pair.crash_a(seed).await,
+        _ => world.pair.crash_b(seed).await,
+    }
+    for _ in 0..200 {
+        world.check_one_original("after the fault");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    world.pair.network.heal("a", "b");
+    let ended = tokio::time::timeout(Duration::from_secs(900), swapping).await.expect("it ends");
+    println!("the swap said {ended:?}");
+    let r = world.r();
+    until("both sides know", || {
+        let writable = world.check_one_original("afterwards");
+        let prepared = world.pair.a.destination.mirrors();
+        let waits = prepared.iter().any(|m| m.status().relationship.swap.is_some());
+        r.status().relationship.swap.is_none() && !waits && writable != (false, false)
+    })
+    .await;
+    let (a_leads, b_leads) = world.check_one_original("in the end");
+    if matches!(&ended, Ok(Ok(()))) {
+        assert!(b_leads, "it said that it was done");
+    }
+    world.a.live = written.clone();
+    world.b.live = written;
+    if a_leads {
+        world.a.check(&world.pair.a);
+        world.write_a(3);
+        world.update().await;
+        world.b.check(&world.pair.b);
+        // Asked for again it is done.
+        world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+        assert_eq!(world.check_one_original("asked for again"), (false, true));
+    } else {
+        world.b.check(&world.pair.b);
+    }
+    world.write_b(3);
+    assert_ok(&world.reverse().update(PATIENCE).await.unwrap().ended().await.unwrap());
+    world.a.live = world.b.live.clone();
+    world.a.check(&world.pair.a);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_swap_that_is_struck_at_any_moment_ends_on_one_side() {
+    for seed in seeds(420, 12) {
+        a_swap_under_fire::<MemoryEngine>(seed).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_swap_that_is_struck_at_any_moment_ends_on_one_side_on_the_embedded_store() {
+    for seed in seeds(460, 3) {
+        a_swap_under_fire::<Embedded>(seed).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_break_at_the_source_while_roles_change_keeps_them() {
+    let mut world = World::<MemoryEngine>::new(480, slow(), Schedule::OnRequest).await;
+    world.write_a(10);
+    let (destination, replica) = (world.pair.b.destination.clone(), world.b.volume.clone());
+    let swapping = tokio::spawn(async move { destination.swap(&replica, PATIENCE).await });
+    let a = world.pair.a.destination.clone();
+    while !a.mirrors().iter().any(|m| m.status().relationship.swap.is_some()) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let why = world.reverse().status().why.unwrap();
+    assert!(why.contains("a change of roles is under way"), "{why}");
+    assert!(world.reverse().update(PATIENCE).await.is_err());
+    world.reverse().break_off(None).await.unwrap();
+    world.write_a(3);
+    let refused = swapping.await.unwrap().unwrap_err().to_string();
+    assert!(refused.contains("broken off"), "{refused}");
+    let r = world.r();
+    until("the mark is gone", || r.status().relationship.swap.is_none()).await;
+    assert_eq!(world.check_one_original("broken off at the source"), (true, false));
+    world.update().await;
+    world.b.check(&world.pair.b);
+}
