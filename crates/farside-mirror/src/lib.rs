@@ -23,6 +23,7 @@
 
 pub mod destination;
 pub mod error;
+pub mod fuzz;
 pub mod limits;
 pub mod log;
 pub mod protocol;

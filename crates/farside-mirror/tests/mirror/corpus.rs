@@ -1,0 +1,153 @@
+//! Calls and streams against spoilt bytes. The corpus in `corpus/` is where fuzzers start, too; it is made here
+//! (`FARSIDE_WRITE_CORPUS=1`), and what it was made from still writes the same bytes.
+
+use std::path::PathBuf;
+
+use farside_mirror::fuzz::{fuzz_call, fuzz_stream};
+use farside_mirror::protocol::held::{HeldRun, encode_chunk};
+use farside_mirror::protocol::stream::{self, StreamMessage};
+use farside_mirror::protocol::*;
+use farside_wire::{Encoder, Prefix, Run, RunKind};
+use prost::Message;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::site::seeds;
+
+fn candidate(n: u8) -> Candidate {
+    Candidate { uuid: vec![n; 16], content_root: vec![n + 1; 16], size_bytes: 1 << 20 }
+}
+
+fn calls() -> Vec<(&'static str, Vec<u8>)> {
+    let (relationship, transfer) = (vec![1; 16], vec![2; 16]);
+    let (volume, destination) = (String::from("p/v"), String::from("q/r"));
+    let call = |body| Request { version: PROTOCOL_VERSION, body: Some(body) }.encode_to_vec();
+    let begin = Begin {
+        relationship: relationship.clone(),
+        transfer: transfer.clone(),
+        volume: volume.clone(),
+        destination: destination.clone(),
+        kind: 2,
+        candidates: vec![candidate(5), candidate(7)],
+        staged: None,
+    };
+    let staged = Some(HalfBrought { incremental: vec![9; 16], base: Some(candidate(7)) });
+    let step = Step {
+        uuid: vec![11; 16],
+        name: "monday".into(),
+        created_at: 1_800_000_000_000_000_000,
+        size_bytes: 1 << 20,
+        content_root: vec![12; 16],
+        made_by_person: true,
+    };
+    let plan = Plan { base: Some(candidate(7)), base_name: "sunday".into(), steps: vec![step] };
+    vec![
+        ("begin", call(Body::Begin(begin.clone()))),
+        ("begin-half-brought", call(Body::Begin(Begin { staged, ..begin }))),
+        (
+            "swap",
+            call(Body::Swap(Swap {
+                relationship,
+                reverse: vec![3; 16],
+                volume,
+                destination,
+                phase: 1,
+                schedule: "every 10s".into(),
+            })),
+        ),
+        ("plan", plan.encode_to_vec()),
+        (
+            "stream-header",
+            StreamHeader { version: 2, transfer, step: 1, without_base: true, held: 2 }.encode_to_vec(),
+        ),
+    ]
+}
+
+async fn streams() -> Vec<(&'static str, Vec<u8>)> {
+    let run = |position, blocks, kind, fingerprints: usize| HeldRun {
+        position,
+        blocks,
+        kind,
+        fingerprints: vec![[position as u8; 8]; fingerprints],
+    };
+    let held = |with: usize| {
+        let first = [run(5, 2, RunKind::Data, 2 * with), run(9, 1 << 15, RunKind::Hole, 0)];
+        let second = [run(40_000, 3, RunKind::Data, 3 * with)];
+        [&first[..], &second[..]].map(|runs| StreamMessage::Held(encode_chunk(runs)))
+    };
+    let mut frame = Vec::new();
+    let data = [Run { position: 3, blocks: 1, kind: RunKind::Data }];
+    Encoder::new().encode(&data, &[7; 4096], &Prefix::new(), &mut frame).unwrap();
+    let scanned = Scanned { changed_bytes: 4096, complete: true, ..Scanned::default() };
+    let end = StepEnd { frames: 1, changed_bytes: 4096, held_bytes: 8192, ..StepEnd::default() };
+    let step = vec![
+        StreamMessage::Scanned(scanned),
+        StreamMessage::Working,
+        StreamMessage::Frame(frame),
+        StreamMessage::StepEnd(end),
+        StreamMessage::Failure(Failure::new("corrupt", "block 7")),
+    ];
+    let ended = |chunks: [StreamMessage; 2]| chunks.into_iter().chain([StreamMessage::HeldEnd]).collect();
+    // The first byte is the target's own: from which side, and which list.
+    let all: [(&'static str, u8, Vec<StreamMessage>); 3] =
+        [("step", 0, step), ("held-positions", 1, ended(held(0))), ("held-fingerprints", 3, ended(held(1)))];
+    let mut written = Vec::new();
+    for (name, first, messages) in all {
+        let mut bytes = vec![first];
+        for message in &messages {
+            stream::write(&mut bytes, message).await.unwrap();
+        }
+        written.push((name, bytes));
+    }
+    written
+}
+
+fn corpus(kind: &str, specimens: Vec<(&'static str, Vec<u8>)>, target: fn(&[u8])) {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(kind);
+    for (name, bytes) in &specimens {
+        if std::env::var_os("FARSIDE_WRITE_CORPUS").is_some() {
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::write(directory.join(name), bytes).unwrap();
+        }
+        let committed = std::fs::read(directory.join(name)).unwrap();
+        assert!(committed == *bytes, "version 2 no longer writes {kind}/{name} as it did");
+    }
+    let files: Vec<Vec<u8>> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
+        .collect();
+    for bytes in &files {
+        for length in 0..=bytes.len() {
+            target(&bytes[..length]);
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            target(&damaged);
+        }
+    }
+    for seed in seeds(1, 2000) {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut bytes = files[rng.random_range(0..files.len())].clone();
+        for _ in 0..rng.random_range(1..8) {
+            let at = rng.random_range(0..bytes.len());
+            match rng.random_range(0..4) {
+                0 => bytes[at] = rng.random(),
+                1 => bytes.insert(at, rng.random()),
+                2 if bytes.len() > 1 => drop(bytes.remove(at)),
+                _ => bytes.extend_from_within(at..),
+            }
+        }
+        target(&bytes);
+    }
+}
+
+#[test]
+fn calls_and_what_is_nearly_one() {
+    corpus("call", calls(), fuzz_call);
+}
+
+#[tokio::test]
+async fn streams_and_what_is_nearly_one() {
+    corpus("stream", streams().await, fuzz_stream);
+}
