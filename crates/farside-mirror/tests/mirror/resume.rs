@@ -42,7 +42,7 @@ fn changed_bytes(base: &[u8], now: &[u8]) -> u64 {
 async fn some_arrived(mirror: &Mirror, bytes: u64) {
     let mut progress = mirror.progress();
     let transfer = |p: &Option<Progress>| p.as_ref().and_then(|p| p.transfer);
-    let running = transfer(&*progress.wait_for(|p| transfer(p).is_some()).await.unwrap());
+    let running = transfer(&progress.wait_for(|p| transfer(p).is_some()).await.unwrap());
     let arrived = |p: &Option<Progress>| p.as_ref().is_some_and(|p| p.done_bytes >= bytes);
     let seen = progress.wait_for(|p| arrived(p) || transfer(p) != running).await.unwrap();
     assert!(arrived(&seen), "it ended before {bytes} bytes had arrived");
