@@ -297,6 +297,12 @@ pub struct ResyncMirror {
     /// Update interval in seconds from then on; 0 for none, as it was if absent.
     #[serde(default)]
     pub every_seconds: Option<f64>,
+    /// Instead of an interval: a timetable, the five fields of cron.
+    #[serde(default)]
+    pub schedule: Option<String>,
+    /// The timetable's time zone, by name; the one of the daemon's system if absent.
+    #[serde(default)]
+    pub time_zone: Option<String>,
     /// How long to wait for a lost session, seconds; the daemon's default if absent.
     #[serde(default)]
     pub timeout_seconds: Option<f64>,

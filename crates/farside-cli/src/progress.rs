@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farside_api::{ErrorBody, Operation, OperationState, Transfer, TransferPhase};
+use farside_api::{ErrorBody, Operation, OperationState, SwapPhase, Transfer, TransferPhase};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::client::Client;
@@ -81,6 +81,10 @@ impl Display {
             (None, Some(transfer)) => phase(transfer.phase).to_owned(),
             (None, None) => phase(TransferPhase::Waiting).to_owned(),
         };
+        let message = match operation.phase {
+            Some(step) => format!("{}: {message}", swap_phase(step)),
+            None => message,
+        };
         self.bar.set_message(message);
         self.bar.tick();
     }
@@ -115,6 +119,17 @@ pub fn phase(phase: TransferPhase) -> &'static str {
         TransferPhase::Transfer => "transferring",
         TransferPhase::Verify => "comparing content roots",
         TransferPhase::Commit => "publishing",
+    }
+}
+
+/// A step of a change of roles for people.
+pub fn swap_phase(phase: SwapPhase) -> &'static str {
+    match phase {
+        SwapPhase::Update => "1/5 update, hosts go on",
+        SwapPhase::Fence => "2/5 the source takes no more writes",
+        SwapPhase::LastUpdate => "3/5 last update",
+        SwapPhase::Turn => "4/5 turning",
+        SwapPhase::Settle => "5/5 telling the former source",
     }
 }
 

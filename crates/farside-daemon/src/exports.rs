@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farside_engine::VolumeName;
 use farside_nbd::{
@@ -26,6 +26,11 @@ use crate::pools::Pools;
 
 /// Blocks are the store's unit of allocation.
 const BLOCK: u64 = farside_engine::BLOCK_BYTES;
+/// How long a connection that was dropped may take to be gone: its command under way ends first.
+const DROPPED_WITHIN: Duration = Duration::from_secs(5);
+/// How often that is looked at.
+const DROPPED_POLL: Duration = Duration::from_millis(10);
+
 /// All that can be opened.
 #[derive(Debug)]
 pub(crate) struct Exports {
@@ -56,14 +61,16 @@ struct Use {
 pub(crate) struct Connections {
     /// To the volume, and may write.
     pub(crate) writers: usize,
-    /// To a replica, a fenced volume, or a snapshot.
+    /// To a replica or a snapshot.
     pub(crate) readers: usize,
+    /// To the volume while it is fenced: they only read.
+    pub(crate) fenced: usize,
 }
 
 impl Connections {
     /// Of either kind.
     pub(crate) fn all(self) -> usize {
-        self.writers + self.readers
+        self.writers + self.readers + self.fenced
     }
 }
 
@@ -98,6 +105,16 @@ impl Exports {
             std::mem::take(&mut found.pinned).cancel();
         }
         was_fenced
+    }
+
+    /// Drops those that read `volume` while it is fenced, and waits until they are gone: they stand in the way of a change
+    /// of the volume as writers do, but have nothing to lose.
+    pub(crate) async fn drop_fenced_readers(&self, volume: &VolumeName) {
+        self.drop_replica_connections(volume);
+        let until = Instant::now() + DROPPED_WITHIN;
+        while self.connections_to(volume).fenced > 0 && Instant::now() < until {
+            tokio::time::sleep(DROPPED_POLL).await;
+        }
     }
 
     /// Why `volume` is fenced, if it is.
@@ -203,17 +220,35 @@ impl ExportSource for Exports {
     }
 }
 
-/// One connection's hold on a volume: a reader's, until it becomes a writer's.
+/// One connection's hold on a volume: a reader's, until it becomes another's.
 struct Held {
     table: Arc<Mutex<Table>>,
     volume: VolumeName,
-    writes: bool,
+    kind: Kind,
+}
+
+/// What a connection counts as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Reader,
+    Writer,
+    Fenced,
+}
+
+impl Connections {
+    fn count(&mut self, kind: Kind) -> &mut usize {
+        match kind {
+            Kind::Reader => &mut self.readers,
+            Kind::Writer => &mut self.writers,
+            Kind::Fenced => &mut self.fenced,
+        }
+    }
 }
 
 impl Held {
     fn new(table: Arc<Mutex<Table>>, volume: VolumeName) -> Held {
         table.lock().uses.entry(volume.clone()).or_default().connections.readers += 1;
-        Held { table, volume, writes: false }
+        Held { table, volume, kind: Kind::Reader }
     }
 
     /// What ends this connection if it only reads what may change.
@@ -224,14 +259,13 @@ impl Held {
     /// Makes it a writer, and answers what ends it then; none if the volume is fenced.
     fn write(&mut self) -> Option<CancellationToken> {
         let mut table = self.table.lock();
-        if table.fences.contains_key(&self.volume) {
-            return None;
-        }
+        let is_fenced = table.fences.contains_key(&self.volume);
+        let kind = if is_fenced { Kind::Fenced } else { Kind::Writer };
         let found = table.uses.entry(self.volume.clone()).or_default();
-        found.connections.readers -= 1;
-        found.connections.writers += 1;
-        self.writes = true;
-        Some(found.writing.clone())
+        *found.connections.count(self.kind) -= 1;
+        *found.connections.count(kind) += 1;
+        self.kind = kind;
+        (!is_fenced).then(|| found.writing.clone())
     }
 }
 
@@ -239,9 +273,8 @@ impl Drop for Held {
     fn drop(&mut self) {
         let uses = &mut self.table.lock().uses;
         if let Some(found) = uses.get_mut(&self.volume) {
-            let count = &mut found.connections;
-            *if self.writes { &mut count.writers } else { &mut count.readers } -= 1;
-            if count.all() == 0 {
+            *found.connections.count(self.kind) -= 1;
+            if found.connections.all() == 0 {
                 uses.remove(&self.volume);
             }
         }
@@ -407,7 +440,7 @@ mod tests {
         let volume: VolumeName = "p/v".parse().unwrap();
         let open: Vec<_> = names.iter().map(|name| bench.exports.open(name).unwrap()).collect();
         assert_eq!(open.iter().map(|e| e.description().read_only).collect::<Vec<_>>(), [false, true]);
-        assert_eq!(bench.exports.connections_to(&volume), Connections { writers: 1, readers: 1 });
+        assert_eq!(bench.exports.connections_to(&volume), Connections { writers: 1, readers: 1, fenced: 0 });
         assert_eq!(bench.exports.connections_to_pool("p"), 2);
         for name in ["", "p", "p/w", "p/v@t", "q/v", "p/v@", "/", "p/v/w"] {
             let error = bench.exports.open(name).err().unwrap();
@@ -458,7 +491,7 @@ mod tests {
         ] {
             assert_eq!(refused.unwrap_err().kind, ErrorKind::NotPermitted);
         }
-        assert_eq!(bench.exports.connections_to(&volume), Connections { writers: 1, readers: 1 });
+        assert_eq!(bench.exports.connections_to(&volume), Connections { writers: 1, readers: 0, fenced: 1 });
         assert_eq!(bench.exports.fenced(&volume).as_deref(), Some("overtaken"));
         assert!(bench.exports.unfence(&volume) && !bench.exports.unfence(&volume));
         assert!(reader.closed().is_cancelled(), "under it the volume begins to change");

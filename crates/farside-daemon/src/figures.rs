@@ -6,21 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farside_platform::BLOCK_BYTES;
-use farside_store::{Difference, DifferenceKind, Pool, SnapshotStatus, StoreError, VersionHandle};
+use farside_store::{DifferenceKind, Pool, SnapshotStatus, StoreError, Version};
 use uuid::Uuid;
 
 /// How long a plan may count. A volume of many terabytes whose every leaf changed takes longer; then the plan says that
 /// the figure is unknown rather than keep a person waiting in an emergency.
 const COUNT_MAX: Duration = Duration::from_secs(10);
-
-/// What a version of a volume is called here.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Version {
-    /// What hosts see.
-    Head,
-    /// A snapshot.
-    Snapshot(Uuid),
-}
 
 /// Ranges of blocks with other data, `[first, end)`, in ascending order.
 type Ranges = Box<dyn Iterator<Item = Result<(u64, u64), StoreError>>>;
@@ -39,8 +30,13 @@ impl Counter {
 
     /// Bytes in which `newer` differs from `older`, holes included. None: not counted in time.
     pub(crate) fn changed(&self, older: Version, newer: Version) -> Result<Option<u64>, StoreError> {
-        let difference = self.difference(Some(older), newer)?;
+        let difference = self.pool.difference(&self.volume, Some(older), newer)?;
         self.sum(Box::new(difference.map(|range| range.map(|r| (r.block, r.block + r.count)))))
+    }
+
+    /// Bytes of data of `snapshot` that what hosts see has replaced or dropped: about what keeping it costs.
+    pub(crate) fn replaced_since(&self, snapshot: Uuid) -> Result<Option<u64>, StoreError> {
+        self.sum(self.data(Some(Version::Head), Version::Snapshot(snapshot))?)
     }
 
     /// Bytes of data that only `snapshot` holds, at most: what its nearest neighbours hold at the same places is not
@@ -78,22 +74,10 @@ impl Counter {
         Ok(self.sum(self.data(line, Version::Head)?)?.map(|added| bytes + added))
     }
 
-    fn open(&self, version: Version) -> Result<Arc<VersionHandle>, StoreError> {
-        let handle = match version {
-            Version::Head => self.pool.open_volume(&self.volume)?,
-            Version::Snapshot(uuid) => self.pool.open_snapshot_by_uuid(&self.volume, uuid)?,
-        };
-        Ok(Arc::new(handle))
-    }
-
-    fn difference(&self, older: Option<Version>, newer: Version) -> Result<Difference, StoreError> {
-        let older = older.map(|older| self.open(older)).transpose()?;
-        Ok(self.open(newer)?.difference_from(older))
-    }
-
     /// What `newer` holds and `older` does not.
     fn data(&self, older: Option<Version>, newer: Version) -> Result<Ranges, StoreError> {
-        Ok(Box::new(self.difference(older, newer)?.filter_map(|range| match range {
+        let difference = self.pool.difference(&self.volume, older, newer)?;
+        Ok(Box::new(difference.filter_map(|range| match range {
             Ok(range) if range.kind == DifferenceKind::Data => {
                 Some(Ok((range.block, range.block + range.count)))
             }
@@ -249,6 +233,8 @@ mod tests {
         );
         let all = bench.counter().changed(Version::Snapshot(first), Version::Head).unwrap();
         assert_eq!(all, Some(4 * block));
+        // Of the second, blocks 0 and 2 were replaced; 200 is new.
+        assert_eq!(bench.counter().replaced_since(second).unwrap(), Some(2 * block));
         assert_eq!(bench.counter().only_beyond(100 * block).unwrap(), Some(block));
         bench.freeze("third");
         assert_eq!(bench.counter().only_beyond(100 * block).unwrap(), Some(0), "a snapshot holds it");

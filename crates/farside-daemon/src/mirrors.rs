@@ -4,15 +4,18 @@
 //! that cannot be opened leaves the others alone, and one that is imported brings its replicas with it. What a pool
 //! says of a replica counts: a relationship that the state database does not know (any more) is taken over from there.
 
+mod held;
+mod turns;
+
+pub(crate) use held::Holder;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
 use farside_engine::{Engine, VolumeName};
 use farside_mirror::{
-    Destination, DestinationParts, Mirror, MirrorError, MirrorStatus, Relationship, Reversal,
-    ReverseAccepted, ReverseOffer, ReverseRights, Schedule, SourceRelationship, SourceService,
+    Destination, DestinationParts, Mirror, MirrorStatus, Relationship, Reversal, Schedule, SourceService,
     transfer_slots,
 };
 use farside_platform::{Clock, Randomness, Timestamp};
@@ -20,16 +23,16 @@ use farside_session::{Node, PeerId};
 use farside_store::Pool;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use uuid::Uuid;
+
+use turns::{Reversals, WayBack};
 
 use crate::blocking::Blocking;
+use crate::exports::Exports;
 use crate::failure::Failure;
 use crate::peers::{self, Rights};
-use crate::state::{PoolRelationships, RightRow, State};
+use crate::pools::Pools;
+use crate::state::{PoolRelationships, State};
 use crate::words;
-
-/// Shortest beginning of a key that stands for a peer.
-const KEY_PREFIX_MIN: usize = 8;
 
 /// The mirrors.
 pub(crate) struct Mirrors {
@@ -40,10 +43,14 @@ pub(crate) struct Mirrors {
     _reversals: Arc<dyn Reversal>,
     /// Turns of transfers, shared by all pools.
     slots: Arc<Semaphore>,
+    divergences: Mutex<held::Divergences>,
+    fence_turn: Mutex<()>,
 }
 
 /// What the mirrors work with.
 pub(crate) struct MirrorParts {
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) exports: Arc<Exports>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) node: Node,
     pub(crate) source: Arc<SourceService>,
@@ -63,9 +70,19 @@ impl std::fmt::Debug for Mirrors {
 impl Mirrors {
     pub(crate) fn new(parts: MirrorParts) -> Mirrors {
         let destinations: Arc<Mutex<BTreeMap<String, Arc<Destination>>>> = Arc::default();
-        let reversals: Arc<dyn Reversal> = Arc::new(Reversals { destinations: Arc::clone(&destinations) });
+        let reversals: Arc<dyn Reversal> = Arc::new(Reversals {
+            destinations: Arc::clone(&destinations),
+            exports: Arc::clone(&parts.exports),
+        });
         parts.source.set_reversal(Arc::downgrade(&reversals));
-        Mirrors { parts, destinations, _reversals: reversals, slots: transfer_slots() }
+        Mirrors {
+            parts,
+            destinations,
+            _reversals: reversals,
+            slots: transfer_slots(),
+            divergences: Mutex::default(),
+            fence_turn: Mutex::default(),
+        }
     }
 
     /// Starts the mirrors whose replicas are in `pool`. The caller sees to it that one pool is opened or closed at a time.
@@ -174,7 +191,7 @@ impl Mirrors {
             all.extend(mirrors.iter().map(|mirror| self.document(&mirror.status(), now)));
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
-        all.extend(self.sources().await);
+        all.extend(self.sources().await?);
         Ok(all)
     }
 
@@ -221,69 +238,6 @@ impl Mirrors {
         }
     }
 
-    /// Who holds which base of this site's volumes, and since when.
-    pub(crate) async fn held_by_others(&self) -> Vec<api::MirrorDestination> {
-        let serving = self.parts.source.serving();
-        let relationships = self.parts.source.destinations();
-        let (engine, named) = (Arc::clone(&self.parts.engine), relationships.clone());
-        let bases = self.parts.blocking.run(move || {
-            Ok::<_, ErrorBody>(
-                named.iter().map(|relationship| base(&*engine, relationship)).collect::<Vec<_>>(),
-            )
-        });
-        // Without the names the rest is still worth showing.
-        let bases = bases.await.unwrap_or_else(|_| vec![None; relationships.len()]);
-        let held = relationships.into_iter().zip(bases).map(|(relationship, base)| {
-            let (base_snapshot, content_root) = base.unzip();
-            api::MirrorDestination {
-                id: relationship.id,
-                volume: relationship.source.to_string(),
-                peer: peers::name_of(&self.parts.node, relationship.peer),
-                destination: relationship.destination.to_string(),
-                base_snapshot,
-                content_root,
-                since: relationship.since.map(words::time),
-                pinned_bytes: None,
-                transferring: serving.iter().any(|(id, _)| *id == relationship.id),
-                known: true,
-                overtaken: None,
-            }
-        });
-        held.collect()
-    }
-
-    /// Whose bases of `volume` are meant by `peer`: a peer's name, or the beginning of a key, as those are listed whose
-    /// peer was removed.
-    pub(crate) fn holders(&self, volume: &VolumeName, peer: &str) -> Vec<PeerId> {
-        let of_volume = self.parts.source.destinations().into_iter().filter(|r| r.source == *volume);
-        let mut ids: Vec<PeerId> = of_volume.map(|r| r.peer).collect();
-        ids.sort_by_key(|id| id.0);
-        ids.dedup();
-        let named = |id: &PeerId| peers::name_of(&self.parts.node, *id) == peer;
-        if ids.iter().any(named) {
-            ids.retain(named);
-        } else {
-            ids.retain(|id| peer.len() >= KEY_PREFIX_MIN && id.to_string().starts_with(peer));
-        }
-        ids
-    }
-
-    /// The bases that a peer holds here: (volume, replica).
-    pub(crate) fn held_by(&self, peer: PeerId) -> Vec<(VolumeName, VolumeName)> {
-        let all = self.parts.source.destinations().into_iter();
-        all.filter(|r| r.peer == peer).map(|r| (r.source, r.destination)).collect()
-    }
-
-    /// Lets go of the bases that `peer` holds of `volume`; how many there were.
-    pub(crate) async fn release(&self, volume: &VolumeName, peer: PeerId) -> Result<usize, ErrorBody> {
-        self.parts.source.release(volume, peer).await.map_err(Failure::tell)
-    }
-
-    /// The side of the source, as `mirror status` lists it.
-    async fn sources(&self) -> Vec<api::Mirror> {
-        self.held_by_others().await.into_iter().map(source).collect()
-    }
-
     /// Whether the pool has `volume` as a replica that hosts may not write to.
     pub(crate) async fn is_replica(&self, volume: &VolumeName) -> Result<bool, ErrorBody> {
         let (engine, of) = (Arc::clone(&self.parts.engine), volume.clone());
@@ -295,15 +249,32 @@ impl Mirrors {
     pub(crate) async fn stands_on(&self, volume: &VolumeName) -> Result<Option<String>, ErrorBody> {
         let relationships =
             self.parts.state.relationships(Some(&volume.pool)).await.map_err(Failure::tell)?;
-        if relationships.iter().any(|r| r.destination == *volume) {
-            return Ok(Some(format!(
-                "{volume} is the replica of a mirror; end it first with farside mirror delete {volume}"
-            )));
+        if let Some(of) = relationships.iter().find(|r| r.destination == *volume) {
+            let from = format!("{}:{}", peers::name_of(&self.parts.node, of.peer), of.source);
+            return Ok(Some(if self.is_replica(volume).await? {
+                format!(
+                    "{volume} is the replica of {from}; end the mirror first: farside mirror delete {volume} (the volume stays)"
+                )
+            } else {
+                format!(
+                    "{volume} was broken off from {from}, and the mirror still remembers it by this name: farside mirror \
+                     delete {volume} ends it for good (the volume stays), farside mirror resync {volume} makes it follow again"
+                )
+            }));
         }
         let sources = self.parts.source.destinations();
         Ok(sources.iter().find(|r| r.source == *volume).map(|r| {
             let peer = peers::name_of(&self.parts.node, r.peer);
-            format!("{volume} is mirrored by {peer} as {}; end that mirror there first", r.destination)
+            let release = format!("farside mirror release {volume} {peer}");
+            if r.overtaken.is_some() {
+                format!("{volume} was overtaken by {peer} with {}, and a base is kept for that; if both shall live: {release}", r.destination)
+            } else {
+                format!(
+                    "{volume} is mirrored by {peer} as {}; end that mirror there first (farside mirror delete), or, if that \
+                     site will not come back: {release}",
+                    r.destination
+                )
+            }
         }))
     }
 
@@ -323,89 +294,4 @@ impl Mirrors {
         }
         Ok(())
     }
-}
-
-/// Hands a change of roles to the destination side of the pool that it is about.
-struct Reversals {
-    destinations: Arc<Mutex<BTreeMap<String, Arc<Destination>>>>,
-}
-
-impl Reversals {
-    fn of(&self, volume: &VolumeName) -> Result<Arc<Destination>, MirrorError> {
-        let found = self.destinations.lock().get(&volume.pool).map(Arc::clone);
-        found.ok_or_else(|| MirrorError::State(format!("pool {} is not open here", volume.pool)))
-    }
-}
-
-#[async_trait]
-impl Reversal for Reversals {
-    async fn prepare(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
-        self.of(&offer.volume)?.prepare(offer).await
-    }
-
-    async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
-        self.of(volume)?.prepared(volume, of).await
-    }
-
-    async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
-        self.of(volume)?.cancel(volume, of).await
-    }
-
-    async fn done(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
-        self.of(volume)?.done(volume, of).await
-    }
-}
-
-/// Records what the way back needs among the rights of peers.
-struct WayBack {
-    rights: Arc<Rights>,
-    state: State,
-}
-
-#[async_trait]
-impl ReverseRights for WayBack {
-    async fn grant_reverse(&self, peer: PeerId, volume: &VolumeName) -> Result<(), MirrorError> {
-        // Both ways: what has turned once may turn again.
-        let fence = self.rights.right(peer, volume).is_some_and(|right| right.fence);
-        let right = RightRow { peer, volume: volume.to_string(), reverse: true, fence };
-        self.rights.allow(&self.state, vec![right]).await.map_err(|e| MirrorError::Store(e.to_string()))
-    }
-}
-
-/// What the source knows of a mirror: not more than who holds which base.
-fn source(held: api::MirrorDestination) -> api::Mirror {
-    api::Mirror {
-        id: held.id,
-        name: held.volume.clone(),
-        role: Role::Source,
-        source: held.volume,
-        destination: format!("{}:{}", held.peer, held.destination),
-        state: match (held.transferring, held.since) {
-            (true, None) => MirrorState::Initializing,
-            (true, Some(_)) => MirrorState::Transferring,
-            (false, None) => MirrorState::Uninitialized,
-            (false, Some(_)) => MirrorState::Mirrored,
-        },
-        why: None,
-        lag_seconds: None,
-        objective_seconds: None,
-        current_snapshot: held.base_snapshot.clone(),
-        content_root: held.content_root,
-        base_snapshot: held.base_snapshot,
-        last_proven_at: None,
-        schedule: None,
-        throttle: None,
-        transfer: None,
-        overtaken: held.overtaken,
-    }
-}
-
-/// Name and content root of the base that a destination holds.
-fn base(engine: &dyn Engine, relationship: &SourceRelationship) -> Option<(String, String)> {
-    let uuid = relationship.base?;
-    // A pool that is not open, or a base that is gone, is shown by its absence.
-    let snapshots = engine.snapshots(&relationship.source).ok()?;
-    let snapshot = snapshots.into_iter().find(|s| s.uuid == uuid)?;
-    let root = engine.content_root(&relationship.source, uuid).ok()?;
-    Some((snapshot.name, root.to_string()))
 }

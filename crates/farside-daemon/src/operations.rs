@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_api::{self as api, ErrorBody, ErrorCode, Operation, OperationState};
+use farside_api::{ErrorBody, ErrorCode, Operation, OperationKind, OperationState, SwapPhase};
 use farside_engine::VolumeName;
-use farside_mirror::{Mirror, MirrorError, TransferReport, TransferResult};
+use farside_mirror::{MirrorStatus, State, SwapMark, TransferReport, TransferResult};
 use farside_platform::Clock;
 use farside_session::{Node, PeerId, PeerState};
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::failure::Failure;
+use crate::mirrors::Mirrors;
 use crate::words;
 
 /// Operations under way at the same time.
@@ -38,17 +38,19 @@ impl std::fmt::Debug for Operations {
 
 struct Entry {
     document: Operation,
-    mirror: Mirror,
+    volume: VolumeName,
     peer: PeerId,
 }
 
-/// Initialize or update.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Work {
-    /// The first copy.
-    Initialize,
-    /// An update that covers the moment of asking.
-    Update,
+/// What an operation works for.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    /// The volume here.
+    pub(crate) volume: VolumeName,
+    /// Whose session it needs.
+    pub(crate) peer: PeerId,
+    /// What is done.
+    pub(crate) kind: OperationKind,
 }
 
 impl Operations {
@@ -56,45 +58,30 @@ impl Operations {
         Operations { entries: Arc::default(), tasks: TaskTracker::new(), clock }
     }
 
-    /// Asks `mirror` for a transfer. Returns once it is accepted; a refusal by its state is the error.
-    pub(crate) async fn start(
+    /// Begins long work: `accepted` says whether it may begin, and what remains to be done then. Returns once it is
+    /// accepted; a refusal is the error.
+    pub(crate) async fn start<W>(
         &self,
-        node: &Node,
-        mirror: Mirror,
-        work: Work,
-        patience: Duration,
-    ) -> Result<Operation, ErrorBody> {
-        let peer = mirror.status().relationship.peer;
-        let volume = mirror.status().relationship.destination;
-        let id = self.admit(&volume, &mirror, peer, work)?;
-        let asked = match work {
-            Work::Initialize => mirror.initialize(patience).await,
-            Work::Update => mirror.update(patience).await,
-        };
-        let asked = match asked {
-            Ok(asked) => asked,
-            Err(error) => {
-                self.entries.lock().remove(&id);
-                return Err(error.tell());
-            }
-        };
+        subject: Subject,
+        accepted: impl Future<Output = Result<W, ErrorBody>>,
+    ) -> Result<Uuid, ErrorBody>
+    where
+        W: Future<Output = Result<TransferReport, ErrorBody>> + Send + 'static,
+    {
+        let id = self.admit(subject)?;
+        let work = accepted.await.inspect_err(|_| {
+            self.entries.lock().remove(&id);
+        })?;
         let (entries, clock) = (Arc::clone(&self.entries), Arc::clone(&self.clock));
         self.tasks.spawn(async move {
-            // The driver itself begins anew when only the session was to blame.
-            let outcome = asked.ended().await;
+            let outcome = work.await;
             settle(&entries, &*clock, id, outcome);
         });
-        self.status(node, id)
+        Ok(id)
     }
 
     /// Enters a new operation, if there is room.
-    fn admit(
-        &self,
-        volume: &VolumeName,
-        mirror: &Mirror,
-        peer: PeerId,
-        work: Work,
-    ) -> Result<Uuid, ErrorBody> {
+    fn admit(&self, subject: Subject) -> Result<Uuid, ErrorBody> {
         let mut entries = self.entries.lock();
         let running = entries.values().filter(|e| e.document.state == OperationState::Running).count();
         if running >= RUNNING_MAX {
@@ -116,12 +103,9 @@ impl Operations {
         let id = Uuid::now_v7();
         let document = Operation {
             id,
-            kind: match work {
-                Work::Initialize => api::OperationKind::Initialize,
-                Work::Update => api::OperationKind::Update,
-            },
-            phase: None,
-            volume: volume.to_string(),
+            kind: subject.kind,
+            phase: (subject.kind == OperationKind::Swap).then_some(SwapPhase::Update),
+            volume: subject.volume.to_string(),
             state: OperationState::Running,
             started_at: words::time(self.clock.now()),
             ended_at: None,
@@ -130,29 +114,35 @@ impl Operations {
             record: None,
             error: None,
         };
-        entries.insert(id, Entry { document, mirror: mirror.clone(), peer });
+        entries.insert(id, Entry { document, volume: subject.volume, peer: subject.peer });
         Ok(id)
     }
 
     /// How far an operation is.
-    pub(crate) fn status(&self, node: &Node, id: Uuid) -> Result<Operation, ErrorBody> {
-        let entries = self.entries.lock();
-        let entry = entries.get(&id).ok_or_else(|| {
+    pub(crate) fn status(&self, node: &Node, mirrors: &Mirrors, id: Uuid) -> Result<Operation, ErrorBody> {
+        let mut entries = self.entries.lock();
+        let entry = entries.get_mut(&id).ok_or_else(|| {
             ErrorBody::new(ErrorCode::NotFound, format!("operation {id} is not known"))
                 .hint("the daemon may have been restarted; farside mirror status and history tell what became of it")
         })?;
-        Ok(self.document(node, entry))
+        Ok(self.document(node, mirrors, entry))
     }
 
     /// All that are known, oldest first.
-    pub(crate) fn list(&self, node: &Node) -> Vec<Operation> {
-        self.entries.lock().values().map(|entry| self.document(node, entry)).collect()
+    pub(crate) fn list(&self, node: &Node, mirrors: &Mirrors) -> Vec<Operation> {
+        self.entries.lock().values_mut().map(|entry| self.document(node, mirrors, entry)).collect()
     }
 
-    fn document(&self, node: &Node, entry: &Entry) -> Operation {
+    fn document(&self, node: &Node, mirrors: &Mirrors, entry: &mut Entry) -> Operation {
         let mut document = entry.document.clone();
         if document.state == OperationState::Running {
-            document.transfer = entry.mirror.status().progress.as_ref().map(words::transfer);
+            // A resync makes its mirror on the way.
+            if let Ok(mirror) = mirrors.mirror(&entry.volume) {
+                let status = mirror.status();
+                document.transfer = status.progress.as_ref().map(words::transfer);
+                document.phase = document.phase.map(|before| swap_phase(before, &status));
+                entry.document.phase = document.phase;
+            }
             document.session_lost_seconds = self.session_lost_seconds(node, entry);
         }
         document
@@ -181,11 +171,24 @@ fn session(node: &Node, peer: PeerId) -> Option<PeerState> {
     node.watch(peer).map(|state| state.borrow().clone())
 }
 
+/// How far a change of roles is, from what its mirror shows; never back to what is over.
+fn swap_phase(before: SwapPhase, status: &MirrorStatus) -> SwapPhase {
+    let has_begun = matches!(status.relationship.swap, Some(SwapMark::Turning { .. }));
+    match (before, status.state) {
+        (_, State::BrokenOff) => SwapPhase::Settle,
+        (SwapPhase::Update, _) if !has_begun => SwapPhase::Update,
+        (SwapPhase::Update | SwapPhase::Fence, _) if status.progress.is_none() => SwapPhase::Fence,
+        (SwapPhase::LastUpdate, _) if status.progress.is_none() => SwapPhase::Turn,
+        (SwapPhase::Update | SwapPhase::Fence | SwapPhase::LastUpdate, _) => SwapPhase::LastUpdate,
+        (SwapPhase::Turn | SwapPhase::Settle, _) => before,
+    }
+}
+
 fn settle(
     entries: &Mutex<BTreeMap<Uuid, Entry>>,
     clock: &dyn Clock,
     id: Uuid,
-    outcome: Result<TransferReport, MirrorError>,
+    outcome: Result<TransferReport, ErrorBody>,
 ) {
     let mut entries = entries.lock();
     let Some(entry) = entries.get_mut(&id) else {
@@ -209,6 +212,44 @@ fn settle(
             }
             document.record = Some(words::record(&report));
         }
-        Err(error) => document.error = Some(error.tell()),
+        Err(error) => document.error = Some(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_mirror::{Progress, Relationship, Schedule, TransferKind};
+
+    use super::*;
+
+    #[test]
+    fn a_change_of_roles_goes_through_its_phases_in_order() {
+        let relationship = Relationship::new(
+            Uuid::nil(),
+            PeerId([0; 32]),
+            "p/v".parse().unwrap(),
+            "q/v".parse().unwrap(),
+            Schedule::OnRequest,
+        );
+        let mut status =
+            MirrorStatus { relationship, state: State::Mirrored, why: None, current: None, progress: None };
+        let transfer = Some(Progress::waiting(TransferKind::Update));
+        let mut phase = SwapPhase::Update;
+        let mut step = |status: &MirrorStatus| {
+            phase = swap_phase(phase, status);
+            phase
+        };
+        status.progress.clone_from(&transfer);
+        assert_eq!(step(&status), SwapPhase::Update);
+        status.progress = None;
+        assert_eq!(step(&status), SwapPhase::Update);
+        status.relationship.swap = Some(SwapMark::Turning { reverse: Uuid::nil() });
+        assert_eq!(step(&status), SwapPhase::Fence);
+        status.progress = transfer;
+        assert_eq!(step(&status), SwapPhase::LastUpdate);
+        status.progress = None;
+        assert_eq!(step(&status), SwapPhase::Turn);
+        status.state = State::BrokenOff;
+        assert_eq!(step(&status), SwapPhase::Settle);
     }
 }

@@ -251,10 +251,13 @@ pub(crate) struct ResyncFacts<'a> {
     pub(crate) volume: &'a VolumeName,
     /// `PEER:POOL/VOL`.
     pub(crate) from: &'a str,
-    /// The newest snapshot here that the peer is known to hold too, and its age; None: not known before asking it.
-    pub(crate) base: Option<(&'a str, f64)>,
-    /// In which the volume differs from it; None: unknown.
+    /// The newest snapshot here that the peer holds too; None: not known.
+    pub(crate) base: Option<&'a str>,
+    /// What the peer has written since; None: not known.
+    pub(crate) incoming_bytes: Option<u64>,
+    /// In which the volume differs from the base, and over which time; None: not known.
     pub(crate) diverged_bytes: Option<u64>,
+    pub(crate) diverged_seconds: Option<f64>,
     /// `PEER:POOL/VOL` of a mirror of this volume that ends by it.
     pub(crate) ends: Option<&'a str>,
 }
@@ -265,8 +268,14 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
     plan.would
         .push(format!("{volume} becomes the replica of {from}: hosts may not write to it from then on"));
     plan.would.push(match facts.base {
-        Some((base, _)) => {
-            format!("only what differs from {base} travels; until all of it is here, {volume} shows what it shows now")
+        Some(base) => {
+            let amount = match facts.incoming_bytes {
+                Some(bytes) => format!(" ({} blocks of 4 KiB)", blocks(bytes)),
+                None => String::new(),
+            };
+            format!(
+                "what {from} wrote since {base}{amount} travels; until all of it is here, {volume} shows what it shows now"
+            )
         }
         None => format!(
             "{from} is asked for the newest point that both hold; only what differs from it travels, and until all of \
@@ -279,7 +288,7 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
         ));
     }
     if facts.diverged_bytes != Some(0) {
-        keep(&mut plan, rescue(volume), facts.diverged_bytes, facts.base.map(|(_, age)| age));
+        keep(&mut plan, rescue(volume), facts.diverged_bytes, facts.diverged_seconds);
     }
     plan
 }
@@ -367,6 +376,58 @@ pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
         )
     }));
     plan
+}
+
+/// What keeps a source from updates once its replica was broken off.
+pub(crate) struct OvertakenFacts<'a> {
+    pub(crate) volume: &'a VolumeName,
+    /// The peer, and its volume.
+    pub(crate) peer: &'a str,
+    pub(crate) destination: &'a VolumeName,
+    /// When it was broken off; None: it does not know any more.
+    pub(crate) since: Option<Timestamp>,
+    /// The snapshot here that hosts there went on from.
+    pub(crate) snapshot: Option<&'a str>,
+    pub(crate) diverged_bytes: Option<u64>,
+    pub(crate) fenced: bool,
+}
+
+/// Why it is so, and what can be done.
+pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
+    let OvertakenFacts { volume, peer, destination, .. } = facts;
+    let mut why = format!("overtaken: {peer} broke off {destination}");
+    if let Some(since) = facts.since {
+        why += &format!(" at {since:.0}");
+    }
+    why += &match (facts.snapshot, facts.diverged_bytes) {
+        (Some(snapshot), Some(0)) => format!(" from {snapshot}; nothing was written here since then"),
+        (Some(snapshot), Some(bytes)) => {
+            format!(
+                " from {snapshot}; here {} blocks of 4 KiB ({bytes} bytes) differ since then",
+                blocks(bytes)
+            )
+        }
+        (Some(snapshot), None) => {
+            format!(" from {snapshot}; how much was written here since then is not known")
+        }
+        (None, _) => String::from("; the point that hosts there went on from is not here any more"),
+    };
+    if facts.fenced {
+        why += "; hosts may not write here until this is decided";
+    }
+    why + &format!(
+        "; farside mirror resync {volume} --from {peer}:{destination} takes over their state and keeps this one as a side \
+         branch; farside mirror release {volume} {peer}, if both shall live"
+    )
+}
+
+/// Why hosts may not write to a volume that a peer has overtaken.
+pub(crate) fn fence(volume: &VolumeName, peer: &str, destination: &VolumeName) -> String {
+    format!(
+        "it is fenced: {peer} has overtaken it with {destination}; farside mirror resync {volume} --from \
+         {peer}:{destination} makes it follow that one; farside mirror release {volume} {peer}, if both shall live, or \
+         farside peer allow {peer} {volume} without --fence lets hosts write here again"
+    )
 }
 
 #[cfg(test)]
@@ -526,15 +587,17 @@ mod tests {
         let facts = ResyncFacts {
             volume: &volume,
             from: "b:q/db",
-            base: Some(("s9", 600.0)),
+            base: Some("s9"),
+            incoming_bytes: Some(3 * 4096),
             diverged_bytes: Some(8192),
+            diverged_seconds: Some(600.0),
             ends: Some("b:q/db"),
         };
         golden(
             &resync(&facts),
             "resync p/db from b:q/db
              would: p/db becomes the replica of b:q/db: hosts may not write to it from then on
-             would: only what differs from s9 travels; until all of it is here, p/db shows what it shows now
+             would: what b:q/db wrote since s9 (3 blocks of 4 KiB) travels; until all of it is here, p/db shows what it shows now
              would: the mirror of p/db at b:q/db stays broken off, until that side is resynced again
              lost: Some(0) Some(0) Some(0.0)
              kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
@@ -588,6 +651,35 @@ mod tests {
              would: the base kept here of p/db for b:q/db stays, and holds space; to have that back: farside mirror release p/db 0123abcd
              lost: Some(0) Some(0) Some(0.0)",
         );
+    }
+
+    #[test]
+    fn who_was_overtaken_hears_by_how_much_and_what_to_do() {
+        let (volume, destination) = (volume(), "q/db".parse().unwrap());
+        let facts = || OvertakenFacts {
+            volume: &volume,
+            peer: "b",
+            destination: &destination,
+            since: Some(at("2026-11-21T21:00:00Z")),
+            snapshot: Some("s9"),
+            diverged_bytes: Some(8192),
+            fenced: false,
+        };
+        assert_eq!(
+            overtaken(&facts()),
+            "overtaken: b broke off q/db at 2026-11-21T21:00:00Z from s9; here 2 blocks of 4 KiB (8192 bytes) differ since \
+             then; farside mirror resync p/db --from b:q/db takes over their state and keeps this one as a side branch; \
+             farside mirror release p/db b, if both shall live"
+        );
+        let nothing = overtaken(&OvertakenFacts { diverged_bytes: Some(0), fenced: true, ..facts() });
+        assert!(
+            nothing.contains("nothing was written here since then; hosts may not write here until"),
+            "{nothing}"
+        );
+        let unknown =
+            overtaken(&OvertakenFacts { since: None, snapshot: None, diverged_bytes: None, ..facts() });
+        assert!(unknown.starts_with("overtaken: b broke off q/db; the point that"), "{unknown}");
+        assert!(fence(&volume, "b", &destination).contains("farside mirror resync p/db --from b:q/db"));
     }
 
     #[test]

@@ -67,6 +67,8 @@ async fn serve(config: Config, log: KeptLines) -> Result<(), DaemonError> {
     let requests = TaskTracker::new();
     let hosts = serve_hosts(&site, &data_dir, stop.clone())?;
     requests.spawn(service::feed_watchdog(stop.clone()));
+    let mirrors = Arc::clone(&site.mirrors);
+    requests.spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_fences().await }));
     if let Some(listener) = http_listener {
         let server = axum::serve(listen::Limited::new(listener), http::public(Arc::clone(&site)));
         requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
@@ -128,7 +130,10 @@ async fn start(
         random: Arc::clone(&randomness),
     };
     let node = Node::start(node_config, parts).await?;
-    let mirrors = Mirrors::new(MirrorParts {
+    let exports = Arc::new(Exports::new(Arc::clone(&pools)));
+    let mirrors = Arc::new(Mirrors::new(MirrorParts {
+        exports: Arc::clone(&exports),
+        pools: Arc::clone(&pools),
         engine,
         node: node.clone(),
         source,
@@ -137,7 +142,9 @@ async fn start(
         blocking: blocking.clone(),
         clock: Arc::clone(&clock),
         randomness,
-    });
+    }));
+    // Before hosts are served: a fence must survive a restart without a gap.
+    mirrors.refresh_fences();
     for (name, pool) in pools.open_pools() {
         if let Err(error) = mirrors.pool_opened(&name, &pool).await {
             tracing::error!(pool = name, %error, "the mirrors of this pool cannot be started");
@@ -159,7 +166,7 @@ async fn start(
         blocking,
         streams: Blocking::default(),
         metrics,
-        exports: Arc::new(Exports::new(Arc::clone(&pools))),
+        exports,
         pool_turn: tokio::sync::Mutex::default(),
         pools,
         node,

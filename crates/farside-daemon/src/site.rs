@@ -43,7 +43,7 @@ pub(crate) struct Site {
     /// What peers may do.
     pub(crate) rights: Arc<Rights>,
     /// Relationships.
-    pub(crate) mirrors: Mirrors,
+    pub(crate) mirrors: Arc<Mirrors>,
     /// Long work.
     pub(crate) operations: Operations,
     /// The newest log lines.

@@ -29,6 +29,15 @@ pub struct ChangedBlocks {
     pub hole_blocks: u64,
 }
 
+/// A version of a volume, by what it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Version {
+    /// What hosts see.
+    Head,
+    /// The snapshot with this identity.
+    Snapshot(Uuid),
+}
+
 /// An open version. While it is open the version is not reaped; a deleted one stays readable here.
 pub struct VersionHandle {
     pool: Arc<Pool>,
@@ -62,16 +71,28 @@ impl Pool {
         self.handle(state.versions.version_mut(id)?, false)
     }
 
+    /// What `newer` has that `older` has not, both of one volume; against nothing, every allocated block. Metadata only.
+    /// Unlike one of open handles it is in nobody's way.
+    pub fn difference(
+        self: &Arc<Self>,
+        volume: &str,
+        older: Option<Version>,
+        newer: Version,
+    ) -> Result<Difference> {
+        let mut state = self.locked();
+        let find = |version| match version {
+            Version::Head => find_volume(&state, volume).map(|found| found.head),
+            Version::Snapshot(uuid) => find_snapshot_by_uuid(&state, volume, uuid).map(|found| found.id),
+        };
+        let (older, newer) = (older.map(find).transpose()?, find(newer)?);
+        Difference::begin(self, &mut state, older, newer)
+    }
+
     /// How a volume as hosts see it now differs from one of its snapshots. Metadata only, and nothing is changed; what
     /// hosts write meanwhile may be counted or not.
     pub fn changed_since(self: &Arc<Self>, volume: &str, snapshot: Uuid) -> Result<ChangedBlocks> {
-        let mut state = self.locked();
-        let head = find_volume(&state, volume)?.head;
-        let snapshot = find_snapshot_by_uuid(&state, volume, snapshot)?.id;
-        let walk = Difference::begin(self, &mut state, Some(snapshot), head)?;
-        drop(state);
         let mut changed = ChangedBlocks::default();
-        for range in walk {
+        for range in self.difference(volume, Some(Version::Snapshot(snapshot)), Version::Head)? {
             let range = range?;
             match range.kind {
                 DifferenceKind::Data => changed.data_blocks += range.count,

@@ -38,7 +38,7 @@ mod volumes;
 
 pub use difference::{DifferenceKind, DifferingBlocks};
 pub use error::{Result, StoreError};
-pub use handle::{ChangedBlocks, Difference, FINGERPRINTS_MAX, VersionHandle};
+pub use handle::{ChangedBlocks, Difference, FINGERPRINTS_MAX, Version, VersionHandle};
 pub use pool::{Counters, Pool, PoolOptions};
 pub use staged::{StagedFor, StagedStatus, StagedVersion};
 pub use status::PoolStatus;

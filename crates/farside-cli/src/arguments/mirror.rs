@@ -71,13 +71,57 @@ pub enum Mirror {
         /// POOL/VOL here
         volume: VolumeName,
     },
-    /// Make the replica writable, as of its last replicated point; never asks the peer
+    /// Make the replica writable, as of its last replicated point or an earlier one; never asks the peer
     #[command(
-        after_help = "Examples:\n  farside mirror break q/db --plan\n  farside mirror break q/db --yes"
+        after_help = "With --at, what is newer than that snapshot stays as a side branch, which opens over NBD and can be gone \
+                      back to with snapshot rollback.\n\nExamples:\n  farside mirror break q/db --plan\n  farside mirror break \
+                      q/db --yes\n  farside mirror break q/db --at monday"
     )]
     Break {
         /// POOL/VOL here
         volume: VolumeName,
+        /// At this snapshot of the replica, when the newest point holds the damage
+        #[arg(long, value_name = "SNAP", value_parser = parse_label)]
+        at: Option<String>,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
+    },
+    /// Make the volume the replica, again or for the first time, of a peer's volume: from the newest point that both hold
+    #[command(
+        after_help = "Only what differs travels. The volume is read-only from the start, and shows its own last state until all \
+                      has arrived; its own writes then stay as a side branch POOL/VOL@rescue-TIME. After a failover: on the \
+                      former source, with --from, the sites change roles; on the broken-off replica, without, they return to \
+                      the old ones.\n\nExamples:\n  farside mirror resync p/db --from siteB:q/db --plan\n  farside mirror resync \
+                      p/db --from siteB:q/db --every 1m --yes\n  farside mirror resync q/db"
+    )]
+    Resync {
+        /// Volume, wait.
+        #[command(flatten)]
+        transfer: TransferArguments,
+        /// The peer's volume [default: the one this volume was broken off from]
+        #[arg(long, value_name = "PEER:POOL/VOL")]
+        from: Option<PeerVolumeName>,
+        /// Update at this interval from then on, or off [default: as it was]
+        #[arg(long, value_name = "DURATION", value_parser = parse_every, conflicts_with = "schedule")]
+        every: Option<Every>,
+        /// Update by a timetable.
+        #[command(flatten)]
+        timetable: Timetable,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
+    },
+    /// Change roles with the source, as planned: nothing is lost, and at no moment may hosts of both sides write
+    #[command(
+        after_help = "Stop the hosts at the source first: it refuses while they may write. If anything fails before the roles \
+                      have changed, everything is as it was.\n\nExamples:\n  farside mirror swap q/db --plan\n  farside mirror \
+                      swap q/db --yes"
+    )]
+    Swap {
+        /// Volume, wait.
+        #[command(flatten)]
+        transfer: TransferArguments,
         /// Plan and consent.
         #[command(flatten)]
         destructive: Destructive,
@@ -112,12 +156,13 @@ pub enum Mirror {
     },
     /// On the source: let go of the base kept for a peer that will not come back
     #[command(
-        after_help = "Examples:\n  farside mirror release p/db siteB --plan\n  farside mirror release p/db siteB --yes"
+        after_help = "A peer that was removed is named by the beginning of its key, a mirror that this site does not know by its \
+                      id; mirror destinations shows both.\n\nExamples:\n  farside mirror release p/db siteB --plan\n  farside mirror release p/db siteB --yes"
     )]
     Release {
         /// POOL/VOL here
         volume: VolumeName,
-        /// The peer
+        /// The peer, or the id of a mirror that is not known here
         #[arg(value_parser = parse_label)]
         peer: String,
         /// Plan and consent.
@@ -166,6 +211,16 @@ pub enum Every {
     Off,
     /// At this interval.
     At(Duration),
+}
+
+impl Every {
+    /// As a request has it: 0 for none.
+    pub fn seconds(self) -> f64 {
+        match self {
+            Every::Off => 0.0,
+            Every::At(interval) => interval.as_secs_f64(),
+        }
+    }
 }
 
 fn parse_every(text: &str) -> Result<Every, String> {

@@ -53,6 +53,20 @@ pub enum Snapshot {
         /// POOL/VOL@SNAP
         name: SnapshotName,
     },
+    /// Go back to a snapshot; what the volume showed until then stays as a side branch
+    #[command(
+        after_help = "Nothing is lost: if the volume holds writes of its own, they stay as POOL/VOL@rescue-TIME, which opens \
+                      read-only over NBD like any snapshot, and can be gone back to in the same way. Snapshots of side \
+                      branches (see snapshot list) can be gone back to too.\n\nExamples:\n  farside snapshot rollback \
+                      p/db@monday --plan\n  farside snapshot rollback p/db@monday --yes"
+    )]
+    Rollback {
+        /// POOL/VOL@SNAP
+        name: SnapshotName,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
+    },
     /// Show where two snapshots of a volume differ
     #[command(after_help = "Example:\n  farside snapshot diff p/db@monday p/db@tuesday --json")]
     Diff {

@@ -1,8 +1,9 @@
 //! `farside mirror`.
 
 use farside_api::{
-    CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState, Operation,
-    OperationState, RequestedBy, SetMirror, StartTransfer, TransferRecord,
+    BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
+    Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, SetMirror, StartTransfer,
+    TransferRecord,
 };
 use reqwest::Method;
 
@@ -36,10 +37,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             });
         }
         Verb::Set { volume, every, timetable } => {
-            let every_seconds = every.map(|every| match every {
-                Every::Off => 0.0,
-                Every::At(interval) => interval.as_secs_f64(),
-            });
+            let every_seconds = every.map(Every::seconds);
             let request =
                 SetMirror { every_seconds, schedule: timetable.schedule, time_zone: timetable.time_zone };
             let mirror: Mirror = context.client.post(&path(&volume, "set"), &request).await?;
@@ -69,11 +67,26 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 context.show(&released, |_| format!("{volume} is released from {peer}\n"));
             }
         }
-        Verb::Break { volume, destructive } => {
+        Verb::Resync { transfer, from, every, timetable, destructive } => {
+            let request = ResyncMirror {
+                from: from.map(|from| from.to_string()),
+                every_seconds: every.map(Every::seconds),
+                schedule: timetable.schedule,
+                time_zone: timetable.time_zone,
+                timeout_seconds: Some(transfer.timeout.as_secs_f64()),
+            };
+            start(&context, "resync", &transfer, &request, destructive).await?;
+        }
+        Verb::Swap { transfer, destructive } => {
+            let request = StartTransfer { timeout_seconds: Some(transfer.timeout.as_secs_f64()) };
+            start(&context, "swap", &transfer, &request, destructive).await?;
+        }
+        Verb::Break { volume, at, destructive } => {
+            let request = BreakMirror { at };
             let deed = Deed {
                 method: Method::POST,
                 path: &path(&volume, "break"),
-                body: None::<&()>,
+                body: Some(&request),
                 stake: Stake::Service,
             };
             end(&context, deed, destructive, |m| {
@@ -134,7 +147,7 @@ async fn act(context: &Context, volume: &VolumeName, verb: &str) -> Result<(), E
 
 async fn end(
     context: &Context,
-    deed: Deed<'_, ()>,
+    deed: Deed<'_, impl serde::Serialize>,
     destructive: Destructive,
     text: impl FnOnce(&Mirror) -> String,
 ) -> Result<(), ErrorBody> {
@@ -148,7 +161,27 @@ async fn end(
 async fn transfer(context: &Context, verb: &str, arguments: TransferArguments) -> Result<(), ErrorBody> {
     let request = StartTransfer { timeout_seconds: Some(arguments.timeout.as_secs_f64()) };
     let started: Operation = context.client.post(&path(&arguments.volume, verb), &request).await?;
-    if arguments.no_wait {
+    follow(context, verb, arguments.no_wait, started).await
+}
+
+/// The same for one that is planned and asked about first.
+async fn start(
+    context: &Context,
+    verb: &str,
+    arguments: &TransferArguments,
+    request: &impl serde::Serialize,
+    destructive: Destructive,
+) -> Result<(), ErrorBody> {
+    let path = path(&arguments.volume, verb);
+    let deed = Deed { method: Method::POST, path: &path, body: Some(request), stake: Stake::Service };
+    match carry_out::<Operation>(&context.client, deed, destructive, context.json).await? {
+        Some(started) => follow(context, verb, arguments.no_wait, started).await,
+        None => Ok(()),
+    }
+}
+
+async fn follow(context: &Context, verb: &str, no_wait: bool, started: Operation) -> Result<(), ErrorBody> {
+    if no_wait {
         context
             .show(&started, |o| format!("started; farside mirror status {} shows how far it is\n", o.volume));
         return Ok(());
@@ -167,12 +200,21 @@ fn path<'a>(volume: &'a VolumeName, verb: &'a str) -> [&'a str; 4] {
 }
 
 fn outcome(operation: &Operation) -> String {
+    let turned = match operation.kind {
+        OperationKind::Swap => {
+            format!(
+                "the roles have changed: hosts may write to {}, its former source follows it\n",
+                operation.volume
+            )
+        }
+        _ => String::new(),
+    };
     let Some(record) = &operation.record else {
-        return format!("{} done\n", operation.volume);
+        return if turned.is_empty() { format!("{} done\n", operation.volume) } else { turned };
     };
     let wire = record.wire_bytes_sent + record.wire_bytes_received;
     format!(
-        "{} holds {}: {} changed, {} on the wire{}, {}\n",
+        "{turned}{} holds {}: {} changed, {} on the wire{}, {}\n",
         operation.volume,
         or_dash(record.incremental.clone(), |s| s),
         size(record.changed_bytes),
@@ -256,16 +298,25 @@ fn destinations(held: &[MirrorDestination]) -> String {
         Column::Left("destination"),
         Column::Left("base"),
         Column::Left("since"),
-        Column::Left("transferring"),
+        Column::Right("costs"),
+        Column::Left("state"),
     ];
     let rows = held.iter().map(|h| {
         vec![
             h.volume.clone(),
-            h.peer.clone(),
-            h.destination.clone(),
+            if h.known { h.peer.clone() } else { format!("unknown: {}", h.id) },
+            if h.known { h.destination.clone() } else { String::from("-") },
             or_dash(h.base_snapshot.clone(), |s| s),
             or_dash(h.since, time),
-            if h.transferring { "yes" } else { "no" }.into(),
+            or_dash(h.pinned_bytes, size),
+            match (&h.overtaken, h.known, h.transferring) {
+                (Some(overtaken), ..) if overtaken.fenced => "overtaken us, fenced",
+                (Some(_), ..) => "overtaken us",
+                (None, false, _) => "nobody here knows it",
+                (None, true, true) => "transferring",
+                (None, true, false) => "",
+            }
+            .into(),
         ]
     });
     table(&columns, rows.collect(), "nobody mirrors volumes of this site")

@@ -1,7 +1,8 @@
 //! `farside snapshot`.
 
 use farside_api::{
-    CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, Rename, Snapshot,
+    CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, Rename, Rollback,
+    Snapshot,
 };
 use reqwest::Method;
 
@@ -48,9 +49,26 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         }
         Verb::Hold { name } => hold(&context, &name, true).await?,
         Verb::Unhold { name } => hold(&context, &name, false).await?,
+        Verb::Rollback { name, destructive } => {
+            let path = path_to(&name, "rollback");
+            let deed = Deed { method: Method::POST, path: &path, body: None::<&()>, stake: Stake::Service };
+            if let Some(done) =
+                carry_out::<Rollback>(&context.client, deed, destructive, context.json).await?
+            {
+                context.show(&done, rolled_back);
+            }
+        }
         Verb::Diff { from, to } => diff(&context, &from, &to).await?,
     }
     Ok(())
+}
+
+fn rolled_back(done: &Rollback) -> String {
+    let kept = match &done.kept_as {
+        Some(kept) => format!("what it showed until now is {kept}"),
+        None => String::from("it showed nothing else until now"),
+    };
+    format!("{} is as {}@{} is; {kept}\n", done.volume, done.volume, done.snapshot)
 }
 
 async fn hold(context: &Context, name: &SnapshotName, held: bool) -> Result<(), ErrorBody> {

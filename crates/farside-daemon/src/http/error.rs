@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use farside_api::{ErrorBody, ErrorCode, ErrorDocument};
@@ -53,6 +54,20 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let Json(body) = Json::from_request(request, state).await?;
         Ok(Body(body))
+    }
+}
+
+/// A JSON body that may be left away.
+#[derive(Debug)]
+pub(crate) struct BodyOrDefault<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for BodyOrDefault<T> {
+    type Rejection = ApiError;
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        if !request.headers().contains_key(CONTENT_TYPE) {
+            return Ok(BodyOrDefault(T::default()));
+        }
+        Body::from_request(request, state).await.map(|Body(body)| BodyOrDefault(body))
     }
 }
 

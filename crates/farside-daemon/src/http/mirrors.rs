@@ -7,8 +7,8 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{
-    CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, Plan, SetMirror,
-    StartTransfer, TransferRecord, Uuid,
+    CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, OperationKind,
+    SetMirror, StartTransfer, TransferRecord, Uuid,
 };
 use farside_engine::VolumeName;
 use serde::Deserialize;
@@ -17,9 +17,11 @@ use super::error::{Body, Query};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{name_of, parse};
 use super::{Answer, Shared};
-use crate::operations::{PATIENCE_DEFAULT, Work};
+use crate::failure::Failure;
+use crate::mirrors::Holder;
+use crate::operations::{PATIENCE_DEFAULT, Subject};
 use crate::peers;
-use crate::plans::{self, BreakFacts};
+use crate::plans;
 use crate::schedules;
 use crate::site::Site;
 
@@ -41,7 +43,6 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route(&format!("{one}/quiesce"), post(quiesce))
         .route(&format!("{one}/resume"), post(resume))
         .route(&format!("{one}/abort"), post(abort))
-        .route(&format!("{one}/break"), post(break_off))
         .route(&format!("{one}/release/{{peer}}"), post(release))
         .route("/destinations", get(destinations))
         .route("/history", get(history))
@@ -118,7 +119,7 @@ async fn initialize(
     Path((pool, volume)): OneMirror,
     Body(request): Body<StartTransfer>,
 ) -> Answer<Operation> {
-    transfer(&site, name_of(pool, volume)?, Work::Initialize, request).await
+    transfer(&site, name_of(pool, volume)?, OperationKind::Initialize, request).await
 }
 
 async fn update(
@@ -126,20 +127,37 @@ async fn update(
     Path((pool, volume)): OneMirror,
     Body(request): Body<StartTransfer>,
 ) -> Answer<Operation> {
-    transfer(&site, name_of(pool, volume)?, Work::Update, request).await
+    transfer(&site, name_of(pool, volume)?, OperationKind::Update, request).await
 }
 
-async fn transfer(site: &Site, volume: VolumeName, work: Work, request: StartTransfer) -> Answer<Operation> {
-    let patience = match request.timeout_seconds {
-        None => PATIENCE_DEFAULT,
-        Some(seconds) => Duration::try_from_secs_f64(seconds)
-            .map_err(|_| {
-                ErrorBody::new(ErrorCode::WrongUsage, "timeout_seconds must be a number of seconds")
-            })?
-            .min(PATIENCE_MAX),
-    };
+/// How long a request waits for a lost session.
+pub(super) fn patience(timeout_seconds: Option<f64>) -> Result<Duration, ErrorBody> {
+    let Some(seconds) = timeout_seconds else { return Ok(PATIENCE_DEFAULT) };
+    let patience = Duration::try_from_secs_f64(seconds);
+    patience
+        .map(|patience| patience.min(PATIENCE_MAX))
+        .map_err(|_| ErrorBody::new(ErrorCode::WrongUsage, "timeout_seconds must be a number of seconds"))
+}
+
+async fn transfer(
+    site: &Site,
+    volume: VolumeName,
+    kind: OperationKind,
+    request: StartTransfer,
+) -> Answer<Operation> {
+    let patience = patience(request.timeout_seconds)?;
     let mirror = site.mirrors.mirror(&volume)?;
-    Ok(Json(site.operations.start(&site.node, mirror, work, patience).await?))
+    let subject = Subject { volume, peer: mirror.status().relationship.peer, kind };
+    let accepted = async {
+        let asked = match kind {
+            OperationKind::Initialize => mirror.initialize(patience).await,
+            _ => mirror.update(patience).await,
+        };
+        // The driver itself begins anew when only the session was to blame.
+        asked.map(|asked| async move { asked.ended().await.map_err(Failure::tell) }).map_err(Failure::tell)
+    };
+    let id = site.operations.start(subject, accepted).await?;
+    Ok(Json(site.operations.status(&site.node, &site.mirrors, id)?))
 }
 
 async fn quiesce(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
@@ -161,12 +179,8 @@ async fn abort(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<M
 }
 
 async fn destinations(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<MirrorDestination>> {
-    let mut all = site.mirrors.held_by_others().await;
-    if let Some(volume) = of.volume {
-        let name = parse(&volume)?.to_string();
-        all.retain(|destination| destination.volume == name);
-    }
-    Ok(Json(all))
+    let volume = of.volume.as_deref().map(parse).transpose()?;
+    Ok(Json(site.mirrors.held_by_others(volume.as_ref(), true).await?))
 }
 
 /// At the source.
@@ -176,60 +190,25 @@ async fn release(
     Query(planned): Query<Planned>,
 ) -> Answered<Vec<MirrorDestination>> {
     let name = name_of(pool, volume)?;
-    let ids = site.mirrors.holders(&name, &peer);
-    if ids.len() > 1 {
-        return Err(ErrorBody::new(
-            ErrorCode::WrongUsage,
-            format!("{} peers are meant by {peer}", ids.len()),
-        )
-        .hint("give more of the key that farside mirror destinations shows")
-        .into());
-    }
-    let mut held = site.mirrors.held_by_others().await;
-    held.retain(|destination| {
-        destination.volume == name.to_string()
-            && ids.iter().any(|id| peers::name_of(&site.node, *id) == destination.peer)
+    let holder = site.mirrors.holder(&name, &peer)?;
+    let mut held = site.mirrors.held_by_others(Some(&name), true).await?;
+    held.retain(|destination| match holder {
+        Holder::Peer(id) => destination.known && peers::name_of(&site.node, id) == destination.peer,
+        Holder::Unknown(id) => destination.id == id,
     });
-    let Some(id) = ids.first().copied().filter(|_| !held.is_empty()) else {
-        let nothing = format!("{peer} holds no base of {name}");
-        return Err(ErrorBody::new(ErrorCode::NotFound, nothing)
+    if held.is_empty() {
+        return Err(ErrorBody::new(ErrorCode::NotFound, format!("{peer} holds no base of {name}"))
             .hint("farside mirror destinations shows who does")
             .into());
-    };
+    }
     if planned.plan {
-        let replicas: Vec<_> = held.iter().map(|held| format!("{peer}:{}", held.destination)).collect();
+        let known = held.iter().filter(|held| held.known);
+        let replicas: Vec<_> = known.map(|held| format!("{}:{}", held.peer, held.destination)).collect();
         return Ok(Outcome::Plan(plans::release(&name, &peer, &replicas)));
     }
-    site.mirrors.release(&name, id).await?;
+    site.mirrors.release(&name, holder).await?;
     tracing::warn!(volume = %name, peer, "bases released");
     Ok(Outcome::Done(held))
-}
-
-async fn break_off(
-    State(site): Shared,
-    Path((pool, volume)): OneMirror,
-    Query(planned): Query<Planned>,
-) -> Answered<Mirror> {
-    let name = name_of(pool, volume)?;
-    let mirror = site.mirrors.mirror(&name)?;
-    let before = site.mirrors.document(&mirror.status(), site.clock.now());
-    if planned.plan {
-        let facts = BreakFacts {
-            volume: &name,
-            source: &before.source,
-            current: before.current_snapshot.as_deref().zip(before.lag_seconds),
-            at: None,
-            arrived_bytes: before.transfer.as_ref().map(|transfer| transfer.done_bytes),
-            readers: site.exports.connections_to(&name).readers,
-        };
-        let refused =
-            (before.state == MirrorState::BrokenOff).then(|| format!("{name} is broken off already"));
-        return Ok(Outcome::Plan(Plan { refused, ..plans::break_off(&facts) }));
-    }
-    mirror.break_off(None).await?;
-    site.exports.drop_replica_connections(&name);
-    tracing::warn!(replica = %name, source = before.source, "mirror broken off");
-    Ok(Outcome::Done(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
 
 async fn delete(
@@ -269,5 +248,5 @@ async fn operation(State(site): Shared, Path(id): Path<String>) -> Answer<Operat
     let id: Uuid = id
         .parse()
         .map_err(|_| ErrorBody::new(ErrorCode::WrongUsage, format!("{id:?} is no operation's id")))?;
-    Ok(Json(site.operations.status(&site.node, id)?))
+    Ok(Json(site.operations.status(&site.node, &site.mirrors, id)?))
 }

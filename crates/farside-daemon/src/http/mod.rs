@@ -1,5 +1,6 @@
 //! What is served: the API on the control socket; `/metrics` and `/healthz` on TCP and nothing else there.
 
+mod directions;
 mod error;
 mod health;
 mod log;
@@ -41,7 +42,8 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
         .merge(peers::routes())
         .merge(mirrors::routes())
         .merge(log::routes())
-        .merge(support::routes());
+        .merge(support::routes())
+        .merge(directions::routes());
     let to_its_end = move |request: Request, next: Next| {
         let task = requests.spawn(next.run(request));
         async move {

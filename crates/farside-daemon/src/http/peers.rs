@@ -73,6 +73,7 @@ async fn remove(
     }
     site.node.remove_peer(peer.record.id).await?;
     site.rights.forget(peer.record.id);
+    site.mirrors.refresh_fences();
     tracing::warn!(peer = name, id = %peer.record.id, "peer removed");
     Ok(Outcome::Done(peers::document(&peer)))
 }
@@ -97,6 +98,7 @@ async fn allow(
     let right =
         |volume| RightRow { peer: peer.record.id, volume, reverse: request.reverse, fence: request.fence };
     site.rights.allow(&site.state, volumes.into_iter().map(right).collect()).await?;
+    site.mirrors.refresh_fences();
     Ok(Json(peers::status(&peer, &site.rights)))
 }
 
@@ -107,6 +109,7 @@ async fn deny(
 ) -> Answer<PeerStatus> {
     let peer = peers::named(&site.node, &name)?;
     site.rights.deny(&site.state, peer.record.id, &volumes(&request)?).await?;
+    site.mirrors.refresh_fences();
     Ok(Json(peers::status(&peer, &site.rights)))
 }
 

@@ -103,7 +103,8 @@ async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
     let refused = if pool.uuid.is_none() {
         None
     } else if let Some(volume) = mirrored.first() {
-        Some(format!("{volume} is part of a mirror; end that first"))
+        let part = || format!("{volume} is part of a mirror; end that first");
+        Some(site.mirrors.stands_on(volume).await?.unwrap_or_else(part))
     } else if connections > 0 {
         Some(format!("{connections} NBD connections are open to its volumes; disconnect the hosts first"))
     } else {

@@ -11,12 +11,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{
-    CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, Plan, Rename, Snapshot,
-    Uuid,
+    CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, Plan, Rename, Rollback,
+    Snapshot, Uuid,
 };
 use farside_engine::{VolumeName, is_label};
 use farside_platform::{BLOCK_BYTES, Timestamp};
-use farside_store::{NewSnapshot, Pool, SnapshotStatus};
+use farside_store::{NewSnapshot, Pool, SnapshotStatus, Version};
 use serde::Deserialize;
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio_util::io::ReaderStream;
@@ -26,7 +26,7 @@ use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{count, name_of, parse};
 use super::{Answer, Shared};
 use crate::failure::Failure;
-use crate::plans;
+use crate::plans::{self, RollbackFacts};
 use crate::site::Site;
 use crate::words;
 
@@ -46,6 +46,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route(one, axum::routing::delete(delete))
         .route(&format!("{one}/rename"), post(rename))
         .route(&format!("{one}/hold"), post(hold))
+        .route(&format!("{one}/rollback"), post(rollback))
 }
 
 async fn list_all(State(site): Shared) -> Answer<Vec<Snapshot>> {
@@ -266,6 +267,88 @@ async fn delete(
         Ok::<_, ErrorBody>(document)
     });
     Ok(Outcome::Done(deleted.await?))
+}
+
+async fn rollback(
+    State(site): Shared,
+    Path(path): OneSnapshot,
+    Query(planned): Query<Planned>,
+) -> Answered<Rollback> {
+    let found = find(&site, path).await?;
+    let (volume, name) = (found.volume.clone(), found.status.name.clone());
+    let before = found.pool.volume(&volume.volume)?;
+    let newest = newest_on_main_line(&found)?;
+    let is_replica = before.replica.is_some_and(|replica| !replica.broken_off);
+    let refused = if is_replica {
+        Some(format!(
+            "{volume} is a replica: it follows its source, and would go forward again at the next update"
+        ))
+    } else {
+        plans::busy(&volume, site.exports.connections_to(&volume).writers)
+    };
+    if planned.plan {
+        let plan = plan_rollback(&site, &found, before.size_bytes, newest.as_deref()).await?;
+        return Ok(Outcome::Plan(Plan { refused, ..plan }));
+    }
+    if let Some(reason) = refused {
+        let refusal = ErrorBody::new(ErrorCode::Refused, reason);
+        return Err(match is_replica {
+            true => refusal
+                .hint(format!("to take it over at that point: farside mirror break {volume} --at {name}")),
+            false => refusal,
+        }
+        .into());
+    }
+    site.exports.drop_fenced_readers(&volume).await;
+    let (engine, of, uuid) = (site.pools.engine(), volume.clone(), found.status.uuid);
+    let moved = site.blocking.run(move || engine.move_main(&of, uuid, None)).await;
+    let rescued =
+        moved.map_err(|error| match plans::busy(&volume, site.exports.connections_to(&volume).writers) {
+            // A host was faster.
+            Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
+            _ => error,
+        })?;
+    let kept = rescued.map(|snapshot| snapshot.name).or(newest.filter(|newest| *newest != name));
+    let kept_as = kept.map(|kept| format!("{volume}@{kept}"));
+    tracing::warn!(%volume, snapshot = name, kept_as, "rolled back");
+    Ok(Outcome::Done(Rollback { volume: volume.to_string(), snapshot: name, kept_as }))
+}
+
+fn newest_on_main_line(found: &Found) -> Result<Option<String>, ErrorBody> {
+    let all = found.pool.snapshots(&found.volume.volume).map_err(Failure::tell)?;
+    Ok(all.into_iter().rev().find(|snapshot| snapshot.on_main_line).map(|snapshot| snapshot.name))
+}
+
+async fn plan_rollback(
+    site: &Site,
+    found: &Found,
+    size_bytes: u64,
+    newest: Option<&str>,
+) -> Result<Plan, ErrorBody> {
+    let (volume, status) = (&found.volume, &found.status);
+    let to = Version::Snapshot(status.uuid);
+    let changed = count(site, volume, move |counter| counter.changed(to, Version::Head)).await?;
+    let all = found.pool.snapshots(&volume.volume).map_err(Failure::tell)?;
+    let unsaved = match all.iter().rev().find(|snapshot| snapshot.on_main_line).map(|newest| newest.uuid) {
+        Some(newest) => {
+            let newest = Version::Snapshot(newest);
+            count(site, volume, move |counter| counter.changed(newest, Version::Head)).await?
+        }
+        None => None,
+    };
+    Ok(plans::rollback(&RollbackFacts {
+        volume,
+        snapshot: &status.name,
+        created_at: words::time(status.created_at),
+        on_main_line: status.on_main_line,
+        size_bytes,
+        snapshot_size_bytes: status.size_bytes,
+        changed_bytes: changed,
+        unsaved_bytes: unsaved,
+        newest,
+        age_seconds: site.clock.now().seconds_since(status.created_at),
+        mirrored_by: &site.mirrors.mirrored_by(volume),
+    }))
 }
 
 #[derive(Debug, Deserialize)]

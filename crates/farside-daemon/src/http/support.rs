@@ -58,5 +58,5 @@ fn configuration(config: &Config) -> Configuration {
 }
 
 async fn operations(State(site): Shared) -> Answer<Vec<Operation>> {
-    Ok(Json(site.operations.list(&site.node)))
+    Ok(Json(site.operations.list(&site.node, &site.mirrors)))
 }

@@ -186,7 +186,7 @@ fn document(site: &Site, pool_name: &str, pool: &Pool, status: VolumeStatus) -> 
         writable: why.is_none(),
         why,
         writers: connections.writers as u64,
-        readers: connections.readers as u64,
+        readers: (connections.readers + connections.fenced) as u64,
     }
 }
 

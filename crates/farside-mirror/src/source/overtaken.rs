@@ -50,8 +50,16 @@ impl Shared {
         let snapshot = snapshot.map_err(to_refusal)?;
         self.check_owner(relationship, peer, &volume)?;
         self.check_not_own(relationship, &volume).await?;
+        // A change of roles whose last word was lost: broken off at the very snapshot that was the last here. Asked before
+        // this relationship's turn is taken: whoever answers may be waiting for it, and finishing takes it too.
+        if let (Some(reversal), Some(stands_on)) = (self.reversal(), snapshot)
+            && reversal.prepared(&volume, relationship).await.map_err(to_refusal)? == Some(stands_on.uuid)
+        {
+            reversal.done(&volume, relationship).await.map_err(to_refusal)?;
+            return Ok(Nothing {});
+        }
         let turn = self.turn(relationship);
-        let held = turn.lock().await;
+        let _turn = turn.lock().await;
         let known = self.tables().relationships.get(&relationship).cloned();
         let known = match known {
             Some(known) => known,
@@ -67,15 +75,6 @@ impl Shared {
                 return Ok(Nothing {});
             }
         };
-        // A change of roles whose last word was lost: broken off at the very snapshot that was the last here.
-        if let (Some(reversal), Some(stands_on)) = (self.reversal(), snapshot)
-            && reversal.prepared(&volume, relationship).await.map_err(to_refusal)? == Some(stands_on.uuid)
-        {
-            // Finishing takes this relationship's turn itself.
-            drop(held);
-            reversal.done(&volume, relationship).await.map_err(to_refusal)?;
-            return Ok(Nothing {});
-        }
         let at = Some(message.broken_off_at).filter(|at| *at != 0);
         let overtaken = Overtaken {
             broken_off_at: at.map(farside_platform::Timestamp),

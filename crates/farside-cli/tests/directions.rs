@@ -1,0 +1,303 @@
+//! Both directions of a mirror on real daemons: rollback, break at an earlier point, failover, what the former source sees
+//! when it comes back, resync, roles that change and return, fences. Hosts are real NBD connections.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+#![allow(dead_code, reason = "it uses its part of what the test programs share")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use support::{Pair, Site, eventually, status};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+
+/// Writes `count` blocks that do not compress, from block `first` on.
+fn put(site: &Site, export: &str, first: u64, count: u64, seed: u64) {
+    use rand::{Rng, SeedableRng};
+    let mut bytes = vec![0; (count * BLOCK) as usize];
+    rand::rngs::StdRng::seed_from_u64(seed).fill(&mut bytes[..]);
+    let mut host = site.nbd(export);
+    for (index, part) in bytes.chunks(MIB as usize).enumerate() {
+        host.write(first * BLOCK + index as u64 * MIB, part).unwrap();
+    }
+    host.flush().unwrap();
+    drop(host);
+    no_writers(site, export);
+}
+
+/// The server sees the end of a connection in its own time.
+fn no_writers(site: &Site, volume: &str) {
+    eventually("the hosts are gone", || site.json(&format!("volume status {volume}"))["writers"] == 0);
+}
+
+/// All of an export, read by `nbdcopy` where there is one.
+fn image(site: &Site, export: &str) -> Vec<u8> {
+    let file = site.dir.join("image");
+    let uri = format!("nbd+unix:///{export}?socket={}", site.nbd_socket().display());
+    match Command::new("nbdcopy").arg(uri).arg(&file).status() {
+        Ok(copied) => {
+            assert!(copied.success(), "nbdcopy of {export}");
+            let bytes = std::fs::read(&file).unwrap();
+            std::fs::remove_file(&file).unwrap();
+            bytes
+        }
+        Err(error) if std::env::var_os("FARSIDE_REQUIRE_TOOLS").is_none() => {
+            eprintln!("**** nbdcopy is not used: {error}");
+            site.nbd(export).read_all()
+        }
+        Err(error) => panic!("nbdcopy: {error}"),
+    }
+}
+
+fn plan(site: &Site, words: &str) -> Value {
+    site.json(&format!("{words} --plan"))
+}
+
+/// The snapshot with this property.
+#[track_caller]
+fn snapshot(site: &Site, volume: &str, which: impl Fn(&Value) -> bool) -> Value {
+    let listed = site.json(&format!("snapshot list {volume}"));
+    let found = listed.as_array().unwrap().iter().find(|s| which(s)).cloned();
+    found.unwrap_or_else(|| panic!("no such snapshot: {listed}"))
+}
+
+/// `p/v` of 16 MiB at `a`, mirrored both ways as `q/v` at `b`, and initialized.
+fn mirrored(allow: &str) -> Pair {
+    let pair = Pair::start();
+    pair.a.ok("volume create p/v --size 16M");
+    pair.a.ok(&format!("peer allow b p/v {allow}"));
+    pair.b.ok("mirror create a:p/v q/v");
+    put(&pair.a, "p/v", 0, 512, 1);
+    pair.b.ok("mirror initialize q/v");
+    pair
+}
+
+#[test]
+fn a_volume_is_rolled_back_and_forward_and_nothing_is_lost() {
+    let pair = mirrored("");
+    let (a, b) = (&pair.a, &pair.b);
+    let monday = image(a, "p/v");
+    a.ok("snapshot create p/v@monday");
+    put(a, "p/v", 100, 10, 2);
+    let damaged = image(a, "p/v");
+    a.ok("snapshot list");
+
+    // With a host that may write, nobody changes what it sees.
+    let host = a.nbd("p/v");
+    for words in ["snapshot rollback p/v@monday --yes", "snapshot rollback p/v@monday"] {
+        let said = a.fails(4, words);
+        assert!(said.contains("1 NBD connection") && said.contains("disconnect"), "{said}");
+    }
+    assert!(plan(a, "snapshot rollback p/v@monday")["refused"].as_str().unwrap().contains("1 NBD"));
+    drop(host);
+    no_writers(a, "p/v");
+    a.fails(3, "snapshot rollback p/v@tuesday --yes");
+
+    let planned = plan(a, "snapshot rollback p/v@monday");
+    assert_eq!(
+        (&planned["refused"], &planned["lost_blocks"], &planned["lost_bytes"], &planned["lost_seconds"]),
+        (&Value::Null, &json!(0), &json!(0), &json!(0.0))
+    );
+    assert_eq!((&planned["kept_blocks"], &planned["kept_bytes"]), (&json!(10), &json!(10 * BLOCK)));
+    assert!(planned["kept_as"].as_str().unwrap().contains("p/v@rescue"), "{planned}");
+    let text = a.ok("snapshot rollback p/v@monday --plan");
+    assert!(text.contains("lost:  nothing") && text.contains("10 blocks of 4 KiB (40.0 KiB)"), "{text}");
+    assert_eq!(image(a, "p/v"), damaged, "a plan changes nothing");
+
+    let done = a.json("snapshot rollback p/v@monday");
+    let rescue = done["kept_as"].as_str().unwrap().to_owned();
+    assert_eq!(image(a, "p/v"), monday);
+    assert_eq!(image(a, &rescue), damaged);
+    let name = rescue.split_once('@').unwrap().1;
+    assert_eq!(snapshot(a, "p/v", |s| s["name"] == name)["on_main_line"], false);
+    assert_eq!(a.json("volume status p/v")["side_branches"], 1);
+    assert!(a.ok("snapshot list p/v").contains("side"));
+    // The mirror follows, there and back again.
+    b.ok("mirror update q/v");
+    assert_eq!(image(b, "q/v"), monday);
+    put(a, "p/v", 200, 1, 3);
+    a.ok(&format!("snapshot rollback {rescue}"));
+    assert_eq!(image(a, "p/v"), damaged);
+    b.ok("mirror update q/v");
+    assert_eq!(image(b, "q/v"), damaged);
+
+    // A replica follows its source and nothing else; one that is taken over may choose its point.
+    let said = b.fails(4, "snapshot rollback q/v@monday --yes");
+    assert!(said.contains("farside mirror break q/v --at monday"), "{said}");
+    b.fails(3, "mirror break q/v --at tuesday --yes");
+    let mut reader = b.nbd("q/v");
+    let planned = plan(b, "mirror break q/v --at monday");
+    assert_eq!((&planned["kept_blocks"], &planned["lost_blocks"]), (&json!(10), &Value::Null), "{planned}");
+    assert!(planned["lost_seconds"].as_f64().unwrap() > 0.0);
+    let newest = status(b, "q/v")["current_snapshot"].as_str().unwrap().to_owned();
+    b.ok("mirror break q/v --at monday");
+    eventually("readers of the replica are dropped", || reader.read(0, &mut [0; 4096]).is_err());
+    assert_eq!(status(b, "q/v")["state"], "broken-off");
+    assert_eq!(image(b, "q/v"), monday);
+    assert_eq!(image(b, &format!("q/v@{newest}")), damaged);
+    assert_eq!(snapshot(b, "q/v", |s| s["name"] == newest.as_str())["on_main_line"], false);
+    put(b, "q/v", 0, 1, 4);
+
+    // What a dormant mirror stands on stays, and the refusal says what to do.
+    for words in ["volume delete q/v --yes", "volume rename q/v q/w"] {
+        let said = b.fails(4, words);
+        assert!(said.contains("farside mirror delete q/v"), "{said}");
+    }
+}
+
+#[test]
+fn sites_fail_over_come_back_and_change_roles() {
+    let mut pair = mirrored("--reverse");
+    assert_eq!(pair.b.json("peer status a")["rights"][0]["volume"], "q/v", "the way back is recorded");
+    put(&pair.a, "p/v", 0, 7, 2);
+    let lost = image(&pair.a, "p/v");
+
+    // A dies with seven blocks that never arrived. Hosts go on at B.
+    pair.a.kill();
+    let planned = plan(&pair.b, "mirror break q/v");
+    assert_eq!((&planned["lost_blocks"], &planned["lost_bytes"]), (&Value::Null, &Value::Null));
+    assert!(planned["lost_seconds"].as_f64().unwrap() > 0.0);
+    pair.b.ok("mirror break q/v");
+    put(&pair.b, "q/v", 300, 5, 3);
+    let taken_over = image(&pair.b, "q/v");
+
+    // A comes back and hears of it: what differs here, and what can be done.
+    pair.a.restart();
+    let (a, b) = (&pair.a, &pair.b);
+    eventually("the former source hears of it", || status(a, "p/v")["overtaken"] != Value::Null);
+    let overtaken = status(a, "p/v");
+    assert_eq!((&overtaken["state"], &overtaken["role"]), (&json!("broken-off"), &json!("source")));
+    let figures = &overtaken["overtaken"];
+    assert_eq!((&figures["diverged_blocks"], &figures["diverged_bytes"]), (&json!(7), &json!(7 * BLOCK)));
+    assert!(figures["since"].is_string() && figures["heard_at"].is_string() && figures["fenced"] == false);
+    let why = overtaken["why"].as_str().unwrap();
+    for part in [
+        "overtaken: b broke off q/v",
+        "farside mirror resync p/v --from b:q/v",
+        "farside mirror release p/v b",
+    ] {
+        assert!(why.contains(part), "{why}");
+    }
+    assert!(a.log().contains("OVERTAKEN"));
+    assert!(a.ok("mirror destinations p/v").contains("overtaken us"));
+    assert!(b.fails(4, "mirror update q/v").contains("broken off"));
+
+    // A becomes the replica: refused while a host may write, then only the differences travel.
+    let host = a.nbd("p/v");
+    let said = a.fails(4, "mirror resync p/v --from b:q/v");
+    assert!(said.contains("1 NBD connection"), "{said}");
+    drop(host);
+    no_writers(a, "p/v");
+    let planned = plan(a, "mirror resync p/v --from b:q/v");
+    assert_eq!((&planned["lost_blocks"], &planned["kept_blocks"]), (&json!(0), &json!(7)), "{planned}");
+    assert_eq!(image(a, "p/v"), lost, "a plan changes nothing");
+    let operation = a.json("mirror resync p/v --from b:q/v");
+    assert_eq!((&operation["kind"], &operation["state"]), (&json!("resync"), &json!("done")));
+    let changed = operation["record"]["changed_bytes"].as_u64().unwrap();
+    assert!(changed <= 12 * BLOCK, "{operation}");
+    assert_eq!(image(a, "p/v"), taken_over);
+    assert!(a.nbd("p/v").read_only);
+    let rescue = snapshot(a, "p/v", |s| s["name"].as_str().unwrap().starts_with("rescue"));
+    assert_eq!(rescue["on_main_line"], false);
+    assert_eq!(image(a, &format!("p/v@{}", rescue["name"].as_str().unwrap())), lost);
+    assert_eq!(status(a, "p/v")["role"], "destination", "the old side of the mirror is gone");
+    put(b, "q/v", 310, 3, 4);
+    a.ok("mirror update p/v");
+    assert_eq!(image(a, "p/v"), image(b, "q/v"));
+
+    // Back to the old roles by break and resync, without naming anything.
+    a.ok("mirror break p/v");
+    put(a, "p/v", 20, 2, 5);
+    no_writers(b, "q/v");
+    b.ok("mirror resync q/v");
+    assert_eq!(image(b, "q/v"), image(a, "p/v"));
+    put(a, "p/v", 30, 2, 6);
+    b.ok("mirror update q/v");
+    assert_eq!(image(b, "q/v"), image(a, "p/v"));
+
+    // A planned change: refused while a host may write at the source, and then nothing has changed.
+    let mut host = a.nbd("p/v");
+    b.fails(4, "mirror swap q/v --yes");
+    host.write(0, &[9; 4096]).unwrap();
+    host.flush().unwrap();
+    drop(host);
+    no_writers(a, "p/v");
+    let planned = plan(b, "mirror swap q/v");
+    assert_eq!((&planned["lost_blocks"], &planned["lost_seconds"]), (&json!(0), &json!(0.0)));
+    let before = image(a, "p/v");
+    assert_eq!(b.json("mirror swap q/v")["kind"], "swap");
+    assert_eq!(image(b, "q/v"), before);
+    assert!(!b.nbd("q/v").read_only);
+    no_writers(b, "q/v");
+    put(b, "q/v", 40, 2, 7);
+    eventually("the former source follows", || status(a, "p/v")["role"] == "destination");
+    assert!(a.nbd("p/v").read_only);
+    a.ok("mirror update p/v");
+    assert_eq!(image(a, "p/v"), image(b, "q/v"));
+    // And back by the other side.
+    a.ok("mirror swap p/v --yes");
+    put(a, "p/v", 50, 2, 8);
+    eventually("it follows", || status(b, "q/v")["state"] == "mirrored");
+    b.ok("mirror update q/v");
+    assert_eq!(image(b, "q/v"), image(a, "p/v"));
+}
+
+#[test]
+fn a_fence_keeps_hosts_from_an_overtaken_volume_until_it_is_decided() {
+    let mut pair = mirrored("--reverse --fence");
+    pair.b.ok("mirror create a:p/v q/w --no-reverse");
+    let rights = pair.b.json("peer status a")["rights"].clone();
+    assert_eq!(rights.as_array().map(Vec::len), Some(1), "only the way back to q/v is allowed: {rights}");
+    let mut host = pair.a.nbd("p/v");
+    host.write(0, &[1; 4096]).unwrap();
+    host.flush().unwrap();
+    pair.b.ok("mirror break q/v");
+    // While A lives, too: the writer is dropped, whoever comes next can only read.
+    eventually("the writer is dropped", || host.write(0, &[2; 4096]).is_err());
+    let fenced = |a: &Site| {
+        assert!(a.nbd("p/v").read_only);
+        let volume = a.json("volume status p/v");
+        assert_eq!((&volume["writable"], &volume["replica"]), (&json!(false), &json!(false)));
+        assert!(volume["why"].as_str().unwrap().contains("b has overtaken it with q/v"), "{volume}");
+        assert_eq!(status(a, "p/v")["overtaken"]["fenced"], true);
+    };
+    fenced(&pair.a);
+    assert!(pair.a.log().contains("FENCED"));
+    assert_eq!(pair.a.stop(), Some(0));
+    pair.a.restart();
+    fenced(&pair.a);
+
+    // Both shall live.
+    let mut reader = pair.a.nbd("p/v");
+    assert!(pair.a.ok("mirror release p/v b --plan").contains("lost:  nothing"));
+    pair.a.ok("mirror release p/v b");
+    eventually("the readers of the fenced volume are dropped", || reader.read(0, &mut [0; 4096]).is_err());
+    assert!(!pair.a.nbd("p/v").read_only);
+    assert_eq!(pair.a.json("volume status p/v")["writable"], true);
+}
+
+#[test]
+fn pins_that_nobody_explains_are_shown_and_released() {
+    let mut pair = mirrored("");
+    assert_eq!(pair.a.stop(), Some(0));
+    for file in ["farside.db", "farside.db-wal", "farside.db-shm"] {
+        let _ = std::fs::remove_file(pair.a.dir.join(file));
+    }
+    pair.a.restart();
+    let pool: &Path = &pair.root.path().join("p.pool");
+    pair.a.ok(&format!("pool import p --path {}", pool.display()));
+    let listed = pair.a.json("mirror destinations p/v");
+    assert_eq!((&listed[0]["known"], &listed[0]["peer"]), (&json!(false), &json!("")), "{listed}");
+    let id = listed[0]["id"].as_str().unwrap();
+    assert_eq!(status(&pair.b, "q/v")["id"], id);
+    assert!(pair.a.ok("mirror destinations").contains(id));
+    pair.a.fails(4, "volume delete p/v --yes");
+    assert!(pair.a.ok(&format!("mirror release p/v {id} --plan")).contains("does not know"));
+    pair.a.ok(&format!("mirror release p/v {id}"));
+    assert_eq!(pair.a.json("mirror destinations"), json!([]));
+    pair.a.ok("volume delete p/v --yes");
+}

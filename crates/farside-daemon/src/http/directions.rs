@@ -1,0 +1,258 @@
+//! Which way a mirror goes: `/mirrors/POOL/VOL/break`, `/resync`, `/swap`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::routing::post;
+use farside_api::{
+    BreakMirror, ErrorBody, ErrorCode, Mirror, MirrorState, Operation, OperationKind, Plan, ResyncMirror,
+    StartTransfer,
+};
+use farside_engine::VolumeName;
+use farside_session::PeerId;
+use farside_store::Version;
+
+use super::Shared;
+use super::error::{Body, BodyOrDefault, Query};
+use super::mirrors::patience;
+use super::plan::{Answered, Outcome, Planned};
+use super::volumes::{count, name_of, parse};
+use crate::failure::Failure;
+use crate::operations::Subject;
+use crate::plans::{self, BreakAt, BreakFacts, ResyncFacts};
+use crate::site::Site;
+use crate::{peers, schedules};
+
+/// How long a plan waits for a session to ask the peer for the common base: long enough to dial once.
+const PLAN_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) fn routes() -> Router<Arc<Site>> {
+    let one = "/mirrors/{pool}/{volume}";
+    Router::new()
+        .route(&format!("{one}/break"), post(break_off))
+        .route(&format!("{one}/resync"), post(resync))
+        .route(&format!("{one}/swap"), post(swap))
+}
+
+type OneMirror = Path<(String, String)>;
+
+async fn break_off(
+    State(site): Shared,
+    Path((pool, volume)): OneMirror,
+    Query(planned): Query<Planned>,
+    BodyOrDefault(request): BodyOrDefault<BreakMirror>,
+) -> Answered<Mirror> {
+    let name = name_of(pool, volume)?;
+    let mirror = site.mirrors.mirror(&name)?;
+    let before = site.mirrors.document(&mirror.status(), site.clock.now());
+    let at = match &request.at {
+        None => None,
+        Some(snapshot) => {
+            let pool = site.pools.get(&name.pool)?;
+            let found = pool.snapshot_named(&name.volume, snapshot).map_err(|error| match error.tell() {
+                told if told.code == ErrorCode::NotFound => {
+                    ErrorBody::new(told.code, format!("snapshot {name}@{snapshot} does not exist"))
+                        .hint(format!("farside snapshot list {name} shows what is there"))
+                }
+                told => told,
+            })?;
+            Some(found)
+        }
+    };
+    if planned.plan {
+        let at = match &at {
+            None => None,
+            Some(at) => {
+                let older = Version::Snapshot(at.uuid);
+                Some(BreakAt {
+                    snapshot: &at.name,
+                    age_seconds: site.clock.now().seconds_since(at.created_at),
+                    newer_bytes: count(&site, &name, move |c| c.changed(older, Version::Head)).await?,
+                })
+            }
+        };
+        let facts = BreakFacts {
+            volume: &name,
+            source: &before.source,
+            current: before.current_snapshot.as_deref().zip(before.lag_seconds),
+            at,
+            arrived_bytes: before.transfer.as_ref().map(|transfer| transfer.done_bytes),
+            readers: site.exports.connections_to(&name).readers,
+        };
+        let refused =
+            (before.state == MirrorState::BrokenOff).then(|| format!("{name} is broken off already"));
+        return Ok(Outcome::Plan(Plan { refused, ..plans::break_off(&facts) }));
+    }
+    mirror.break_off(at.as_ref().map(|at| at.uuid)).await?;
+    site.exports.drop_replica_connections(&name);
+    tracing::warn!(replica = %name, source = before.source, at = request.at, "mirror broken off");
+    Ok(Outcome::Done(site.mirrors.document(&mirror.status(), site.clock.now())))
+}
+
+/// What a volume is to follow.
+struct From {
+    peer: PeerId,
+    source: VolumeName,
+    /// As the request names it.
+    name: String,
+    /// The request names it itself.
+    is_named: bool,
+}
+
+/// The one that the request names, or the one that the volume was broken off from.
+fn from(site: &Site, volume: &VolumeName, named: Option<String>) -> Result<From, ErrorBody> {
+    if let Some(name) = named {
+        let (peer, source) = name
+            .split_once(':')
+            .ok_or_else(|| ErrorBody::new(ErrorCode::WrongUsage, format!("{name:?} is not PEER:POOL/VOL")))?;
+        let (peer, source) = (peers::named(&site.node, peer)?.record.id, parse(source)?);
+        return Ok(From { peer, source, name, is_named: true });
+    }
+    let mirror = site.mirrors.mirror(volume).map_err(|error| {
+        error.hint(format!(
+            "name what {volume} shall follow: farside mirror resync {volume} --from PEER:POOL/VOL"
+        ))
+    })?;
+    let known = mirror.status().relationship;
+    let name = format!("{}:{}", peers::name_of(&site.node, known.peer), known.source);
+    Ok(From { peer: known.peer, source: known.source, name, is_named: false })
+}
+
+async fn resync(
+    State(site): Shared,
+    Path((pool, volume)): OneMirror,
+    Query(planned): Query<Planned>,
+    Body(request): Body<ResyncMirror>,
+) -> Answered<Operation> {
+    let volume = name_of(pool, volume)?;
+    let schedule =
+        schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?;
+    let patience = patience(request.timeout_seconds)?;
+    let destination = site.mirrors.destination(&volume.pool)?;
+    site.pools.get(&volume.pool)?.volume(&volume.volume).map_err(|_| {
+        ErrorBody::new(ErrorCode::NotFound, format!("volume {volume} does not exist"))
+            .hint("farside volume list shows what is there; a first copy is made by farside mirror create")
+    })?;
+    let from = from(&site, &volume, request.from)?;
+    let refused = plans::busy(&volume, site.exports.connections_to(&volume).writers);
+    if planned.plan {
+        return Ok(Outcome::Plan(plan_resync(&site, &volume, &from, refused).await?));
+    }
+    if let Some(reason) = refused {
+        return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
+    }
+    site.exports.drop_fenced_readers(&volume).await;
+    let subject = Subject { volume: volume.clone(), peer: from.peer, kind: OperationKind::Resync };
+    let (of, to) = (Arc::clone(&site), volume.clone());
+    let work = async move {
+        let begun = match site_mirror(&of, &to, &from) {
+            Some(mirror) => mirror.resync(patience).await.map(|asked| (mirror, asked)),
+            None => {
+                let wanted = schedule.clone().unwrap_or_default();
+                destination.resync_from(from.peer, from.source, to.clone(), wanted, patience).await
+            }
+        };
+        let (mirror, asked) = begun.map_err(|error| refusal(&of, &to, error.tell()))?;
+        tracing::warn!(volume = %to, from = from.name, "resync: the volume is a replica now, and read-only");
+        if let Some(schedule) = schedule.filter(|schedule| mirror.status().relationship.schedule != *schedule)
+        {
+            mirror.set_schedule(schedule).await.map_err(Failure::tell)?;
+        }
+        asked.ended().await.map_err(Failure::tell)
+    };
+    let id = site.operations.start(subject, async { Ok(work) }).await?;
+    Ok(Outcome::Done(site.operations.status(&site.node, &site.mirrors, id)?))
+}
+
+/// The mirror that the volume has already, if the request does not name what to follow.
+fn site_mirror(site: &Site, volume: &VolumeName, from: &From) -> Option<farside_mirror::Mirror> {
+    if from.is_named { None } else { site.mirrors.mirror(volume).ok() }
+}
+
+/// A refusal because somebody has the volume open says who, and what to do: a host was faster than the request.
+fn refusal(site: &Site, volume: &VolumeName, error: ErrorBody) -> ErrorBody {
+    match plans::busy(volume, site.exports.connections_to(volume).writers) {
+        Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
+        _ => error,
+    }
+}
+
+async fn plan_resync(
+    site: &Site,
+    volume: &VolumeName,
+    from: &From,
+    busy: Option<String>,
+) -> Result<Plan, ErrorBody> {
+    let destination = site.mirrors.destination(&volume.pool)?;
+    let asked = from.is_named.then(|| (from.peer, from.source.clone()));
+    let (found, refused) = match destination.plan_resync(volume, asked, PLAN_PATIENCE).await {
+        Ok(found) => (Some(found), busy),
+        // What can be said without the peer is said.
+        Err(error) => {
+            let told = error.tell();
+            match told.code {
+                ErrorCode::Refused | ErrorCode::PeerUnreachable | ErrorCode::PeerRefused => {
+                    (None, busy.or(Some(told.message)))
+                }
+                _ => return Err(told),
+            }
+        }
+    };
+    let aside = found.as_ref().map(|found| found.set_aside.data_bytes + found.set_aside.hole_bytes);
+    let incoming = found.as_ref().and_then(|found| found.incoming);
+    let base = found.as_ref().and_then(|found| found.base.as_ref());
+    let ends = site.mirrors.mirrored_by(volume).into_iter().find(|by| *by == from.name);
+    let plan = plans::resync(&ResyncFacts {
+        volume,
+        from: &from.name,
+        base: base.map(|base| base.name.as_str()),
+        incoming_bytes: incoming.map(|incoming| incoming.data_bytes + incoming.hole_bytes),
+        diverged_bytes: aside,
+        diverged_seconds: found.as_ref().map(|found| found.set_aside_seconds),
+        ends: ends.as_deref(),
+    });
+    Ok(Plan { refused, ..plan })
+}
+
+async fn swap(
+    State(site): Shared,
+    Path((pool, volume)): OneMirror,
+    Query(planned): Query<Planned>,
+    Body(request): Body<StartTransfer>,
+) -> Answered<Operation> {
+    let volume = name_of(pool, volume)?;
+    let patience = patience(request.timeout_seconds)?;
+    let destination = site.mirrors.destination(&volume.pool)?;
+    let mirror = site.mirrors.mirror(&volume)?;
+    let document = site.mirrors.document(&mirror.status(), site.clock.now());
+    let refused = match document.state {
+        MirrorState::BrokenOff => Some(format!(
+            "{volume} is broken off: it is the original already; farside mirror resync on the other side makes that \
+             one follow"
+        )),
+        MirrorState::Uninitialized | MirrorState::Initializing => Some(format!(
+            "{volume} holds no whole version yet; farside mirror initialize {volume} makes the first copy"
+        )),
+        _ => None,
+    };
+    if planned.plan {
+        let plan = plans::swap(&volume, &document.source, document.lag_seconds);
+        return Ok(Outcome::Plan(Plan { refused, ..plan }));
+    }
+    if let Some(reason) = refused {
+        return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
+    }
+    let peer = mirror.status().relationship.peer;
+    let subject = Subject { volume: volume.clone(), peer, kind: OperationKind::Swap };
+    let (of, to) = (Arc::clone(&site), volume.clone());
+    let work = async move {
+        let swapped = destination.swap(&to, patience).await.map_err(Failure::tell)?;
+        of.exports.drop_replica_connections(&to);
+        tracing::warn!(volume = %to, source = document.source, untold = swapped.untold, "the roles have changed");
+        Ok(swapped.last)
+    };
+    let id = site.operations.start(subject, async { Ok(work) }).await?;
+    Ok(Outcome::Done(site.operations.status(&site.node, &site.mirrors, id)?))
+}

@@ -1,0 +1,327 @@
+//! The mirrors' other side: who holds which base of this site's volumes, who has overtaken them, and what is fenced for it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
+use farside_engine::{Engine, VolumeName};
+use farside_mirror::SourceRelationship;
+use farside_session::PeerId;
+use farside_store::Version;
+use uuid::Uuid;
+
+use super::Mirrors;
+use crate::failure::Failure;
+use crate::figures::Counter;
+use crate::peers;
+use crate::plans::{self, OvertakenFacts};
+use crate::words;
+
+/// Shortest beginning of a key that stands for a peer.
+const KEY_PREFIX_MIN: usize = 8;
+/// How far a volume has diverged is counted again once the last figure is older: status is asked for often, by people and
+/// by programs, and counting costs metadata reads.
+const DIVERGENCE_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// Figures of divergence, by relationship.
+pub(super) type Divergences = HashMap<Uuid, (Instant, Option<u64>)>;
+
+/// Whose bases are meant by a release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Holder {
+    /// A peer's, all of them.
+    Peer(PeerId),
+    /// Those of a relationship that this site does not know.
+    Unknown(Uuid),
+}
+
+impl Mirrors {
+    /// Who holds which base of this site's volumes, and since when. With `costs`, also what keeping each takes, and pins
+    /// that no known relationship explains, of `volume` or of all: both look through metadata.
+    pub(crate) async fn held_by_others(
+        &self,
+        volume: Option<&VolumeName>,
+        costs: bool,
+    ) -> Result<Vec<api::MirrorDestination>, ErrorBody> {
+        let serving = self.parts.source.serving();
+        let of_volume = |r: &SourceRelationship| volume.is_none_or(|volume| r.source == *volume);
+        let relationships: Vec<_> = self.parts.source.destinations().into_iter().filter(of_volume).collect();
+        let fenced = self.parts.source.fenced();
+        let mut held = Vec::with_capacity(relationships.len());
+        for relationship in relationships {
+            // Without the figures the rest is still worth showing.
+            let figures = self.figures(&relationship, costs).await.unwrap_or_default();
+            let (base_snapshot, content_root) = figures.base.unzip();
+            let overtaken = relationship.overtaken.map(|overtaken| api::Overtaken {
+                since: words::time(overtaken.broken_off_at.unwrap_or(overtaken.heard_at)),
+                heard_at: words::time(overtaken.heard_at),
+                snapshot: figures.from,
+                diverged_bytes: figures.diverged_bytes,
+                diverged_blocks: figures.diverged_bytes.map(plans::blocks),
+                fenced: fenced.contains(&relationship.source),
+            });
+            held.push(api::MirrorDestination {
+                id: relationship.id,
+                volume: relationship.source.to_string(),
+                peer: peers::name_of(&self.parts.node, relationship.peer),
+                destination: relationship.destination.to_string(),
+                base_snapshot,
+                content_root,
+                since: relationship.since.map(words::time),
+                pinned_bytes: figures.pinned_bytes,
+                transferring: serving.iter().any(|(id, _)| *id == relationship.id),
+                known: true,
+                overtaken,
+            });
+        }
+        if costs {
+            held.extend(self.unexplained(volume).await?);
+        }
+        Ok(held)
+    }
+
+    /// Names and figures of one relationship, from its volume.
+    async fn figures(&self, relationship: &SourceRelationship, costs: bool) -> Result<Figures, ErrorBody> {
+        let volume = relationship.source.clone();
+        let (engine, pool) = (self.parts.engine.clone(), self.parts.pools.get(&volume.pool)?);
+        let (base, from) = (relationship.base, relationship.overtaken.and_then(|o| o.snapshot));
+        let known_divergence = {
+            let mut divergences = self.divergences.lock();
+            divergences.retain(|_, (counted_at, _)| counted_at.elapsed() < DIVERGENCE_AGE_MAX);
+            divergences.get(&relationship.id).map(|(_, bytes)| *bytes)
+        };
+        let figures = self.parts.blocking.run(move || {
+            let base = base.and_then(|base| named(&*engine, &volume, base));
+            let counter = Counter::new(pool, &volume.volume);
+            // The base and what hosts there went on from have the same content, but need not be the same snapshot here.
+            let from = match from {
+                None => None,
+                Some((uuid, root)) => {
+                    let all = engine.all_snapshots(&volume).map_err(Failure::tell)?;
+                    let same = |uuid: Uuid| engine.content_root(&volume, uuid).is_ok_and(|r| r == root);
+                    let by_uuid = all.iter().find(|s| s.uuid == uuid && same(s.uuid));
+                    by_uuid.or_else(|| all.iter().rev().find(|s| same(s.uuid))).cloned()
+                }
+            };
+            let diverged_bytes = match (&from, known_divergence) {
+                (_, Some(known)) => known,
+                (None, None) => None,
+                (Some(from), None) => {
+                    counter.changed(Version::Snapshot(from.uuid), Version::Head).map_err(Failure::tell)?
+                }
+            };
+            let pinned_bytes = match &base {
+                Some((uuid, ..)) if costs => counter.replaced_since(*uuid).map_err(Failure::tell)?,
+                _ => None,
+            };
+            Ok::<_, ErrorBody>(Figures {
+                base: base.map(|(_, name, root)| (name, root)),
+                from: from.map(|from| from.name),
+                diverged_bytes,
+                pinned_bytes,
+            })
+        });
+        let figures = figures.await?;
+        if relationship.overtaken.is_some() && known_divergence.is_none() {
+            self.divergences.lock().insert(relationship.id, (Instant::now(), figures.diverged_bytes));
+        }
+        Ok(figures)
+    }
+
+    /// Pins that no known relationship explains.
+    async fn unexplained(
+        &self,
+        volume: Option<&VolumeName>,
+    ) -> Result<Vec<api::MirrorDestination>, ErrorBody> {
+        let volumes = match volume {
+            Some(volume) => vec![volume.clone()],
+            None => self.volumes(),
+        };
+        let mut found = Vec::new();
+        for volume in volumes {
+            let replicas = self.replicas_of(&volume).await?;
+            // A pool that is not open, or a volume that goes meanwhile, has nothing to show.
+            let Ok(pins) = self.parts.source.unexplained(&volume, &replicas).await else { continue };
+            found.extend(pins.into_iter().map(|pin| api::MirrorDestination {
+                id: pin.relationship,
+                volume: pin.volume.to_string(),
+                peer: String::new(),
+                destination: String::new(),
+                base_snapshot: pin.snapshots.last().cloned(),
+                content_root: None,
+                since: Some(words::time(pin.since)),
+                pinned_bytes: None,
+                transferring: false,
+                known: false,
+                overtaken: None,
+            }));
+        }
+        Ok(found)
+    }
+
+    fn volumes(&self) -> Vec<VolumeName> {
+        let pools = self.parts.pools.open_pools();
+        let of_pool = |(name, pool): &(String, std::sync::Arc<farside_store::Pool>)| {
+            let volumes = pool.volumes().into_iter();
+            volumes.map(|v| VolumeName { pool: name.clone(), volume: v.name }).collect::<Vec<_>>()
+        };
+        pools.iter().flat_map(of_pool).collect()
+    }
+
+    /// The relationships that have `volume` as their replica.
+    async fn replicas_of(&self, volume: &VolumeName) -> Result<Vec<Uuid>, ErrorBody> {
+        let all = self.parts.state.relationships(Some(&volume.pool)).await.map_err(Failure::tell)?;
+        Ok(all.into_iter().filter(|r| r.destination == *volume).map(|r| r.id).collect())
+    }
+
+    /// Whose bases of `volume` are meant by `holder`: a peer's name, the beginning of a key (as those are listed whose
+    /// peer was removed), or the id of a relationship that is not known here.
+    pub(crate) fn holder(&self, volume: &VolumeName, holder: &str) -> Result<Holder, ErrorBody> {
+        let of_volume: Vec<_> =
+            self.parts.source.destinations().into_iter().filter(|r| r.source == *volume).collect();
+        if let Ok(id) = holder.parse::<Uuid>() {
+            // One that is known goes with its peer.
+            let known = of_volume.iter().find(|r| r.id == id);
+            return Ok(known.map_or(Holder::Unknown(id), |known| Holder::Peer(known.peer)));
+        }
+        let ids: BTreeSet<[u8; 32]> = of_volume.iter().map(|r| r.peer.0).collect();
+        let mut ids: Vec<PeerId> = ids.into_iter().map(PeerId).collect();
+        let named = |id: &PeerId| peers::name_of(&self.parts.node, *id) == holder;
+        if ids.iter().any(named) {
+            ids.retain(named);
+        } else {
+            ids.retain(|id| holder.len() >= KEY_PREFIX_MIN && id.to_string().starts_with(holder));
+        }
+        match ids[..] {
+            [] => Err(ErrorBody::new(ErrorCode::NotFound, format!("{holder} holds no base of {volume}"))
+                .hint("farside mirror destinations shows who does")),
+            [id] => Ok(Holder::Peer(id)),
+            _ => Err(ErrorBody::new(
+                ErrorCode::WrongUsage,
+                format!("{} peers are meant by {holder}", ids.len()),
+            )
+            .hint("give more of the key that farside mirror destinations shows")),
+        }
+    }
+
+    /// Who mirrors `volume`: `PEER:POOL/VOL`.
+    pub(crate) fn mirrored_by(&self, volume: &VolumeName) -> Vec<String> {
+        let of_volume = self.parts.source.destinations().into_iter().filter(|r| r.source == *volume);
+        of_volume.map(|r| format!("{}:{}", peers::name_of(&self.parts.node, r.peer), r.destination)).collect()
+    }
+
+    /// The bases that a peer holds here: (volume, replica).
+    pub(crate) fn held_by(&self, peer: PeerId) -> Vec<(VolumeName, VolumeName)> {
+        let all = self.parts.source.destinations().into_iter();
+        all.filter(|r| r.peer == peer).map(|r| (r.source, r.destination)).collect()
+    }
+
+    /// Lets go of what `holder` keeps of `volume`.
+    pub(crate) async fn release(&self, volume: &VolumeName, holder: Holder) -> Result<(), ErrorBody> {
+        match holder {
+            Holder::Peer(peer) => {
+                self.parts.source.release(volume, peer).await.map_err(Failure::tell)?;
+            }
+            Holder::Unknown(id) => {
+                let replicas = self.replicas_of(volume).await?;
+                self.parts.source.release_unexplained(volume, id, &replicas).await.map_err(Failure::tell)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The side of the source, as `mirror status` lists it.
+    pub(super) async fn sources(&self) -> Result<Vec<api::Mirror>, ErrorBody> {
+        Ok(self.held_by_others(None, false).await?.into_iter().map(source).collect())
+    }
+
+    /// Brings the fences in line with what is overtaken and what was allowed with a fence. Called at the start, and
+    /// whenever either changes.
+    pub(crate) fn refresh_fences(&self) {
+        let exports = &self.parts.exports;
+        // One at a time: a refresh that has looked earlier must not have the last word.
+        let _turn = self.fence_turn.lock();
+        let fenced = self.parts.source.fenced();
+        for relationship in self.parts.source.overtaken() {
+            let volume = &relationship.source;
+            if !fenced.contains(volume) || exports.fenced(volume).is_some() {
+                continue;
+            }
+            let peer = peers::name_of(&self.parts.node, relationship.peer);
+            let writers = exports.fence(volume, plans::fence(volume, &peer, &relationship.destination));
+            tracing::warn!(%volume, peer, writers, "FENCED: hosts may not write to {volume} any more, its writers are dropped");
+        }
+        for volume in exports.fences().into_iter().filter(|volume| !fenced.contains(volume)) {
+            if exports.unfence(&volume) {
+                tracing::warn!(%volume, "the fence is gone: hosts may write to {volume} again, unless it is a replica now");
+            }
+        }
+    }
+
+    /// Does so whenever what is overtaken changes, for as long as the site lives.
+    pub(crate) async fn keep_fences(&self) {
+        let mut changes = self.parts.source.overtaken_changes();
+        while changes.changed().await.is_ok() {
+            self.refresh_fences();
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Figures {
+    /// Name and content root.
+    base: Option<(String, String)>,
+    /// Name of the snapshot that hosts at the peer went on from.
+    from: Option<String>,
+    diverged_bytes: Option<u64>,
+    pinned_bytes: Option<u64>,
+}
+
+/// A snapshot with name and content root, on whatever branch; one that is gone is shown by its absence.
+fn named(engine: &dyn Engine, volume: &VolumeName, uuid: Uuid) -> Option<(Uuid, String, String)> {
+    let snapshots = engine.all_snapshots(volume).ok()?;
+    let snapshot = snapshots.into_iter().find(|s| s.uuid == uuid)?;
+    let root = engine.content_root(volume, uuid).ok()?;
+    Some((uuid, snapshot.name, root.to_string()))
+}
+
+/// What the source knows of a mirror: not more than who holds which base, and who has overtaken it.
+fn source(held: api::MirrorDestination) -> api::Mirror {
+    let why = held.overtaken.as_ref().and_then(|overtaken| {
+        let (volume, destination) = (held.volume.parse().ok()?, held.destination.parse().ok()?);
+        Some(plans::overtaken(&OvertakenFacts {
+            volume: &volume,
+            peer: &held.peer,
+            destination: &destination,
+            since: Some(overtaken.since),
+            snapshot: overtaken.snapshot.as_deref(),
+            diverged_bytes: overtaken.diverged_bytes,
+            fenced: overtaken.fenced,
+        }))
+    });
+    api::Mirror {
+        id: held.id,
+        name: held.volume.clone(),
+        role: Role::Source,
+        source: held.volume,
+        destination: format!("{}:{}", held.peer, held.destination),
+        state: match (&held.overtaken, held.transferring, held.since) {
+            (Some(_), ..) => MirrorState::BrokenOff,
+            (None, true, None) => MirrorState::Initializing,
+            (None, true, Some(_)) => MirrorState::Transferring,
+            (None, false, None) => MirrorState::Uninitialized,
+            (None, false, Some(_)) => MirrorState::Mirrored,
+        },
+        why,
+        lag_seconds: None,
+        objective_seconds: None,
+        current_snapshot: held.base_snapshot.clone(),
+        content_root: held.content_root,
+        base_snapshot: held.base_snapshot,
+        last_proven_at: None,
+        schedule: None,
+        throttle: None,
+        transfer: None,
+        overtaken: held.overtaken,
+    }
+}

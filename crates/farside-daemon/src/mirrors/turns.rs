@@ -1,0 +1,73 @@
+//! Changes of roles that peers ask for, and the rights they need.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use farside_engine::VolumeName;
+use farside_mirror::{Destination, MirrorError, Reversal, ReverseAccepted, ReverseOffer, ReverseRights};
+use farside_session::PeerId;
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use crate::exports::Exports;
+use crate::peers::Rights;
+use crate::plans;
+use crate::state::{RightRow, State};
+
+/// Hands a change of roles to the destination side of the pool that it is about, and tells hosts.
+pub(super) struct Reversals {
+    pub(super) destinations: Arc<Mutex<BTreeMap<String, Arc<Destination>>>>,
+    pub(super) exports: Arc<Exports>,
+}
+
+impl Reversals {
+    fn of(&self, volume: &VolumeName) -> Result<Arc<Destination>, MirrorError> {
+        let found = self.destinations.lock().get(&volume.pool).map(Arc::clone);
+        found.ok_or_else(|| MirrorError::State(format!("pool {} is not open here", volume.pool)))
+    }
+}
+
+#[async_trait]
+impl Reversal for Reversals {
+    async fn prepare(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
+        let volume = &offer.volume;
+        let destination = self.of(volume)?;
+        if let Some(reason) = plans::busy(volume, self.exports.connections_to(volume).writers) {
+            return Err(MirrorError::State(reason));
+        }
+        self.exports.drop_fenced_readers(volume).await;
+        destination.prepare(offer).await
+    }
+
+    async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
+        self.of(volume)?.prepared(volume, of).await
+    }
+
+    async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+        let cancelled = self.of(volume)?.cancel(volume, of).await;
+        // Those who came while it was read-only are pinned to its last snapshot.
+        self.exports.drop_replica_connections(volume);
+        cancelled
+    }
+
+    async fn done(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+        self.of(volume)?.done(volume, of).await
+    }
+}
+
+/// Records what the way back needs among the rights of peers.
+pub(super) struct WayBack {
+    pub(super) rights: Arc<Rights>,
+    pub(super) state: State,
+}
+
+#[async_trait]
+impl ReverseRights for WayBack {
+    async fn grant_reverse(&self, peer: PeerId, volume: &VolumeName) -> Result<(), MirrorError> {
+        // Both ways: what has turned once may turn again. A fence that an administrator wants stays.
+        let fence = self.rights.right(peer, volume).is_some_and(|right| right.fence);
+        let right = RightRow { peer, volume: volume.to_string(), reverse: true, fence };
+        self.rights.allow(&self.state, vec![right]).await.map_err(|e| MirrorError::Store(e.to_string()))
+    }
+}
