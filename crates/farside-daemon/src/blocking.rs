@@ -46,7 +46,10 @@ impl Blocking {
         match task.await {
             Ok(result) => result.map_err(Failure::tell),
             Err(error) => {
-                tracing::error!(%error, "a blocking call panicked");
+                tracing::error!(
+                    "work on a pool broke off by a fault of farside: {error}. Pools keep what was flushed; one that refuses \
+                     changes now is opened anew by restarting farsided"
+                );
                 Err(lost(String::from("the request broke off in the middle")))
             }
         }

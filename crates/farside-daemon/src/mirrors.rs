@@ -132,7 +132,8 @@ impl Mirrors {
                     pool = pool_name,
                     volume = volume.name,
                     source = replica.source,
-                    "not a volume's name"
+                    "the pool says that this volume is a replica, but not of what: the name of its source cannot be read. It \
+                     stays read-only; copy it to another volume to go on with it"
                 );
                 continue;
             };
@@ -149,8 +150,12 @@ impl Mirrors {
                     Schedule::OnRequest,
                 ),
             };
-            tracing::warn!(volume = %relationship.destination, source = %relationship.source,
-                "a replica was found in its pool; it has no schedule until farside mirror set gives it one");
+            tracing::warn!(
+                volume = %relationship.destination, source = %relationship.source, peer = ?relationship.peer,
+                relationship = %relationship.id,
+                "a replica was found in its pool, unknown to the state database: it can be read and broken off. For updates \
+                 pair with its source again if need be, then farside mirror set gives it a schedule"
+            );
             self.parts.state.save_relationship(&relationship).await.map_err(Failure::tell)?;
         }
         Ok(())

@@ -80,7 +80,7 @@ async fn serve(config: Config, log: KeptLines) -> Result<(), DaemonError> {
     announce(&site, &data_dir)?;
 
     let signal = signals.wait().await;
-    tracing::info!(signal, "stopping");
+    tracing::info!(signal, "stopping: transfers are cut and go on after the start, pools are closed");
     service::stopping();
     stop.cancel();
     end(&site, &data_dir, requests, hosts).await;
@@ -147,7 +147,13 @@ async fn start(
     mirrors.refresh_fences();
     for (name, pool) in pools.open_pools() {
         if let Err(error) = mirrors.pool_opened(&name, &pool).await {
-            tracing::error!(pool = name, %error, "the mirrors of this pool cannot be started");
+            tracing::error!(
+                pool = name,
+                "the mirrors of this pool cannot be started: {}; its volumes are served and its replicas stay as they are, but \
+                 none is updated and none can be broken off. Mend the cause and restart farsided; with the state database \
+                 moved away the pools can be imported anew and replicas broken off",
+                error.message
+            );
         }
     }
     let http_address = http_listener.map(TcpListener::local_addr).transpose().map_err(DaemonError::Start)?;
@@ -186,8 +192,18 @@ async fn open_pools(pools: &Arc<Pools>, state: &State, blocking: &Blocking) -> R
         let pools = Arc::clone(pools);
         let (name, path) = (row.name.clone(), row.path.clone());
         match blocking.run(move || pools.reopen(&name, &path)).await {
-            Ok(_) => tracing::info!(pool = row.name, path = row.path, "pool opened"),
-            Err(error) => tracing::error!(pool = row.name, path = row.path, %error, "pool not opened"),
+            Ok(pool) => {
+                // Lines of the store know the pool by its id alone.
+                tracing::info!(pool = row.name, id = %pool.status().id, path = row.path, "pool opened");
+            }
+            Err(error) => tracing::error!(
+                pool = row.name,
+                path = row.path,
+                "pool not opened: {}; its volumes are not served and its mirrors stand still, all other pools go on. \
+                 Nothing in it was changed. farside pool check {} tells what is wrong, farside pool import opens it again",
+                error.message,
+                row.path
+            ),
         }
     }
     Ok(())

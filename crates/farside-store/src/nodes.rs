@@ -71,7 +71,8 @@ impl NodeReader {
                 tracing::error!(
                     place = pointer.place.0,
                     twin,
-                    "a node is damaged, reading its second copy: {first}"
+                    "a node is damaged, its second copy is read instead: {first}. Nothing is lost, but the medium loses data: check the \
+                     pool offline (farside pool check)"
                 );
                 self.read_copy(twin, &expected).map_err(|_| first)?
             }

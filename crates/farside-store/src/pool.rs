@@ -230,7 +230,11 @@ impl Pool {
         if let Err(error) = &result {
             let mut failed = self.failed.lock();
             if failed.is_none() {
-                tracing::error!(pool = %self.id, device = self.device.name(), "the pool refuses changes from now on: {error}");
+                tracing::error!(
+                    pool = %self.id, device = self.device.name(),
+                    "the pool refuses changes from now on: {error}. What was flushed is safe and can be read. Look for the \
+                     cause in the kernel's log; once it is mended, restart farsided: opening the pool replays its journal"
+                );
                 *failed = Some(error.to_string());
             }
         }

@@ -64,7 +64,8 @@ impl Pool {
         match walked {
             // One damaged map must not keep all others from being reaped. What it holds stays in use.
             Err(error @ (StoreError::Corrupt { .. } | StoreError::Device(_))) => {
-                tracing::error!(pool = %self.id, version = version.id, "a deleted version cannot be reaped: {error}");
+                tracing::error!(pool = %self.id, version = version.id, "the space of a deleted version does not come back: {error}. Nothing else is touched; farside pool check tells what \
+                     is damaged");
                 self.locked().versions.version_mut(version.id)?.stuck = true;
                 return Ok(true);
             }

@@ -102,7 +102,7 @@ impl Pool {
         let (superblock, slot, (mut loaded, end)) = match (recover(&*device, &nodes, &newest), &older) {
             (Ok(recovered), _) => (newest.clone(), slot, recovered),
             (Err(error @ (StoreError::Corrupt { .. } | StoreError::Device(_))), Some((older, slot))) => {
-                tracing::error!(pool = %newest.pool, "the newest consistency point cannot be read, trying the older: {error}");
+                tracing::error!(pool = %newest.pool, "the newest consistency point cannot be read, the older one and the journal after it are taken instead: {error}");
                 // Why the newest failed says more than why the older one does, too.
                 let recovered = recover(&*device, &nodes, older).map_err(|_| error)?;
                 (older.clone(), *slot, recovered)
@@ -115,7 +115,7 @@ impl Pool {
         device.sync()?;
         // A slot that cannot be read now may come back with nodes that are about to be overwritten.
         if older.is_none() {
-            tracing::error!(pool = %superblock.pool, "one superblock is damaged; it is rewritten from the other");
+            tracing::error!(pool = %superblock.pool, "one superblock is damaged; it is rewritten from the other. Nothing is lost, but the medium loses data");
             let other = SUPERBLOCK_PLACES[1 - slot];
             device.write_at(other * BLOCK, &BlockBuffer::copy_of(&*superblock.encode()))?;
             device.sync()?;
@@ -124,7 +124,8 @@ impl Pool {
         let pool = Self::start(device, raised, slot, options, nodes, loaded, end)?;
         // The failure is latched: the pool refuses changes and says why. What can be read shall be readable.
         if let Err(error) = pool.consistency_point() {
-            tracing::error!(pool = %pool.id(), "the pool is open for reading only: {error}");
+            tracing::error!(pool = %pool.id(), "the pool is open for reading only: {error}. Copy what is needed to another pool, or break replicas of it elsewhere; \
+                 farside pool check tells what is damaged");
         }
         Ok(pool)
     }

@@ -48,7 +48,10 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
         let task = requests.spawn(next.run(request));
         async move {
             task.await.unwrap_or_else(|error| {
-                tracing::error!(%error, "a request panicked");
+                tracing::error!(
+                    "a request broke off by a fault of farside: {error}. What it had begun may be half done; look at the \
+                     status of what it was about. Pools keep what was flushed; the daemon goes on"
+                );
                 let body = ErrorBody::new(ErrorCode::Failed, "the request broke off in the middle");
                 ApiError::from(body.hint("the daemon's log says more")).into_response()
             })

@@ -60,7 +60,7 @@ async fn opened(site: &Site, name: String, path: String, pool: &farside_store::P
             .hint(format!("the pool is whole, in {}; farside pool import takes it over", row.path))
             .into());
     }
-    tracing::info!(pool = row.name, path = row.path, "pool opened");
+    tracing::info!(pool = row.name, id = %pool.status().id, path = row.path, "pool opened");
     Ok(Json(site.pools.status(&row.name)?))
 }
 
@@ -93,7 +93,7 @@ async fn delete(
     if document.uuid.is_some() {
         site.blocking.run(move || pools::destroy(FilePath::new(&path))).await?;
     }
-    tracing::warn!(pool = name, path = document.path, "pool deleted");
+    tracing::warn!(pool = name, path = document.path, "pool deleted on request");
     Ok(Outcome::Done(document))
 }
 

@@ -142,7 +142,7 @@ async fn delete(
     let pool = site.pools.get(&name.pool)?;
     let volume = name.volume.clone();
     site.blocking.run(move || pool.delete_volume(&volume)).await?;
-    tracing::warn!(volume = %name, "volume deleted");
+    tracing::warn!(volume = %name, "volume deleted on request");
     Ok(Outcome::Done(document))
 }
 

@@ -75,7 +75,8 @@ fn schedule(text: Option<&str>, pool: &str, volume: &str) -> Schedule {
     text.map_or(Ok(Schedule::OnRequest), str::parse).unwrap_or_else(|error| {
         tracing::error!(
             volume = %format_args!("{pool}/{volume}"), schedule = text, %error,
-            "this mirror has no schedule until farside mirror set gives it one: the stored one cannot be read"
+            "the stored schedule cannot be read: no updates begin by themselves until farside mirror set gives this mirror one. \
+             The replica is as it was"
         );
         Schedule::OnRequest
     })

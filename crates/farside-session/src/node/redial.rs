@@ -80,7 +80,7 @@ impl Inner {
                     let error = e.to_string();
                     self.note_error(record.id, &error);
                     if told.as_ref() != Some(&error) {
-                        tracing::warn!(peer = %record.name, id = ?record.id, address, "cannot connect to the peer, will keep trying: {error}");
+                        tracing::warn!(peer = %record.name, id = ?record.id, address, "cannot connect to the peer, will keep trying; its mirrors stand still until then: {error}");
                         told = Some(error);
                     }
                 }
