@@ -169,3 +169,82 @@ fn a_log_has_a_line_for_everything() {
     pair.b.fails(2, "mirror log --limit 0");
     pair.b.fails(2, "mirror log --limit 30001");
 }
+
+/// Writes `length` bytes that do not compress.
+fn fill(site: &Site, export: &str, offset: u64, length: usize, seed: u64) {
+    use rand::{Rng, SeedableRng};
+    let mut bytes = vec![0; length];
+    rand::rngs::StdRng::seed_from_u64(seed).fill(&mut bytes[..]);
+    let mut host = site.nbd(export);
+    for (index, part) in bytes.chunks(1 << 20).enumerate() {
+        host.write(offset + ((index as u64) << 20), part).unwrap();
+    }
+    host.flush().unwrap();
+}
+
+#[test]
+fn a_lost_state_database_costs_pairings_and_schedules_and_no_data() {
+    let mut pair = Pair::start();
+    pair.mirror(16 << 20);
+    fill(&pair.a, "p/v", 0, 8 << 20, 1);
+    pair.b.ok("mirror initialize q/v");
+    pair.b.ok("mirror set q/v --every 1h");
+    let wanted = pair.a.nbd("p/v").read_all();
+
+    // Damaged: the daemon says what to do, and does not start with nothing.
+    pair.b.kill();
+    let database = pair.b.dir.join("farside.db");
+    let whole = std::fs::read(&database).unwrap();
+    std::fs::write(&database, vec![0x5a; whole.len()]).unwrap();
+    let start = || {
+        std::process::Command::new(support::FARSIDED)
+            .arg("--data-dir")
+            .arg(&pair.b.dir)
+            .args(["--name", "b", "--peer-listen", "off", "--http", "off"])
+            .output()
+            .unwrap()
+    };
+    let output = start();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("farside.db-wal away") && said.contains("farside pool import"), "{said}");
+
+    // Moved away, though not the whole of it: somebody is tired.
+    std::fs::remove_file(&database).unwrap();
+    pair.b.restart();
+    assert_eq!(pair.b.json("pool list"), json!([]));
+    let q = pair.root.path().join("q.pool");
+    pair.b.ok(&format!("pool import q --path {}", q.display()));
+    let found = status(&pair.b, "q/v");
+    assert_eq!((&found["state"], &found["schedule"]), (&json!("mirrored"), &Value::Null));
+    assert!(pair.b.log().contains("unknown to the state database"), "{}", pair.b.log());
+    assert_eq!(pair.b.nbd("q/v").read_all(), wanted);
+    // The source's too. With the sites paired again updates go on from the base that both pools hold.
+    pair.a.kill();
+    for file in ["farside.db", "farside.db-wal", "farside.db-shm"] {
+        let _ = std::fs::remove_file(pair.a.dir.join(file));
+    }
+    pair.a.restart();
+    let p = pair.root.path().join("p.pool");
+    pair.a.ok(&format!("pool import p --path {}", p.display()));
+    assert_eq!(pair.a.nbd("p/v").read_all(), wanted);
+    pair.pair_at(&pair.a.published("peer.addr"));
+    pair.b.fails(1, "mirror update q/v");
+    pair.a.ok("peer allow b p/v");
+    fill(&pair.a, "p/v", 4 << 20, 1 << 20, 2);
+    let record = &pair.b.json("mirror update q/v")["record"];
+    assert_eq!((&record["kind"], &record["changed_bytes"]), (&json!("update"), &json!(1 << 20)));
+    let wanted = pair.a.nbd("p/v").read_all();
+    pair.b.ok("mirror set q/v --every 1h");
+
+    // Lost once more, with the source dead: found and broken off.
+    pair.a.kill();
+    pair.b.kill();
+    std::fs::remove_file(&database).unwrap();
+    pair.b.restart();
+    pair.b.ok(&format!("pool import q --path {}", q.display()));
+    pair.b.ok("mirror break q/v --yes");
+    let mut host = pair.b.nbd("q/v");
+    assert!(!host.read_only);
+    assert_eq!(host.read_all(), wanted);
+}

@@ -245,7 +245,7 @@ impl Pair {
     }
 
     /// B accepts an invitation of A, whom it meets at this address.
-    fn pair_at(&self, address: &str) {
+    pub fn pair_at(&self, address: &str) {
         let code = self.root.path().join("code");
         std::fs::write(&code, self.a.ok("peer invite")).unwrap();
         self.b.ok(&format!("peer join {address} --code-file {}", code.display()));
