@@ -130,7 +130,8 @@ pub(crate) async fn blocking<T: Send + 'static, E: Send + 'static>(
 where
     MirrorError: From<E>,
 {
-    Ok(tokio::task::spawn_blocking(work).await??)
+    let span = tracing::Span::current();
+    Ok(tokio::task::spawn_blocking(move || span.in_scope(work)).await??)
 }
 
 #[cfg(test)]

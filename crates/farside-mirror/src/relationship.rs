@@ -20,6 +20,7 @@ use farside_platform::{Clock, Randomness, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::destination::Links;
@@ -158,6 +159,8 @@ fn gone() -> MirrorError {
 impl Mirror {
     /// Starts the driver of `relationship`. `at_once`: with a schedule, the first tick falls now (after a restart).
     pub(crate) fn start(parts: Parts, relationship: Relationship, at_once: bool) -> (Mirror, JoinHandle<()>) {
+        // Whatever is logged on its behalf says which volume it is about. An error's span: no filter takes it away.
+        let span = tracing::error_span!("mirror", volume = %relationship.destination);
         let (commands_tx, commands) = mpsc::channel(COMMANDS_MAX);
         let (progress_tx, progress) = watch::channel(None);
         let status = MirrorStatus {
@@ -171,7 +174,8 @@ impl Mirror {
         let ports = driver::Ports { commands, status: status_tx, progress: progress_tx };
         let driver =
             driver::Driver::new(parts.clone(), relationship, at_once, ports, commands_tx.downgrade());
-        (Mirror { parts, commands: commands_tx, status, progress }, tokio::spawn(driver.run()))
+        let driver = tokio::spawn(driver.run().instrument(span));
+        (Mirror { parts, commands: commands_tx, status, progress }, driver)
     }
 
     /// Its status now.

@@ -493,7 +493,10 @@ impl Shared {
         tokio::spawn(async move {
             tokio::select! {
                 () = link.closed() => {
-                    tracing::info!(transfer = %serving.transfer, "transfer ends: the session was lost");
+                    tracing::info!(
+                        transfer = %serving.transfer, volume = %serving.volume, peer = %serving.peer,
+                        "transfer ends: the session was lost; the destination asks again when there is another"
+                    );
                     shared.leave(&serving);
                 }
                 () = serving.cancel.cancelled() => {}
@@ -538,7 +541,7 @@ impl Shared {
         if let Err(error) = self.let_go_dormant(peer, &volume, &replica).await {
             tracing::warn!(%volume, "bases of the mirror in the other direction stay until the next update: {error}");
         }
-        tracing::info!(%transfer, %relationship, %snapshot, %content_root, "the destination holds a new base");
+        tracing::info!(%transfer, %relationship, %volume, %snapshot, %content_root, "the destination holds a new base");
         Ok(Nothing {})
     }
 
@@ -547,9 +550,12 @@ impl Shared {
         let serving = self.tables().serving.get(&transfer).filter(|s| s.peer == peer).cloned();
         if let Some(serving) = serving {
             if message.failure.is_empty() {
-                tracing::info!(%transfer, "transfer ends");
+                tracing::info!(%transfer, volume = %serving.volume, "transfer ends: the destination has it all");
             } else {
-                tracing::info!(%transfer, "transfer failed at the destination: {}", cut(&message.failure));
+                tracing::info!(
+                    %transfer, volume = %serving.volume,
+                    "transfer failed at the destination: {}", cut(&message.failure)
+                );
             }
             self.leave(&serving);
         }

@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use super::herald::Herald;
@@ -497,11 +498,12 @@ impl Driver {
             spoken: PROTOCOL_VERSION,
         };
         let slot = ready.slot;
-        let task = tokio::spawn(async move {
+        let task = async move {
             let outcome = transfer::run(transfer).await;
             drop(slot);
             outcome
-        });
+        };
+        let task = tokio::spawn(task.in_current_span());
         self.activity = Activity::Running { task, cancel };
         id
     }

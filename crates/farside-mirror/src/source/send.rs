@@ -68,7 +68,9 @@ pub(super) async fn serve_step(
     match outcome {
         Ok(end) => tracing::debug!(%transfer, step = index, ?end, "step sent"),
         Err(refusal) => {
-            tracing::warn!(%transfer, step = index, code = refusal.code, "step not sent: {}", refusal.message);
+            tracing::warn!(
+                %transfer, volume = %serving.volume, step = index, code = refusal.code, "step not sent: {}", refusal.message
+            );
             refuse(&mut writer, &refusal).await;
         }
     }
@@ -428,7 +430,7 @@ fn read_frame(
             let was = &mut old[range.clone()];
             // A base that cannot be read here only costs bytes: zeros are left out of a prefix.
             if let Err(error) = source.engine.read_snapshot(&source.volume, base, offset, was) {
-                tracing::warn!(volume = %source.volume, offset, "the base cannot be read and is not used: {error}");
+                tracing::warn!(volume = %source.volume, offset, "part of the base cannot be read and is not used, so more travels: {error}. Check this pool offline (farside pool check)");
                 was.fill(0);
             }
         }
