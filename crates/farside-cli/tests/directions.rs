@@ -53,6 +53,44 @@ fn image(site: &Site, export: &str) -> Vec<u8> {
     }
 }
 
+/// A host that may write and stays: `qemu-io` where there is one.
+enum Writer {
+    Qemu(std::process::Child),
+    Own(support::nbd::Client),
+}
+
+impl Writer {
+    fn start(site: &Site, volume: &str) -> Writer {
+        let uri = format!("nbd+unix:///{volume}?socket={}", site.nbd_socket().display());
+        let mut command = Command::new("qemu-io");
+        command
+            .args(["-f", "raw", &uri])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null());
+        let writer = match command.spawn() {
+            Ok(child) => Writer::Qemu(child),
+            Err(error) if std::env::var_os("FARSIDE_REQUIRE_TOOLS").is_none() => {
+                eprintln!("**** qemu-io is not used: {error}");
+                Writer::Own(site.nbd(volume))
+            }
+            Err(error) => panic!("qemu-io: {error}"),
+        };
+        eventually("the host is there", || site.json(&format!("volume status {volume}"))["writers"] == 1);
+        writer
+    }
+
+    fn end(self) {
+        match self {
+            // The end of its input ends it.
+            Writer::Qemu(mut child) => {
+                drop(child.stdin.take());
+                assert!(child.wait().unwrap().success(), "qemu-io");
+            }
+            Writer::Own(client) => drop(client),
+        }
+    }
+}
+
 fn plan(site: &Site, words: &str) -> Value {
     site.json(&format!("{words} --plan"))
 }
@@ -87,13 +125,14 @@ fn a_volume_is_rolled_back_and_forward_and_nothing_is_lost() {
     a.ok("snapshot list");
 
     // With a host that may write, nobody changes what it sees.
-    let host = a.nbd("p/v");
+    let host = Writer::start(a, "p/v");
     for words in ["snapshot rollback p/v@monday --yes", "snapshot rollback p/v@monday"] {
         let said = a.fails(4, words);
         assert!(said.contains("1 NBD connection") && said.contains("disconnect"), "{said}");
     }
     assert!(plan(a, "snapshot rollback p/v@monday")["refused"].as_str().unwrap().contains("1 NBD"));
-    drop(host);
+    assert_eq!(a.json("volume status p/v")["writers"], 1);
+    host.end();
     no_writers(a, "p/v");
     a.fails(3, "snapshot rollback p/v@tuesday --yes");
 
@@ -221,7 +260,8 @@ fn sites_fail_over_come_back_and_change_roles() {
 
     // A planned change: refused while a host may write at the source, and then nothing has changed.
     let mut host = a.nbd("p/v");
-    b.fails(4, "mirror swap q/v --yes");
+    let said = b.fails(4, "mirror swap q/v --yes");
+    assert!(said.contains("1 NBD connection"), "{said}");
     host.write(0, &[9; 4096]).unwrap();
     host.flush().unwrap();
     drop(host);

@@ -19,6 +19,7 @@ pub(super) struct Planned {
 /// The plan, or what was done.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each request, and it is written out at once")]
 pub(super) enum Outcome<T> {
     /// Nothing has been changed.
     Plan(Plan),
