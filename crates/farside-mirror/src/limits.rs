@@ -78,7 +78,8 @@ pub const SCHEDULE_BYTES_MAX: usize = TIMETABLE_BYTES_MAX + 1 + TIME_ZONE_BYTES_
 pub const BREAK_PATIENCE: Duration = Duration::from_millis(400);
 /// How long one wait for a session takes of somebody who waits for as long as it lasts.
 pub const HERALD_LINK_WAIT: Duration = Duration::from_secs(60);
-/// How long a herald rests after it could not even wait for a session (the peer is not paired any more).
+/// How long a herald rests after it could not even wait for a session (the peer is not paired any more), or after it was
+/// refused what must be heard; then twice as long each time, up to [`HERALD_LINK_WAIT`].
 pub const HERALD_REST: Duration = Duration::from_secs(5);
 /// Attempts to take the last snapshot of a volume before a change of roles: a host that came between two of its steps
 /// and went again is found out, and the attempt repeated.

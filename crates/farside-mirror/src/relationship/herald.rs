@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use farside_session::{PeerLink, SessionError};
+use farside_session::PeerLink;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -91,6 +91,7 @@ fn overtaken_message(relationship: &Relationship, stands_on: Option<&Published>)
 /// Once for each session, until it is stopped.
 async fn run(links: Arc<dyn Links>, mut news: News, own: mpsc::WeakSender<Command>) {
     let (id, peer) = (news.relationship.id, news.relationship.peer);
+    let mut rest = HERALD_REST;
     loop {
         let link = match links.link(peer, HERALD_LINK_WAIT).await {
             Ok(link) => link,
@@ -107,10 +108,24 @@ async fn run(links: Arc<dyn Links>, mut news: News, own: mpsc::WeakSender<Comman
                 tokio::time::sleep(HERALD_REST).await;
                 continue;
             }
+            Err(error) if news.swap.is_some() => {
+                // It may be starting, or have a pool to open yet. Until it has heard, one of its volumes may be fenced
+                // for nothing: so not only once in each session.
+                if rest == HERALD_REST {
+                    tracing::warn!(
+                        relationship = %id, %peer,
+                        "how the change of roles has ended is not accepted by the source; it will be told again: {error}"
+                    );
+                }
+                tokio::time::sleep(rest).await;
+                rest = (2 * rest).min(HERALD_LINK_WAIT);
+                continue;
+            }
             Err(error) => {
                 tracing::warn!(relationship = %id, %peer, "the source was told what became of its replica, and answered: {error}");
             }
         }
+        rest = HERALD_REST;
         link.closed().await;
     }
 }
@@ -121,17 +136,7 @@ async fn say(
     own: &mpsc::WeakSender<Command>,
 ) -> Result<(), MirrorError> {
     if let Some(swap) = &news.swap {
-        match transfer::negotiate(link, Body::Swap(swap.clone()), None).await {
-            Ok(_) => {}
-            // Its administrator has decided otherwise meanwhile; there is nothing to repeat.
-            Err(MirrorError::Session(SessionError::Refused(refusal))) => tracing::warn!(
-                relationship = %news.relationship.id,
-                "the end of the change of roles was refused: {}; look at `farside mirror status` on both sides: both \
-                 may be writable, or none",
-                refusal.message
-            ),
-            Err(error) => return Err(error),
-        }
+        transfer::negotiate(link, Body::Swap(swap.clone()), None).await?;
         news.swap = None;
         // The driver forgets the change of roles; if it has ended, nobody needs to know.
         if let Some(own) = own.upgrade() {

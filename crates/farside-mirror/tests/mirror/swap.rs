@@ -138,13 +138,18 @@ async fn a_swap_under_fire<S: Storage>(seed: u64) {
     let ended = tokio::time::timeout(Duration::from_secs(900), swapping).await.expect("it ends");
     println!("the swap said {ended:?}");
     let r = world.r();
-    until("both sides know", || {
+    let healed = tokio::time::Instant::now();
+    loop {
         let writable = world.check_one_original("afterwards");
-        let prepared = world.pair.a.destination.mirrors();
-        let waits = prepared.iter().any(|m| m.status().relationship.swap.is_some());
-        r.status().relationship.swap.is_none() && !waits && writable != (false, false)
-    })
-    .await;
+        let at_a: Vec<_> = world.pair.a.destination.mirrors().iter().map(|m| m.status()).collect();
+        let waits = at_a.iter().any(|status| status.relationship.swap.is_some());
+        if r.status().relationship.swap.is_none() && !waits && writable != (false, false) {
+            break;
+        }
+        let known = format!("{writable:?}: {:?}, {at_a:?}", r.status());
+        assert!(healed.elapsed() < Duration::from_secs(600), "the sides never agree: {known}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let (a_leads, b_leads) = world.check_one_original("in the end");
     if matches!(&ended, Ok(Ok(()))) {
         assert!(b_leads, "it said that it was done");
