@@ -6,6 +6,7 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -20,8 +21,12 @@ use support::{Pair, Site, eventually, seed, status};
 
 /// 16 MiB: large enough to be hit in the middle at [`RATE`], small enough to be read and compared after each kill.
 const BLOCKS: u64 = 4096;
-/// Bytes per second of the link: a first copy takes about 2 s, an update of [`BURST_MAX`] blocks about 1 s.
-const RATE: u64 = 8 << 20;
+/// Bytes per second of the link: a first copy takes 4 s, an update of [`BURST_MAX`] blocks 2 s.
+const RATE: u64 = 4 << 20;
+/// What may be on its way, or received and not staged yet, when something dies: travels again.
+const IN_FLIGHT_MAX: u64 = 3 << 20;
+/// What a destination may lose that dies: it makes what is staged durable every two seconds; twice that on a busy machine.
+const UNDURABLE_MAX: u64 = 4 * RATE;
 /// Blocks that are written before a transfer begins, at most; the host goes on during it.
 const BURST_MAX: u64 = 2048;
 /// Kills without `FARSIDE_KILLS`, in the long test.
@@ -41,12 +46,63 @@ fn either_daemon_dies_in_the_middle_of_transfers_hundreds_of_times() {
     Trial::start(seed()).run(kills);
 }
 
-/// A transfer of this mirror, and what is known of its replica.
+/// What has travelled before a kill does not travel again: first the destination dies, then the source.
+#[test]
+fn a_first_copy_whose_ends_are_killed_goes_on_where_it_was() {
+    let (mut pair, relay) = Pair::through_relay();
+    pair.mirror(BLOCKS * BLOCK);
+    Model::new(BLOCKS).fill(&mut pair.a.nbd("p/v"), 0, BLOCKS).unwrap();
+    relay.limit(Some(RATE));
+    let wait_for = |bytes: u64| {
+        let passed = relay.passed();
+        assert!(relay.wait_for(passed + bytes, Duration::from_secs(30)), "the first copy does not run");
+    };
+    let kill = |site: &mut Site| {
+        site.kill();
+        relay.cut();
+        site.restart();
+        relay.heal();
+    };
+    let dial = |b: &Site| {
+        b.ok("peer set a --address off");
+        b.ok(&format!("peer set a --address {}", relay.address));
+    };
+    pair.b.ok("mirror initialize q/v --no-wait");
+    // 3 s, so that 2 s of it are durable.
+    wait_for(3 * RATE);
+    kill(&mut pair.b);
+    assert_eq!(status(&pair.b, "q/v")["current_snapshot"], Value::Null);
+    dial(&pair.b);
+    pair.b.ok("mirror initialize q/v --no-wait");
+    wait_for(RATE);
+    kill(&mut pair.a);
+    dial(&pair.b);
+    relay.limit(None);
+    pair.b.ok("mirror initialize q/v");
+    assert!(pair.a.nbd("p/v").read_all() == pair.b.nbd("q/v").read_all());
+    let history = pair.b.json("mirror history q/v");
+    assert_eq!((&history[0]["result"], &history[0]["resumed"]), (&Value::from("ok"), &Value::from(true)));
+    let (last, all) = (history[0]["wire_bytes_received"].as_u64().unwrap(), relay.passed());
+    println!("{last} bytes travelled after the second kill, {all} in all, for {} of data", BLOCKS * BLOCK);
+    assert!(last < BLOCKS * BLOCK * 3 / 4, "{history}");
+}
+
+/// A mirror at B.
 struct Mirror {
-    /// Its volume at B.
+    /// Its volume.
     replica: String,
     /// The newest snapshot that it is known to have shown: identity, and when it was taken.
     committed: Option<(String, String)>,
+    /// Transfers that have ended.
+    ended: HashSet<String>,
+    /// The transfer that runs must be going on with what one before it has staged.
+    must_go_on: bool,
+}
+
+impl Mirror {
+    fn new(replica: String) -> Mirror {
+        Mirror { replica, committed: None, ended: HashSet::new(), must_go_on: false }
+    }
 }
 
 struct Trial {
@@ -107,7 +163,7 @@ impl Trial {
 
     fn run(mut self, kills: u32) {
         let began = Instant::now();
-        let mut updated = Mirror { replica: "q/v".into(), committed: None };
+        let mut updated = Mirror::new("q/v".into());
         self.look(&mut updated);
         while self.kills < kills {
             if self.kills == 0 || self.random.random_ratio(1, 4) {
@@ -136,8 +192,8 @@ impl Trial {
         let (first, count) =
             (self.random.random_range(0..BLOCKS - BURST_MAX), self.random.random_range(1..=BURST_MAX));
         self.model.as_mut().unwrap().fill(&mut self.pair.a.nbd("p/v"), first, count).unwrap();
-        for _ in 0..self.random.random_range(1..=KILLS_IN_A_ROW_MAX) {
-            self.kill("update", mirror, count * BLOCK);
+        for attempt in 0..self.random.random_range(1..=KILLS_IN_A_ROW_MAX) {
+            self.kill("update", mirror, count * BLOCK, attempt == 0);
         }
         self.complete("update", mirror);
     }
@@ -145,19 +201,29 @@ impl Trial {
     /// The same with a first copy into a volume of its own, which is then given up.
     fn initialize(&mut self) {
         self.mirrors_made += 1;
-        let mut mirror = Mirror { replica: format!("q/v{}", self.mirrors_made), committed: None };
+        let mut mirror = Mirror::new(format!("q/v{}", self.mirrors_made));
         let replica = mirror.replica.clone();
         self.pair.b.ok(&format!("mirror create a:p/v {replica}"));
-        for _ in 0..self.random.random_range(1..=KILLS_IN_A_ROW_MAX) {
-            self.kill("initialize", &mut mirror, BLOCKS * BLOCK);
+        let written = |trial: &Trial| trial.model.as_ref().unwrap().written_bytes();
+        let (passed, before) = (self.relay.passed(), written(self));
+        let mut wire_max = BLOCKS * BLOCK;
+        for attempt in 0..self.random.random_range(1..=KILLS_IN_A_ROW_MAX) {
+            let is_source = self.kill("initialize", &mut mirror, BLOCKS * BLOCK, attempt == 0);
+            wire_max += IN_FLIGHT_MAX + if is_source { 0 } else { UNDURABLE_MAX };
         }
         self.complete("initialize", &mut mirror);
+        let (passed, written) = (self.relay.passed() - passed, written(self) - before);
+        assert!(
+            passed <= (wire_max + written) * 102 / 100,
+            "{passed} bytes have travelled for {replica}; {written} were written meanwhile, and {wire_max} would do"
+        );
         self.pair.b.ok(&format!("mirror delete {replica} --yes"));
         self.pair.b.ok(&format!("volume delete {replica} --yes"));
     }
 
-    /// A transfer begins, a host writes, and one of the daemons dies. It is started again.
-    fn kill(&mut self, verb: &str, mirror: &mut Mirror, bytes: u64) {
+    /// A transfer of at least these bytes begins, a host writes, and one of the daemons dies. It is started again.
+    /// Answers whether it was the source's. `is_fresh`: nothing of the transfer has travelled before.
+    fn kill(&mut self, verb: &str, mirror: &mut Mirror, bytes: u64, is_fresh: bool) -> bool {
         let Mirror { replica, .. } = mirror;
         let writer = Writer::start(&self.pair.a, self.model.take().unwrap(), self.random.random());
         let passed = self.relay.passed();
@@ -180,7 +246,12 @@ impl Trial {
         self.look(mirror);
         self.kills += 1;
         let state = status(&self.pair.b, &mirror.replica)["state"].clone();
-        self.kills_in_transfer += u32::from(state == "transferring" || state == "initializing");
+        let is_running = state == "transferring" || state == "initializing";
+        self.kills_in_transfer += u32::from(is_running);
+        // So much that some of it is staged, durably if need be, and not so much that it may be complete.
+        let came = self.relay.passed() - passed;
+        let lost_max = if is_source { IN_FLIGHT_MAX } else { IN_FLIGHT_MAX + UNDURABLE_MAX };
+        mirror.must_go_on |= is_fresh && is_running && came > lost_max && came < bytes;
         let site = if is_source { &mut self.pair.a } else { &mut self.pair.b };
         site.kill();
         let mut model = writer.stop();
@@ -196,6 +267,7 @@ impl Trial {
         // Dials at once: the pause after failures in a row grows to 30 s.
         self.pair.b.ok("peer set a --address off");
         self.pair.b.ok(&format!("peer set a --address {}", self.relay.address));
+        is_source
     }
 
     /// Until the relay has passed this much, or the transfer has ended with less.
@@ -224,6 +296,11 @@ impl Trial {
             "{replica} is not what p/v is now"
         );
         self.look(mirror);
+        let history = self.pair.b.json(&format!("mirror history {}", mirror.replica));
+        let ended = history.as_array().unwrap().iter().filter(|r| mirror.ended.insert(text(r, "id")));
+        let went_on = ended.filter(|r| r["resumed"] == true && r["result"] == "ok").count() as u32;
+        assert!(went_on > 0 || !std::mem::take(&mut mirror.must_go_on), "it began anew: {history}");
+        self.resumed += went_on;
     }
 
     /// The replica is not older than it was; what it shows, if anything: the snapshot's identity.

@@ -47,6 +47,11 @@ impl Model {
         Model { blocks, last: 0, flushed: HashMap::new(), since: HashMap::new() }
     }
 
+    /// Bytes that were written, or tried to.
+    pub fn written_bytes(&self) -> u64 {
+        self.last * BLOCK
+    }
+
     /// Writes this many blocks from `first` on.
     pub fn fill(&mut self, host: &mut nbd::Client, first: u64, count: u64) -> io::Result<()> {
         for part in (first..first + count).collect::<Vec<_>>().chunks(256) {
@@ -55,6 +60,16 @@ impl Model {
                 bytes.extend(self.next(*at));
             }
             host.write(part[0] * BLOCK, &bytes)?;
+        }
+        self.flush(host)
+    }
+
+    /// Writes this many blocks at random places, and flushes.
+    pub fn scatter(&mut self, host: &mut nbd::Client, random: &mut StdRng, count: u64) -> io::Result<()> {
+        for _ in 0..count {
+            let at = random.random_range(0..self.blocks);
+            let bytes = self.next(at);
+            host.write(at * BLOCK, &bytes)?;
         }
         self.flush(host)
     }
@@ -68,12 +83,8 @@ impl Model {
         stop: &AtomicBool,
     ) -> io::Result<()> {
         while !stop.load(Ordering::SeqCst) {
-            for _ in 0..random.random_range(1..8) {
-                let at = random.random_range(0..self.blocks);
-                let bytes = self.next(at);
-                host.write(at * BLOCK, &bytes)?;
-            }
-            self.flush(host)?;
+            let count = random.random_range(1..8);
+            self.scatter(host, random, count)?;
             ready.store(true, Ordering::SeqCst);
         }
         Ok(())
