@@ -5,6 +5,8 @@
 
 mod support;
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +15,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::json;
 use support::model::{BLOCK, Model};
-use support::{POOL_BYTES, Pair, Site, eventually, seed, status};
+use support::{POOL_BYTES, Pair, Site, eventually, seed, status, text};
 
 const MIB: u64 = 1 << 20;
 const BLOCKS_PER_MIB: u64 = MIB / BLOCK;
@@ -62,6 +64,13 @@ fn a_destination_that_is_full_serves_its_hosts_and_goes_on_when_there_is_room() 
     assert_eq!(record["result"], "failed");
     assert!(record["reason"].as_str().unwrap().contains("full"), "{record}");
     assert!(b.nbd("q/v").read_all() == before, "the replica is as it was");
+    // Whoever is asked for help finds the reason too.
+    let bundle = pair.root.path().join("bundle.tar.gz");
+    b.ok(&format!("support-bundle --output {}", bundle.display()));
+    for file in ["farside-support/history.json", "farside-support/log.json"] {
+        let unpacked = Command::new("tar").arg("-xzOf").args([&bundle, Path::new(file)]).output().unwrap();
+        assert!(text(&unpacked.stdout).contains("full"), "{file}: {}", text(&unpacked.stdout));
+    }
     b.ok("volume delete q/archive --yes");
     b.ok("mirror update q/v");
     same(&pair);

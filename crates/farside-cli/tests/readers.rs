@@ -197,3 +197,43 @@ fn no_block_changes_under_a_client_of_a_replica() {
     assert!(snapshot.read_all() == monday, "a snapshot changed at the break");
     assert!(b.nbd("q/v").read_all() == tuesday);
 }
+
+#[test]
+fn a_resync_waits_for_no_writer_and_changes_nothing_under_a_reader() {
+    let (pair, relay) = Pair::through_relay();
+    let (a, b) = (&pair.a, &pair.b);
+    pair.mirror(BYTES);
+    let mut model = Model::new(BLOCKS);
+    model.fill(&mut a.nbd("p/v"), 0, BLOCKS).unwrap();
+    a.ok("snapshot create p/v@monday");
+    b.ok("mirror initialize q/v");
+    let mut snapshot = b.nbd("q/v@monday");
+    let monday = snapshot.read_all();
+    b.ok("mirror break q/v --yes");
+    model.fill(&mut a.nbd("p/v"), 0, BLOCKS).unwrap();
+
+    // While a host may write, it is refused, and nothing has happened.
+    let mut host = b.nbd("q/v");
+    let mut at_b = Model::new(BLOCKS);
+    at_b.fill(&mut host, 0, 16).unwrap();
+    let said = b.fails(4, "mirror resync q/v --yes");
+    assert!(said.contains("NBD"), "{said}");
+    assert_eq!(status(b, "q/v")["state"], "broken-off");
+    at_b.fill(&mut host, 16, 1).unwrap();
+    let written = host.read_all();
+    drop(host);
+
+    // It shows what hosts last wrote until it commits, and after that to those who came before.
+    relay.limit(Some(2 << 20));
+    let passed = relay.passed();
+    eventually("the host is gone", || b.farside("mirror resync q/v --yes --no-wait").status.success());
+    assert!(relay.wait_for(passed + (1 << 20), Duration::from_secs(20)), "the resync does not run");
+    let mut reader = b.nbd("q/v");
+    assert!(reader.read_only, "a host may write while a resync runs");
+    assert!(reader.read_all() == written, "other content during a resync");
+    relay.limit(None);
+    b.ok("mirror update q/v");
+    assert!(reader.read_all() == written, "a block changed under a client at a resync");
+    assert!(snapshot.read_all() == monday, "a snapshot changed at a resync");
+    assert!(b.nbd("q/v").read_all() == a.nbd("p/v").read_all());
+}

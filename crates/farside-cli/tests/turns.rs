@@ -1,0 +1,193 @@
+//! Roles that turn round, again and again, on real daemons: unplanned (break, then resync of the side that was
+//! overtaken) and planned (swap). Nothing that a host flushed at the side that counts is ever missing, what moves follows
+//! what was written since the turn, and what was overwritten opens as a side branch.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
+mod support;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+use support::model::{BLOCK, Model};
+use support::{Pair, Site, eventually, seed};
+
+const BLOCKS: u64 = 2048;
+/// Ten failovers, ten failbacks.
+const TURNS: u32 = 20;
+/// Blocks written at a side between two turns, at most.
+const WRITES_MAX: u64 = 200;
+/// What a transfer may cost besides its blocks: messages, TLS, frames of a few blocks each.
+const WIRE_OVERHEAD_BYTES: u64 = 64 << 10;
+
+/// One side: its daemon, and its volume.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    site: &'a Site,
+    volume: &'a str,
+}
+
+impl Side<'_> {
+    fn image(&self) -> Vec<u8> {
+        self.site.nbd(self.volume).read_all()
+    }
+
+    /// Writes scattered blocks and flushes; how many bytes.
+    fn write(&self, model: &mut Model, random: &mut StdRng) -> u64 {
+        let count = random.random_range(1..=WRITES_MAX);
+        model.scatter(&mut self.site.nbd(self.volume), random, count).unwrap();
+        count * BLOCK
+    }
+
+    /// The snapshots that lie beside the line of what hosts see.
+    fn side_branches(&self) -> Vec<String> {
+        let listed = self.site.json(&format!("snapshot list {}", self.volume));
+        let beside = listed.as_array().unwrap().iter().filter(|s| s["on_main_line"] == false);
+        beside.map(|s| s["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The newest transfer of this kind that brought something to this side.
+    fn newest(&self, kind: &str) -> Value {
+        let history = self.site.json(&format!("mirror history {}", self.volume));
+        let newest = history.as_array().unwrap().iter().find(|r| r["kind"] == kind).cloned();
+        newest.unwrap_or_else(|| panic!("no {kind} in {history}"))
+    }
+
+    fn destination_status(&self) -> Value {
+        role(self, "destination")
+    }
+}
+
+/// What a side's daemon says of the volume in this role.
+#[track_caller]
+fn role(side: &Side<'_>, role: &str) -> Value {
+    let all = side.site.json(&format!("mirror status {}", side.volume));
+    let found = all.as_array().unwrap().iter().find(|m| m["role"] == role).cloned();
+    found.unwrap_or_else(|| panic!("{} is not listed as {role}: {all}", side.volume))
+}
+
+/// `p/v` at A, mirrored as `q/v` at B every second, and the way back allowed.
+fn start() -> (Pair, Model) {
+    let pair = Pair::start();
+    let (a, b) = (&pair.a, &pair.b);
+    a.ok(&format!("volume create p/v --size {}", BLOCKS * BLOCK));
+    a.ok("peer allow b p/v --reverse");
+    b.ok("mirror create a:p/v q/v --every 1s");
+    let mut model = Model::new(BLOCKS);
+    model.fill(&mut a.nbd("p/v"), 0, BLOCKS).unwrap();
+    b.ok("mirror initialize q/v");
+    (pair, model)
+}
+
+/// An update comes by itself.
+fn schedule_is_alive(from: Side<'_>, into: Side<'_>, model: &mut Model, random: &mut StdRng) {
+    from.write(model, random);
+    let wanted = from.image();
+    eventually("an update by itself", || into.image() == wanted);
+}
+
+#[test]
+fn ten_failovers_and_failbacks_in_a_row() {
+    let seed = seed();
+    let mut random = StdRng::seed_from_u64(seed);
+    let (pair, mut model) = start();
+    let (a, b) = (Side { site: &pair.a, volume: "p/v" }, Side { site: &pair.b, volume: "q/v" });
+    schedule_is_alive(a, b, &mut model, &mut random);
+    for turn in 0..TURNS {
+        let (old, new) = if turn % 2 == 0 { (a, b) } else { (b, a) };
+        old.write(&mut model, &mut random);
+        new.site.ok(&format!("mirror update {}", new.volume));
+        new.site.ok(&format!("mirror break {} --yes", new.volume));
+        // The old side does not know yet, or does not care: what its hosts write now is lost to the main line.
+        let mut diverged = Model::new(BLOCKS);
+        let overwritten = old.write(&mut diverged, &mut random);
+        let rescued = old.image();
+        // The new side is what counts.
+        model.check(&new.image());
+        let written = new.write(&mut model, &mut random);
+        eventually("the old side hears of it", || !role(&old, "source")["overtaken"].is_null());
+
+        let resync = if turn == 0 {
+            format!("mirror resync {} --from b:{} --every 1s", old.volume, new.volume)
+        } else {
+            format!("mirror resync {}", old.volume)
+        };
+        if turn < 2 {
+            let host = old.site.nbd(old.volume);
+            let said = old.site.fails(4, &format!("{resync} --yes"));
+            assert!(said.contains("NBD"), "{said}");
+            drop(host);
+            eventually("the host is gone", || {
+                let plan = old.site.json(&format!("{resync} --plan"));
+                plan["kept_bytes"].as_u64().is_some_and(|kept| kept > 0)
+            });
+        }
+        old.site.ok(&format!("{resync} --yes"));
+        let image = old.image();
+        model.check(&image);
+        assert!(new.image() == image, "turn {turn}: the sides differ");
+        let record = old.newest("resync");
+        let (changed, wire) = (
+            record["changed_bytes"].as_u64().unwrap(),
+            record["wire_bytes_sent"].as_u64().unwrap() + record["wire_bytes_received"].as_u64().unwrap(),
+        );
+        let moved_max = written + overwritten;
+        assert!(record["result"] == "ok" && changed <= moved_max, "turn {turn}: {record}");
+        assert!(wire <= moved_max + WIRE_OVERHEAD_BYTES, "turn {turn}: {record}");
+        // What was overwritten opens, is what it was, and goes when it is told to.
+        let branches = old.side_branches();
+        let [rescue] = &branches[..] else { panic!("turn {turn}: {branches:?}") };
+        assert!(rescue.starts_with("rescue-"), "{rescue}");
+        let branch = format!("{}@{rescue}", old.volume);
+        assert!(old.site.nbd(&branch).read_all() == rescued, "turn {turn}: {branch} is not what was there");
+        old.site.ok(&format!("snapshot delete {branch} --yes"));
+    }
+    // Both directions are still on schedule: that of the moment, and after one more turn the other.
+    schedule_is_alive(a, b, &mut model, &mut random);
+    b.site.ok("mirror break q/v --yes");
+    a.site.ok("mirror resync p/v --yes");
+    schedule_is_alive(b, a, &mut model, &mut random);
+    assert_eq!(a.destination_status()["state"], json!("mirrored"));
+    finish(pair);
+}
+
+/// Nothing is left over, and nothing is wrong, in either pool.
+fn finish(mut pair: Pair) {
+    for site in [&mut pair.a, &mut pair.b] {
+        assert_eq!(site.stop(), Some(0));
+    }
+    for pool in ["p.pool", "q.pool"] {
+        support::check_pool(&pair.root.path().join(pool));
+    }
+}
+
+#[test]
+fn planned_changes_of_roles_lose_nothing() {
+    let seed = seed();
+    let mut random = StdRng::seed_from_u64(seed);
+    let (pair, mut model) = start();
+    let (a, b) = (Side { site: &pair.a, volume: "p/v" }, Side { site: &pair.b, volume: "q/v" });
+    for turn in 0..6 {
+        let (old, new) = if turn % 2 == 0 { (a, b) } else { (b, a) };
+        old.write(&mut model, &mut random);
+        let swap = format!("mirror swap {} --yes", new.volume);
+        if turn < 2 {
+            let host = old.site.nbd(old.volume);
+            let said = new.site.fails(4, &swap);
+            assert!(said.contains("NBD"), "{said}");
+            assert!(!host.read_only);
+            drop(host);
+            model.fill(&mut old.site.nbd(old.volume), 0, 1).unwrap();
+        }
+        eventually("the roles change", || new.site.farside(&swap).status.success());
+        assert!(old.site.nbd(old.volume).read_only, "both sides are writable");
+        assert!(!new.site.nbd(new.volume).read_only);
+        model.check(&new.image());
+        new.write(&mut model, &mut random);
+        // The old side follows by itself: the schedule has turned round too.
+        let wanted = new.image();
+        eventually("an update by itself", || old.image() == wanted);
+        assert!(old.side_branches().is_empty() && new.side_branches().is_empty());
+    }
+    finish(pair);
+}
