@@ -50,14 +50,20 @@ impl Shared {
         let snapshot = snapshot.map_err(to_refusal)?;
         self.check_owner(relationship, peer, &volume)?;
         self.check_not_own(relationship, &volume).await?;
+        let destination = convert::volume(&message.destination).map_err(to_refusal)?;
         // A change of roles whose last word was lost: broken off at the very snapshot that was the last here. Asked before
-        // this relationship's turn is taken: whoever answers may be waiting for it, and finishing takes it too.
+        // this relationship's turn is taken: the driver that answers may be waiting for it, to let the bases go.
+        let prepared = match self.reversal() {
+            Some(reversal) => reversal.prepared(&volume, relationship).await.map_err(to_refusal)?,
+            None => None,
+        };
         if let (Some(reversal), Some(stands_on)) = (self.reversal(), snapshot)
-            && reversal.prepared(&volume, relationship).await.map_err(to_refusal)? == Some(stands_on.uuid)
+            && prepared == Some(stands_on.uuid)
         {
             reversal.done(&volume, relationship).await.map_err(to_refusal)?;
             return Ok(Nothing {});
         }
+        let follows = prepared.is_none() && self.check_no_circle(peer, &volume, &destination).await.is_err();
         let turn = self.turn(relationship);
         let _turn = turn.lock().await;
         let known = self.tables().relationships.get(&relationship).cloned();
@@ -66,15 +72,19 @@ impl Shared {
             // With the database lost the pins still tell whose base is kept here.
             None if self.is_kept(relationship, &volume).await.map_err(to_refusal)? => {
                 self.check_rights(peer, &volume)?;
-                let destination = convert::volume(&message.destination).map_err(to_refusal)?;
                 SourceRelationship::new(relationship, peer, volume.clone(), destination)
             }
             None => {
-                // It was released, or this side follows that one by now: then it is no news.
+                // It was released: then it is no news.
                 tracing::debug!(%relationship, %peer, %volume, "a mirror that is not kept here was broken off");
                 return Ok(Nothing {});
             }
         };
+        if follows {
+            // This side follows that one by now: no alarm. What is still kept here goes with the next version.
+            self.keep(known).await.map_err(to_refusal)?;
+            return Ok(Nothing {});
+        }
         let at = Some(message.broken_off_at).filter(|at| *at != 0);
         let overtaken = Overtaken {
             broken_off_at: at.map(farside_platform::Timestamp),
@@ -124,13 +134,12 @@ impl Shared {
         self.keep(SourceRelationship { overtaken: None, ..known }).await.map_err(to_refusal)
     }
 
-    /// Whether a base is pinned for it. One that was taken for it and is kept by another does not count.
+    /// Whether any snapshot is pinned for it, or was taken for it.
     async fn is_kept(&self, relationship: Uuid, volume: &VolumeName) -> Result<bool, MirrorError> {
         let (engine, of) = (self.engine.clone(), volume.clone());
-        match blocking(move || engine.all_snapshots(&of)).await {
-            Ok(all) => Ok(all.iter().any(|s| s.pinned_by.contains(&relationship))),
+        match blocking(move || prepare::is_kept_for(&*engine, &of, relationship)).await {
             Err(MirrorError::Engine(EngineError::NotFound { .. })) => Ok(false),
-            Err(error) => Err(error),
+            other => other,
         }
     }
 
