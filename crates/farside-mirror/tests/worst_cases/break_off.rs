@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::run::Operation;
 use crate::site::slow;
-use crate::table::{C, E, F, Holds, R, Row, Table};
+use crate::table::{C, E, F, NEW, OLD, R, Row, Stage, TURNS, Table};
 use crate::watch::Side::{A, B};
 use crate::world::{World, transfer};
 
@@ -19,6 +19,7 @@ pub(crate) static BREAK: Table = Table {
     about: "The replica becomes writable. Old: still a replica, `mirrored`, read-only. New: `broken-off`, writable, with the bytes \
             it showed before. The source is never asked, so nothing that happens there matters.",
     source: A,
+    has_between: false,
     rows: &[
         Row {
             step: "stop the transfer",
@@ -32,14 +33,20 @@ pub(crate) static BREAK: Table = Table {
                 (A, "end"),
                 (B, "abandon staged"),
             ],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, R, F, F, F, F, R, F, F, F, F, F, F, F, F, C],
         },
         Row {
             step: "write the record",
             calls: &[(B, "set record"), (A, "end")],
-            holds: Holds::Turns,
+            holds: TURNS,
             then: [F, R, F, F, F, F, E, F, F, F, F, F, F, F, F, C],
+        },
+        Row {
+            step: "tell the source",
+            calls: &[(A, "overtaken"), (A, "end")],
+            holds: NEW,
+            then: [F, F, F, F, F, F, F, F, F, F, F, F, F, F, F, C],
         },
     ],
 };
@@ -88,7 +95,8 @@ impl Operation for Break {
         })
     }
 
-    async fn check(&mut self, is_new: bool) {
+    async fn check(&mut self, stage: Stage) {
+        let is_new = stage == Stage::New;
         let world = &self.world;
         assert_eq!(world.is_writable(B), is_new);
         let record = world.engine(B).replica_record(&world.volume(B)).unwrap().expect("a record");

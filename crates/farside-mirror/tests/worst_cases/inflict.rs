@@ -140,7 +140,7 @@ impl Inflicted {
             Fault::FullDestination => empty(&world.site(self.destination).disk.engine),
             Fault::IoSource => self.restart(world, self.source).await,
             Fault::IoDestination => self.restart(world, self.destination).await,
-            Fault::NewerSource => world.watch.speak(self.source, Speaks::Ours),
+            Fault::NewerSource | Fault::OlderSource => world.watch.speak(self.source, Speaks::Ours),
             _ => {}
         }
     }
@@ -234,7 +234,8 @@ pub(crate) fn write_meanwhile(rng: &Mutex<SmallRng>, hosts: &Hosts, storage: &Wa
     let hosts = hosts.lock();
     let mut rng = rng.lock();
     let volume = "p/v".parse().unwrap();
-    if *hosts && rng.random_bool(0.1) {
+    let is_theirs = storage.inner.pool().volume("v").is_ok_and(|v| v.replica.is_none_or(|r| r.broken_off));
+    if *hosts && is_theirs && rng.random_bool(0.1) {
         crate::world::host_writes(&mut rng, storage, &volume, watch);
         storage.inner.pool().flush().unwrap();
     }

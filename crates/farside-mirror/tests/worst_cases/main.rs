@@ -6,6 +6,7 @@
 mod break_off;
 mod inflict;
 mod page;
+mod resync;
 mod run;
 #[path = "../support/mod.rs"]
 mod support;
@@ -30,4 +31,9 @@ fn update() {
 #[test]
 fn break_off() {
     every_cell::<break_off::Break>(site::seeds(1, 1));
+}
+
+#[test]
+fn resync() {
+    every_cell::<resync::Resync>(site::seeds(1, 1));
 }

@@ -12,8 +12,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::inflict::{Hosts, Inflicted, write_meanwhile};
-use crate::table::{Fault, Holds, Table, Then};
-use crate::watch::{Moment, Nth, Point, Side};
+use crate::table::{Fault, Stage, Table, Then};
+use crate::watch::{Moment, Nth, Point, Side, Watched};
 use crate::world::World;
 
 /// Longer than everything that waits: for sessions, for answers, on silent streams.
@@ -24,13 +24,19 @@ pub(crate) trait Operation {
     const TABLE: &'static Table;
     /// Whether it is possible only with a common base.
     const NEEDS_BASE: bool = true;
+    /// Whether at every moment at most one side may take writes.
+    const ONE_WRITABLE: bool = false;
     /// The world just before it.
     async fn prepare(seed: u64) -> Self;
     fn world(&mut self) -> &mut World;
     /// Begins it, as one client that waits for it to complete.
     fn start(&self) -> JoinHandle<Result<(), String>>;
-    /// Asserts that everything is as before the turning point, or as after it. Nothing is under way.
-    async fn check(&mut self, is_new: bool);
+    /// Asserts that everything is as it must be at this stage. Nothing is under way.
+    async fn check(&mut self, stage: Stage);
+    /// Whether the durable state on the way is reached.
+    fn is_between(&self) -> bool {
+        false
+    }
     /// Makes the mirror again where a lost database has forgotten it.
     async fn create_again(&mut self);
     /// Gives the command again (where it has not been obeyed already).
@@ -52,7 +58,7 @@ async fn steps<O: Operation>(seed: u64) -> Steps {
     sleep(Duration::from_secs(1)).await;
     *hosts.lock() = false;
     let seen = operation.world().watch.end();
-    operation.check(true).await;
+    operation.check(Stage::New).await;
     operation.go_on().await;
     check_all(&mut operation);
 
@@ -88,10 +94,14 @@ fn begin<O: Operation>(
         inflicted = Some(prepared);
         trigger = Some((at, act));
     }
+    let both: Vec<Watched> = [Side::A, Side::B].map(|side| world.site(side).disk.engine.clone()).into();
     let meanwhile = {
         let (rng, hosts) = (Mutex::new(SmallRng::seed_from_u64(seed)), hosts.clone());
         let (storage, watch) = (world.site(Side::A).disk.engine.clone(), Arc::downgrade(&world.watch));
         Arc::new(move |point: Point| {
+            if O::ONE_WRITABLE {
+                assert!(both.iter().any(|s| !is_writable(s)), "both sides take writes, {point:?}");
+            }
             if let (Side::A, Moment::Before, Some(watch)) = (point.side, point.moment, watch.upgrade()) {
                 write_meanwhile(&rng, &hosts, &storage, &watch);
             }
@@ -101,15 +111,16 @@ fn begin<O: Operation>(
     (hosts, inflicted)
 }
 
+fn is_writable(storage: &Watched) -> bool {
+    let volume = storage.inner.pool().volume("v").unwrap();
+    volume.replica.is_none_or(|r| r.broken_off)
+}
+
 /// One fault at one point.
 async fn suffer<O: Operation>(seed: u64, row: usize, at: Nth, fault: Fault) {
     let row = &O::TABLE.rows[row];
     let then = row.then[Fault::ALL.iter().position(|f| *f == fault).unwrap()];
-    let is_new = match row.holds {
-        Holds::Old => false,
-        Holds::Turns => at.point.moment == Moment::After,
-        Holds::New => true,
-    };
+    let mut stage = row.holds.at(at.point.moment);
     let mut operation = O::prepare(seed).await;
     let (_, inflicted) = begin(&mut operation, seed, Some((at, fault)));
     let inflicted = inflicted.unwrap();
@@ -139,34 +150,39 @@ async fn suffer<O: Operation>(seed: u64, row: usize, at: Nth, fault: Fault) {
     // What is repeated by itself, and what is only said in farewell, is over by then.
     sleep(Duration::from_secs(20)).await;
 
+    if stage == Stage::Old && O::TABLE.has_between && fault.comes_later() && operation.is_between() {
+        stage = Stage::Between;
+    }
     match (&ended, then) {
         // What has published nothing yet needs no base.
         (Err(_), Then::Refused) if !O::NEEDS_BASE => {
-            operation.check(false).await;
+            operation.check(stage).await;
             operation.repeat().await.unwrap_or_else(|e| panic!("the repeated command failed: {e}"));
-            operation.check(true).await;
+            operation.check(Stage::New).await;
         }
         (_, Then::Refused) => {
-            operation.check(ended.is_ok()).await;
+            let stage = if ended.is_ok() { Stage::New } else { stage };
+            operation.check(stage).await;
             let refused = operation.repeat().await.expect_err("there is no base any more");
-            assert!(refused.contains("is also at the destination"), "{refused}");
-            operation.check(ended.is_ok()).await;
-            operation.world().start_over().await;
+            assert!(refused.contains("is also at the"), "{refused}");
+            operation.check(stage).await;
+            operation.world().start_over(O::TABLE.source).await;
             return check_all(&mut operation);
         }
-        (Ok(()), Then::Finishes | Then::Either) => operation.check(true).await,
+        (Ok(()), Then::Finishes | Then::Either) => operation.check(Stage::New).await,
         (Ok(()), Then::Create) if !was_late => {
             operation.create_again().await;
-            operation.check(true).await;
+            operation.repeat().await.unwrap_or_else(|e| panic!("the repeated command failed: {e}"));
+            operation.check(Stage::New).await;
         }
         (Err(reason), Then::Repeat | Then::Either | Then::Create) => {
             assert!(inflicted.explains(reason), "it says only: {reason}");
             if then == Then::Create {
                 operation.create_again().await;
             }
-            operation.check(is_new).await;
+            operation.check(stage).await;
             operation.repeat().await.unwrap_or_else(|e| panic!("the repeated command failed: {e}"));
-            operation.check(true).await;
+            operation.check(Stage::New).await;
         }
         other => panic!("stated was {then:?}, but {other:?}"),
     }
@@ -176,7 +192,11 @@ async fn suffer<O: Operation>(seed: u64, row: usize, at: Nth, fault: Fault) {
 
 fn check_all<O: Operation>(operation: &mut O) {
     let world = operation.world();
-    world.check_live(Side::A);
+    for side in [Side::A, Side::B] {
+        if world.is_writable(side) && world.watch.live.lock().contains_key(&side) {
+            world.check_live(side);
+        }
+    }
     world.check_pools();
 }
 
@@ -206,6 +226,9 @@ pub(crate) fn every_cell<O: Operation>(seeds: std::ops::Range<u64>) {
                     continue;
                 }
                 runs += 1;
+                if std::env::var_os("FARSIDE_NAME_RUNS").is_some() {
+                    println!("{name}, {at:?}");
+                }
                 let context = format!("{name}, {at:?}, seed {seed}");
                 if let Err(said) = alone(suffer::<O>(seed, row, at, fault)) {
                     failures.push(format!("{context}: {said}"));

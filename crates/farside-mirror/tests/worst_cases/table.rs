@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::watch::Side;
+use crate::watch::{Moment, Side};
 
 /// What goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,7 +21,7 @@ pub(crate) enum Fault {
     IoDestination,
     /// The wall clock of either site steps by a day, forward or back.
     ClockStep,
-    /// The source was downgraded to mirror protocol 1.
+    /// The source was downgraded to mirror protocol 1; it is upgraded again later.
     OlderSource,
     /// The source was upgraded to a protocol that the destination does not speak; the destination follows later.
     NewerSource,
@@ -57,6 +57,18 @@ impl Fault {
         Fault::LoseSourceDatabase,
         Fault::LoseDestinationDatabase,
     ];
+
+    /// Whether what depends on the broken thing comes later than the step, so that the operation gets further.
+    pub(crate) fn comes_later(self) -> bool {
+        !matches!(
+            self,
+            Fault::KillSource
+                | Fault::KillDestination
+                | Fault::IoDestination
+                | Fault::LoseSourceDatabase
+                | Fault::LoseDestinationDatabase
+        )
+    }
 
     fn title(self) -> &'static str {
         match self {
@@ -98,13 +110,35 @@ pub(crate) enum Then {
 
 pub(crate) use Then::{Create as C, Either as E, Finishes as F, Refused as X, Repeat as R};
 
-/// Which state holds between the fault and whatever completes the operation.
+/// How far the pools are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    Old,
+    /// Only where the operation has a durable state of its own.
+    Between,
+    New,
+}
+
+/// Which stage holds between the fault and whatever completes the operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Holds {
-    Old,
-    /// The step itself is the turning point: old before it is done, new after.
-    Turns,
-    New,
+    Still(Stage),
+    /// The step itself is a turning point: the first before it is done, the second after.
+    Turns(Stage, Stage),
+}
+
+pub(crate) const OLD: Holds = Holds::Still(Stage::Old);
+pub(crate) const NEW: Holds = Holds::Still(Stage::New);
+pub(crate) const TURNS: Holds = Holds::Turns(Stage::Old, Stage::New);
+
+impl Holds {
+    /// What holds after a fault at that moment of the step.
+    pub(crate) fn at(self, moment: Moment) -> Stage {
+        match (self, moment) {
+            (Holds::Still(stage), _) | (Holds::Turns(stage, _), Moment::Before) => stage,
+            (Holds::Turns(_, stage), Moment::After) => stage,
+        }
+    }
 }
 
 pub(crate) struct Row {
@@ -122,6 +156,8 @@ pub(crate) struct Table {
     /// What the operation does, and what "old" and "new" mean in it.
     pub(crate) about: &'static str,
     pub(crate) source: Side,
+    /// Whether it has a durable state of its own on the way.
+    pub(crate) has_between: bool,
     pub(crate) rows: &'static [Row],
 }
 
@@ -143,11 +179,21 @@ impl Table {
         page.push('\n');
         for row in self.rows {
             write!(page, "| {} |", row.step).unwrap();
-            for then in row.then {
+            for (then, fault) in row.then.into_iter().zip(Fault::ALL) {
+                let word = |stage| match stage {
+                    Stage::Old => "old",
+                    Stage::Between => "between",
+                    Stage::New => "new",
+                };
                 let holds = match row.holds {
-                    Holds::Old => "old",
-                    Holds::Turns => "old or new",
-                    Holds::New => "new",
+                    Holds::Still(stage) => word(stage).to_owned(),
+                    Holds::Turns(from, to) => format!("{} or {}", word(from), word(to)),
+                };
+                let holds = match row.holds {
+                    Holds::Still(Stage::Old) if self.has_between && fault.comes_later() => {
+                        "old or between".into()
+                    }
+                    _ => holds,
                 };
                 match then {
                     Then::Finishes => page.push_str(" finishes |"),

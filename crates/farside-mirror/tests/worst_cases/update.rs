@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::run::Operation;
 use crate::site::PATIENCE;
-use crate::table::{C, E, F, Holds, R, Row, Table, X};
+use crate::table::{C, E, F, NEW, OLD, R, Row, Stage, TURNS, Table, X};
 use crate::watch::Side::{A, B};
 use crate::world::{World, transfer};
 
@@ -19,65 +19,66 @@ pub(crate) static INITIALIZE: Table = Table {
     about: "The mirror is created and its first copy made. Old: nothing to see, `uninitialized`. New: the first snapshot of the \
             source, `mirrored`.",
     source: A,
+    has_between: false,
     rows: &[
         Row {
             step: "ask whether it may",
             calls: &[(A, "describe")],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, C, F, F, R, C, C, F, F, C, F, F, F, F, F, C],
         },
         Row {
             step: "make the volume",
             calls: &[(B, "create volume"), (B, "set record")],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, C, F, F, R, R, C, F, F, R, F, F, F, F, F, C],
         },
         Row {
             step: "ask for the transfer",
             calls: &[(B, "staged"), (A, "begin")],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, R, F, F, R, R, R, F, F, R, F, F, F, E, F, C],
         },
         Row {
             step: "take the snapshot",
             calls: &[(A, "take snapshot"), (A, "pin"), (A, "begin")],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, R, F, F, R, R, R, F, F, R, F, F, F, R, F, C],
         },
         Row {
             step: "stage",
             calls: &[(B, "stage")],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, R, F, F, R, R, R, F, F, R, F, F, F, R, F, C],
         },
         Row {
             step: "data",
             calls: &[(A, "stream"), (A, "read"), (B, "write"), (B, "discard")],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, R, F, F, E, E, R, F, F, E, F, F, F, X, F, C],
         },
         Row {
             step: "prove the content",
             calls: &[(B, "checkpoint"), (B, "staged root")],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, R, F, F, F, F, R, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "commit",
             calls: &[(B, "commit")],
-            holds: Holds::Turns,
+            holds: TURNS,
             then: [F, R, F, F, F, F, E, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "acknowledge",
             calls: &[(A, "acknowledge"), (A, "pin")],
-            holds: Holds::New,
+            holds: NEW,
             then: [F, R, F, F, F, F, F, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "end",
             calls: &[(A, "end")],
-            holds: Holds::New,
+            holds: NEW,
             then: [F, F, F, F, F, F, F, F, F, F, F, F, F, X, F, C],
         },
     ],
@@ -88,59 +89,60 @@ pub(crate) static UPDATE: Table = Table {
     about: "What changed since the base travels. Old: the version before. New: the snapshot taken for this update. The mirror is \
             `mirrored` in both.",
     source: A,
+    has_between: false,
     rows: &[
         Row {
             step: "ask for the transfer",
             calls: &[(B, "staged"), (A, "begin")],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, R, F, F, R, R, R, F, F, R, F, F, F, X, F, C],
         },
         Row {
             step: "take the snapshot",
             calls: &[(A, "take snapshot"), (A, "pin"), (A, "begin")],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, R, F, F, R, R, R, F, F, R, F, F, F, X, F, C],
         },
         Row {
             step: "stage",
             calls: &[(B, "stage")],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, R, F, F, R, R, R, F, F, R, F, F, F, X, F, C],
         },
         Row {
             step: "data",
             calls: &[(A, "stream"), (A, "read"), (B, "read"), (B, "write"), (B, "discard")],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, R, F, F, E, E, R, F, F, E, F, F, F, X, F, C],
         },
         Row {
             step: "prove the content",
             calls: &[(B, "checkpoint"), (B, "staged root")],
-            holds: Holds::Old,
+            holds: OLD,
             then: [F, R, F, F, F, F, R, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "commit",
             calls: &[(B, "commit")],
-            holds: Holds::Turns,
+            holds: TURNS,
             then: [F, R, F, F, F, F, E, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "let the old base go",
             calls: &[(B, "unpin"), (B, "delete snapshot")],
-            holds: Holds::New,
+            holds: NEW,
             then: [F, R, F, F, F, F, F, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "acknowledge",
             calls: &[(A, "acknowledge"), (A, "pin"), (A, "unpin"), (A, "delete snapshot")],
-            holds: Holds::New,
+            holds: NEW,
             then: [F, R, F, F, F, F, F, F, F, F, F, F, F, X, F, C],
         },
         Row {
             step: "end",
             calls: &[(A, "end")],
-            holds: Holds::New,
+            holds: NEW,
             then: [F, F, F, F, F, F, F, F, F, F, F, F, F, X, F, C],
         },
     ],
@@ -176,7 +178,8 @@ impl Transferring {
         self.world.snapshots(B).pop()
     }
 
-    async fn check(&mut self, is_new: bool) {
+    async fn check(&mut self, stage: Stage) {
+        let is_new = stage == Stage::New;
         let world = &self.world;
         let published = self.published();
         assert!(!world.is_writable(B) || published.is_none(), "a replica is read-only");
@@ -237,15 +240,7 @@ impl Transferring {
             mirror.set_schedule(Schedule::OnRequest).await.unwrap();
         }
         assert!(self.world.shown(B) == Some(live), "the next update brought something else");
-        let id = mirror.status().relationship.id;
-        let (at_a, at_b) = (self.world.snapshots(A), self.world.snapshots(B));
-        for (side, all) in [(A, &at_a), (B, &at_b)] {
-            assert_eq!(all.len(), 1, "snapshots left at {side:?}: {all:?}");
-            assert_eq!(all[0].pinned_by, [id], "pins left at {side:?}: {all:?}");
-        }
-        assert_eq!(at_a[0].uuid, at_b[0].uuid);
-        assert!(self.world.engine(B).abandon_staged(&self.world.volume(B)).unwrap() == 0);
-        assert_eq!(self.world.pair.a.source.destinations().len(), 1);
+        self.world.check_one_base(A, B);
     }
 }
 
@@ -269,8 +264,8 @@ impl Operation for Initialize {
         self.0.start()
     }
 
-    async fn check(&mut self, is_new: bool) {
-        self.0.check(is_new).await;
+    async fn check(&mut self, stage: Stage) {
+        self.0.check(stage).await;
     }
 
     async fn create_again(&mut self) {
@@ -306,8 +301,8 @@ impl Operation for Update {
         self.0.start()
     }
 
-    async fn check(&mut self, is_new: bool) {
-        self.0.check(is_new).await;
+    async fn check(&mut self, stage: Stage) {
+        self.0.check(stage).await;
     }
 
     async fn create_again(&mut self) {

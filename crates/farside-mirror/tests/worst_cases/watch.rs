@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -86,6 +87,7 @@ struct Inner {
     seen: Vec<Point>,
     trigger: Option<(Nth, Act)>,
     meanwhile: Option<Meanwhile>,
+    problems: Vec<Point>,
     newer: Vec<Side>,
     older: Vec<Side>,
 }
@@ -127,6 +129,7 @@ impl Watch {
         inner.is_on = false;
         inner.trigger = None;
         inner.meanwhile = None;
+        assert!(inner.problems.is_empty(), "see the output: something failed {:?}", inner.problems);
         std::mem::take(&mut inner.seen)
     }
 
@@ -176,11 +179,18 @@ impl Watch {
         let meanwhile = inner.meanwhile.clone();
         drop(inner);
         if let Some(meanwhile) = meanwhile {
-            meanwhile(point);
+            self.noting(point, || meanwhile(point));
         }
         if let Some((_, act)) = act {
-            act();
+            self.noting(point, act);
             self.fired.send_replace(true);
+        }
+    }
+
+    /// What fails in here fails the run, not the call that it happens in.
+    fn noting(&self, point: Point, work: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            self.inner.lock().problems.push(point);
         }
     }
 
@@ -289,6 +299,9 @@ fn name_of(request: &Request) -> &'static str {
         "Acknowledge" => "acknowledge",
         "End" => "end",
         "Release" => "release",
+        "Compare" => "compare",
+        "Overtaken" => "overtaken",
+        "Swap" => "swap",
         other => panic!("a call without a name here: {other}"),
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct World {
     pub(crate) pair: Pair<Watched>,
     pub(crate) watch: Arc<Watch>,
     pub(crate) rng: SmallRng,
+    /// A pin was made for a relationship that nothing else remembers: its base stays.
+    pub(crate) has_orphan: bool,
 }
 
 impl World {
@@ -32,7 +34,7 @@ impl World {
         pair.a.disk.engine.attach(&watch);
         pair.b.disk.engine.attach(&watch);
         watch.live.lock().insert(Side::A, vec![0; SIZE as usize]);
-        let mut world = World { pair, watch, rng: SmallRng::seed_from_u64(seed) };
+        let mut world = World { pair, watch, rng: SmallRng::seed_from_u64(seed), has_orphan: false };
         world.scribble(Side::A, 12);
         world
     }
@@ -108,8 +110,12 @@ impl World {
     pub(crate) fn snapshots(&self, side: Side) -> Vec<SnapshotInfo> {
         let (engine, volume) = (self.engine(side), self.volume(side));
         let Ok(all) = engine.all_snapshots(&volume) else { return Vec::new() };
-        let model = self.watch.snapshots.lock();
+        let mut model = self.watch.snapshots.lock();
         for snapshot in &all {
+            // What hosts wrote at this side and another version has taken the place of.
+            if snapshot.name.starts_with("rescue-") && !model.contains_key(&snapshot.uuid) {
+                model.insert(snapshot.uuid, self.watch.live.lock()[&side].clone());
+            }
             let expected = model.get(&snapshot.uuid).unwrap_or_else(|| panic!("{snapshot:?} is unknown"));
             assert_eq!(snapshot.size_bytes, expected.len() as u64, "{volume}@{}", snapshot.name);
             let mut found = vec![0; expected.len()];
@@ -138,19 +144,62 @@ impl World {
         assert!(self.shown(side) == Some(live), "flushed writes are missing at {side:?}");
     }
 
-    /// A new mirror of A's volume, to another volume at B, beside what is left of the old one.
-    pub(crate) async fn start_over(&mut self) {
-        let id = self.mirror(Side::B).status().relationship.id;
+    /// The version that readers of the replica at `side` see: the newest that its relationship has pinned.
+    pub(crate) fn published(&self, side: Side) -> Option<SnapshotInfo> {
+        let (engine, volume) = (self.engine(side), self.volume(side));
+        let record = engine.replica_record(&volume).ok().flatten()?;
+        let main = engine.snapshots(&volume).ok()?;
+        main.into_iter().rev().find(|s| s.pinned_by.contains(&record.relationship))
+    }
+
+    /// Between updates each side of the mirror keeps the base in use, pinned for it alone, and of side branches what
+    /// hosts wrote.
+    pub(crate) fn check_one_base(&self, source: Side, destination: Side) {
+        let id = self.mirror(destination).status().relationship.id;
+        let mut bases = Vec::new();
+        for side in [source, destination] {
+            let mut all = self.snapshots(side);
+            all.retain(|s| !s.name.starts_with("rescue-"));
+            let orphans = all.len();
+            all.retain(|s| !self.has_orphan || s.pinned_by.contains(&id));
+            assert!(orphans - all.len() <= 1);
+            assert_eq!(all.len(), 1, "snapshots left at {side:?}: {all:?}");
+            assert_eq!(all[0].pinned_by, [id], "pins left at {side:?}: {all:?}");
+            bases.push(all[0].uuid);
+        }
+        assert_eq!(bases[0], bases[1]);
+        let left = self.engine(destination).abandon_staged(&self.volume(destination)).unwrap();
+        assert_eq!(left, 0, "something is still staged");
+        assert_eq!(self.site(source).source.destinations().len(), 1);
+    }
+
+    /// A new mirror of the source's volume, to another volume at the other side, beside what is left of the old one.
+    pub(crate) async fn start_over(&mut self, source: Side) {
+        let destination = if source == Side::A { Side::B } else { Side::A };
+        let id = self.mirror(destination).status().relationship.id;
         assert!(
-            self.snapshots(Side::A).iter().all(|s| !s.pinned_by.contains(&id)),
+            self.snapshots(source).iter().all(|s| !s.pinned_by.contains(&id)),
             "a released base is pinned"
         );
-        self.pair.b.destination.delete(&self.volume(Side::B)).await.unwrap();
-        self.pair.replica = "q/w".parse().unwrap();
-        let mirror = self.pair.mirror(Schedule::OnRequest).await;
-        transfer(&mirror, TransferKind::Initialize).await.unwrap();
-        let live = self.watch.live.lock()[&Side::A].clone();
-        assert!(self.shown(Side::B) == Some(live), "the new copy is another");
+        let (site, volume) = (self.site(destination), self.volume(destination));
+        site.destination.delete(&volume).await.unwrap();
+        self.watch.live.lock().remove(&destination);
+        let new: VolumeName = format!("{}/w", volume.pool).parse().unwrap();
+        let peer = self.site(source).node.id();
+        let created = site.destination.create(
+            peer,
+            self.volume(source),
+            new.clone(),
+            Schedule::OnRequest,
+            PATIENCE,
+            true,
+        );
+        transfer(&created.await.unwrap(), TransferKind::Initialize).await.unwrap();
+        let live = self.watch.live.lock()[&source].clone();
+        let handle = site.disk.engine.inner.pool().open_volume("w").unwrap();
+        let mut bytes = vec![0; handle.size_bytes() as usize];
+        handle.read(0, &mut bytes).unwrap();
+        assert!(bytes == live, "the new copy is another");
     }
 
     /// The offline checker finds nothing in either pool.
