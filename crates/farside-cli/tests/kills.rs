@@ -299,7 +299,8 @@ impl Trial {
         let history = self.pair.b.json(&format!("mirror history {}", mirror.replica));
         let ended = history.as_array().unwrap().iter().filter(|r| mirror.ended.insert(text(r, "id")));
         let went_on = ended.filter(|r| r["resumed"] == true && r["result"] == "ok").count() as u32;
-        assert!(went_on > 0 || !std::mem::take(&mut mirror.must_go_on), "it began anew: {history}");
+        let must_go_on = std::mem::take(&mut mirror.must_go_on);
+        assert!(went_on > 0 || !must_go_on, "it began anew: {history}");
         self.resumed += went_on;
     }
 

@@ -256,5 +256,19 @@ async fn a_destination_goes_back_to_version_1_and_refuses_what_needs_more() {
         }
     }
     assert!(*service.refused.lock().unwrap() > 0, "it asks in its own version first");
+
+    // What needs version 2 at both sites is refused, both are named, and nothing has changed.
+    let names_both = |said: String| {
+        let ours = format!("destination {PROTOCOL_VERSION}");
+        assert!(said.contains("the source speaks 1") && said.contains(&ours), "{said}");
+    };
+    names_both(b.fails(1, "mirror swap q/v --yes"));
+    assert_eq!(status(&b, "q/v")["state"], "mirrored");
+    assert!(b.nbd("q/v").read_only);
+    b.ok("mirror update q/v");
+    b.ok("mirror break q/v --yes");
+    names_both(b.fails(1, "mirror resync q/v --yes"));
+    assert_eq!(status(&b, "q/v")["state"], "broken-off");
+    assert!(!b.nbd("q/v").read_only);
     old.shutdown().await;
 }
