@@ -8,7 +8,7 @@
 help:  ## Show this list.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-demo:  ## Two sites on this machine: mirror a file system, kill one, take over at the other. IMAGE=disk.img KEEP=1
+demo:  ## Two sites on this machine: mirror a file system, kill one, take over at the other, and back. IMAGE=disk.img KEEP=1
 	@scripts/demo
 
 test:  ## Install what the tests need, run all of them (under 30 minutes on two cores, the build included).
