@@ -6,10 +6,13 @@
 
 mod support;
 
+use std::time::Duration;
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use support::model::{BLOCK, Model};
+use support::relay::Relay;
 use support::{Pair, Site, eventually, seed};
 
 const BLOCKS: u64 = 2048;
@@ -189,5 +192,76 @@ fn planned_changes_of_roles_lose_nothing() {
         eventually("an update by itself", || old.image() == wanted);
         assert!(old.side_branches().is_empty() && new.side_branches().is_empty());
     }
+    finish(pair);
+}
+
+/// Until it has committed, a resync shows what this side had, whoever dies; a break gives it back; and in the end it is
+/// a side branch.
+#[test]
+fn a_resync_whose_ends_are_killed_loses_neither_side() {
+    const RATE: u64 = 2 << 20;
+    let mut random = StdRng::seed_from_u64(seed());
+    let (mut pair, relay) = Pair::through_relay();
+    pair.mirror(BLOCKS * BLOCK);
+    let mut model = Model::new(BLOCKS);
+    model.fill(&mut pair.a.nbd("p/v"), 0, BLOCKS).unwrap();
+    pair.b.ok("mirror initialize q/v");
+    pair.b.ok("mirror break q/v --yes");
+    Model::new(BLOCKS).scatter(&mut pair.b.nbd("q/v"), &mut random, WRITES_MAX).unwrap();
+    model.fill(&mut pair.a.nbd("p/v"), 0, BLOCKS).unwrap();
+    let own = pair.b.nbd("q/v").read_all();
+    let begin = |pair: &Pair, bytes: u64| {
+        relay.limit(Some(RATE));
+        let passed = relay.passed();
+        // The host that has just gone may still be seen.
+        eventually("no host is there", || {
+            pair.b.farside("mirror resync q/v --yes --no-wait").status.success()
+        });
+        assert!(relay.wait_for(passed + bytes, Duration::from_secs(20)), "the resync does not run");
+    };
+    let again = |site: &mut Site, relay: &Relay| {
+        site.kill();
+        relay.cut();
+        site.restart();
+    };
+    let meet = |pair: &Pair| {
+        relay.heal();
+        pair.b.ok("peer set a --address off");
+        pair.b.ok(&format!("peer set a --address {}", relay.address));
+    };
+    let shows_its_own = |pair: &Pair, when: &str| {
+        let mut reader = pair.b.nbd("q/v");
+        assert!(reader.read_only && reader.read_all() == own, "other content after {when}");
+    };
+
+    // 2.5 s, of which two are durable.
+    begin(&pair, RATE * 5 / 2);
+    again(&mut pair.b, &relay);
+    shows_its_own(&pair, "the destination was killed");
+    meet(&pair);
+    begin(&pair, RATE / 2);
+    again(&mut pair.a, &relay);
+    shows_its_own(&pair, "the source was killed");
+    model.check(&pair.a.nbd("p/v").read_all());
+
+    // Given up: hosts go on with what they had.
+    pair.b.ok("mirror break q/v --yes");
+    let mut host = pair.b.nbd("q/v");
+    assert!(!host.read_only && host.read_all() == own, "a break did not give back what was there");
+    host.write(0, &[7; BLOCK as usize]).unwrap();
+    host.flush().unwrap();
+    let own = host.read_all();
+    drop(host);
+
+    meet(&pair);
+    relay.limit(None);
+    eventually("no host is there", || pair.b.farside("mirror resync q/v --yes").status.success());
+    let side = Side { site: &pair.b, volume: "q/v" };
+    assert!(side.image() == pair.a.nbd("p/v").read_all(), "the sides differ");
+    let branches = side.side_branches();
+    assert!(
+        branches.iter().any(|name| pair.b.nbd(&format!("q/v@{name}")).read_all() == own),
+        "no side branch of {branches:?} holds what was overwritten"
+    );
     finish(pair);
 }
