@@ -47,7 +47,8 @@ impl StreamMessage {
     }
 }
 
-/// Sends one message.
+/// Sends one message. All of it is with the transport when this returns: a secured stream keeps what its socket does not
+/// take at once, and pushes it on only with what is written next. After a last message that would be never.
 pub async fn write(
     io: &mut (impl AsyncWrite + Unpin + ?Sized),
     message: &StreamMessage,
@@ -74,7 +75,8 @@ pub async fn write(
     let mut envelope = [kind; ENVELOPE_BYTES];
     envelope[1..].copy_from_slice(&(body.len() as u32).to_le_bytes());
     io.write_all(&envelope).await?;
-    io.write_all(body).await
+    io.write_all(body).await?;
+    io.flush().await
 }
 
 /// Receives one message of a source; its length is checked before memory is claimed for it.
@@ -162,6 +164,13 @@ mod tests {
             assert!(read_any(&mut &bytes[..length], ours).await.is_err(), "truncated to {length}");
         }
         bytes
+    }
+
+    #[tokio::test]
+    async fn a_message_does_not_wait_for_the_next_one() {
+        let mut keeps_back = tokio::io::BufWriter::new(Vec::new());
+        write(&mut keeps_back, &StreamMessage::HeldEnd).await.unwrap();
+        assert_eq!(keeps_back.get_ref().len(), ENVELOPE_BYTES);
     }
 
     #[tokio::test]
