@@ -106,6 +106,20 @@ struct Serving {
     /// The base as this site calls it; differs from the plan's, which is the destination's.
     local_base: std::sync::OnceLock<Option<Uuid>>,
     cancel: CancellationToken,
+    /// Ends the data stream that was opened last.
+    stream: Mutex<CancellationToken>,
+    /// Held by the stream that is being served: however many are opened, what one costs in memory is there once.
+    stream_turn: tokio::sync::Mutex<()>,
+}
+
+impl Serving {
+    /// A new data stream of the transfer, and what ends it: the one before makes way, since its destination has given it up.
+    fn next_stream(&self) -> CancellationToken {
+        let next = self.cancel.child_token();
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *stream, next.clone()).cancel();
+        next
+    }
 }
 
 impl SourceService {
@@ -477,6 +491,8 @@ impl Shared {
             plan: std::sync::OnceLock::new(),
             local_base: std::sync::OnceLock::new(),
             cancel: CancellationToken::new(),
+            stream: Mutex::default(),
+            stream_turn: tokio::sync::Mutex::default(),
         });
         tables.serving.insert(transfer, serving.clone());
         Ok(serving)

@@ -61,9 +61,16 @@ pub(super) async fn serve_step(
 ) {
     let (transfer, index) = (serving.transfer, asked.index);
     let (reader, mut writer) = tokio::io::split(stream.io);
+    let ended = serving.next_stream();
+    let sending = async {
+        let _turn = serving.stream_turn.lock().await;
+        send_step(shared, serving, asked, reader, &mut writer).await
+    };
     let outcome = tokio::select! {
-        outcome = send_step(shared, serving, asked, reader, &mut writer) => outcome,
-        () = serving.cancel.cancelled() => Err(refusal("state", "the transfer has ended")),
+        outcome = sending => outcome,
+        () = ended.cancelled() => {
+            Err(refusal("state", "the transfer has ended, or another stream of it was opened"))
+        }
     };
     match outcome {
         Ok(end) => tracing::debug!(%transfer, step = index, ?end, "step sent"),
