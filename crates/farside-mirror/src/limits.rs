@@ -97,6 +97,9 @@ pub const RELATIONSHIPS_PER_PEER_MAX: usize = 1024;
 /// Transfers in a row that may lose their session before the request behind them is given up (the next tick tries
 /// again). A request waits for the session to come back each time.
 pub const LOSSES_IN_A_ROW_MAX: u32 = 3;
+/// Bytes on the wire with which a transfer counts as one that got on before it lost its session, so that its loss is the
+/// first in a row: a link that breaks every hour does not end a copy of a week. More than the largest plan.
+pub const GOT_ON_BYTES: u64 = 1 << 20;
 /// Refused calls and streams of one peer that are logged in each [`REFUSALS_LOGGED_EVERY`]; the rest is counted.
 pub const REFUSALS_LOGGED_MAX: u32 = 10;
 /// See [`REFUSALS_LOGGED_MAX`].

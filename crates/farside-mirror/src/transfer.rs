@@ -226,6 +226,7 @@ impl Transfer {
             self.throw_away(kept.take()).await;
         }
         let mut filling = Filling { index, step, base, is_unchanged, without_base: false, held: Held::None };
+        let before = (report.resumed, report.held_bytes);
         let staged = loop {
             let opened = self.open(kept.take(), &filling).await?;
             filling.held = opened.held;
@@ -247,6 +248,8 @@ impl Transfer {
                     "what an earlier transfer had staged was not of this snapshot; bringing all of it: {error}"
                 );
                 self.abandon(staged).await;
+                // Nothing was gone on with in the end.
+                (report.resumed, report.held_bytes) = before;
             } else {
                 self.leave(staged, &error).await;
                 return Err(error);
@@ -297,13 +300,13 @@ impl Transfer {
     /// What is kept, made ready for the step, or else a new staged version upon the base.
     async fn open(&self, kept: Option<Kept>, filling: &Filling<'_>) -> Result<Opened, MirrorError> {
         let step = filling.step.clone();
+        let base = filling.base.map(|b| b.uuid);
         if let Some(kept) = kept {
             tracing::info!(transfer = %self.id, snapshot = step.name, "going on with what is staged");
-            return blocking(move || kept.open(&step)).await;
+            return blocking(move || kept.open(&step, base)).await;
         }
         let (engine, volume) = (self.engine.clone(), self.relationship.destination.clone());
         let staged_for = StagedFor { relationship: self.relationship.id, incremental: step.uuid };
-        let base = filling.base.map(|b| b.uuid);
         let staged = blocking(move || engine.stage(&volume, base, step.size_bytes, staged_for)).await?;
         Ok(Opened { staged, held: Held::None })
     }
@@ -314,7 +317,13 @@ impl Transfer {
         if fate == Fate::ThrownAway {
             return self.abandon(staged).await;
         }
+        let (engine, volume) = (self.engine.clone(), self.relationship.destination.clone());
+        let relationship = self.relationship.id;
         let kept = blocking(move || {
+            // A transfer that hung was broken off without waiting for it: nobody would come to fetch what it staged since.
+            if let Err(MirrorError::State(_)) = publish::check_replica(&*engine, &volume, relationship) {
+                return staged.abandon();
+            }
             if fate == Fate::KeptForAnother {
                 staged.retarget(OF_SEVERAL)?;
             }

@@ -17,7 +17,7 @@ use super::look::look;
 use super::{Command, Ended, MirrorStatus, Parts, Published};
 use crate::destination::Links;
 use crate::error::{MirrorError, blocking};
-use crate::limits::{BREAK_PATIENCE, LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
+use crate::limits::{BREAK_PATIENCE, GOT_ON_BYTES, LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
 use crate::log::{LogEvent, RequestedBy};
 use crate::protocol::PROTOCOL_VERSION;
 use crate::report::{Progress, TransferReport, TransferResult};
@@ -362,7 +362,12 @@ impl Driver {
             }
             Ending::Ran(Ok(outcome)) => {
                 let event = self.transfer_ended(&outcome.report).await;
-                self.losses = if outcome.lost_session { self.losses + 1 } else { 0 };
+                let got_on = outcome.report.wire_bytes_received >= GOT_ON_BYTES;
+                self.losses = match outcome.lost_session {
+                    true if got_on => 1,
+                    true => self.losses + 1,
+                    false => 0,
+                };
                 (event, Ok(outcome.report))
             }
             Ending::Waited(Err(error)) | Ending::Ran(Err(error)) => {

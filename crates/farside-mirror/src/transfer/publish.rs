@@ -58,7 +58,11 @@ pub(super) fn tidy_and_list(
 }
 
 /// Refuses to touch a volume that is not, or not any more, the replica of this relationship: hosts may be writing to it.
-fn check_replica(engine: &dyn Engine, volume: &VolumeName, relationship: Uuid) -> Result<(), MirrorError> {
+pub(super) fn check_replica(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+) -> Result<(), MirrorError> {
     match engine.replica_record(volume)? {
         Some(record) if record.relationship == relationship && !record.broken_off => Ok(()),
         _ => Err(MirrorError::State(format!(

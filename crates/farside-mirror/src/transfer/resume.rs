@@ -77,8 +77,9 @@ impl Kept {
         is(base) || (base.is_some() && self.base.is_some() && is(published))
     }
 
-    /// Makes it ready to become `step`.
-    pub(super) fn open(self, step: &TravellingSnapshot) -> Result<Opened, EngineError> {
+    /// Makes it ready to become `step`, upon `base`. Bare positions say nothing if it branches elsewhere: then it differs
+    /// from the base by what it began as, too, and not only by what arrived of the step.
+    pub(super) fn open(self, step: &TravellingSnapshot, base: Option<Uuid>) -> Result<Opened, EngineError> {
         let info = self.staged.info()?;
         let is_same = info.staged_for.incremental == step.uuid && info.size_bytes == step.size_bytes;
         if !is_same && info.staged_for.incremental != OF_SEVERAL {
@@ -87,7 +88,7 @@ impl Kept {
         if info.size_bytes != step.size_bytes {
             self.staged.resize(step.size_bytes)?;
         }
-        let held = if is_same { Held::Positions } else { Held::Fingerprints };
+        let held = if is_same && self.base == base { Held::Positions } else { Held::Fingerprints };
         Ok(Opened { staged: self.staged, held })
     }
 }

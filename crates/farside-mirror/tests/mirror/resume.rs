@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner};
+use farside_mirror::protocol::StreamHeader;
 use farside_mirror::{Mirror, MirrorError, Progress, Schedule, State, TransferReport, TransferResult};
 use farside_session::LinkSettings;
+use prost::Message;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use uuid::Uuid;
@@ -112,6 +114,25 @@ async fn a_first_copy_that_is_cut_many_times_travels_once() {
         assert_eq!(first.held_bytes + first.changed_bytes, data_bytes(&pair.live));
         assert!(!pair.b.disk.engine.has_staged(&pair.replica));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_copy_is_asked_for_once_however_often_the_link_breaks_as_long_as_it_gets_on() {
+    let mut pair = Pair::new(405, 2 * SIZE, very_slow()).await;
+    let mut bytes = vec![0; 2 * SIZE as usize];
+    pair.rng.fill(&mut bytes[..]);
+    pair.write(0, &bytes);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    let asked = mirror.initialize(PATIENCE).await.unwrap();
+    let mut progress = mirror.progress();
+    for cut in 1..=6 {
+        // Done counts what was held before, whichever transfer it is by now.
+        let enough = |p: &Option<Progress>| p.as_ref().is_some_and(|p| p.done_bytes >= 2 * cut * FRAME_BYTES);
+        tokio::time::timeout(Duration::from_secs(300), progress.wait_for(enough)).await.unwrap().unwrap();
+        pair.network.reset("a", "b");
+    }
+    assert_ok(&ended(&mut pair, asked).await.expect("a report"));
+    pair.check_replica();
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,6 +252,33 @@ async fn a_volume_that_is_resized_meanwhile_goes_on_too() {
     }
 }
 
+/// A peer that opens stream after stream of one transfer has one of them served, the newest.
+#[tokio::test(start_paused = true)]
+async fn a_second_stream_of_a_transfer_takes_the_place_of_the_first() {
+    // More than the network takes at once: the source is still sending.
+    let link = LinkSettings { bytes_per_second: Some(2_000_000), ..very_slow() };
+    let mut pair = Pair::new(446, 2 * SIZE, link).await;
+    let mut bytes = vec![0; 2 * SIZE as usize];
+    pair.rng.fill(&mut bytes[..]);
+    pair.write(0, &bytes);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    let asked = mirror.initialize(PATIENCE).await.unwrap();
+    some_arrived(&mirror, FRAME_BYTES).await;
+    let transfer = mirror.progress().borrow().as_ref().and_then(|p| p.transfer).unwrap();
+    let header = StreamHeader { version: 2, transfer: transfer.as_bytes().to_vec(), ..Default::default() };
+    let link = pair.b.node.wait_link(pair.a.node.id(), PATIENCE).await.unwrap();
+    let stream = link.open_stream(header.encode_to_vec().into()).await.unwrap();
+    ended(&mut pair, asked).await;
+    let history = learn(&mut pair).await;
+    let first = history.iter().find(|r| r.id == transfer).unwrap();
+    assert_eq!(first.result, TransferResult::Failed, "{first:?}");
+    drop(stream);
+    let asked = ask(&mirror).await.unwrap();
+    assert_ok(&ended(&mut pair, asked).await.unwrap());
+    assert!(learn(&mut pair).await.iter().any(|r| r.resumed));
+    pair.check_replica();
+}
+
 /// A held list of many chunks, more than any buffer on the way takes, while frames travel the other way.
 #[tokio::test(start_paused = true)]
 async fn a_long_held_list_and_many_frames_pass_each_other() {
@@ -289,6 +337,7 @@ async fn what_was_staged_wrong_is_found_out_and_brought_afresh() {
     assert_ok(&report);
     pair.check_replica();
     assert!(report.changed_bytes >= data_bytes(&pair.live), "all of it travelled in the end");
+    assert!(!report.resumed && report.held_bytes == 0, "and the report says so: {report:?}");
 }
 
 #[tokio::test(start_paused = true)]
