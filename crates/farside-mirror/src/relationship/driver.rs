@@ -77,6 +77,9 @@ pub(super) struct Driver {
     pub(super) herald: Option<Herald>,
     /// A change of roles is being carried out by this process: its words are not the herald's.
     pub(super) is_swapping: bool,
+    /// The device failed under the record of a turning point: whether it is on it shows only when the pool is opened anew.
+    /// Until then nobody is told how the change of roles has ended.
+    pub(super) is_turn_unknown: bool,
     activity: Activity,
     /// How long the queued transfer waits for a session.
     pub(super) link_wait: Duration,
@@ -115,6 +118,7 @@ impl Driver {
             ticker,
             herald: None,
             is_swapping: false,
+            is_turn_unknown: false,
             activity: Activity::None,
             link_wait: SCHEDULED_LINK_WAIT,
             losses: 0,
@@ -261,7 +265,8 @@ impl Driver {
         let volume = &self.relationship.destination;
         Some(format!(
             "a change of roles is under way: {volume} is read-only until its peer has taken over or given up. \
-             `mirror swap` there again finishes it; `mirror break {volume}` here makes {volume} writable at once"
+             `mirror swap` there again finishes it; if it has taken over and does not say so, `mirror resync {volume}` \
+             here follows it; `mirror break {volume}` here makes {volume} writable at once"
         ))
     }
 

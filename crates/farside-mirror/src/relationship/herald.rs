@@ -42,6 +42,9 @@ impl Driver {
     /// change of roles, not by a person.
     pub(super) fn call_herald(&mut self, is_turned: bool) {
         self.herald = None;
+        if self.is_turn_unknown {
+            return;
+        }
         let broken_off = self.standing.work == Work::BrokenOff;
         let relationship = self.relationship.clone();
         let swap = match relationship.swap {

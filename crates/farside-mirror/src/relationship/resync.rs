@@ -24,7 +24,7 @@ use crate::log::{LogEvent, RequestedBy};
 use crate::protocol::convert::{self, CandidateBase};
 use crate::protocol::{Body, Compare, Comparison};
 use crate::state::{Event, TransferKind, Work};
-use crate::store::Relationship;
+use crate::store::{Relationship, SwapMark};
 use crate::transfer;
 
 /// The newest point that both sides hold, and what lies beyond it at the source.
@@ -130,12 +130,17 @@ impl Driver {
     ) -> Result<(), MirrorError> {
         // A resync that stopped between row and record has left a volume that the pool knows as nobody's replica.
         let is_follower = self.check_probed().is_ok();
+        let before = self.relationship.clone();
+        // The source has compared itself with this volume, which it refuses while it is the replica: a change of roles that
+        // was prepared here has turned there, and a source that lost its database forgot to say so.
+        let swap = before.swap.filter(|mark| !matches!(mark, SwapMark::Prepared { .. }));
         if is_follower {
-            self.check_ready()?;
+            if swap == before.swap {
+                self.check_ready()?;
+            }
             self.standing.step(Event::AskResync)?;
         }
-        let before = self.relationship.clone();
-        let pending = Relationship { resync_pending: true, broken_off_at: None, ..before.clone() };
+        let pending = Relationship { resync_pending: true, broken_off_at: None, swap, ..before.clone() };
         self.parts.store.save(&pending).await?;
         if !is_follower || self.standing.work == Work::BrokenOff {
             self.herald = None;

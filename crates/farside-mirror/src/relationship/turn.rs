@@ -1,7 +1,7 @@
 //! What a change of roles does at one mirror: at the replica that becomes the original, and at the original that becomes
 //! the replica. The whole story is told in `destination/swap.rs`.
 
-use farside_engine::{ChangedBytes, Engine, SnapshotOwner, SnapshotSpec};
+use farside_engine::{ChangedBytes, Engine, EngineError, SnapshotOwner, SnapshotSpec};
 use farside_platform::Clock;
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -71,7 +71,7 @@ impl Driver {
                 let _ = done.send(result);
             }
             TurnCommand::Settle { done } => {
-                self.is_swapping = false;
+                self.is_swapping = self.is_turn_unknown;
                 self.probe().await;
                 let _ = done.send(Ok(()));
             }
@@ -149,6 +149,7 @@ impl Driver {
         self.stop().await;
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         if let Err(error) = blocking(move || turn_at(&*engine, &relationship, reverse, last)).await {
+            self.is_turn_unknown = matches!(error, MirrorError::Engine(EngineError::Io(_)));
             self.probe().await;
             return Err(error);
         }
@@ -224,7 +225,13 @@ impl Driver {
                 fence(&*engine, &*clock, &relationship, of, id)
             });
             if let Err(error) = fenced.await {
-                self.parts.store.save(&before).await?;
+                // With a failing device nobody knows whether the record is on it: then the mark stays, so that the peer's
+                // word that it gave up finds what to undo.
+                if !matches!(error, MirrorError::Engine(EngineError::Io(_))) {
+                    self.parts.store.save(&before).await?;
+                } else {
+                    self.relationship = marked;
+                }
                 self.probe().await;
                 return Err(error);
             }
