@@ -19,7 +19,7 @@ pub(crate) static BREAK: Table = Table {
     about: "The replica becomes writable. Old: still a replica, `mirrored`, read-only. New: `broken-off`, writable, with the bytes \
             it showed before. The source is never asked, so nothing that happens there matters.",
     source: A,
-    has_between: false,
+    may_stay_between: |_| false,
     rows: &[
         Row {
             step: "stop the transfer",

@@ -10,6 +10,7 @@ mod resync;
 mod run;
 #[path = "../support/mod.rs"]
 mod support;
+mod swap;
 mod table;
 mod update;
 mod watch;
@@ -36,4 +37,9 @@ fn break_off() {
 #[test]
 fn resync() {
     every_cell::<resync::Resync>(site::seeds(1, 1));
+}
+
+#[test]
+fn swap() {
+    every_cell::<swap::Swap>(site::seeds(1, 1));
 }

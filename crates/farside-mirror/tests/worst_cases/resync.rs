@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::run::Operation;
 use crate::site::PATIENCE;
-use crate::table::{C, E, F, Holds, NEW, OLD, R, Row, Stage, Table, X};
+use crate::table::{C, E, F, Fault, Holds, NEW, OLD, R, Row, Stage, Table, X};
 use crate::watch::Side::{A, B};
 use crate::world::{World, transfer};
 
@@ -21,7 +21,7 @@ pub(crate) static RESYNC: Table = Table {
             source is B, the destination A. Old: A is its hosts', with everything they wrote. Between: read-only, showing the \
             same. New: A shows B's snapshot, and what its hosts wrote opens as a side branch.",
     source: B,
-    has_between: true,
+    may_stay_between: Fault::comes_later,
     rows: &[
         Row {
             step: "find the common base",

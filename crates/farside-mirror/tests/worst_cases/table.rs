@@ -101,6 +101,8 @@ pub(crate) enum Then {
     Repeat,
     /// One of the two: it depends on whether what is left to do needs what is broken.
     Either,
+    /// The source is left read-only, and knows nothing of a mirror: it must be broken off there; then as [`Then::Repeat`].
+    BreakFirst,
     /// Whether it has completed or not: there is no common base any more, and every update is refused for that. A first
     /// copy that has published nothing needs none, and is repeated.
     Refused,
@@ -108,7 +110,7 @@ pub(crate) enum Then {
     Create,
 }
 
-pub(crate) use Then::{Create as C, Either as E, Finishes as F, Refused as X, Repeat as R};
+pub(crate) use Then::{BreakFirst as B, Create as C, Either as E, Finishes as F, Refused as X, Repeat as R};
 
 /// How far the pools are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,8 +158,8 @@ pub(crate) struct Table {
     /// What the operation does, and what "old" and "new" mean in it.
     pub(crate) about: &'static str,
     pub(crate) source: Side,
-    /// Whether it has a durable state of its own on the way.
-    pub(crate) has_between: bool,
+    /// The faults after which a durable state on the way may last, although the step itself comes before it.
+    pub(crate) may_stay_between: fn(Fault) -> bool,
     pub(crate) rows: &'static [Row],
 }
 
@@ -190,7 +192,7 @@ impl Table {
                     Holds::Turns(from, to) => format!("{} or {}", word(from), word(to)),
                 };
                 let holds = match row.holds {
-                    Holds::Still(Stage::Old) if self.has_between && fault.comes_later() => {
+                    Holds::Still(Stage::Old) if (self.may_stay_between)(fault) && then != Then::Finishes => {
                         "old or between".into()
                     }
                     _ => holds,
@@ -200,6 +202,7 @@ impl Table {
                     Then::Either => write!(page, " finishes, or {holds}; repeat |").unwrap(),
                     Then::Repeat => write!(page, " {holds}; repeat |").unwrap(),
                     Then::Refused => write!(page, " {holds}; refused |").unwrap(),
+                    Then::BreakFirst => write!(page, " {holds}; break, repeat |").unwrap(),
                     Then::Create => write!(page, " {holds}; create |").unwrap(),
                 }
             }

@@ -19,7 +19,7 @@ pub(crate) static INITIALIZE: Table = Table {
     about: "The mirror is created and its first copy made. Old: nothing to see, `uninitialized`. New: the first snapshot of the \
             source, `mirrored`.",
     source: A,
-    has_between: false,
+    may_stay_between: |_| false,
     rows: &[
         Row {
             step: "ask whether it may",
@@ -89,7 +89,7 @@ pub(crate) static UPDATE: Table = Table {
     about: "What changed since the base travels. Old: the version before. New: the snapshot taken for this update. The mirror is \
             `mirrored` in both.",
     source: A,
-    has_between: false,
+    may_stay_between: |_| false,
     rows: &[
         Row {
             step: "ask for the transfer",

@@ -14,6 +14,7 @@ use farside_engine::{
 use farside_mirror::protocol::{PROTOCOL_VERSION, Request};
 use farside_platform::SimulatedDisk;
 use farside_session::{DataStream, Refusal};
+use farside_store::Pool;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::watch;
@@ -98,6 +99,8 @@ pub(crate) struct Watch {
     fired: watch::Sender<bool>,
     /// What each snapshot holds, by identity, as it was taken.
     pub(crate) snapshots: Mutex<BTreeMap<Uuid, Vec<u8>>>,
+    /// The pools as they are now; of a site that is down, as it was left.
+    pub(crate) pools: Mutex<BTreeMap<Side, Arc<Pool>>>,
     /// What hosts have written at each site, flushed.
     pub(crate) live: Mutex<BTreeMap<Side, Vec<u8>>>,
 }
@@ -108,6 +111,7 @@ impl Watch {
             inner: Mutex::default(),
             fired: watch::Sender::new(false),
             snapshots: Mutex::default(),
+            pools: Mutex::default(),
             live: Mutex::default(),
         })
     }
@@ -212,6 +216,7 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub(crate) fn attach(&self, watch: &Arc<Watch>) {
+        watch.pools.lock().insert(self.side, self.inner.pool());
         *self.watch.lock() = Some(watch.clone());
     }
 
@@ -251,7 +256,11 @@ impl Storage for Watched {
     }
 
     fn crash(&self, luck: u64) -> Self {
-        Watched { inner: self.inner.crash(luck), ..self.clone() }
+        let after = Watched { inner: self.inner.crash(luck), ..self.clone() };
+        if let Some(watch) = &*self.watch.lock() {
+            watch.pools.lock().insert(self.side, after.inner.pool());
+        }
+        after
     }
 
     fn has_staged(&self, volume: &VolumeName) -> bool {
