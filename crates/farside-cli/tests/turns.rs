@@ -15,7 +15,7 @@ use support::model::{BLOCK, Model};
 use support::relay::Relay;
 use support::{Pair, Site, eventually, seed};
 
-const BLOCKS: u64 = 2048;
+const BLOCKS: u64 = 1024;
 /// Ten failovers, ten failbacks.
 const TURNS: u32 = 20;
 /// Blocks written at a side between two turns, at most.
@@ -199,7 +199,7 @@ fn planned_changes_of_roles_lose_nothing() {
 /// a side branch.
 #[test]
 fn a_resync_whose_ends_are_killed_loses_neither_side() {
-    const RATE: u64 = 2 << 20;
+    const RATE: u64 = 1 << 20;
     let mut random = StdRng::seed_from_u64(seed());
     let (mut pair, relay) = Pair::through_relay();
     pair.mirror(BLOCKS * BLOCK);
