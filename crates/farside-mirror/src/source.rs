@@ -371,7 +371,6 @@ impl Shared {
         if kind == TransferKind::Resync {
             self.check_no_circle(peer, &volume, &destination).await?;
         }
-        self.check_overtaken(relationship, &volume, kind).await?;
         self.check_unused(transfer, &volume).await?;
         let serving = self.enter(peer, relationship, transfer, &volume)?;
         // From here on the place is given back on every way out but success.
@@ -379,6 +378,8 @@ impl Shared {
 
         let turn = self.turn(relationship);
         let _turn = turn.lock().await;
+        // In its turn: an acknowledgement that comes late must not bring back what this clears.
+        self.check_overtaken(relationship, &volume, kind).await?;
         // Remembered before anything is pinned: what is pinned can always be released by name.
         let is_new = self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
         let (engine, clock) = (self.engine.clone(), self.clock.clone());

@@ -18,8 +18,9 @@ impl Pool {
     /// The volume shows `snapshot` from now on, whatever branch that is on: its head begins anew as a copy of it, its
     /// size included. With `record` the replica record changes in the same journal record. Durable when it returns.
     ///
-    /// If the old head held writes that no snapshot has, it stays as a side branch, `rescue-` and the moment, which is
-    /// returned. Snapshots newer than `snapshot` stay too.
+    /// If the old head held writes that no snapshot keeps, it stays as a side branch, `rescue-` and the moment, which is
+    /// returned. Snapshots newer than `snapshot` stay too; but one that was taken for a mirror goes when the mirror needs it
+    /// no more, so it keeps nothing.
     ///
     /// # Errors
     /// Refused while somebody has the volume open for writing; readers of a replica keep what they opened.
@@ -42,7 +43,7 @@ impl Pool {
                 )));
             }
             let base = find_snapshot_by_uuid(state, volume, snapshot)?.id;
-            let rescue = rescue_of_head(state, volume, "", rescue_uuid, now)?;
+            let rescue = rescue_of_head(state, volume, base, "", rescue_uuid, now)?;
             let published = found.replica.as_ref().map_or(0, |r| r.published);
             let is_rescued = rescue.is_some();
             let moved = MovedHead {
@@ -61,16 +62,17 @@ impl Pool {
     }
 }
 
-/// The snapshot as which the head of a volume stays when another takes its place; none if it holds nothing of its own.
-/// `taken` is a name given in the same record.
+/// The snapshot as which the head of a volume stays when a child of version `base` takes its place; none if it holds nothing
+/// of its own. `taken` is a name given in the same record.
 pub(crate) fn rescue_of_head(
     state: &State,
     volume: &str,
+    base: u64,
     taken: &str,
     uuid: Uuid,
     now: Timestamp,
 ) -> Result<Option<Snapshot>> {
-    let is_needed = state.versions.head_has_own_writes(find_volume(state, volume)?);
+    let is_needed = state.versions.head_has_own_writes(find_volume(state, volume)?, base);
     Ok(is_needed.then(|| Snapshot {
         name: rescue_name(state, volume, taken, now),
         uuid: uuid.as_bytes().to_vec(),

@@ -298,7 +298,7 @@ impl StagedVersion {
         self.pool.change(|state| {
             refuse_taken(state, &self.volume, new)?;
             find_staged(state, self.version)?;
-            let rescue = rescue_of_head(state, &self.volume, &new.name, rescue_uuid, now)?;
+            let rescue = rescue_of_head(state, &self.volume, self.version, &new.name, rescue_uuid, now)?;
             let committed = CommittedVersion {
                 version: self.version,
                 snapshot: Some(new.describe()),

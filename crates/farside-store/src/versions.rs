@@ -3,7 +3,7 @@
 //! [`Versions::apply`] is pure: the running pool and recovery both go through it, so a replayed journal ends in the
 //! state that was. It refuses what contradicts itself and never trusts an id from the medium.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use farside_format::catalog::{
@@ -426,11 +426,27 @@ impl Versions {
         Ok(())
     }
 
-    /// Whether the head holds writes of its own: something that neither came with the snapshot it began as, nor is
-    /// in a snapshot that was taken of it since. (A deleted snapshot keeps nothing safe, whether reaped or not.)
-    pub(crate) fn head_has_own_writes(&self, volume: &Volume) -> bool {
+    /// Whether the head holds writes that nothing would keep once it makes way for a child of version `base`: something
+    /// that neither came with the snapshot it began as, nor is in a snapshot that stays. A snapshot stays if a person made
+    /// it, or if it lies on the new line. One that was taken for a mirror and lies beside that line does not: the mirror
+    /// deletes it when it needs it no more. (A deleted snapshot keeps nothing safe, whether reaped or not.)
+    pub(crate) fn head_has_own_writes(&self, volume: &Volume, base: u64) -> bool {
         let Some(head) = self.versions.get(&volume.head) else { return false };
-        let kept = self.live_ancestor(head).map_or(Birth(0), |a| a.frozen);
+        let mut new_line = HashSet::new();
+        let mut next = self.versions.get(&base);
+        while let Some(version) = next {
+            new_line.insert(version.id);
+            next = self.versions.get(&version.parent);
+        }
+        let stays = |snapshot: &VersionState| {
+            new_line.contains(&snapshot.id)
+                || snapshot.snapshot.as_ref().is_some_and(|described| described.relationship.is_empty())
+        };
+        let mut ancestor = self.live_ancestor(head);
+        while let Some(beside) = ancestor.filter(|a| !stays(a)) {
+            ancestor = self.live_ancestor(beside);
+        }
+        let kept = ancestor.map_or(Birth(0), |a| a.frozen);
         head.changed_since(kept.max(head.inherited))
     }
 

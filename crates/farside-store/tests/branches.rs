@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use farside_platform::SimulatedDisk;
-use farside_store::{ChangedBlocks, Pool, ReplicaStatus, StoreError, VersionHandle};
+use farside_store::{ChangedBlocks, NewSnapshot, Pool, ReplicaStatus, StoreError, VersionHandle};
 use sparse::{BLOCK, content, new_snapshot, options, staged_for};
 use uuid::Uuid;
 
@@ -98,6 +98,36 @@ fn writes_that_were_only_in_a_deleted_snapshot_are_rescued() {
         assert!(stamp_at(&head, 1) == content(1) && stamp_at(&head, 2) == [0; 4096]);
         assert!(is_clean(&disk));
     }
+}
+
+#[test]
+fn writes_that_only_a_mirrors_snapshot_beside_the_new_line_has_are_rescued() {
+    let (disk, pool) = pool_with("v", 300);
+    let mirror = Uuid::from_u128(0xa);
+    let taken_for_mirror = |name: &str, number: u32| {
+        let new =
+            NewSnapshot { relationship: Some(mirror), pin_for: Some(mirror), ..new_snapshot(name, number) };
+        pool.create_snapshots(&[("v".into(), new)]).expect("a snapshot")[0].uuid
+    };
+    write(&pool, "v", 1, 1);
+    let base = taken_for_mirror("base", 1);
+    write(&pool, "v", 2, 2);
+    let update = taken_for_mirror("update", 2);
+    // Unwritten since. The mirror that took the newer one lets it go once the volume stands on the older.
+    let rescued = pool.move_main("v", base, None).expect("moved").expect("a rescue");
+    pool.unpin_snapshot("v", update, mirror).expect("unpinned");
+    pool.delete_snapshot("v", update).expect("it can go");
+    pool.reap_all().expect("reaped");
+    let kept = pool.open_snapshot("v", &rescued.name).expect("a side branch opens");
+    assert!(stamp_at(&kept, 1) == content(1) && stamp_at(&kept, 2) == content(2));
+    drop(kept);
+    // What the new line has is not lost with the head.
+    write(&pool, "v", 3, 3);
+    let last = taken_for_mirror("last", 4);
+    let before = pool.snapshots("v").expect("a list").len();
+    publish(&pool, "v", Some(last), 5);
+    assert_eq!(pool.snapshots("v").expect("a list").len(), before + 1, "no rescue");
+    assert!(is_clean(&disk));
 }
 
 #[test]

@@ -16,7 +16,8 @@
 //!      the bases of R are let go
 //! ```
 //!
-//! At no moment are both writable (M5), unless a person at A breaks p/db in the round trip between A's last answer and the
+//! Another attempt begins only when A has heard that the last one was given up: that word, coming late, would make A
+//! writable in the middle of it. At no moment are both writable (M5), unless a person at A breaks p/db in the round trip between A's last answer and the
 //! turning point: a break waits for nobody. Both sides are told then; before that, B does not turn.
 
 use std::time::Duration;
@@ -63,9 +64,9 @@ impl Destination {
         let swapping = tokio::spawn(async move {
             // Most of what has changed travels while the source can still be written to.
             arrive(&mirror, link_wait).await?;
-            let reverse = mirror.turn(|done| TurnCommand::Begin { reverse: proposed, done }).await?;
+            begin(&mirror, proposed, link_wait).await?;
             let result = tokio::select! {
-                result = turn(&mirror, &parts, reverse, link_wait) => result,
+                result = turn(&mirror, &parts, proposed, link_wait) => result,
                 () = stop.cancelled() => Err(MirrorError::Aborted),
             };
             mirror.turn(|done| TurnCommand::Settle { done }).await?;
@@ -108,7 +109,14 @@ impl Destination {
 
     /// Makes a volume that was prepared what it was before.
     pub async fn cancel_reverse(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
-        let Ok(mirror) = self.mirror(volume) else { return Ok(()) };
+        let mirror = match self.mirror(volume) {
+            Ok(mirror) => mirror,
+            // Perhaps by the very word that is taken back: it must not come after.
+            Err(_) if self.places().contains_key(volume) => {
+                return Err(MirrorError::State(format!("a mirror of {volume} is being made; try again")));
+            }
+            Err(_) => return Ok(()),
+        };
         if mirror.turn(|done| TurnCommand::Cancel { of, done }).await? {
             self.delete(volume).await?;
         }
@@ -143,6 +151,26 @@ impl Reversal for Destination {
     }
 }
 
+/// Begins, once the source has heard that an attempt before was given up; waits for that for at most `link_wait`.
+async fn begin(mirror: &Mirror, reverse: Uuid, link_wait: Duration) -> Result<(), MirrorError> {
+    let mut changes = mirror.changes();
+    let deadline = tokio::time::Instant::now() + link_wait;
+    while !mirror.turn(|done| TurnCommand::Begin { reverse, done }).await? {
+        let is_over = changes.wait_for(|status| status.relationship.swap.is_none());
+        match tokio::time::timeout_at(deadline, is_over).await {
+            Ok(is_over) => drop(is_over.map_err(|_| MirrorError::Aborted)?),
+            Err(_) => {
+                return Err(MirrorError::State(
+                    "the source has not heard yet that the last change of roles was given up; it is told as soon as there is \
+                     a session. Nothing was changed"
+                        .into(),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// From the first word to the last. What has begun and not ended when this fails is the herald's to end.
 async fn turn(
     mirror: &Mirror,
@@ -159,6 +187,12 @@ async fn turn(
     let last = answer.snapshot.as_ref().map(CandidateBase::from_message).transpose()?;
     let last = last.ok_or_else(|| MirrorError::Protocol("the source names no last snapshot".into()))?;
     let named = convert::uuid(&answer.reverse)?;
+    // Pins are given and taken by this id: it must not be one that stands for another base here.
+    if named == relationship.id || parts.source.is_of_another(named, peer, &relationship.destination) {
+        return Err(MirrorError::Protocol(format!(
+            "the source named {named} as the way back, which is another mirror"
+        )));
+    }
     if named != reverse {
         reverse = named;
         mirror.turn(|done| TurnCommand::Agree { reverse, done }).await?;

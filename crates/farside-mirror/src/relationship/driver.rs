@@ -260,7 +260,7 @@ impl Driver {
     }
 
     /// What keeps a volume that is prepared for a change of roles from everything else.
-    fn prepared_why(&self) -> Option<String> {
+    pub(super) fn prepared_why(&self) -> Option<String> {
         let Some(SwapMark::Prepared { .. }) = self.relationship.swap else { return None };
         let volume = &self.relationship.destination;
         Some(format!(

@@ -139,7 +139,14 @@ async fn say(
     own: &mpsc::WeakSender<Command>,
 ) -> Result<(), MirrorError> {
     if let Some(swap) = &news.swap {
-        transfer::negotiate(link, Body::Swap(swap.clone()), None).await?;
+        let heard = transfer::negotiate(link, Body::Swap(swap.clone()), None).await;
+        // Refused by a person's break there: that hosts went on here is all the more to be heard.
+        if let (Err(MirrorError::Session(SessionError::Refused(_))), Some(overtaken)) =
+            (&heard, &news.overtaken)
+        {
+            transfer::negotiate(link, Body::Overtaken(overtaken.clone()), None).await?;
+        }
+        heard?;
         news.swap = None;
         // The driver forgets the change of roles; if it has ended, nobody needs to know.
         if let Some(own) = own.upgrade() {

@@ -43,6 +43,8 @@ pub(super) fn look(engine: &dyn Engine, relationship: &Relationship) -> Result<F
         _ => false,
     };
     let shows_own_writes = match published {
+        // Known already, and a walk over all that differs: a break would wait for it.
+        _ if relationship.resync_pending => false,
         Some(published) if initialized && !broken_off => {
             engine.changed_since(volume, published.uuid)? != ChangedBytes::default()
         }

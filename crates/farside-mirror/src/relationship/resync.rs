@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::driver::Driver;
 use super::{Asked, Command, Ended, Mirror, Parts, gone};
 use crate::error::{MirrorError, blocking};
-use crate::limits::CANDIDATES_MAX;
+use crate::limits::{BREAK_PATIENCE, CANDIDATES_MAX};
 use crate::log::{LogEvent, RequestedBy};
 use crate::protocol::convert::{self, CandidateBase};
 use crate::protocol::{Body, Compare, Comparison};
@@ -69,12 +69,19 @@ pub(crate) async fn common_base(
     })
 }
 
-/// Every snapshot here that may serve as base, side branches included, oldest first, the newest [`CANDIDATES_MAX`].
+/// Every snapshot here that may serve as base, side branches included, oldest first, [`CANDIDATES_MAX`] at most: those that
+/// a mirror keeps (a common base is among them however many were taken since), and the newest.
 pub(crate) fn candidates(
     engine: &dyn Engine,
     volume: &VolumeName,
 ) -> Result<Vec<CandidateBase>, MirrorError> {
-    let snapshots = engine.all_snapshots(volume)?;
+    let mut snapshots = engine.all_snapshots(volume)?;
+    let mut too_many = snapshots.len().saturating_sub(CANDIDATES_MAX);
+    snapshots.retain(|s| {
+        let is_dropped = too_many > 0 && s.pinned_by.is_empty();
+        too_many -= usize::from(is_dropped);
+        !is_dropped
+    });
     let newest = &snapshots[snapshots.len().saturating_sub(CANDIDATES_MAX)..];
     let candidate = |s: &SnapshotInfo| {
         let content_root: ContentRoot = engine.content_root(volume, s.uuid)?;
@@ -128,6 +135,9 @@ impl Driver {
         link_wait: Duration,
         ended: Ended,
     ) -> Result<(), MirrorError> {
+        if let Some(why) = self.prepared_why() {
+            return Err(MirrorError::State(why));
+        }
         // A resync that stopped between row and record has left a volume that the pool knows as nobody's replica.
         let is_follower = self.check_probed().is_ok();
         let before = self.relationship.clone();
@@ -183,8 +193,18 @@ impl Driver {
     /// Something of the source is published here: what this site kept as the source of that very volume, before the
     /// direction changed, has a successor. Repeated after every transfer, so that a crash in between is made good.
     pub(super) async fn drop_other_direction(&self) {
-        let Relationship { destination, peer, source, .. } = &self.relationship;
-        match self.parts.source.overwritten(destination, *peer, source).await {
+        let Relationship { destination, peer, source, .. } = self.relationship.clone();
+        let (of_source, at) = (self.parts.source.clone(), destination.clone());
+        // In a task of its own: it waits for the other mirror's turn, and a break must not wait for that.
+        let dropped = tokio::spawn(async move { of_source.overwritten(&at, peer, &source).await });
+        let dropped = match tokio::time::timeout(BREAK_PATIENCE, dropped).await {
+            Ok(ended) => ended.unwrap_or_else(|error| Err(error.into())),
+            Err(_) => {
+                tracing::warn!(volume = %destination, "letting go of the mirror in the other direction takes its time");
+                return;
+            }
+        };
+        match dropped {
             Ok(0) => {}
             Ok(_) => {
                 tracing::info!(volume = %destination, "the mirror in the other direction is over; its bases are let go")

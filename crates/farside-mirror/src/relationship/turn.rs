@@ -21,8 +21,9 @@ type Reply<T> = oneshot::Sender<Result<T, MirrorError>>;
 
 /// A step of a change of roles.
 pub(crate) enum TurnCommand {
-    /// At the replica: remember that one begins. Answers the reverse relationship of an attempt that is not over yet.
-    Begin { reverse: Uuid, done: Reply<Uuid> },
+    /// At the replica: remember that one begins. Answers whether it does: not before the source has heard that the attempt
+    /// before was given up, because that word, coming late, would make it writable in the middle of this one.
+    Begin { reverse: Uuid, done: Reply<bool> },
     /// The source names another reverse relationship.
     Agree { reverse: Uuid, done: Reply<()> },
     /// The turning point: this very snapshot is what hosts go on from here.
@@ -109,7 +110,7 @@ impl Driver {
         Ok(())
     }
 
-    async fn begin_swap(&mut self, reverse: Uuid) -> Result<Uuid, MirrorError> {
+    async fn begin_swap(&mut self, reverse: Uuid) -> Result<bool, MirrorError> {
         self.check_ready()?;
         let refuse = |text: &str| Err(MirrorError::State(text.into()));
         if self.is_swapping {
@@ -127,14 +128,13 @@ impl Driver {
         if self.standing.quiesced {
             return refuse("the mirror is quiesced; run `mirror resume` first");
         }
-        let reverse = match self.relationship.swap {
-            Some(SwapMark::Turning { reverse }) => reverse,
-            _ => reverse,
-        };
+        if self.relationship.swap.is_some() {
+            return Ok(false);
+        }
         self.herald = None;
         self.mark(Some(SwapMark::Turning { reverse })).await?;
         self.is_swapping = true;
-        Ok(reverse)
+        Ok(true)
     }
 
     async fn turn_at(&mut self, last: CandidateBase) -> Result<(), MirrorError> {

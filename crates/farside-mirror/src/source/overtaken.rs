@@ -53,7 +53,8 @@ impl Shared {
         let destination = convert::volume(&message.destination).map_err(to_refusal)?;
         // A change of roles whose last word was lost: broken off at the very snapshot that was the last here. Asked before
         // this relationship's turn is taken: the driver that answers may be waiting for it, to let the bases go.
-        let prepared = match self.reversal() {
+        let concerned = self.concerns(relationship, peer, &volume).await?;
+        let prepared = match self.reversal().filter(|_| concerned) {
             Some(reversal) => reversal.prepared(&volume, relationship).await.map_err(to_refusal)?,
             None => None,
         };
@@ -68,7 +69,8 @@ impl Shared {
         let _turn = turn.lock().await;
         let known = self.tables().relationships.get(&relationship).cloned();
         let known = match known {
-            Some(known) => known,
+            // The replica's pool may have another name by now; what this side follows later is called by that.
+            Some(known) => SourceRelationship { destination, ..known },
             // With the database lost the pins still tell whose base is kept here.
             None if self.is_kept(relationship, &volume).await.map_err(to_refusal)? => {
                 self.check_rights(peer, &volume)?;

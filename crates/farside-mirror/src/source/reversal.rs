@@ -5,12 +5,12 @@
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use farside_engine::VolumeName;
+use farside_engine::{EngineError, VolumeName};
 use farside_session::{PeerId, Refusal};
 use uuid::Uuid;
 
 use super::{Shared, SourceService, refusal, to_refusal};
-use crate::error::MirrorError;
+use crate::error::{MirrorError, blocking};
 use crate::protocol::convert::{self, CandidateBase};
 use crate::protocol::{Swap, SwapPhase, Swapped};
 use crate::schedule::Schedule;
@@ -77,7 +77,34 @@ impl SourceService {
     }
 }
 
+impl SourceService {
+    /// Whether a relationship with this id is known here that is not `peer`'s with `volume`.
+    pub(crate) fn is_of_another(&self, relationship: Uuid, peer: PeerId, volume: &VolumeName) -> bool {
+        self.shared.check_owner(relationship, peer, volume).is_err()
+    }
+}
+
 impl Shared {
+    /// Whether a change of roles of `volume` is any business of `peer`'s: it mirrors the volume by `of`, or the volume is a
+    /// replica of one of its own. To anybody else nothing is said, not even whether the volume or its pool is there.
+    pub(super) async fn concerns(
+        &self,
+        of: Uuid,
+        peer: PeerId,
+        volume: &VolumeName,
+    ) -> Result<bool, Refusal> {
+        if self.tables().relationships.contains_key(&of) {
+            // Its owner was checked.
+            return Ok(true);
+        }
+        let (engine, at) = (self.engine.clone(), volume.clone());
+        match blocking(move || engine.replica_record(&at)).await {
+            Ok(record) => Ok(record.is_some_and(|record| record.peer == peer.0)),
+            Err(MirrorError::Engine(EngineError::NotFound { .. })) => Ok(false),
+            Err(error) => Err(to_refusal(error)),
+        }
+    }
+
     pub(super) fn reversal(&self) -> Option<Arc<dyn Reversal>> {
         self.reversal.get().and_then(Weak::upgrade)
     }
@@ -90,6 +117,12 @@ impl Shared {
         let phase = convert::swap_phase(message.phase).map_err(to_refusal)?;
         self.check_owner(of, peer, &volume)?;
         self.check_not_own(of, &volume).await?;
+        if phase != SwapPhase::Prepare && !self.concerns(of, peer, &volume).await? {
+            return match phase {
+                SwapPhase::Cancel => Ok(Swapped::default()),
+                _ => Err(refusal("forbidden", format!("{volume} is not a replica of yours here"))),
+            };
+        }
         let Some(reversal) = self.reversal() else {
             return Err(refusal("state", "this site is starting or stopping; try again"));
         };
@@ -107,6 +140,13 @@ impl Shared {
                     return Err(refusal(
                         "not-found",
                         format!("relationship {of} is not known here; update first"),
+                    ));
+                }
+                // Pins are given and taken by this id: it must not be one that stands for somebody else's base.
+                if reverse == of || self.tables().relationships.contains_key(&reverse) {
+                    return Err(refusal(
+                        "forbidden",
+                        format!("relationship {reverse} is another one here; it cannot be the way back"),
                     ));
                 }
                 let schedule = convert::schedule(&message.schedule).map_err(to_refusal)?;

@@ -328,6 +328,34 @@ async fn refusal_of_an_update<S: Storage>(world: &World<S>, relationship: Uuid) 
     .filter(|message| message.contains("overtaken"))
 }
 
+/// The last thing that the old source did was to take a snapshot for an update that never arrived.
+async fn what_only_the_last_update_had_taken_stays<S: Storage>(seed: u64) {
+    let mut world = World::<S>::new(seed, slow(), Schedule::OnRequest).await;
+    world.write_a(40);
+    let before = world.a.live.clone();
+    let taken =
+        |world: &World<S>| world.pair.a.disk.engine.engine().snapshots(&world.a.volume).unwrap().len();
+    let known = taken(&world);
+    let _asked = world.r().update(PATIENCE).await.unwrap();
+    while taken(&world) == known {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    world.pair.network.cut("a", "b");
+    world.r().break_off(None).await.unwrap();
+    world.write_b(5);
+    world.pair.network.heal("a", "b");
+    assert_ok(&world.resync_a().await.unwrap());
+    world.a.live = world.b.live.clone();
+    world.a.check(&world.pair.a);
+    assert!(world.a.keeps(&world.pair.a, &before), "what hosts had written is on no branch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_the_last_update_had_taken_stays_as_a_side_branch() {
+    what_only_the_last_update_had_taken_stays::<MemoryEngine>(380).await;
+    what_only_the_last_update_had_taken_stays::<Embedded>(381).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_source_that_comes_back_learns_that_it_was_overtaken() {
     let mut world = World::<MemoryEngine>::new(330, LinkSettings::default(), Schedule::OnRequest).await;

@@ -1,10 +1,13 @@
 //! Changes of roles: nothing is lost, and at no moment are both sides writable.
 
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use farside_engine::SnapshotSpec;
-use farside_mirror::{MirrorError, Schedule, State};
-use farside_session::LinkSettings;
+use farside_engine::{SnapshotSpec, VolumeName};
+use farside_mirror::protocol::{Body, Candidate, Overtaken, Request};
+use farside_mirror::{MirrorError, Reversal, ReverseAccepted, ReverseOffer, Schedule, SourceService, State};
+use farside_session::{LinkSettings, PeerId, PeerService};
+use prost::Message;
 use rand::Rng;
 use uuid::Uuid;
 
@@ -209,4 +212,64 @@ async fn a_break_at_the_source_while_roles_change_keeps_them() {
     assert_eq!(world.check_one_original("broken off at the source"), (true, false));
     world.update().await;
     world.b.check(&world.pair.b);
+}
+
+#[tokio::test(start_paused = true)]
+async fn word_of_a_break_does_not_wait_for_a_mirror_that_waits_for_it() {
+    let world = World::<MemoryEngine>::new(490, LinkSettings::default(), Schedule::OnRequest).await;
+    let (a, b) = (&world.pair.a, &world.pair.b);
+    let (engine, store) = (a.disk.engine.engine(), a.disk.store.clone());
+    let source =
+        SourceService::open(engine, a.rights.clone(), store, world.pair.clock.clone()).await.unwrap();
+    let source = Arc::new(source);
+    let busy = Arc::new(Busy { source: OnceLock::new(), peer: b.node.id(), replica: world.b.volume.clone() });
+    busy.source.set(Arc::downgrade(&source)).unwrap();
+    let reversal: Arc<dyn Reversal> = busy;
+    source.set_reversal(Arc::downgrade(&reversal));
+    let base = world.r().status().current.unwrap();
+    let overtaken = Overtaken {
+        relationship: world.r().status().relationship.id.as_bytes().to_vec(),
+        volume: world.a.volume.to_string(),
+        broken_off_at: 1,
+        snapshot: Some(Candidate {
+            uuid: base.uuid.as_bytes().to_vec(),
+            content_root: base.content_root.0.to_vec(),
+            size_bytes: base.size_bytes,
+        }),
+        destination: world.b.volume.to_string(),
+    };
+    let request = Request { version: 2, body: Some(Body::Overtaken(overtaken)) }.encode_to_vec();
+    let link = a.node.wait_link(b.node.id(), PATIENCE).await.unwrap();
+    let answered = tokio::time::timeout(PATIENCE, source.call(&link, request.into())).await;
+    answered.expect("it ends").unwrap();
+    assert_eq!(source.overtaken(), [], "what was let go meanwhile is no news");
+}
+
+/// Answers only when what the site keeps as the source of that replica is let go, as a mirror does whose transfer has
+/// just ended.
+struct Busy {
+    source: OnceLock<Weak<SourceService>>,
+    peer: PeerId,
+    replica: VolumeName,
+}
+
+#[async_trait::async_trait]
+impl Reversal for Busy {
+    async fn prepare(&self, _: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
+        Err(MirrorError::Aborted)
+    }
+
+    async fn prepared(&self, volume: &VolumeName, _: Uuid) -> Result<Option<Uuid>, MirrorError> {
+        let source = self.source.get().and_then(Weak::upgrade).unwrap();
+        source.overwritten(volume, self.peer, &self.replica).await?;
+        Ok(None)
+    }
+
+    async fn cancel(&self, _: &VolumeName, _: Uuid) -> Result<(), MirrorError> {
+        Ok(())
+    }
+
+    async fn done(&self, _: &VolumeName, _: Uuid) -> Result<(), MirrorError> {
+        Ok(())
+    }
 }

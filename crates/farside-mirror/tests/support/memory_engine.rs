@@ -306,7 +306,8 @@ impl Volume {
         let image = self.image(snapshot)?.clone();
         let old = std::mem::replace(&mut self.live, image);
         let parent = self.parent.replace(snapshot);
-        if !std::mem::take(&mut self.is_written) {
+        let is_on_new_line = self.main_line().iter().any(|uuid| self.image(*uuid).is_ok_and(|i| *i == old));
+        if !std::mem::take(&mut self.is_written) || is_on_new_line {
             return Ok(None);
         }
         let number = self.snapshots.len() as u128;
@@ -376,7 +377,8 @@ impl Engine for MemoryEngine {
         self.with(name, |volume| {
             let info = volume.add(spec, volume.live.clone(), volume.parent)?;
             volume.parent = Some(info.uuid);
-            volume.is_written = false;
+            // What a mirror took goes when the mirror needs it no more.
+            volume.is_written &= spec.owner != SnapshotOwner::Person;
             Ok(info)
         })
     }
