@@ -119,7 +119,12 @@ impl Pool {
             None => 0,
         };
         if blocks(size_bytes) < base_blocks {
-            self.cut(staged.version, blocks(size_bytes), base_blocks)?;
+            let cut = self.cut(staged.version, blocks(size_bytes), base_blocks);
+            if let Err(error) = cut {
+                // Refused as a whole: nobody has a handle on it, and it would hold its base's blocks for ever.
+                staged.abandon()?;
+                return Err(error);
+            }
         }
         Ok(staged)
     }
