@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use farside_session::PeerLink;
+use farside_session::{PeerLink, SessionError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
