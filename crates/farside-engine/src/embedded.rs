@@ -118,6 +118,10 @@ impl Engine for EmbeddedEngine {
         self.on(volume, |pool| pool.unpin_snapshot(&volume.volume, snapshot, relationship))
     }
 
+    fn give_to_person(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
+        self.on(volume, |pool| pool.give_snapshot_to_person(&volume.volume, snapshot))
+    }
+
     fn content_root(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError> {
         self.on(volume, |pool| pool.content_root(&volume.volume, snapshot))
     }

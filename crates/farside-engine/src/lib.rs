@@ -204,6 +204,8 @@ pub trait Engine: Send + Sync + 'static {
     fn pin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError>;
     /// Takes a pin away, durably. An absent pin is no error.
     fn unpin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError>;
+    /// Makes a snapshot a person's, durably, whoever it was taken for: from now on only a person removes it.
+    fn give_to_person(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError>;
     /// The content root of a snapshot; computed on first asking if need be, from metadata only.
     fn content_root(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError>;
     /// What `incremental` has that `base` has not; against nothing at all (every allocated block) without a base.

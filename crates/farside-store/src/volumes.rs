@@ -364,6 +364,11 @@ impl Pool {
         self.describe_snapshot(volume, uuid, |s| s.held = held)
     }
 
+    /// Makes a snapshot a person's, whoever it was taken for.
+    pub fn give_snapshot_to_person(&self, volume: &str, uuid: Uuid) -> Result<()> {
+        self.describe_snapshot(volume, uuid, |s| s.relationship.clear())
+    }
+
     /// Pins a snapshot for a relationship.
     pub fn pin_snapshot(&self, volume: &str, uuid: Uuid, relationship: Uuid) -> Result<()> {
         self.describe_snapshot(volume, uuid, |s| {

@@ -1,7 +1,7 @@
 //! The two ways out of a relationship: break (the replica is taken over) and delete (it is over). Neither needs the
 //! peer.
 
-use farside_engine::{Engine, EngineError};
+use farside_engine::{Engine, EngineError, SnapshotOwner};
 use uuid::Uuid;
 
 use super::driver::Driver;
@@ -137,11 +137,24 @@ fn break_off(engine: &dyn Engine, relationship: &Relationship, at: Option<Uuid>)
         Some(at) => {
             // Both sides hold it, as likely as not: a base to come back from. The version shown before stays pinned too.
             engine.pin(volume, at, relationship.id)?;
+            // What is set aside may be the only copy left of it: the end of the mirror must not delete it.
+            keep_set_aside(engine, relationship, at)?;
             let rescued = engine.move_main(volume, at, Some(broken))?;
             if let Some(rescued) = rescued {
                 tracing::warn!(%volume, rescued = rescued.name, "what was written since stays as a side branch");
             }
         }
+    }
+    Ok(())
+}
+
+/// The versions of the relationship that are newer than `at` on the main line: the one shown, as a rule.
+fn keep_set_aside(engine: &dyn Engine, relationship: &Relationship, at: Uuid) -> Result<(), MirrorError> {
+    let volume = &relationship.destination;
+    let main_line = engine.snapshots(volume)?;
+    let newer = main_line.iter().rev().take_while(|s| s.uuid != at);
+    for snapshot in newer.filter(|s| s.owner == SnapshotOwner::Relationship(relationship.id)) {
+        engine.give_to_person(volume, snapshot.uuid)?;
     }
     Ok(())
 }

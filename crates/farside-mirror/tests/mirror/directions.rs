@@ -256,6 +256,22 @@ async fn ten_failovers_and_failbacks_on_the_embedded_store() {
     }
 }
 
+/// The source is gone for good: what was set aside may be the last copy of it.
+#[tokio::test(start_paused = true)]
+async fn what_a_break_at_a_snapshot_set_aside_outlives_the_mirror() {
+    let mut world = World::<Embedded>::new(331, LinkSettings::default(), Schedule::OnRequest).await;
+    world.write_a(10);
+    world.pair.live = world.a.live.clone();
+    let good = world.pair.snapshot("good");
+    world.update().await;
+    world.write_a(10);
+    world.update().await;
+    let newest = world.b.live.clone();
+    world.r().break_off(Some(good)).await.unwrap();
+    world.pair.b.destination.delete(&world.b.volume).await.unwrap();
+    assert!(world.b.keeps(&world.pair.b, &newest), "only a person deletes it");
+}
+
 async fn broken_at_a_snapshot<S: Storage>(seed: u64) {
     let mut world = World::<S>::new(seed, LinkSettings::default(), Schedule::OnRequest).await;
     world.write_a(10);

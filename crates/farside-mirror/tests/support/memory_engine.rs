@@ -408,6 +408,14 @@ impl Engine for MemoryEngine {
         })
     }
 
+    fn give_to_person(&self, name: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
+        self.with(name, |volume| {
+            let at = volume.position(snapshot)?;
+            volume.snapshots[at].info.owner = SnapshotOwner::Person;
+            Ok(())
+        })
+    }
+
     fn pin(&self, name: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
         self.with(name, |volume| {
             let at = volume.position(snapshot)?;

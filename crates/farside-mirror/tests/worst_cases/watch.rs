@@ -383,6 +383,10 @@ impl Engine for WatchedEngine {
         self.ears.around("pin", || self.inner.pin(volume, snapshot, relationship))
     }
 
+    fn give_to_person(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
+        self.ears.around("give", || self.inner.give_to_person(volume, snapshot))
+    }
+
     fn unpin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
         self.ears.around("unpin", || self.inner.unpin(volume, snapshot, relationship))
     }
