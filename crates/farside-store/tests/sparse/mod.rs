@@ -368,6 +368,8 @@ impl SparseRun {
         let before = names(&self.pool);
         assert_eq!(staged.handle.content_root().expect("a root"), staged.version.root(), "staged root");
         if done(staged.handle.commit(&new_snapshot(&name, number)), "a commit", &mut self.refused).is_none() {
+            // A full pool refuses; what is staged stays staged.
+            self.staged = Some(staged);
             return;
         }
         let old = self.volumes.insert(staged.volume.clone(), staged.version.clone()).expect("it was there");
