@@ -111,6 +111,11 @@ impl MirrorError {
         matches!(self, MirrorError::Session(SessionError::Lost(_) | SessionError::Unreachable { .. }))
     }
 
+    /// Whether the pool here has no room for it.
+    pub(crate) fn is_no_space(&self) -> bool {
+        matches!(self, MirrorError::Engine(EngineError::NoSpace { .. }))
+    }
+
     /// Whether the same step, sent again without using the base as prefix, may well arrive.
     pub(crate) fn is_about_prefix(&self) -> bool {
         matches!(self, MirrorError::Frame(e) if e.is_about_prefix())

@@ -25,7 +25,7 @@ use resume::{Fate, Kept, Opened};
 
 use crate::destination::Links;
 use crate::error::{MirrorError, blocking};
-use crate::limits::{CALL_TIMEOUT, FAREWELL_TIMEOUT, LOSSES_IN_A_ROW_MAX};
+use crate::limits::{CALL_TIMEOUT, FAREWELL_TIMEOUT, LOSSES_IN_A_ROW_MAX, ROOM_WAIT, ROOM_WAITS_MAX};
 use crate::protocol::convert::{self, CandidateBase, OF_SEVERAL, TransferPlan, TravellingSnapshot};
 use crate::protocol::held::Held;
 use crate::protocol::stream::cut;
@@ -227,6 +227,7 @@ impl Transfer {
         }
         let mut filling = Filling { index, step, base, is_unchanged, without_base: false, held: Held::None };
         let before = (report.resumed, report.held_bytes);
+        let mut waits_for_room = 0;
         let staged = loop {
             let opened = self.open(kept.take(), &filling).await?;
             filling.held = opened.held;
@@ -250,6 +251,23 @@ impl Transfer {
                 self.abandon(staged).await;
                 // Nothing was gone on with in the end.
                 (report.resumed, report.held_bytes) = before;
+            } else if error.is_no_space() && (filling.held != Held::None || waits_for_room > 0) {
+                // What was staged is given back in steps; the newest version may be much smaller than it was.
+                if waits_for_room == ROOM_WAITS_MAX {
+                    self.abandon(staged).await;
+                    return Err(error);
+                }
+                waits_for_room += 1;
+                tracing::warn!(
+                    transfer = %self.id, snapshot = step.name,
+                    "no room beside what an earlier transfer had staged; that goes, and all of it is brought: {error}"
+                );
+                self.abandon(staged).await;
+                (report.resumed, report.held_bytes) = before;
+                tokio::select! {
+                    () = tokio::time::sleep(ROOM_WAIT) => {}
+                    () = self.cancel.cancelled() => return Err(MirrorError::Aborted),
+                }
             } else {
                 self.leave(staged, &error).await;
                 return Err(error);

@@ -98,7 +98,8 @@ impl Kept {
 pub(super) enum Fate {
     /// The next transfer goes on with it, and with the same snapshot of the source.
     Kept,
-    /// The next transfer goes on with it, but with another snapshot of the source: that one cannot be read.
+    /// The next transfer goes on with it, but with another snapshot of the source: that one cannot be read, or has no
+    /// room here.
     KeptForAnother,
     /// It is thrown away.
     ThrownAway,
@@ -109,7 +110,9 @@ pub(super) enum Fate {
 pub(super) fn fate(error: &MirrorError) -> Fate {
     match error {
         MirrorError::Session(_) | MirrorError::NoSession(_) | MirrorError::Aborted => Fate::Kept,
-        MirrorError::Engine(EngineError::NoSpace { .. } | EngineError::Io(_)) => Fate::Kept,
+        MirrorError::Engine(EngineError::Io(_)) => Fate::Kept,
+        // The newest version may be smaller than this one, and would never be reached through it.
+        MirrorError::Engine(EngineError::NoSpace { .. }) => Fate::KeptForAnother,
         MirrorError::SourceFailed { code, .. } => match code.as_str() {
             "corrupt" | "failed" | "not-found" => Fate::KeptForAnother,
             _ => Fate::Kept,
@@ -131,7 +134,7 @@ mod tests {
         for (error, expected) in [
             (MirrorError::Session(SessionError::Lost("x".into())), Fate::Kept),
             (MirrorError::Aborted, Fate::Kept),
-            (MirrorError::Engine(full), Fate::Kept),
+            (MirrorError::Engine(full), Fate::KeptForAnother),
             (failed("forbidden"), Fate::Kept),
             (failed("state"), Fate::Kept),
             (failed("corrupt"), Fate::KeptForAnother),
