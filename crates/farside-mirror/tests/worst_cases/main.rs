@@ -1,5 +1,9 @@
 //! The worst-case table: every step of every operation on a mirror, with everything that can go wrong just there. What
-//! must be so afterwards is stated (`table.rs`), printed in the manual, and asserted here.
+//! must be so afterwards is stated (`table.rs` and the operations), printed in the manual, and asserted here.
+//!
+//! Each cell runs once for each seed, at a point of its step that the seed chooses. `FARSIDE_SEED` and `FARSIDE_SEEDS` say
+//! which seeds; `FARSIDE_CELL` runs only cells whose name (operation / step / fault) contains it; `FARSIDE_NAME_RUNS`
+//! prints each; `FARSIDE_WRITE_PAGE` writes the manual's page anew.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

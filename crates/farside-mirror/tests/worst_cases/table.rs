@@ -110,6 +110,7 @@ pub(crate) enum Then {
     Create,
 }
 
+// One letter for a cell, so that a row is a line.
 pub(crate) use Then::{BreakFirst as B, Create as C, Either as E, Finishes as F, Refused as X, Repeat as R};
 
 /// How far the pools are.
