@@ -38,7 +38,7 @@ pub(crate) static BREAK: Table = Table {
         },
         Row {
             step: "write the record",
-            calls: &[(B, "set record"), (A, "end")],
+            calls: &[(B, "set record")],
             holds: TURNS,
             then: [F, R, F, F, F, F, E, F, F, F, F, F, F, F, F, C],
         },
