@@ -344,7 +344,10 @@ impl Driver {
         if !self.is_probed || self.prepared_why().is_some() {
             return;
         }
-        let Ok((next, action)) = self.standing.step(Event::Tick) else { return };
+        // A first copy that a person asked for and a restart or a long outage cut off: the schedule takes it up again.
+        let is_cut_off = !self.standing.initialized && self.has_staged().await;
+        let event = if is_cut_off { Event::AskInitialize } else { Event::Tick };
+        let Ok((next, action)) = self.standing.step(event) else { return };
         self.standing = next;
         if let Action::Enqueue(kind) = action {
             self.link_wait = SCHEDULED_LINK_WAIT;
@@ -353,6 +356,15 @@ impl Driver {
         if let Err(error) = self.carry_out(action).await {
             self.why = Some(error.to_string());
         }
+    }
+
+    /// Whether a transfer of this relationship has left something to go on with.
+    async fn has_staged(&self) -> bool {
+        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+        let id = self.relationship.id;
+        // Whoever cannot be asked is asked again at the next tick.
+        let staged = blocking(move || engine.staged(&volume)).await;
+        staged.is_ok_and(|staged| staged.iter().any(|(info, _)| info.staged_for.relationship == id))
     }
 
     async fn note(&mut self, ending: Ending) {

@@ -135,9 +135,6 @@ impl Driver {
         link_wait: Duration,
         ended: Ended,
     ) -> Result<(), MirrorError> {
-        if let Some(why) = self.prepared_why() {
-            return Err(MirrorError::State(why));
-        }
         // A resync that stopped between row and record has left a volume that the pool knows as nobody's replica.
         let is_follower = self.check_probed().is_ok();
         let before = self.relationship.clone();

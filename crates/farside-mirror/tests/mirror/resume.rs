@@ -136,6 +136,34 @@ async fn a_first_copy_is_asked_for_once_however_often_the_link_breaks_as_long_as
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_first_copy_that_a_restart_cut_off_is_taken_up_by_the_schedule_and_by_nobody_without_one() {
+    for (schedule, goes_on) in
+        [(Schedule::Every(Duration::from_secs(60)), true), (Schedule::OnRequest, false)]
+    {
+        let mut pair = Pair::new(406, SIZE, very_slow()).await;
+        let mut bytes = vec![0; SIZE as usize];
+        pair.rng.fill(&mut bytes[..]);
+        pair.write(0, &bytes);
+        let mirror = pair.mirror(schedule).await;
+        let _asked = mirror.initialize(PATIENCE).await.unwrap();
+        some_arrived(&mirror, 2 * FRAME_BYTES).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        pair.crash_b(1).await;
+        let mut changes = pair.b.destination.mirror(&pair.replica).unwrap().changes();
+        let mirrored = changes.wait_for(|status| status.state == State::Mirrored);
+        let arrived = tokio::time::timeout(Duration::from_secs(600), mirrored).await.is_ok();
+        assert_eq!(
+            arrived, goes_on,
+            "with a schedule it goes on by itself, without one it is asked for again"
+        );
+        if goes_on {
+            learn(&mut pair).await;
+            pair.check_replica();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kill_costs_what_came_since_the_last_checkpoint() {
     for seed in seeds(410, 4) {
         let mut pair = Pair::new(seed, SIZE, very_slow()).await;
