@@ -45,7 +45,7 @@ pub(crate) static SWAP: Table = Table {
                 (A, "end"),
             ],
             holds: OLD,
-            then: [F, R, F, F, E, E, E, F, R, R, F, F, F, X, F, C],
+            then: [F, R, F, F, E, E, E, F, R, R, F, F, F, X, E, C],
         },
         Row {
             step: "fence the original",
@@ -108,7 +108,7 @@ pub(crate) static SWAP: Table = Table {
             step: "tell the former original",
             calls: &[(A, "end"), (A, "swap"), (A, "unpin"), (A, "delete snapshot"), (A, "overtaken")],
             holds: NEW,
-            then: [F, R, F, F, F, F, F, F, F, F, F, F, F, F, F, C],
+            then: [F, E, F, F, F, F, F, F, F, F, F, F, F, F, F, C],
         },
     ],
 };
