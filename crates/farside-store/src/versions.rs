@@ -429,7 +429,8 @@ impl Versions {
     /// Whether the head holds writes that nothing would keep once it makes way for a child of version `base`: something
     /// that neither came with the snapshot it began as, nor is in a snapshot that stays. A snapshot stays if a person made
     /// it, or if it lies on the new line. One that was taken for a mirror and lies beside that line does not: the mirror
-    /// deletes it when it needs it no more. (A deleted snapshot keeps nothing safe, whether reaped or not.)
+    /// deletes it when it needs it no more, so what the head began as is its own then. (A deleted snapshot keeps nothing
+    /// safe, whether reaped or not.)
     pub(crate) fn head_has_own_writes(&self, volume: &Volume, base: u64) -> bool {
         let Some(head) = self.versions.get(&volume.head) else { return false };
         let mut new_line = HashSet::new();
@@ -442,12 +443,15 @@ impl Versions {
             new_line.contains(&snapshot.id)
                 || snapshot.snapshot.as_ref().is_some_and(|described| described.relationship.is_empty())
         };
-        let mut ancestor = self.live_ancestor(head);
+        let (mut inherited, mut ancestor) = (head.inherited, self.live_ancestor(head));
         while let Some(beside) = ancestor.filter(|a| !stays(a)) {
+            if beside.frozen == inherited {
+                inherited = Birth(0);
+            }
             ancestor = self.live_ancestor(beside);
         }
         let kept = ancestor.map_or(Birth(0), |a| a.frozen);
-        head.changed_since(kept.max(head.inherited))
+        head.changed_since(kept.max(inherited))
     }
 
     /// The nearest live snapshot that a version descends from; of another volume, if it is a clone's.

@@ -270,3 +270,26 @@ fn a_staged_version_ends_with_its_handle_refused() {
     ];
     assert!(calls.iter().all(|c| matches!(c, Err(StoreError::Refused(_)))), "{calls:?}");
 }
+
+#[test]
+fn what_a_mirror_published_is_kept_when_the_main_line_leaves_it() {
+    let (_, pool) = pool_with("v", 16);
+    let mirror = Uuid::from_u128(77);
+    let publish = |name: &str, number: u32, base: Option<Uuid>| {
+        let staged = pool.stage("v", base, 16 * BLOCK, staged_for(number)).expect("staged");
+        staged.write(0, &content(u64::from(number))).expect("written");
+        let new = NewSnapshot { relationship: Some(mirror), ..new_snapshot(name, number) };
+        staged.commit(&new).expect("published").uuid
+    };
+    let first = publish("first", 1, None);
+    let second = publish("second", 2, Some(first));
+    let rescued = pool.move_main("v", first, None).expect("moved").expect("the mirror may delete its own");
+    pool.delete_snapshot("v", second).expect("as the mirror does");
+    let handle = pool.open_snapshot("v", &rescued.name).expect("it opens");
+    let mut found = vec![0; BLOCK as usize];
+    handle.read(0, &mut found).expect("read");
+    assert_eq!(found, content(2));
+    // An update on the line that is shown leaves nothing behind.
+    publish("third", 3, Some(first));
+    assert_eq!(pool.snapshots("v").expect("a list").iter().filter(|s| !s.on_main_line).count(), 1);
+}

@@ -316,7 +316,12 @@ async fn rollback(
 
 fn newest_on_main_line(found: &Found) -> Result<Option<String>, ErrorBody> {
     let all = found.pool.snapshots(&found.volume.volume).map_err(Failure::tell)?;
-    Ok(all.into_iter().rev().find(|snapshot| snapshot.on_main_line).map(|snapshot| snapshot.name))
+    Ok(all.into_iter().rev().find(keeps).map(|snapshot| snapshot.name))
+}
+
+/// Whether a snapshot keeps what the volume showed: it is a person's. A mirror deletes its own when it needs them no more.
+fn keeps(snapshot: &SnapshotStatus) -> bool {
+    snapshot.on_main_line && snapshot.relationship.is_none()
 }
 
 async fn plan_rollback(
@@ -329,7 +334,7 @@ async fn plan_rollback(
     let to = Version::Snapshot(status.uuid);
     let changed = count(site, volume, move |counter| counter.changed(to, Version::Head)).await?;
     let all = found.pool.snapshots(&volume.volume).map_err(Failure::tell)?;
-    let unsaved = match all.iter().rev().find(|snapshot| snapshot.on_main_line).map(|newest| newest.uuid) {
+    let unsaved = match all.iter().rev().find(|snapshot| keeps(snapshot)).map(|newest| newest.uuid) {
         Some(newest) => {
             let newest = Version::Snapshot(newest);
             count(site, volume, move |counter| counter.changed(newest, Version::Head)).await?
