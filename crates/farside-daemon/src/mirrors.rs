@@ -196,7 +196,10 @@ impl Mirrors {
             all.extend(mirrors.iter().map(|mirror| self.document(&mirror.status(), now)));
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
-        all.extend(self.sources().await?);
+        let mut sources = self.sources().await?;
+        // After a change of roles: the volume follows, and what is left of its time as source goes with the next version.
+        sources.retain(|source| !all.iter().any(|mirror| is_left_over(source, mirror)));
+        all.extend(sources);
         Ok(all)
     }
 
@@ -299,4 +302,12 @@ impl Mirrors {
         }
         Ok(())
     }
+}
+
+/// Whether `source` is what is left of the other direction of `mirror`: no base, and nothing that anybody must decide.
+fn is_left_over(source: &api::Mirror, mirror: &api::Mirror) -> bool {
+    let is_turned = mirror.name == source.name
+        && mirror.source == source.destination
+        && mirror.state != MirrorState::BrokenOff;
+    is_turned && source.state == MirrorState::Uninitialized && source.overtaken.is_none()
 }

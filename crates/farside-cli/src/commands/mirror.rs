@@ -75,7 +75,11 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 time_zone: timetable.time_zone,
                 timeout_seconds: Some(transfer.timeout.as_secs_f64()),
             };
+            let is_plan = destructive.plan;
             start(&context, "resync", &transfer, &request, destructive).await?;
+            if !is_plan && !context.json {
+                advise_schedule(&context, &transfer.volume).await;
+            }
         }
         Verb::Swap { transfer, destructive } => {
             let request = StartTransfer { timeout_seconds: Some(transfer.timeout.as_secs_f64()) };
@@ -197,6 +201,21 @@ async fn follow(context: &Context, verb: &str, no_wait: bool, started: Operation
 
 fn path<'a>(volume: &'a VolumeName, verb: &'a str) -> [&'a str; 4] {
     ["mirrors", &volume.pool, &volume.volume, verb]
+}
+
+/// A volume that follows another one only when asked is rarely what was meant after a failover.
+async fn advise_schedule(context: &Context, volume: &VolumeName) {
+    let name = volume.to_string();
+    // It is done; what cannot be asked any more is only advice.
+    let Ok(mirrors) = context.client.get_with::<Vec<Mirror>>(&["mirrors"], &[("volume", &name)]).await else {
+        return;
+    };
+    let follower = mirrors.iter().find(|m| m.role == farside_api::Role::Destination);
+    if follower.is_some_and(|m| m.schedule.is_none()) {
+        println!(
+            "{name} has no schedule, so it is updated only when asked; farside mirror set {name} --every 10s gives it one"
+        );
+    }
 }
 
 fn outcome(operation: &Operation) -> String {
