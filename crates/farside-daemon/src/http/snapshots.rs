@@ -72,7 +72,9 @@ async fn list(State(site): Shared, Path((pool, volume)): Path<(String, String)>)
 
 fn of_volume(pool: &Pool, volume: &VolumeName) -> Result<Vec<Snapshot>, ErrorBody> {
     let snapshots = pool.snapshots(&volume.volume).map_err(Failure::tell)?;
-    snapshots.iter().map(|snapshot| document(pool, volume, snapshot)).collect()
+    let documents = snapshots.iter().map(|snapshot| document(pool, volume, snapshot));
+    // A mirror deletes its own as it goes on: what went while the list is made is simply not on it.
+    documents.filter(|d| !matches!(d, Err(error) if error.code == ErrorCode::NotFound)).collect()
 }
 
 fn document(pool: &Pool, volume: &VolumeName, snapshot: &SnapshotStatus) -> Result<Snapshot, ErrorBody> {
