@@ -17,7 +17,7 @@ use crate::options::{Config, LogFormat};
 
 /// Lines kept in memory.
 const KEPT_LINES_MAX: usize = 10_000;
-/// Their bytes; whichever limit is met first. As `info` logs a dozen mirrors, some hours.
+/// Their bytes; whichever limit is met first.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 /// Longest kept line, bytes; the rest of it is cut. A reason that a peer gave has up to 1 KiB.
 const KEPT_LINE_MAX: usize = 8 << 10;

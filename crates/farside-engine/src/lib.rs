@@ -235,9 +235,10 @@ pub trait Engine: Send + Sync + 'static {
     /// Staged versions that earlier transfers left, newest last. Each holds at least what its last checkpoint covered.
     fn staged(&self, volume: &VolumeName) -> Result<StagedVersions, EngineError>;
     /// One durable record: the volume's head becomes a fresh child of `snapshot`, whatever branch it is on, and the
-    /// volume's size that of the snapshot. If the old head held writes that neither the new line nor a
-    /// person's snapshot has, it stays as a side branch `rescue-…`, which is returned. With `record` the replica record is set in the same journal record. Refused while
-    /// a writer has the volume open; readers of a replica keep what they opened.
+    /// volume's size that of the snapshot. If it showed what neither the new line nor a person's snapshot
+    /// has, written by hosts or published by a mirror, that stays as a side branch `rescue-…`, which is returned. With
+    /// `record` the replica record is set in the same journal record. Refused while a writer has the volume open; readers
+    /// of a replica keep what they opened.
     fn move_main(
         &self,
         volume: &VolumeName,

@@ -105,7 +105,8 @@ pub const REFUSALS_LOGGED_MAX: u32 = 10;
 /// See [`REFUSALS_LOGGED_MAX`].
 pub const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// How often a step that met a full pool is begun anew after what an earlier transfer had staged was thrown away: the
-/// pool gives that back in the background, some hundred MiB in each [`ROOM_WAIT`].
+/// pool gives that back in the background, in steps. If five seconds in all are not enough, the next transfer begins with
+/// what is free by then.
 pub const ROOM_WAITS_MAX: u32 = 10;
 /// See [`ROOM_WAITS_MAX`].
 pub const ROOM_WAIT: Duration = Duration::from_millis(500);

@@ -18,7 +18,7 @@ impl Pool {
     /// The volume shows `snapshot` from now on, whatever branch that is on: its head begins anew as a copy of it, its
     /// size included. With `record` the replica record changes in the same journal record. Durable when it returns.
     ///
-    /// If the old head held writes that no snapshot keeps, it stays as a side branch, `rescue-` and the moment, which is
+    /// If the old head showed what no snapshot keeps, written by hosts or published by a mirror, it stays as a side branch, `rescue-` and the moment, which is
     /// returned. Snapshots newer than `snapshot` stay too; but one that was taken for a mirror goes when the mirror needs it
     /// no more, so it keeps nothing.
     ///

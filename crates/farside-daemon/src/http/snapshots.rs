@@ -279,7 +279,7 @@ async fn rollback(
     let found = find(&site, path).await?;
     let (volume, name) = (found.volume.clone(), found.status.name.clone());
     let before = found.pool.volume(&volume.volume)?;
-    let newest = newest_on_main_line(&found)?;
+    let newest = kept_by_person(&site, &found).await?;
     let is_replica = before.replica.is_some_and(|replica| !replica.broken_off);
     let refused = if is_replica {
         Some(format!(
@@ -316,9 +316,17 @@ async fn rollback(
     Ok(Outcome::Done(Rollback { volume: volume.to_string(), snapshot: name, kept_as }))
 }
 
-fn newest_on_main_line(found: &Found) -> Result<Option<String>, ErrorBody> {
-    let all = found.pool.snapshots(&found.volume.volume).map_err(Failure::tell)?;
-    Ok(all.into_iter().rev().find(keeps).map(|snapshot| snapshot.name))
+/// The person's snapshot that has exactly what the volume shows, if there is one.
+async fn kept_by_person(site: &Site, found: &Found) -> Result<Option<String>, ErrorBody> {
+    let (pool, name) = (Arc::clone(&found.pool), found.volume.volume.clone());
+    let kept = site.blocking.run(move || {
+        let all = pool.snapshots(&name).map_err(Failure::tell)?;
+        let Some(newest) = all.into_iter().rev().find(keeps) else { return Ok(None) };
+        let since = pool.difference(&name, Some(Version::Snapshot(newest.uuid)), Version::Head);
+        let first = since.map_err(Failure::tell)?.next().transpose().map_err(Failure::tell)?;
+        Ok::<_, ErrorBody>(first.is_none().then_some(newest.name))
+    });
+    kept.await
 }
 
 /// Whether a snapshot keeps what the volume showed: it is a person's. A mirror deletes its own when it needs them no more.
