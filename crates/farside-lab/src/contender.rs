@@ -1,0 +1,1 @@
+//! Contenders: the files that tell how farside or a tool does a job over a link.

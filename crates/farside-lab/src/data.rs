@@ -1,0 +1,1 @@
+//! Data sets: what real programs write, made deterministically.

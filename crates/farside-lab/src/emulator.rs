@@ -1,0 +1,1 @@
+//! Moves IP packets between two TUN devices as a link says.

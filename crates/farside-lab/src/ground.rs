@@ -1,0 +1,1 @@
+//! Namespaces, sites, the processes in them and what these cost; leaves nothing behind.

@@ -1,0 +1,3 @@
+//! `farside-lab`: emulated links, data sets, experiments.
+
+fn main() {}

@@ -1,0 +1,123 @@
+//! What is written down of a run. Records are lines of JSON in a journal, so that a killed experiment goes on where it
+//! was; the report is made from them alone. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the records and of the result file; a reader refuses another one.
+pub const RECORD_VERSION: u32 = 1;
+
+/// Which cell of the experiment's matrix a run belongs to. Its text form (`t3/postgres/rsync-zstd/cubic`) is what a
+/// filter matches.
+#[derive(Clone, Debug, Eq, PartialEq, Ord, PartialOrd, Hash, Serialize, Deserialize)]
+pub struct Cell {
+    /// The link's name in the experiment.
+    pub link: String,
+    /// The data set's name in the experiment; absent for probes of the link itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// The contender.
+    pub contender: String,
+    /// Congestion control of all hosts in the run.
+    pub congestion: String,
+}
+
+/// One run of one cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// Which cell.
+    pub cell: Cell,
+    /// Counted from 1.
+    pub repetition: u32,
+    /// Of the link's losses and jitter.
+    pub seed: u64,
+    /// RFC 3339, UTC.
+    pub started: String,
+    /// The whole run with what is not counted (preparation, proof), seconds; estimates are made of it.
+    pub whole_seconds: f64,
+    /// Versions of what took part, by name: the contender's programs, farside's commit, the kernel.
+    pub versions: BTreeMap<String, String>,
+    /// The counted phases, in order.
+    pub phases: Vec<PhaseRecord>,
+    /// Why the run does not count; absent when it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+}
+
+/// One counted phase of a run: `initial`, `update` or `measure`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhaseRecord {
+    /// Name of the phase.
+    pub phase: String,
+    /// Which generation of the data it brought over (`A`, `B`, `day-3`); absent for probes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<String>,
+    /// Until the copy at b was complete and written.
+    pub seconds: f64,
+    /// What the link carried from a to b in it.
+    pub forward: WayCounters,
+    /// From b to a.
+    pub back: WayCounters,
+    /// Processor seconds of each site's processes, by site name.
+    pub cpu_seconds: BTreeMap<String, f64>,
+    /// Load average (one minute) of the machine at the phase's end.
+    pub load: f64,
+    /// What the contender measured itself, by name.
+    #[serde(default)]
+    pub figures: BTreeMap<String, Figure>,
+}
+
+/// A measured number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// The number.
+    pub value: f64,
+    /// Its unit, as a table's head shows it: `Mb/s`, `ms`, `%`.
+    pub unit: String,
+}
+
+/// Counters of one way of a link: packets and bytes of IP.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WayCounters {
+    /// Packets that hosts gave to the link.
+    pub packets_in: u64,
+    /// Their bytes: what counts as bytes on the wire.
+    pub bytes_in: u64,
+    /// Packets that came out.
+    pub packets_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Lost by the loss model.
+    pub lost: u64,
+    /// Dropped because the queue was full.
+    pub dropped_queue: u64,
+    /// Dropped because the link was down.
+    pub dropped_down: u64,
+    /// Larger than the MTU.
+    pub dropped_size: u64,
+    /// Overtaken by later packets.
+    pub reordered: u64,
+    /// Dropped by the TUN device before or after the emulator saw them: the machine was too slow. Not zero means that
+    /// the run measured the machine.
+    pub device_drops: u64,
+    /// How late packets came out, against the moment the link's model says.
+    pub lateness: Lateness,
+}
+
+/// The emulator's own lateness, microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lateness {
+    /// Mean.
+    pub mean_us: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// Largest.
+    pub max_us: f64,
+    /// Share of packets more than 1 ms late, 0 to 1.
+    pub over_1ms: f64,
+}

@@ -1,0 +1,1 @@
+//! Records to tables, JSON and a page with plots. Pure.
