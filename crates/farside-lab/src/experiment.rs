@@ -1,1 +1,6 @@
 //! Experiments: files, plan, runs, records.
+//!
+//! An experiment is a matrix: links × data × contenders × congestion control, each cell a few times. `farside-lab run`
+//! reads the file ([`file`]), and everything else follows from it.
+
+pub mod file;

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub mod result;
+
 /// Version of the records and of the result file; a reader refuses another one.
 pub const RECORD_VERSION: u32 = 1;
 
@@ -45,6 +47,10 @@ pub struct RunRecord {
     /// Why the run does not count; absent when it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
+    /// Why the figures tell about the machine rather than the link: it dropped packets or sent them late. The run
+    /// counts, and the report marks it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow: Option<String>,
 }
 
 /// One counted phase of a run: `initial`, `update` or `measure`.
@@ -120,4 +126,75 @@ pub struct Lateness {
     pub max_us: f64,
     /// Share of packets more than 1 ms late, 0 to 1.
     pub over_1ms: f64,
+}
+
+/// The figures that every counted phase has beside the contender's own: name and unit.
+pub const COMMON_FIGURES: [(&str, &str); 10] = [
+    ("seconds", "s"),
+    ("forward_mb", "MB"),
+    ("back_mb", "MB"),
+    ("forward_packets", "packets"),
+    ("back_packets", "packets"),
+    ("forward_mbit", "Mb/s"),
+    ("forward_loss_percent", "%"),
+    ("back_loss_percent", "%"),
+    ("cpu_a_seconds", "s"),
+    ("cpu_b_seconds", "s"),
+];
+
+impl PhaseRecord {
+    /// A figure by name: one of [`COMMON_FIGURES`], counted by the laboratory, or one of the contender's own. MB is
+    /// 10^6 bytes of IP packets given to the link.
+    #[must_use]
+    pub fn figure(&self, name: &str) -> Option<Figure> {
+        let processor = |site: &str| self.cpu_seconds.get(site).copied();
+        let value = match name {
+            "seconds" => Some(self.seconds),
+            "forward_mb" => Some(self.forward.bytes_in as f64 / 1e6),
+            "back_mb" => Some(self.back.bytes_in as f64 / 1e6),
+            "forward_packets" => Some(self.forward.packets_in as f64),
+            "back_packets" => Some(self.back.packets_in as f64),
+            "forward_mbit" => {
+                (self.seconds > 0.0).then(|| self.forward.bytes_out as f64 * 8.0 / 1e6 / self.seconds)
+            }
+            "forward_loss_percent" => self.forward.loss_percent(),
+            "back_loss_percent" => self.back.loss_percent(),
+            "cpu_a_seconds" => processor("a"),
+            "cpu_b_seconds" => processor("b"),
+            own => return self.figures.get(own).cloned(),
+        }?;
+        let unit = COMMON_FIGURES.iter().find(|(common, _)| *common == name).map_or("", |(_, unit)| *unit);
+        Some(Figure { value, unit: unit.to_owned() })
+    }
+
+    /// Names of all figures that this phase has, the common ones first.
+    pub fn figure_names(&self) -> impl Iterator<Item = &str> {
+        let common = COMMON_FIGURES.iter().map(|(name, _)| *name).filter(|name| self.figure(name).is_some());
+        common.chain(self.figures.keys().map(String::as_str))
+    }
+}
+
+impl WayCounters {
+    /// Packets that the loss model had to decide about: neither dropped before it nor too large.
+    #[must_use]
+    pub fn loss_trials(&self) -> u64 {
+        self.packets_in.saturating_sub(self.dropped_queue + self.dropped_down + self.dropped_size)
+    }
+
+    /// What the loss model took, percent of [`Self::loss_trials`]; nothing if there were none.
+    #[must_use]
+    pub fn loss_percent(&self) -> Option<f64> {
+        let trials = self.loss_trials();
+        (trials > 0).then(|| self.lost as f64 * 100.0 / trials as f64)
+    }
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}/", self.link)?;
+        if let Some(data) = &self.data {
+            write!(formatter, "{data}/")?;
+        }
+        write!(formatter, "{}/{}", self.contender, self.congestion)
+    }
 }

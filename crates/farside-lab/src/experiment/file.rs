@@ -1,0 +1,287 @@
+//! The experiment file: what it says, strictly read. A key that nobody knows, a name that nothing has and a value out
+//! of range are errors that tell the place and the remedy; nothing is guessed. Pure but for [`Experiment::read`].
+//!
+//! `docs/src/development/laboratory.md` has every key with an example.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// An experiment as its file says it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// One line: head of the report.
+    pub title: String,
+    /// What it measures and how to read it; a few paragraphs, shown in the report.
+    #[serde(default)]
+    pub about: String,
+    /// How sites and links are laid.
+    #[serde(default)]
+    pub topology: TopologyWord,
+    /// Parallel links between the two ends of the WAN, each an address pair of its own.
+    #[serde(default = "one")]
+    pub paths: u32,
+    /// Names of contenders (`lab/contenders/NAME.toml`), in the order in which they run and are shown.
+    pub contenders: Vec<String>,
+    /// How often each cell runs, unless its link says otherwise.
+    #[serde(default = "one")]
+    pub repetitions: u32,
+    /// How many runs go on at once; more than one only for slow links, where the processor idles.
+    #[serde(default = "one")]
+    pub parallel: u32,
+    /// Everything random follows from it: losses, jitter, data.
+    #[serde(default = "one_u64")]
+    pub seed: u64,
+    /// What is set in every host.
+    #[serde(default)]
+    pub hosts: HostsEntry,
+    /// The links, in order.
+    #[serde(rename = "link")]
+    pub links: Vec<LinkEntry>,
+    /// The data sets; none where every contender is a probe of the link.
+    #[serde(default, rename = "data")]
+    pub data: Vec<DataEntry>,
+    /// What the result must show.
+    #[serde(default, rename = "expect")]
+    pub expectations: Vec<Expectation>,
+}
+
+/// How sites and links are laid.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TopologyWord {
+    /// Site a, the WAN, site b.
+    #[default]
+    Sites,
+    /// Client, box a, the WAN, box b, server.
+    Boxes,
+}
+
+/// What is set in every host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostsEntry {
+    /// TCP congestion controls: an axis of the matrix.
+    #[serde(default = "cubic")]
+    pub congestion: Vec<String>,
+    /// Largest receive buffer of a TCP connection (`256MiB`); absent: the machine's.
+    #[serde(default)]
+    pub tcp_rmem_max: Option<String>,
+    /// Largest send buffer of a TCP connection; absent: the machine's.
+    #[serde(default)]
+    pub tcp_wmem_max: Option<String>,
+}
+
+impl Default for HostsEntry {
+    fn default() -> Self {
+        Self { congestion: cubic(), tcp_rmem_max: None, tcp_wmem_max: None }
+    }
+}
+
+/// One link of the matrix: a profile's values with those given here in their place.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkEntry {
+    /// Its name in the cells and the report.
+    pub name: String,
+    /// A profile by name (`farside-lab profiles`), which gives both rates; else `rate` must be given.
+    #[serde(default)]
+    pub profile: Option<String>,
+    /// Rate from a to b, and back unless `rate_back` is given: `44.736Mbit`.
+    #[serde(default)]
+    pub rate: Option<String>,
+    /// Rate from b to a.
+    #[serde(default)]
+    pub rate_back: Option<String>,
+    /// Round-trip time of the empty link: half of it each way. `50ms`.
+    #[serde(default)]
+    pub rtt: Option<String>,
+    /// Delay varies by up to this much more, each way.
+    #[serde(default)]
+    pub jitter: Option<String>,
+    /// Share of packets lost, each way unless `loss_back` is given: `0.1%`.
+    #[serde(default)]
+    pub loss: Option<String>,
+    /// Share of packets lost from b to a.
+    #[serde(default)]
+    pub loss_back: Option<String>,
+    /// Mean number of packets lost in a row; absent: each packet by itself.
+    #[serde(default)]
+    pub burst: Option<f64>,
+    /// Share of packets that later ones overtake.
+    #[serde(default)]
+    pub reorder: Option<String>,
+    /// Bytes that may wait for the line, each way: `256KiB`; absent: as the profile's rule says.
+    #[serde(default)]
+    pub queue: Option<String>,
+    /// Largest IP packet, bytes.
+    #[serde(default)]
+    pub mtu: Option<u32>,
+    /// What happens to it while it runs, by time since the counted phase's link came up.
+    #[serde(default)]
+    pub script: Vec<ScriptEntry>,
+    /// How often its cells run; absent: as the experiment says.
+    #[serde(default)]
+    pub repetitions: Option<u32>,
+    /// Only these contenders run on it; absent: all.
+    #[serde(default)]
+    pub contenders: Option<Vec<String>>,
+    /// Only these data sets go over it; absent: all.
+    #[serde(default)]
+    pub data: Option<Vec<String>>,
+    /// Only these congestion controls on it; absent: all of `[hosts]`. May name others than `[hosts]` does.
+    #[serde(default)]
+    pub congestion: Option<Vec<String>>,
+}
+
+/// One scripted change of a link: a time and exactly one of `rate`, `rtt`, `loss`, `down`, `up`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptEntry {
+    /// Since the link came up: `2s`.
+    pub at: String,
+    /// `forward` or `back`; both if absent.
+    #[serde(default)]
+    pub way: Option<crate::link::Way>,
+    /// New rate.
+    #[serde(default)]
+    pub rate: Option<String>,
+    /// New one-way delay.
+    #[serde(default)]
+    pub delay: Option<String>,
+    /// New share of losses.
+    #[serde(default)]
+    pub loss: Option<String>,
+    /// With `loss`: mean number lost in a row.
+    #[serde(default)]
+    pub burst: Option<f64>,
+    /// `true`: nothing gets through from now on.
+    #[serde(default)]
+    pub down: bool,
+    /// `true`: packets pass again.
+    #[serde(default)]
+    pub up: bool,
+}
+
+/// One data set of the matrix.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataEntry {
+    /// Its name in the cells and the report.
+    pub name: String,
+    /// Which set (`farside-lab data` lists them).
+    pub set: String,
+    /// About how large (`160MiB`); absent: the set's own default.
+    #[serde(default)]
+    pub size: Option<String>,
+    /// What contenders get: volume images or a tree of files.
+    #[serde(default)]
+    pub kind: DataKind,
+    /// Of the generator; absent: the experiment's.
+    #[serde(default)]
+    pub seed: Option<u64>,
+}
+
+/// What contenders get of a data set.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataKind {
+    /// Images of volumes: `0.img`, `1.img`…
+    #[default]
+    Image,
+    /// A directory: `tree/`.
+    Tree,
+}
+
+/// What the result must show, judged for each cell that it names, on the median of the cell's runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// Which contender's cells.
+    pub contender: String,
+    /// Only on these links; absent: all.
+    #[serde(default)]
+    pub links: Option<Vec<String>>,
+    /// Only with these congestion controls; absent: all.
+    #[serde(default)]
+    pub congestion: Option<Vec<String>>,
+    /// In which phase; absent: every phase that has the figure.
+    #[serde(default)]
+    pub phase: Option<String>,
+    /// Which figure: one of the contender's own, or one that every phase has (`seconds`, `forward_mb`…).
+    pub figure: String,
+    /// What it should be.
+    pub of: Target,
+    /// How far from it the figure may be.
+    pub within: Tolerance,
+}
+
+/// What a figure is compared with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Target {
+    /// A number in the figure's own unit.
+    Number(f64),
+    /// A property of the cell's link: `link.rtt_ms`, `link.rate_mbit`…
+    Property(String),
+}
+
+/// How far from its target a figure may be: exactly one of the three.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tolerance {
+    /// At most this much away, in the figure's unit: `within = { absolute = 1.0 }`.
+    Absolute(f64),
+    /// At most this share of the target away: `within = { relative = 0.01 }`.
+    Relative(f64),
+    /// For shares in percent: within three standard deviations of a binomial with as many trials as this figure
+    /// counts (`within = { sampling = "packets" }`), all runs of the cell together.
+    Sampling(String),
+}
+
+impl Experiment {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// [`FileError`]: it cannot be read or says something that is not understood.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+        toml::from_str(&text)
+            .map_err(|source| FileError::Syntax { path: path.to_owned(), source: Box::new(source) })
+    }
+}
+
+/// Why an experiment file cannot be used. Nothing has been run.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The file cannot be read.
+    #[error("cannot read the experiment {path}: {source}; `lab/experiments/` has those of the project", path = path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not TOML, or has keys or values that an experiment does not.
+    #[error("{path}: {source}(docs/src/development/laboratory.md lists every key)", path = path.display())]
+    Syntax {
+        /// Which.
+        path: PathBuf,
+        /// Where and what.
+        source: Box<toml::de::Error>,
+    },
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn one_u64() -> u64 {
+    1
+}
+
+fn cubic() -> Vec<String> {
+    vec!["cubic".to_owned()]
+}
