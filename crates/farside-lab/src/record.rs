@@ -36,6 +36,8 @@ pub struct RunRecord {
     pub repetition: u32,
     /// Of the link's losses and jitter.
     pub seed: u64,
+    /// Digest of what was run: link, data, contender, farside. Runs of one cell are compared only if theirs are equal.
+    pub digest: String,
     /// RFC 3339, UTC.
     pub started: String,
     /// The whole run with what is not counted (preparation, proof), seconds; estimates are made of it.
@@ -144,7 +146,8 @@ pub const COMMON_FIGURES: [(&str, &str); 10] = [
 
 impl PhaseRecord {
     /// A figure by name: one of [`COMMON_FIGURES`], counted by the laboratory, or one of the contender's own. MB is
-    /// 10^6 bytes of IP packets given to the link.
+    /// 10^6 bytes of IP packets given to the link. `forward_loss_trials` and `back_loss_trials` are known beside them:
+    /// how many packets the loss model decided about, for judging a share of losses.
     #[must_use]
     pub fn figure(&self, name: &str) -> Option<Figure> {
         let processor = |site: &str| self.cpu_seconds.get(site).copied();
@@ -159,6 +162,8 @@ impl PhaseRecord {
             }
             "forward_loss_percent" => self.forward.loss_percent(),
             "back_loss_percent" => self.back.loss_percent(),
+            "forward_loss_trials" => Some(self.forward.loss_trials() as f64),
+            "back_loss_trials" => Some(self.back.loss_trials() as f64),
             "cpu_a_seconds" => processor("a"),
             "cpu_b_seconds" => processor("b"),
             own => return self.figures.get(own).cloned(),

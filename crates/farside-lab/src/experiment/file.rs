@@ -27,7 +27,8 @@ pub struct Experiment {
     /// How often each cell runs, unless its link says otherwise.
     #[serde(default = "one")]
     pub repetitions: u32,
-    /// How many runs go on at once; more than one only for slow links, where the processor idles.
+    /// How many runs go on at once, unless the link says otherwise; more than one only for slow links, where the
+    /// processor idles.
     #[serde(default = "one")]
     pub parallel: u32,
     /// Everything random follows from it: losses, jitter, data.
@@ -124,6 +125,9 @@ pub struct LinkEntry {
     /// How often its cells run; absent: as the experiment says.
     #[serde(default)]
     pub repetitions: Option<u32>,
+    /// How many runs may go on at once while one on this link does; absent: as the experiment says.
+    #[serde(default)]
+    pub parallel: Option<u32>,
     /// Only these contenders run on it; absent: all.
     #[serde(default)]
     pub contenders: Option<Vec<String>>,
