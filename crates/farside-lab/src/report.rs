@@ -1,1 +1,4 @@
-//! Records to tables, JSON and a page with plots. Pure.
+//! Tables, JSON and pages with plots of an experiment's result. Pure: text out, no file is read or written here.
+
+pub mod plot;
+pub mod text;
