@@ -1,0 +1,149 @@
+use super::*;
+
+const WHOLE: &str = r#"name = "carrier"
+about = "carries things"
+packages = ["rsync"]
+carries = ["image", "tree"]
+
+[[versions]]
+name = "rsync"
+command = "rsync --version"
+pinned = "3.5.0"
+
+[serve.b]
+run = "exec rsync --daemon"
+ready = ["tcp:8730"]
+
+[initial]
+a = "send"
+b = "receive"
+ready = ["tcp:9000"]
+
+[update]
+a = "send"
+
+[verify]
+run = "cmp"
+
+[figures.wire]
+site = "a"
+run = "echo 1"
+unit = "MB"
+"#;
+
+const PROBE: &str = r#"name = "carrier"
+about = "measures the link"
+packages = ["iperf3"]
+carries = ["link"]
+[[versions]]
+name = "iperf3"
+command = "iperf3 --version"
+[measure]
+a = "iperf3"
+"#;
+
+fn parse(text: &str) -> Result<Contender, ContenderError> {
+    Contender::parse(Path::new("lab/contenders/carrier.toml"), text.to_owned())
+}
+
+/// The complaint about `text` with the first `from` replaced, as a person reads it.
+fn complaint(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "the test wants to damage {from:?}, which is not there");
+    parse(&text.replacen(from, to, 1)).expect_err(to).to_string()
+}
+
+#[test]
+fn a_whole_file_says_what_it_says() {
+    let contender = parse(WHOLE).expect("whole");
+    assert_eq!(contender.name, "carrier");
+    assert_eq!(contender.carries, [Carries::Image, Carries::Tree]);
+    assert_eq!(contender.programs[0].pinned.as_deref(), Some("3.5.0"));
+    assert_eq!(contender.serve[&Site::B].ready, [Ready::Tcp(8730)]);
+    assert_eq!(contender.phases.keys().copied().collect::<Vec<_>>(), [Phase::Initial, Phase::Update]);
+    assert_eq!(contender.phases[&Phase::Initial].scripts[&Site::B], "receive");
+    assert_eq!(contender.phases[&Phase::Initial].ready, [Ready::Tcp(9000)]);
+    assert_eq!(contender.figures["wire"].site, Site::A);
+    assert_eq!(contender.verify.as_deref(), Some("cmp"));
+    assert_eq!(contender.text, WHOLE);
+}
+
+#[test]
+fn a_probe_has_one_phase_and_nothing_to_verify() {
+    let probe = parse(PROBE).expect("a probe");
+    assert_eq!(probe.phases.keys().copied().collect::<Vec<_>>(), [Phase::Measure]);
+    assert_eq!(probe.programs[0].pinned, None);
+    let error = parse(&format!("{PROBE}[verify]\nrun = \"true\"\n")).expect_err("nothing to verify");
+    assert_eq!(
+        error.to_string(),
+        "lab/contenders/carrier.toml:10: a probe of the link brings nothing over: leave [verify] out"
+    );
+}
+
+#[test]
+fn damage_is_named_with_its_line_and_the_way_out() {
+    // What is damaged, how, the line of the complaint, and words that must be in it.
+    let damages = [
+        ("name = \"carrier\"", "name = \"other\"", 1, "name = \"carrier\""),
+        ("name = \"carrier\"", "name = \"Car rier\"", 1, "lower-case letters"),
+        ("carries things", "", 2, "write one line"),
+        ("[\"rsync\"]", "[\"rsync\", \"no such\"]", 3, "Debian package"),
+        ("[\"image\", \"tree\"]", "[]", 4, "write \"image\", \"tree\" or both"),
+        ("[\"image\", \"tree\"]", "[\"image\", \"link\"]", 4, "\"link\" alone"),
+        (
+            "[\"image\", \"tree\"]",
+            "[\"image\", \"files\"]",
+            4,
+            "unknown variant `files`, expected one of `image`, `tree`, `link`",
+        ),
+        ("packages", "package", 3, "unknown field `package`"),
+        ("about = \"carries things\"\n", "", 1, "missing field `about`"),
+        (
+            "[[versions]]\nname = \"rsync\"\ncommand = \"rsync --version\"\npinned = \"3.5.0\"",
+            "versions = []",
+            6,
+            "write one [[versions]]",
+        ),
+        ("command = \"rsync --version\"", "command = \" \"", 8, "an empty script"),
+        ("pinned = \"3.5.0\"", "pinned = \"\"", 9, "leave pinned out"),
+        ("[serve.b]", "[serve.c]", 11, "unknown variant `c`"),
+        ("tcp:8730", "8730", 13, "write \"tcp:PORT\""),
+        ("a = \"send\"\nb = \"receive\"", "b = \"receive\"", 17, "leave ready out"),
+        ("b = \"receive\"", "d = \"receive\"", 17, "unknown field `d`"),
+        ("a = \"send\"\nb = \"receive\"\nready = [\"tcp:9000\"]", "", 15, "[initial] does nothing"),
+        ("tcp:9000", "tcp:0", 18, "write \"tcp:PORT\""),
+        ("[update]\na = \"send\"", "", 4, "write [update] with scripts"),
+        ("[[versions]]", "phases = [\"initial\"]\n[[versions]]", 21, "leave [update] out"),
+        ("[[versions]]", "phases = []\n[[versions]]", 6, "\"initial\", \"update\""),
+        ("[[versions]]", "phases = [\"measure\"]\n[[versions]]", 6, "\"initial\", \"update\""),
+        ("[verify]\nrun = \"cmp\"", "", 1, "write [verify]"),
+        ("run = \"cmp\"", "run = \"\"", 24, "an empty script"),
+        ("[figures.wire]", "[figures.\"Wire bytes\"]", 26, "a figure's name"),
+        ("unit = \"MB\"", "unit = \"\"", 29, "write the figure's unit"),
+        ("run = \"echo 1\"", "run = echo", 28, "string"),
+    ];
+    for (from, to, line, words) in damages {
+        let complaint = complaint(WHOLE, from, to);
+        assert!(
+            complaint.starts_with(&format!("lab/contenders/carrier.toml:{line}: ")),
+            "{to:?}: {complaint}"
+        );
+        assert!(complaint.contains(words), "{to:?}: {complaint}");
+    }
+    let twice = complaint(WHOLE, "[serve.b]", "[[versions]]\nname = \"rsync\"\ncommand = \"x\"\n[serve.b]");
+    assert!(twice.contains(":12: \"rsync\" has a version already"), "{twice}");
+}
+
+#[test]
+fn one_that_is_not_there_is_named_with_those_that_are() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in ["rdiff", "borg"] {
+        fs::write(directory.path().join(format!("{name}.toml")), "").expect("written");
+    }
+    let error = Contender::load(directory.path(), "bork").expect_err("not there").to_string();
+    assert!(
+        error.contains("there is no contender \"bork\"") && error.ends_with("these are there: borg, rdiff"),
+        "{error}"
+    );
+    let error = load_all(&directory.path().join("nowhere")).expect_err("no directory").to_string();
+    assert!(error.contains("nowhere: cannot read"), "{error}");
+}
