@@ -102,6 +102,25 @@ pub struct ContenderFacts {
     pub name: String,
     /// One line about it.
     pub about: String,
+    /// What its figures are compared as.
+    pub role: Role,
+    /// Versions that published figures are made with, by the program's name in [`ExperimentResult::versions`].
+    pub pinned: BTreeMap<String, String>,
+}
+
+/// What a contender's figures are compared as.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// farside itself.
+    Own,
+    /// A tool that people use for the job.
+    #[default]
+    Peer,
+    /// Shows how far one could get: it reads the whole old content at both ends, which a mirror does not.
+    Bound,
+    /// Measures the link itself; compared with nothing.
+    Probe,
 }
 
 /// One cell, over its runs.
