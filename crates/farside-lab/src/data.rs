@@ -1,1 +1,140 @@
-//! Data sets: what real programs write, made deterministically.
+//! Data sets: what real programs write, made deterministically as far as these programs allow.
+//!
+//! A *set* is a recipe: a real program (PostgreSQL under its own benchmark, SQLite, a mail store's files, a package
+//! upgrade, …) works in a file system, and the images of that file system at several moments, the *generations*, are
+//! kept. A contender brings the first generation over in its initial copy and each later one in an update.
+//!
+//! What was made stays in a cache, `CACHE/SET-SIZE-SEED/`: `manifest.json` tells what it is ([`Manifest`]), each
+//! generation is a directory with `0.img` (… `7.img` for several volumes) and, where the set is files, `tree/`. Images
+//! have holes where 4 KiB blocks are zero. The directory appears under its name only when it is whole; what a killed
+//! process left is removed by the next one that makes the same set. Two processes may use one cache: who wants what the
+//! other makes waits for it.
+//!
+//! What is bit-exact between two makings and what is not is told set by set in the manual (*Data sets*); nothing here
+//! reads the clock for what it writes.
+
+mod cache;
+mod capture;
+mod error;
+mod making;
+mod manifest;
+mod program;
+mod random;
+mod seeded;
+
+use std::path::{Path, PathBuf};
+
+pub use error::DataError;
+pub use manifest::{BLOCK_BYTES, Generation, MANIFEST_FILE, MANIFEST_VERSION, Manifest, Tree, Volume};
+
+use making::Making;
+
+/// What is wanted.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Order {
+    /// Name of one of [`sets`].
+    pub set: String,
+    /// Bytes of all volumes of one generation together; the set's own size if absent.
+    pub size_bytes: Option<u64>,
+    /// Of everything that is drawn by chance.
+    pub seed: u64,
+}
+
+/// A set that lies whole in the cache.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// Its directory, with a directory per generation.
+    pub dir: PathBuf,
+    /// What it is.
+    pub manifest: Manifest,
+}
+
+impl Prepared {
+    /// Where a generation's images and tree are.
+    pub fn generation_dir(&self, generation: &Generation) -> PathBuf {
+        self.dir.join(&generation.name)
+    }
+}
+
+/// How far making is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// What is done now, as a person reads it.
+    pub step: &'a str,
+    /// How much of this step is done, 0 to 1, where that is known.
+    pub share: Option<f64>,
+}
+
+/// A set that can be made.
+#[derive(Debug)]
+pub struct Set {
+    /// As orders and directories call it.
+    pub name: &'static str,
+    /// What it is, in one sentence.
+    pub about: &'static str,
+    /// Bytes of all volumes of one generation, unless the order says otherwise.
+    pub default_bytes: u64,
+    /// Fewer than this do not hold what the set is.
+    pub minimum_bytes: u64,
+    /// Volumes in each generation.
+    pub volumes: u32,
+    /// Names of the generations, in order.
+    pub generations: &'static [&'static str],
+    /// Whether generations have a `tree/` beside the image.
+    pub has_tree: bool,
+    /// Raised whenever the recipe makes something else than before; what an older one made is made anew.
+    generator: u32,
+    /// The recipe.
+    make: fn(&mut Making<'_>) -> Result<(), DataError>,
+}
+
+const MIB: u64 = 1024 * 1024;
+
+/// Every set, in the order in which people should see them.
+pub fn sets() -> &'static [Set] {
+    static SETS: &[Set] = &[Set {
+        name: "random",
+        about: "bytes that no program compresses; B has a quarter of the blocks rewritten in runs",
+        default_bytes: 64 * MIB,
+        minimum_bytes: MIB,
+        volumes: 1,
+        generations: &["A", "B"],
+        has_tree: false,
+        generator: 1,
+        make: random::make,
+    }];
+    SETS
+}
+
+/// The set of that name.
+///
+/// # Errors
+///
+/// [`DataError::UnknownSet`], which names those there are.
+pub fn set(name: &str) -> Result<&'static Set, DataError> {
+    sets().iter().find(|set| set.name == name).ok_or_else(|| DataError::UnknownSet { name: name.to_owned() })
+}
+
+/// Gives the ordered set from `cache`, made if it is not there yet. Waits for another process that makes the same one.
+///
+/// # Errors
+///
+/// An unknown set or a size it cannot have; a program or package that is missing, with what brings it; a full disk; a
+/// program that failed. Nothing half-made stays behind.
+pub fn prepare(
+    order: &Order,
+    cache: &Path,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Prepared, DataError> {
+    let set = set(&order.set)?;
+    let size_bytes = order.size_bytes.unwrap_or(set.default_bytes);
+    // Volumes are whole MiBs: what file systems, partitions and encryption all take.
+    let unit = MIB * u64::from(set.volumes);
+    if size_bytes < set.minimum_bytes {
+        return Err(DataError::TooSmall { set: set.name, size_bytes, minimum_bytes: set.minimum_bytes });
+    }
+    if !size_bytes.is_multiple_of(unit) {
+        return Err(DataError::Uneven { set: set.name, size_bytes, unit_bytes: unit });
+    }
+    cache::open_or_make(set, size_bytes, order.seed, cache, progress)
+}

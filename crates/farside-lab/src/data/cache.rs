@@ -1,0 +1,156 @@
+//! The cache on disk: a set's directory appears under its name when it is whole, by one rename, and never before.
+//!
+//! `CACHE/.NAME.lock` is held by whoever makes or looks for NAME; `CACHE/.NAME.making` is where it is made. Who holds the
+//! lock and finds that directory knows that its maker died, and removes it.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::making::Making;
+use super::manifest::{MANIFEST_FILE, MANIFEST_VERSION, Manifest};
+use super::{DataError, Prepared, Progress, Set};
+
+/// When this little is free after something failed, the full disk was the reason.
+const FULL_BELOW_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Programs, packages unpacked and archives that lie in the making directory beside images, at most.
+const SIDE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The whole set, found or made.
+pub(super) fn open_or_make(
+    set: &'static Set,
+    size_bytes: u64,
+    seed: u64,
+    cache: &Path,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Prepared, DataError> {
+    fs::create_dir_all(cache).map_err(DataError::io("create", cache))?;
+    let name = format!("{}-{size_bytes}-{seed}", set.name);
+    let lock = cache.join(format!(".{name}.lock"));
+    let _lock = take_lock(&lock, progress)?;
+    let dir = cache.join(&name);
+    if let Some(manifest) = read_whole(&dir, set)? {
+        return Ok(Prepared { dir, manifest });
+    }
+    let making = MakingDir::new(cache.join(format!(".{name}.making")))?;
+    // Every generation, the image that programs work in, and what lies beside it.
+    let needed_bytes = size_bytes * (set.generations.len() as u64 + 1) + SIDE_BYTES;
+    let full = |available_bytes| DataError::DiskFull {
+        set: set.name,
+        path: cache.to_owned(),
+        needed_bytes,
+        available_bytes,
+    };
+    let available_bytes = available(cache)?;
+    if available_bytes < needed_bytes {
+        return Err(full(available_bytes));
+    }
+    make(set, size_bytes, seed, &making.path, &dir, progress).map_err(|error| match available(cache) {
+        // A program inside the image knows only that writing failed.
+        Ok(available_bytes) if available_bytes < FULL_BELOW_BYTES => full(available_bytes),
+        _ => error,
+    })
+}
+
+fn make(
+    set: &'static Set,
+    size_bytes: u64,
+    seed: u64,
+    making_dir: &Path,
+    dir: &Path,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Prepared, DataError> {
+    let mut making = Making::new(set, size_bytes, seed, making_dir, progress)?;
+    making.program("zstd", Command::new("zstd").arg("--version"))?;
+    (set.make)(&mut making)?;
+    let out = making.out().to_owned();
+    let (generations, programs, inputs) = making.into_generations();
+    let names: Vec<&str> = generations.iter().map(|generation| generation.name.as_str()).collect();
+    assert_eq!(names, set.generations, "the recipe and the table of sets disagree");
+    let manifest = Manifest {
+        version: MANIFEST_VERSION,
+        set: set.name.to_owned(),
+        size_bytes,
+        seed,
+        generator: set.generator,
+        programs,
+        inputs,
+        generations,
+    };
+    let path = out.join(MANIFEST_FILE);
+    let text = serde_json::to_string_pretty(&manifest).expect("maps with text as keys become JSON");
+    fs::write(&path, text + "\n").map_err(DataError::io("write", &path))?;
+    // A rename that a power cut keeps must not name data that it lost.
+    let opened = File::open(&path).map_err(DataError::io("open", &path))?;
+    rustix::fs::syncfs(&opened).map_err(|error| DataError::io("sync", &path)(error.into()))?;
+    if dir.exists() {
+        fs::remove_dir_all(dir).map_err(DataError::io("remove the outdated", dir))?;
+    }
+    fs::rename(&out, dir).map_err(DataError::io("rename to its place", dir))?;
+    Ok(Prepared { dir: dir.to_owned(), manifest })
+}
+
+/// The manifest of a set that is there, of this recipe, with all its images.
+fn read_whole(dir: &Path, set: &Set) -> Result<Option<Manifest>, DataError> {
+    let path = dir.join(MANIFEST_FILE);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(DataError::io("read", &path)(error)),
+    };
+    let Ok(manifest) = serde_json::from_slice::<Manifest>(&text) else { return Ok(None) };
+    let current = manifest.version == MANIFEST_VERSION && manifest.generator == set.generator;
+    let whole = manifest.generations.iter().all(|generation| {
+        let of_size = |(file, size_bytes): (&str, u64)| {
+            fs::metadata(dir.join(&generation.name).join(file)).is_ok_and(|found| found.len() == size_bytes)
+        };
+        generation.volumes.iter().map(|volume| (volume.file.as_str(), volume.size_bytes)).all(of_size)
+    });
+    Ok((current && whole).then_some(manifest))
+}
+
+/// Waits for the lock; it goes with the process, however that ends.
+fn take_lock(path: &Path, progress: &mut dyn FnMut(Progress<'_>)) -> Result<File, DataError> {
+    let lock = File::create(path).map_err(DataError::io("create", path))?;
+    match lock.try_lock() {
+        Ok(()) => return Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            progress(Progress { step: "waiting for another process that makes the same set", share: None });
+        }
+        Err(TryLockError::Error(error)) => return Err(DataError::io("lock", path)(error)),
+    }
+    lock.lock().map_err(DataError::io("lock", path))?;
+    Ok(lock)
+}
+
+/// Bytes that may be written into a directory.
+fn available(dir: &Path) -> Result<u64, DataError> {
+    let found =
+        rustix::fs::statvfs(dir).map_err(|error| DataError::io("look at the disk of", dir)(error.into()))?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// A directory to make a set in, which goes however making ends.
+struct MakingDir {
+    path: PathBuf,
+}
+
+impl MakingDir {
+    /// Empty, whatever a killed process left there.
+    fn new(path: PathBuf) -> Result<Self, DataError> {
+        if path.exists() {
+            fs::remove_dir_all(&path)
+                .map_err(DataError::io("remove what an interrupted making left in", &path))?;
+        }
+        fs::create_dir(&path).map_err(DataError::io("create", &path))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for MakingDir {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next one that makes this set.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
