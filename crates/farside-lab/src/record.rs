@@ -128,6 +128,9 @@ pub struct Lateness {
     pub max_us: f64,
     /// Share of packets more than 1 ms late, 0 to 1.
     pub over_1ms: f64,
+    /// Whether the thread that carried the packets had real-time priority; without it other work delays them.
+    #[serde(default)]
+    pub real_time: bool,
 }
 
 /// The figures that every counted phase has beside the contender's own: name and unit.

@@ -83,7 +83,7 @@ pub struct Passage {
     /// From then until it comes out, if nothing is in front of it.
     transit: Duration,
     /// Later packets may overtake it.
-    held_back: bool,
+    pub held_back: bool,
 }
 
 /// One way of a link at work.
@@ -163,7 +163,8 @@ impl Line {
         Verdict::Passes(passage)
     }
 
-    /// The shape changes at `now`. `on_the_way` are the passages of all packets that are not out yet, in order of arrival.
+    /// The shape changes at `now`. `on_the_way` are the passages of all packets that are not out yet; those that are not held
+    /// back in order of arrival.
     ///
     /// A new rate holds for what waits too: passages get new times. Delay and loss hold for packets that arrive from now
     /// on, and none of these overtakes an earlier one. After [`Change::Down`] nothing that is on the way comes out: the caller
