@@ -3,4 +3,11 @@
 //! An experiment is a matrix: links × data × contenders × congestion control, each cell a few times. `farside-lab run`
 //! reads the file ([`file`]), and everything else follows from it.
 
+pub mod digest;
+pub mod estimate;
+pub mod expect;
 pub mod file;
+pub mod journal;
+pub mod plan;
+pub mod stats;
+pub mod summary;

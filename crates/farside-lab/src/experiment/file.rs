@@ -1,14 +1,19 @@
 //! The experiment file: what it says, strictly read. A key that nobody knows, a name that nothing has and a value out
 //! of range are errors that tell the place and the remedy; nothing is guessed. Pure but for [`Experiment::read`].
 //!
-//! `docs/src/development/laboratory.md` has every key with an example.
+//! `docs/src/development/laboratory.md` has every key with an example. What is checked beyond the form is in `check.rs`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer};
+
+use crate::link::{Change, Event, Link, LinkTerms, Loss, Way, units};
+
+mod check;
 
 /// An experiment as its file says it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// One line: head of the report.
@@ -49,7 +54,7 @@ pub struct Experiment {
 }
 
 /// How sites and links are laid.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TopologyWord {
     /// Site a, the WAN, site b.
@@ -59,19 +64,30 @@ pub enum TopologyWord {
     Boxes,
 }
 
+impl TopologyWord {
+    /// As files write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sites => "sites",
+            Self::Boxes => "boxes",
+        }
+    }
+}
+
 /// What is set in every host.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostsEntry {
     /// TCP congestion controls: an axis of the matrix.
     #[serde(default = "cubic")]
     pub congestion: Vec<String>,
     /// Largest receive buffer of a TCP connection (`256MiB`); absent: the machine's.
-    #[serde(default)]
-    pub tcp_rmem_max: Option<String>,
+    #[serde(default, deserialize_with = "bytes")]
+    pub tcp_rmem_max: Option<u64>,
     /// Largest send buffer of a TCP connection; absent: the machine's.
-    #[serde(default)]
-    pub tcp_wmem_max: Option<String>,
+    #[serde(default, deserialize_with = "bytes")]
+    pub tcp_wmem_max: Option<u64>,
 }
 
 impl Default for HostsEntry {
@@ -81,7 +97,7 @@ impl Default for HostsEntry {
 }
 
 /// One link of the matrix: a profile's values with those given here in their place.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkEntry {
     /// Its name in the cells and the report.
@@ -90,36 +106,43 @@ pub struct LinkEntry {
     #[serde(default)]
     pub profile: Option<String>,
     /// Rate from a to b, and back unless `rate_back` is given: `44.736Mbit`.
-    #[serde(default)]
-    pub rate: Option<String>,
+    #[serde(default, deserialize_with = "rate")]
+    pub rate: Option<u64>,
     /// Rate from b to a.
-    #[serde(default)]
-    pub rate_back: Option<String>,
+    #[serde(default, deserialize_with = "rate")]
+    pub rate_back: Option<u64>,
     /// Round-trip time of the empty link: half of it each way. `50ms`.
-    #[serde(default)]
-    pub rtt: Option<String>,
+    #[serde(default, deserialize_with = "time")]
+    pub rtt: Option<Duration>,
+    /// One-way delay from a to b in place of half of `rtt`.
+    #[serde(default, deserialize_with = "time")]
+    pub delay_forward: Option<Duration>,
+    /// One-way delay from b to a in place of half of `rtt`.
+    #[serde(default, deserialize_with = "time")]
+    pub delay_back: Option<Duration>,
     /// Delay varies by up to this much more, each way.
-    #[serde(default)]
-    pub jitter: Option<String>,
+    #[serde(default, deserialize_with = "time")]
+    pub jitter: Option<Duration>,
     /// Share of packets lost, each way unless `loss_back` is given: `0.1%`.
-    #[serde(default)]
-    pub loss: Option<String>,
+    #[serde(default, deserialize_with = "share")]
+    pub loss: Option<f64>,
     /// Share of packets lost from b to a.
-    #[serde(default)]
-    pub loss_back: Option<String>,
+    #[serde(default, deserialize_with = "share")]
+    pub loss_back: Option<f64>,
     /// Mean number of packets lost in a row; absent: each packet by itself.
     #[serde(default)]
     pub burst: Option<f64>,
     /// Share of packets that later ones overtake.
-    #[serde(default)]
-    pub reorder: Option<String>,
-    /// Bytes that may wait for the line, each way: `256KiB`; absent: as the profile's rule says.
-    #[serde(default)]
-    pub queue: Option<String>,
+    #[serde(default, deserialize_with = "share")]
+    pub reorder: Option<f64>,
+    /// Bytes that may wait for the line, each way: `256KiB`; absent: the larger of one bandwidth-delay product and
+    /// 100 packets.
+    #[serde(default, deserialize_with = "bytes")]
+    pub queue: Option<u64>,
     /// Largest IP packet, bytes.
     #[serde(default)]
     pub mtu: Option<u32>,
-    /// What happens to it while it runs, by time since the counted phase's link came up.
+    /// What happens to it while it runs.
     #[serde(default)]
     pub script: Vec<ScriptEntry>,
     /// How often its cells run; absent: as the experiment says.
@@ -139,24 +162,25 @@ pub struct LinkEntry {
     pub congestion: Option<Vec<String>>,
 }
 
-/// One scripted change of a link: a time and exactly one of `rate`, `rtt`, `loss`, `down`, `up`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// One scripted change of a link: a time and exactly one of `rate`, `delay`, `loss`, `down`, `up`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptEntry {
     /// Since the link came up: `2s`.
-    pub at: String,
+    #[serde(deserialize_with = "moment")]
+    pub at: Duration,
     /// `forward` or `back`; both if absent.
     #[serde(default)]
-    pub way: Option<crate::link::Way>,
+    pub way: Option<Way>,
     /// New rate.
-    #[serde(default)]
-    pub rate: Option<String>,
+    #[serde(default, deserialize_with = "rate")]
+    pub rate: Option<u64>,
     /// New one-way delay.
-    #[serde(default)]
-    pub delay: Option<String>,
+    #[serde(default, deserialize_with = "time")]
+    pub delay: Option<Duration>,
     /// New share of losses.
-    #[serde(default)]
-    pub loss: Option<String>,
+    #[serde(default, deserialize_with = "share")]
+    pub loss: Option<f64>,
     /// With `loss`: mean number lost in a row.
     #[serde(default)]
     pub burst: Option<f64>,
@@ -169,7 +193,7 @@ pub struct ScriptEntry {
 }
 
 /// One data set of the matrix.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataEntry {
     /// Its name in the cells and the report.
@@ -177,8 +201,8 @@ pub struct DataEntry {
     /// Which set (`farside-lab data` lists them).
     pub set: String,
     /// About how large (`160MiB`); absent: the set's own default.
-    #[serde(default)]
-    pub size: Option<String>,
+    #[serde(default, deserialize_with = "bytes")]
+    pub size: Option<u64>,
     /// What contenders get: volume images or a tree of files.
     #[serde(default)]
     pub kind: DataKind,
@@ -188,7 +212,7 @@ pub struct DataEntry {
 }
 
 /// What contenders get of a data set.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DataKind {
     /// Images of volumes: `0.img`, `1.img`…
@@ -198,8 +222,19 @@ pub enum DataKind {
     Tree,
 }
 
+impl DataKind {
+    /// As files write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Tree => "tree",
+        }
+    }
+}
+
 /// What the result must show, judged for each cell that it names, on the median of the cell's runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
     /// Which contender's cells.
@@ -222,7 +257,7 @@ pub struct Expectation {
 }
 
 /// What a figure is compared with.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Target {
     /// A number in the figure's own unit.
@@ -232,7 +267,7 @@ pub enum Target {
 }
 
 /// How far from its target a figure may be: exactly one of the three.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tolerance {
     /// At most this much away, in the figure's unit: `within = { absolute = 1.0 }`.
@@ -245,15 +280,122 @@ pub enum Tolerance {
 }
 
 impl Experiment {
-    /// Reads the file at `path`.
+    /// Reads and checks the file at `path`.
     ///
     /// # Errors
-    /// [`FileError`]: it cannot be read or says something that is not understood.
+    /// [`FileError`]: it cannot be read or says something that is not understood or cannot be.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| FileError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text)
-            .map_err(|source| FileError::Syntax { path: path.to_owned(), source: Box::new(source) })
+        Self::parse(path, &text)
+    }
+
+    /// Checks `text`; `path` is where it came from, for errors.
+    ///
+    /// # Errors
+    /// [`FileError`], but not that it cannot be read.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
+        let experiment: Self = toml::from_str(text)
+            .map_err(|source| FileError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
+        experiment.check().map_err(|wrong| FileError::Meaning { path: path.to_owned(), wrong })?;
+        Ok(experiment)
+    }
+
+    /// How often the cells of `link` run.
+    #[must_use]
+    pub fn repetitions_of(&self, link: &LinkEntry) -> u32 {
+        link.repetitions.unwrap_or(self.repetitions)
+    }
+
+    /// The generator's seed of `data`.
+    #[must_use]
+    pub fn seed_of(&self, data: &DataEntry) -> u64 {
+        data.seed.unwrap_or(self.seed)
+    }
+
+    /// All links, in order.
+    ///
+    /// # Errors
+    /// [`Wrong`]: one that cannot be. [`Experiment::parse`] has refused such a file already.
+    pub fn build_links(&self) -> Result<Vec<Link>, Wrong> {
+        self.links.iter().map(LinkEntry::build).collect()
+    }
+}
+
+impl LinkEntry {
+    /// The link that the entry describes.
+    ///
+    /// # Errors
+    /// [`Wrong`]: no such profile, no rate, a value outside its limits, or a script entry without exactly one change.
+    pub fn build(&self) -> Result<Link, Wrong> {
+        let place = || format!("[[link]] \"{}\"", self.name);
+        let script =
+            self.script.iter().map(ScriptEntry::event).collect::<Option<Vec<Event>>>().ok_or_else(|| {
+                Wrong::new(
+                    place(),
+                    "an entry of its script says no change or several",
+                    "give exactly one of rate, delay, loss, down, up",
+                )
+            })?;
+        let terms = LinkTerms {
+            profile: self.profile.clone(),
+            rate: self.rate,
+            rate_back: self.rate_back,
+            rtt: self.rtt,
+            delay_forward: self.delay_forward,
+            delay_back: self.delay_back,
+            jitter: self.jitter,
+            loss: self.loss,
+            loss_back: self.loss_back,
+            burst: self.burst,
+            reorder: self.reorder,
+            queue: self.queue,
+            mtu: self.mtu,
+            script,
+        };
+        terms
+            .build(&self.name)
+            .map_err(|error| Wrong::new(place(), error.to_string(), "change the link's entry"))
+    }
+}
+
+impl ScriptEntry {
+    /// The change; nothing if the entry says none or several.
+    fn event(&self) -> Option<Event> {
+        let loss = self.loss.map(|rate| match self.burst {
+            Some(mean_burst) => Loss::Burst { rate, mean_burst },
+            None => Loss::Random { rate },
+        });
+        let mut changes = [
+            self.rate.map(|rate_bits| Change::Rate { rate_bits }),
+            self.delay.map(|delay| Change::Delay { delay }),
+            loss.map(|loss| Change::Loss { loss }),
+            self.down.then_some(Change::Down),
+            self.up.then_some(Change::Up),
+        ]
+        .into_iter()
+        .flatten();
+        let change = changes.next()?;
+        let single = changes.next().is_none() && (self.burst.is_none() || self.loss.is_some());
+        single.then_some(Event { at: self.at, way: self.way, change })
+    }
+}
+
+/// Something in an experiment file that cannot be meant.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{place}: {what}; {remedy}")]
+pub struct Wrong {
+    /// Which part of the file.
+    pub place: String,
+    /// What is wrong with it.
+    pub what: String,
+    /// What to write.
+    pub remedy: String,
+}
+
+impl Wrong {
+    fn new(place: impl Into<String>, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { place: place.into(), what: what.into(), remedy: remedy.into() }
     }
 }
 
@@ -276,6 +418,14 @@ pub enum FileError {
         /// Where and what.
         source: Box<toml::de::Error>,
     },
+    /// It contradicts itself or names something that is not there.
+    #[error("{path}: {wrong}", path = path.display())]
+    Meaning {
+        /// Which.
+        path: PathBuf,
+        /// Where and what.
+        wrong: Wrong,
+    },
 }
 
 fn one() -> u32 {
@@ -289,3 +439,35 @@ fn one_u64() -> u64 {
 fn cubic() -> Vec<String> {
     vec!["cubic".to_owned()]
 }
+
+/// Reads words as a quantity, so that a mistake is told with its line.
+fn quantity<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    parse: fn(&str) -> Result<T, units::UnitError>,
+) -> Result<T, D::Error> {
+    let words = String::deserialize(deserializer)?;
+    parse(&words).map_err(serde::de::Error::custom)
+}
+
+fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    quantity(deserializer, units::parse_rate).map(Some)
+}
+
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    quantity(deserializer, units::parse_time).map(Some)
+}
+
+fn moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    quantity(deserializer, units::parse_time)
+}
+
+fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    quantity(deserializer, units::parse_share).map(Some)
+}
+
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    quantity(deserializer, units::parse_bytes).map(Some)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! How long runs will take, from what earlier ones took and, before there are any, from how much data there is and how
+//! fast the link is. Pure. Estimates also set the limits after which a phase counts as hung ([`phase_limit`]).
+
+use std::time::Duration;
+
+use super::plan::{self, PlannedRun};
+use super::stats::median;
+use crate::link::{Link, Loss};
+use crate::record::RunRecord;
+use crate::record::result::DataFacts;
+
+/// Preparation, proof and start of programs where nothing is known: about what a run of 160 MB takes beside the link.
+const UNCOUNTED_SECONDS: f64 = 8.0;
+
+/// Reading, hashing and comparing the data, per byte and generation: 200 MB/s on a busy machine, three times.
+const SECONDS_PER_BYTE: f64 = 3.0 / 200e6;
+
+/// What a probe of the link takes where nothing is known: ten seconds of traffic, and the start.
+const PROBE_SECONDS: f64 = 15.0;
+
+/// A phase may take this many times the estimate of its whole run before it counts as hung. Peers differ in bytes by a
+/// factor of ten, and losses fall badly by a factor of two.
+const LIMIT_FACTOR: f64 = 20.0;
+
+/// No phase counts as hung before: an estimate of seconds says nothing on a machine that is busy with something else.
+const LIMIT_LEAST: Duration = Duration::from_secs(300);
+
+/// No phase may take longer than a day, whatever the estimate.
+const LIMIT_MOST: Duration = Duration::from_secs(24 * 3600);
+
+/// Where an estimate comes from, the best first.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Source {
+    /// Earlier runs of the same cell.
+    SameCell,
+    /// Runs of the same contender with the same data over the same link, under other congestion control.
+    OtherCongestion,
+    /// Runs of the same contender with the same data over another link, their bytes sent at this link's rate.
+    OtherLink,
+    /// The size of the data under `zstd -3` and the rate of the link.
+    Computed,
+}
+
+/// How long one run will take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The whole run, seconds.
+    pub seconds: f64,
+    /// From where.
+    pub source: Source,
+}
+
+/// What is known before anything runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Runs made before.
+    pub records: &'a [RunRecord],
+    /// The experiment's links.
+    pub links: &'a [Link],
+    /// The experiment's data sets.
+    pub data: &'a [DataFacts],
+}
+
+impl Known<'_> {
+    /// How long `run` will take.
+    #[must_use]
+    pub fn estimate(&self, run: &PlannedRun) -> Estimate {
+        let whole_of = |wanted: &dyn Fn(&RunRecord) -> bool| {
+            let seconds: Vec<f64> = self.counting().filter(|r| wanted(r)).map(|r| r.whole_seconds).collect();
+            median(&seconds)
+        };
+        if let Some(seconds) = whole_of(&|record| record.cell == run.cell) {
+            return Estimate { seconds, source: Source::SameCell };
+        }
+        let same_job = |record: &RunRecord| {
+            record.cell.contender == run.cell.contender && record.cell.data == run.cell.data
+        };
+        if let Some(seconds) = whole_of(&|record| same_job(record) && record.cell.link == run.cell.link) {
+            return Estimate { seconds, source: Source::OtherCongestion };
+        }
+        let link = &self.links[run.link];
+        let scaled: Vec<f64> = self
+            .counting()
+            .filter(|record| same_job(record))
+            .filter_map(|record| {
+                let from = self.links.iter().find(|link| link.name == record.cell.link)?;
+                Some(scale(record, from, link, &run.cell.congestion))
+            })
+            .collect();
+        if let Some(seconds) = median(&scaled) {
+            return Estimate { seconds, source: Source::OtherLink };
+        }
+        Estimate { seconds: self.computed(run), source: Source::Computed }
+    }
+
+    /// How long all of `left` will take, runs beside each other where they may be.
+    #[must_use]
+    pub fn total_seconds(&self, left: &[PlannedRun]) -> f64 {
+        let mut waiting = left.to_vec();
+        let mut running: Vec<(f64, PlannedRun)> = Vec::new();
+        let mut now = 0.0;
+        while !waiting.is_empty() || !running.is_empty() {
+            let beside: Vec<PlannedRun> = running.iter().map(|(_, run)| run.clone()).collect();
+            if let Some(position) = plan::next(&waiting, &beside) {
+                let run = waiting.remove(position);
+                running.push((now + self.estimate(&run).seconds, run));
+                continue;
+            }
+            let earliest =
+                running.iter().enumerate().min_by(|(_, one), (_, other)| one.0.total_cmp(&other.0));
+            let Some((position, _)) = earliest else { break };
+            now = running.swap_remove(position).0;
+        }
+        now
+    }
+
+    fn counting(&self) -> impl Iterator<Item = &RunRecord> {
+        self.records.iter().filter(|record| record.failed.is_none())
+    }
+
+    fn computed(&self, run: &PlannedRun) -> f64 {
+        let Some(data) = run.data.and_then(|data| self.data.get(data)) else { return PROBE_SECONDS };
+        let link = &self.links[run.link];
+        let rate = goodput_bits(link, &run.cell.congestion);
+        let mut seconds = UNCOUNTED_SECONDS;
+        for generation in &data.generations {
+            // An update sends the changed blocks at best, which compress as the rest does.
+            let changed = generation.changed_blocks.map_or(1.0, |blocks| {
+                (blocks as f64 * 4096.0 / (generation.size_bytes.max(1) as f64)).min(1.0)
+            });
+            seconds += generation.zstd_bytes as f64 * changed * 8.0 / rate;
+            seconds += generation.size_bytes as f64 * SECONDS_PER_BYTE;
+        }
+        seconds
+    }
+}
+
+/// The run that `record` tells of, over `to` instead of `from`: what the bytes need on the line changes, the rest stays.
+fn scale(record: &RunRecord, from: &Link, to: &Link, congestion: &str) -> f64 {
+    let on_the_line = |link: &Link, congestion: &str| -> f64 {
+        let forward = goodput_bits(link, congestion);
+        let back = link.back.rate_bits as f64;
+        let bits = |bytes: u64| bytes as f64 * 8.0;
+        record.phases.iter().map(|p| bits(p.forward.bytes_in) / forward + bits(p.back.bytes_in) / back).sum()
+    };
+    let rest = (record.whole_seconds - on_the_line(from, &record.cell.congestion)).max(0.0);
+    rest + on_the_line(to, congestion)
+}
+
+/// What one TCP connection gets from a to b, bits a second, at most the line's rate. Random losses keep cubic and reno
+/// to about 1.2 segments per round trip and root of the loss; bbr does not care below some percent.
+fn goodput_bits(link: &Link, congestion: &str) -> f64 {
+    let rate = link.forward.rate_bits as f64;
+    let loss = match link.forward.loss {
+        Loss::Random { rate } | Loss::Burst { rate, .. } => rate,
+    };
+    let rtt = (link.forward.delay + link.back.delay).as_secs_f64();
+    if congestion.starts_with("bbr") || loss <= 0.0 || rtt <= 0.0 {
+        return rate;
+    }
+    let segment_bits = f64::from(link.forward.mtu.saturating_sub(52)) * 8.0;
+    rate.min(1.2 * segment_bits / (rtt * loss.sqrt())).max(1.0)
+}
+
+/// How long one phase of a run may take before it counts as hung.
+#[must_use]
+pub fn phase_limit(estimate: Estimate) -> Duration {
+    let seconds = (estimate.seconds * LIMIT_FACTOR).min(LIMIT_MOST.as_secs_f64());
+    Duration::try_from_secs_f64(seconds).map_or(LIMIT_LEAST, |limit| limit.max(LIMIT_LEAST))
+}
+
+#[cfg(test)]
+mod tests;
