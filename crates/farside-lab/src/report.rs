@@ -1,4 +1,14 @@
-//! Tables, JSON and pages with plots of an experiment's result. Pure: text out, no file is read or written here.
+//! Tables and pages with plots of an experiment's result. Pure: text out, no file is read or written here.
+//!
+//! [`view`] finds in the result what is to be compared and how farside stands, [`sheet`] puts it into words, [`table`]
+//! writes these as Markdown and for a terminal, [`page`] as one HTML file with the plots of [`plot`]. All foreign text
+//! goes through [`text`].
 
+#[cfg(test)]
+mod fixture;
+pub mod page;
 pub mod plot;
+pub mod sheet;
+pub mod table;
 pub mod text;
+pub mod view;

@@ -140,14 +140,14 @@ pub struct Percentiles {
 /// A curve: points in the order of x.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Which of [`SERIES`] and [`MARKS`].
+    /// Which of [`SERIES`], and which [`mark`].
     pub series: usize,
     /// x, smallest y, median y, largest y.
     pub points: Vec<(f64, f64, f64, f64)>,
 }
 
-/// The forms of the marks on curves, by series, as a legend in text shows them.
-pub const MARKS: [&str; 4] = ["●", "▲", "✕", "○"];
+/// The forms of the marks on curves.
+const MARKS: [&str; 4] = ["●", "▲", "✕", "○"];
 
 /// The style rules that replace every colour of a plot by its dark twin; they go inside a media query.
 #[must_use]
@@ -163,17 +163,20 @@ pub fn dark_rules() -> String {
     rules
 }
 
-/// As the library writes a colour, and as a legend in HTML names it.
-#[must_use]
-pub fn css(color: RGBColor) -> String {
+/// As the library writes a colour.
+fn css(color: RGBColor) -> String {
     format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2)
 }
 
-/// The name of series `index` in colour and form, for a legend: colour for a light page, for a dark page, and the mark.
+/// The mark of series `index`, as a legend in text shows it. Colour and mark together tell 32 series apart: the mark moves
+/// on by one each time the colours begin anew.
 #[must_use]
-pub fn legend(index: usize) -> (String, &'static str, &'static str) {
-    let ink = SERIES[index % SERIES.len()];
-    (css(ink.light), ink.dark, MARKS[index % MARKS.len()])
+pub fn mark(index: usize) -> &'static str {
+    MARKS[form(index)]
+}
+
+fn form(index: usize) -> usize {
+    (index + index / SERIES.len()) % MARKS.len()
 }
 
 /// Horizontal bars of one or two parts, first row on top; the sum stands at each bar's end.
@@ -311,7 +314,7 @@ pub fn curves(
                 .map(|point| PathElement::new([(point.0, point.1), (point.0, point.3)], ink.stroke_width(1)));
             chart.draw_series(whiskers).map_err(PlotError::of)?;
             let at = || curve.points.iter().map(|point| (point.0, point.2));
-            match curve.series % MARKS.len() {
+            match form(curve.series) {
                 0 => chart.draw_series(at().map(|place| Circle::new(place, 4, ink.filled()))).map(|_| ()),
                 1 => chart
                     .draw_series(at().map(|place| TriangleMarker::new(place, 6, ink.filled())))

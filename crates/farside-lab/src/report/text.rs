@@ -29,6 +29,9 @@ pub fn number(value: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text }
 }
 
+/// Between groups of digits: narrow, and no line breaks at it.
+const GROUP: char = '\u{202f}';
+
 /// A whole number with thin groups of three: `1 234 567`.
 #[must_use]
 pub fn count(value: f64) -> String {
@@ -40,7 +43,7 @@ pub fn count(value: f64) -> String {
     let mut text = String::from(sign);
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place) % 3 == 0 {
-            text.push('\u{202f}');
+            text.push(GROUP);
         }
         text.push(digit);
     }
@@ -71,7 +74,7 @@ pub fn one_line(text: &str) -> String {
     let mut blank = true;
     let mut chars = 0;
     for character in text.chars() {
-        let is_blank = character.is_whitespace() || character.is_control();
+        let is_blank = (character.is_whitespace() && character != GROUP) || character.is_control();
         if is_blank && blank {
             continue;
         }
