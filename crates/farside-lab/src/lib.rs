@@ -9,7 +9,7 @@
 //! | room | its one job | knows |
 //! | --- | --- | --- |
 //! | [`experiment`] | files, plan, runs, records, estimate, resumption | all below |
-//! | [`report`] | records → table, JSON, page with plots; pure | `record`, `link` |
+//! | [`report`] | records → table, JSON, page with plots; pure | `record`, `link`, the statistics of `experiment` |
 //! | [`contender`] | the files that tell how a tool does the job | - |
 //! | [`data`] | data sets: deterministic generators of what real programs write | - |
 //! | [`ground`] | namespaces, sites, processes, what they cost; cleaning up | `emulator`, `link` |
