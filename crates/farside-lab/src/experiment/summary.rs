@@ -85,7 +85,8 @@ impl Frame<'_> {
     }
 }
 
-pub(super) fn cell_result(cell: &Cell, planned: u32, runs: &[RunRecord]) -> CellResult {
+/// One cell of a result, over those of `runs` that are of it.
+pub(crate) fn cell_result(cell: &Cell, planned: u32, runs: &[RunRecord]) -> CellResult {
     let of_cell = || runs.iter().filter(|run| run.cell == *cell);
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let counted: Vec<&RunRecord> = of_cell().filter(|run| run.failed.is_none()).collect();

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::experiment::stats::spread;
+use crate::experiment::summary::cell_result;
 use crate::link::{Link, Loss, Shape};
 use crate::record::result::{
-    CellResult, ContenderFacts, DataFacts, ExperimentResult, GenerationFacts, Machine, PhaseResult, Role,
-    Spread, Verdict,
+    CellResult, ContenderFacts, DataFacts, ExperimentResult, GenerationFacts, Machine, Role, Verdict,
 };
 use crate::record::{Cell, Figure, Lateness, PhaseRecord, RECORD_VERSION, RunRecord, WayCounters};
 
@@ -161,6 +161,7 @@ pub(super) fn phase(phase: &str, seconds: f64, forward_mb: f64, back_mb: f64) ->
                 p99_us: 92.0,
                 max_us: 1430.0,
                 over_1ms: 0.0001,
+                real_time: true,
             },
             ..WayCounters::default()
         }
@@ -187,7 +188,7 @@ pub(super) fn result(
     let mut cells: Vec<CellResult> = Vec::new();
     for run in &runs {
         if cells.iter().all(|cell| cell.cell != run.cell) {
-            cells.push(cell_result(&run.cell, &runs, planned));
+            cells.push(cell_result(&run.cell, planned, &runs));
         }
     }
     let loads: Vec<f64> = runs.iter().flat_map(|run| &run.phases).map(|phase| phase.load).collect();
@@ -216,40 +217,6 @@ pub(super) fn result(
         cells,
         expectations: Vec::new(),
         runs,
-    }
-}
-
-fn cell_result(cell: &Cell, runs: &[RunRecord], planned: u32) -> CellResult {
-    let of_cell: Vec<&RunRecord> = runs.iter().filter(|run| run.cell == *cell).collect();
-    let counted: Vec<&RunRecord> = of_cell.iter().copied().filter(|run| run.failed.is_none()).collect();
-    let number = |runs: usize| u32::try_from(runs).expect("few runs");
-    let mut phases: Vec<PhaseResult> = Vec::new();
-    for phase in counted.iter().flat_map(|run| &run.phases) {
-        if phases.iter().any(|known| known.phase == phase.phase && known.generation == phase.generation) {
-            continue;
-        }
-        let same = |other: &&PhaseRecord| other.phase == phase.phase && other.generation == phase.generation;
-        let figure = |name: &str| -> Option<Spread> {
-            let figures: Vec<Figure> = counted
-                .iter()
-                .flat_map(|run| run.phases.iter().filter(same))
-                .filter_map(|p| p.figure(name))
-                .collect();
-            spread(&figures.iter().map(|figure| figure.value).collect::<Vec<_>>(), &figures.first()?.unit)
-        };
-        phases.push(PhaseResult {
-            phase: phase.phase.clone(),
-            generation: phase.generation.clone(),
-            figures: phase.figure_names().filter_map(|name| Some((name.to_owned(), figure(name)?))).collect(),
-        });
-    }
-    CellResult {
-        cell: cell.clone(),
-        planned,
-        counted: number(counted.len()),
-        failed: number(of_cell.len() - counted.len()),
-        slow: number(counted.iter().filter(|run| run.slow.is_some()).count()),
-        phases,
     }
 }
 
