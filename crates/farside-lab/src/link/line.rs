@@ -26,9 +26,9 @@ use super::{Change, Shape};
 const NANOS: u64 = 1_000_000_000;
 
 /// A held back packet is late by at least this much, and by [`HOLD_BACK_PACKETS`] of the largest packets' time on the line,
-/// so that more than three can overtake it: fewer do not make TCP think of a loss.
+/// so that four overtake it on a busy line: fewer than three do not make TCP think of a loss.
 const HOLD_BACK_MIN: Duration = Duration::from_millis(1);
-const HOLD_BACK_PACKETS: u64 = 4;
+const HOLD_BACK_PACKETS: u64 = 5;
 
 /// Nanoseconds since the link came up.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Ord, PartialOrd, Hash)]
@@ -284,3 +284,6 @@ impl Wander {
         SmallRng::seed_from_u64(self.seed.wrapping_add(index)).random()
     }
 }
+
+#[cfg(test)]
+mod tests;
