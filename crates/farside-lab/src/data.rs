@@ -126,6 +126,22 @@ pub fn prepare(
     cache: &Path,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Prepared, DataError> {
+    let (set, size_bytes) = checked(order)?;
+    cache::open_or_make(set, size_bytes, order.seed, cache, progress)
+}
+
+/// Gives the ordered set from `cache` if it lies there whole; makes nothing and waits for nobody.
+///
+/// # Errors
+///
+/// An unknown set or a size it cannot have; a cache that cannot be read.
+pub fn find(order: &Order, cache: &Path) -> Result<Option<Prepared>, DataError> {
+    let (set, size_bytes) = checked(order)?;
+    cache::find(set, size_bytes, order.seed, cache)
+}
+
+/// The set, and how large it will be.
+fn checked(order: &Order) -> Result<(&'static Set, u64), DataError> {
     let set = set(&order.set)?;
     let size_bytes = order.size_bytes.unwrap_or(set.default_bytes);
     // Volumes are whole MiBs: what file systems, partitions and encryption all take.
@@ -136,5 +152,5 @@ pub fn prepare(
     if !size_bytes.is_multiple_of(unit) {
         return Err(DataError::Uneven { set: set.name, size_bytes, unit_bytes: unit });
     }
-    cache::open_or_make(set, size_bytes, order.seed, cache, progress)
+    Ok((set, size_bytes))
 }

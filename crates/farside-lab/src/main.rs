@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let Cli { place, command } = Cli::parse();
     let outcome = match &command {
         Command::Run(arguments) => commands::run::run(&place, arguments),
-        Command::Report(arguments) => commands::report::run(&place, arguments),
+        Command::Report(arguments) => commands::report::run(arguments),
         Command::Wan(arguments) => commands::wan::run(&place, arguments),
         Command::Data(arguments) => commands::data::run(&place, arguments),
         Command::Contenders(arguments) => commands::contenders::run(&place, arguments),

@@ -1,8 +1,16 @@
-//! `farside-lab report`.
+//! `farside-lab report`: table and page anew, from the result that `run` wrote.
 
-use crate::cli::{Place, ReportArguments};
+use std::process::ExitCode;
+
+use farside_lab::experiment::outputs;
+
+use crate::cli::ReportArguments;
 use crate::commands::Outcome;
 
-pub(crate) fn run(place: &Place, arguments: &ReportArguments) -> Outcome {
-    Err(format!("not part of this build yet: {arguments:?} in {}", place.cache.display()).into())
+pub(crate) fn run(arguments: &ReportArguments) -> Outcome {
+    let result = outputs::read(&arguments.out)?;
+    for path in outputs::write(&arguments.out, &result)? {
+        println!("{}", path.display());
+    }
+    Ok(ExitCode::SUCCESS)
 }

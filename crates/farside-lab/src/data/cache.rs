@@ -17,6 +17,16 @@ const FULL_BELOW_BYTES: u64 = 16 * 1024 * 1024;
 /// Programs, packages unpacked and archives that lie in the making directory beside images, at most.
 const SIDE_BYTES: u64 = 64 * 1024 * 1024;
 
+/// The whole set, if it is there.
+pub(super) fn find(set: &Set, size_bytes: u64, seed: u64, cache: &Path) -> Result<Option<Prepared>, DataError> {
+    let dir = cache.join(directory_name(set, size_bytes, seed));
+    Ok(read_whole(&dir, set)?.map(|manifest| Prepared { dir, manifest }))
+}
+
+fn directory_name(set: &Set, size_bytes: u64, seed: u64) -> String {
+    format!("{}-{size_bytes}-{seed}", set.name)
+}
+
 /// The whole set, found or made.
 pub(super) fn open_or_make(
     set: &'static Set,
@@ -26,7 +36,7 @@ pub(super) fn open_or_make(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Prepared, DataError> {
     fs::create_dir_all(cache).map_err(DataError::io("create", cache))?;
-    let name = format!("{}-{size_bytes}-{seed}", set.name);
+    let name = directory_name(set, size_bytes, seed);
     let lock = cache.join(format!(".{name}.lock"));
     let _lock = take_lock(&lock, progress)?;
     let dir = cache.join(&name);

@@ -4,8 +4,9 @@
 //! farside programs where the contender uses them, and the laboratory's own version. Not in it: titles, expectations,
 //! the number of repetitions and what other cells do, so that a changed contender spoils no other's runs.
 
-use super::file::{DataKind, TopologyWord};
+use super::file::DataKind;
 use crate::data::Manifest;
+use crate::ground::Topology;
 use crate::link::Link;
 use crate::record::RECORD_VERSION;
 
@@ -13,7 +14,7 @@ use crate::record::RECORD_VERSION;
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// How sites and links are laid.
-    pub topology: TopologyWord,
+    pub topology: Topology,
     /// Parallel links.
     pub paths: u32,
     /// The link.
@@ -36,7 +37,7 @@ impl Subject<'_> {
     pub fn digest(&self) -> String {
         let text = serde_json::json!({
             "lab": [env!("CARGO_PKG_VERSION"), RECORD_VERSION.to_string()],
-            "topology": self.topology.as_str(),
+            "topology": self.topology,
             "paths": self.paths,
             "link": self.link,
             "congestion": self.congestion,
@@ -88,7 +89,7 @@ mod tests {
         };
         let (data, other_data) = (manifest(1), manifest(2));
         let subject = Subject {
-            topology: TopologyWord::Sites,
+            topology: Topology::Sites,
             paths: 1,
             link: &link,
             congestion: "cubic",
@@ -99,7 +100,7 @@ mod tests {
         };
         let all = [
             subject,
-            Subject { topology: TopologyWord::Boxes, ..subject },
+            Subject { topology: Topology::Boxes, ..subject },
             Subject { paths: 2, ..subject },
             Subject { link: &faster, ..subject },
             Subject { congestion: "bbr", ..subject },

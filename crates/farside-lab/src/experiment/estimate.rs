@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use super::expect::loss_rate;
 use super::plan::{self, PlannedRun};
 use super::stats::median;
-use crate::link::{Link, Loss};
+use crate::link::Link;
 use crate::record::RunRecord;
 use crate::record::result::DataFacts;
 
@@ -151,9 +152,7 @@ fn scale(record: &RunRecord, from: &Link, to: &Link, congestion: &str) -> f64 {
 /// to about 1.2 segments per round trip and root of the loss; bbr does not care below some percent.
 fn goodput_bits(link: &Link, congestion: &str) -> f64 {
     let rate = link.forward.rate_bits as f64;
-    let loss = match link.forward.loss {
-        Loss::Random { rate } | Loss::Burst { rate, .. } => rate,
-    };
+    let loss = loss_rate(&link.forward.loss);
     let rtt = (link.forward.delay + link.back.delay).as_secs_f64();
     if congestion.starts_with("bbr") || loss <= 0.0 || rtt <= 0.0 {
         return rate;

@@ -30,7 +30,7 @@ pub const PROPERTIES: [(&str, &str); 7] = [
 #[must_use]
 pub fn property(link: &Link, name: &str) -> Option<f64> {
     let rtt_ms = (link.forward.delay + link.back.delay).as_secs_f64() * 1e3;
-    let (forward_loss, back_loss) = (rate_of(&link.forward.loss), rate_of(&link.back.loss));
+    let (forward_loss, back_loss) = (loss_rate(&link.forward.loss), loss_rate(&link.back.loss));
     Some(match name {
         "link.rtt_ms" => rtt_ms,
         "link.ping_ms" => {
@@ -190,7 +190,8 @@ fn variance_inflation(loss: &Loss) -> f64 {
     }
 }
 
-fn rate_of(loss: &Loss) -> f64 {
+/// Share of packets lost in the long run.
+pub(super) fn loss_rate(loss: &Loss) -> f64 {
     match *loss {
         Loss::Random { rate } | Loss::Burst { rate, .. } => rate,
     }

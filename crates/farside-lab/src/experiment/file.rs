@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
+use crate::ground::Topology;
 use crate::link::{Change, Event, Link, LinkTerms, Loss, Way, units};
 
 mod check;
@@ -22,8 +23,8 @@ pub struct Experiment {
     #[serde(default)]
     pub about: String,
     /// How sites and links are laid.
-    #[serde(default)]
-    pub topology: TopologyWord,
+    #[serde(default = "sites")]
+    pub topology: Topology,
     /// Parallel links between the two ends of the WAN, each an address pair of its own.
     #[serde(default = "one")]
     pub paths: u32,
@@ -51,28 +52,6 @@ pub struct Experiment {
     /// What the result must show.
     #[serde(default, rename = "expect")]
     pub expectations: Vec<Expectation>,
-}
-
-/// How sites and links are laid.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TopologyWord {
-    /// Site a, the WAN, site b.
-    #[default]
-    Sites,
-    /// Client, box a, the WAN, box b, server.
-    Boxes,
-}
-
-impl TopologyWord {
-    /// As files write it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Sites => "sites",
-            Self::Boxes => "boxes",
-        }
-    }
 }
 
 /// What is set in every host.
@@ -426,6 +405,10 @@ pub enum FileError {
         /// Where and what.
         wrong: Wrong,
     },
+}
+
+fn sites() -> Topology {
+    Topology::Sites
 }
 
 fn one() -> u32 {

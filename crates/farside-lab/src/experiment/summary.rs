@@ -8,6 +8,7 @@ use super::plan::PlannedRun;
 use super::stats::spread;
 use crate::contender::{Carries, Contender, Phase};
 use crate::data::{Generation, Manifest};
+use crate::ground::Topology;
 use crate::link::Link;
 use crate::record::result::{
     CellResult, ContenderFacts, DataFacts, ExperimentResult, GenerationFacts, Machine, PhaseResult, Role,
@@ -53,7 +54,7 @@ impl Frame<'_> {
             title: self.experiment.title.clone(),
             about: self.experiment.about.clone(),
             digest: self.digest.to_owned(),
-            topology: self.experiment.topology.as_str().to_owned(),
+            topology: topology_name(self.experiment.topology).to_owned(),
             paths: self.experiment.paths,
             started: started.clone().min().unwrap_or_default().to_owned(),
             finished: started.max().unwrap_or_default().to_owned(),
@@ -150,6 +151,13 @@ fn contender_facts(contender: &Contender) -> ContenderFacts {
         about: contender.about.clone(),
         role: role(contender),
         pinned,
+    }
+}
+
+fn topology_name(topology: Topology) -> &'static str {
+    match topology {
+        Topology::Sites => "sites",
+        Topology::Boxes => "boxes",
     }
 }
 

@@ -10,8 +10,8 @@ use crate::link::Link;
 /// Repetitions of a cell; more would not narrow a median that anybody reads.
 const REPETITIONS_MAX: u32 = 1000;
 
-/// Parallel links; each takes two threads and a queue, and a box takes no more paths.
-const PATHS_MAX: u32 = 8;
+/// Parallel links: as many as can be laid.
+const PATHS_MAX: u32 = crate::ground::MAX_PATHS as u32;
 
 /// Runs at once; each takes a namespace per site and its own copy of the data.
 const PARALLEL_MAX: u32 = 8;

@@ -74,7 +74,7 @@ fn parse(text: &str) -> Result<Experiment, FileError> {
 #[test]
 fn everything_that_a_file_can_say_is_understood() {
     let experiment = parse(WHOLE).expect("a whole file");
-    assert_eq!((experiment.topology, experiment.paths, experiment.parallel), (TopologyWord::Boxes, 2, 2));
+    assert_eq!((experiment.topology, experiment.paths, experiment.parallel), (Topology::Boxes, 2, 2));
     assert_eq!(experiment.hosts.tcp_rmem_max, Some(256 << 20));
     assert_eq!(experiment.hosts.tcp_wmem_max, None);
     assert_eq!(experiment.repetitions_of(&experiment.links[0]), 1);
@@ -117,7 +117,7 @@ fn the_least_file_has_sensible_defaults() {
         (1, 1, 1, 1)
     );
     assert_eq!(experiment.hosts.congestion, ["cubic"]);
-    assert_eq!(experiment.topology, TopologyWord::Sites);
+    assert_eq!(experiment.topology, Topology::Sites);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_mistake_in_the_form_is_told_with_its_line() {
 fn what_cannot_be_meant_is_told_with_its_place_and_a_remedy() {
     for (from, to, place, remedy) in [
         ("repetitions = 3", "repetitions = 0", "repetitions", "write 1 to 1000"),
-        ("paths = 2", "paths = 99", "paths", "write 1 to 8"),
+        ("paths = 2", "paths = 99", "paths", "write 1 to 16"),
         ("contenders = [\"ping\", \"rsync\"]", "contenders = []", "contenders", "at least one"),
         ("[\"ping\", \"rsync\"]", "[\"ping\", \"ping\"]", "contenders", "a name of its own"),
         ("name = \"odd\"", "name = \"t3\"", "[[link]]", "a name of its own"),

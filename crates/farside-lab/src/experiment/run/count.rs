@@ -1,0 +1,201 @@
+//! What a counted phase cost: counters of the link, processor seconds of the sites. Packets that are on their way when the
+//! phase's scripts have ended belong to it, so both ends of a phase wait until the link is quiet.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::emulator::LinkCounters;
+use crate::ground::{GroundError, Laid};
+use crate::link::{Link, Shape};
+use crate::record::{Lateness, PhaseRecord, WayCounters};
+
+/// How often the link is looked at for being quiet: often against round trips, seldom against packets.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Added to two round trips: what a delayed acknowledgement (40 ms) and a busy machine need.
+const QUIET_EXTRA: Duration = Duration::from_millis(60);
+
+/// Waited beyond the time that full queues take to drain, for connections that are being closed.
+const QUIET_GRACE: Duration = Duration::from_secs(2);
+
+/// Services that chat without end (keep-alives) are not waited for longer than this.
+const QUIET_MOST: Duration = Duration::from_secs(30);
+
+/// A 99th percentile of lateness above this is seen in round-trip times: the machine was too slow for the link.
+const LATE_US: f64 = 1_000.0;
+
+/// Waits until no packet has gone in or come out for two round trips, or until queues must be empty and then some.
+pub(super) fn wait_quiet(laid: &Laid, link: &Link) -> Result<(), GroundError> {
+    let (span, limit) = quiet_times(link);
+    let begun = Instant::now();
+    let (mut seen, mut since) = (packets(laid)?, begun);
+    while since.elapsed() < span && begun.elapsed() < limit {
+        thread::sleep(LOOK);
+        let now = packets(laid)?;
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+    }
+    Ok(())
+}
+
+/// For how long nothing must move, and how long to wait for that at most.
+fn quiet_times(link: &Link) -> (Duration, Duration) {
+    let on_the_line = |shape: &Shape, bytes: u64| {
+        Duration::try_from_secs_f64(bytes as f64 * 8.0 / shape.rate_bits.max(1) as f64).unwrap_or(QUIET_MOST)
+    };
+    let (forward, back) = (&link.forward, &link.back);
+    let rtt = forward.delay + forward.jitter + back.delay + back.jitter;
+    let packet = on_the_line(forward, forward.mtu.into()) + on_the_line(back, back.mtu.into());
+    let span = rtt * 2 + packet + QUIET_EXTRA;
+    let drained = on_the_line(forward, forward.queue_bytes) + on_the_line(back, back.queue_bytes);
+    (span, (span + drained + QUIET_GRACE).min(QUIET_MOST.max(span)))
+}
+
+/// All packets that moved since the mark.
+fn packets(laid: &Laid) -> Result<u64, GroundError> {
+    let counters = laid.counters()?;
+    let way = |way: &WayCounters| way.packets_in + way.packets_out;
+    Ok(counters.iter().map(|link| way(&link.forward) + way(&link.back)).sum())
+}
+
+/// Where a counted phase began.
+pub(super) struct Before {
+    cpu_seconds: BTreeMap<String, f64>,
+}
+
+impl Before {
+    /// Counters begin anew now.
+    pub(super) fn now(laid: &Laid) -> Result<Self, GroundError> {
+        laid.mark()?;
+        Ok(Self { cpu_seconds: cpu_seconds(laid)? })
+    }
+
+    /// What both ways carried since, and each site's processor seconds.
+    pub(super) fn until_now(
+        &self,
+        laid: &Laid,
+    ) -> Result<(WayCounters, WayCounters, BTreeMap<String, f64>), GroundError> {
+        let counters = laid.counters()?;
+        let spent = cpu_seconds(laid)?
+            .into_iter()
+            .filter_map(|(site, after)| self.cpu_seconds.get(&site).map(|before| (site, (after - before).max(0.0))))
+            .collect();
+        Ok((together(&counters, |link| &link.forward), together(&counters, |link| &link.back), spent))
+    }
+}
+
+/// Of each site; empty on a machine without control groups, whose table then has no such column.
+fn cpu_seconds(laid: &Laid) -> Result<BTreeMap<String, f64>, GroundError> {
+    let mut all = BTreeMap::new();
+    for (name, site) in laid.sites() {
+        match site.cpu_seconds() {
+            Ok(seconds) => drop(all.insert(name.clone(), seconds)),
+            Err(GroundError::NoProcessorTime(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// The same way of all paths as one: sums, and of lateness the worst percentile (the mean by packets).
+fn together(links: &[LinkCounters], way: impl Fn(&LinkCounters) -> &WayCounters) -> WayCounters {
+    let mut all = WayCounters::default();
+    let mut late = (0.0, 0.0);
+    for path in links.iter().map(way) {
+        all.packets_in += path.packets_in;
+        all.bytes_in += path.bytes_in;
+        all.packets_out += path.packets_out;
+        all.bytes_out += path.bytes_out;
+        all.lost += path.lost;
+        all.dropped_queue += path.dropped_queue;
+        all.dropped_down += path.dropped_down;
+        all.dropped_size += path.dropped_size;
+        all.reordered += path.reordered;
+        all.device_drops += path.device_drops;
+        let packets = path.packets_out as f64;
+        late = (late.0 + path.lateness.mean_us * packets, late.1 + path.lateness.over_1ms * packets);
+        all.lateness.p50_us = all.lateness.p50_us.max(path.lateness.p50_us);
+        all.lateness.p99_us = all.lateness.p99_us.max(path.lateness.p99_us);
+        all.lateness.max_us = all.lateness.max_us.max(path.lateness.max_us);
+    }
+    if all.packets_out > 0 {
+        let packets = all.packets_out as f64;
+        all.lateness = Lateness { mean_us: late.0 / packets, over_1ms: late.1 / packets, ..all.lateness };
+    }
+    all
+}
+
+/// Why the figures of these phases are about the machine rather than the link; nothing if they are not.
+pub(super) fn slowness(phases: &[PhaseRecord]) -> Option<String> {
+    let mut reasons = Vec::new();
+    for phase in phases {
+        for (way, counters) in [("a to b", &phase.forward), ("b to a", &phase.back)] {
+            if counters.device_drops > 0 {
+                reasons.push(format!("{}, {way}: devices dropped {} packets", phase.phase, counters.device_drops));
+            }
+            if counters.lateness.p99_us > LATE_US {
+                let late = counters.lateness.p99_us / 1e3;
+                reasons.push(format!("{}, {way}: 1 % of packets more than {late:.1} ms late", phase.phase));
+            }
+        }
+    }
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::LinkTerms;
+
+    fn counters(packets_out: u64, mean_us: f64, p99_us: f64, device_drops: u64) -> WayCounters {
+        let lateness = Lateness { mean_us, p99_us, over_1ms: 0.5, ..Lateness::default() };
+        WayCounters { packets_in: packets_out + 1, packets_out, lost: 1, device_drops, lateness, ..WayCounters::default() }
+    }
+
+    #[test]
+    fn paths_add_up_and_the_worst_lateness_counts() {
+        let path = |forward| LinkCounters { forward, back: WayCounters::default() };
+        let all = together(&[path(counters(30, 100.0, 500.0, 1)), path(counters(10, 300.0, 200.0, 2))], |l| &l.forward);
+        assert_eq!((all.packets_in, all.packets_out, all.lost, all.device_drops), (42, 40, 2, 3));
+        assert_eq!((all.lateness.mean_us, all.lateness.p99_us, all.lateness.over_1ms), (150.0, 500.0, 0.5));
+        assert_eq!(together(&[path(WayCounters::default())], |l| &l.forward), WayCounters::default());
+    }
+
+    #[test]
+    fn a_machine_that_was_too_slow_is_told_with_phase_and_way() {
+        let phase = |forward, back| PhaseRecord {
+            phase: "update".to_owned(),
+            generation: None,
+            seconds: 1.0,
+            forward,
+            back,
+            cpu_seconds: BTreeMap::new(),
+            load: 0.0,
+            figures: BTreeMap::new(),
+        };
+        let good = || counters(10, 1.0, 1_000.0, 0);
+        assert_eq!(slowness(&[phase(good(), good())]), None);
+        let dropped = slowness(&[phase(good(), counters(10, 1.0, 1.0, 7))]).expect("drops");
+        assert!(dropped.contains("update, b to a") && dropped.contains("7 packets"), "{dropped}");
+        let late = slowness(&[phase(counters(10, 1.0, 2_500.0, 0), good())]).expect("late");
+        assert!(late.contains("update, a to b") && late.contains("2.5 ms"), "{late}");
+    }
+
+    #[test]
+    fn a_full_queue_may_drain_before_the_link_counts_as_never_quiet() {
+        let link = |rate_bits, rtt_ms| {
+            let rtt = Some(Duration::from_millis(rtt_ms));
+            LinkTerms { rate: Some(rate_bits), rtt, ..LinkTerms::default() }.build("l").expect("a link")
+        };
+        // 150 KB take 4.7 s each way at 256 kb/s; a packet 47 ms.
+        let (span, limit) = quiet_times(&link(256_000, 50));
+        assert!(span > Duration::from_millis(250) && span < Duration::from_millis(260), "{span:?}");
+        assert!(limit > Duration::from_secs(11) && limit < Duration::from_secs(12), "{limit:?}");
+        // Never longer than the most, unless quiet itself takes longer.
+        assert_eq!(quiet_times(&link(9_600, 50)).1, QUIET_MOST);
+        let (span, limit) = quiet_times(&link(1_000_000, 18_000));
+        assert_eq!(span.max(QUIET_MOST), limit);
+    }
+}
