@@ -22,11 +22,15 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::record::result::Role;
+
+mod blocks;
 mod environment;
 mod file;
 mod inspect;
 mod ready;
 
+pub use blocks::{Copied, CopyError, copy_changed};
 pub use environment::Environment;
 pub use file::{ContenderError, load_all};
 pub use inspect::{Inspection, Installed, inspect};
@@ -41,6 +45,8 @@ pub struct Contender {
     pub about: String,
     /// Debian packages that bring its programs.
     pub packages: Vec<String>,
+    /// What its figures are compared as.
+    pub role: Role,
     /// What it can bring over.
     pub carries: Vec<Carries>,
     /// The programs that take part, and the versions that published figures are made with.
@@ -59,7 +65,7 @@ pub struct Contender {
     pub figures: BTreeMap<String, FigureScript>,
     /// Where the file is.
     pub path: PathBuf,
-    /// The whole file, for an experiment's digest.
+    /// The whole file and the shell functions that it uses, for an experiment's digest.
     pub text: String,
 }
 

@@ -34,6 +34,8 @@ pub struct Environment {
     pub farside_bin: PathBuf,
     /// The laboratory's own program, for its helpers (`copy-changed`).
     pub lab: PathBuf,
+    /// Directory of the contenders' files, with the shell functions that they share.
+    pub contenders: PathBuf,
 }
 
 impl Environment {
@@ -69,6 +71,7 @@ impl Environment {
             ("LINK_LOSS", self.loss.to_string()),
             ("FARSIDE_BIN", path(&self.farside_bin)),
             ("FARSIDE_LAB", path(&self.lab)),
+            ("CONTENDERS", path(&self.contenders)),
             ("HOME", path(&self.here(site).join("home"))),
             ("LC_ALL", "C.UTF-8".to_owned()),
         ]

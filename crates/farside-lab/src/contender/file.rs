@@ -1,6 +1,6 @@
 //! Contender files: read strictly, checked completely, and every complaint names file, line and what to write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 use toml::Spanned;
+
+use crate::record::result::Role;
 
 use super::{Carries, Contender, FigureScript, Phase, Program, Ready, Service, Site, Steps};
 
@@ -77,7 +79,11 @@ impl Contender {
     pub fn load(directory: &Path, name: &str) -> Result<Self, ContenderError> {
         let path = directory.join(format!("{name}.toml"));
         match fs::read_to_string(&path) {
-            Ok(text) => Self::parse(&path, text),
+            Ok(text) => {
+                let mut contender = Self::parse(&path, text)?;
+                contender.text.push_str(&shared_functions(directory, &path, &contender.text)?);
+                Ok(contender)
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(ContenderError::Unknown { name: name.to_owned(), path, known: names(directory)? })
             }
@@ -93,7 +99,7 @@ impl Contender {
     pub fn parse(path: &Path, text: String) -> Result<Self, ContenderError> {
         let wrong = |(at, what): Complaint| ContenderError::Wrong {
             path: path.to_owned(),
-            line: 1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count(),
+            line: line_of(&text, at),
             what,
         };
         let raw: RawContender = toml::from_str(&text).map_err(|error| {
@@ -105,6 +111,41 @@ impl Contender {
         contender.text = text;
         Ok(contender)
     }
+}
+
+/// How files name shell functions that they share, in the contenders' directory: `. "$CONTENDERS/rsync.sh"`.
+const SHARED: &str = "$CONTENDERS/";
+
+/// The text of all files of functions that `text` uses, and that these use in turn.
+fn shared_functions(directory: &Path, path: &Path, text: &str) -> Result<String, ContenderError> {
+    let mut functions = String::new();
+    let mut seen = BTreeSet::new();
+    let mut unread = vec![(path.to_owned(), text.to_owned())];
+    while let Some((path, text)) = unread.pop() {
+        for (at, _) in text.match_indices(SHARED) {
+            let name = text[at + SHARED.len()..].split(['"', '\n']).next().unwrap_or_default();
+            if !seen.insert(name.to_owned()) {
+                continue;
+            }
+            let used = directory.join(name);
+            let shared = fs::read_to_string(&used).map_err(|error| ContenderError::Wrong {
+                path: path.clone(),
+                line: line_of(&text, at),
+                what: format!(
+                    "cannot read the functions {}: {error}; write a file that is there",
+                    used.display()
+                ),
+            })?;
+            functions.push_str(&shared);
+            unread.push((used, shared));
+        }
+    }
+    Ok(functions)
+}
+
+/// Counted from 1.
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count()
 }
 
 /// Where in the text, and what is wrong there.
@@ -120,6 +161,7 @@ struct RawContender {
     name: Spanned<String>,
     about: Spanned<String>,
     packages: Spanned<Vec<Spanned<String>>>,
+    role: Option<Spanned<Role>>,
     carries: Spanned<Vec<Carries>>,
     phases: Option<Spanned<Vec<Phase>>>,
     versions: Spanned<Vec<RawProgram>>,
@@ -214,6 +256,7 @@ impl RawContender {
                 "write \"image\", \"tree\" or both, or \"link\" alone for a probe of the link",
             );
         }
+        let role = check_role(probes, self.role)?;
         let programs = check_programs(&self.versions)?;
         let phases =
             check_phases(probes, &self.carries, self.phases, self.initial, self.update, self.measure)?;
@@ -235,6 +278,7 @@ impl RawContender {
             name: self.name.into_inner(),
             about: about.to_owned(),
             packages: self.packages.into_inner().into_iter().map(Spanned::into_inner).collect(),
+            role,
             carries: self.carries.into_inner(),
             programs,
             serve: self
@@ -260,6 +304,17 @@ fn check_name(name: &Spanned<String>, what: &str) -> Result<(), Complaint> {
         return complain(name, format!("{text:?} is not {what}: write lower-case letters, digits and -"));
     }
     Ok(())
+}
+
+fn check_role(probes: bool, role: Option<Spanned<Role>>) -> Result<Role, Complaint> {
+    match role {
+        None if probes => Ok(Role::Probe),
+        None => Ok(Role::Peer),
+        Some(role) if probes || *role.get_ref() == Role::Probe => {
+            complain(&role, "what carries \"link\" is a probe, and nothing else is: leave role out")
+        }
+        Some(role) => Ok(role.into_inner()),
+    }
 }
 
 fn check_programs(versions: &Spanned<Vec<RawProgram>>) -> Result<Vec<Program>, Complaint> {

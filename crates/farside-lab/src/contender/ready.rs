@@ -10,8 +10,8 @@ pub enum Ready {
     /// Something at the script's site listens on this TCP port: `tcp:8730`. Seen in the kernel's tables, so that no packet
     /// is spent on it.
     Tcp(u16),
-    /// This path exists, below `HERE`: `path:farside.sock`.
-    Path(PathBuf),
+    /// This path exists, below `HERE`: `file:farside.sock`.
+    File(PathBuf),
 }
 
 impl Ready {
@@ -33,13 +33,13 @@ impl FromStr for Ready {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong =
-            || format!("{text:?} is no sign of readiness: write \"tcp:PORT\" or \"path:FILE\" (below HERE)");
+            || format!("{text:?} is no sign of readiness: write \"tcp:PORT\" or \"file:PATH\" (below HERE)");
         match text.split_once(':') {
             Some(("tcp", port)) => {
                 port.parse().ok().filter(|port| *port != 0).map(Ready::Tcp).ok_or_else(wrong)
             }
-            Some(("path", path)) if !path.is_empty() && !path.starts_with('/') && !path.contains("..") => {
-                Ok(Ready::Path(path.into()))
+            Some(("file", path)) if !path.is_empty() && !path.starts_with('/') && !path.contains("..") => {
+                Ok(Ready::File(path.into()))
             }
             _ => Err(wrong()),
         }
@@ -50,7 +50,7 @@ impl fmt::Display for Ready {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Ready::Tcp(port) => write!(f, "tcp:{port}"),
-            Ready::Path(path) => write!(f, "path:{}", path.display()),
+            Ready::File(path) => write!(f, "file:{}", path.display()),
         }
     }
 }
@@ -77,10 +77,10 @@ mod tests {
 
     #[test]
     fn signs_are_read_and_others_refused() {
-        for text in ["tcp:8730", "path:farside.sock", "path:run/x"] {
+        for text in ["tcp:8730", "file:farside.sock", "file:run/x"] {
             assert_eq!(text.parse::<Ready>().expect(text).to_string(), text);
         }
-        for text in ["tcp:", "tcp:0", "tcp:70000", "8730", "path:/etc/passwd", "path:../x", "path:", "udp:1"]
+        for text in ["tcp:", "tcp:0", "tcp:70000", "8730", "file:/etc/passwd", "file:../x", "file:", "udp:1"]
         {
             let error = text.parse::<Ready>().expect_err(text);
             assert!(error.contains("tcp:PORT"), "{error}");

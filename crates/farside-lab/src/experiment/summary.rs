@@ -6,12 +6,12 @@ use super::expect;
 use super::file::{DataKind, Experiment};
 use super::plan::PlannedRun;
 use super::stats::spread;
-use crate::contender::{Carries, Contender, Phase};
+use crate::contender::Contender;
 use crate::data::{Generation, Manifest};
 use crate::ground::Topology;
 use crate::link::Link;
 use crate::record::result::{
-    CellResult, ContenderFacts, DataFacts, ExperimentResult, GenerationFacts, Machine, PhaseResult, Role,
+    CellResult, ContenderFacts, DataFacts, ExperimentResult, GenerationFacts, Machine, PhaseResult,
 };
 use crate::record::{Cell, PhaseRecord, RECORD_VERSION, RunRecord};
 
@@ -149,7 +149,7 @@ fn contender_facts(contender: &Contender) -> ContenderFacts {
     ContenderFacts {
         name: contender.name.clone(),
         about: contender.about.clone(),
-        role: role(contender),
+        role: contender.role,
         pinned,
     }
 }
@@ -158,18 +158,6 @@ fn topology_name(topology: Topology) -> &'static str {
     match topology {
         Topology::Sites => "sites",
         Topology::Boxes => "boxes",
-    }
-}
-
-/// Farside is what is measured; a tool that only does updates reads the old content at both ends and bounds what one
-/// could get; a probe measures the link; all others are peers.
-fn role(contender: &Contender) -> Role {
-    let only_updates = !contender.phases.contains_key(&Phase::Initial);
-    match contender.name.as_str() {
-        name if name == "farside" || name.starts_with("farside-") => Role::Own,
-        _ if contender.carries.contains(&Carries::Link) => Role::Probe,
-        _ if only_updates => Role::Bound,
-        _ => Role::Peer,
     }
 }
 

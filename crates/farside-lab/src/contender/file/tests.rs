@@ -129,6 +129,8 @@ fn damage_is_named_with_its_line_and_the_way_out() {
         );
         assert!(complaint.contains(words), "{to:?}: {complaint}");
     }
+    let probe = complaint(WHOLE, "carries = ", "role = \"probe\"\ncarries = ");
+    assert!(probe.contains(":4: ") && probe.contains("leave role out"), "{probe}");
     let twice = complaint(WHOLE, "[serve.b]", "[[versions]]\nname = \"rsync\"\ncommand = \"x\"\n[serve.b]");
     assert!(twice.contains(":12: \"rsync\" has a version already"), "{twice}");
 }
@@ -146,4 +148,60 @@ fn one_that_is_not_there_is_named_with_those_that_are() {
     );
     let error = load_all(&directory.path().join("nowhere")).expect_err("no directory").to_string();
     assert!(error.contains("nowhere: cannot read"), "{error}");
+}
+
+#[test]
+fn functions_that_a_file_uses_are_part_of_its_text_and_must_be_there() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let put = |name: &str, text: &str| fs::write(directory.path().join(name), text).expect("written");
+    put("carrier.toml", &WHOLE.replace("\"receive\"", r#"'. "$CONTENDERS/one.sh"; receive'"#));
+    put("one.sh", ". \"$CONTENDERS/two.sh\"\nreceive() { :; }\n");
+    let error = Contender::load(directory.path(), "carrier").expect_err("two.sh is missing").to_string();
+    assert!(error.contains("one.sh:1: cannot read the functions") && error.contains("two.sh"), "{error}");
+    put("two.sh", ". \"$CONTENDERS/one.sh\"\necho two\n");
+    let contender = Contender::load(directory.path(), "carrier").expect("whole");
+    assert_eq!(contender.text.matches("receive() { :; }").count(), 1);
+    assert_eq!(contender.text.matches("echo two").count(), 1);
+}
+
+/// Every contender in the repository, and its scripts as bash reads them.
+#[test]
+fn the_contenders_of_the_laboratory_are_whole_and_their_scripts_are_shell() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/contenders");
+    let contenders = load_all(&directory).expect("all are whole");
+    let names: Vec<&str> = contenders.iter().map(|contender| contender.name.as_str()).collect();
+    for name in ["farside", "rsync-zstd", "zstd", "xdelta3", "restic", "borg", "btrfs-send"] {
+        assert!(names.contains(&name), "{name} is not among {names:?}");
+    }
+    for contender in &contenders {
+        for program in &contender.programs {
+            assert!(
+                program.pinned.is_some() || contender.role == Role::Own,
+                "{}: {} has no pinned version",
+                contender.name,
+                program.name
+            );
+            assert_shell(&contender.name, &program.command);
+        }
+        let phases = contender.phases.values().flat_map(|steps| steps.scripts.values());
+        let services = contender.serve.values().map(|service| &service.run);
+        let figures = contender.figures.values().map(|figure| &figure.run);
+        let others = contender.prepare.values().chain(contender.change.values()).chain(&contender.verify);
+        for script in phases.chain(services).chain(figures).chain(others) {
+            assert_shell(&contender.name, script);
+        }
+    }
+    for entry in fs::read_dir(&directory).expect("listed") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "sh") {
+            assert_shell(&path.display().to_string(), &fs::read_to_string(&path).expect("read"));
+        }
+    }
+}
+
+fn assert_shell(whose: &str, script: &str) {
+    let output =
+        std::process::Command::new("bash").args(["-n", "-c", script]).output().expect("bash is there");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaint.is_empty(), "{whose}: {complaint}\n{script}");
 }

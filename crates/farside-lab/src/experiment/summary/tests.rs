@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::contender::Carries;
 use crate::experiment::plan::{self, Abilities};
 use crate::record::{Figure, WayCounters};
 
