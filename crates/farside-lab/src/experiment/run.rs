@@ -311,6 +311,7 @@ impl Stage<'_> {
             loss: super::expect::loss_rate(&link.forward.loss),
             farside_bin: self.job.places.farside_bin.clone(),
             lab: self.job.places.lab.clone(),
+            contenders: self.job.places.contenders.clone(),
         };
         environment.variables(site)
     }

@@ -160,7 +160,7 @@ impl Running {
 
     fn is_ready(&self, ready: &Ready) -> Result<bool, GroundError> {
         match ready {
-            Ready::Path(path) => Ok(self.label.directory.join(path).exists()),
+            Ready::File(path) => Ok(self.label.directory.join(path).exists()),
             Ready::Tcp(port) => {
                 for table in ["tcp", "tcp6"] {
                     match fs::read_to_string(format!("/proc/{}/net/{table}", self.child.id())) {
