@@ -9,13 +9,13 @@ use farside_lab::data;
 use farside_lab::experiment::conduct::{Conductor, Ending};
 use farside_lab::experiment::estimate::{Known, Source};
 use farside_lab::experiment::journal::{self, JOURNAL_FILE, Journal, JournalError};
+use farside_lab::experiment::machine;
 use farside_lab::experiment::outputs;
 use farside_lab::experiment::plan::{self, Filter, PlannedRun};
 use farside_lab::experiment::progress::{Progress, duration};
 use farside_lab::experiment::run::Places;
 use farside_lab::experiment::setting::{Data, Digests, Setting, SettingError};
 use farside_lab::experiment::summary::Frame;
-use farside_lab::experiment::machine;
 use farside_lab::ground::{self, Ground};
 use farside_lab::record::RunRecord;
 use farside_lab::record::result::{DataFacts, ExperimentResult};
@@ -159,11 +159,15 @@ fn estimate(place: &Place, setting: &Setting, filter: &Filter, out: &Path) -> Ou
             Source::OtherLink => "from runs over other links",
             Source::Computed => "from size and rate",
         };
-        text += &format!("{:>10}  {} #{}  ({source})\n", duration(estimate.seconds), run.cell, run.repetition);
+        text +=
+            &format!("{:>10}  {} #{}  ({source})\n", duration(estimate.seconds), run.cell, run.repetition);
     }
     let unmade = facts.iter().zip(&data).filter(|(_, prepared)| prepared.is_none());
     for (facts, _) in unmade {
-        text += &format!("data set {} has not been made: its size is a guess, and making it takes minutes more\n", facts.name);
+        text += &format!(
+            "data set {} has not been made: its size is a guess, and making it takes minutes more\n",
+            facts.name
+        );
     }
     text += &format!("{} runs, about {} in all\n", left.len(), duration(known.total_seconds(&left)));
     stdout().write_all(text.as_bytes())?;
@@ -173,10 +177,19 @@ fn estimate(place: &Place, setting: &Setting, filter: &Filter, out: &Path) -> Ou
 fn tell_beginning(setting: &Setting, journal: &Journal, left: &[PlannedRun], facts: &[DataFacts]) {
     let known = Known { records: journal.records(), links: &setting.links, data: facts };
     let (count, all) = (left.len(), setting.planned.len());
-    eprintln!("{}: {count} of {all} runs to make, about {}", setting.name, duration(known.total_seconds(left)));
+    eprintln!(
+        "{}: {count} of {all} runs to make, about {}",
+        setting.name,
+        duration(known.total_seconds(left))
+    );
 }
 
-fn summarize(setting: &Setting, digests: &Digests, facts: &[DataFacts], records: &[RunRecord]) -> ExperimentResult {
+fn summarize(
+    setting: &Setting,
+    digests: &Digests,
+    facts: &[DataFacts],
+    records: &[RunRecord],
+) -> ExperimentResult {
     let frame = Frame {
         name: &setting.name,
         experiment: &setting.experiment,
@@ -196,10 +209,17 @@ fn tell_end(
     result: &ExperimentResult,
     ending: &Ending,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let text = if arguments.json { serde_json::to_string(result)? + "\n" } else { table::terminal(result, columns()) };
+    let text = if arguments.json {
+        serde_json::to_string(result)? + "\n"
+    } else {
+        table::terminal(result, columns())
+    };
     stdout().write_all(text.as_bytes())?;
     for cell in &ending.stopped {
-        eprintln!("{cell} failed three times and was given up; its logs are below {}", out.join("logs").display());
+        eprintln!(
+            "{cell} failed three times and was given up; its logs are below {}",
+            out.join("logs").display()
+        );
     }
     if ending.failed > 0 {
         eprintln!("{} runs failed; the same command tries them again", ending.failed);

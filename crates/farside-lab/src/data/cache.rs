@@ -18,7 +18,12 @@ const FULL_BELOW_BYTES: u64 = 16 * 1024 * 1024;
 const SIDE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The whole set, if it is there.
-pub(super) fn find(set: &Set, size_bytes: u64, seed: u64, cache: &Path) -> Result<Option<Prepared>, DataError> {
+pub(super) fn find(
+    set: &Set,
+    size_bytes: u64,
+    seed: u64,
+    cache: &Path,
+) -> Result<Option<Prepared>, DataError> {
     let dir = cache.join(directory_name(set, size_bytes, seed));
     Ok(read_whole(&dir, set)?.map(|manifest| Prepared { dir, manifest }))
 }

@@ -74,7 +74,8 @@ impl Conductor<'_> {
                     running.push(run.clone());
                     let report = report.clone();
                     scope.spawn(move || {
-                        let outcome = catch_unwind(AssertUnwindSafe(|| self.make(&run, phase_limit(estimate))));
+                        let outcome =
+                            catch_unwind(AssertUnwindSafe(|| self.make(&run, phase_limit(estimate))));
                         // The receiver lives as long as the scope.
                         let _ = report.send((run, outcome));
                     });

@@ -12,7 +12,8 @@ pub fn describe() -> Machine {
     let kernel = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
     Machine {
         cpu: field(&processors, "model name").unwrap_or_default().to_owned(),
-        cores: std::thread::available_parallelism().map_or(0, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
+        cores: std::thread::available_parallelism()
+            .map_or(0, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
         memory_bytes: field(&memory, "MemTotal").and_then(kibibytes).unwrap_or(0),
         kernel: format!("{} {}", kernel("ostype").trim(), kernel("osrelease").trim()),
     }
@@ -53,7 +54,10 @@ mod tests {
     #[test]
     fn this_machine_is_described() {
         let machine = describe();
-        assert!(machine.cores > 0 && machine.memory_bytes > 0 && machine.kernel.starts_with("Linux "), "{machine:?}");
+        assert!(
+            machine.cores > 0 && machine.memory_bytes > 0 && machine.kernel.starts_with("Linux "),
+            "{machine:?}"
+        );
         assert!(load() >= 0.0);
     }
 }

@@ -127,15 +127,20 @@ impl Job<'_> {
         let logs = self.logs();
         let _: std::io::Result<()> = fs::remove_dir_all(&logs); // of an earlier attempt
         make_directory(&logs)?;
-        let scratch = self.ground.scratch_in(&self.ground.work()).map_err(ground_error("make its directory"))?;
+        let scratch =
+            self.ground.scratch_in(&self.ground.work()).map_err(ground_error("make its directory"))?;
         // The link's script begins with the first counted phase; until then, it is as it was asked for.
         let steady = Link { script: Vec::new(), ..self.link.clone() };
         let links = vec![steady; self.paths as usize];
-        let laid = self.ground.lay(self.topology, &links, self.hosts, self.run.seed).map_err(ground_error("lay the link"))?;
+        let laid = self
+            .ground
+            .lay(self.topology, &links, self.hosts, self.run.seed)
+            .map_err(ground_error("lay the link"))?;
         thread::scope(|scope| {
             let (begin, begun) = mpsc::channel();
             let (laid, script) = (&laid, &self.link.script);
-            let player = (!script.is_empty()).then(|| scope.spawn(move || script::play(laid, script, &begun)));
+            let player =
+                (!script.is_empty()).then(|| scope.spawn(move || script::play(laid, script, &begun)));
             let mut stage = Stage { job: self, laid, here: scratch.path(), logs: &logs, begin };
             let outcome = stage.play(phases);
             // The player ends when nobody is left to begin it or to wait for it.
@@ -199,7 +204,12 @@ impl Stage<'_> {
     }
 
     /// Scripts that are not counted, site after site, each to its end.
-    fn each_in_turn(&self, name: &str, scripts: &BTreeMap<Site, String>, moment: Moment<'_>) -> Result<(), RunError> {
+    fn each_in_turn(
+        &self,
+        name: &str,
+        scripts: &BTreeMap<Site, String>,
+        moment: Moment<'_>,
+    ) -> Result<(), RunError> {
         for site in Site::START_ORDER {
             if let Some(script) = scripts.get(&site) {
                 self.to_its_end(&step_name(name, site, moment), site, script, moment)?;
@@ -217,7 +227,12 @@ impl Stage<'_> {
     }
 
     /// A counted phase, its figures and its proof.
-    fn counted(&self, phase: Phase, moment: Moment<'_>, phases: &mut Vec<PhaseRecord>) -> Result<(), RunError> {
+    fn counted(
+        &self,
+        phase: Phase,
+        moment: Moment<'_>,
+        phases: &mut Vec<PhaseRecord>,
+    ) -> Result<(), RunError> {
         let steps = &self.job.contender.phases[&phase];
         let name = phase.as_str();
         let failed = || ground_error(name);
@@ -289,7 +304,9 @@ impl Stage<'_> {
     }
 
     fn variables(&self, site: Site, (old, new): Moment<'_>) -> Vec<(String, String)> {
-        let addresses = |name: &str| self.laid.sites().get(name).map(|site| site.addresses().to_vec()).unwrap_or_default();
+        let addresses = |name: &str| {
+            self.laid.sites().get(name).map(|site| site.addresses().to_vec()).unwrap_or_default()
+        };
         let directory =
             |generation: &Generation| self.job.data.map(|(data, _)| data.generation_dir(generation));
         let link = self.job.link;

@@ -180,7 +180,10 @@ impl Setting {
     /// If the experiment has no such contender.
     #[must_use]
     pub fn contender(&self, name: &str) -> &Contender {
-        self.contenders.iter().find(|contender| contender.name == name).expect("the plan is made of the contenders")
+        self.contenders
+            .iter()
+            .find(|contender| contender.name == name)
+            .expect("the plan is made of the contenders")
     }
 
     /// What is ordered for the data set at `position`.
@@ -236,7 +239,12 @@ impl Setting {
             set: entry.set.clone(),
             kind: entry.kind.as_str().to_owned(),
             seed: self.experiment.seed_of(entry),
-            generations: set.map_or(&[][..], |set| set.generations).iter().enumerate().map(generation).collect(),
+            generations: set
+                .map_or(&[][..], |set| set.generations)
+                .iter()
+                .enumerate()
+                .map(generation)
+                .collect(),
         }
     }
 
@@ -283,7 +291,11 @@ impl Setting {
         for program in ["farside", "farsided"] {
             let path = self.places.farside_bin.join(program);
             let copied = fs::File::open(&path).and_then(|mut file| io::copy(&mut file, &mut hasher));
-            copied.map_err(|source| SettingError::Farside { contender: contender.to_owned(), path, source })?;
+            copied.map_err(|source| SettingError::Farside {
+                contender: contender.to_owned(),
+                path,
+                source,
+            })?;
         }
         Ok(hasher.finalize().to_hex().to_string())
     }
@@ -292,7 +304,10 @@ impl Setting {
     ///
     /// # Errors
     /// [`SettingError::Programs`]: what is missing, with what brings it.
-    pub fn versions(&self, runs: &[PlannedRun]) -> Result<BTreeMap<String, BTreeMap<String, String>>, SettingError> {
+    pub fn versions(
+        &self,
+        runs: &[PlannedRun],
+    ) -> Result<BTreeMap<String, BTreeMap<String, String>>, SettingError> {
         let wanted: BTreeSet<&str> = runs.iter().map(|run| run.cell.contender.as_str()).collect();
         let mut versions = BTreeMap::new();
         let mut missing = Vec::new();
@@ -301,7 +316,11 @@ impl Setting {
             let programs: Vec<&str> = inspection.missing().collect();
             if !programs.is_empty() {
                 let packages = contender.packages.join(" ");
-                missing.push(format!("  {}: {} (apt-get install {packages})", contender.name, programs.join(", ")));
+                missing.push(format!(
+                    "  {}: {} (apt-get install {packages})",
+                    contender.name,
+                    programs.join(", ")
+                ));
             }
             let found = inspection.programs.iter();
             let mut of_contender: BTreeMap<String, String> =
@@ -318,8 +337,10 @@ impl Setting {
     /// # Errors
     /// [`SettingError::Stale`].
     pub fn refuse_stale(&self, records: &[RunRecord], digests: &Digests) -> Result<(), SettingError> {
-        let stale: Vec<&RunRecord> =
-            records.iter().filter(|r| digests.get(&r.cell).is_some_and(|digest| *digest != r.digest)).collect();
+        let stale: Vec<&RunRecord> = records
+            .iter()
+            .filter(|r| digests.get(&r.cell).is_some_and(|digest| *digest != r.digest))
+            .collect();
         if stale.is_empty() {
             return Ok(());
         }
@@ -360,7 +381,9 @@ fn shared_scripts(directory: &Path) -> Result<BTreeMap<String, String>, SettingE
 fn with_shared(text: &str, shared: &BTreeMap<String, String>) -> String {
     let mut all = text.to_owned();
     let mut taken = BTreeSet::new();
-    while let Some((name, script)) = shared.iter().find(|(name, _)| !taken.contains(name) && all.contains(name.as_str())) {
+    while let Some((name, script)) =
+        shared.iter().find(|(name, _)| !taken.contains(name) && all.contains(name.as_str()))
+    {
         taken.insert(name);
         all.push_str(&format!("\n# {name}\n{script}"));
     }

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
 /// How long a killed group may take to be empty: the kernel ends processes in milliseconds unless one hangs in a device.
 const EMPTY_LIMIT: Duration = Duration::from_secs(5);
 /// How often to look.
@@ -30,6 +33,11 @@ impl Cgroup {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The processes in it, those in groups below it left out; one of another PID namespace is not seen.
+    pub(crate) fn members(&self) -> io::Result<Vec<Pid>> {
+        members(&self.path)
     }
 
     /// Processor seconds, user and system, of all that ever ran in it and below it.
@@ -85,14 +93,17 @@ fn kill_each(path: &Path) -> io::Result<()> {
     for child in children(path)? {
         kill_each(&child)?;
     }
-    for pid in fs::read_to_string(path.join("cgroup.procs"))?.lines() {
-        // 0 is a process of another PID namespace: not seen from here, so not ours to end.
-        if let Ok(pid @ 1..) = pid.parse::<i32>() {
-            let _: nix::Result<()> =
-                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
-        }
+    for pid in members(path)? {
+        // It may just have ended.
+        let _: nix::Result<()> = nix::sys::signal::kill(pid, Signal::SIGKILL);
     }
     Ok(())
+}
+
+fn members(path: &Path) -> io::Result<Vec<Pid>> {
+    let text = fs::read_to_string(path.join("cgroup.procs"))?;
+    // 0 stands for a process that is not seen from here; as an argument of kill it would be this process's own group.
+    Ok(text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).map(Pid::from_raw).collect())
 }
 
 /// Whether processes are in it or below it.

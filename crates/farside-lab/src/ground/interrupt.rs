@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -29,7 +30,8 @@ const INTERRUPTED_STATUS: i32 = 130;
 /// Whether the laboratory was asked to stop; clones tell the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt {
-    asked: Arc<AtomicBool>,
+    /// The signal that asked first; 0 for none.
+    signal: Arc<AtomicI32>,
     /// Readable from the first request on, for ever.
     readable: Arc<UnixStream>,
     writable: Arc<UnixStream>,
@@ -39,7 +41,7 @@ impl Interrupt {
     /// One that nobody has asked yet.
     pub(crate) fn new() -> Result<Self, GroundError> {
         let (readable, writable) = UnixStream::pair().map_err(GroundError::system("socket pair"))?;
-        Ok(Self { asked: Arc::default(), readable: Arc::new(readable), writable: Arc::new(writable) })
+        Ok(Self { signal: Arc::default(), readable: Arc::new(readable), writable: Arc::new(writable) })
     }
 
     /// Listens to the process's signals from now on.
@@ -49,11 +51,11 @@ impl Interrupt {
         let interrupt = self.clone();
         let listen = move || {
             let mut first: Option<Instant> = None;
-            for _ in signals.forever() {
+            for signal in signals.forever() {
                 match first {
                     None => {
                         first = Some(Instant::now());
-                        interrupt.ask();
+                        interrupt.ask(signal);
                     }
                     Some(first) if first.elapsed() > ECHO => process::exit(INTERRUPTED_STATUS),
                     Some(_) => {}
@@ -65,15 +67,20 @@ impl Interrupt {
     }
 
     /// Asks for a stop.
-    pub(crate) fn ask(&self) {
-        if !self.asked.swap(true, Ordering::SeqCst) {
+    pub(crate) fn ask(&self, signal: i32) {
+        if self.signal.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             // The socket's buffer is empty and the other end is held here: one byte cannot fail.
             let _: io::Result<usize> = (&*self.writable).write(&[1]);
         }
     }
 
     pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::SeqCst)
+        self.signal().is_some()
+    }
+
+    /// The signal that asked first.
+    pub(crate) fn signal(&self) -> Option<Signal> {
+        Signal::try_from(self.signal.load(Ordering::SeqCst)).ok()
     }
 
     /// Waits until it is asked for.

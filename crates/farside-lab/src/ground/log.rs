@@ -150,3 +150,42 @@ impl Kept {
         self.tail.drain(..over);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_keeps_the_beginning_and_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let line = |number: usize| format!("line {number:10}\n");
+        let lines = 2 * FILE_HEAD_BYTES / line(0).len();
+        let text: String = (0..lines).map(line).collect();
+        let log = Log::to_file(io::Cursor::new(text.clone()), File::create(&path).unwrap()).unwrap();
+        log.settle();
+        let kept = std::fs::read_to_string(&path).unwrap();
+        assert!(kept.starts_with(&text[..FILE_HEAD_BYTES]));
+        assert!(kept.ends_with(&text[text.len() - TAIL_BYTES..]));
+        let left_out = text.len() - FILE_HEAD_BYTES - TAIL_BYTES;
+        assert!(kept.contains(&format!("\n[{left_out} bytes left out]\n")));
+        assert_eq!(
+            kept.len(),
+            FILE_HEAD_BYTES + TAIL_BYTES + format!("\n[{left_out} bytes left out]\n").len()
+        );
+        assert!(log.last_lines().ends_with(&format!("\n  | {}", line(lines - 1).trim_end())));
+        assert_eq!(log.last_lines().lines().count(), SHOWN_LINES + 1, "and the line end before the first");
+    }
+
+    #[test]
+    fn a_short_log_is_whole_and_an_answer_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let text = "x".repeat(FILE_HEAD_BYTES + 7);
+        Log::to_file(io::Cursor::new(text.clone()), File::create(&path).unwrap()).unwrap().settle();
+        assert!(std::fs::read_to_string(&path).unwrap() == text, "nothing doubled, nothing left out");
+        let answer = Log::in_memory(io::Cursor::new("y".repeat(ANSWER_BYTES + 5))).unwrap();
+        answer.settle();
+        assert_eq!(answer.answer(), ("y".repeat(ANSWER_BYTES), 5));
+    }
+}

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill, killpg};
@@ -14,7 +15,7 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use super::cgroup::Cgroup;
+use super::cgroup::{self, Cgroup};
 use super::error::GroundError;
 use super::interrupt::Interrupt;
 use super::log::Log;
@@ -24,6 +25,10 @@ use crate::contender::Ready;
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// After SIGKILL: longer only where a process hangs in a device; it is left to the kernel then.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
+/// How long a command that has the terminal may take to end after Ctrl-C.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
+/// How often the end of what is stopped is looked at.
+const STOP_POLL: Duration = Duration::from_millis(10);
 /// A wait without an end of its own looks around this often.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 /// How often readiness is looked at.
@@ -39,6 +44,8 @@ pub struct Running {
     started: Instant,
     ended: Option<Ended>,
     stopped: bool,
+    /// Whether the process group had members when it was last looked at.
+    group_may_live: bool,
     label: Label,
     cgroup: Option<Cgroup>,
     log: Log,
@@ -92,7 +99,18 @@ impl Running {
         let started = Instant::now();
         let pid = rustix::process::Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed()(error.into()))?;
-        Ok(Self { child, pidfd, started, ended: None, stopped: false, label, cgroup, log, interrupt })
+        Ok(Self {
+            child,
+            pidfd,
+            started,
+            ended: None,
+            stopped: false,
+            group_may_live: true,
+            label,
+            cgroup,
+            log,
+            interrupt,
+        })
     }
 
     /// When it was started.
@@ -108,6 +126,8 @@ impl Running {
         if self.ended.is_none() {
             let status = self.child.try_wait().map_err(GroundError::system("wait for a process"))?;
             self.ended = status.map(|status| Ended { status, at: Instant::now() });
+            // From here on the group's number is free for others once its last member has gone.
+            self.group_may_live = status.is_none() || killpg(self.head(), None).is_ok();
         }
         Ok(self.ended)
     }
@@ -183,32 +203,63 @@ impl Running {
     /// Ends it and everything that it started: SIGTERM, and SIGKILL to what is still there after five seconds. Does
     /// nothing the second time.
     pub fn stop(&mut self) {
+        self.stop_within(STOP_GRACE);
+    }
+
+    fn stop_within(&mut self, grace: Duration) {
         if std::mem::replace(&mut self.stopped, true) {
             return;
         }
-        let group = Pid::from_raw(self.child.id().cast_signed());
-        // ESRCH: nothing of the group is left, which is what is wanted.
-        let _: nix::Result<()> = killpg(group, Signal::SIGTERM);
-        let gone = self.wait_stopped(STOP_GRACE);
-        let _: nix::Result<()> = killpg(group, Signal::SIGKILL);
-        if !gone {
-            self.wait_stopped(KILL_LIMIT);
+        self.signal(Signal::SIGTERM);
+        if !self.is_gone_within(grace) {
+            self.signal(Signal::SIGKILL);
+            self.is_gone_within(KILL_LIMIT);
         }
-        // Kills also what had left the process group.
+        // Dropping it kills whoever came to it meanwhile.
         self.cgroup = None;
         self.log.settle();
     }
 
-    /// Whether it ended in time.
-    fn wait_stopped(&mut self, limit: Duration) -> bool {
+    /// To the script and all that it started. Whoever has just ended needs none, so errors say nothing.
+    fn signal(&self, signal: Signal) {
+        let head = self.head();
+        match &self.cgroup {
+            // Also those that left the process group; and never a stranger that got the number of a group that is gone.
+            Some(cgroup) => {
+                let members = cgroup.members().unwrap_or_default();
+                let head = Some(head).filter(|head| self.ended.is_none() && !members.contains(head));
+                for pid in members.into_iter().chain(head) {
+                    let _: nix::Result<()> = kill(pid, signal);
+                }
+            }
+            None if self.group_may_live => {
+                let _: nix::Result<()> = killpg(head, signal);
+            }
+            None => {}
+        }
+    }
+
+    fn head(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    /// Whether the script and all that it started have ended in time.
+    fn is_gone_within(&mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
-            match self.ended() {
-                Ok(None) => {}
-                Ok(Some(_)) => return true,
-                Err(_) => return false,
+            let head_ended = matches!(self.ended(), Ok(Some(_)));
+            let gone = head_ended
+                && match &self.cgroup {
+                    Some(cgroup) => matches!(cgroup::is_populated(cgroup.path()), Ok(false)),
+                    None => !self.group_may_live || killpg(self.head(), None) == Err(nix::Error::ESRCH),
+                };
+            if gone || Instant::now() >= deadline {
+                return gone;
             }
-            if !matches!(poll_fds(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], deadline), Ok(true)) {
+            let next = deadline.min(Instant::now() + STOP_POLL);
+            if head_ended {
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            } else if poll_fds(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], next).is_err() {
                 return false;
             }
         }
@@ -284,33 +335,32 @@ fn wait_each(running: &mut [Running], limit: Duration) -> Result<Vec<Ended>, Gro
     }
 }
 
-/// Waits for a child that has the terminal. After an interrupt it gets [`STOP_GRACE`] to end by itself, SIGTERM, as long
-/// again, and SIGKILL.
+/// Waits for a child that has the terminal. After Ctrl-C, which the child has got too, it has [`INTERRUPT_GRACE`] to end by
+/// itself; then, and after any other signal at once, SIGTERM, and SIGKILL after [`STOP_GRACE`].
 pub(crate) fn attend(mut child: Child, interrupt: &Interrupt) -> Result<ExitStatus, GroundError> {
     let failed = || GroundError::system("wait for a process");
     let pid = rustix::process::Pid::from_child(&child);
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed()(error.into()))?;
-    let mut orders = [Signal::SIGTERM, Signal::SIGKILL].into_iter();
+    let mut orders = [(Signal::SIGTERM, STOP_GRACE), (Signal::SIGKILL, KILL_LIMIT)].into_iter();
+    let mut patience = None;
     loop {
         if let Some(status) = child.try_wait().map_err(failed())? {
             return Ok(status);
         }
         let mut fds = vec![PollFd::new(&pidfd, PollFlags::IN)];
-        if interrupt.is_asked() {
-            let event = poll_fds(&mut fds, Instant::now() + STOP_GRACE).map_err(failed())?;
-            match orders.next() {
-                _ if event => {}
-                Some(signal) => {
-                    // It may just have ended, which is as good.
-                    let _: nix::Result<()> = kill(Pid::from_raw(child.id().cast_signed()), signal);
-                }
-                None => return Err(GroundError::Interrupted),
-            }
-        } else {
-            let interrupted = PollFd::from_borrowed_fd(interrupt.fd(), PollFlags::IN);
-            fds.push(interrupted);
+        let Some(signal) = interrupt.signal() else {
+            fds.push(PollFd::from_borrowed_fd(interrupt.fd(), PollFlags::IN));
             poll_fds(&mut fds, Instant::now() + LOOK_AGAIN).map_err(failed())?;
+            continue;
+        };
+        let first = if signal == Signal::SIGINT { INTERRUPT_GRACE } else { Duration::ZERO };
+        if poll_fds(&mut fds, Instant::now() + patience.unwrap_or(first)).map_err(failed())? {
+            continue;
         }
+        let Some((order, next)) = orders.next() else { return Err(GroundError::Interrupted) };
+        // It may just have ended, which is as good.
+        let _: nix::Result<()> = kill(Pid::from_raw(child.id().cast_signed()), order);
+        patience = Some(next);
     }
 }
 
@@ -361,3 +411,6 @@ pub(crate) fn describe(status: ExitStatus) -> String {
         (None, None) => status.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,6 +46,8 @@ const FILES: &str = "files";
 const PLACE_LOCK: &str = ".lock";
 /// How long to wait for that: removing a killed run's files takes seconds.
 const PLACE_LIMIT: Duration = Duration::from_secs(60);
+/// How long the kernel may take to end the processes of a run whose outer process was killed.
+const END_LIMIT: Duration = Duration::from_secs(5);
 /// How long a loop device may take to let go of its file after the last unmount.
 const DETACH_LIMIT: Duration = Duration::from_secs(5);
 /// How often to look.
@@ -257,21 +259,37 @@ pub fn sweep(place: &Path) -> Result<Vec<Removed>, GroundError> {
             continue;
         };
         let path = entry.path();
-        let lock = match File::open(path.join(LOCK)) {
-            Ok(lock) => Some(lock),
-            // Killed before it had one; while it is made, the place's lock is held.
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(GroundError::system(format!("look at {}", path.display()))(error)),
-        };
-        match lock.as_ref().map(File::try_lock) {
-            None | Some(Ok(())) => remove_run(&path, &name, &mut removed)?,
-            Some(Err(TryLockError::WouldBlock)) => {}
-            Some(Err(TryLockError::Error(error))) => {
-                return Err(GroundError::system(format!("look at {}", path.display()))(error));
-            }
+        if is_over(&path).map_err(GroundError::system(format!("look at {}", path.display())))? {
+            remove_run(&path, &name, &mut removed)?;
         }
     }
     Ok(removed)
+}
+
+/// Whether no process of the run lives. One whose outer process was killed is just coming to its end: that is waited for.
+fn is_over(path: &Path) -> io::Result<bool> {
+    let open = |name| match File::open(path.join(name)) {
+        Ok(file) => Ok(Some(file)),
+        // Killed before it had one: while it is made, the place's lock is held.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    };
+    let Some(lock) = open(LOCK)? else { return Ok(true) };
+    if is_free(&lock)? {
+        return Ok(true);
+    }
+    let abandoned = match open(OUTER_LOCK)? {
+        Some(outer) => is_free(&outer)?,
+        None => true,
+    };
+    let deadline = Instant::now() + END_LIMIT;
+    while abandoned && Instant::now() < deadline {
+        thread::sleep(POLL);
+        if is_free(&lock)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Removes all that has the run's name.

@@ -80,7 +80,9 @@ impl Before {
         let counters = laid.counters()?;
         let spent = cpu_seconds(laid)?
             .into_iter()
-            .filter_map(|(site, after)| self.cpu_seconds.get(&site).map(|before| (site, (after - before).max(0.0))))
+            .filter_map(|(site, after)| {
+                self.cpu_seconds.get(&site).map(|before| (site, (after - before).max(0.0)))
+            })
             .collect();
         Ok((together(&counters, |link| &link.forward), together(&counters, |link| &link.back), spent))
     }
@@ -133,7 +135,10 @@ pub(super) fn slowness(phases: &[PhaseRecord]) -> Option<String> {
     for phase in phases {
         for (way, counters) in [("a to b", &phase.forward), ("b to a", &phase.back)] {
             if counters.device_drops > 0 {
-                reasons.push(format!("{}, {way}: devices dropped {} packets", phase.phase, counters.device_drops));
+                reasons.push(format!(
+                    "{}, {way}: devices dropped {} packets",
+                    phase.phase, counters.device_drops
+                ));
             }
             if counters.lateness.p99_us > LATE_US {
                 let late = counters.lateness.p99_us / 1e3;
@@ -151,13 +156,23 @@ mod tests {
 
     fn counters(packets_out: u64, mean_us: f64, p99_us: f64, device_drops: u64) -> WayCounters {
         let lateness = Lateness { mean_us, p99_us, over_1ms: 0.5, ..Lateness::default() };
-        WayCounters { packets_in: packets_out + 1, packets_out, lost: 1, device_drops, lateness, ..WayCounters::default() }
+        WayCounters {
+            packets_in: packets_out + 1,
+            packets_out,
+            lost: 1,
+            device_drops,
+            lateness,
+            ..WayCounters::default()
+        }
     }
 
     #[test]
     fn paths_add_up_and_the_worst_lateness_counts() {
         let path = |forward| LinkCounters { forward, back: WayCounters::default() };
-        let all = together(&[path(counters(30, 100.0, 500.0, 1)), path(counters(10, 300.0, 200.0, 2))], |l| &l.forward);
+        let all =
+            together(&[path(counters(30, 100.0, 500.0, 1)), path(counters(10, 300.0, 200.0, 2))], |l| {
+                &l.forward
+            });
         assert_eq!((all.packets_in, all.packets_out, all.lost, all.device_drops), (42, 40, 2, 3));
         assert_eq!((all.lateness.mean_us, all.lateness.p99_us, all.lateness.over_1ms), (150.0, 500.0, 0.5));
         assert_eq!(together(&[path(WayCounters::default())], |l| &l.forward), WayCounters::default());

@@ -10,7 +10,10 @@ fn a_contender_takes_along_what_its_scripts_read_in() {
     .map(|(name, text)| (name.to_owned(), text.to_owned()))
     .into();
     let rsync = with_shared(". \"$CONTENDERS/rsync.sh\"", &shared);
-    assert!(rsync.contains("serve") && rsync.contains("same()") && !rsync.contains(FARSIDE_VARIABLE), "{rsync}");
+    assert!(
+        rsync.contains("serve") && rsync.contains("same()") && !rsync.contains(FARSIDE_VARIABLE),
+        "{rsync}"
+    );
     assert!(with_shared(". \"$CONTENDERS/farside.sh\"", &shared).contains(FARSIDE_VARIABLE));
     assert_eq!(with_shared("ping", &shared), "ping");
 }
