@@ -32,7 +32,7 @@ fn stop_ends_what_a_script_started_and_what_does_not_listen() {
     let script = "(trap '' TERM; echo $BASHPID >deaf; while :; do sleep 0.1; done) & cd .; wait";
     let script = format!("cd {}; {script}", dir.path().display());
     let mut running = start(&script, &dir.path().join("log"), &interrupt);
-    let sign = Ready::Path("deaf".into());
+    let sign = Ready::File("deaf".into());
     running.wait_ready(&sign, LIMIT).unwrap();
     let deaf = loop {
         // The file is there before its content.
@@ -52,7 +52,7 @@ fn a_script_that_takes_too_long_is_ended_and_its_last_words_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let interrupt = Interrupt::new().unwrap();
     let mut running = start("echo began; sleep 1000", &dir.path().join("log"), &interrupt);
-    running.wait_ready(&Ready::Path("log".into()), LIMIT).unwrap();
+    running.wait_ready(&Ready::File("log".into()), LIMIT).unwrap();
     let error = running.wait(Duration::from_millis(300)).unwrap_err();
     assert!(matches!(error, GroundError::TooLong { .. }), "{error}");
     assert!(error.to_string().contains("echo began; sleep 1000"), "{error}");
@@ -85,7 +85,7 @@ fn a_request_to_stop_ends_every_wait() {
     let error = running.wait(LIMIT).unwrap_err();
     assert!(matches!(error, GroundError::Interrupted), "{error}");
     asking.join().unwrap();
-    let ready = running.wait_ready(&Ready::Path("never".into()), LIMIT).unwrap_err();
+    let ready = running.wait_ready(&Ready::File("never".into()), LIMIT).unwrap_err();
     assert!(matches!(ready, GroundError::Failed { .. } | GroundError::Interrupted), "{ready}");
 }
 
