@@ -60,6 +60,9 @@ pub(crate) enum Command {
     Profiles(ProfilesArguments),
     /// Remove what killed runs left behind (needs root)
     Clean(CleanArguments),
+    /// Write into TARGET, a copy of OLD, the 4 KiB blocks in which NEW differs; contenders' scripts use it
+    #[command(hide = true)]
+    CopyChanged(CopyChangedArguments),
 }
 
 #[derive(Args, Debug)]
@@ -109,6 +112,9 @@ pub(crate) struct DataArguments {
 
 #[derive(Args, Debug)]
 pub(crate) struct ContendersArguments {
+    /// The directory of their files
+    #[arg(long, value_name = "DIR", default_value = "lab/contenders")]
+    pub(crate) dir: PathBuf,
     /// Print it as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -200,4 +206,14 @@ pub(crate) struct WanArguments {
     /// What to run, with A_ADDR, B_ADDR (…) in its environment; without it, the link stays until Ctrl-C
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CopyChangedArguments {
+    /// What TARGET is
+    pub(crate) old: PathBuf,
+    /// What it is to become
+    pub(crate) new: PathBuf,
+    /// Changed in place
+    pub(crate) target: PathBuf,
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod clean;
 pub(crate) mod contenders;
+pub(crate) mod copy_changed;
 pub(crate) mod data;
 pub(crate) mod profiles;
 pub(crate) mod report;

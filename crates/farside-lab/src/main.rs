@@ -23,9 +23,10 @@ fn main() -> ExitCode {
         Command::Report(arguments) => commands::report::run(arguments),
         Command::Wan(arguments) => commands::wan::run(&place, arguments),
         Command::Data(arguments) => commands::data::run(&place, arguments),
-        Command::Contenders(arguments) => commands::contenders::run(&place, arguments),
+        Command::Contenders(arguments) => commands::contenders::run(arguments),
         Command::Profiles(arguments) => commands::profiles::run(arguments),
         Command::Clean(arguments) => commands::clean::run(&place, arguments),
+        Command::CopyChanged(arguments) => commands::copy_changed::run(arguments),
     };
     outcome.unwrap_or_else(|error| {
         if let Some(GroundError::Interrupted) = error.downcast_ref() {

@@ -84,14 +84,18 @@ pub(crate) fn run(place: &Place, arguments: &RunArguments) -> Outcome {
 fn places(file: &Path, out: &Path) -> std::io::Result<Places> {
     let file = std::path::absolute(file)?;
     let lab = file.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
-    let program = env::current_exe()?;
-    let beside = program.parent().unwrap_or(Path::new("/")).to_owned();
     Ok(Places {
         contenders: lab.join("contenders"),
-        farside_bin: env::var_os("FARSIDE_BIN").map_or(beside, PathBuf::from),
-        lab: program,
+        farside_bin: farside_bin()?,
+        lab: env::current_exe()?,
         logs: out.join("logs"),
     })
+}
+
+/// The directory of `farside` and `farsided`.
+pub(crate) fn farside_bin() -> std::io::Result<PathBuf> {
+    let beside = env::current_exe()?.parent().unwrap_or(Path::new("/")).to_owned();
+    Ok(env::var_os("FARSIDE_BIN").map_or(beside, PathBuf::from))
 }
 
 fn open(out: &Path, fresh: bool, filter: &Filter) -> Result<Journal, JournalError> {
