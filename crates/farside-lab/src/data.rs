@@ -16,11 +16,15 @@
 mod cache;
 mod capture;
 mod error;
+mod filesystem;
 mod making;
 mod manifest;
+mod packages;
+mod postgres;
 mod program;
 mod random;
 mod seeded;
+mod tree;
 
 use std::path::{Path, PathBuf};
 
@@ -29,12 +33,14 @@ pub use manifest::{BLOCK_BYTES, Generation, MANIFEST_FILE, MANIFEST_VERSION, Man
 
 use making::Making;
 
+use crate::ground::Ground;
+
 /// What is wanted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Order {
     /// Name of one of [`sets`].
     pub set: String,
-    /// Bytes of all volumes of one generation together; the set's own size if absent.
+    /// Bytes of all volumes of one generation together, rounded up to whole MiBs of each; the set's own size if absent.
     pub size_bytes: Option<u64>,
     /// Of everything that is drawn by chance.
     pub seed: u64,
@@ -92,17 +98,41 @@ const MIB: u64 = 1024 * 1024;
 
 /// Every set, in the order in which people should see them.
 pub fn sets() -> &'static [Set] {
-    static SETS: &[Set] = &[Set {
-        name: "random",
-        about: "bytes that no program compresses; B has a quarter of the blocks rewritten in runs",
-        default_bytes: 64 * MIB,
-        minimum_bytes: MIB,
-        volumes: 1,
-        generations: &["A", "B"],
-        has_tree: false,
-        generator: 1,
-        make: random::make,
-    }];
+    static SETS: &[Set] = &[
+        Set {
+            name: "postgres",
+            about: "PostgreSQL under pgbench on ext4; B after transactions that change a quarter of the blocks",
+            default_bytes: 160 * MIB,
+            minimum_bytes: postgres::MINIMUM_BYTES,
+            volumes: 1,
+            generations: &["A", "B"],
+            has_tree: false,
+            generator: 1,
+            make: postgres::make,
+        },
+        Set {
+            name: "tree",
+            about: "a package tree of 9400 files on ext4, before and after its upgrade",
+            default_bytes: 128 * MIB,
+            minimum_bytes: tree::MINIMUM_BYTES,
+            volumes: 1,
+            generations: &["A", "B"],
+            has_tree: true,
+            generator: 1,
+            make: tree::make,
+        },
+        Set {
+            name: "random",
+            about: "bytes that no program compresses; B has a quarter of the blocks rewritten in runs",
+            default_bytes: 64 * MIB,
+            minimum_bytes: MIB,
+            volumes: 1,
+            generations: &["A", "B"],
+            has_tree: false,
+            generator: 1,
+            make: random::make,
+        },
+    ];
     SETS
 }
 
@@ -124,10 +154,11 @@ pub fn set(name: &str) -> Result<&'static Set, DataError> {
 pub fn prepare(
     order: &Order,
     cache: &Path,
+    ground: &Ground,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Prepared, DataError> {
     let (set, size_bytes) = checked(order)?;
-    cache::open_or_make(set, size_bytes, order.seed, cache, progress)
+    cache::open_or_make(set, size_bytes, order.seed, cache, ground, progress)
 }
 
 /// Gives the ordered set from `cache` if it lies there whole; makes nothing and waits for nobody.
@@ -146,11 +177,9 @@ fn checked(order: &Order) -> Result<(&'static Set, u64), DataError> {
     let size_bytes = order.size_bytes.unwrap_or(set.default_bytes);
     // Volumes are whole MiBs: what file systems, partitions and encryption all take.
     let unit = MIB * u64::from(set.volumes);
+    let size_bytes = size_bytes.div_ceil(unit).saturating_mul(unit);
     if size_bytes < set.minimum_bytes {
         return Err(DataError::TooSmall { set: set.name, size_bytes, minimum_bytes: set.minimum_bytes });
-    }
-    if !size_bytes.is_multiple_of(unit) {
-        return Err(DataError::Uneven { set: set.name, size_bytes, unit_bytes: unit });
     }
     Ok((set, size_bytes))
 }

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use farside_lab::data;
+use farside_lab::data::{self, DataError};
 use farside_lab::experiment::conduct::{Conductor, Ending};
 use farside_lab::experiment::estimate::{Known, Source};
 use farside_lab::experiment::journal::{self, JOURNAL_FILE, Journal, JournalError};
@@ -139,8 +139,11 @@ fn prepare(
         let entry = &setting.experiment.data[position];
         progress.say(&format!("making data set {} ({}), kept in {}", entry.name, entry.set, cache.display()));
         let mut tell = |step: data::Progress<'_>| progress.now(&format!("{}: {}", entry.name, step.step));
-        let prepared = data::prepare(&setting.order(position), &cache, &mut tell)
-            .map_err(|source| SettingError::Data { name: entry.name.clone(), source })?;
+        let prepared = match data::prepare(&setting.order(position), &cache, ground, &mut tell) {
+            // An interrupt stays what it is.
+            Err(DataError::Ground(error)) => return Err(error.into()),
+            prepared => prepared.map_err(|source| SettingError::Data { name: entry.name.clone(), source })?,
+        };
         all[position] = Some(prepared);
     }
     Ok(all)

@@ -1,15 +1,16 @@
 //! The cache on disk: a set's directory appears under its name when it is whole, by one rename, and never before.
 //!
-//! `CACHE/.NAME.lock` is held by whoever makes or looks for NAME; `CACHE/.NAME.making` is where it is made. Who holds the
-//! lock and finds that directory knows that its maker died, and removes it.
+//! `CACHE/.NAME.lock` is held by whoever makes or looks for NAME. It is made in a scratch directory of the run beside it,
+//! which goes with the run: at once when making fails, and by the next start of the laboratory after a kill.
 
 use std::fs::{self, File, TryLockError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::making::Making;
 use super::manifest::{MANIFEST_FILE, MANIFEST_VERSION, Manifest};
 use super::{DataError, Prepared, Progress, Set};
+use crate::ground::{Ground, GroundError};
 
 /// When this little is free after something failed, the full disk was the reason.
 const FULL_BELOW_BYTES: u64 = 16 * 1024 * 1024;
@@ -38,6 +39,7 @@ pub(super) fn open_or_make(
     size_bytes: u64,
     seed: u64,
     cache: &Path,
+    ground: &Ground,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Prepared, DataError> {
     fs::create_dir_all(cache).map_err(DataError::io("create", cache))?;
@@ -48,7 +50,6 @@ pub(super) fn open_or_make(
     if let Some(manifest) = read_whole(&dir, set)? {
         return Ok(Prepared { dir, manifest });
     }
-    let making = MakingDir::new(cache.join(format!(".{name}.making")))?;
     // Every generation, the image that programs work in, and what lies beside it.
     let needed_bytes = size_bytes * (set.generations.len() as u64 + 1) + SIDE_BYTES;
     let full = |available_bytes| DataError::DiskFull {
@@ -61,38 +62,26 @@ pub(super) fn open_or_make(
     if available_bytes < needed_bytes {
         return Err(full(available_bytes));
     }
-    make(set, size_bytes, seed, &making.path, &dir, progress).map_err(|error| match available(cache) {
+    let scratch = ground.scratch_in(cache)?;
+    let mut making = Making::new(set, size_bytes, seed, cache, scratch.path(), ground, progress)?;
+    let made =
+        making.program("zstd", Command::new("zstd").arg("--version")).and_then(|()| (set.make)(&mut making));
+    match made {
+        Ok(()) => keep(making, &dir),
+        // Programs get the signal, too, and fail of it.
+        Err(_) if ground.interrupted() => Err(GroundError::Interrupted.into()),
         // A program inside the image knows only that writing failed.
-        Ok(available_bytes) if available_bytes < FULL_BELOW_BYTES => full(available_bytes),
-        _ => error,
-    })
+        Err(error) => match available(cache) {
+            Ok(available_bytes) if available_bytes < FULL_BELOW_BYTES => Err(full(available_bytes)),
+            _ => Err(error),
+        },
+    }
 }
 
-fn make(
-    set: &'static Set,
-    size_bytes: u64,
-    seed: u64,
-    making_dir: &Path,
-    dir: &Path,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Prepared, DataError> {
-    let mut making = Making::new(set, size_bytes, seed, making_dir, progress)?;
-    making.program("zstd", Command::new("zstd").arg("--version"))?;
-    (set.make)(&mut making)?;
+/// Writes the manifest and gives the set its name.
+fn keep(making: Making<'_>, dir: &Path) -> Result<Prepared, DataError> {
     let out = making.out().to_owned();
-    let (generations, programs, inputs) = making.into_generations();
-    let names: Vec<&str> = generations.iter().map(|generation| generation.name.as_str()).collect();
-    assert_eq!(names, set.generations, "the recipe and the table of sets disagree");
-    let manifest = Manifest {
-        version: MANIFEST_VERSION,
-        set: set.name.to_owned(),
-        size_bytes,
-        seed,
-        generator: set.generator,
-        programs,
-        inputs,
-        generations,
-    };
+    let manifest = making.into_manifest();
     let path = out.join(MANIFEST_FILE);
     let text = serde_json::to_string_pretty(&manifest).expect("maps with text as keys become JSON");
     fs::write(&path, text + "\n").map_err(DataError::io("write", &path))?;
@@ -144,28 +133,4 @@ fn available(dir: &Path) -> Result<u64, DataError> {
     let found =
         rustix::fs::statvfs(dir).map_err(|error| DataError::io("look at the disk of", dir)(error.into()))?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
-}
-
-/// A directory to make a set in, which goes however making ends.
-struct MakingDir {
-    path: PathBuf,
-}
-
-impl MakingDir {
-    /// Empty, whatever a killed process left there.
-    fn new(path: PathBuf) -> Result<Self, DataError> {
-        if path.exists() {
-            fs::remove_dir_all(&path)
-                .map_err(DataError::io("remove what an interrupted making left in", &path))?;
-        }
-        fs::create_dir(&path).map_err(DataError::io("create", &path))?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for MakingDir {
-    fn drop(&mut self) {
-        // What cannot be removed now is removed by the next one that makes this set.
-        let _ = fs::remove_dir_all(&self.path);
-    }
 }

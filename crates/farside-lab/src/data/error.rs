@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
 
+use crate::ground::GroundError;
+
 /// Why a data set could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
@@ -22,16 +24,6 @@ pub enum DataError {
         size_bytes: u64,
         /// The least that works.
         minimum_bytes: u64,
-    },
-    /// Volumes would not be whole MiBs.
-    #[error("{size_bytes} bytes do not make whole volumes of `{set}`; order a multiple of {}", ByteSize(*unit_bytes))]
-    Uneven {
-        /// The set.
-        set: &'static str,
-        /// As ordered.
-        size_bytes: u64,
-        /// What the size must be a multiple of.
-        unit_bytes: u64,
     },
     /// A program or package is not on this machine.
     #[error("{what} is not there, and making the data needs it; run `scripts/install-lab-tools`, then again")]
@@ -65,6 +57,9 @@ pub enum DataError {
         /// The end of what it wrote.
         said: String,
     },
+    /// The ground failed, or a signal asked the laboratory to stop.
+    #[error(transparent)]
+    Ground(#[from] GroundError),
     /// The system refused something.
     #[error("cannot {what} {}: {source}; nothing half-made was left", path.display())]
     Io {

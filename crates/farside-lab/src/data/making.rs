@@ -4,25 +4,31 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use super::capture::VolumeWriter;
-use super::manifest::Generation;
-use super::{DataError, Progress, Set, program};
+use super::capture::{Meter, VolumeWriter};
+use super::manifest::{Generation, MANIFEST_VERSION, Manifest, Tree};
+use super::{DataError, Progress, Set, filesystem, program};
+use crate::ground::Ground;
+
+/// Bytes read at once: enough that progress and pipes cost nothing.
+const PIECE_BYTES: usize = 1024 * 1024;
 
 /// A set that is being made, in a directory that nobody takes for a whole set.
 pub(super) struct Making<'a> {
     set: &'static Set,
     size_bytes: u64,
     seed: u64,
+    cache: PathBuf,
     /// What becomes the set's directory.
     out: PathBuf,
     /// For what is not kept: images that programs work in, mount points.
     scratch: PathBuf,
     step: String,
+    ground: &'a Ground,
     progress: &'a mut dyn FnMut(Progress<'_>),
-    pub(super) programs: BTreeMap<String, String>,
-    pub(super) inputs: BTreeMap<String, String>,
+    programs: BTreeMap<String, String>,
+    inputs: BTreeMap<String, String>,
     generations: Vec<Generation>,
 }
 
@@ -32,7 +38,9 @@ impl<'a> Making<'a> {
         set: &'static Set,
         size_bytes: u64,
         seed: u64,
+        cache: &Path,
         dir: &Path,
+        ground: &'a Ground,
         progress: &'a mut dyn FnMut(Progress<'_>),
     ) -> Result<Self, DataError> {
         let (out, scratch) = (dir.join("out"), dir.join("scratch"));
@@ -43,9 +51,11 @@ impl<'a> Making<'a> {
             set,
             size_bytes,
             seed,
+            cache: cache.to_owned(),
             out,
             scratch,
             step: String::new(),
+            ground,
             progress,
             programs: BTreeMap::new(),
             inputs: BTreeMap::new(),
@@ -63,6 +73,11 @@ impl<'a> Making<'a> {
         self.size_bytes / u64::from(self.set.volumes)
     }
 
+    /// Where packages and other sets lie.
+    pub(super) fn cache(&self) -> &Path {
+        &self.cache
+    }
+
     /// A directory for what is not kept.
     pub(super) fn scratch(&self) -> &Path {
         &self.scratch
@@ -74,20 +89,35 @@ impl<'a> Making<'a> {
     }
 
     /// Says what is done now.
-    pub(super) fn step(&mut self, step: &str) {
+    ///
+    /// # Errors
+    ///
+    /// `Interrupted`, as of [`Making::share`]: both are where making ends when it is asked to.
+    pub(super) fn step(&mut self, step: &str) -> Result<(), DataError> {
         step.clone_into(&mut self.step);
         (self.progress)(Progress { step, share: None });
+        Ok(self.ground.check()?)
     }
 
     /// Says how much of this step is done, 0 to 1.
-    pub(super) fn share(&mut self, share: f64) {
+    pub(super) fn share(&mut self, share: f64) -> Result<(), DataError> {
         (self.progress)(Progress { step: &self.step, share: Some(share) });
+        Ok(self.ground.check()?)
     }
 
     /// Writes a program's version into the manifest.
     pub(super) fn program(&mut self, name: &str, command: &mut Command) -> Result<(), DataError> {
         let version = program::version(command)?;
         self.programs.insert(name.to_owned(), version);
+        Ok(())
+    }
+
+    /// Writes a file that goes in into the manifest, by its content.
+    pub(super) fn input(&mut self, path: &Path) -> Result<(), DataError> {
+        let mut sha256 = Meter::sha256()?;
+        read_through(path, |bytes, _| sha256.write(bytes))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.inputs.insert(name, sha256.finish()?.first_word());
         Ok(())
     }
 
@@ -128,28 +158,83 @@ impl<'a> Making<'a> {
 
     /// Copies a file's content to where the volume's writing is, with progress.
     pub(super) fn copy_into(&mut self, from: &Path, writer: &mut VolumeWriter) -> Result<(), DataError> {
-        let mut file = File::open(from).map_err(DataError::io("open", from))?;
-        let length = file.metadata().map_err(DataError::io("look at", from))?.len();
-        let mut buffer = vec![0; 1024 * 1024];
-        let mut copied = 0u64;
-        loop {
-            let read = file.read(&mut buffer).map_err(DataError::io("read", from))?;
-            if read == 0 {
-                return Ok(());
-            }
-            writer.write(&buffer[..read])?;
-            copied += read as u64;
-            self.share(copied as f64 / length.max(1) as f64);
+        let length = fs::metadata(from).map_err(DataError::io("look at", from))?.len().max(1);
+        read_through(from, |bytes, end| {
+            writer.write(bytes)?;
+            self.share(end as f64 / length as f64)
+        })
+    }
+
+    /// Tells in the manifest what `tree/` of the generation that was begun last holds.
+    pub(super) fn measure_tree(&mut self) -> Result<(), DataError> {
+        let Some(generation) = self.generations.last_mut() else { return Ok(()) };
+        let dir = self.out.join(&generation.name).join("tree");
+        let (files, _) = filesystem::walk(&dir)?;
+        let mut bytes = 0;
+        for file in &files {
+            let path = dir.join(file);
+            bytes += fs::metadata(&path).map_err(DataError::io("look at", &path))?.len();
         }
+        let mut tar = Command::new("tar");
+        tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu", "-c", "-C"]);
+        tar.arg(&dir).arg(".").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut tar = program::spawn("tar", &mut tar)?;
+        let (mut sha256, mut zstd) = (Meter::sha256()?, Meter::zstd()?);
+        if let Some(mut archive) = tar.stdout.take() {
+            read_all(&mut archive, Path::new("tar"), |bytes, _| {
+                sha256.write(bytes)?;
+                zstd.write(bytes)
+            })?;
+        }
+        program::finish("tar", tar)?;
+        generation.tree = Some(Tree {
+            files: files.len() as u64,
+            bytes,
+            sha256: sha256.finish()?.first_word(),
+            zstd3_bytes: zstd.finish()?.bytes,
+        });
+        Ok(())
     }
 
     /// What was made.
-    pub(super) fn into_generations(
-        self,
-    ) -> (Vec<Generation>, BTreeMap<String, String>, BTreeMap<String, String>) {
+    pub(super) fn into_manifest(self) -> Manifest {
+        let names: Vec<&str> = self.generations.iter().map(|generation| generation.name.as_str()).collect();
+        assert_eq!(names, self.set.generations, "the recipe and the table of sets disagree");
         for generation in &self.generations {
-            assert_eq!(generation.volumes.len() as u32, self.set.volumes, "volumes of {}", generation.name);
+            assert_eq!(generation.volumes.len(), self.set.volumes as usize, "volumes of {}", generation.name);
         }
-        (self.generations, self.programs, self.inputs)
+        Manifest {
+            version: MANIFEST_VERSION,
+            set: self.set.name.to_owned(),
+            size_bytes: self.size_bytes,
+            seed: self.seed,
+            generator: self.set.generator,
+            programs: self.programs,
+            inputs: self.inputs,
+            generations: self.generations,
+        }
+    }
+}
+
+/// Gives a file's content piece by piece, each with the place where it ends.
+fn read_through(path: &Path, take: impl FnMut(&[u8], u64) -> Result<(), DataError>) -> Result<(), DataError> {
+    let mut file = File::open(path).map_err(DataError::io("open", path))?;
+    read_all(&mut file, path, take)
+}
+
+fn read_all(
+    from: &mut dyn Read,
+    name: &Path,
+    mut take: impl FnMut(&[u8], u64) -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    let mut buffer = vec![0; PIECE_BYTES];
+    let mut end = 0;
+    loop {
+        let read = from.read(&mut buffer).map_err(DataError::io("read", name))?;
+        if read == 0 {
+            return Ok(());
+        }
+        end += read as u64;
+        take(&buffer[..read], end)?;
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn finish(what: &str, child: Child) -> Result<Vec<u8>, DataError> {
 }
 
 /// The end of what a program said, on one line.
-fn end_of(said: &[u8]) -> String {
+pub(super) fn end_of(said: &[u8]) -> String {
     let start = said.len().saturating_sub(SAID_BYTES_MAX);
     let said = String::from_utf8_lossy(&said[start..]);
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

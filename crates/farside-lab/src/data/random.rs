@@ -15,7 +15,7 @@ const REWRITTEN: f64 = 0.25;
 pub(super) fn make(making: &mut Making<'_>) -> Result<(), DataError> {
     let blocks = making.volume_bytes() / BLOCK_BYTES;
     for (name, rewriting) in [("A", false), ("B", true)] {
-        making.step(&format!("writing generation {name}"));
+        making.step(&format!("writing generation {name}"))?;
         making.begin(name)?;
         let mut writer = making.writer()?;
         let mut runs = seeded::stream(making.seed(), "random runs", 0);
