@@ -151,7 +151,8 @@ fn remove_directories(path: &Path, deadline: Instant) -> io::Result<()> {
     }
 }
 
-fn children(path: &Path) -> io::Result<Vec<PathBuf>> {
+/// The groups directly below.
+pub(crate) fn children(path: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,

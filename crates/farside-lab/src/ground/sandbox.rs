@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus, exit};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -151,9 +151,14 @@ fn stay_behind(work: &Path) -> Result<ExitStatus, GroundError> {
 fn start_and_wait(run: &RunDirectory) -> Result<ExitStatus, GroundError> {
     // Signals are taken by this one thread, between waits: a process that has unshared its PID namespace can start no more.
     let mut signals = listen()?;
-    unshare(CloneFlags::CLONE_NEWPID).map_err(refused("pid"))?;
-    let mut child = start_myself(INIT, run.path())?;
     let failed = || GroundError::system("wait for the laboratory");
+    let own = fs::File::open("/proc/self/ns/pid").map_err(failed())?;
+    unshare(CloneFlags::CLONE_NEWPID).map_err(refused("pid"))?;
+    let child = start_myself(INIT, run.path());
+    // Otherwise the programs that clean up later would have to start in a PID namespace that is over.
+    setns(own, CloneFlags::CLONE_NEWPID)
+        .map_err(GroundError::errno("return to the machine's PID namespace"))?;
+    let mut child = child?;
     loop {
         if let Some(status) = child.try_wait().map_err(failed())? {
             return Ok(status);
@@ -327,11 +332,13 @@ fn make_cgroup(run: &RunDirectory) -> Result<PathBuf, String> {
     let mounted = mounted.ok_or("no cgroup2 is mounted that can be written")?;
     let path = mounted.join(run.name());
     let make = || {
-        fs::create_dir(&path)?;
-        fs::create_dir(path.join("lab"))?;
+        fs::create_dir_all(path.join("lab"))?;
         cgroup::join(&path.join("lab"))
     };
-    make().map_err(|error| format!("no control group can be made at {}: {error}", path.display()))?;
+    // Until this process is in it, another start may take it for one that was left behind; once is all it can.
+    make()
+        .or_else(|_| make())
+        .map_err(|error| format!("no control group can be made at {}: {error}", path.display()))?;
     Ok(path)
 }
 

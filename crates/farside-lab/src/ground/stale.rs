@@ -48,6 +48,8 @@ const PLACE_LOCK: &str = ".lock";
 const PLACE_LIMIT: Duration = Duration::from_secs(60);
 /// How long the kernel may take to end the processes of a run whose outer process was killed.
 const END_LIMIT: Duration = Duration::from_secs(5);
+/// Between two looks at control groups without processes.
+const SECOND_LOOK: Duration = Duration::from_millis(300);
 /// How long a loop device may take to let go of its file after the last unmount.
 const DETACH_LIMIT: Duration = Duration::from_secs(5);
 /// How often to look.
@@ -263,7 +265,49 @@ pub fn sweep(place: &Path) -> Result<Vec<Removed>, GroundError> {
             remove_run(&path, &name, &mut removed)?;
         }
     }
+    remove_strays(&mut removed)?;
     Ok(removed)
+}
+
+/// What killed runs left whose directories somebody else has removed meanwhile.
+fn remove_strays(removed: &mut Vec<Removed>) -> Result<(), GroundError> {
+    let failed = || GroundError::system("look for what killed runs left");
+    let groups = empty_groups().map_err(failed())?;
+    if !groups.is_empty() {
+        // A run that lives has processes in its group, but for the moments in which it makes and removes it.
+        thread::sleep(SECOND_LOOK);
+        let still = empty_groups().map_err(failed())?;
+        for group in groups.into_iter().filter(|group| still.contains(group)) {
+            cgroup::remove(&group).map_err(failed())?;
+            removed.push(Removed { what: "control group", path: group });
+        }
+    }
+    for device in detach_loops(is_stray)? {
+        removed.push(Removed { what: "loop device", path: device });
+    }
+    Ok(())
+}
+
+/// Control groups of runs without a process.
+fn empty_groups() -> io::Result<Vec<PathBuf>> {
+    let Some(mounted) = cgroup::mount_point()? else { return Ok(Vec::new()) };
+    let mut groups = cgroup::children(&mounted)?;
+    groups.retain(|group| group.file_name().and_then(|name| name.to_str()).is_some_and(is_run_name));
+    let mut empty = Vec::new();
+    for group in groups {
+        if !cgroup::is_populated(&group)? {
+            empty.push(group);
+        }
+    }
+    Ok(empty)
+}
+
+/// Whether a loop device's file was a run's and has been deleted: nobody can mean to go on with it.
+fn is_stray(backing: &Path) -> bool {
+    let path = backing.as_os_str().as_bytes().strip_suffix(b" (deleted)");
+    path.is_some_and(|path| {
+        path.split(|byte| *byte == b'/').filter_map(|part| std::str::from_utf8(part).ok()).any(is_run_name)
+    })
 }
 
 /// Whether no process of the run lives. One whose outer process was killed is just coming to its end: that is waited for.
@@ -450,6 +494,14 @@ mod tests {
         {
             assert!(!is_run_name(other), "{other}");
         }
+    }
+
+    #[test]
+    fn a_loop_device_is_astray_when_its_run_has_been_deleted() {
+        let run = "farside-lab-0123456789abcdef";
+        assert!(is_stray(Path::new(&format!("/tmp/x/{run}/files/image (deleted)"))));
+        assert!(!is_stray(Path::new(&format!("/tmp/x/{run}/files/image"))), "it may live");
+        assert!(!is_stray(Path::new("/srv/farside-lab/image (deleted)")), "somebody else's");
     }
 
     #[test]
