@@ -46,8 +46,6 @@ pub struct Setting {
     pub planned: Vec<PlannedRun>,
     /// Where things are.
     pub places: Places,
-    /// What contenders' scripts share, by the file's name.
-    shared: BTreeMap<String, String>,
 }
 
 /// The data of an experiment: each set as it lies in the cache, or nothing where it has not been made.
@@ -75,14 +73,6 @@ pub enum SettingError {
         name: String,
         /// Why.
         source: DataError,
-    },
-    /// A file that the digest is of.
-    #[error("cannot read {path}: {source}", path = path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
     },
     /// Farside's programs are not where they are looked for.
     #[error(
@@ -150,7 +140,6 @@ impl Setting {
         Ok(Self {
             name: file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
             links: experiment.build_links()?,
-            shared: shared_scripts(&places.contenders)?,
             experiment,
             contenders,
             planned,
@@ -251,16 +240,13 @@ impl Setting {
     /// What each cell is of.
     ///
     /// # Errors
-    /// [`SettingError::Farside`], [`SettingError::Read`].
+    /// [`SettingError::Farside`].
     pub fn digests(&self, data: &Data) -> Result<Digests, SettingError> {
-        let mut sources = BTreeMap::new();
         let mut farside = None;
         for contender in &self.contenders {
-            let source = with_shared(&contender.text, &self.shared);
-            if farside.is_none() && source.contains(FARSIDE_VARIABLE) {
+            if farside.is_none() && contender.text.contains(FARSIDE_VARIABLE) {
                 farside = Some(self.farside_digest(&contender.name)?);
             }
-            sources.insert(contender.name.as_str(), source);
         }
         let mut digests = Digests::new();
         for run in self.planned.iter().filter(|run| run.repetition == 1) {
@@ -270,7 +256,7 @@ impl Setting {
                 Some(Some(prepared)) => Some((&prepared.manifest, kind)),
                 Some(None) => continue,
             };
-            let source = &sources[run.cell.contender.as_str()];
+            let source = &self.contender(&run.cell.contender).text;
             let subject = Subject {
                 topology: self.topology(),
                 paths: self.experiment.paths,
@@ -359,36 +345,147 @@ impl Setting {
     }
 }
 
-/// The files that contenders' scripts read in, by name.
-fn shared_scripts(directory: &Path) -> Result<BTreeMap<String, String>, SettingError> {
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |source| SettingError::Read { path, source }
-    };
-    let mut scripts = BTreeMap::new();
-    for entry in fs::read_dir(directory).map_err(at(directory))? {
-        let path = entry.map_err(at(directory))?.path();
-        if path.extension().is_some_and(|extension| extension == "sh") {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            scripts.insert(name, fs::read_to_string(&path).map_err(at(&path))?);
-        }
-    }
-    Ok(scripts)
-}
-
-/// A contender's file with all scripts that it reads in, and those that these do. One that only has the name of another
-/// in a comment takes it along: a digest may change too often, never too seldom.
-fn with_shared(text: &str, shared: &BTreeMap<String, String>) -> String {
-    let mut all = text.to_owned();
-    let mut taken = BTreeSet::new();
-    while let Some((name, script)) =
-        shared.iter().find(|(name, _)| !taken.contains(name) && all.contains(name.as_str()))
-    {
-        taken.insert(name);
-        all.push_str(&format!("\n# {name}\n{script}"));
-    }
-    all
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::record::RECORD_VERSION;
+
+    const CONTENDER: &str = r#"
+name = "NAME"
+about = "sends"
+packages = ["bash"]
+carries = ["CARRIES"]
+[[versions]]
+name = "bash"
+command = "echo 5"
+[initial]
+a = "true"
+[update]
+a = "USES"
+[verify]
+run = "true"
+"#;
+
+    /// An experiment with the contenders `one`, which uses farside, and `two`, in a directory as the project has it.
+    fn lay(carries: &str) -> tempfile::TempDir {
+        let lab = tempfile::tempdir().expect("a directory");
+        let write = |path: &str, text: &str| {
+            let path = lab.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
+            fs::write(path, text).expect("write");
+        };
+        for (name, uses) in [("one", "$FARSIDE_BIN/farside"), ("two", "true")] {
+            let text = CONTENDER.replace("NAME", name).replace("USES", uses).replace("CARRIES", carries);
+            write(&format!("contenders/{name}.toml"), &text);
+        }
+        write(
+            "experiments/x.toml",
+            "title = \"t\"\ncontenders = [\"one\", \"two\"]\nrepetitions = 4\n[[link]]\nname = \"l\"\nrate = \"1Mbit\"\n\
+             repetitions = 3\n[[data]]\nname = \"d\"\nset = \"random\"\nsize = \"1MiB\"\n",
+        );
+        write("bin/farside", "client");
+        write("bin/farsided", "daemon");
+        lab
+    }
+
+    fn read(lab: &Path, repetitions: Option<u32>) -> Result<Setting, SettingError> {
+        let places = Places {
+            contenders: lab.join("contenders"),
+            farside_bin: lab.join("bin"),
+            lab: PathBuf::new(),
+            logs: PathBuf::new(),
+        };
+        Setting::read(&lab.join("experiments/x.toml"), repetitions, places)
+    }
+
+    /// The data as if it had been made.
+    fn made(setting: &Setting) -> Data {
+        let order = setting.order(0);
+        let manifest = data::Manifest {
+            version: data::MANIFEST_VERSION,
+            set: order.set,
+            size_bytes: order.size_bytes.expect("the file's size"),
+            seed: order.seed,
+            generator: 1,
+            programs: BTreeMap::new(),
+            inputs: BTreeMap::new(),
+            generations: Vec::new(),
+        };
+        vec![Some(Prepared { dir: PathBuf::new(), manifest })]
+    }
+
+    #[test]
+    fn repetitions_from_outside_hold_for_every_link() {
+        let lab = lay("image");
+        assert_eq!(read(lab.path(), None).expect("the setting").planned.len(), 6);
+        assert_eq!(read(lab.path(), Some(1)).expect("the setting").planned.len(), 2);
+    }
+
+    #[test]
+    fn a_contender_that_has_nothing_to_do_is_a_mistake() {
+        let lab = lay("tree");
+        let error = read(lab.path(), None).expect_err("idle").to_string();
+        assert!(error.contains("contender one has nothing to do: it carries tree"), "{error}");
+    }
+
+    #[test]
+    fn a_changed_contender_or_farside_spoils_its_own_runs_and_no_others() {
+        let lab = lay("image");
+        let setting = read(lab.path(), None).expect("the setting");
+        assert!(setting.find_data(lab.path()).expect("a cache")[0].is_none());
+        assert!(
+            setting.digests(&vec![None]).expect("digests").is_empty(),
+            "of data that is not there is no digest"
+        );
+        let data = made(&setting);
+        let before = setting.digests(&data).expect("digests");
+        let records: Vec<RunRecord> = setting
+            .planned
+            .iter()
+            .map(|run| RunRecord {
+                version: RECORD_VERSION,
+                cell: run.cell.clone(),
+                repetition: run.repetition,
+                seed: run.seed,
+                digest: before[&run.cell].clone(),
+                started: String::new(),
+                whole_seconds: 1.0,
+                versions: BTreeMap::new(),
+                phases: Vec::new(),
+                failed: None,
+                slow: None,
+            })
+            .collect();
+        setting.refuse_stale(&records, &before).expect("nothing has changed");
+
+        fs::write(lab.path().join("bin/farsided"), "another daemon").expect("write");
+        let error =
+            setting.refuse_stale(&records, &setting.digests(&data).expect("digests")).expect_err("stale");
+        let text = error.to_string();
+        assert!(matches!(error, SettingError::Stale { count: 3, .. }), "{text}");
+        assert!(
+            text.contains("l/d/one/cubic") && !text.contains("two") && text.contains("--fresh"),
+            "{text}"
+        );
+
+        fs::write(lab.path().join("bin/farsided"), "daemon").expect("write");
+        let path = lab.path().join("contenders/two.toml");
+        let changed = fs::read_to_string(&path).expect("read").replace("sends", "sends otherwise");
+        fs::write(&path, changed).expect("write");
+        let again = read(lab.path(), None).expect("the setting");
+        let text = again
+            .refuse_stale(&records, &again.digests(&data).expect("digests"))
+            .expect_err("stale")
+            .to_string();
+        assert!(text.contains("l/d/two/cubic") && !text.contains("one"), "{text}");
+    }
+
+    #[test]
+    fn farsides_programs_are_asked_for_only_where_a_contender_uses_them() {
+        let lab = lay("image");
+        fs::remove_file(lab.path().join("bin/farside")).expect("remove");
+        let setting = read(lab.path(), None).expect("the setting");
+        let error = setting.digests(&vec![None]).expect_err("no farside").to_string();
+        assert!(error.contains("contender one needs") && error.contains("FARSIDE_BIN="), "{error}");
+    }
+}
