@@ -37,4 +37,5 @@ verify_borg() {
     cd "$HERE/restored" || return
     borg extract --sparse --numeric-ids "$HERE/repository::$GENERATION"
     if [ "$KIND" = image ]; then same "$HERE/restored"; else same "$HERE/restored/tree"; fi
+    rm -rf "$HERE/restored"
 }

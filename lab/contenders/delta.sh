@@ -65,6 +65,7 @@ verify_delta() {
     else
         unpack_tree "$HERE/old/tree.tar" "$HERE/unpacked"
         same "$HERE/unpacked"
+        rm -rf "$HERE/unpacked"
     fi
 }
 

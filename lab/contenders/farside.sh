@@ -70,5 +70,6 @@ verify_farside() {
         root=$(farside_at b mirror status "vault/$volume" --json | jq -er '.[0].content_root')
         farside_at a snapshot list "tank/$volume" --json |
             jq -e --arg root "$root" 'max_by(.created_at).content_root == $root'
+        rm "$HERE/restored/$volume.img"
     done
 }

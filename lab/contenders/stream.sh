@@ -23,5 +23,6 @@ verify_archive() {
     else
         unpack_tree "$HERE/copy/tree.tar" "$HERE/unpacked"
         same "$HERE/unpacked"
+        rm -rf "$HERE/unpacked"
     fi
 }
