@@ -220,6 +220,36 @@ pub(super) fn result(
     }
 }
 
+/// An experiment that has not begun.
+pub(super) fn nothing() -> ExperimentResult {
+    let mut result =
+        result(vec![link("t3", 44.736, 50, 0.1)], vec![contender("farside", Role::Own)], Vec::new(), 1);
+    result.cells = vec![cell_result(&cell("t3", Some("db"), "farside"), 3, &[])];
+    (result.runs_left, result.started, result.finished) = (3, String::new(), String::new());
+    result.name = "nothing".to_owned();
+    result
+}
+
+/// farside and three others on one link, by seconds and MB a→b of an update; farside has `own`.
+pub(super) fn standing(own: &[(f64, f64)]) -> ExperimentResult {
+    let peers: [(&str, Role, &[(f64, f64)]); 4] = [
+        ("farside", Role::Own, own),
+        ("rsync", Role::Peer, &[(4.0, 4.0), (5.0, 4.0), (6.0, 4.0)]),
+        ("restic", Role::Peer, &[(9.0, 8.0)]),
+        ("patch", Role::Bound, &[(2.0, 1.0)]),
+    ];
+    let mut runs = Vec::new();
+    for (name, _, figures) in peers {
+        for (repetition, (seconds, mb)) in (1..).zip(figures) {
+            let mut run = run(&cell("t1", Some("db"), name), repetition);
+            run.phases.push(phase("update", *seconds, *mb, 0.0));
+            runs.push(run);
+        }
+    }
+    let contenders = peers.map(|(name, role, _)| contender(name, role)).to_vec();
+    result(vec![link("t1", 1.544, 40, 0.0)], contenders, runs, 3)
+}
+
 /// The main job: all contenders, three links, two data sets; one cell failed once, one is not run yet, one was slow.
 pub(super) fn main_job() -> ExperimentResult {
     let mut runs = Vec::new();

@@ -8,8 +8,10 @@ use std::fmt::Write as _;
 
 use crate::record::result::{ExperimentResult, Role};
 
+use super::describe;
+use super::goodput;
 use super::plot::{self, Bar, Dots, Kind, PlotError};
-use super::sheet::{self, Columns, Sheet};
+use super::sheet::{self, Columns, Head, Mark, Sheet};
 use super::table::{self, comparison_text, comparison_title};
 use super::text::{self, html, number, one_line};
 use super::view::{self, Comparison, Job, Measure, Row};
@@ -21,6 +23,9 @@ pub const EMBEDDED_BYTES_MAX: usize = 4 << 20;
 const WIDE: u32 = 560;
 /// On a telephone.
 const NARROW: u32 = 350;
+
+/// Fields longer than this get a wider column.
+const LONG_CHARS: usize = 40;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -90,19 +95,15 @@ fn contents(result: &ExperimentResult, comparisons: &[Comparison<'_>]) -> String
 }
 
 fn summary(comparisons: &[Comparison<'_>]) -> String {
+    let sheet = sheet::summary(comparisons);
     let mut text = String::from("<section id=\"standing\">\n<h2>Where farside stands</h2>\n");
-    let _ = writeln!(text, "<p>{}</p>\n<dl class=\"standing\">", html(table::READING));
-    for (index, comparison) in comparisons.iter().enumerate() {
-        let notes = sheet::standing_notes(comparison);
-        if notes.is_empty() {
-            continue;
-        }
-        let _ = writeln!(text, "<dt><a href=\"#c{index}\">{}</a></dt>", html(&comparison_title(comparison)));
-        for note in notes {
-            let _ = writeln!(text, "<dd>{}</dd>", html(&note));
-        }
+    let _ = writeln!(text, "<p>{}</p>", html(table::READING));
+    if sheet.rows.is_empty() {
+        text.push_str("<p>There is nothing yet to compare farside with.</p>\n");
+    } else {
+        text.push_str(&html_table("farside's medians, as multiples of the best other's", &sheet));
     }
-    text.push_str("</dl>\n</section>\n");
+    text.push_str("</section>\n");
     text
 }
 
@@ -133,7 +134,7 @@ fn comparison_section(index: usize, comparison: &Comparison<'_>) -> String {
 }
 
 const KINDS_LEGEND: &str = "<p class=\"legend\"><span class=\"own\">■ farside</span> <span class=\"peer\">■ practical \
-    peer</span> <span class=\"bound\">■ bound</span> <span>paler: back from b to a</span></p>\n";
+    peer</span> <span class=\"bound\">■ bound</span> <span>end of a bar: back from b to a</span></p>\n";
 
 /// The rows that do this job at all, or should have.
 fn rows_of<'r, 'a>(comparison: &'r Comparison<'a>, job: Job) -> Vec<&'r Row<'a>> {
@@ -218,10 +219,9 @@ fn html_table(caption: &str, sheet: &Sheet) -> String {
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table: {label}\">\n<table>"
     );
     let _ = writeln!(text, "<caption>{label}</caption>\n<thead><tr>");
-    let numbers: Vec<bool> = (0..sheet.head.len()).map(|index| table::is_number(sheet, index)).collect();
-    let class = |index: usize| if numbers[index] { " class=\"number\"" } else { "" };
-    for (index, head) in sheet.head.iter().enumerate() {
-        let _ = writeln!(text, "<th scope=\"col\"{}>{}</th>", class(index), html(head));
+    let class = |head: &Head| if head.is_figures { " class=\"number\"" } else { "" };
+    for head in &sheet.head {
+        let _ = writeln!(text, "<th scope=\"col\"{}>{}</th>", class(head), html(&head.text));
     }
     text.push_str("</tr></thead>\n<tbody>\n");
     for row in &sheet.rows {
@@ -231,15 +231,17 @@ fn html_table(caption: &str, sheet: &Sheet) -> String {
             _ => "",
         };
         let _ = write!(text, "<tr{role}>");
-        for (index, field) in row.fields.iter().enumerate().take(numbers.len()) {
+        for (index, (field, head)) in row.fields.iter().zip(&sheet.head).enumerate() {
             let words = html(&field.text);
-            let _ = match (index, field.best) {
-                (0, _) => write!(text, "<th scope=\"row\">{words}</th>"),
-                (_, true) => write!(text, "<td{}><strong title=\"best\">{words}</strong></td>", class(index)),
-                (_, false) if field.text.starts_with("MISSED") => {
-                    write!(text, "<td class=\"missed\">{words}</td>")
+            let _ = match field.mark {
+                _ if index == 0 => write!(text, "<th scope=\"row\">{words}</th>"),
+                Mark::Best => write!(text, "<td{}><strong title=\"best\">{words}</strong></td>", class(head)),
+                Mark::Bad => write!(text, "<td class=\"bad\">{words}</td>"),
+                // A long text would else make its column narrow and its row high.
+                Mark::Plain if field.text.len() > LONG_CHARS => {
+                    write!(text, "<td class=\"long\">{words}</td>")
                 }
-                (_, false) => write!(text, "<td{}>{words}</td>", class(index)),
+                Mark::Plain => write!(text, "<td{}>{words}</td>", class(head)),
             };
         }
         text.push_str("</tr>\n");
@@ -256,13 +258,13 @@ fn html_table(caption: &str, sheet: &Sheet) -> String {
 }
 
 fn probe_section(result: &ExperimentResult) -> String {
-    let sheet = sheet::probes(result);
+    let sheet = sheet::probes(result, Columns::All);
     if sheet.rows.is_empty() {
         return String::new();
     }
     let mut text =
         String::from("<section id=\"figures\">\n<h2>Figures and expectations</h2>\n<div class=\"plots\">\n");
-    for panel in view::panels(result) {
+    for panel in goodput::panels(result) {
         let mut legend = String::from("<p class=\"legend\">");
         let mut said = Vec::new();
         for (index, (name, curve)) in panel.names.iter().zip(&panel.curves).enumerate() {
@@ -295,7 +297,7 @@ fn way_section(result: &ExperimentResult) -> String {
     let rows: Vec<plot::Percentiles> = view::ways(result)
         .iter()
         .map(|report| plot::Percentiles {
-            name: format!("{} {}", one_line(&report.link.name), sheet::way(report.way)),
+            name: format!("{} {}", one_line(&report.link.name), describe::way(report.way)),
             p50: report.p50_us,
             p99: report.p99_us,
             max: report.max_us,
@@ -308,7 +310,7 @@ fn way_section(result: &ExperimentResult) -> String {
     let mut text =
         String::from("<section id=\"links\">\n<h2>The emulated links</h2>\n<div class=\"plots\">\n");
     text.push_str(&figure("Lateness of packets, µs, logarithmic", &said, LATENESS_LEGEND, |width| {
-        plot::percentiles(width, "µs late", &rows)
+        plot::percentiles(width, "late", &rows)
     }));
     text.push_str("</div>\n");
     text.push_str(&html_table("The emulated links", &sheet));
@@ -339,25 +341,4 @@ fn raw_section(result_json: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::fixture;
-    use super::*;
-
-    fn written(result: &ExperimentResult) -> String {
-        let json = serde_json::to_string(result).unwrap();
-        let page = page(result, &json);
-        // To look at: FARSIDE_LAB_LOOK=DIR writes the fixtures' pages there.
-        if let Some(directory) = std::env::var_os("FARSIDE_LAB_LOOK") {
-            std::fs::write(std::path::Path::new(&directory).join(format!("{}.html", result.name)), &page)
-                .unwrap();
-        }
-        page
-    }
-
-    #[test]
-    fn pages_are_well_formed() {
-        for result in [fixture::main_job(), fixture::emulator(), fixture::goodput()] {
-            written(&result);
-        }
-    }
-}
+mod tests;

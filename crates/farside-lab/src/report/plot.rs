@@ -243,16 +243,16 @@ pub fn dots(width: u32, unit: &str, rows: &[Dots]) -> Result<String, PlotError> 
     })
 }
 
-/// Percentiles per row on a logarithmic axis; what is below 1 is shown at 1.
+/// Percentiles per row, µs, on a logarithmic axis; what is below 1 µs is shown there.
 ///
 /// # Errors
 /// If the library refuses.
-pub fn percentiles(width: u32, unit: &str, rows: &[Percentiles]) -> Result<String, PlotError> {
+pub fn percentiles(width: u32, name: &str, rows: &[Percentiles]) -> Result<String, PlotError> {
     let rows = &rows[..rows.len().min(ROWS_MAX)];
     let log = |value: f64| if value.is_finite() { value.max(1.0).log10() } else { 0.0 };
     let largest = rows.iter().map(|row| log(row.max.max(row.p99))).fold(1.0, f64::max);
     let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-    let frame = Frame { width, unit, names: &names, from: f64::NEG_INFINITY, to: largest.ceil() };
+    let frame = Frame { width, unit: name, names: &names, from: f64::NEG_INFINITY, to: largest.ceil() };
     draw_rows(&frame, |area, at, index| {
         let row = &rows[index];
         let (p50, p99, max) = (log(row.p50), log(row.p99), log(row.max));
@@ -366,12 +366,12 @@ where
         let mut chart = ChartBuilder::on(&root)
             .margin_top(4)
             .margin_bottom(4)
-            .margin_right(18)
+            .margin_right(28)
             .x_label_area_size(AXIS_PIXELS)
             .y_label_area_size(names_pixels)
             .build_cartesian_2d(from..frame.to, 0.0..f64::from(rows))
             .map_err(PlotError::of)?;
-        let decades = |x: &f64| tick(10_f64.powf(*x));
+        let decades = |x: &f64| microseconds(10_f64.powf(*x));
         let plain = |x: &f64| tick(*x);
         chart
             .configure_mesh()
@@ -431,6 +431,14 @@ fn tick(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+fn microseconds(value: f64) -> String {
+    match value {
+        _ if value < 999.0 => format!("{} µs", tick(value)),
+        _ if value < 999_000.0 => format!("{} ms", tick(value / 1e3)),
+        _ => format!("{} s", tick(value / 1e6)),
+    }
 }
 
 /// An axis needs some length.

@@ -1,21 +1,31 @@
 //! Tables in words, without a form: [`super::table`] writes them as Markdown and for a terminal, [`super::page`] as HTML.
 //! All text in a sheet is plain; who writes it out escapes it.
 
-use crate::link::{Link, Loss, Shape, Way};
-use crate::record::result::{DataFacts, ExperimentResult, Role, Spread};
+use crate::link::Way;
+use crate::record::result::{CellResult, ExperimentResult, Role, Spread};
 
-use super::text::{MEGABYTE, count, number, one_line, times};
+use super::describe::{link, rate, way};
+use super::text::{count, number, number_within, one_line, times};
 use super::view::{self, Against, Comparison, Job, Measure, Row, Standing, Version};
 
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sheet {
     /// Heads of the columns; the first column names the row.
-    pub head: Vec<String>,
+    pub head: Vec<Head>,
     /// The rows.
     pub rows: Vec<Line>,
     /// Sentences to stand under the table.
     pub notes: Vec<String>,
+}
+
+/// Head of a column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// What it says.
+    pub text: String,
+    /// The column holds figures, which are set to the right.
+    pub is_figures: bool,
 }
 
 /// A row of a table.
@@ -28,17 +38,28 @@ pub struct Line {
 }
 
 /// A field of a row.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Field {
     /// What it says.
     pub text: String,
+    /// What a reader should see at a glance.
+    pub mark: Mark,
+}
+
+/// What a reader should see of a field at a glance.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Mark {
+    /// Nothing.
+    Plain,
     /// The best of its column.
-    pub best: bool,
+    Best,
+    /// farside loses, or an expectation is missed.
+    Bad,
 }
 
 impl From<String> for Field {
     fn from(text: String) -> Self {
-        Self { text, best: false }
+        Self { text, mark: Mark::Plain }
     }
 }
 
@@ -48,14 +69,27 @@ impl From<&str> for Field {
     }
 }
 
+fn words(text: &str) -> Head {
+    Head { text: text.to_owned(), is_figures: false }
+}
+
+fn figures(text: &str) -> Head {
+    Head { text: text.to_owned(), is_figures: true }
+}
+
 /// Stands where there is no figure and none could be.
 pub const NOTHING: &str = "–";
 
+/// Stands where all runs failed.
+const FAILED: &str = "failed";
+
 impl Sheet {
-    /// Takes out columns that hold nothing in any row.
+    /// Takes out columns of which no row has anything. That a contender failed is in the column of its runs too.
     fn without_empty_columns(mut self) -> Self {
         let empty = |column: usize| {
-            self.rows.iter().all(|row| row.fields.get(column).is_none_or(|f| f.text == NOTHING))
+            self.rows
+                .iter()
+                .all(|row| row.fields.get(column).is_none_or(|f| f.text == NOTHING || f.text == FAILED))
         };
         for column in (0..self.head.len()).rev().filter(|column| empty(*column)).collect::<Vec<_>>() {
             self.head.remove(column);
@@ -85,7 +119,7 @@ pub fn spread(spread: &Spread, show: fn(f64) -> String) -> String {
 pub enum Columns {
     /// Everything that was measured.
     All,
-    /// What fits a terminal: seconds, bytes, runs.
+    /// What fits a terminal.
     Few,
 }
 
@@ -107,16 +141,17 @@ pub fn comparison(comparison: &Comparison<'_>, columns: Columns) -> Sheet {
             &[(Measure::Seconds, "s"), (Measure::ForwardMb, "MB a→b"), (Measure::BackMb, "MB b→a")]
         }
     };
-    let mut sheet = Sheet { head: vec!["contender".to_owned()], ..Sheet::default() };
+    let mut sheet = Sheet { head: vec![words("contender")], ..Sheet::default() };
     for job in Job::ALL {
-        sheet.head.extend(measures.iter().map(|(_, head)| format!("{}: {head}", job.phase())));
+        sheet.head.extend(measures.iter().map(|(_, head)| figures(&format!("{}: {head}", job.phase()))));
     }
-    sheet.head.push("runs".to_owned());
+    sheet.head.push(words("runs"));
     if columns == Columns::All {
-        sheet.head.push("versions".to_owned());
+        sheet.head.push(words("versions"));
     }
+    let own = own.filter(|_| columns == Columns::All);
     if own.is_some() {
-        sheet.head.push("farside loses to it by".to_owned());
+        sheet.head.push(words("farside loses to it by"));
     }
     for row in rows {
         let mut fields: Vec<Field> = vec![row_name(row).into()];
@@ -125,7 +160,7 @@ pub fn comparison(comparison: &Comparison<'_>, columns: Columns) -> Sheet {
                 fields.push(figure(rows, row, job, *measure));
             }
         }
-        fields.push(runs(row).into());
+        fields.push(runs(row.cell).into());
         if columns == Columns::All {
             fields.push(versions(&row.versions).into());
         }
@@ -152,17 +187,17 @@ fn shown(measure: Measure) -> fn(f64) -> String {
 
 fn figure(rows: &[Row<'_>], row: &Row<'_>, job: Job, measure: Measure) -> Field {
     let Some(figure) = row.figures.get(&(job, measure)) else {
-        return if row.cell.counted == 0 && row.cell.failed > 0 { "failed".into() } else { NOTHING.into() };
+        return if row.cell.counted == 0 && row.cell.failed > 0 { FAILED.into() } else { NOTHING.into() };
     };
     let show = shown(measure);
     // What looks like the best is the best: a reader sees no more digits than these.
     let is_best = view::best(rows, job, measure).is_some_and(|best| show(best) == show(figure.median));
-    Field { text: spread(figure, show), best: is_best && row.role != Role::Bound }
+    let mark = if is_best && row.role != Role::Bound { Mark::Best } else { Mark::Plain };
+    Field { text: spread(figure, show), mark }
 }
 
 /// `3`, `2 of 3, 1 failed`, `none yet`, with a mark where the machine was too slow.
-fn runs(row: &Row<'_>) -> String {
-    let cell = row.cell;
+fn runs(cell: &CellResult) -> String {
     let mut text = match (cell.counted, cell.failed) {
         (0, 0) => "none yet".to_owned(),
         (counted, failed) if counted == cell.planned && failed == 0 => counted.to_string(),
@@ -271,61 +306,86 @@ fn run_notes(rows: &[Row<'_>]) -> Vec<String> {
     notes
 }
 
-/// The table of probes and expectations.
+/// How farside stands in all comparisons at a glance: its median ÷ the best other's, per measure.
 #[must_use]
-pub fn probes(result: &ExperimentResult) -> Sheet {
-    let probes = view::probes(result);
+pub fn summary(comparisons: &[Comparison<'_>]) -> Sheet {
     let mut sheet = Sheet {
-        head: ["cell", "link", "figure", "measured", "expected", "verdict", "runs"]
-            .map(str::to_owned)
-            .to_vec(),
+        head: vec![words("link · data"), words("job"), words("against the best")],
         ..Sheet::default()
     };
-    for probe in &probes {
-        let unit = |unit: &str| if unit.is_empty() { String::new() } else { format!(" {}", one_line(unit)) };
-        let measured = match (probe.verdict.and_then(|verdict| verdict.measured), probe.measured) {
-            // What was judged may be all runs pooled instead of their median.
-            (Some(judged), Some(spread)) if spread.n > 1 => {
-                let range = (number(spread.min), number(spread.max));
-                format!("{} ({}–{}){}", number(judged), range.0, range.1, unit(&spread.unit))
-            }
-            (Some(judged), measured) => {
-                let own_unit =
-                    measured.map(|spread| spread.unit.as_str()).or(probe.verdict.map(|v| v.unit.as_str()));
-                format!("{}{}", number(judged), unit(own_unit.unwrap_or_default()))
-            }
-            (None, Some(measured)) => format!("{}{}", spread(measured, number), unit(&measured.unit)),
-            (None, None) => NOTHING.to_owned(),
-        };
-        let expected = probe.verdict.map_or(NOTHING.to_owned(), |verdict| {
-            format!("{} ± {}{}", number(verdict.expected), number(verdict.tolerance), unit(&verdict.unit))
-        });
-        let judged = match probe.verdict {
-            None => NOTHING.to_owned(),
-            Some(verdict) if verdict.met => "as expected".to_owned(),
-            Some(verdict) => format!("MISSED: {}", one_line(&verdict.note)),
-        };
-        let counts = probe.counts;
-        let mut runs = format!("{} of {}", counts.counted, counts.planned);
-        if counts.failed > 0 {
-            runs.push_str(&format!(", {} failed", counts.failed));
+    sheet.head.extend(Measure::COMPARED.map(|measure| words(measure.word())));
+    for comparison in comparisons {
+        let name = format!("{} · {}", one_line(comparison.link_name), one_line(comparison.data_name));
+        // The congestion control only where it tells comparisons apart.
+        let others = comparisons.iter().any(|other| other.congestion != comparison.congestion);
+        let name = if others { format!("{name} · {}", one_line(comparison.congestion)) } else { name };
+        for job in Job::ALL {
+            let of_job: Vec<&Standing<'_>> = comparison.standings.iter().filter(|s| s.job == job).collect();
+            let mut line = |role: Role, other: &str, against: &dyn Fn(&Standing<'_>) -> Option<Field>| {
+                let field =
+                    |measure: Measure| of_job.iter().find(|s| s.measure == measure).and_then(|s| against(s));
+                let standings = Measure::COMPARED.map(field);
+                if standings.iter().any(Option::is_some) {
+                    let mut fields = [name.as_str(), job.phase(), other].map(Field::from).to_vec();
+                    fields.extend(standings.map(|field| field.unwrap_or_else(|| NOTHING.into())));
+                    sheet.rows.push(Line { role: Some(role), fields });
+                }
+            };
+            let text =
+                |against: &Against<'_>| format!("{} × {}", times(against.ratio), one_line(against.name));
+            line(Role::Peer, "practical peer", &|standing| {
+                let peer = standing.peer.as_ref()?;
+                Some(Field { text: text(peer), mark: if peer.loses() { Mark::Bad } else { Mark::Plain } })
+            });
+            line(Role::Bound, "bound", &|standing| Some(text(standing.bound.as_ref()?).into()));
         }
-        if counts.slow > 0 {
-            runs.push_str(&format!(", {} slow", counts.slow));
-        }
-        let words = [
-            one_line(&probe.cell.to_string()),
-            probe.link.map_or(NOTHING.to_owned(), link),
-            probe.figure.map_or(NOTHING.to_owned(), one_line),
-            measured,
-            expected,
-            judged,
-            runs,
-        ];
-        sheet.rows.push(Line { role: None, fields: words.map(Field::from).to_vec() });
+    }
+    if !sheet.rows.is_empty() {
+        sheet.notes.push(
+            "Each field is farside's median divided by that of the contender that is best in this measure: above 1 \
+             farside loses."
+                .to_owned(),
+        );
+    }
+    sheet
+}
+
+/// The table of probes and expectations.
+#[must_use]
+pub fn probes(result: &ExperimentResult, columns: Columns) -> Sheet {
+    let mut sheet = Sheet {
+        head: vec![
+            words("cell"),
+            words("link"),
+            words("figure"),
+            figures("measured"),
+            figures("expected"),
+            words("verdict"),
+            words("runs"),
+        ],
+        ..Sheet::default()
+    };
+    for probe in &view::probes(result) {
         let cell = one_line(&probe.cell.to_string());
-        let failures = probe.failures.iter().map(|why| format!("{cell} failed: {}", one_line(why)));
-        for note in failures {
+        let (measured, expected) = measured_and_expected(probe);
+        let verdict = match probe.verdict {
+            None => NOTHING.into(),
+            Some(verdict) if verdict.met => "as expected".into(),
+            Some(verdict) => Field { text: format!("MISSED: {}", one_line(&verdict.note)), mark: Mark::Bad },
+        };
+        sheet.rows.push(Line {
+            role: None,
+            fields: vec![
+                cell.as_str().into(),
+                probe.link.filter(|_| columns == Columns::All).map_or(NOTHING.to_owned(), link).into(),
+                probe.figure.map_or(NOTHING.to_owned(), one_line).into(),
+                measured.into(),
+                expected.into(),
+                verdict,
+                runs(probe.counts).into(),
+            ],
+        });
+        for note in probe.failures.iter().map(|why| format!("{cell} failed: {}", one_line(why))) {
             if !sheet.notes.contains(&note) {
                 sheet.notes.push(note);
             }
@@ -339,12 +399,36 @@ pub fn probes(result: &ExperimentResult) -> Sheet {
     sheet.without_empty_columns()
 }
 
+/// Both with as many digits as the tolerance makes sense of.
+fn measured_and_expected(probe: &view::Probe<'_>) -> (String, String) {
+    let Some(verdict) = probe.verdict else {
+        let measured = probe.measured.map(|measured| with_unit(spread(measured, number), &measured.unit));
+        return (measured.unwrap_or_else(|| NOTHING.to_owned()), NOTHING.to_owned());
+    };
+    let show = |value: f64| number_within(value, verdict.tolerance);
+    let expected =
+        with_unit(format!("{} ± {}", show(verdict.expected), show(verdict.tolerance)), &verdict.unit);
+    let range = probe.measured.filter(|spread| spread.n > 1 && show(spread.min) != show(spread.max));
+    let measured = match (verdict.measured, range) {
+        (None, _) => NOTHING.to_owned(),
+        // What was judged may be all runs pooled instead of their median.
+        (Some(judged), Some(range)) => {
+            with_unit(format!("{} ({}–{})", show(judged), show(range.min), show(range.max)), &verdict.unit)
+        }
+        (Some(judged), None) => with_unit(show(judged), &verdict.unit),
+    };
+    (measured, expected)
+}
+
+fn with_unit(text: String, unit: &str) -> String {
+    if unit.is_empty() { text } else { format!("{text} {}", one_line(unit)) }
+}
+
 /// The table of the links themselves: what they carried and how late.
 #[must_use]
 pub fn ways(result: &ExperimentResult) -> Sheet {
-    let head = [
-        "link",
-        "way",
+    let mut sheet = Sheet { head: vec![words("link"), words("way")], ..Sheet::default() };
+    let heads = [
         "rate",
         "runs",
         "packets",
@@ -357,7 +441,7 @@ pub fn ways(result: &ExperimentResult) -> Sheet {
         "over 1 ms",
         "load",
     ];
-    let mut sheet = Sheet { head: head.map(str::to_owned).to_vec(), ..Sheet::default() };
+    sheet.head.extend(heads.map(figures));
     for report in view::ways(result) {
         let shape = match report.way {
             Way::Forward => &report.link.forward,
@@ -379,6 +463,13 @@ pub fn ways(result: &ExperimentResult) -> Sheet {
             spread(&report.load, number),
         ];
         sheet.rows.push(Line { role: None, fields: words.map(Field::from).to_vec() });
+        if !report.real_time {
+            let link = one_line(&report.link.name);
+            let way = way(report.way);
+            sheet.notes.push(format!(
+                "{link} {way}: carried without real-time priority, so other work delays packets."
+            ));
+        }
     }
     if !sheet.rows.is_empty() {
         sheet.notes.push(
@@ -388,92 +479,4 @@ pub fn ways(result: &ExperimentResult) -> Sheet {
         );
     }
     sheet
-}
-
-/// A way in words.
-#[must_use]
-pub fn way(way: Way) -> &'static str {
-    match way {
-        Way::Forward => "a→b",
-        Way::Back => "b→a",
-    }
-}
-
-/// `1.544 Mb/s`, `256 kb/s`.
-#[must_use]
-pub fn rate(bits: u64) -> String {
-    let (value, unit) = match bits {
-        0..1_000_000 => (bits as f64 / 1e3, "kb/s"),
-        1_000_000..1_000_000_000 => (bits as f64 / 1e6, "Mb/s"),
-        _ => (bits as f64 / 1e9, "Gb/s"),
-    };
-    format!("{} {unit}", exact(value))
-}
-
-/// A number that somebody wrote, not one that was measured: all of its digits, up to six.
-fn exact(value: f64) -> String {
-    let text = format!("{value:.6}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// A link in words: `44.736 Mb/s, RTT 50 ms, loss 0.1 % each way`.
-#[must_use]
-pub fn link(link: &Link) -> String {
-    let (forward, back) = (&link.forward, &link.back);
-    let both = |of: &dyn Fn(&Shape) -> String| {
-        let (one, other) = (of(forward), of(back));
-        if one == other { one } else { format!("{one} a→b, {other} b→a") }
-    };
-    let rtt = forward.delay + back.delay;
-    let mut words =
-        vec![both(&|shape| rate(shape.rate_bits)), format!("RTT {} ms", exact(rtt.as_secs_f64() * 1e3))];
-    let loss = |shape: &Shape| match shape.loss {
-        Loss::Random { rate } if rate > 0.0 => format!("loss {} %", exact(rate * 100.0)),
-        Loss::Burst { rate, mean_burst } if rate > 0.0 => {
-            format!("loss {} % in bursts of {}", exact(rate * 100.0), exact(mean_burst))
-        }
-        Loss::Random { .. } | Loss::Burst { .. } => "no loss".to_owned(),
-    };
-    let losses = both(&loss);
-    words.push(if losses.starts_with("loss") && !losses.contains('→') {
-        losses + " each way"
-    } else {
-        losses
-    });
-    if forward.jitter + back.jitter > std::time::Duration::ZERO {
-        words.push(both(&|shape| format!("jitter {} ms", exact(shape.jitter.as_secs_f64() * 1e3))));
-    }
-    if forward.reorder + back.reorder > 0.0 {
-        words.push(both(&|shape| format!("{} % reordered", exact(shape.reorder * 100.0))));
-    }
-    if !link.script.is_empty() {
-        words.push("changes while it runs".to_owned());
-    }
-    words.join(", ")
-}
-
-/// A data set in words: `volume image of 168 MB, of which 128 MB are not zero; A→B: 10407 of 40960 4 KiB blocks change`.
-#[must_use]
-pub fn data(facts: &DataFacts) -> String {
-    let mb = |bytes: u64| number(bytes as f64 / MEGABYTE);
-    let kind = if facts.kind == "tree" { "a tree of files" } else { "images of volumes" };
-    let mut words = vec![format!("set {}, {kind}, seed {}", one_line(&facts.set), facts.seed)];
-    for generation in &facts.generations {
-        let volumes =
-            if generation.volumes == 1 { String::new() } else { format!("{} volumes, ", generation.volumes) };
-        let mut text = format!(
-            "{}: {volumes}{} MB, {} MB without holes, {} MB under zstd -3",
-            one_line(&generation.name),
-            mb(generation.size_bytes),
-            mb(generation.data_bytes),
-            mb(generation.zstd_bytes),
-        );
-        if let Some(changed) = generation.changed_blocks {
-            let blocks = (generation.size_bytes / 4096).max(1);
-            let percent = number(changed as f64 * 100.0 / blocks as f64);
-            text.push_str(&format!(", {} blocks of 4 KiB changed ({percent} %)", count(changed as f64)));
-        }
-        words.push(text);
-    }
-    words.join("; ")
 }

@@ -1,10 +1,11 @@
 //! A result as Markdown, for the manual, and as plain tables, for a terminal. Pure.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use crate::record::result::{ExperimentResult, Role};
 
-use super::sheet::{self, Columns, Field, Line, NOTHING, Sheet};
+use super::describe;
+use super::sheet::{self, Columns, Field, Mark, NOTHING, Sheet};
 use super::text::{self, MEGABYTE, number, one_line};
 use super::view;
 
@@ -71,8 +72,8 @@ pub fn comparison_title(comparison: &view::Comparison<'_>) -> String {
 #[must_use]
 pub fn comparison_text(comparison: &view::Comparison<'_>) -> String {
     let mut text = Vec::new();
-    text.extend(comparison.link.map(|link| format!("Link: {}.", sheet::link(link))));
-    text.extend(comparison.data.map(|data| format!("Data: {}.", sheet::data(data))));
+    text.extend(comparison.link.map(|link| format!("Link: {}.", describe::link(link))));
+    text.extend(comparison.data.map(|data| format!("Data: {}.", describe::data(data))));
     text.join(" ")
 }
 
@@ -95,13 +96,17 @@ pub fn markdown(result: &ExperimentResult) -> String {
     let comparisons = view::comparisons(result);
     if !comparisons.is_empty() {
         page.push_str(&format!("{}\n\n", escape_long(READING)));
+        let summary = sheet::summary(&comparisons);
+        if !summary.rows.is_empty() {
+            page.push_str(&format!("### Where farside stands\n\n{}", markdown_table(&summary)));
+        }
     }
     for comparison in &comparisons {
         page.push_str(&format!("### {}\n\n", escape(&comparison_title(comparison))));
         page.push_str(&format!("{}\n\n", escape_long(&comparison_text(comparison))));
         page.push_str(&markdown_table(&sheet::comparison(comparison, Columns::All)));
     }
-    let probes = sheet::probes(result);
+    let probes = sheet::probes(result, Columns::All);
     if !probes.rows.is_empty() {
         page.push_str(&format!("### Figures and expectations\n\n{}", markdown_table(&probes)));
     }
@@ -121,15 +126,15 @@ fn escape_long(sentence: &str) -> String {
 
 fn markdown_table(sheet: &Sheet) -> String {
     let mut table = String::new();
-    let heads: Vec<String> = sheet.head.iter().map(|head| text::markdown(head)).collect();
+    let heads: Vec<String> = sheet.head.iter().map(|head| text::markdown(&head.text)).collect();
     table.push_str(&format!("| {} |\n", heads.join(" | ")));
-    let rule = |index: usize| if is_number(sheet, index) { "---:" } else { "---" };
-    let rules: Vec<&str> = (0..heads.len()).map(rule).collect();
+    let rules: Vec<&str> =
+        sheet.head.iter().map(|head| if head.is_figures { "---:" } else { "---" }).collect();
     table.push_str(&format!("| {} |\n", rules.join(" | ")));
     for row in &sheet.rows {
         let field = |(index, field): (usize, &Field)| {
             let escaped = escape_long(&field.text);
-            let strong = field.best || (index == 0 && row.role == Some(Role::Own));
+            let strong = field.mark != Mark::Plain || (index == 0 && row.role == Some(Role::Own));
             if strong { format!("**{escaped}**") } else { escaped }
         };
         let fields: Vec<String> = row.fields.iter().enumerate().map(field).collect();
@@ -145,16 +150,6 @@ fn markdown_table(sheet: &Sheet) -> String {
     table
 }
 
-/// A column of figures is set to the right.
-#[must_use]
-pub fn is_number(sheet: &Sheet, column: usize) -> bool {
-    let is_figure = |text: &str| text == NOTHING || text.starts_with(|first: char| first.is_ascii_digit());
-    let figures = |row: &Line| {
-        row.fields.get(column).is_none_or(|field| is_figure(&field.text) || field.text == "failed")
-    };
-    column > 0 && sheet.rows.iter().all(figures)
-}
-
 /// The result for a terminal of `width` columns.
 #[must_use]
 pub fn terminal(result: &ExperimentResult, width: u16) -> String {
@@ -162,13 +157,14 @@ pub fn terminal(result: &ExperimentResult, width: u16) -> String {
     for (name, fact) in facts(result) {
         text.push_str(&format!("{name}: {fact}\n"));
     }
-    for comparison in &view::comparisons(result) {
+    let comparisons = view::comparisons(result);
+    for comparison in &comparisons {
         text.push_str(&format!("\n{}\n", comparison_title(comparison)));
         text.push_str(&format!("{}\n", comparison_text(comparison)));
         text.push_str(&terminal_table(&sheet::comparison(comparison, Columns::Few), width));
     }
     for (head, sheet) in [
-        ("Figures and expectations", sheet::probes(result)),
+        ("Figures and expectations", sheet::probes(result, Columns::Few)),
         ("The emulated links themselves", sheet::ways(result)),
     ] {
         if !sheet.rows.is_empty() {
@@ -180,30 +176,36 @@ pub fn terminal(result: &ExperimentResult, width: u16) -> String {
 
 fn terminal_table(sheet: &Sheet, width: u16) -> String {
     let mut table = Table::new();
-    table
-        .load_style(presets::UTF8_HORIZONTAL_ONLY)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(width);
-    table.set_header(&sheet.head);
+    let rule = LineStyle::none().fill('─').junction('─');
+    table.load_style(TableStyle::new().header_separator(rule));
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    table.set_header(sheet.head.iter().map(|head| head.text.as_str()).collect::<Vec<_>>());
     for row in &sheet.rows {
         let field = |(index, field): (usize, &Field)| match (index, row.role) {
             (0, Some(Role::Own)) => format!("> {}", field.text),
-            _ if field.best => format!("{} *", field.text),
-            _ => field.text.clone(),
+            _ => match field.mark {
+                Mark::Plain => field.text.clone(),
+                Mark::Best => format!("{} *", field.text),
+                Mark::Bad => format!("{} !", field.text),
+            },
         };
         table.add_row(row.fields.iter().enumerate().map(field).collect::<Vec<_>>());
     }
-    for index in (0..sheet.head.len()).filter(|index| is_number(sheet, *index)) {
+    for index in (0..sheet.head.len()).filter(|index| sheet.head[*index].is_figures) {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
     let mut text = format!("{table}\n");
-    if sheet.rows.iter().any(|row| row.fields.iter().any(|field| field.best)) {
+    if sheet.rows.iter().any(|row| row.fields.iter().any(|field| field.mark == Mark::Best)) {
         text.push_str("> farside, * best of the column\n");
     }
+    text = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     for note in &sheet.notes {
         text.push_str(&format!("- {note}\n"));
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

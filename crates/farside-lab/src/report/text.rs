@@ -29,6 +29,24 @@ pub fn number(value: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text }
 }
 
+/// A number that somebody wrote, not one that was measured: all of its digits, up to six.
+#[must_use]
+pub fn exact(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A number with as many digits as `tolerance` makes sense of: two of the tolerance's own. `0.2568` within `0.0026`.
+#[must_use]
+pub fn number_within(value: f64, tolerance: f64) -> String {
+    if !value.is_finite() || !tolerance.is_finite() || tolerance <= 0.0 {
+        return number(value);
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    let digits = (1.0 - tolerance.log10().floor()).clamp(0.0, 6.0) as usize;
+    format!("{value:.digits$}")
+}
+
 /// Between groups of digits: narrow, and no line breaks at it.
 const GROUP: char = '\u{202f}';
 
@@ -148,6 +166,18 @@ mod tests {
         assert_eq!(shown, ["0", "0", "0.082", "0.100", "0.82", "5.62", "10.0", "62.8", "100", "1204", "0"]);
         assert_eq!(number(f64::NAN), "?");
         assert_eq!(number(f64::INFINITY), "?");
+    }
+
+    #[test]
+    fn a_judged_number_has_two_digits_of_its_tolerance() {
+        let shown = [(0.256_78, 0.002_56), (50.23, 1.0), (1.5489, 0.0154), (970.4, 10.0), (0.25, 0.0)];
+        assert_eq!(
+            shown.map(|(value, tolerance)| number_within(value, tolerance)),
+            ["0.2568", "50.2", "1.549", "970", "0.25"]
+        );
+        assert_eq!(number_within(f64::NAN, 1.0), "?");
+        assert_eq!(exact(44.736), "44.736");
+        assert_eq!(exact(50.0), "50");
     }
 
     #[test]
