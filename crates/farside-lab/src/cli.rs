@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use farside_lab::ground::MAX_PATHS;
 use farside_lab::link::units;
 
 /// Every claim about links and bytes is measured here: emulated wide-area links, data of real programs, peers, one
@@ -51,7 +52,7 @@ pub(crate) enum Command {
     /// Make tables and the page anew from an experiment's result
     Report(ReportArguments),
     /// Lay an emulated wide-area link and run a command at one end of it (needs root)
-    Wan(WanArguments),
+    Wan(Box<WanArguments>),
     /// List the data sets, or make one (making needs root)
     Data(DataArguments),
     /// List the contenders and whether their programs are installed
@@ -150,7 +151,7 @@ pub(crate) struct WanArguments {
     #[arg(long, value_enum, default_value_t)]
     pub(crate) topology: TopologyWord,
     /// Equal links side by side, each with a pair of addresses
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=MAX_PATHS as i64))]
     pub(crate) paths: u8,
     /// The line, by its name in `farside-lab profiles` [default: t3, unless --rate is given]
     #[arg(long, value_name = "NAME")]

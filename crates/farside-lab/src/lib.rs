@@ -12,7 +12,7 @@
 //! | [`report`] | records → table, JSON, page with plots; pure | `record`, `link`, the statistics of `experiment` |
 //! | [`contender`] | the files that tell how a tool does the job | - |
 //! | [`data`] | data sets: deterministic generators of what real programs write | - |
-//! | [`ground`] | namespaces, sites, processes, what they cost; cleaning up | `emulator`, `link` |
+//! | [`ground`] | namespaces, sites, processes, what they cost; cleaning up | `emulator`, `link`, `contender`'s signs of readiness |
 //! | [`emulator`] | moves packets between two TUN devices as the link says | `link` |
 //! | [`link`] | what a link is and what it does to each packet; pure | - |
 //! | [`record`] | what is written down of a run; pure | `link` |

@@ -51,6 +51,8 @@ fn packets_go_through_both_boxes_to_the_server_and_back() {
     let counters = place.wan("--topology boxes --rtt 4ms", script);
     assert_eq!(passed(&counters[0]["forward"]), pings(7));
     assert_eq!(passed(&counters[0]["back"]), pings(7));
+    // A place whose name needs quotes everywhere.
+    let place = Place { dir: tempfile::Builder::new().prefix("a b'c").tempdir().unwrap() };
     let script = "ping -q -c 2 -i 0.01 $CLIENT_ADDR && ping -q -c 2 -i 0.01 $A_ADDR";
     let counters = place.wan("--topology boxes --at server", script);
     assert_eq!(passed(&counters[0]["back"]), pings(4));
@@ -125,9 +127,17 @@ fn a_signal_stops_it_in_order_and_nothing_is_left() {
         place.assert_nothing_left(&inside);
     }
     // Without a command, the signal is the way to end it.
-    let child = place.command("wan --json").stdout(Stdio::piped()).spawn().unwrap();
+    let child = place.command("wan --json").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lab = place.watch(child);
-    let inside = lab.wait_until_laid();
+    let told = lab.read_line_with("nsenter");
+    let inside = lab.inside();
+    // What it tells about the way into site a is true: a command put in the shell's place runs there.
+    let entrance = told[told.find("nsenter").unwrap()..].trim().strip_suffix(" bash").unwrap();
+    let entered = std::process::Command::new("sh")
+        .args(["-c", &format!("{entrance} ip -br address")])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&entered.stdout).contains("198.18.0.1 peer 198.18.0.2"), "{entered:?}");
     lab.signal(Signal::SIGINT);
     assert_eq!(wait_within(&mut lab.child, LIMIT).code(), Some(0));
     assert!(lab.output().contains("packets_in"));

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, exit};
+use std::process::{self, Child, Command, ExitStatus, exit};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::mount::{MsFlags, mount};
@@ -51,7 +51,7 @@ pub struct Ground {
 
 /// Must be the first call of `main`: the first process of the new namespaces does its work in it and never comes back.
 pub fn begin() {
-    if let Some(directory) = summoned(INIT) {
+    if let Some(directory) = summoned(INIT).filter(|_| process::id() == 1) {
         if let Err(error) = serve_as_init(&directory) {
             eprintln!("farside-lab: {error}");
         }
@@ -66,7 +66,7 @@ pub fn begin() {
 /// # Errors
 /// `NotRoot`, `Missing`, `Busy`, or the system's; nothing has been changed then.
 pub fn enter(work: &Path) -> Result<Ground, GroundError> {
-    if let Some(directory) = summoned(INNER) {
+    if let Some(directory) = summoned(INNER).filter(|_| getppid() == Pid::from_raw(1)) {
         return Ground::resume(&directory);
     }
     check(work)?;
@@ -114,7 +114,9 @@ fn check(work: &Path) -> Result<(), GroundError> {
     }
     for (program, package) in PROGRAMS {
         if !is_on_path(program) {
-            missing.push(format!("  the program {program}: apt-get install {package}"));
+            missing.push(format!(
+                "  the program {program} on PATH (sbin is part of root's): apt-get install {package}"
+            ));
         }
     }
     if missing.is_empty() { Ok(()) } else { Err(GroundError::Missing(missing)) }

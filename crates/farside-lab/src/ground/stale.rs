@@ -96,6 +96,9 @@ impl RunDirectory {
             .try_next_u64()
             .map_err(|error| GroundError::system("random digits")(io::Error::other(error)))?;
         let name = format!("{PREFIX}{number:016x}");
+        // The sandbox's processes and their scripts work in other directories than this one.
+        let place =
+            fs::canonicalize(place).map_err(GroundError::system(format!("find {}", place.display())))?;
         let path = place.join(&name);
         let make = || -> io::Result<Vec<File>> {
             fs::create_dir(&path)?;
@@ -461,7 +464,12 @@ fn detach_loops(is_ours: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, GroundE
 /// Loop devices in use, with their files.
 fn loops() -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let mut loops = Vec::new();
-    for entry in fs::read_dir("/sys/block")? {
+    let entries = match fs::read_dir("/sys/block") {
+        // Where no block device is shown, none is in use.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(loops),
+        entries => entries?,
+    };
+    for entry in entries {
         let name = entry?.file_name();
         if name.as_bytes().starts_with(b"loop") {
             let device = Path::new("/dev").join(name);
@@ -494,6 +502,50 @@ mod tests {
         {
             assert!(!is_run_name(other), "{other}");
         }
+    }
+
+    #[test]
+    fn a_killed_runs_scratch_is_found_and_only_that() {
+        let dir = tempfile::tempdir().unwrap();
+        let (place, cache) = (dir.path().join("work"), dir.path().join("cache"));
+        fs::create_dir(&cache).unwrap();
+        fs::write(cache.join("set"), "whole").unwrap();
+        let run = RunDirectory::create(&place).unwrap();
+        let scratch = run.scratch_in(&cache).unwrap();
+        fs::write(scratch.join("part"), "half").unwrap();
+        // What others wrote into the list, or half a line that was being written, removes nothing.
+        let mut list = File::options().append(true).open(run.path().join(SCRATCH)).unwrap();
+        list.write_all(cache.as_os_str().as_bytes()).unwrap();
+        list.write_all(b"\0").unwrap();
+        list.write_all(scratch.parent().unwrap().as_os_str().as_bytes()).unwrap();
+        assert_eq!(sweep(&place).unwrap(), [], "the run lives");
+        assert!(scratch.join("part").exists());
+
+        let run_path = run.path().to_owned();
+        drop(run);
+        let removed = sweep(&place).unwrap();
+        let paths: Vec<&Path> = removed.iter().map(|one| one.path.as_path()).collect();
+        assert_eq!(paths, [scratch.as_path(), run_path.as_path()]);
+        assert!(!scratch.exists() && !run_path.exists());
+        assert_eq!(fs::read_to_string(cache.join("set")).unwrap(), "whole");
+        assert_eq!(sweep(&place).unwrap(), []);
+    }
+
+    #[test]
+    fn a_run_knows_whether_somebody_waits_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let outer = RunDirectory::create(dir.path()).unwrap();
+        let inner = RunDirectory::join(outer.path()).unwrap();
+        assert!(!inner.is_abandoned().unwrap());
+        drop(outer);
+        assert!(inner.is_abandoned().unwrap());
+        let ending = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            drop(inner);
+        });
+        // One that is just ending is waited for.
+        assert_eq!(sweep(dir.path()).unwrap().len(), 1);
+        ending.join().unwrap();
     }
 
     #[test]

@@ -247,7 +247,7 @@ fn lan(laid: &Laid, (host, gateway): (&str, &str), mtu: u32, hosts: &Hosts) -> R
     let network = format!("198.18.{here}.0/24");
     let congestion = &hosts.congestion;
     host.ip(&format!(
-        "link add lan0 mtu {mtu} type veth peer name lan0 mtu {mtu} netns {}\n",
+        "link add lan0 mtu {mtu} type veth peer name lan0 mtu {mtu} netns \"{}\"\n",
         gateway.path().display()
     ))?;
     gateway.ip(&attach("lan0", &format!("198.18.{here}.1/24"), &network, hosts))?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -229,16 +229,13 @@ impl Lab<'_> {
         self.inside()
     }
 
-    /// Waits until its link is there.
-    pub(crate) fn wait_until_laid(&mut self) -> Inside {
-        eventually("the link is laid", || {
-            self.assert_lives();
-            let inner = self.inner().map(|pid| format!("/proc/{pid}/task"));
-            let threads = inner.and_then(|tasks| fs::read_dir(tasks).ok()).into_iter().flatten();
-            let names = threads.filter_map(|task| fs::read_to_string(task.ok()?.path().join("wchan")).ok());
-            names.count() >= 4
-        });
-        self.inside()
+    /// The first line on its standard error that contains `word`.
+    pub(crate) fn read_line_with(&mut self, word: &str) -> String {
+        let mut lines = BufReader::new(self.child.stderr.take().unwrap()).lines();
+        let line = lines.find_map(|line| line.ok().filter(|line| line.contains(word))).unwrap();
+        // Whoever writes to it later must find somebody who reads.
+        thread::spawn(move || lines.count());
+        line
     }
 
     fn assert_lives(&mut self) {

@@ -110,3 +110,50 @@ fn a_listening_port_is_seen_without_a_packet() {
     let error = listener.accept().unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "nobody has connected");
 }
+
+/// A control group for one test, where this process may make one; says so where not.
+fn group(name: &str) -> Option<Cgroup> {
+    let made = cgroup::mount_point().ok().flatten().ok_or_else(|| io::Error::other("no cgroup2")).and_then(
+        |mounted| Cgroup::create(mounted.join(format!("farside-lab-test-{}-{name}", std::process::id()))),
+    );
+    if let Err(error) = &made {
+        assert!(std::env::var("FARSIDE_REQUIRE_TOOLS").as_deref() != Ok("1"), "no control group: {error}");
+        eprintln!("**** skipped, no control group can be made: {error}");
+    }
+    made.ok()
+}
+
+#[test]
+fn a_daemon_that_left_its_process_group_is_ended_and_what_it_cost_stays_known() {
+    let Some(site) = group("site") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let interrupt = Interrupt::new().unwrap();
+    let script = site.child("0").unwrap();
+    // Its own session, deaf to SIGTERM, and busy.
+    let deaf = "trap \"\" TERM; while :; do :; done";
+    let words =
+        format!("echo 0 >{}/cgroup.procs; setsid -f bash -c '{deaf}'; exit 0", script.path().display());
+    let mut command = Command::new("bash");
+    command.args(["-c", &words]);
+    let label = Label::new("daemon", "a", dir.path().to_owned());
+    let mut running = Running::start(command, label, Some(script), interrupt, |command| {
+        let (reader, writer) = io::pipe().unwrap();
+        command.stdout(writer.try_clone().unwrap()).stderr(writer);
+        Log::in_memory(reader)
+    })
+    .unwrap();
+    assert!(running.wait(LIMIT).unwrap().success());
+    assert!(cgroup::is_populated(site.path()).unwrap(), "the daemon goes on");
+    let deadline = Instant::now() + LIMIT;
+    while site.cpu_seconds().unwrap() < 0.05 {
+        assert!(Instant::now() < deadline, "the daemon uses no processor time");
+        thread::sleep(READY_POLL);
+    }
+    running.stop_within(Duration::from_millis(100));
+    assert!(!cgroup::is_populated(site.path()).unwrap(), "the daemon has been ended");
+    assert!(!site.path().join("0").exists());
+    assert!(site.cpu_seconds().unwrap() >= 0.05, "what it cost is still the site's");
+    let path = site.path().to_owned();
+    drop(site);
+    assert!(!path.exists());
+}
