@@ -199,6 +199,30 @@ fn the_contenders_of_the_laboratory_are_whole_and_their_scripts_are_shell() {
     }
 }
 
+/// What contenders need can be installed by the one script that says so.
+#[test]
+fn every_package_stands_in_the_table_of_what_is_installed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let list = std::process::Command::new(root.join("scripts/install-lab-tools")).arg("--list").output();
+    let list = String::from_utf8(list.expect("the script is there").stdout).expect("text");
+    let listed: Vec<(&str, &str)> = list
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            Some((words.next()?, words.next()?))
+        })
+        .collect();
+    for contender in load_all(&root.join("lab/contenders")).expect("all are whole") {
+        for package in &contender.packages {
+            assert!(
+                listed.iter().any(|(name, who)| name == package && ["all", "contenders"].contains(who)),
+                "{}: {package} is not in the table of scripts/install-lab-tools",
+                contender.name
+            );
+        }
+    }
+}
+
 fn assert_shell(whose: &str, script: &str) {
     let output =
         std::process::Command::new("bash").args(["-n", "-c", script]).output().expect("bash is there");
