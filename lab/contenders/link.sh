@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # For the probes of a link.
 
 # The device through which packets go to the address $1.
