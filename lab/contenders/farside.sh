@@ -11,6 +11,7 @@ farside_at() { # site, words…
 }
 
 serve_farside() { # ADDRESS:PORT for peers, or off
+    # shellcheck disable=SC2153 # HERE is the environment's
     exec "$FARSIDE_BIN/farsided" --data-dir "$HERE" --name "$SITE" --http off --peer-listen "$1"
 }
 

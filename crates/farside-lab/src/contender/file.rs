@@ -420,10 +420,10 @@ fn steps(phase: Phase, raw: Spanned<RawSteps>) -> Result<Steps, Complaint> {
 }
 
 fn figure((name, raw): (Spanned<String>, RawFigure)) -> Result<(String, FigureScript), Complaint> {
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
     if name.get_ref().is_empty() || !name.get_ref().bytes().all(fits) {
         let what =
-            format!("{:?} is not a figure's name: write lower-case letters, digits and _", name.get_ref());
+            format!("{:?} is not a figure's name: write lower-case letters, digits, - and _", name.get_ref());
         return complain(&name, what);
     }
     if raw.unit.get_ref().trim().is_empty() {
