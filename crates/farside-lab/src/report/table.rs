@@ -44,7 +44,7 @@ pub fn facts(result: &ExperimentResult) -> Vec<(&'static str, String)> {
         ("Kernel", or_nothing(one_line(&machine.kernel))),
         ("Load average", result.load.as_ref().map_or(NOTHING.to_owned(), |load| sheet::spread(load, number))),
         ("Versions", or_nothing(versions.collect::<Vec<_>>().join(", "))),
-        ("To repeat", format!("farside-lab run lab/experiments/{}.toml", one_line(&result.name))),
+        ("To repeat", format!("scripts/bench-lab {}", one_line(&result.name))),
     ]
 }
 
