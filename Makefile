@@ -3,10 +3,10 @@
 # scripts/install-test-tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full soak bench check doc
+.PHONY: help demo test test-full soak bench bench-emulator bench-main-job check doc
 
 help:  ## Show this list.
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
 demo:  ## Two sites on this machine: mirror a file system, kill one, take over at the other, and back. IMAGE=disk.img KEEP=1
 	@scripts/demo
@@ -22,6 +22,12 @@ soak:  ## Random histories with fresh seeds again and again, for MINUTES=60.
 
 bench:  ## Run the benchmarks; the figures go to bench/results/ as JSON, to be committed.
 	@scripts/bench
+
+bench-emulator:  ## Prove the emulated links against ping and iperf3 (root, half an hour); ARGS=--estimate tells how long.
+	@scripts/bench-lab emulator $(ARGS)
+
+bench-main-job:  ## Farside and its peers: copy and update over T3, 10 Mb/s and T1 (root, hours, resumable). ARGS=--estimate
+	@scripts/bench-lab main-job $(ARGS)
 
 check:  ## Every static check: format, clippy, API documentation, dependencies, licences, manual.
 	@scripts/check
