@@ -183,14 +183,13 @@ fn tools() -> Result<(), String> {
         .write(true)
         .open("/dev/net/tun")
         .map_err(|error| format!("/dev/net/tun: {error}"))?;
-    let missing = PROGRAMS.iter().find(|program| {
-        !Command::new("sh")
-            .args(["-c", &format!("command -v {program}")])
-            .stdout(Stdio::null())
-            .status()
-            .is_ok_and(|s| s.success())
-    });
+    let missing = PROGRAMS.iter().find(|program| !is_installed(program));
     missing.map_or(Ok(()), |program| Err((*program).to_owned()))
+}
+
+fn is_installed(program: &str) -> bool {
+    let script = format!("PATH=$PATH:/usr/sbin:/sbin; command -v {program}");
+    Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 #[test]
@@ -310,4 +309,41 @@ fn a_contender_that_fails_is_recorded_with_the_reason_and_given_up_after_three_t
     assert_eq!(status, Some(2), "{said}");
     assert!(said.contains("near/zstd/cubic") && said.contains("--fresh"), "{said}");
     assert_eq!(lab.records().len(), 7, "a refusal changes nothing");
+}
+
+/// farside's own programs, as `cargo test --workspace` leaves them beside the laboratory's.
+fn farside() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_BIN_EXE_farside-lab")).parent().expect("a directory").to_owned();
+    let directory = std::env::var_os("FARSIDE_BIN").map_or(beside, PathBuf::from);
+    ["farside", "farsided"].iter().all(|program| directory.join(program).exists()).then_some(directory)
+}
+
+#[test]
+fn the_smoke_experiment_has_every_part_work_together() {
+    let Some(lab) = Lab::new() else { return };
+    let programs = ["ping", "rsync", "jq", "nbdcopy"];
+    let missing = programs.iter().find(|program| !is_installed(program));
+    if let Some(missing) = missing.copied().or_else(|| farside().is_none().then_some("farside and farsided beside the test")) {
+        assert!(std::env::var_os("FARSIDE_REQUIRE_TOOLS").is_none(), "missing: {missing}");
+        eprintln!("skipped: {missing}");
+        return;
+    }
+    let smoke = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/experiments/smoke.toml");
+    lab.write("experiments/x.toml", &fs::read_to_string(smoke).expect("the smoke experiment"));
+    let (status, said) = lab.run(&[]);
+    assert_eq!(status, Some(0), "{said}");
+    let result = lab.result();
+    assert_eq!((result.runs_left, result.runs.len()), (0, 9));
+    assert!(result.runs.iter().all(|run| run.failed.is_none()), "{said}");
+    assert_eq!(result.expectations.len(), 2);
+    let verdicts: Vec<bool> = result.expectations.iter().map(|verdict| verdict.met).collect();
+    assert_eq!(verdicts, [true, true], "{:?}", result.expectations);
+    let runs = |link: &'static str| result.runs.iter().filter(move |run| run.cell.link == link);
+    // The outage at 100 ms hits packets on their way, and everything arrives all the same.
+    assert!(runs("broken").any(|run| run.phases.iter().any(|phase| phase.forward.dropped_down > 0)), "{said}");
+    assert!(runs("fast").all(|run| run.phases.iter().all(|phase| phase.forward.dropped_down == 0)));
+    let farside = runs("fast").find(|run| run.cell.contender == "farside").expect("farside's run");
+    let update = farside.phases.iter().find(|phase| phase.phase == "update").expect("its update");
+    assert!(update.forward.bytes_in < 1_600_000, "an update of 43 % of 2 MiB took {} bytes", update.forward.bytes_in);
+    lab.assert_clean();
 }

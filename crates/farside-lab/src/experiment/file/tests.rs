@@ -177,3 +177,24 @@ fn what_cannot_be_meant_is_told_with_its_place_and_a_remedy() {
         assert!(text.contains("x.toml") && text.contains(place) && text.contains(remedy), "{to}: {text}");
     }
 }
+
+#[test]
+fn the_manuals_example_and_the_projects_experiments_are_understood() {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let manual = std::fs::read_to_string(project.join("docs/src/development/laboratory.md")).expect("the manual");
+    let example = manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let experiment = parse(example).expect("the manual's example");
+    assert_eq!((experiment.links.len(), experiment.links[1].script.len(), experiment.expectations.len()), (2, 5, 2));
+
+    let mut count = 0;
+    for entry in std::fs::read_dir(project.join("lab/experiments")).expect("the experiments") {
+        let path = entry.expect("an entry").path();
+        let experiment = Experiment::read(&path).expect("an experiment");
+        for contender in &experiment.contenders {
+            let file = project.join(format!("lab/contenders/{contender}.toml"));
+            assert!(file.exists(), "{} names {contender}, which has no file", path.display());
+        }
+        count += 1;
+    }
+    assert!(count >= 2, "only {count} experiments");
+}
