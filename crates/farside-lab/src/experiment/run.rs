@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -127,8 +128,7 @@ impl Job<'_> {
         let logs = self.logs();
         let _: std::io::Result<()> = fs::remove_dir_all(&logs); // of an earlier attempt
         make_directory(&logs)?;
-        let scratch =
-            self.ground.scratch_in(&self.ground.work()).map_err(ground_error("make its directory"))?;
+        let directory = OwnDirectory::make(self.ground)?;
         // The link's script begins with the first counted phase; until then, it is as it was asked for.
         let steady = Link { script: Vec::new(), ..self.link.clone() };
         let links = vec![steady; self.paths as usize];
@@ -141,13 +141,37 @@ impl Job<'_> {
             let (laid, script) = (&laid, &self.link.script);
             let player =
                 (!script.is_empty()).then(|| scope.spawn(move || script::play(laid, script, &begun)));
-            let mut stage = Stage { job: self, laid, here: scratch.path(), logs: &logs, begin };
+            let mut stage = Stage { job: self, laid, here: &directory.path, logs: &logs, begin };
             let outcome = stage.play(phases);
             // The player ends when nobody is left to begin it or to wait for it.
             drop(stage);
             let played = player.map_or(Ok(()), |player| player.join().unwrap_or(Ok(())));
             outcome.and(played.map_err(RunError::Script))
         })
+    }
+}
+
+/// A run's directory, with what is mounted below it; goes with the run.
+struct OwnDirectory<'a> {
+    ground: &'a Ground,
+    path: PathBuf,
+}
+
+impl<'a> OwnDirectory<'a> {
+    /// Its name is a number: the path of a Unix socket has 107 bytes, and contenders put some below it.
+    fn make(ground: &'a Ground) -> Result<Self, RunError> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let path = ground.work().join(NEXT.fetch_add(1, Ordering::Relaxed).to_string());
+        make_directory(&path)?;
+        Ok(Self { ground, path })
+    }
+}
+
+impl Drop for OwnDirectory<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.ground.clear(&self.path) {
+            eprintln!("farside-lab: {error}; the end of the experiment tries again");
+        }
     }
 }
 

@@ -181,10 +181,15 @@ fn what_cannot_be_meant_is_told_with_its_place_and_a_remedy() {
 #[test]
 fn the_manuals_example_and_the_projects_experiments_are_understood() {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let manual = std::fs::read_to_string(project.join("docs/src/development/laboratory.md")).expect("the manual");
-    let example = manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let manual =
+        std::fs::read_to_string(project.join("docs/src/development/laboratory.md")).expect("the manual");
+    let example =
+        manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     let experiment = parse(example).expect("the manual's example");
-    assert_eq!((experiment.links.len(), experiment.links[1].script.len(), experiment.expectations.len()), (2, 5, 2));
+    assert_eq!(
+        (experiment.links.len(), experiment.links[1].script.len(), experiment.expectations.len()),
+        (2, 5, 2)
+    );
 
     let mut count = 0;
     for entry in std::fs::read_dir(project.join("lab/experiments")).expect("the experiments") {
