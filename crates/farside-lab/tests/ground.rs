@@ -192,6 +192,7 @@ fn after_kill_9_the_next_start_leaves_nothing_of_it() {
     let mut random = StdRng::seed_from_u64(seed);
     for victim in [Victim::Outer, Victim::Init, Victim::Inner] {
         for round in 0..4 {
+            let begun = Instant::now();
             let mut lab = place.start_with_everything();
             // Half of them somewhere on the way up, which takes some 100 ms; half with everything there.
             let inside = if round % 2 == 0 {
@@ -226,6 +227,7 @@ fn after_kill_9_the_next_start_leaves_nothing_of_it() {
                 place.assert_nothing_left(&inside);
             }
             place.assert_gone_after_next_start(&inside);
+            eprintln!("{victim:?} {round}: {:?}", begun.elapsed());
         }
     }
 }

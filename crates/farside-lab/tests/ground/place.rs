@@ -286,8 +286,12 @@ fn processes() -> Vec<String> {
     names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).collect()
 }
 
-/// Of a process that lives; a zombie has none.
+/// Of a process that lives. A zombie has ended, however long the machine's init takes to look.
 fn namespaces(pid: &str) -> BTreeSet<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    if stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X'])) {
+        return BTreeSet::new();
+    }
     let links = ["pid", "mnt", "net"].map(|kind| fs::read_link(format!("/proc/{pid}/ns/{kind}")));
     links.into_iter().flatten().map(|link| link.display().to_string()).collect()
 }
