@@ -107,3 +107,52 @@ impl PartialEq for Held {
 }
 
 impl Eq for Held {}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::emulator::pool::Pool;
+    use crate::link::{Change, Line, LinkTerms, Verdict};
+
+    #[test]
+    fn packets_come_out_as_they_are_due_also_after_a_change_of_rate() {
+        let link = LinkTerms {
+            rate: Some(10_000_000),
+            reorder: Some(0.2),
+            queue: Some(1 << 20),
+            ..LinkTerms::default()
+        };
+        let mut line = Line::new(&link.build("x").unwrap().forward, 3);
+        let mut pool = Pool::new(1500);
+        pool.allow(1 << 20);
+        let mut scratch = pool.scratch();
+        let mut kept = Kept::default();
+        for number in 0..100_u8 {
+            let Verdict::Passes(passage) = line.arrive(Moment(0), 1000) else { panic!("it passes") };
+            scratch[0] = number;
+            kept.push(passage, pool.keep(&mut scratch, 1000).unwrap());
+        }
+        let (mut before, mut highest, mut overtaken) = (Moment(0), None, 0);
+        for count in 0..100 {
+            if count == 30 {
+                // Ten times slower: what is left takes ten times as long.
+                let change = Change::Rate { rate_bits: 1_000_000 };
+                kept.retimed(|passages| line.change(before, &change, passages));
+            }
+            let out = kept.pop().unwrap();
+            assert!(out.due >= before, "{out:?}");
+            before = out.due;
+            let number = Some(out.packet.bytes()[0]);
+            assert_eq!(out.overtaken, number < highest);
+            overtaken += u32::from(out.overtaken);
+            highest = highest.max(number);
+        }
+        // Only before the change: after it packets are further apart than these are held back.
+        assert!((3..10).contains(&overtaken), "{overtaken}");
+        assert!(kept.pop().is_none() && kept.next_due().is_none());
+        // 100 packets of 0.8 ms; 69 or so of them at a tenth of the rate.
+        assert!(before > Moment::after(Duration::from_millis(500)), "{before:?}");
+    }
+}

@@ -53,13 +53,13 @@ impl Tun {
     /// # Errors
     /// [`EmulatorError`]: no such namespace, no `/dev/net/tun`, not allowed, name taken.
     pub fn open(netns: Option<&Path>, name: &str, mtu: u32) -> Result<Self, EmulatorError> {
-        let netns = netns.map(|path| (path.to_owned(), name.to_owned()));
+        let netns = netns.map(Path::to_owned);
         let name = name.to_owned();
         // A thread of its own, as a namespace is entered by a thread and this one must stay where it is.
         let opener = std::thread::Builder::new()
             .name("tun-open".to_owned())
             .spawn(move || {
-                if let Some((path, _)) = netns {
+                if let Some(path) = netns {
                     File::open(&path)
                         .and_then(|file| Ok(setns(file, CloneFlags::CLONE_NEWNET)?))
                         .map_err(|source| EmulatorError::Namespace { path, source })?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::{Change, Link, Loss, Shape};
+use super::{Change, Link, Loss, Shape, Way};
 
 /// Slowest line, bits a second: a packet of 1500 bytes takes 12 s on it.
 pub const RATE_BITS_MIN: u64 = 1_000;
@@ -58,6 +58,7 @@ impl Link {
         self.forward.check()?;
         self.back.check()?;
         let mut before = Duration::ZERO;
+        let mut shapes = [(Way::Forward, self.forward.clone()), (Way::Back, self.back.clone())];
         for event in &self.script {
             if event.at < before {
                 return Err(LimitError::new(
@@ -67,8 +68,11 @@ impl Link {
                 ));
             }
             before = event.at;
-            for shape in [&self.forward, &self.back] {
-                shape.changed(&event.change).check()?;
+            for (way, shape) in &mut shapes {
+                if event.way.is_none_or(|only| only == *way) {
+                    *shape = shape.changed(&event.change);
+                    shape.check()?;
+                }
             }
         }
         Ok(())
@@ -178,4 +182,56 @@ impl Loss {
 
 fn percent(share: f64) -> String {
     format!("{:.3}%", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{Event, LinkTerms};
+
+    fn link(terms: LinkTerms) -> Link {
+        let terms = LinkTerms { rate: Some(1_000_000_000), ..terms };
+        terms.build("x").unwrap()
+    }
+
+    /// What of a link is refused when `change` makes it wrong.
+    fn refused(change: impl FnOnce(&mut Link)) -> &'static str {
+        let mut link = link(LinkTerms::default());
+        change(&mut link);
+        link.check().unwrap_err().what
+    }
+
+    #[test]
+    fn each_value_has_its_limits() {
+        assert_eq!(refused(|l| l.back.rate_bits = 999), "the rate");
+        assert_eq!(refused(|l| l.forward.delay = Duration::from_secs(11)), "the delay");
+        assert_eq!(refused(|l| l.forward.jitter = Duration::from_secs(11)), "the jitter");
+        assert_eq!(refused(|l| l.forward.reorder = 0.6), "the share of packets overtaken");
+        assert_eq!(refused(|l| l.forward.reorder = f64::NAN), "the share of packets overtaken");
+        assert_eq!(refused(|l| l.forward.mtu = 67), "the MTU");
+        assert_eq!(refused(|l| l.forward.queue_bytes = 1499), "the queue");
+        assert_eq!(refused(|l| l.forward.loss = Loss::Random { rate: f64::NAN }), "the loss");
+        let burst = |rate, mean_burst| move |l: &mut Link| l.back.loss = Loss::Burst { rate, mean_burst };
+        assert_eq!(refused(burst(0.1, 0.5)), "the mean number of packets lost in a row");
+        // Bursts of two with one packet between them lose two thirds.
+        assert_eq!(refused(burst(0.67, 2.0)), "the loss");
+        let held = "what the link holds (queue, and rate times delay)";
+        assert_eq!(refused(|l| l.forward.delay = Duration::from_secs(5)), held);
+    }
+
+    #[test]
+    fn a_script_is_checked_as_it_adds_up() {
+        let event = |at_ms, change| Event { at: Duration::from_millis(at_ms), way: Some(Way::Back), change };
+        let slower = event(1, Change::Rate { rate_bits: 1_000_000 });
+        let longer = event(2, Change::Delay { delay: Duration::from_secs(5) });
+        let script = |events: [&Event; 2]| Link {
+            script: events.into_iter().cloned().collect(),
+            ..link(LinkTerms::default())
+        };
+        assert_eq!(script([&slower, &longer]).check(), Ok(()));
+        let backwards = script([&longer, &slower]).check().unwrap_err();
+        assert_eq!(backwards.what, "what the link holds (queue, and rate times delay)");
+        let (early, late) = (event(5, Change::Down), event(4, Change::Up));
+        assert_eq!(script([&early, &late]).check().unwrap_err().what, "the time of a scripted change");
+    }
 }
