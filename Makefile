@@ -23,8 +23,10 @@ soak:  ## Random histories with fresh seeds again and again, for MINUTES=60.
 bench:  ## Run the benchmarks; the figures go to bench/results/ as JSON, to be committed.
 	@scripts/bench
 
-bench-emulator:  ## Prove the emulated links against ping and iperf3 (root, half an hour); ARGS=--estimate tells how long.
+bench-emulator:  ## Prove the emulated links against ping and iperf3 (root, an hour, resumable). ARGS=--estimate
 	@scripts/bench-lab emulator $(ARGS)
+	@scripts/bench-lab two-links $(ARGS)
+	@scripts/bench-lab tcp $(ARGS)
 
 bench-main-job:  ## Farside and its peers: copy and update over T3, 10 Mb/s and T1 (root, hours, resumable). ARGS=--estimate
 	@scripts/bench-lab main-job $(ARGS)

@@ -70,16 +70,16 @@ pub(crate) enum Command {
 pub(crate) struct RunArguments {
     /// The experiment's file
     pub(crate) file: PathBuf,
-    /// Only cells whose name (link/data/contender/congestion) matches; may be given several times
+    /// Only cells whose name (link/data/contender/congestion) matches, as in 't3/*/rsync*'; may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) filter: Vec<String>,
     /// Where journal, result, table and page go [default: lab-results/NAME]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Forget what DIR holds of earlier runs
+    /// Make the selected runs anew; records of earlier ones are kept beside the journal
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Only tell how long it would take
+    /// Only list the runs that are left and how long they would take (needs no root)
     #[arg(long)]
     pub(crate) estimate: bool,
     /// Repetitions of every cell, instead of the file's
