@@ -15,8 +15,12 @@
 
 mod cache;
 mod capture;
+mod encrypted;
 mod error;
 mod filesystem;
+mod large;
+mod machines;
+mod mail;
 mod making;
 mod manifest;
 mod packages;
@@ -24,6 +28,9 @@ mod postgres;
 mod program;
 mod random;
 mod seeded;
+mod sequences;
+mod sqlite;
+mod text;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -107,8 +114,19 @@ pub fn sets() -> &'static [Set] {
             volumes: 1,
             generations: &["A", "B"],
             has_tree: false,
-            generator: 1,
+            generator: 2,
             make: postgres::make,
+        },
+        Set {
+            name: "sqlite",
+            about: "a shop's SQLite database in write-ahead mode on ext4; B after more orders",
+            default_bytes: 128 * MIB,
+            minimum_bytes: sqlite::MINIMUM_BYTES,
+            volumes: 1,
+            generations: &["A", "B"],
+            has_tree: false,
+            generator: 1,
+            make: sqlite::make,
         },
         Set {
             name: "tree",
@@ -122,6 +140,50 @@ pub fn sets() -> &'static [Set] {
             make: tree::make,
         },
         Set {
+            name: "mail",
+            about: "a mail store of eight volumes, Maildir and mbox, on five days",
+            default_bytes: 256 * MIB,
+            minimum_bytes: mail::MINIMUM_BYTES,
+            volumes: mail::VOLUMES,
+            generations: mail::DAYS,
+            has_tree: false,
+            generator: 1,
+            make: mail::make,
+        },
+        Set {
+            name: "sequences",
+            about: "FASTA sequence files on ext4; B10 has 10 % of their bytes replaced, B25 another 25 %",
+            default_bytes: 96 * MIB,
+            minimum_bytes: sequences::MINIMUM_BYTES,
+            volumes: 1,
+            generations: &["A", "B10", "B25"],
+            has_tree: true,
+            generator: 1,
+            make: sequences::make,
+        },
+        Set {
+            name: "sequences-gz",
+            about: "the same kind of files compressed by gzip",
+            default_bytes: 48 * MIB,
+            minimum_bytes: sequences::MINIMUM_BYTES,
+            volumes: 1,
+            generations: &["A", "B10", "B25"],
+            has_tree: true,
+            generator: 1,
+            make: sequences::make_compressed,
+        },
+        Set {
+            name: "machines",
+            about: "disks of two virtual machines, clones with packages of their own; B after an upgrade",
+            default_bytes: 640 * MIB,
+            minimum_bytes: machines::MINIMUM_BYTES,
+            volumes: 2,
+            generations: &["A", "B"],
+            has_tree: false,
+            generator: 1,
+            make: machines::make,
+        },
+        Set {
             name: "random",
             about: "bytes that no program compresses; B has a quarter of the blocks rewritten in runs",
             default_bytes: 64 * MIB,
@@ -131,6 +193,28 @@ pub fn sets() -> &'static [Set] {
             has_tree: false,
             generator: 1,
             make: random::make,
+        },
+        Set {
+            name: "encrypted",
+            about: "the postgres images as LUKS of one key",
+            default_bytes: encrypted::DEFAULT_BYTES,
+            minimum_bytes: encrypted::MINIMUM_BYTES,
+            volumes: 1,
+            generations: &["A", "B"],
+            has_tree: false,
+            generator: 1,
+            make: encrypted::make,
+        },
+        Set {
+            name: "large",
+            about: "the postgres images with gigabytes of other content behind them",
+            default_bytes: 4096 * MIB,
+            minimum_bytes: large::MINIMUM_BYTES,
+            volumes: 1,
+            generations: &["A", "B"],
+            has_tree: false,
+            generator: 1,
+            make: large::make,
         },
     ];
     SETS

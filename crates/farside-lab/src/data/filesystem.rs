@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 use nix::mount::{MntFlags, umount2};
 
@@ -20,6 +21,9 @@ const MOUNT_POINT: &str = "/mnt";
 
 /// The moment that file systems were made, for their superblocks: 1 January 2024.
 const MADE_AT: &str = "1704067200";
+
+/// The day after, in seconds of Unix time: when the first generation was written.
+const FIRST_DAY: u64 = 1_704_153_600;
 
 /// Where the superblock's word of incompatible features stands, and in it the bit of a journal that was not closed.
 const SUPERBLOCK_INCOMPATIBLE_AT: u64 = 1024 + 0x60;
@@ -71,6 +75,11 @@ impl FileSystem {
         let made = Self { image: image.to_owned(), offset_bytes, size_bytes };
         made.format(making, number, content)?;
         Ok(made)
+    }
+
+    /// The same in a copy of its image.
+    pub(super) fn clone_in(&self, image: &Path) -> Self {
+        Self { image: image.to_owned(), ..*self }
     }
 
     fn format(&self, making: &mut Making<'_>, number: u64, content: Content) -> Result<(), DataError> {
@@ -156,6 +165,13 @@ impl Drop for Mounted<'_> {
             let _ = umount2(MOUNT_POINT, MntFlags::MNT_DETACH);
         }
     }
+}
+
+/// Gives a file or directory the time of a day of the simulated year, so that archives are the same whenever they are made.
+pub(super) fn set_time(path: &Path, day: u64) -> Result<(), DataError> {
+    let time = UNIX_EPOCH + Duration::from_secs(FIRST_DAY + day * 24 * 3600);
+    let set = File::open(path).and_then(|opened| opened.set_modified(time));
+    set.map_err(DataError::io("set the time of", path))
 }
 
 /// Regular files and directories below `root`, each list sorted by path, paths relative to it.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::capture::{Meter, VolumeWriter};
 use super::manifest::{Generation, MANIFEST_VERSION, Manifest, Tree};
-use super::{DataError, Progress, Set, filesystem, program};
+use super::{DataError, Prepared, Progress, Set, cache, filesystem, program};
 use crate::ground::Ground;
 
 /// Bytes read at once: enough that progress and pipes cost nothing.
@@ -119,6 +119,22 @@ impl<'a> Making<'a> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         self.inputs.insert(name, sha256.finish()?.first_word());
         Ok(())
+    }
+
+    /// Another set of the same seed that this one is made of, from the cache or made now.
+    pub(super) fn other(&mut self, name: &str, size_bytes: u64) -> Result<Prepared, DataError> {
+        let set = super::set(name)?;
+        let other = cache::open_or_make(set, size_bytes, self.seed, &self.cache, self.ground, self.progress)?;
+        for generation in &other.manifest.generations {
+            for volume in &generation.volumes {
+                self.inputs
+                    .insert(format!("{name}/{}/{}", generation.name, volume.file), volume.sha256.clone());
+            }
+        }
+        for (name, version) in &other.manifest.programs {
+            self.programs.insert(name.clone(), version.clone());
+        }
+        Ok(other)
     }
 
     /// Begins the next generation; gives its directory.

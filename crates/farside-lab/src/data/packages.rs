@@ -1,10 +1,15 @@
 //! Debian packages that sets are made of. The sandbox reaches no network: they were downloaded into `CACHE/packages`
 //! before, by `scripts/install-lab-tools`.
 
+use std::cmp::Ordering;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use super::DataError;
+use super::{DataError, program};
+
+/// The table of what there must be, which the script reads, too.
+const TABLE: &str = include_str!("../../../../lab/data-packages");
 
 /// Where in the cache packages lie.
 pub(super) const PACKAGES: &str = "packages";
@@ -37,6 +42,57 @@ pub(super) fn newest_two(cache: &Path, (begin, end): (&str, &str)) -> Result<(Pa
             ),
         }),
     }
+}
+
+/// A package that the table names for a set.
+pub(super) struct Package {
+    /// What the recipe does with it.
+    pub(super) role: String,
+    pub(super) name: String,
+    /// The files in the cache, oldest version first; at least one.
+    pub(super) versions: Vec<PathBuf>,
+}
+
+/// All packages that the table names for a set, in its order.
+pub(super) fn all_of(cache: &Path, set: &str) -> Result<Vec<Package>, DataError> {
+    let files = list(cache)?;
+    let mut packages = Vec::new();
+    for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
+        let [of_set, role, name] = line.split_whitespace().collect::<Vec<_>>()[..] else { continue };
+        if of_set != set {
+            continue;
+        }
+        let mut versions: Vec<(String, PathBuf)> = Vec::new();
+        for file in &files {
+            let version = file.file_name().and_then(|file| file.to_str()).and_then(|file| {
+                let (of_name, rest) = file.split_once('_')?;
+                (of_name == name).then(|| rest.split('_').next().unwrap_or_default().replace("%3a", ":"))
+            });
+            if let Some(version) = version {
+                let mut place = versions.len();
+                while place > 0 && compare(&versions[place - 1].0, &version)? == Ordering::Greater {
+                    place -= 1;
+                }
+                versions.insert(place, (version, file.clone()));
+            }
+        }
+        if versions.is_empty() {
+            return Err(DataError::Missing {
+                what: format!("the Debian package `{name}` in {}", cache.join(PACKAGES).display()),
+            });
+        }
+        let versions = versions.into_iter().map(|(_, file)| file).collect();
+        packages.push(Package { role: role.to_owned(), name: name.to_owned(), versions });
+    }
+    Ok(packages)
+}
+
+/// Debian's own rule says which version is older.
+fn compare(one: &str, other: &str) -> Result<Ordering, DataError> {
+    let mut command = Command::new("dpkg");
+    let mut child = program::spawn("dpkg", command.args(["--compare-versions", one, "gt", other]))?;
+    let status = child.wait().map_err(DataError::io("wait for", "dpkg".as_ref()))?;
+    Ok(if status.success() { Ordering::Greater } else { Ordering::Less })
 }
 
 /// All packages in the cache.

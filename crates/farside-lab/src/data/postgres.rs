@@ -36,13 +36,13 @@ const USUAL_LOG_FROM_BYTES: u64 = 128 * MIB;
 
 /// Transactions between A and B for each unit of scale: with full-page writes in the log they change about a quarter of
 /// all blocks at 160 MiB.
-const TRANSACTIONS_PER_SCALE: u64 = 300;
+const TRANSACTIONS_PER_SCALE: u64 = 400;
 
 /// Every so many transactions there is a checkpoint. A server would make them by the clock or by the log's length; both
 /// would fall before or after a transaction by chance, and what a checkpoint makes the log repeat is a tenth of an image.
 /// A transaction logs up to 9 KiB (a whole page): the log stays below half of its bound, where the server itself would act.
-const TRANSACTIONS_PER_CHECKPOINT: u64 = 1000;
-const TRANSACTIONS_PER_CHECKPOINT_SMALL: u64 = 250;
+const TRANSACTIONS_PER_CHECKPOINT: u64 = 1500;
+const TRANSACTIONS_PER_CHECKPOINT_SMALL: u64 = 350;
 
 /// How long the server may take to come up or to stop on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -21,9 +21,9 @@ const PACKAGE: (&str, &str) = ("linux-headers-6.1.0-", "-common");
 const FILL: f64 = 0.5;
 
 /// What the journal and tables take of even the smallest image.
-const TABLES_BYTES: u64 = 4 * MIB;
+const TABLES_BYTES: u64 = 6 * MIB;
 
-pub(super) const MINIMUM_BYTES: u64 = 8 * MIB;
+pub(super) const MINIMUM_BYTES: u64 = 16 * MIB;
 
 pub(super) fn make(making: &mut Making<'_>) -> Result<(), DataError> {
     let (older, newer) = packages::newest_two(making.cache(), PACKAGE)?;

@@ -1,0 +1,340 @@
+//! Data sets through the program: what a manifest says is computed again by other means, what promises to be the same is
+//! made twice, and what is killed leaves nothing that looks whole.
+//!
+//! Sets are as small as they can be. Making needs root and /dev/net/tun (the sandbox), and each set its programs and
+//! packages (`scripts/install-lab-tools`); what is missing is said and skipped, or a failure with
+//! `FARSIDE_REQUIRE_TOOLS=1`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use farside_lab::data::{BLOCK_BYTES, Generation, Manifest, Volume};
+use tempfile::TempDir;
+
+/// Of everything drawn by chance in these tests.
+const SEED: u64 = 7;
+
+/// A set, the size it is tested with, and the programs without which it cannot be made.
+const SETS: [(&str, &str, &[&str]); 10] = [
+    ("random", "2MiB", &[]),
+    ("sqlite", "16MiB", &["sqlite3"]),
+    ("tree", "16MiB", &["rsync", "dpkg-deb"]),
+    ("mail", "64MiB", &[]),
+    ("sequences", "16MiB", &[]),
+    ("sequences-gz", "16MiB", &["gzip"]),
+    ("machines", "32MiB", &["sfdisk", "dpkg-deb"]),
+    ("postgres", "80MiB", &["/usr/lib/postgresql/15/bin/pgbench"]),
+    ("encrypted", "84MiB", &["/usr/lib/postgresql/15/bin/pgbench", "qemu-img"]),
+    ("large", "112MiB", &["/usr/lib/postgresql/15/bin/pgbench"]),
+];
+
+/// A cache for one test, with the packages that this machine has.
+struct Cache {
+    dir: TempDir,
+}
+
+impl Cache {
+    fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("farside-lab-data").tempdir().expect("a directory for the test");
+        let cache = Self { dir };
+        fs::create_dir(cache.data()).expect("the data's directory");
+        if packages().is_dir() {
+            std::os::unix::fs::symlink(packages(), cache.data().join("packages")).expect("a link to the packages");
+        }
+        cache
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farside-lab"));
+        command.arg("--cache").arg(self.dir.path()).arg("data").args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Makes a set; its directory and manifest.
+    fn make(&self, set: &str, size: &str) -> (PathBuf, Manifest) {
+        let output = self.order(set, size).output().expect("farside-lab runs");
+        let manifest = manifest_of(&output);
+        (self.data().join(format!("{set}-{}-{SEED}", manifest.size_bytes)), manifest)
+    }
+
+    fn order(&self, set: &str, size: &str) -> Command {
+        self.command(&[set, "--size", size, "--seed", &SEED.to_string(), "--json"])
+    }
+
+    /// What lies in the cache besides locks and packages.
+    fn content(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.data())
+            .expect("the data's directory")
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .filter(|name| !name.ends_with(".lock") && name != "packages")
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+fn packages() -> PathBuf {
+    let cache = std::env::var_os("FARSIDE_LAB_CACHE").unwrap_or_else(|| "/var/cache/farside-lab".into());
+    Path::new(&cache).join("data/packages")
+}
+
+fn manifest_of(output: &Output) -> Manifest {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    serde_json::from_slice(&output.stdout).expect("a manifest as JSON")
+}
+
+/// Says what is missing here for making data at all, or for one set.
+fn skipped(set: &str, programs: &[&str]) -> bool {
+    let found = |program: &&&str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        Path::new(program).is_absolute() && Path::new(program).exists()
+            || std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+    };
+    let mut missing: Vec<String> = programs
+        .iter()
+        .chain(["mke2fs", "e2fsck", "debugfs", "zstd", "sha256sum"].iter())
+        .filter(|program| !found(program))
+        .map(ToString::to_string)
+        .collect();
+    if !nix::unistd::geteuid().is_root() {
+        missing.push("root".to_owned());
+    }
+    if fs::File::options().read(true).write(true).open("/dev/net/tun").is_err() {
+        missing.push("/dev/net/tun".to_owned());
+    }
+    if matches!(set, "tree" | "machines") && !packages().is_dir() {
+        missing.push(format!("packages in {}", packages().display()));
+    }
+    if missing.is_empty() {
+        return false;
+    }
+    let missing = missing.join(", ");
+    assert!(std::env::var_os("FARSIDE_REQUIRE_TOOLS").is_none(), "{set} is missing: {missing}");
+    eprintln!("SKIPPED: {set} is missing: {missing}");
+    true
+}
+
+fn output_of(command: &mut Command) -> Vec<u8> {
+    let output = command.stderr(Stdio::inherit()).output().expect("the program runs");
+    assert!(output.status.success(), "{command:?}: {}", output.status);
+    output.stdout
+}
+
+fn sha256(path: &Path) -> String {
+    let said = String::from_utf8(output_of(Command::new("sha256sum").arg(path))).expect("text");
+    said.split_whitespace().next().expect("a sum").to_owned()
+}
+
+/// Length under `zstd -3`, of a file read from a pipe as the manifest's is.
+fn zstd3_bytes(path: &Path) -> u64 {
+    let file = fs::File::open(path).expect("a file");
+    let mut cat = Command::new("cat").stdin(file).stdout(Stdio::piped()).spawn().expect("cat runs");
+    let pipe = cat.stdout.take().expect("a pipe");
+    let packed = output_of(Command::new("zstd").args(["-3", "-q", "-c"]).stdin(pipe)).len();
+    assert!(cat.wait().expect("cat ends").success());
+    packed as u64
+}
+
+/// Copies the files out of an image, without mounting it.
+fn dump(image: &Path, to: &Path) {
+    fs::create_dir(to).expect("a directory to dump into");
+    let request = format!("rdump / {}", to.display());
+    output_of(Command::new("debugfs").args(["-R", &request]).arg(image).stderr(Stdio::null()));
+    let found = to.join("lost+found");
+    if found.exists() {
+        fs::remove_dir(found).expect("an empty lost+found");
+    }
+}
+
+fn assert_same_files(one: &Path, other: &Path) {
+    let mut diff = Command::new("diff");
+    assert!(output_of(diff.args(["-r", "--no-dereference"]).arg(one).arg(other)).is_empty());
+}
+
+/// Compares a volume with what its manifest says, block by block.
+fn assert_volume_is_true(dir: &Path, generation: &Generation, before: Option<&Generation>, number: usize) {
+    let volume: &Volume = &generation.volumes[number];
+    let path = dir.join(&generation.name).join(&volume.file);
+    assert_eq!(volume.file, format!("{number}.img"));
+    assert_eq!(volume.sha256, sha256(&path), "{}", path.display());
+    assert_eq!(volume.zstd3_bytes, zstd3_bytes(&path), "{}", path.display());
+    let content = fs::read(&path).expect("the image");
+    assert_eq!(volume.size_bytes, content.len() as u64);
+    let block = BLOCK_BYTES as usize;
+    let zero = vec![0; block];
+    let data = content.chunks(block).filter(|block| **block != zero).count() as u64;
+    assert_eq!(volume.data_bytes, data * BLOCK_BYTES, "{}", path.display());
+    let old = before.map(|before| fs::read(dir.join(&before.name).join(&volume.file)).expect("the image before"));
+    let counted = old.map(|old| {
+        let pairs = || old.chunks(block).zip(content.chunks(block)).filter(|(old, new)| old != new);
+        (pairs().count() as u64, pairs().filter(|(old, _)| **old == zero).count() as u64)
+    });
+    let told = volume.changed.as_ref().map(|changed| (changed.blocks, changed.blocks_from_zero));
+    assert_eq!(told, counted, "{}", path.display());
+    // Every later generation has something to bring over.
+    assert!(counted.is_none_or(|(blocks, _)| blocks > 0), "{} did not change", path.display());
+    // Blocks that are zero take no room.
+    let taken = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&path).expect("the image")) * 512;
+    assert!(taken <= volume.data_bytes + 1024 * 1024, "{}: {taken} bytes on disk", path.display());
+}
+
+#[test]
+fn every_set_is_what_its_manifest_says() {
+    println!("seed {SEED}");
+    let cache = Cache::new();
+    for (set, size, programs) in SETS {
+        if skipped(set, programs) {
+            continue;
+        }
+        let begun = Instant::now();
+        let (dir, manifest) = cache.make(set, size);
+        let made = begun.elapsed();
+        let kept: Manifest =
+            serde_json::from_slice(&fs::read(dir.join("manifest.json")).expect("a manifest")).expect("its JSON");
+        assert_eq!(kept, manifest);
+        let mut before = None;
+        for generation in &manifest.generations {
+            for number in 0..generation.volumes.len() {
+                assert_volume_is_true(&dir, generation, before, number);
+            }
+            if generation.tree.is_some() {
+                let dumped = cache.dir.path().join("dumped");
+                dump(&dir.join(&generation.name).join("0.img"), &dumped);
+                assert_same_files(&dir.join(&generation.name).join("tree"), &dumped);
+                fs::remove_dir_all(&dumped).expect("the dump goes");
+            }
+            before = Some(generation);
+        }
+        println!("{set}: made in {made:?}, looked at in {:?}", begun.elapsed() - made);
+        // postgres stays for the sets that are made of it.
+        if set != "postgres" {
+            fs::remove_dir_all(&dir).expect("the set goes");
+        }
+    }
+}
+
+#[test]
+fn two_makings_have_the_same_content() {
+    if skipped("random, sequences, sqlite, mail", &["sqlite3"]) {
+        return;
+    }
+    println!("seed {SEED}");
+    let makings = [Cache::new(), Cache::new()];
+    let random: Vec<Manifest> = makings.iter().map(|cache| cache.make("random", "2MiB").1).collect();
+    assert_eq!(random[0], random[1]);
+    // What the generator draws is the same for ever: figures of other years can be compared.
+    let sums: Vec<&str> = random[0].generations.iter().map(|generation| generation.volumes[0].sha256.as_str()).collect();
+    assert_eq!(sums, RANDOM_SHA256);
+
+    let trees: Vec<Vec<String>> = makings
+        .iter()
+        .map(|cache| cache.make("sequences", "16MiB").1.generations)
+        .map(|generations| generations.into_iter().filter_map(|one| one.tree).map(|tree| tree.sha256).collect())
+        .collect();
+    assert_eq!(trees[0].len(), 3);
+    assert_eq!(trees[0], trees[1]);
+
+    for (set, size, last) in [("sqlite", "16MiB", "B/0.img"), ("mail", "64MiB", "day-5/0.img"), ("mail", "64MiB", "day-5/7.img")] {
+        let [one, other] = makings.each_ref().map(|cache| {
+            let (dir, _) = cache.make(set, size);
+            let dumped = cache.dir.path().join(format!("{set}-{}", last.replace('/', "-")));
+            dump(&dir.join(last), &dumped);
+            dumped
+        });
+        assert_same_files(&one, &other);
+    }
+}
+
+/// Of `random`, 2 MiB, seed 7: A and B.
+const RANDOM_SHA256: [&str; 2] = ["", ""];
+
+#[test]
+fn a_killed_making_leaves_nothing_that_looks_whole() {
+    if skipped("random", &[]) {
+        return;
+    }
+    let cache = Cache::new();
+    // Large enough that it is killed long before its end.
+    let mut killed = cache.order("random", "512MiB").spawn().expect("farside-lab runs");
+    let begun = Instant::now();
+    while cache.content().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is made");
+        assert!(killed.try_wait().expect("its state").is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    killed.kill().expect("it is killed");
+    killed.wait().expect("it ends");
+    let left = cache.content();
+    assert!(!left.iter().any(|name| name.starts_with("random-")), "{left:?} looks whole");
+    // The next one takes the lock and clears up.
+    let (dir, manifest) = cache.make("random", "2MiB");
+    assert_volume_is_true(&dir, &manifest.generations[0], None, 0);
+    assert_eq!(cache.content(), [format!("random-{}-{SEED}", manifest.size_bytes)]);
+}
+
+#[test]
+fn two_processes_share_a_cache() {
+    if skipped("random", &[]) {
+        return;
+    }
+    let cache = Cache::new();
+    let both = [cache.order("random", "8MiB").spawn(), cache.order("random", "8MiB").spawn()];
+    let [one, other] = both.map(|child| {
+        manifest_of(&child.expect("farside-lab runs").wait_with_output().expect("it ends"))
+    });
+    assert_eq!(one, other);
+    assert_eq!(cache.content(), [format!("random-{}-{SEED}", one.size_bytes)]);
+    // Whole already: the same files, not others of the same content.
+    let image = cache.data().join(format!("random-{}-{SEED}/A/0.img", one.size_bytes));
+    let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).expect("the image"));
+    let before = inode(&image);
+    cache.make("random", "8MiB");
+    assert_eq!(inode(&image), before);
+    // An image cut short is no longer whole, and is made anew.
+    fs::File::options().write(true).open(&image).and_then(|file| file.set_len(4096)).expect("the image is cut");
+    let (dir, manifest) = cache.make("random", "8MiB");
+    assert_volume_is_true(&dir, &manifest.generations[0], None, 0);
+}
+
+#[test]
+fn what_cannot_be_made_says_why_and_what_to_do() {
+    let cache = Cache::new();
+    let said = |command: &mut Command| {
+        let output = command.output().expect("farside-lab runs");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let unknown = said(&mut cache.command(&["postgresql"]));
+    assert!(unknown.contains("no data set `postgresql`") && unknown.contains("postgres, sqlite"), "{unknown}");
+    if skipped("random", &[]) {
+        return;
+    }
+    let small = said(&mut cache.order("postgres", "1MiB"));
+    assert!(small.contains("at least 80.0 MiB"), "{small}");
+    if let Err(error) = fs::remove_file(cache.data().join("packages")) {
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    }
+    let missing = said(&mut cache.order("tree", "16MiB"));
+    assert!(missing.contains("linux-headers") && missing.contains("scripts/install-lab-tools"), "{missing}");
+    assert!(cache.content().is_empty(), "{:?}", cache.content());
+
+    // A disk of 24 MiB, in a mount namespace that ends with the command.
+    let place = cache.dir.path().join("small disk");
+    fs::create_dir(&place).expect("a mount point");
+    let script = "mount -t tmpfs -o size=24m lab \"$1\" && { \"$2\" --cache \"$1\" data random --size 16MiB; \
+                  ls \"$1\"/data; exit 1; }";
+    let mut full = Command::new("unshare");
+    full.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+    let output = full.arg(&place).arg(env!("CARGO_BIN_EXE_farside-lab")).output().expect("unshare runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("has 2") && told.contains("free"), "{told}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "something was left");
+}
