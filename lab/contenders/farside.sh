@@ -4,15 +4,16 @@
 # shellcheck source=lab/contenders/data.sh
 . "$CONTENDERS/data.sh"
 
+# Sockets are named by way of the current directory: the kernel takes no path of more than 107 bytes for one, and a
+# run's directory may be deeper.
 farside_at() { # site, words…
     local here=$A_HERE
     if [ "$1" = b ]; then here=$B_HERE; fi
-    FARSIDE_SOCKET=$here/farside.sock "$FARSIDE_BIN/farside" "${@:2}"
+    (cd "$here" && FARSIDE_SOCKET=farside.sock "$FARSIDE_BIN/farside" "${@:2}")
 }
 
 serve_farside() { # ADDRESS:PORT for peers, or off
-    # shellcheck disable=SC2153 # HERE is the environment's
-    exec "$FARSIDE_BIN/farsided" --data-dir "$HERE" --name "$SITE" --http off --peer-listen "$1"
+    exec "$FARSIDE_BIN/farsided" --data-dir /proc/self/cwd --name "$SITE" --http off --peer-listen "$1"
 }
 
 volumes() { seq 0 $((VOLUMES - 1)); }
@@ -29,6 +30,7 @@ each_volume() {
 
 # Room for every generation whole, beside the journal; the file is sparse.
 create_pool() { # name
+    # shellcheck disable=SC2153 # HERE is the environment's
     farside_at "$SITE" pool create "$1" --path "$HERE/$1.pool" \
         --size $(($(du -cB1 --apparent-size "$NEW"/*.img | tail -n 1 | cut -f 1) * 4 + (1 << 30)))
 }
@@ -55,8 +57,9 @@ prepare_farside_source() {
 # Blocks that are equal already are written again; fingerprints see that they did not change.
 write_volumes() { # options of nbdcopy
     local volume
+    cd "$A_HERE" || return
     for volume in $(volumes); do
-        nbdcopy --flush "$@" "$NEW/$volume.img" "nbd+unix:///tank/$volume?socket=$A_HERE/nbd.sock"
+        nbdcopy --flush "$@" "$NEW/$volume.img" "nbd+unix:///tank/$volume?socket=nbd.sock"
     done
 }
 
@@ -65,8 +68,9 @@ verify_farside() {
     local volume root
     rm -rf "$HERE/restored"
     mkdir "$HERE/restored"
+    cd "$HERE" || return
     for volume in $(volumes); do
-        nbdcopy "nbd+unix:///vault/$volume?socket=$HERE/nbd.sock" "$HERE/restored/$volume.img"
+        nbdcopy "nbd+unix:///vault/$volume?socket=nbd.sock" "$HERE/restored/$volume.img"
         cmp "$NEW/$volume.img" "$HERE/restored/$volume.img"
         root=$(farside_at b mirror status "vault/$volume" --json | jq -er '.[0].content_root')
         farside_at a snapshot list "tank/$volume" --json |

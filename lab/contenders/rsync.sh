@@ -4,11 +4,12 @@
 # shellcheck source=lab/contenders/data.sh
 . "$CONTENDERS/data.sh"
 
-# A daemon that takes anything into $HERE/copy. Its compression and block size are the client's matter.
+# A daemon that takes anything into $HERE/copy; with chroot, as it leaves links that point out of a tree alone only
+# then. Its compression and block size are the client's matter.
 serve_rsync() {
     mkdir -p "$HERE/copy"
     cat >"$HERE/rsyncd.conf" <<CONF
-use chroot = no
+use chroot = yes
 munge symlinks = no
 numeric ids = yes
 uid = 0
