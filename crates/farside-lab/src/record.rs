@@ -183,10 +183,11 @@ impl PhaseRecord {
 }
 
 impl WayCounters {
-    /// Packets that the loss model had to decide about: neither dropped before it nor too large.
+    /// Packets that the loss model had to decide about: it comes before the queue (`link/line.rs`), so those that found the
+    /// queue full are among them; those that met an outage or are too large are not.
     #[must_use]
     pub fn loss_trials(&self) -> u64 {
-        self.packets_in.saturating_sub(self.dropped_queue + self.dropped_down + self.dropped_size)
+        self.packets_in.saturating_sub(self.dropped_down + self.dropped_size)
     }
 
     /// What the loss model took, percent of [`Self::loss_trials`]; nothing if there were none.
@@ -204,5 +205,31 @@ impl std::fmt::Display for Cell {
             write!(formatter, "{data}/")?;
         }
         write!(formatter, "{}/{}", self.contender, self.congestion)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{Line, LinkTerms, Moment, Verdict};
+
+    #[test]
+    fn a_full_queue_does_not_make_the_share_of_losses_larger() {
+        let terms = LinkTerms { rate: Some(1_000_000), loss: Some(0.1), ..LinkTerms::default() };
+        let mut line = Line::new(&terms.build("l").expect("a link").forward, 7);
+        let mut counters = WayCounters::default();
+        // Twice what the line carries: a packet of 1250 bytes takes it 10 ms, and one comes every 5 ms.
+        for packet in 0..20_000 {
+            counters.packets_in += 1;
+            match line.arrive(Moment(packet * 5_000_000), 1250) {
+                Verdict::Lost => counters.lost += 1,
+                Verdict::QueueFull => counters.dropped_queue += 1,
+                _ => {}
+            }
+        }
+        assert!(counters.dropped_queue > 5_000, "{counters:?}");
+        let percent = counters.loss_percent().expect("packets");
+        // Three standard deviations of 20000 trials at 10 % are 0.64 %.
+        assert!((percent - 10.0).abs() < 0.64, "{percent}");
     }
 }

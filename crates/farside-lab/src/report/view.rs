@@ -377,7 +377,7 @@ pub struct Probe<'a> {
     pub failures: Vec<&'a str>,
 }
 
-/// Figures of probes, and of every cell of which something is expected, in the plan's order.
+/// What is expected of cells, and all figures of probes of which nothing is expected, in the plan's order.
 #[must_use]
 pub fn probes(result: &ExperimentResult) -> Vec<Probe<'_>> {
     let mut probes = Vec::new();
@@ -387,6 +387,8 @@ pub fn probes(result: &ExperimentResult) -> Vec<Probe<'_>> {
             result.expectations.iter().filter(|verdict| verdict.cell == *cell).collect();
         let runs: Vec<&RunRecord> = result.runs.iter().filter(|run| run.cell == *cell).collect();
         let link = result.links.iter().find(|link| link.name == cell.link);
+        // Where something is expected of a cell, its other figures are only in the raw result.
+        let is_judged = !verdicts.is_empty();
         let before = probes.len();
         let probe = |figure, measured, verdict| Probe {
             cell,
@@ -402,7 +404,7 @@ pub fn probes(result: &ExperimentResult) -> Vec<Probe<'_>> {
                 let judged = |v: &&&Verdict| v.phase == phase.phase && v.figure == *name;
                 let mut verdicts = verdicts.iter().filter(judged).peekable();
                 let is_own = COMMON_FIGURES.iter().all(|(common, _)| common != name);
-                if verdicts.peek().is_none() && is_own && cell.data.is_none() {
+                if !is_judged && verdicts.peek().is_none() && is_own && cell.data.is_none() {
                     probes.push(probe(Some(name.as_str()), Some(measured), None));
                 }
                 probes.extend(

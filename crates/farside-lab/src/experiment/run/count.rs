@@ -105,7 +105,7 @@ fn cpu_seconds(laid: &Laid) -> Result<BTreeMap<String, f64>, GroundError> {
 fn together(links: &[LinkCounters], way: impl Fn(&LinkCounters) -> &WayCounters) -> WayCounters {
     let mut all = WayCounters::default();
     let mut late = (0.0, 0.0);
-    for path in links.iter().map(way) {
+    for path in links.iter().map(&way) {
         all.packets_in += path.packets_in;
         all.bytes_in += path.bytes_in;
         all.packets_out += path.packets_out;
@@ -122,6 +122,7 @@ fn together(links: &[LinkCounters], way: impl Fn(&LinkCounters) -> &WayCounters)
         all.lateness.p99_us = all.lateness.p99_us.max(path.lateness.p99_us);
         all.lateness.max_us = all.lateness.max_us.max(path.lateness.max_us);
     }
+    all.lateness.real_time = links.iter().map(&way).all(|path| path.lateness.real_time);
     if all.packets_out > 0 {
         let packets = all.packets_out as f64;
         all.lateness = Lateness { mean_us: late.0 / packets, over_1ms: late.1 / packets, ..all.lateness };
@@ -176,6 +177,13 @@ mod tests {
         assert_eq!((all.packets_in, all.packets_out, all.lost, all.device_drops), (42, 40, 2, 3));
         assert_eq!((all.lateness.mean_us, all.lateness.p99_us, all.lateness.over_1ms), (150.0, 500.0, 0.5));
         assert_eq!(together(&[path(WayCounters::default())], |l| &l.forward), WayCounters::default());
+        let of = |real_time| {
+            let mut counters = counters(10, 1.0, 1.0, 0);
+            counters.lateness.real_time = real_time;
+            path(counters)
+        };
+        assert!(together(&[of(true), of(true)], |l| &l.forward).lateness.real_time);
+        assert!(!together(&[of(true), of(false)], |l| &l.forward).lateness.real_time);
     }
 
     #[test]
