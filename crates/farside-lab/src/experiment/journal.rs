@@ -8,6 +8,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::record::{RECORD_VERSION, RunRecord};
 
@@ -16,6 +17,11 @@ pub const JOURNAL_FILE: &str = "runs.jsonl";
 
 /// Older journals beside it; somebody who set aside more has a script that loops.
 const SET_ASIDE_MAX: u32 = 10_000;
+
+/// A lock that was let go of is still held by every program that another thread was just starting, until that has begun
+/// to run: milliseconds, or more on a busy machine.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+const LOCK_POLL: Duration = Duration::from_millis(5);
 
 /// An open journal, its lock held.
 #[derive(Debug)]
@@ -216,10 +222,16 @@ fn lock(directory: &Path) -> Result<File, JournalError> {
     at("make", directory, fs::create_dir_all(directory))?;
     let path = directory.join("lock");
     let lock = at("open", &path, OpenOptions::new().write(true).create(true).truncate(false).open(&path))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(JournalError::Busy { path: directory.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(JournalError::Io { action: "lock", path, source }),
+    let begun = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_PATIENCE => std::thread::sleep(LOCK_POLL),
+            Err(TryLockError::WouldBlock) => return Err(JournalError::Busy { path: directory.to_owned() }),
+            Err(TryLockError::Error(source)) => {
+                return Err(JournalError::Io { action: "lock", path, source });
+            }
+        }
     }
 }
 
