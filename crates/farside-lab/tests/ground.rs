@@ -163,7 +163,8 @@ fn two_at_once_do_not_see_each_other_and_a_start_leaves_the_living_alone() {
         });
         assert_eq!(place.runs().len(), 2);
         let clean = place.command("clean --json").output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&clean.stdout).trim(), "[]", "nothing of the living is removed");
+        let removed = String::from_utf8(clean.stdout).unwrap();
+        assert!(place.runs().iter().all(|run| !removed.contains(run)), "of the living: {removed}");
         place.wan("", "true");
         assert_eq!(place.runs().len(), 2, "and only the third has gone");
         fs::write(place.dir.path().join("end"), "").unwrap();
@@ -247,11 +248,11 @@ fn clean_says_what_it_removed() {
     assert_eq!(of("directory"), 1, "{removed}");
     assert!(removed.to_string().contains(&run), "{removed}");
     if place.has_tools(&["mkfs.ext4"]) {
-        assert_eq!(of("loop device"), 1, "{removed}");
+        assert!(of("loop device") > 0, "{removed}");
     }
     place.assert_nothing_left(&inside);
     let again = place.command("clean").output().unwrap();
-    assert!(String::from_utf8_lossy(&again.stdout).starts_with("nothing to remove"));
+    assert!(again.status.success() && !String::from_utf8_lossy(&again.stdout).contains(&run));
 }
 
 #[test]

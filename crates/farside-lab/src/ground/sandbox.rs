@@ -23,7 +23,8 @@ use super::cgroup::{self, Cgroup};
 use super::error::GroundError;
 use super::interrupt::{Interrupt, STOP_SIGNALS};
 use super::netns;
-use super::stale::{self, RunDirectory};
+use super::run::RunDirectory;
+use super::stale;
 
 /// Begins the zeroth argument of the first process of the new namespaces; the run's directory follows.
 const INIT: &[u8] = b"farside-lab-init:";
@@ -144,7 +145,7 @@ fn refused(kind: &str) -> impl FnOnce(nix::Error) -> GroundError {
 fn stay_behind(work: &Path) -> Result<ExitStatus, GroundError> {
     let run = RunDirectory::create(work)?;
     let outcome = start_and_wait(&run);
-    for line in run.remove() {
+    for line in stale::remove(run) {
         eprintln!("could not be removed, the next start tries again: {line}");
     }
     outcome

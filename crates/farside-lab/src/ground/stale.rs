@@ -7,58 +7,32 @@
 //! another run or another person has made can be taken for it.
 
 use std::fmt;
-use std::fs::{self, File, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::{self, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, umount2};
-use rand::TryRngCore;
-use rand::rngs::OsRng;
 use serde::Serialize;
 
 use super::cgroup;
 use super::error::GroundError;
+use super::loops;
+use super::run::{LOCK, OUTER_LOCK, RunDirectory, SCRATCH, is_free, is_run_name, lock_place};
 
-/// Begins the name of everything that belongs to a run.
-const PREFIX: &str = "farside-lab-";
-/// Digits that follow; 64 random bits.
-const DIGITS: usize = 16;
-/// Held shared by the processes of a run, alone by whoever removes it.
-const LOCK: &str = "lock";
-/// Held by the outer process: free, it says that nobody waits for the run any more.
-const OUTER_LOCK: &str = "outer";
-/// For people: who made the directory.
-const ABOUT: &str = "about.json";
-/// Paths of scratch directories, each ended by a zero byte.
-const SCRATCH: &str = "scratch";
-/// The number of the sandbox's first process, as the machine outside counts.
-const PID: &str = "pid";
-/// Where namespaces are bound, on a tmpfs of the run's own.
-const NAMESPACES: &str = "namespaces";
-/// The run's files.
-const FILES: &str = "files";
-/// Held alone while runs are looked through and while one is made.
-const PLACE_LOCK: &str = ".lock";
-/// How long to wait for that: removing a killed run's files takes seconds.
-const PLACE_LIMIT: Duration = Duration::from_secs(60);
 /// How long the kernel may take to end the processes of a run whose outer process was killed.
 const END_LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks at control groups without processes.
 const SECOND_LOOK: Duration = Duration::from_millis(300);
-/// How long a loop device may take to let go of its file after the last unmount.
-const DETACH_LIMIT: Duration = Duration::from_secs(5);
 /// How often to look.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Something that was removed.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Removed {
-    /// `directory`, `control group`, `loop device`, `processes of`.
+    /// `directory`, `control group`, `loop device`.
     pub what: &'static str,
     /// Which one.
     pub path: PathBuf,
@@ -70,192 +44,17 @@ impl fmt::Display for Removed {
     }
 }
 
-/// The directory of one run, with its lock held.
-#[derive(Debug)]
-pub(crate) struct RunDirectory {
-    path: PathBuf,
-    name: String,
-    /// Shared; and, in the outer process, the one that only it holds.
-    _locks: Vec<File>,
-    scratches: AtomicU32,
-}
-
-#[derive(Serialize)]
-struct About {
-    pid: u32,
-    boot_id: String,
-    started: String,
-    command: Vec<String>,
-}
-
-impl RunDirectory {
-    /// Makes one below `place`, for the outer process.
-    pub(crate) fn create(place: &Path) -> Result<Self, GroundError> {
-        let _place = lock_place(place)?;
-        let number = OsRng
-            .try_next_u64()
-            .map_err(|error| GroundError::system("random digits")(io::Error::other(error)))?;
-        let name = format!("{PREFIX}{number:016x}");
-        // The sandbox's processes and their scripts work in other directories than this one.
-        let place =
-            fs::canonicalize(place).map_err(GroundError::system(format!("find {}", place.display())))?;
-        let path = place.join(&name);
-        let make = || -> io::Result<Vec<File>> {
-            fs::create_dir(&path)?;
-            let lock = File::create_new(path.join(LOCK))?;
-            lock.try_lock_shared()?;
-            let outer = File::create_new(path.join(OUTER_LOCK))?;
-            outer.try_lock()?;
-            let about = About {
-                pid: process::id(),
-                boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id")
-                    .unwrap_or_default()
-                    .trim()
-                    .to_owned(),
-                started: jiff::Timestamp::now().to_string(),
-                command: std::env::args().collect(),
-            };
-            fs::write(path.join(ABOUT), serde_json::to_vec_pretty(&about)?)?;
-            fs::create_dir(path.join(NAMESPACES))?;
-            fs::create_dir(path.join(FILES))?;
-            Ok(vec![lock, outer])
-        };
-        match make() {
-            Ok(locks) => Ok(Self { path, name, _locks: locks, scratches: AtomicU32::new(0) }),
-            Err(error) => {
-                let _: io::Result<()> = fs::remove_dir_all(&path);
-                Err(GroundError::system(format!("make {}", path.display()))(error))
-            }
-        }
-    }
-
-    /// Takes part in the lock of one that the outer process has made.
-    pub(crate) fn join(path: &Path) -> Result<Self, GroundError> {
-        let name = path.file_name().and_then(|name| name.to_str()).filter(|name| is_run_name(name));
-        let name = name.ok_or_else(|| {
-            GroundError::Missing(vec![format!("  a run's directory at {}", path.display())])
-        })?;
-        let lock = || -> io::Result<File> {
-            let lock = File::open(path.join(LOCK))?;
-            lock.try_lock_shared()?;
-            Ok(lock)
-        };
-        let lock =
-            lock().map_err(GroundError::system(format!("take part in the run at {}", path.display())))?;
-        Ok(Self {
-            path: path.to_owned(),
-            name: name.to_owned(),
-            _locks: vec![lock],
-            scratches: AtomicU32::new(0),
-        })
-    }
-
-    /// Whether the outer process is gone.
-    pub(crate) fn is_abandoned(&self) -> Result<bool, GroundError> {
-        let failed = || GroundError::system(format!("look at {}", self.path.display()));
-        let outer = File::open(self.path.join(OUTER_LOCK)).map_err(failed())?;
-        is_free(&outer).map_err(failed())
-    }
-
-    /// Writes down this process's number as the machine outside counts; while `/proc` is still the outside's.
-    pub(crate) fn write_pid(&self) -> Result<(), GroundError> {
-        let write = || fs::write(self.path.join(PID), fs::read_link("/proc/self")?.as_os_str().as_bytes());
-        write().map_err(GroundError::system("write down the sandbox's pid"))
-    }
-
-    pub(crate) fn read_pid(&self) -> Result<u32, GroundError> {
-        let read = || fs::read_to_string(self.path.join(PID))?.parse().map_err(io::Error::other);
-        read().map_err(GroundError::system("read the sandbox's pid"))
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn namespaces(&self) -> PathBuf {
-        self.path.join(NAMESPACES)
-    }
-
-    pub(crate) fn files(&self) -> PathBuf {
-        self.path.join(FILES)
-    }
-
-    /// Makes a directory inside `parent` that is removed with the run. It is written down before it is made.
-    pub(crate) fn scratch_in(&self, parent: &Path) -> Result<PathBuf, GroundError> {
-        let make = || -> io::Result<PathBuf> {
-            let number = self.scratches.fetch_add(1, Ordering::Relaxed);
-            let path = fs::canonicalize(parent)?.join(format!(".{}-{number}", self.name));
-            let mut line = path.as_os_str().as_bytes().to_vec();
-            line.push(0);
-            File::options().append(true).create(true).open(self.path.join(SCRATCH))?.write_all(&line)?;
-            fs::create_dir(&path)?;
-            Ok(path)
-        };
-        make().map_err(GroundError::system(format!("make a directory in {}", parent.display())))
-    }
-
-    /// At the run's end, by the outer process: all of its processes have ended. Returns what is left, in words.
-    pub(crate) fn remove(self) -> Vec<String> {
-        // The lock is held on meanwhile, so that nobody else takes it for stale.
-        let mut removed = Vec::new();
-        match remove_run(&self.path, &self.name, &mut removed) {
-            Ok(()) => Vec::new(),
-            Err(error) => vec![error.to_string()],
-        }
-    }
-}
-
-fn is_run_name(name: &str) -> bool {
-    name.strip_prefix(PREFIX)
-        .is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(|b| b.is_ascii_hexdigit()))
-}
-
-/// Whether nobody holds a lock on the file.
-fn is_free(file: &File) -> io::Result<bool> {
-    match file.try_lock() {
-        Ok(()) => {
-            file.unlock()?;
-            Ok(true)
-        }
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
-}
-
-/// Held while runs are made or looked through, so that nobody takes one that is just being made for stale.
-fn lock_place(place: &Path) -> Result<File, GroundError> {
-    let failed = || GroundError::system(format!("use {} (--cache names another place)", place.display()));
-    fs::create_dir_all(place).map_err(failed())?;
-    let lock = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(place.join(PLACE_LOCK))
-        .map_err(failed())?;
-    let deadline = Instant::now() + PLACE_LIMIT;
-    loop {
-        match lock.try_lock() {
-            Ok(()) => return Ok(lock),
-            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(POLL),
-            Err(TryLockError::WouldBlock) => {
-                return Err(GroundError::Busy { place: place.to_owned(), waited: PLACE_LIMIT });
-            }
-            Err(TryLockError::Error(error)) => return Err(failed()(error)),
-        }
-    }
-}
-
 /// Removes what killed runs below `place` have left; living runs are not touched.
 ///
 /// # Errors
 /// `Busy`, and the system's for the first thing that could not be removed; the rest is tried again the next time.
 pub fn sweep(place: &Path) -> Result<Vec<Removed>, GroundError> {
-    let _place = lock_place(place)?;
     let mut removed = Vec::new();
+    if !place.exists() {
+        remove_strays(&mut removed)?;
+        return Ok(removed);
+    }
+    let _place = lock_place(place)?;
     let entries = fs::read_dir(place).map_err(GroundError::system(format!("read {}", place.display())))?;
     for entry in entries {
         let entry = entry.map_err(GroundError::system(format!("read {}", place.display())))?;
@@ -272,6 +71,14 @@ pub fn sweep(place: &Path) -> Result<Vec<Removed>, GroundError> {
     Ok(removed)
 }
 
+/// At the run's end, by the outer process: all others have ended. Returns what is left, in words.
+pub(crate) fn remove(run: RunDirectory) -> Vec<String> {
+    let left = remove_run(run.path(), run.name(), &mut Vec::new()).err();
+    // Its locks were held meanwhile, so that nobody else took it for stale.
+    drop(run);
+    left.iter().map(GroundError::to_string).collect()
+}
+
 /// What killed runs left whose directories somebody else has removed meanwhile.
 fn remove_strays(removed: &mut Vec<Removed>) -> Result<(), GroundError> {
     let failed = || GroundError::system("look for what killed runs left");
@@ -285,7 +92,7 @@ fn remove_strays(removed: &mut Vec<Removed>) -> Result<(), GroundError> {
             removed.push(Removed { what: "control group", path: group });
         }
     }
-    for device in detach_loops(is_stray)? {
+    for device in loops::detach(is_stray)? {
         removed.push(Removed { what: "loop device", path: device });
     }
     Ok(())
@@ -349,7 +156,7 @@ fn remove_run(path: &Path, name: &str, removed: &mut Vec<Removed>) -> Result<(),
             removed.push(Removed { what: "control group", path: group });
         }
     }
-    for device in detach_loops(|backing| contains(backing, name))? {
+    for device in loops::detach(|backing| contains(backing, name))? {
         removed.push(Removed { what: "loop device", path: device });
     }
     for scratch in scratch_list(path)? {
@@ -398,7 +205,7 @@ pub(crate) fn clear(path: &Path) -> Result<(), GroundError> {
         umount2(&point, MntFlags::MNT_DETACH)
             .map_err(GroundError::errno(format!("unmount {}", point.display())))?;
     }
-    detach_loops(|backing| backing.starts_with(&path))?;
+    loops::detach(|backing| backing.starts_with(&path))?;
     remove_tree(&path)
 }
 
@@ -436,72 +243,16 @@ fn unescape(field: &str) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
-/// Detaches the loop devices whose files `is_ours`; returns them.
-fn detach_loops(is_ours: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, GroundError> {
-    let mut detached = Vec::new();
-    for (device, backing) in loops().map_err(GroundError::system("list the loop devices"))? {
-        if !is_ours(&backing) {
-            continue;
-        }
-        let status = Command::new("losetup").arg("-d").arg(&device).stderr(Stdio::null()).status();
-        // Its own word says nothing: a device in use goes at its last unmount. What counts is that it lets go.
-        status.map_err(GroundError::system("run losetup"))?;
-        let deadline = Instant::now() + DETACH_LIMIT;
-        while backing_file(&device).is_some_and(|now| now == backing) {
-            if Instant::now() > deadline {
-                return Err(GroundError::Program {
-                    program: "losetup".into(),
-                    message: format!("{} still holds {}", device.display(), backing.display()),
-                });
-            }
-            thread::sleep(POLL);
-        }
-        detached.push(device);
-    }
-    Ok(detached)
-}
-
-/// Loop devices in use, with their files.
-fn loops() -> io::Result<Vec<(PathBuf, PathBuf)>> {
-    let mut loops = Vec::new();
-    let entries = match fs::read_dir("/sys/block") {
-        // Where no block device is shown, none is in use.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(loops),
-        entries => entries?,
-    };
-    for entry in entries {
-        let name = entry?.file_name();
-        if name.as_bytes().starts_with(b"loop") {
-            let device = Path::new("/dev").join(name);
-            if let Some(backing) = backing_file(&device) {
-                loops.push((device, backing));
-            }
-        }
-    }
-    Ok(loops)
-}
-
-fn backing_file(device: &Path) -> Option<PathBuf> {
-    let path = Path::new("/sys/block").join(device.file_name()?).join("loop/backing_file");
-    let mut bytes = fs::read(path).ok()?;
-    if bytes.last() == Some(&b'\n') {
-        bytes.pop();
-    }
-    Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
-    #[test]
-    fn only_whole_names_of_runs_are_theirs() {
-        assert!(is_run_name("farside-lab-0123456789abcdef"));
-        for other in
-            ["farside-lab-", "farside-lab-0123456789abcde", "farside-lab-0123456789abcdefg", "data", ".lock"]
-        {
-            assert!(!is_run_name(other), "{other}");
-        }
+    /// What was removed below `dir`; elsewhere on the machine others may have left something.
+    fn swept(place: &Path, dir: &Path) -> Vec<PathBuf> {
+        let removed = sweep(place).unwrap().into_iter().map(|one| one.path);
+        removed.filter(|path| path.starts_with(dir)).collect()
     }
 
     #[test]
@@ -518,17 +269,15 @@ mod tests {
         list.write_all(cache.as_os_str().as_bytes()).unwrap();
         list.write_all(b"\0").unwrap();
         list.write_all(scratch.parent().unwrap().as_os_str().as_bytes()).unwrap();
-        assert_eq!(sweep(&place).unwrap(), [], "the run lives");
+        assert_eq!(swept(&place, dir.path()), [PathBuf::new(); 0], "the run lives");
         assert!(scratch.join("part").exists());
 
         let run_path = run.path().to_owned();
         drop(run);
-        let removed = sweep(&place).unwrap();
-        let paths: Vec<&Path> = removed.iter().map(|one| one.path.as_path()).collect();
-        assert_eq!(paths, [scratch.as_path(), run_path.as_path()]);
+        assert_eq!(swept(&place, dir.path()), [scratch.as_path(), run_path.as_path()]);
         assert!(!scratch.exists() && !run_path.exists());
         assert_eq!(fs::read_to_string(cache.join("set")).unwrap(), "whole");
-        assert_eq!(sweep(&place).unwrap(), []);
+        assert_eq!(swept(&place, dir.path()), [PathBuf::new(); 0]);
     }
 
     #[test]
@@ -544,7 +293,7 @@ mod tests {
             drop(inner);
         });
         // One that is just ending is waited for.
-        assert_eq!(sweep(dir.path()).unwrap().len(), 1);
+        assert_eq!(swept(dir.path(), dir.path()).len(), 1);
         ending.join().unwrap();
     }
 
