@@ -2,7 +2,7 @@
 //!
 //! A file, `lab/contenders/NAME.toml`, holds shell scripts by *phase* and *site*. This room reads and checks the files
 //! ([`Contender::load`], [`load_all`]), says what every script finds in its environment ([`Environment`]), when a
-//! service is ready ([`Ready`]), and what is installed of what a contender needs ([`inspect`]). It runs no script of a
+//! service is ready ([`Ready`]), and what is installed of what a contender needs ([`inspect()`]). It runs no script of a
 //! phase; experiments do.
 //!
 //! Order of a run:

@@ -1,7 +1,10 @@
 //! Experiments: files, plan, runs, records.
 //!
 //! An experiment is a matrix: links × data × contenders × congestion control, each cell a few times. `farside-lab run`
-//! reads the file ([`file`]), and everything else follows from it.
+//! reads the file ([`mod@file`]) and all that it names ([`setting`]), decides which runs are left ([`mod@plan`], against the
+//! [`journal`]) and how long they take ([`estimate`]), makes them ([`conduct`], each one by [`mod@run`]), and sums up
+//! ([`summary`], with [`stats`] and [`expect`]) what [`outputs`] writes. Deciding, estimating, judging and summing up are
+//! pure; [`run`](mod@run) alone touches the ground.
 
 pub mod conduct;
 pub mod digest;

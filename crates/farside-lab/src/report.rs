@@ -1,7 +1,7 @@
 //! Tables and pages with plots of an experiment's result. Pure: text out, no file is read or written here.
 //!
 //! [`view`] finds in the result what is to be compared and how farside stands, [`goodput`] what probes got of a line;
-//! [`sheet`] (with [`describe`]) puts it into words; [`table`] writes these as Markdown and for a terminal, [`page`] as one
+//! [`sheet`] (with [`describe`]) puts it into words; [`table`] writes these as Markdown and for a terminal, [`mod@page`] as one
 //! HTML file with the plots of [`plot`]. All foreign text goes through [`text`].
 
 pub mod describe;

@@ -10,7 +10,7 @@ pub const MANIFEST_VERSION: u32 = 1;
 /// The manifest's name in the set's directory.
 pub const MANIFEST_FILE: &str = "manifest.json";
 
-/// What [`Volume::changed_blocks`] counts.
+/// What [`Changed::blocks`] counts.
 pub const BLOCK_BYTES: u64 = 4096;
 
 /// A data set, as it lies in the cache.

@@ -1,4 +1,4 @@
-//! Tables in words, without a form: [`super::table`] writes them as Markdown and for a terminal, [`super::page`] as HTML.
+//! Tables in words, without a form: [`super::table`] writes them as Markdown and for a terminal, [`mod@super::page`] as HTML.
 //! All text in a sheet is plain; who writes it out escapes it.
 
 use crate::link::Way;
