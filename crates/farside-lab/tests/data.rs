@@ -37,11 +37,13 @@ struct Cache {
 
 impl Cache {
     fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("farside-lab-data").tempdir().expect("a directory for the test");
+        let dir =
+            tempfile::Builder::new().prefix("farside-lab-data").tempdir().expect("a directory for the test");
         let cache = Self { dir };
         fs::create_dir(cache.data()).expect("the data's directory");
         if packages().is_dir() {
-            std::os::unix::fs::symlink(packages(), cache.data().join("packages")).expect("a link to the packages");
+            std::os::unix::fs::symlink(packages(), cache.data().join("packages"))
+                .expect("a link to the packages");
         }
         cache
     }
@@ -172,7 +174,8 @@ fn assert_volume_is_true(dir: &Path, generation: &Generation, before: Option<&Ge
     let zero = vec![0; block];
     let data = content.chunks(block).filter(|block| **block != zero).count() as u64;
     assert_eq!(volume.data_bytes, data * BLOCK_BYTES, "{}", path.display());
-    let old = before.map(|before| fs::read(dir.join(&before.name).join(&volume.file)).expect("the image before"));
+    let old =
+        before.map(|before| fs::read(dir.join(&before.name).join(&volume.file)).expect("the image before"));
     let counted = old.map(|old| {
         let pairs = || old.chunks(block).zip(content.chunks(block)).filter(|(old, new)| old != new);
         (pairs().count() as u64, pairs().filter(|(old, _)| **old == zero).count() as u64)
@@ -198,7 +201,8 @@ fn every_set_is_what_its_manifest_says() {
         let (dir, manifest) = cache.make(set, size);
         let made = begun.elapsed();
         let kept: Manifest =
-            serde_json::from_slice(&fs::read(dir.join("manifest.json")).expect("a manifest")).expect("its JSON");
+            serde_json::from_slice(&fs::read(dir.join("manifest.json")).expect("a manifest"))
+                .expect("its JSON");
         assert_eq!(kept, manifest);
         let mut before = None;
         for generation in &manifest.generations {
@@ -231,18 +235,23 @@ fn two_makings_have_the_same_content() {
     let random: Vec<Manifest> = makings.iter().map(|cache| cache.make("random", "2MiB").1).collect();
     assert_eq!(random[0], random[1]);
     // What the generator draws is the same for ever: figures of other years can be compared.
-    let sums: Vec<&str> = random[0].generations.iter().map(|generation| generation.volumes[0].sha256.as_str()).collect();
+    let sums: Vec<&str> =
+        random[0].generations.iter().map(|generation| generation.volumes[0].sha256.as_str()).collect();
     assert_eq!(sums, RANDOM_SHA256);
 
     let trees: Vec<Vec<String>> = makings
         .iter()
         .map(|cache| cache.make("sequences", "16MiB").1.generations)
-        .map(|generations| generations.into_iter().filter_map(|one| one.tree).map(|tree| tree.sha256).collect())
+        .map(|generations| {
+            generations.into_iter().filter_map(|one| one.tree).map(|tree| tree.sha256).collect()
+        })
         .collect();
     assert_eq!(trees[0].len(), 3);
     assert_eq!(trees[0], trees[1]);
 
-    for (set, size, last) in [("sqlite", "16MiB", "B/0.img"), ("mail", "64MiB", "day-5/0.img"), ("mail", "64MiB", "day-5/7.img")] {
+    for (set, size, last) in
+        [("sqlite", "16MiB", "B/0.img"), ("mail", "64MiB", "day-5/0.img"), ("mail", "64MiB", "day-5/7.img")]
+    {
         let [one, other] = makings.each_ref().map(|cache| {
             let (dir, _) = cache.make(set, size);
             let dumped = cache.dir.path().join(format!("{set}-{}", last.replace('/', "-")));
@@ -287,9 +296,8 @@ fn two_processes_share_a_cache() {
     }
     let cache = Cache::new();
     let both = [cache.order("random", "8MiB").spawn(), cache.order("random", "8MiB").spawn()];
-    let [one, other] = both.map(|child| {
-        manifest_of(&child.expect("farside-lab runs").wait_with_output().expect("it ends"))
-    });
+    let [one, other] =
+        both.map(|child| manifest_of(&child.expect("farside-lab runs").wait_with_output().expect("it ends")));
     assert_eq!(one, other);
     assert_eq!(cache.content(), [format!("random-{}-{SEED}", one.size_bytes)]);
     // Whole already: the same files, not others of the same content.
@@ -299,7 +307,11 @@ fn two_processes_share_a_cache() {
     cache.make("random", "8MiB");
     assert_eq!(inode(&image), before);
     // An image cut short is no longer whole, and is made anew.
-    fs::File::options().write(true).open(&image).and_then(|file| file.set_len(4096)).expect("the image is cut");
+    fs::File::options()
+        .write(true)
+        .open(&image)
+        .and_then(|file| file.set_len(4096))
+        .expect("the image is cut");
     let (dir, manifest) = cache.make("random", "8MiB");
     assert_volume_is_true(&dir, &manifest.generations[0], None, 0);
 }
@@ -313,7 +325,10 @@ fn what_cannot_be_made_says_why_and_what_to_do() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let unknown = said(&mut cache.command(&["postgresql"]));
-    assert!(unknown.contains("no data set `postgresql`") && unknown.contains("postgres, sqlite"), "{unknown}");
+    assert!(
+        unknown.contains("no data set `postgresql`") && unknown.contains("postgres, sqlite"),
+        "{unknown}"
+    );
     if skipped("random", &[]) {
         return;
     }

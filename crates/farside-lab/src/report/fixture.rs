@@ -232,7 +232,8 @@ pub(super) fn nothing() -> ExperimentResult {
 
 /// farside and three others on one link, by seconds and MB a→b of an update; farside has `own`.
 pub(super) fn standing(own: &[(f64, f64)]) -> ExperimentResult {
-    let peers: [(&str, Role, &[(f64, f64)]); 4] = [
+    type Row<'a> = (&'a str, Role, &'a [(f64, f64)]);
+    let peers: [Row<'_>; 4] = [
         ("farside", Role::Own, own),
         ("rsync", Role::Peer, &[(4.0, 4.0), (5.0, 4.0), (6.0, 4.0)]),
         ("restic", Role::Peer, &[(9.0, 8.0)]),

@@ -376,7 +376,10 @@ pub fn probes(result: &ExperimentResult, columns: Columns) -> Sheet {
         sheet.rows.push(Line {
             role: None,
             fields: vec![
-                cell.as_str().into(),
+                match probe.phase {
+                    None | Some("measure") => cell.as_str().into(),
+                    Some(phase) => format!("{cell}, {}", one_line(phase)).into(),
+                },
                 probe.link.filter(|_| columns == Columns::All).map_or(NOTHING.to_owned(), link).into(),
                 probe.figure.map_or(NOTHING.to_owned(), one_line).into(),
                 measured.into(),

@@ -367,6 +367,8 @@ pub struct Probe<'a> {
     pub link: Option<&'a Link>,
     /// Counts of its runs.
     pub counts: &'a CellResult,
+    /// The phase.
+    pub phase: Option<&'a str>,
     /// Name of the figure; absent where the cell has none at all.
     pub figure: Option<&'a str>,
     /// What was measured.
@@ -390,7 +392,8 @@ pub fn probes(result: &ExperimentResult) -> Vec<Probe<'_>> {
         // Where something is expected of a cell, its other figures are only in the raw result.
         let is_judged = !verdicts.is_empty();
         let before = probes.len();
-        let probe = |figure, measured, verdict| Probe {
+        let probe = |phase, figure, measured, verdict| Probe {
+            phase,
             cell,
             link,
             counts,
@@ -399,26 +402,30 @@ pub fn probes(result: &ExperimentResult) -> Vec<Probe<'_>> {
             verdict,
             failures: reasons(&runs, |run| run.failed.as_deref()),
         };
-        for phase in &counts.phases {
-            for (name, measured) in &phase.figures {
-                let judged = |v: &&&Verdict| v.phase == phase.phase && v.figure == *name;
-                let mut verdicts = verdicts.iter().filter(judged).peekable();
-                let is_own = COMMON_FIGURES.iter().all(|(common, _)| common != name);
-                if !is_judged && verdicts.peek().is_none() && is_own && cell.data.is_none() {
-                    probes.push(probe(Some(name.as_str()), Some(measured), None));
-                }
-                probes.extend(
-                    verdicts.map(|verdict| probe(Some(name.as_str()), Some(measured), Some(*verdict))),
-                );
+        for (position, verdict) in verdicts.iter().enumerate() {
+            let same = |other: &&&Verdict| (&other.phase, &other.figure) == (&verdict.phase, &verdict.figure);
+            // An update in several steps has a verdict for each, in their order.
+            let earlier = verdicts[..position].iter().filter(same).count();
+            let of_phase = counts.phases.iter().filter(|phase| phase.phase == verdict.phase);
+            let all: Vec<&Spread> = of_phase.filter_map(|phase| phase.figures.get(&verdict.figure)).collect();
+            let measured = all.get(earlier).or(all.last()).copied();
+            probes.push(probe(
+                Some(verdict.phase.as_str()),
+                Some(verdict.figure.as_str()),
+                measured,
+                Some(*verdict),
+            ));
+        }
+        let all = counts.phases.iter().filter(|_| !is_judged && cell.data.is_none());
+        for (phase, (name, measured)) in
+            all.flat_map(|phase| phase.figures.iter().map(move |figure| (phase, figure)))
+        {
+            if COMMON_FIGURES.iter().all(|(common, _)| common != name) {
+                probes.push(probe(Some(phase.phase.as_str()), Some(name.as_str()), Some(measured), None));
             }
         }
-        let has = |v: &Verdict| {
-            counts.phases.iter().any(|phase| phase.phase == v.phase && phase.figures.contains_key(&v.figure))
-        };
-        let missing = verdicts.iter().filter(|verdict| !has(verdict));
-        probes.extend(missing.map(|verdict| probe(Some(verdict.figure.as_str()), None, Some(*verdict))));
         if probes.len() == before && cell.data.is_none() {
-            probes.push(probe(None, None, None));
+            probes.push(probe(None, None, None, None));
         }
     }
     probes
