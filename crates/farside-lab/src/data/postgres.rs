@@ -36,11 +36,11 @@ const USUAL_LOG_FROM_BYTES: u64 = 128 * MIB;
 
 /// Transactions between A and B for each unit of scale: with full-page writes in the log they change about a quarter of
 /// all blocks at 160 MiB.
-const TRANSACTIONS_PER_SCALE: u64 = 400;
+const TRANSACTIONS_PER_SCALE: u64 = 420;
 
 /// Every so many transactions there is a checkpoint. A server would make them by the clock or by the log's length; both
 /// would fall before or after a transaction by chance, and what a checkpoint makes the log repeat is a tenth of an image.
-/// A transaction logs up to 9 KiB (a whole page): the log stays below half of its bound, where the server itself would act.
+/// A transaction logs up to 9 KiB (a whole page): the log stays below its bound, where the server itself would act.
 const TRANSACTIONS_PER_CHECKPOINT: u64 = 1500;
 const TRANSACTIONS_PER_CHECKPOINT_SMALL: u64 = 350;
 
@@ -118,6 +118,7 @@ impl Cluster {
         command.args(["--no-locale", "-E", "UTF8", "-A", "trust", "--no-sync"]);
         command.arg(format!("--wal-segsize={segment_mib}")).arg("-D").arg(&self.data);
         program::run("initdb", &mut command)?;
+        // A checkpoint is made at once, not spread over time, and not before the log has its whole length.
         // The log's segments are used again, never removed and made anew: a new one is 16 MiB of zeros.
         // The image is taken after a clean stop and unmount: syncing on the way would only cost time.
         let settings = format!(
@@ -129,6 +130,7 @@ impl Cluster {
              max_wal_size = {log_mib}MB\n\
              min_wal_size = {log_mib}MB\n\
              checkpoint_timeout = 1h\n\
+             checkpoint_completion_target = 0\n\
              log_timezone = 'UTC'\n\
              timezone = 'UTC'\n",
             socket(),

@@ -26,7 +26,7 @@ const FILL: f64 = 0.62;
 const TABLES_BYTES: u64 = 10 * MIB;
 
 /// Bytes that a customer brings into the database with his share of articles and first orders, measured.
-const BYTES_PER_CUSTOMER: u64 = 2_900;
+const BYTES_PER_CUSTOMER: u64 = 1_800;
 
 /// Articles and orders for each customer at the beginning.
 const ARTICLES_PER_CUSTOMER: f64 = 0.25;
