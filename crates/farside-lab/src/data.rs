@@ -95,7 +95,8 @@ pub struct Set {
     pub generations: &'static [&'static str],
     /// Whether generations have a `tree/` beside the image.
     pub has_tree: bool,
-    /// Raised whenever the recipe makes something else than before; what an older one made is made anew.
+    /// Raised whenever the recipe makes something else than before, or the recipe of a set that it is made of; what an
+    /// older one made is made anew.
     generator: u32,
     /// The recipe.
     make: fn(&mut Making<'_>) -> Result<(), DataError>,
@@ -180,7 +181,7 @@ pub fn sets() -> &'static [Set] {
             volumes: 2,
             generations: &["A", "B"],
             has_tree: false,
-            generator: 1,
+            generator: 2,
             make: machines::make,
         },
         Set {
@@ -202,7 +203,7 @@ pub fn sets() -> &'static [Set] {
             volumes: 1,
             generations: &["A", "B"],
             has_tree: false,
-            generator: 1,
+            generator: 2,
             make: encrypted::make,
         },
         Set {
@@ -213,7 +214,7 @@ pub fn sets() -> &'static [Set] {
             volumes: 1,
             generations: &["A", "B"],
             has_tree: false,
-            generator: 1,
+            generator: 2,
             make: large::make,
         },
     ];

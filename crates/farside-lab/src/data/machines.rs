@@ -2,7 +2,7 @@
 //! unpacked from Debian packages.
 //!
 //! Both are clones of a disk with the base packages; each then got its own packages, configuration and logs. B is both after
-//! an upgrade of those packages of which the archive has a newer version, and some more log. Which packages: the
+//! an upgrade of some of these packages, and some more log. Which packages: the
 //! repository's `lab/data-packages`.
 
 use std::collections::BTreeMap;
@@ -16,6 +16,7 @@ use rand::{Rng, RngCore};
 
 use super::filesystem::{Content, FileSystem};
 use super::making::Making;
+use super::packages::Package;
 use super::text::Vocabulary;
 use super::{DataError, MIB, packages, program, seeded};
 
@@ -43,7 +44,7 @@ pub(super) fn make(making: &mut Making<'_>) -> Result<(), DataError> {
     making.program("sfdisk", Command::new("sfdisk").arg("--version"))?;
     let available = packages::all_of(making.cache(), "machines")?;
     let mut room = (making.volume_bytes().saturating_sub(TABLES_BYTES) as f64 * FILL) as u64;
-    let mut chosen: [Vec<(String, Vec<PathBuf>)>; 3] = Default::default();
+    let mut chosen: [Vec<Package>; 3] = Default::default();
     for package in available {
         let role = match package.role.as_str() {
             "base" => 0,
@@ -51,14 +52,14 @@ pub(super) fn make(making: &mut Making<'_>) -> Result<(), DataError> {
             _ => 2,
         };
         // Of a small disk, the packages of the list that still fit.
-        let bytes = installed_bytes(&package.versions[0])?;
+        let bytes = installed_bytes(&package.first)?;
         if bytes <= room {
             // First and second are on different disks.
             room -= if role == 2 { 0 } else { bytes };
-            for version in &package.versions {
-                making.input(version)?;
+            for file in [Some(&package.first), package.upgrade.as_ref()].into_iter().flatten() {
+                making.input(file)?;
             }
-            chosen[role].push((package.name, package.versions));
+            chosen[role].push(package);
         }
     }
     let [base, first, second] = chosen;
@@ -71,8 +72,8 @@ pub(super) fn make(making: &mut Making<'_>) -> Result<(), DataError> {
     let file_system = FileSystem::create_in(making, &golden, PARTITION_AT_BYTES, 0, Content::Small)?;
     let mounted = file_system.mount()?;
     let mut installed = Installed::new();
-    for (name, versions) in &base {
-        install(mounted.root(), name, &versions[0], &mut installed)?;
+    for package in &base {
+        install(mounted.root(), &package.name, &package.first, &mut installed)?;
     }
     mounted.unmount()?;
 
@@ -86,8 +87,8 @@ pub(super) fn make(making: &mut Making<'_>) -> Result<(), DataError> {
         let file_system = file_system.clone_in(&image);
         let mut installed = installed.clone();
         let mounted = file_system.mount()?;
-        for (name, versions) in own {
-            install(mounted.root(), name, &versions[0], &mut installed)?;
+        for package in own {
+            install(mounted.root(), &package.name, &package.first, &mut installed)?;
         }
         configure(mounted.root(), making.seed(), number)?;
         write_status(mounted.root(), &installed)?;
@@ -101,9 +102,9 @@ pub(super) fn make(making: &mut Making<'_>) -> Result<(), DataError> {
     for (number, (file_system, mut installed)) in machines.into_iter().enumerate() {
         making.step(&format!("upgrading machine {number}"))?;
         let mounted = file_system.mount()?;
-        for (name, versions) in base.iter().chain(&own[number]) {
-            if let [_, .., newest] = versions.as_slice() {
-                install(mounted.root(), name, newest, &mut installed)?;
+        for package in base.iter().chain(&own[number]) {
+            if let Some(upgrade) = &package.upgrade {
+                install(mounted.root(), &package.name, upgrade, &mut installed)?;
             }
         }
         write_status(mounted.root(), &installed)?;

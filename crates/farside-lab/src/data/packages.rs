@@ -49,8 +49,10 @@ pub(super) struct Package {
     /// What the recipe does with it.
     pub(super) role: String,
     pub(super) name: String,
-    /// The files in the cache, oldest version first; at least one.
-    pub(super) versions: Vec<PathBuf>,
+    /// The version that is installed at first.
+    pub(super) first: PathBuf,
+    /// The newer version that it is upgraded to, where it is.
+    pub(super) upgrade: Option<PathBuf>,
 }
 
 /// All packages that the table names for a set, in its order.
@@ -58,10 +60,14 @@ pub(super) fn all_of(cache: &Path, set: &str) -> Result<Vec<Package>, DataError>
     let files = list(cache)?;
     let mut packages = Vec::new();
     for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
-        let [of_set, role, name] = line.split_whitespace().collect::<Vec<_>>()[..] else { continue };
+        let mut words = line.split_whitespace();
+        let (Some(of_set), Some(role), Some(name)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
         if of_set != set {
             continue;
         }
+        let upgraded = words.next() == Some("upgraded");
         let mut versions: Vec<(String, PathBuf)> = Vec::new();
         for file in &files {
             let version = file.file_name().and_then(|file| file.to_str()).and_then(|file| {
@@ -76,13 +82,17 @@ pub(super) fn all_of(cache: &Path, set: &str) -> Result<Vec<Package>, DataError>
                 versions.insert(place, (version, file.clone()));
             }
         }
-        if versions.is_empty() {
-            return Err(DataError::Missing {
-                what: format!("the Debian package `{name}` in {}", cache.join(PACKAGES).display()),
-            });
-        }
-        let versions = versions.into_iter().map(|(_, file)| file).collect();
-        packages.push(Package { role: role.to_owned(), name: name.to_owned(), versions });
+        let mut versions = versions.into_iter().map(|(_, file)| file);
+        let oldest = versions.next().ok_or_else(|| DataError::Missing {
+            what: format!("the Debian package `{name}` in {}", cache.join(PACKAGES).display()),
+        })?;
+        let newest = versions.next_back();
+        let (first, upgrade) = match newest {
+            Some(newest) if upgraded => (oldest, Some(newest)),
+            Some(newest) => (newest, None),
+            None => (oldest, None),
+        };
+        packages.push(Package { role: role.to_owned(), name: name.to_owned(), first, upgrade });
     }
     Ok(packages)
 }
