@@ -158,9 +158,9 @@ fn start_and_wait(run: &RunDirectory) -> Result<ExitStatus, GroundError> {
     let own = fs::File::open("/proc/self/ns/pid").map_err(failed())?;
     unshare(CloneFlags::CLONE_NEWPID).map_err(refused("pid"))?;
     let child = start_myself(INIT, run.path());
-    // Otherwise the programs that clean up later would have to start in a PID namespace that is over.
-    setns(own, CloneFlags::CLONE_NEWPID)
-        .map_err(GroundError::errno("return to the machine's PID namespace"))?;
+    // Programs that clean up later could not start in a PID namespace that is over. In a user namespace the way back is
+    // barred; there are no loop devices to let go of either.
+    let _: nix::Result<()> = setns(own, CloneFlags::CLONE_NEWPID);
     let mut child = child?;
     loop {
         if let Some(status) = child.try_wait().map_err(failed())? {

@@ -269,7 +269,7 @@ mod tests {
         list.write_all(cache.as_os_str().as_bytes()).unwrap();
         list.write_all(b"\0").unwrap();
         list.write_all(scratch.parent().unwrap().as_os_str().as_bytes()).unwrap();
-        assert_eq!(swept(&place, dir.path()), [PathBuf::new(); 0], "the run lives");
+        assert!(swept(&place, dir.path()).is_empty(), "the run lives");
         assert!(scratch.join("part").exists());
 
         let run_path = run.path().to_owned();
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(swept(&place, dir.path()), [scratch.as_path(), run_path.as_path()]);
         assert!(!scratch.exists() && !run_path.exists());
         assert_eq!(fs::read_to_string(cache.join("set")).unwrap(), "whole");
-        assert_eq!(swept(&place, dir.path()), [PathBuf::new(); 0]);
+        assert!(swept(&place, dir.path()).is_empty());
     }
 
     #[test]
