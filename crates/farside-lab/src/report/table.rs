@@ -58,7 +58,8 @@ fn when(result: &ExperimentResult) -> String {
 
 /// How a table is to be read; stands before the first one.
 pub const READING: &str = "MB are 10^6 bytes of IP packets given to the link, headers, acknowledgements and \
-    retransmissions included. Seconds run until the copy at b was complete and written. Figures are medians, with the \
+    retransmissions included. Seconds run until the copy at b was complete: \
+    farside's is on stable storage then, others' may still be in memory. Figures are medians, with the \
     smallest and the largest run in brackets where runs differ. The best of a column is marked; a bound reads the whole \
     old image at both ends, which a mirror does not, and is never the best. Every copy was compared with its source.";
 

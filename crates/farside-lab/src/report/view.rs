@@ -292,11 +292,14 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Versions by program, of all runs; the kernel is the machine's, not the contender's.
+/// What every run has, whatever the contender; it stands with the facts of the experiment.
+const MACHINES: [&str; 2] = ["kernel", "farside-lab"];
+
+/// Versions by program, of all runs.
 fn versions<'a>(facts: Option<&'a ContenderFacts>, runs: &[&'a RunRecord]) -> Vec<Version<'a>> {
     let mut seen: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (program, version) in
-        runs.iter().flat_map(|run| &run.versions).filter(|(program, _)| *program != "kernel")
+        runs.iter().flat_map(|run| &run.versions).filter(|(program, _)| !MACHINES.contains(&program.as_str()))
     {
         seen.entry(program).or_default().insert(version);
     }
