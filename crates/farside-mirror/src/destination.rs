@@ -39,12 +39,18 @@ use crate::transfer;
 pub trait Links: Send + Sync + 'static {
     /// The live session with `peer`; waits for one for at most `wait`. Must be cancel-safe.
     async fn link(&self, peer: PeerId, wait: Duration) -> Result<Arc<dyn PeerLink>, SessionError>;
+    /// Somebody has come to wait for what waits for a session already: whoever dials does it now, not after a pause.
+    fn hurry(&self, _peer: PeerId) {}
 }
 
 #[async_trait]
 impl Links for Node {
     async fn link(&self, peer: PeerId, wait: Duration) -> Result<Arc<dyn PeerLink>, SessionError> {
         self.wait_link(peer, wait).await
+    }
+
+    fn hurry(&self, peer: PeerId) {
+        Node::hurry(self, peer);
     }
 }
 

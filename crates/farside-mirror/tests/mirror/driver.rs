@@ -201,6 +201,28 @@ async fn without_a_session_it_waits_says_why_and_tries_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_joins_what_waits_is_not_kept_by_the_pause_between_two_dials() {
+    let mut pair = Pair::new(108, SIZE, LinkSettings::default()).await;
+    pair.scribble(20);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.network.cut("a", "b");
+    let patience = Duration::from_secs(3600);
+    let first = mirror.update(patience).await.unwrap();
+    // Long enough that a pause between two attempts is long.
+    for minutes in 10..14 {
+        tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
+        pair.network.heal("a", "b");
+        let start = Instant::now();
+        let second = mirror.update(patience).await.unwrap();
+        assert_ok(&second.ended().await.unwrap());
+        assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+        pair.network.cut("a", "b");
+    }
+    assert_ok(&first.ended().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
 async fn abort_ends_it_and_leaves_the_replica() {
     let mut pair = Pair::new(107, SIZE, slow()).await;
     pair.scribble(40);

@@ -239,6 +239,11 @@ impl Node {
         }
     }
 
+    /// Somebody waits for a session with `peer`: it is dialled without the rest of a pause between two attempts.
+    pub fn hurry(&self, peer: PeerId) {
+        self.inner.hurry(peer);
+    }
+
     /// Follows the state of the session with a peer; ends when the peer is removed. `None`: not pinned.
     pub fn watch(&self, peer: PeerId) -> Option<watch::Receiver<PeerState>> {
         self.inner.watch(peer).map(|(state, _)| state)

@@ -51,10 +51,11 @@ impl Inner {
         Some((peer.state.subscribe(), peer.record.address.clone()))
     }
 
-    /// Dials without the rest of the pause, if there is no session.
+    /// Dials without the rest of the pause, if there is no session; not more often than every [`REDIAL_MIN`](crate::limits::REDIAL_MIN).
     pub(super) fn hurry(&self, peer: PeerId) {
         if let Some(peer) = self.peers.lock().get(&peer).filter(|p| p.session.is_none()) {
-            peer.wanted.notify_waiters();
+            // Kept if it is dialling just now: that began before somebody asked.
+            peer.wanted.notify_one();
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farside_platform::Randomness;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{Inner, PeerState};
@@ -86,9 +86,11 @@ impl Inner {
                 }
             }
             let pause = pauses.draw(&*self.random);
+            let failed = Instant::now();
             tokio::select! {
                 () = sleep(pause) => {}
-                () = wanted.notified() => {}
+                // However many ask, and however often: the peer is not flooded.
+                () = wanted.notified() => sleep_until(failed + pause.min(REDIAL_MIN)).await,
             }
         }
     }
