@@ -197,6 +197,10 @@ impl Engine for EmbeddedEngine {
         })
     }
 
+    fn is_written_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<bool, EngineError> {
+        self.on(volume, |pool| pool.is_written_since(&volume.volume, snapshot))
+    }
+
     fn fingerprints(
         &self,
         volume: &VolumeName,

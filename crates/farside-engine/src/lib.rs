@@ -248,6 +248,11 @@ pub trait Engine: Send + Sync + 'static {
     /// How the volume as hosts see it now differs from `snapshot`: metadata only; nothing is changed. What hosts write
     /// meanwhile may be counted or not.
     fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError>;
+    /// Whether hosts have written to the volume since `snapshot` was taken, for an engine that can tell even if they wrote
+    /// what was there. What they wrote would stay as a side branch when another version takes its place.
+    fn is_written_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<bool, EngineError> {
+        Ok(self.changed_since(volume, snapshot)? != ChangedBytes::default())
+    }
     /// Fingerprints of `count` blocks of a snapshot from block `first` on, at most [`FINGERPRINTS_MAX`]; metadata only;
     /// past the end: holes.
     fn fingerprints(

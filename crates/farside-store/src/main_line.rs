@@ -62,6 +62,19 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Whether anything was written to a volume after one of its snapshots was taken, be it the bytes that were there: what
+    /// was would stay as a side branch if another snapshot took its place.
+    ///
+    /// # Errors
+    /// There is no such volume, or no such snapshot of it.
+    pub fn is_written_since(&self, volume: &str, snapshot: Uuid) -> Result<bool> {
+        let state = self.locked();
+        let base = find_snapshot_by_uuid(&state, volume, snapshot)?.id;
+        Ok(state.versions.head_has_own_writes(find_volume(&state, volume)?, base))
+    }
+}
+
 /// The snapshot as which the head of a volume stays when a child of version `base` takes its place; none if it holds nothing
 /// of its own. `taken` is a name given in the same record.
 pub(crate) fn rescue_of_head(

@@ -449,6 +449,10 @@ impl Engine for WatchedEngine {
         self.inner.changed_since(volume, snapshot)
     }
 
+    fn is_written_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<bool, EngineError> {
+        self.inner.is_written_since(volume, snapshot)
+    }
+
     fn fingerprints(
         &self,
         volume: &VolumeName,
