@@ -71,6 +71,8 @@ pub(super) struct Driver {
     /// Whether the pool has been asked what this replica is; it may not be open yet when the driver starts.
     is_probed: bool,
     pub(super) why: Option<String>,
+    /// See [`Found::is_forgotten_fence`](super::look::Found::is_forgotten_fence).
+    is_forgotten_fence: bool,
     pub(super) current: Option<Published>,
     pub(super) ticker: Ticker,
     /// Tells the source what it must hear while this is broken off.
@@ -114,6 +116,7 @@ impl Driver {
             standing,
             is_probed: false,
             why: None,
+            is_forgotten_fence: false,
             current: None,
             ticker,
             herald: None,
@@ -176,6 +179,7 @@ impl Driver {
                     self.standing.work = Work::Idle;
                 }
                 self.current = found.current;
+                self.is_forgotten_fence = found.is_forgotten_fence;
                 self.call_herald(found.is_turned);
             }
             Err(error) => self.why = Some(error.to_string()),
@@ -270,6 +274,19 @@ impl Driver {
         ))
     }
 
+    /// What a volume is waiting for that was made read-only for a change of roles, when nothing here remembers it.
+    fn forgotten_why(&self) -> Option<String> {
+        let Relationship { destination, source, .. } = &self.relationship;
+        self.is_forgotten_fence.then(|| {
+            format!(
+                "{destination} was made read-only for a change of roles, and the state database that knew of it is lost: unless \
+                 its peer has taken over, neither side takes writes. Look there: if {source} is not broken off, `mirror break \
+                 {destination}` here makes {destination} writable, and nothing is lost; if it is, `mirror resync \
+                 {destination}` here follows it"
+            )
+        })
+    }
+
     /// Takes the step that a request makes, and remembers who hears of its end.
     pub(super) async fn join(
         &mut self,
@@ -289,8 +306,12 @@ impl Driver {
         waiting.push(ended);
         match action {
             Action::Enqueue(_) => self.link_wait = link_wait,
-            // Whoever joins a queue with more patience than it has brings that along.
-            Action::None if matches!(next.work, Work::Queued(_)) => self.extend_wait(link_wait),
+            // Whoever joins a queue with more patience than it has brings that along, and does not sit out a pause that long
+            // failure has made long.
+            Action::None if matches!(next.work, Work::Queued(_)) => {
+                self.extend_wait(link_wait);
+                self.parts.links.hurry(self.relationship.peer);
+            }
             _ => {}
         }
         self.carry_out(action).await
@@ -443,7 +464,10 @@ impl Driver {
         // Even a transfer that failed may have published some of its snapshots.
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         match blocking(move || look(&*engine, &relationship)).await {
-            Ok(found) => self.current = found.current,
+            Ok(found) => {
+                self.current = found.current;
+                self.is_forgotten_fence = found.is_forgotten_fence;
+            }
             Err(error) => tracing::warn!(relationship = %self.relationship.id, "{error}"),
         }
         self.why = report.reason.clone();
@@ -589,7 +613,7 @@ impl Driver {
         self.ports.status.send_replace(MirrorStatus {
             relationship: self.relationship.clone(),
             state: self.standing.state(),
-            why: self.why.clone().or_else(|| self.prepared_why()),
+            why: self.why.clone().or_else(|| self.prepared_why()).or_else(|| self.forgotten_why()),
             current: self.current.clone(),
             progress: None,
         });

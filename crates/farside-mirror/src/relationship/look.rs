@@ -1,6 +1,6 @@
 //! What the pool says of a replica: the part of a mirror's standing that survives everything.
 
-use farside_engine::{ChangedBytes, Engine, SnapshotInfo};
+use farside_engine::{ChangedBytes, Engine, SnapshotInfo, SnapshotOwner};
 
 use super::Published;
 use crate::error::MirrorError;
@@ -14,6 +14,9 @@ pub(super) struct Found {
     pub(super) is_turned: bool,
     /// To follow its source, but shows what hosts have made of it: a resync that has brought nothing yet.
     pub(super) shows_own_writes: bool,
+    /// It shows the last snapshot of a change of roles that is not over, as far as the pool knows, and the row does not say
+    /// so: the database was lost meanwhile.
+    pub(super) is_forgotten_fence: bool,
     pub(super) current: Option<Published>,
 }
 
@@ -51,6 +54,14 @@ pub(super) fn look(engine: &dyn Engine, relationship: &Relationship) -> Result<F
         Some(_) => false,
         None => initialized && !broken_off,
     };
+    // Once the peer has turned, what was kept for the relationship that ends is let go.
+    let is_forgotten_fence = !broken_off
+        && relationship.swap.is_none()
+        && !relationship.resync_pending
+        && published.is_some_and(|s| match s.owner {
+            SnapshotOwner::Relationship(of) => of != relationship.id && s.pinned_by.contains(&of),
+            SnapshotOwner::Person => false,
+        });
     let current = match published {
         None => None,
         Some(newest) => Some(Published {
@@ -61,5 +72,5 @@ pub(super) fn look(engine: &dyn Engine, relationship: &Relationship) -> Result<F
             content_root: engine.content_root(volume, newest.uuid)?,
         }),
     };
-    Ok(Found { initialized, broken_off, is_turned, shows_own_writes, current })
+    Ok(Found { initialized, broken_off, is_turned, shows_own_writes, is_forgotten_fence, current })
 }
