@@ -130,6 +130,7 @@ async fn a_source_serves_a_destination_of_version_1_and_refuses_what_is_newer() 
         kind,
         candidates,
         staged: None,
+        turn: 0,
     };
     let (first, end) = transfer(&link, &relationship, begin(1, vec![])).await;
     assert_eq!((first.base.clone(), end.changed_bytes), (None, BLOCKS * BLOCK));

@@ -94,6 +94,12 @@ pub const RATE_WINDOW: Duration = Duration::from_secs(5);
 pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Relationships that one peer may keep bases for at this site.
 pub const RELATIONSHIPS_PER_PEER_MAX: usize = 1024;
+/// Highest number of a change of direction that is believed: what is counted stays far below it, and fits a database's
+/// signed integer.
+pub const TURN_MAX: u64 = 1 << 62;
+/// Relationships of which a source remembers what it has heard last, besides those it keeps bases for; then those are
+/// forgotten.
+pub const HEARD_MAX: usize = 8192;
 /// Transfers in a row that may lose their session before the request behind them is given up (the next tick tries
 /// again). A request waits for the session to come back each time.
 pub const LOSSES_IN_A_ROW_MAX: u32 = 3;

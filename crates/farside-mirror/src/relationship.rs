@@ -32,7 +32,7 @@ use crate::source::SourceService;
 use crate::state::{Event, State, TransferKind};
 use crate::store::{Relationship, RelationshipStore};
 
-pub(crate) use herald::swap_message;
+pub(crate) use herald::{newest_in, swap_message};
 pub(crate) use resync::{candidates, common_base};
 pub(crate) use turn::TurnCommand;
 

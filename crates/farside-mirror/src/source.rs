@@ -11,6 +11,7 @@
 mod choose;
 mod compare;
 mod complaints;
+mod heard;
 mod overtaken;
 mod pins;
 mod prepare;
@@ -93,6 +94,8 @@ struct Tables {
     /// By relationship: one change of its snapshots at a time, however its calls overtake each other.
     turns: HashMap<Uuid, Arc<tokio::sync::Mutex<()>>>,
     complaints: Complaints,
+    /// At most about [`HEARD_MAX`](crate::limits::HEARD_MAX) besides those in `relationships`.
+    heard: HashMap<Uuid, heard::Heard>,
 }
 
 /// A transfer that is being served.
@@ -365,6 +368,7 @@ impl Shared {
         let kind = convert::kind(message.kind).map_err(to_refusal)?;
         let candidates = convert::candidates(&message.candidates).map_err(to_refusal)?;
         let half_brought = convert::half_brought(message.staged.as_ref()).map_err(to_refusal)?;
+        let change = convert::turn(message.turn).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
         self.check_not_own(relationship, &volume).await?;
@@ -379,7 +383,7 @@ impl Shared {
         let turn = self.turn(relationship);
         let _turn = turn.lock().await;
         // In its turn: an acknowledgement that comes late must not bring back what this clears.
-        self.check_overtaken(relationship, &volume, kind).await?;
+        self.check_overtaken(relationship, &volume, kind, change).await?;
         // Remembered before anything is pinned: what is pinned can always be released by name.
         let is_new = self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
         let (engine, clock) = (self.engine.clone(), self.clock.clone());

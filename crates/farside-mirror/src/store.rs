@@ -36,6 +36,9 @@ pub struct Relationship {
     pub resync_pending: bool,
     /// A change of roles that has begun and is not over.
     pub swap: Option<SwapMark>,
+    /// Number of the newest change of direction: breaks, resyncs and attempts to change the roles are counted, so that what
+    /// was told of one of them has no effect when it comes after what was told of a newer. From 1.
+    pub turn: u64,
 }
 
 /// How far a change of roles is that one side has begun. What decides is in the pools: this says whom to tell.
@@ -75,6 +78,7 @@ impl Relationship {
             broken_off_at: None,
             resync_pending: false,
             swap: None,
+            turn: 1,
         }
     }
 }

@@ -175,6 +175,7 @@ impl Transfer {
                 incremental: kept.incremental.as_bytes().to_vec(),
                 base: candidates.iter().find(|c| Some(c.uuid) == kept.base).map(|c| c.to_message()),
             }),
+            turn: self.relationship.turn,
         };
         let answer;
         (answer, self.spoken) = tokio::select! {

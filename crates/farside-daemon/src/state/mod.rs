@@ -33,11 +33,12 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS_MAX: u32 = 4;
 
 /// What has ever changed the tables, oldest first. Once released, a migration is never edited.
-const MIGRATIONS: [(i64, &str, &str); 4] = [
+const MIGRATIONS: [(i64, &str, &str); 5] = [
     (1, "first", include_str!("migrations/0001_first.sql")),
     (2, "directions", include_str!("migrations/0002_directions.sql")),
     (3, "fence", include_str!("migrations/0003_fence.sql")),
     (4, "schedules", include_str!("migrations/0004_schedules.sql")),
+    (5, "turns", include_str!("migrations/0005_turns.sql")),
 ];
 
 /// The newest schema this version knows: the number of its last migration.
@@ -217,7 +218,9 @@ mod tests {
         let id = of("mail").id;
         assert_eq!(id.to_string(), "24c771e1-71fc-4d23-a4ce-287c5bef7467");
         assert!(
-            relationships.iter().all(|r| r.broken_off_at.is_none() && !r.resync_pending && r.swap.is_none())
+            relationships
+                .iter()
+                .all(|r| r.broken_off_at.is_none() && !r.resync_pending && r.swap.is_none() && r.turn == 1)
         );
 
         let history = state.transfers_of(id, 10).await.unwrap();

@@ -40,6 +40,7 @@ struct Row {
     resync_pending: bool,
     swap: Option<String>,
     swap_with: Option<Vec<u8>>,
+    turn: i64,
 }
 
 impl Row {
@@ -54,6 +55,8 @@ impl Row {
             broken_off_at: self.broken_off_at.map(time),
             resync_pending: self.resync_pending,
             swap: swap_mark(self.swap.as_deref(), self.swap_with.as_deref())?,
+            turn: u64::try_from(self.turn)
+                .map_err(|_| StateError::Row("the number of a change of direction is negative"))?,
         })
     }
 }
@@ -99,7 +102,7 @@ impl State {
     pub(crate) async fn relationships(&self, pool: Option<&str>) -> Result<Vec<Relationship>, StateError> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT id, peer, source, pool, volume, schedule, quiesced, broken_off_at, resync_pending, swap, \
-             swap_with FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
+             swap_with, turn FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
         )
         .bind(pool)
         .fetch_all(&self.readers)
@@ -119,7 +122,7 @@ impl State {
         };
         sqlx::query(
             "INSERT OR REPLACE INTO relationships (id, peer, source, pool, volume, schedule, quiesced, \
-             broken_off_at, resync_pending, swap, swap_with) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             broken_off_at, resync_pending, swap, swap_with, turn) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -132,6 +135,7 @@ impl State {
         .bind(relationship.resync_pending)
         .bind(swap)
         .bind(swap_with.map(|id| id.as_bytes().to_vec()))
+        .bind(i64::try_from(relationship.turn).unwrap_or(i64::MAX))
         .execute(&self.writer)
         .await?;
         Ok(())
@@ -297,6 +301,7 @@ mod tests {
         first.schedule = Schedule::OnRequest;
         first.broken_off_at = Some(Timestamp(77));
         first.resync_pending = true;
+        first.turn = 7;
         first.swap = Some(SwapMark::Turning { reverse: Uuid::from_u128(8) });
         p.save(&first).await.unwrap();
         assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);

@@ -16,9 +16,11 @@
 //!      the bases of R are let go
 //! ```
 //!
-//! Another attempt begins only when A has heard that the last one was given up: that word, coming late, would make A
-//! writable in the middle of it. At no moment are both writable (M5), unless a person at A breaks p/db in the round trip between A's last answer and the
-//! turning point: a break waits for nobody. Both sides are told then; before that, B does not turn.
+//! Another attempt begins only when A has heard that the last one was given up. Each has a number, which every word of it
+//! carries: A may still be busy with a word when its session has died, and that word has no effect once A has heard of a
+//! newer attempt (`source/heard.rs`). At no moment are both writable (M5), unless a person at A breaks p/db in the round
+//! trip between A's last answer and the turning point: a break waits for nobody. Both sides are told then; before that, B
+//! does not turn.
 
 use std::time::Duration;
 
@@ -32,7 +34,7 @@ use super::{Destination, TakenPlace};
 use crate::error::{MirrorError, blocking};
 use crate::protocol::convert::{self, CandidateBase};
 use crate::protocol::{Body, SwapPhase, Swapped};
-use crate::relationship::{Mirror, Parts, TurnCommand, swap_message};
+use crate::relationship::{Mirror, Parts, TurnCommand, newest_in, swap_message};
 use crate::report::{TransferReport, TransferResult};
 use crate::source::{Reversal, ReverseAccepted, ReverseOffer};
 use crate::store::Relationship;
@@ -178,12 +180,19 @@ async fn turn(
     mut reverse: Uuid,
     link_wait: Duration,
 ) -> Result<SwapReport, MirrorError> {
-    let relationship = mirror.status().relationship;
-    let peer = relationship.peer;
+    let (relationship, answer) = prepare(mirror, parts, reverse, link_wait).await?;
+    let (peer, turn) = (relationship.peer, relationship.turn);
     let word = |reverse, phase| Body::Swap(swap_message(&relationship, reverse, phase));
-    let answer = transfer::ask(&*parts.links, peer, word(reverse, SwapPhase::Prepare), link_wait).await?;
-    let answer = Swapped::decode(answer)
-        .map_err(|e| MirrorError::Protocol(format!("an answer that cannot be read: {e}")))?;
+    let ask = async |reverse, phase| {
+        let answer = transfer::ask(&*parts.links, peer, word(reverse, phase), link_wait).await?;
+        if newest_in(&answer, |answer: Swapped| answer.newest)? != turn {
+            return Err(MirrorError::State(
+                "the source has heard of another change of direction since, and took no notice of this one"
+                    .into(),
+            ));
+        }
+        Ok(())
+    };
     let last = answer.snapshot.as_ref().map(CandidateBase::from_message).transpose()?;
     let last = last.ok_or_else(|| MirrorError::Protocol("the source names no last snapshot".into()))?;
     let named = convert::uuid(&answer.reverse)?;
@@ -206,13 +215,13 @@ async fn turn(
         )));
     }
     // A person there may have taken the volume back while this side was busy; a break waits for nobody.
-    transfer::ask(&*parts.links, peer, word(reverse, SwapPhase::Confirm), link_wait).await?;
-    mirror.turn(|done| TurnCommand::Turn { last, done }).await?;
+    ask(reverse, SwapPhase::Confirm).await?;
+    let reverse_turn = convert::turn(answer.reverse_turn)?;
+    mirror.turn(|done| TurnCommand::Turn { last, turn: reverse_turn, done }).await?;
     // From here on it is done, whoever knows it.
-    let told = transfer::ask(&*parts.links, peer, word(reverse, SwapPhase::Done), link_wait).await;
-    let untold = match told {
-        Ok(_) => {
-            mirror.turn(|done| TurnCommand::Heard { done }).await?;
+    let untold = match ask(reverse, SwapPhase::Done).await {
+        Ok(()) => {
+            mirror.turn(|done| TurnCommand::Heard { turn, done }).await?;
             None
         }
         Err(error) => {
@@ -221,6 +230,39 @@ async fn turn(
         }
     };
     Ok(SwapReport { reverse, last: report, untold })
+}
+
+/// Asks the source to prepare; answers also as what the attempt is told. With the database the count of attempts may have
+/// been lost: then once more, above what the source remembers.
+async fn prepare(
+    mirror: &Mirror,
+    parts: &Parts,
+    reverse: Uuid,
+    link_wait: Duration,
+) -> Result<(Relationship, Swapped), MirrorError> {
+    for _ in 0..2 {
+        let relationship = mirror.status().relationship;
+        let word = Body::Swap(swap_message(&relationship, reverse, SwapPhase::Prepare));
+        let answer = transfer::ask(&*parts.links, relationship.peer, word, link_wait).await?;
+        let newest = newest_in(&answer, |answer: Swapped| answer.newest)?;
+        if newest == 0 {
+            return Err(MirrorError::State(format!(
+                "the site of {} does not number changes of roles, without which one that was given up could come into force \
+                 in the middle of the next. The roles stay as they are; upgrade farside there",
+                relationship.source
+            )));
+        }
+        if newest <= relationship.turn {
+            let answer = Swapped::decode(answer)
+                .map_err(|e| MirrorError::Protocol(format!("an answer that cannot be read: {e}")))?;
+            return Ok((relationship, answer));
+        }
+        mirror.turn(|done| TurnCommand::Raise { newest, done }).await?;
+    }
+    Err(MirrorError::State(
+        "the source hears of changes of direction that this side does not know. The roles stay as they are"
+            .into(),
+    ))
 }
 
 /// An update that has arrived whole.

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::messages::{Candidate, HalfBrought, Plan, Step, SwapPhase};
 use crate::error::MirrorError;
-use crate::limits::{CANDIDATES_MAX, NAME_BYTES_MAX, SCHEDULE_BYTES_MAX, STEPS_MAX};
+use crate::limits::{CANDIDATES_MAX, NAME_BYTES_MAX, SCHEDULE_BYTES_MAX, STEPS_MAX, TURN_MAX};
 use crate::schedule::Schedule;
 use crate::state::TransferKind;
 
@@ -83,6 +83,15 @@ pub fn size(bytes: u64) -> Result<u64, MirrorError> {
         Ok(bytes)
     } else {
         Err(protocol(format!("{bytes} bytes, which no volume can have")))
+    }
+}
+
+/// The number of a change of direction; 0 from a side that does not count them.
+pub fn turn(number: u64) -> Result<u64, MirrorError> {
+    if number <= TURN_MAX {
+        Ok(number)
+    } else {
+        Err(protocol(format!("a change of direction with number {number}, to which nobody counts")))
     }
 }
 

@@ -92,6 +92,9 @@ pub struct Begin {
     /// What a transfer before this one left half brought. Since version 2.
     #[prost(message, optional, tag = "7")]
     pub staged: Option<HalfBrought>,
+    /// The destination's newest change of direction; see [`Swap::turn`]. Since version 2.
+    #[prost(uint64, tag = "8")]
+    pub turn: u64,
 }
 
 /// What a transfer that was cut left staged at the destination.
@@ -242,7 +245,7 @@ pub struct Comparison {
     pub size_bytes: u64,
 }
 
-/// Tells a source that its destination was broken off and went on without it. Answered by [`Nothing`]; saying it
+/// Tells a source that its destination was broken off and went on without it. Answered by [`Noted`]; saying it
 /// again is no error.
 #[derive(Clone, PartialEq, Message)]
 pub struct Overtaken {
@@ -261,6 +264,18 @@ pub struct Overtaken {
     /// The destination's volume, for a source that has lost its list.
     #[prost(string, tag = "5")]
     pub destination: String,
+    /// Number of the change of direction that this tells of; see [`Swap::turn`].
+    #[prost(uint64, tag = "6")]
+    pub turn: u64,
+}
+
+/// Answer to [`Overtaken`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Noted {
+    /// The newest change of direction of this relationship that the source has heard of. If it is newer than the one that
+    /// was told, what was told had no effect.
+    #[prost(uint64, tag = "1")]
+    pub newest: u64,
 }
 
 /// A step of changing roles. Answered by [`Swapped`]; saying it again is no error.
@@ -285,6 +300,11 @@ pub struct Swap {
     /// Schedule of the reverse mirror, as `mirror status` shows it; empty for none.
     #[prost(string, tag = "6")]
     pub schedule: String,
+    /// Number of this change of direction: the destination counts them, from 1, and a break, a resync and each attempt to
+    /// change the roles is one. What is told of an earlier one than the source has heard of has no effect: a source may
+    /// still be busy with it when its session has died and newer things were told. 0: a destination that does not count.
+    #[prost(uint64, tag = "7")]
+    pub turn: u64,
 }
 
 /// What a [`Swap`] says.
@@ -309,6 +329,14 @@ pub struct Swapped {
     /// To *prepare*: the reverse relationship, which may be one that the source remembers from an earlier turn.
     #[prost(bytes = "vec", tag = "2")]
     pub reverse: Vec<u8>,
+    /// The newest change of direction of this relationship that the source has heard of; 0 from one that does not heed
+    /// [`Swap::turn`]. If it is newer than the one that was told, what was told had no effect.
+    #[prost(uint64, tag = "3")]
+    pub newest: u64,
+    /// To *prepare*: the number of this change of direction for the reverse relationship, of which its new source heeds
+    /// nothing earlier.
+    #[prost(uint64, tag = "4")]
+    pub reverse_turn: u64,
 }
 
 /// An answer that says only that it was done.

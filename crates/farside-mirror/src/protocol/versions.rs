@@ -22,7 +22,7 @@ pub fn oldest_that_carries(body: &Body) -> u32 {
 /// `body` as a side of version `version` writes it: what that version does not know is left out.
 pub fn without_what_is_newer(body: Body, version: u32) -> Body {
     match body {
-        Body::Begin(begin) if version < 2 => Body::Begin(Begin { staged: None, ..begin }),
+        Body::Begin(begin) if version < 2 => Body::Begin(Begin { staged: None, turn: 0, ..begin }),
         other => other,
     }
 }
@@ -85,9 +85,9 @@ mod tests {
 
     #[test]
     fn a_question_in_the_older_version_leaves_out_what_is_newer() {
-        let begin = Begin { kind: 2, staged: Some(HalfBrought::default()), ..Begin::default() };
+        let begin = Begin { kind: 2, staged: Some(HalfBrought::default()), turn: 7, ..Begin::default() };
         let older = without_what_is_newer(Body::Begin(begin.clone()), 1);
-        assert_eq!(older, Body::Begin(Begin { staged: None, ..begin.clone() }));
+        assert_eq!(older, Body::Begin(Begin { staged: None, turn: 0, ..begin.clone() }));
         assert_eq!(without_what_is_newer(Body::Begin(begin.clone()), 2), Body::Begin(begin));
     }
 

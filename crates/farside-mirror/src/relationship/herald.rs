@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use farside_session::{PeerLink, SessionError};
+use prost::Message;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -14,7 +15,7 @@ use crate::destination::Links;
 use crate::error::MirrorError;
 use crate::limits::{HERALD_LINK_WAIT, HERALD_REST};
 use crate::protocol::convert::{self, CandidateBase};
-use crate::protocol::{Body, Overtaken, Swap, SwapPhase};
+use crate::protocol::{Body, Noted, Overtaken, Swap, SwapPhase, Swapped};
 use crate::state::Work;
 use crate::store::{Relationship, SwapMark};
 use crate::transfer;
@@ -73,6 +74,7 @@ pub(crate) fn swap_message(relationship: &Relationship, reverse: uuid::Uuid, pha
         destination: relationship.destination.to_string(),
         phase: convert::swap_phase_number(phase),
         schedule: relationship.schedule.to_string(),
+        turn: relationship.turn,
     }
 }
 
@@ -88,6 +90,7 @@ fn overtaken_message(relationship: &Relationship, stands_on: Option<&Published>)
         broken_off_at: relationship.broken_off_at.map_or(0, |at| at.0),
         snapshot: stands_on.map(|p| candidate(p).to_message()),
         destination: relationship.destination.to_string(),
+        turn: relationship.turn,
     }
 }
 
@@ -139,23 +142,61 @@ async fn say(
     own: &mpsc::WeakSender<Command>,
 ) -> Result<(), MirrorError> {
     if let Some(swap) = &news.swap {
-        let heard = transfer::negotiate(link, Body::Swap(swap.clone()), None).await;
+        let turn = swap.turn;
+        let heard = match transfer::negotiate(link, Body::Swap(swap.clone()), None).await {
+            Ok((answer, _)) => newest_in(&answer, |noted: Swapped| noted.newest),
+            Err(error) => Err(error),
+        };
         // Refused by a person's break there: that hosts went on here is all the more to be heard.
         if let (Err(MirrorError::Session(SessionError::Refused(_))), Some(overtaken)) =
             (&heard, &news.overtaken)
         {
-            transfer::negotiate(link, Body::Overtaken(overtaken.clone()), None).await?;
+            say_overtaken(link, overtaken, own).await?;
         }
-        heard?;
+        check_heard(heard?, turn, own).await?;
         news.swap = None;
         // The driver forgets the change of roles; if it has ended, nobody needs to know.
         if let Some(own) = own.upgrade() {
             let (done, _) = oneshot::channel();
-            let _ = own.send(Command::Turn(TurnCommand::Heard { done })).await;
+            let _ = own.send(Command::Turn(TurnCommand::Heard { turn, done })).await;
         }
     }
     if let Some(overtaken) = &news.overtaken {
-        transfer::negotiate(link, Body::Overtaken(overtaken.clone()), None).await?;
+        say_overtaken(link, overtaken, own).await?;
     }
     Ok(())
+}
+
+async fn say_overtaken(
+    link: &dyn PeerLink,
+    overtaken: &Overtaken,
+    own: &mpsc::WeakSender<Command>,
+) -> Result<(), MirrorError> {
+    let (answer, _) = transfer::negotiate(link, Body::Overtaken(overtaken.clone()), None).await?;
+    check_heard(newest_in(&answer, |noted: Noted| noted.newest)?, overtaken.turn, own).await
+}
+
+/// The newest change of direction that the source has heard of, in its answer.
+pub(crate) fn newest_in<M: Message + Default>(
+    answer: &[u8],
+    newest: impl Fn(M) -> u64,
+) -> Result<u64, MirrorError> {
+    let answer = M::decode(answer)
+        .map_err(|e| MirrorError::Protocol(format!("an answer that cannot be read: {e}")))?;
+    convert::turn(newest(answer))
+}
+
+/// What was said as `turn` had no effect if the source has heard of a newer one: with the database this side has lost its
+/// count. The driver counts on from there, and sends another herald.
+async fn check_heard(newest: u64, turn: u64, own: &mpsc::WeakSender<Command>) -> Result<(), MirrorError> {
+    if newest <= turn {
+        return Ok(());
+    }
+    if let Some(own) = own.upgrade() {
+        let (done, _) = oneshot::channel();
+        let _ = own.send(Command::Turn(TurnCommand::Raise { newest, done })).await;
+    }
+    Err(MirrorError::State(format!(
+        "the source has heard of change of direction {newest} already, and took no notice of {turn}"
+    )))
 }

@@ -44,6 +44,7 @@ impl Driver {
         }
         self.relationship.broken_off_at = Some(self.parts.clock.now());
         self.relationship.resync_pending = false;
+        self.relationship.turn = self.next_turn();
         if let Some(SwapMark::Prepared { .. }) = self.relationship.swap {
             self.relationship.swap = None;
         }

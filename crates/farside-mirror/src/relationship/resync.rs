@@ -147,7 +147,9 @@ impl Driver {
             }
             self.standing.step(Event::AskResync)?;
         }
-        let pending = Relationship { resync_pending: true, broken_off_at: None, swap, ..before.clone() };
+        let turn = self.next_turn();
+        let pending =
+            Relationship { resync_pending: true, broken_off_at: None, swap, turn, ..before.clone() };
         self.parts.store.save(&pending).await?;
         if !is_follower || self.standing.work == Work::BrokenOff {
             self.herald = None;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::driver::Driver;
 use super::{Command, Mirror, gone};
 use crate::error::{MirrorError, blocking};
-use crate::limits::{BREAK_PATIENCE, FENCE_ATTEMPTS};
+use crate::limits::{BREAK_PATIENCE, FENCE_ATTEMPTS, TURN_MAX};
 use crate::log::LogEvent;
 use crate::protocol::convert::CandidateBase;
 use crate::schedule::{Moment, Schedule, Ticker};
@@ -26,12 +26,15 @@ pub(crate) enum TurnCommand {
     Begin { reverse: Uuid, done: Reply<bool> },
     /// The source names another reverse relationship.
     Agree { reverse: Uuid, done: Reply<()> },
-    /// The turning point: this very snapshot is what hosts go on from here.
-    Turn { last: CandidateBase, done: Reply<()> },
+    /// The source has heard of this change of direction, or a later one, of which this side does not know: its count is older
+    /// than the source's memory. It goes on above.
+    Raise { newest: u64, done: Reply<()> },
+    /// The turning point: this very snapshot is what hosts go on from here. `turn` is the number of the change for `reverse`.
+    Turn { last: CandidateBase, turn: u64, done: Reply<()> },
     /// The attempt is over; what the source must hear yet is the herald's.
     Settle { done: Reply<()> },
-    /// The source has heard how it ended.
-    Heard { done: Reply<()> },
+    /// The source has heard how the change with this number ended.
+    Heard { turn: u64, done: Reply<()> },
     /// At the original: make it read-only, with a last snapshot.
     Prepare { of: Uuid, schedule: Schedule, done: Reply<ReverseAccepted> },
     /// Which snapshot was the last.
@@ -66,8 +69,13 @@ impl Driver {
                 let result = self.mark(Some(SwapMark::Turning { reverse })).await;
                 let _ = done.send(result);
             }
-            TurnCommand::Turn { last, done } => {
-                let result = self.turn_at(last).await;
+            TurnCommand::Raise { newest, done } => {
+                let result = self.raise(newest).await;
+                self.publish();
+                let _ = done.send(result);
+            }
+            TurnCommand::Turn { last, turn, done } => {
+                let result = self.turn_at(last, turn).await;
                 self.publish();
                 let _ = done.send(result);
             }
@@ -76,8 +84,10 @@ impl Driver {
                 self.probe().await;
                 let _ = done.send(Ok(()));
             }
-            TurnCommand::Heard { done } => {
-                let result = self.heard().await;
+            TurnCommand::Heard { turn, done } => {
+                // What a herald said of an earlier one may be heard when the next has begun.
+                let is_it = turn == self.relationship.turn;
+                let result = if is_it { self.heard().await } else { Ok(()) };
                 self.publish();
                 let _ = done.send(result);
             }
@@ -101,6 +111,28 @@ impl Driver {
                 let _ = done.send(result);
             }
         }
+    }
+
+    /// The number of the change of direction that comes next.
+    pub(super) fn next_turn(&self) -> u64 {
+        (self.relationship.turn + 1).min(TURN_MAX)
+    }
+
+    /// Counts on from `newest`, and says once more what there is to say.
+    async fn raise(&mut self, newest: u64) -> Result<(), MirrorError> {
+        if newest <= self.relationship.turn {
+            return Ok(());
+        }
+        tracing::warn!(
+            relationship = %self.relationship.id, newest, turn = self.relationship.turn,
+            "the source has heard of changes of direction that this side does not remember; it counts on from there"
+        );
+        let turn = (newest + 1).min(TURN_MAX);
+        let raised = Relationship { turn, ..self.relationship.clone() };
+        self.parts.store.save(&raised).await?;
+        self.relationship = raised;
+        self.probe().await;
+        Ok(())
     }
 
     async fn mark(&mut self, swap: Option<SwapMark>) -> Result<(), MirrorError> {
@@ -132,12 +164,18 @@ impl Driver {
             return Ok(false);
         }
         self.herald = None;
-        self.mark(Some(SwapMark::Turning { reverse })).await?;
+        let begun = Relationship {
+            swap: Some(SwapMark::Turning { reverse }),
+            turn: self.next_turn(),
+            ..self.relationship.clone()
+        };
+        self.parts.store.save(&begun).await?;
+        self.relationship = begun;
         self.is_swapping = true;
         Ok(true)
     }
 
-    async fn turn_at(&mut self, last: CandidateBase) -> Result<(), MirrorError> {
+    async fn turn_at(&mut self, last: CandidateBase, reverse_turn: u64) -> Result<(), MirrorError> {
         self.check_probed()?;
         let Some(SwapMark::Turning { reverse }) = self.relationship.swap else {
             return Err(MirrorError::State("no change of roles is under way".into()));
@@ -166,7 +204,7 @@ impl Driver {
             since: Some(now),
             ..SourceRelationship::new(reverse, peer, destination.clone(), source.clone())
         };
-        if let Err(error) = self.parts.source.adopt(kept).await {
+        if let Err(error) = self.parts.source.adopt(kept, reverse_turn).await {
             tracing::warn!(volume = %destination, "the list of destinations lacks the reverse mirror until its first update: {error}");
         }
         tracing::info!(
@@ -214,8 +252,12 @@ impl Driver {
             let schedule =
                 if before.schedule == Schedule::OnRequest { schedule } else { before.schedule.clone() };
             self.herald = None;
-            let marked =
-                Relationship { swap: Some(SwapMark::Prepared { of, is_new }), schedule, ..before.clone() };
+            let marked = Relationship {
+                swap: Some(SwapMark::Prepared { of, is_new }),
+                schedule,
+                turn: self.next_turn(),
+                ..before.clone()
+            };
             self.parts.store.save(&marked).await?;
             let (engine, clock) = (self.parts.engine.clone(), self.parts.clock.clone());
             let randomness = self.parts.randomness.clone();
@@ -248,7 +290,7 @@ impl Driver {
         let last = self.current.as_ref().ok_or_else(|| MirrorError::Internal("no last snapshot".into()))?;
         let last =
             CandidateBase { uuid: last.uuid, content_root: last.content_root, size_bytes: last.size_bytes };
-        Ok(ReverseAccepted { reverse, last })
+        Ok(ReverseAccepted { reverse, last, turn: self.relationship.turn })
     }
 
     async fn cancel(&mut self, for_end_of: Uuid) -> Result<bool, MirrorError> {
@@ -340,7 +382,7 @@ fn fence(
     let volume = &relationship.destination;
     let before = engine.replica_record(volume)?;
     let reverse = relationship.id;
-    for _ in 0..FENCE_ATTEMPTS {
+    for attempt in 1..=FENCE_ATTEMPTS {
         let uuid = id();
         let spec = SnapshotSpec {
             name: format!("mirror-{}-{}", &of.simple().to_string()[..8], &uuid.simple().to_string()[20..]),
@@ -353,9 +395,14 @@ fn fence(
         let is_last = engine
             .pin(volume, uuid, reverse)
             .and_then(|()| engine.set_replica_record(volume, Some(relationship.record(false))))
-            .and_then(|()| engine.changed_since(volume, uuid));
+            .and_then(|()| engine.changed_since(volume, uuid))
+            .and_then(|changed| {
+                // The bytes that were there, written once more, lose nothing; but the first update here would set them aside.
+                let is_same = changed == ChangedBytes::default();
+                Ok(is_same && (attempt == FENCE_ATTEMPTS || !engine.is_written_since(volume, uuid)?))
+            });
         match is_last {
-            Ok(ChangedBytes { data_bytes: 0, hole_bytes: 0 }) => return Ok(()),
+            Ok(true) => return Ok(()),
             other => {
                 if engine.replica_record(volume)? != before {
                     engine.set_replica_record(volume, before.clone())?;

@@ -5,10 +5,11 @@ use farside_engine::{EngineError, VolumeName};
 use farside_session::{PeerId, Refusal};
 use uuid::Uuid;
 
+use super::heard::Word;
 use super::{Shared, SourceService, prepare, refusal, to_refusal};
 use crate::error::{MirrorError, blocking};
 use crate::protocol::convert::{self, CandidateBase};
-use crate::protocol::{self, Nothing};
+use crate::protocol::{self, Noted};
 use crate::state::TransferKind;
 use crate::store::{Overtaken, SourceRelationship};
 
@@ -43,17 +44,26 @@ impl Shared {
         &self,
         peer: PeerId,
         message: protocol::Overtaken,
-    ) -> Result<Nothing, Refusal> {
+    ) -> Result<Noted, Refusal> {
         let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         let snapshot = message.snapshot.as_ref().map(CandidateBase::from_message).transpose();
         let snapshot = snapshot.map_err(to_refusal)?;
+        let change = convert::turn(message.turn).map_err(to_refusal)?;
         self.check_owner(relationship, peer, &volume)?;
         self.check_not_own(relationship, &volume).await?;
         let destination = convert::volume(&message.destination).map_err(to_refusal)?;
         // A change of roles whose last word was lost: broken off at the very snapshot that was the last here. Asked before
         // this relationship's turn is taken: the driver that answers may be waiting for it, to let the bases go.
         let concerned = self.concerns(relationship, peer, &volume).await?;
+        let order = self.order(relationship);
+        let _order = order.lock().await;
+        // From a destination that does not count everything is believed: rather an alarm too many.
+        let noted = || Noted { newest: self.newest_turn(relationship) };
+        if change != 0 && self.is_late(relationship, change, Word::GoesOn) {
+            tracing::info!(%relationship, %peer, %volume, "word of a break came late: newer things were heard since");
+            return Ok(noted());
+        }
         let prepared = match self.reversal().filter(|_| concerned) {
             Some(reversal) => reversal.prepared(&volume, relationship).await.map_err(to_refusal)?,
             None => None,
@@ -61,8 +71,11 @@ impl Shared {
         if let (Some(reversal), Some(stands_on)) = (self.reversal(), snapshot)
             && prepared == Some(stands_on.uuid)
         {
+            if change != 0 {
+                self.hear(relationship, change, Word::Ends);
+            }
             reversal.done(&volume, relationship).await.map_err(to_refusal)?;
-            return Ok(Nothing {});
+            return Ok(noted());
         }
         let follows = prepared.is_none() && self.check_no_circle(peer, &volume, &destination).await.is_err();
         let turn = self.turn(relationship);
@@ -79,13 +92,17 @@ impl Shared {
             None => {
                 // It was released: then it is no news.
                 tracing::debug!(%relationship, %peer, %volume, "a mirror that is not kept here was broken off");
-                return Ok(Nothing {});
+                return Ok(noted());
             }
         };
+        // Once more, now that it is this relationship's turn: a resync may have begun meanwhile.
+        if change != 0 && !self.hear(relationship, change, Word::GoesOn) {
+            return Ok(noted());
+        }
         if follows {
             // This side follows that one by now: no alarm. What is still kept here goes with the next version.
             self.keep(known).await.map_err(to_refusal)?;
-            return Ok(Nothing {});
+            return Ok(noted());
         }
         let at = Some(message.broken_off_at).filter(|at| *at != 0);
         let overtaken = Overtaken {
@@ -109,7 +126,7 @@ impl Shared {
             let known = SourceRelationship { overtaken: Some(overtaken), ..known };
             self.keep(known).await.map_err(to_refusal)?;
         }
-        Ok(Nothing {})
+        Ok(noted())
     }
 
     /// Refuses what an overtaken source must not do; a resync says that the destination's hosts have stopped, and
@@ -119,7 +136,9 @@ impl Shared {
         relationship: Uuid,
         volume: &VolumeName,
         kind: TransferKind,
+        change: u64,
     ) -> Result<(), Refusal> {
+        let is_news = change == 0 || self.hear(relationship, change, Word::GoesOn);
         let known = self.tables().relationships.get(&relationship).cloned();
         let Some(known) = known.filter(|known| known.overtaken.is_some()) else { return Ok(()) };
         if kind != TransferKind::Resync {
@@ -129,6 +148,16 @@ impl Shared {
                     "{volume} was overtaken: its replica {} was broken off, and both sides may have been written to since. \
                      Nothing was transferred. `mirror resync {}` at the replica's site makes it follow {volume} again",
                     known.destination, known.destination
+                ),
+            ));
+        }
+        if !is_news {
+            return Err(refusal(
+                "state",
+                format!(
+                    "since this resync of {} was asked for, this site has heard that it was broken off again. Nothing was \
+                     transferred; ask again",
+                    known.destination
                 ),
             ));
         }

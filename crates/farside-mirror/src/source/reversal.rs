@@ -9,6 +9,7 @@ use farside_engine::{EngineError, VolumeName};
 use farside_session::{PeerId, Refusal};
 use uuid::Uuid;
 
+use super::heard::Word;
 use super::{Shared, SourceService, refusal, to_refusal};
 use crate::error::{MirrorError, blocking};
 use crate::protocol::convert::{self, CandidateBase};
@@ -40,6 +41,8 @@ pub struct ReverseAccepted {
     pub reverse: Uuid,
     /// The last snapshot of the volume. Nothing can be written after it.
     pub last: CandidateBase,
+    /// Number of this change of direction, as the mirror that takes the other's place counts them.
+    pub turn: u64,
 }
 
 /// The destination side of this site, as far as a change of roles needs it. [`Destination`](crate::Destination) does it
@@ -71,8 +74,10 @@ impl SourceService {
         let _ = self.shared.reversal.set(reversal);
     }
 
-    /// Knows a relationship that its destination has not begun yet: the base that a change of roles leaves.
-    pub(crate) async fn adopt(&self, relationship: SourceRelationship) -> Result<(), MirrorError> {
+    /// Knows a relationship that its destination has not begun yet: the base that a change of roles leaves. What its
+    /// destination said of changes of direction before this one, `turn`, is not heeded any more.
+    pub(crate) async fn adopt(&self, relationship: SourceRelationship, turn: u64) -> Result<(), MirrorError> {
+        self.shared.hear(relationship.id, turn, Word::GoesOn);
         self.shared.keep(relationship).await
     }
 }
@@ -115,6 +120,7 @@ impl Shared {
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         let source = convert::volume(&message.destination).map_err(to_refusal)?;
         let phase = convert::swap_phase(message.phase).map_err(to_refusal)?;
+        let change = convert::turn(message.turn).map_err(to_refusal)?;
         self.check_owner(of, peer, &volume)?;
         self.check_not_own(of, &volume).await?;
         if phase != SwapPhase::Prepare && !self.concerns(of, peer, &volume).await? {
@@ -126,6 +132,25 @@ impl Shared {
         let Some(reversal) = self.reversal() else {
             return Err(refusal("state", "this site is starting or stopping; try again"));
         };
+        if phase == SwapPhase::Prepare && change == 0 {
+            return Err(refusal(
+                "version",
+                "your site does not number changes of roles, without which one that was given up could come into force in the \
+                 middle of the next. Nothing was changed; upgrade farside there",
+            ));
+        }
+        let order = self.order(of);
+        let _order = order.lock().await;
+        let newest = self.newest_turn(of);
+        if change == 0 && newest > 0 {
+            return Err(refusal(
+                "state",
+                format!(
+                    "this says not which change of roles of {volume} it is about, and may come late. Nothing was changed; \
+                     upgrade farside at your site. `mirror break {volume}` here makes it writable"
+                ),
+            ));
+        }
         match phase {
             SwapPhase::Prepare => {
                 self.check_rights(peer, &volume)?;
@@ -136,6 +161,9 @@ impl Shared {
                     );
                     return Err(refusal("forbidden", message));
                 }
+                // With the relationship's turn: one that is released meanwhile would leave the last snapshot pinned for nobody.
+                let turn = self.turn(of);
+                let _turn = turn.lock().await;
                 if !self.tables().relationships.contains_key(&of) {
                     return Err(refusal(
                         "not-found",
@@ -150,15 +178,23 @@ impl Shared {
                     ));
                 }
                 let schedule = convert::schedule(&message.schedule).map_err(to_refusal)?;
+                if !self.hear(of, change, Word::Begins) {
+                    return Ok(self.late(of, peer, &volume, phase));
+                }
                 let offer = ReverseOffer { of, reverse, peer, volume, source, schedule };
                 let accepted = reversal.prepare(&offer).await.map_err(to_refusal)?;
                 Ok(Swapped {
                     snapshot: Some(accepted.last.to_message()),
                     reverse: accepted.reverse.as_bytes().to_vec(),
+                    newest: self.newest_turn(of),
+                    reverse_turn: accepted.turn,
                 })
             }
+            _ if change != 0 && !self.hear(of, change, word_of(phase)) => {
+                Ok(self.late(of, peer, &volume, phase))
+            }
             SwapPhase::Confirm => match reversal.prepared(&volume, of).await.map_err(to_refusal)? {
-                Some(_) => Ok(Swapped::default()),
+                Some(_) => Ok(self.noted(of)),
                 None => Err(refusal(
                     "state",
                     format!(
@@ -169,12 +205,33 @@ impl Shared {
             // Taking back and finishing need no right: a peer that was denied the volume must not leave it fenced.
             SwapPhase::Cancel => {
                 reversal.cancel(&volume, of).await.map_err(to_refusal)?;
-                Ok(Swapped::default())
+                Ok(self.noted(of))
             }
             SwapPhase::Done => {
                 reversal.done(&volume, of).await.map_err(to_refusal)?;
-                Ok(Swapped::default())
+                Ok(self.noted(of))
             }
         }
+    }
+
+    fn noted(&self, of: Uuid) -> Swapped {
+        Swapped { newest: self.newest_turn(of), ..Swapped::default() }
+    }
+
+    /// Nothing is done: newer things were heard.
+    fn late(&self, of: Uuid, peer: PeerId, volume: &VolumeName, phase: SwapPhase) -> Swapped {
+        tracing::info!(
+            relationship = %of, %peer, %volume, ?phase,
+            "a word of a change of roles came late and has no effect: newer things were heard since"
+        );
+        self.noted(of)
+    }
+}
+
+fn word_of(phase: SwapPhase) -> Word {
+    match phase {
+        SwapPhase::Prepare => Word::Begins,
+        SwapPhase::Confirm => Word::GoesOn,
+        SwapPhase::Cancel | SwapPhase::Done => Word::Ends,
     }
 }

@@ -30,6 +30,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         kind: 2,
         candidates: vec![candidate(5), candidate(7)],
         staged: None,
+        turn: 0,
     };
     let staged = Some(HalfBrought { incremental: vec![9; 16], base: Some(candidate(7)) });
     let step = Step {
@@ -41,20 +42,32 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         made_by_person: true,
     };
     let plan = Plan { base: Some(candidate(7)), base_name: "sunday".into(), steps: vec![step] };
+    let numbered = begin.clone();
+    let swap = Swap {
+        relationship: relationship.clone(),
+        reverse: vec![3; 16],
+        volume: volume.clone(),
+        destination: destination.clone(),
+        phase: 1,
+        schedule: "every 10s".into(),
+        turn: 0,
+    };
+    let numbered_swap = Swap { phase: 2, turn: 300, ..swap.clone() };
+    let overtaken = Overtaken {
+        relationship,
+        volume,
+        broken_off_at: 1_800_000_000_000_000_000,
+        snapshot: Some(candidate(5)),
+        destination,
+        turn: 300,
+    };
     vec![
         ("begin", call(Body::Begin(begin.clone()))),
         ("begin-half-brought", call(Body::Begin(Begin { staged, ..begin }))),
-        (
-            "swap",
-            call(Body::Swap(Swap {
-                relationship,
-                reverse: vec![3; 16],
-                volume,
-                destination,
-                phase: 1,
-                schedule: "every 10s".into(),
-            })),
-        ),
+        ("swap", call(Body::Swap(swap))),
+        ("begin-numbered", call(Body::Begin(Begin { turn: 300, ..numbered }))),
+        ("swap-numbered", call(Body::Swap(numbered_swap))),
+        ("overtaken-numbered", call(Body::Overtaken(overtaken))),
         ("plan", plan.encode_to_vec()),
         (
             "stream-header",

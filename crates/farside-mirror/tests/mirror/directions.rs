@@ -331,6 +331,7 @@ async fn refusal_of_an_update<S: Storage>(world: &World<S>, relationship: Uuid) 
         kind: convert::kind_number(TransferKind::Update),
         candidates: Vec::new(),
         staged: None,
+        turn: 0,
     };
     let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec();
     let link = world.pair.b.node.wait_link(world.pair.a.node.id(), PATIENCE).await.unwrap();

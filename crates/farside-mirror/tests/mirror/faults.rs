@@ -297,6 +297,7 @@ fn begin(relationship: Uuid, transfer: Uuid, volume: &str) -> Bytes {
         kind: convert::kind_number(TransferKind::Initialize),
         candidates: Vec::new(),
         staged: None,
+        turn: 0,
     };
     Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec().into()
 }

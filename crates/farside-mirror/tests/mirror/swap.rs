@@ -4,8 +4,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use farside_engine::{SnapshotSpec, VolumeName};
-use farside_mirror::protocol::{Body, Candidate, Overtaken, Request};
-use farside_mirror::{MirrorError, Reversal, ReverseAccepted, ReverseOffer, Schedule, SourceService, State};
+use farside_mirror::protocol::{Body, Candidate, Overtaken, Request, Swap};
+use farside_mirror::{
+    MirrorError, Relationship, RelationshipStore, Reversal, ReverseAccepted, ReverseOffer, Schedule,
+    SourceService, State,
+};
 use farside_session::{LinkSettings, PeerId, PeerService};
 use prost::Message;
 use rand::Rng;
@@ -40,7 +43,7 @@ async fn there_and_back<S: Storage>(seed: u64) {
         let status = world.reverse().status();
         assert_eq!((status.state, status.relationship.id), (State::Mirrored, done.reverse));
         assert_eq!(status.relationship.schedule, every(60), "the schedule came along");
-        assert_eq!(status.relationship.swap, None);
+        assert_eq!((status.relationship.swap, status.why), (None, None));
         assert_eq!(world.r().status().relationship.swap, None);
         let granted = world.pair.b.rights.granted.lock().clone();
         assert!(granted.contains(&(world.pair.a.node.id(), world.b.volume.clone())));
@@ -237,6 +240,7 @@ async fn word_of_a_break_does_not_wait_for_a_mirror_that_waits_for_it() {
             size_bytes: base.size_bytes,
         }),
         destination: world.b.volume.to_string(),
+        turn: 1,
     };
     let request = Request { version: 2, body: Some(Body::Overtaken(overtaken)) }.encode_to_vec();
     let link = a.node.wait_link(b.node.id(), PATIENCE).await.unwrap();
@@ -272,4 +276,207 @@ impl Reversal for Busy {
     async fn done(&self, _: &VolumeName, _: Uuid) -> Result<(), MirrorError> {
         Ok(())
     }
+}
+
+fn is_phase(body: &Body, phase: u32) -> bool {
+    matches!(body, Body::Swap(swap) if swap.phase == phase)
+}
+
+const PREPARE: fn(&Body) -> bool = |body| is_phase(body, 1);
+const CANCEL: fn(&Body) -> bool = |body| is_phase(body, 2);
+const DONE: fn(&Body) -> bool = |body| is_phase(body, 3);
+const CONFIRM: fn(&Body) -> bool = |body| is_phase(body, 4);
+const OVERTAKEN: fn(&Body) -> bool = |body| matches!(body, Body::Overtaken(_));
+
+impl<S: Storage> World<S> {
+    fn swap_at_b(&self, patience: Duration) -> tokio::task::JoinHandle<Result<(), MirrorError>> {
+        let (destination, replica) = (self.pair.b.destination.clone(), self.b.volume.clone());
+        tokio::spawn(async move { destination.swap(&replica, patience).await.map(drop) })
+    }
+
+    async fn mark_is_gone(&self) {
+        let r = self.r();
+        until("the mark is gone", || r.status().relationship.swap.is_none()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_that_comes_late_makes_nothing_writable() {
+    let world = World::<Embedded>::new(500, LinkSettings::default(), Schedule::OnRequest).await;
+    // An attempt that is given up; its cancel hangs at A, and is told again by the next session.
+    let late = world.pair.a.meddler.hold(CANCEL);
+    let writer = world.pair.a.disk.engine.open(&world.a.volume);
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap_err();
+    drop(writer);
+    late.held().await;
+    world.pair.network.reset("a", "b");
+    world.mark_is_gone().await;
+    // The next attempt turns; of that A has not heard yet.
+    let (done, overtaken) = (world.pair.a.meddler.hold(DONE), world.pair.a.meddler.hold(OVERTAKEN));
+    let swapping = world.swap_at_b(PATIENCE);
+    done.held().await;
+    overtaken.held().await;
+    assert_eq!(world.check_one_original("turned"), (false, true));
+    late.release().await;
+    assert_eq!(world.check_one_original("the late cancel"), (false, true));
+    done.release().await;
+    overtaken.release().await;
+    swapping.await.unwrap().unwrap();
+    assert_eq!(world.reverse().status().state, State::Mirrored);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prepare_that_comes_late_makes_nothing_read_only() {
+    let world = World::<MemoryEngine>::new(510, LinkSettings::default(), Schedule::OnRequest).await;
+    let late = world.pair.a.meddler.hold(PREPARE);
+    let swapping = world.swap_at_b(Duration::from_secs(5));
+    late.held().await;
+    world.pair.network.cut("a", "b");
+    swapping.await.unwrap().unwrap_err();
+    world.pair.network.heal("a", "b");
+    world.mark_is_gone().await;
+    late.release().await;
+    assert_eq!(world.check_one_original("the late prepare"), (true, false));
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+    assert_eq!(world.check_one_original("the next attempt"), (false, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn word_of_a_turn_that_comes_late_ends_no_other_attempt() {
+    let mut world = World::<MemoryEngine>::new(520, LinkSettings::default(), Schedule::OnRequest).await;
+    let late = world.pair.a.meddler.hold(DONE);
+    let overtaken = world.pair.a.meddler.hold(OVERTAKEN);
+    let swapping = world.swap_at_b(PATIENCE);
+    late.held().await;
+    world.pair.network.reset("a", "b");
+    swapping.await.unwrap().unwrap();
+    overtaken.held().await;
+    world.pair.network.reset("a", "b");
+    world.pair.a.destination.swap(&world.a.volume, PATIENCE).await.unwrap();
+    assert_eq!(world.check_one_original("back"), (true, false));
+    overtaken.release().await;
+    assert_eq!(world.pair.a.source.overtaken(), [], "a word of before the roles changed back");
+    world.write_a(3);
+    let confirm = world.pair.a.meddler.hold(CONFIRM);
+    let swapping = world.swap_at_b(PATIENCE);
+    confirm.held().await;
+    late.release().await;
+    confirm.release().await;
+    swapping.await.unwrap().unwrap();
+    assert_eq!(world.check_one_original("the second turn"), (false, true));
+    assert_eq!(world.reverse().status().state, State::Mirrored);
+}
+
+#[tokio::test(start_paused = true)]
+async fn word_of_a_break_that_comes_late_is_no_alarm() {
+    let mut world = World::<MemoryEngine>::new(530, LinkSettings::default(), Schedule::OnRequest).await;
+    for _ in 0..2 {
+        let late = world.pair.a.meddler.hold(OVERTAKEN);
+        world.r().break_off(None).await.unwrap();
+        late.held().await;
+        world.pair.network.reset("a", "b");
+        let source = world.pair.a.source.clone();
+        until("it is told again", || !source.overtaken().is_empty()).await;
+        let asked = world.r().resync(PATIENCE).await.unwrap();
+        assert_ok(&asked.ended().await.unwrap());
+        assert_eq!(source.overtaken(), []);
+        late.release().await;
+        assert_eq!(source.overtaken(), [], "a word of before the resync");
+        world.write_a(3);
+        world.update().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_count_goes_on_above_what_the_source_has_heard() {
+    let mut world = World::<MemoryEngine>::new(540, LinkSettings::default(), Schedule::OnRequest).await;
+    for _ in 0..3 {
+        world.r().break_off(None).await.unwrap();
+        let asked = world.r().resync(PATIENCE).await.unwrap();
+        assert_ok(&asked.ended().await.unwrap());
+    }
+    world.pair.lose_database_b().await;
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+    assert_eq!(world.check_one_original("swapped"), (false, true));
+    world.pair.a.destination.swap(&world.a.volume, PATIENCE).await.unwrap();
+    world.pair.lose_database_b().await;
+    world.r().break_off(None).await.unwrap();
+    let source = world.pair.a.source.clone();
+    until("the break is heard", || !source.overtaken().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fence_that_is_forgotten_with_the_database_says_what_it_is() {
+    let mut world = World::<MemoryEngine>::new(545, LinkSettings::default(), Schedule::OnRequest).await;
+    let confirm = world.pair.a.meddler.hold(CONFIRM);
+    let swapping = world.swap_at_b(Duration::from_secs(5));
+    confirm.held().await;
+    // As a daemon does that finds a replica in its pool and nothing in its database.
+    let fenced = world.reverse().status();
+    assert!(fenced.why.is_some_and(|why| why.contains("a change of roles is under way")));
+    let Relationship { id, peer, source, destination, .. } = fenced.relationship;
+    world.pair.a.disk.store = Arc::default();
+    let found = Relationship::new(id, peer, source, destination, Schedule::OnRequest);
+    world.pair.a.disk.store.save(&found).await.unwrap();
+    world.pair.crash_a(1).await;
+    swapping.await.unwrap().unwrap_err();
+    world.mark_is_gone().await;
+    assert_eq!(world.check_one_original("nobody remembers"), (false, false));
+    let why = world.reverse().status().why.unwrap();
+    assert!(why.contains("`mirror break p/v` here") && why.contains("`mirror resync p/v` here"), "{why}");
+    world.reverse().break_off(None).await.unwrap();
+    assert_eq!(world.check_one_original("broken off"), (true, false));
+    assert_eq!(world.reverse().status().why, None);
+    world.write_a(3);
+    world.update().await;
+    world.b.check(&world.pair.b);
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+    assert_eq!(world.check_one_original("swapped"), (false, true));
+    assert_eq!(world.reverse().status().why, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn roles_do_not_change_with_a_peer_that_does_not_number_them() {
+    let mut world = World::<MemoryEngine>::new(550, LinkSettings::default(), Schedule::OnRequest).await;
+    // A source that does not: it is told to give up, and its hosts write on.
+    world.pair.a.meddler.knows_no_turns.store(true, std::sync::atomic::Ordering::SeqCst);
+    let refused = world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap_err().to_string();
+    assert!(refused.contains("upgrade"), "{refused}");
+    world.mark_is_gone().await;
+    assert_eq!(world.check_one_original("given up"), (true, false));
+    world.pair.a.meddler.knows_no_turns.store(false, std::sync::atomic::Ordering::SeqCst);
+    world.write_a(3);
+    world.update().await;
+    // A destination that does not: refused before anything is fenced; what it says of a break is believed.
+    let relationship = world.r().status().relationship;
+    let swap = |phase| Swap {
+        relationship: relationship.id.as_bytes().to_vec(),
+        reverse: vec![9; 16],
+        volume: world.a.volume.to_string(),
+        destination: world.b.volume.to_string(),
+        phase,
+        schedule: String::new(),
+        turn: 0,
+    };
+    let link = world.pair.a.node.wait_link(world.pair.b.node.id(), PATIENCE).await.unwrap();
+    let source = world.pair.a.source.clone();
+    let ask = async |body| {
+        let request = Request { version: 2, body: Some(body) }.encode_to_vec();
+        source.call(&link, request.into()).await
+    };
+    let refused = ask(Body::Swap(swap(1))).await.unwrap_err();
+    assert!(refused.code == "version" && refused.message.contains("upgrade"), "{refused:?}");
+    let refused = ask(Body::Swap(swap(2))).await.unwrap_err();
+    assert_eq!(refused.code, "state", "it may be late: {refused:?}");
+    assert_eq!(world.check_one_original("refused"), (true, false));
+    let overtaken = Overtaken {
+        relationship: relationship.id.as_bytes().to_vec(),
+        volume: world.a.volume.to_string(),
+        broken_off_at: 1,
+        snapshot: None,
+        destination: world.b.volume.to_string(),
+        turn: 0,
+    };
+    ask(Body::Overtaken(overtaken)).await.unwrap();
+    assert_eq!(source.overtaken().len(), 1);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
-use farside_mirror::protocol::{Request, StreamHeader};
+use farside_mirror::protocol::{Body, Request, StreamHeader, Swapped};
 use farside_mirror::{
     Destination, DestinationParts, MemoryStore, Mirror, MirrorError, Relationship, RelationshipStore,
     Reversal, ReverseRights, Schedule, SourceRights, SourceService, TransferReport, TransferResult,
@@ -24,6 +24,7 @@ use prost::Message;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -125,11 +126,61 @@ pub(crate) struct Meddler {
     pub(crate) lies: Mutex<Option<Vec<u8>>>,
     /// Play a source that knows nothing newer than version 1 of the protocol.
     pub(crate) is_of_version_1: AtomicBool,
+    /// Play a source that does not number changes of direction.
+    pub(crate) knows_no_turns: AtomicBool,
     /// Versions of the calls and streams that came, in order of their first.
     pub(crate) versions_asked: Mutex<Vec<u32>>,
+    /// Calls that shall not be handled yet when they come.
+    gates: Mutex<Vec<(Matches, watch::Sender<Passage>)>>,
+}
+
+type Matches = fn(&Body) -> bool;
+
+/// Where a call is that meets a gate.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Passage {
+    Awaited,
+    Held,
+    Released,
+    Handled,
+}
+
+/// Holds the first call that matches, as a site does that is slow about it: the caller's session may end meanwhile.
+pub(crate) struct Gate(watch::Sender<Passage>);
+
+impl Gate {
+    async fn reached(&self, passage: Passage) {
+        let mut seen = self.0.subscribe();
+        let reached = seen.wait_for(|at| *at >= passage);
+        tokio::time::timeout(10 * PATIENCE, reached).await.expect("the call comes").unwrap();
+    }
+
+    /// Waits for the call to come.
+    pub(crate) async fn held(&self) {
+        self.reached(Passage::Held).await;
+    }
+
+    /// Lets it go on, and waits until it has been handled.
+    pub(crate) async fn release(&self) {
+        self.0.send_replace(Passage::Released);
+        self.reached(Passage::Handled).await;
+    }
 }
 
 impl Meddler {
+    /// The first call that comes from now on and matches is held.
+    pub(crate) fn hold(&self, matches: Matches) -> Gate {
+        let gate = watch::Sender::new(Passage::Awaited);
+        self.gates.lock().push((matches, gate.clone()));
+        Gate(gate)
+    }
+
+    fn gate_of(&self, body: &Body) -> Option<watch::Sender<Passage>> {
+        let mut gates = self.gates.lock();
+        let at = gates.iter().position(|(matches, _)| matches(body))?;
+        Some(gates.remove(at).1)
+    }
+
     /// What a source of version 1 says to a version that it does not know.
     fn check_version(&self, version: u32) -> Result<(), Refusal> {
         let mut asked = self.versions_asked.lock();
@@ -148,8 +199,21 @@ impl Meddler {
 #[async_trait]
 impl PeerService for Meddler {
     async fn call(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
-        if let Ok(request) = Request::decode(request.clone()) {
-            self.check_version(request.version)?;
+        let mut is_swap = false;
+        if let Ok(Request { version, body: Some(body) }) = Request::decode(request.clone()) {
+            self.check_version(version)?;
+            is_swap = matches!(body, Body::Swap(_));
+            if let Some(gate) = self.gate_of(&body) {
+                gate.send_replace(Passage::Held);
+                gate.subscribe().wait_for(|at| *at == Passage::Released).await.unwrap();
+                let answer = self.inner.call(link, request).await;
+                gate.send_replace(Passage::Handled);
+                return answer;
+            }
+        }
+        if is_swap && self.knows_no_turns.load(Ordering::SeqCst) {
+            let answer = Swapped::decode(self.inner.call(link, request).await?).unwrap();
+            return Ok(Swapped { newest: 0, reverse_turn: 0, ..answer }.encode_to_vec().into());
         }
         let Some(overhearing) = &self.overhearing else { return self.inner.call(link, request).await };
         let request = overhearing.asked(request)?;
@@ -225,6 +289,8 @@ impl<S: Storage> Site<S> {
             overhearing,
             lies: Mutex::new(None),
             is_of_version_1: AtomicBool::new(false),
+            knows_no_turns: AtomicBool::new(false),
+            gates: Mutex::default(),
             versions_asked: Mutex::default(),
         });
         let randomness = Arc::new(SeededRandomness::new(seed));
