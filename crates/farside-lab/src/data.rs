@@ -126,7 +126,7 @@ pub fn sets() -> &'static [Set] {
             volumes: 1,
             generations: &["A", "B"],
             has_tree: false,
-            generator: 2,
+            generator: 3,
             make: sqlite::make,
         },
         Set {
@@ -159,7 +159,7 @@ pub fn sets() -> &'static [Set] {
             volumes: 1,
             generations: &["A", "B10", "B25"],
             has_tree: true,
-            generator: 1,
+            generator: 2,
             make: sequences::make,
         },
         Set {
@@ -170,7 +170,7 @@ pub fn sets() -> &'static [Set] {
             volumes: 1,
             generations: &["A", "B10", "B25"],
             has_tree: true,
-            generator: 1,
+            generator: 2,
             make: sequences::make_compressed,
         },
         Set {

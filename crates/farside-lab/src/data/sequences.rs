@@ -10,7 +10,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rand::Rng;
+use rand::{Rng, RngCore};
 use rand_chacha::ChaCha8Rng;
 
 use super::filesystem::{self, Content, FileSystem};
@@ -48,7 +48,7 @@ const REPEAT_DIVERGENCE: f64 = 0.08;
 const SUBSTITUTION: f64 = 1e-3;
 const INSERTION_OR_DELETION: f64 = 1e-4;
 
-pub(super) const MINIMUM_BYTES: u64 = 16 * MIB;
+pub(super) const MINIMUM_BYTES: u64 = 10 * MIB;
 
 pub(super) fn make(making: &mut Making<'_>) -> Result<(), DataError> {
     store(making, false)
@@ -166,7 +166,9 @@ impl Library {
             .map(|_| {
                 let length = chance.random_range(REPEAT_BASES);
                 let rich = chance.random_range(0.3..0.6);
-                (0..length).map(|_| base(rich, &mut chance)).collect()
+                let mut repeat = Vec::with_capacity(length);
+                unique(length, rich, &mut chance, &mut repeat);
+                repeat
             })
             .collect();
         Self { seed, repeats }
@@ -212,16 +214,16 @@ impl Library {
         let mut bases = Vec::with_capacity(length + REPEAT_BASES.end);
         while bases.len() < length {
             if chance.random_bool(REPEAT_SHARE) {
-                let repeat = &self.repeats[chance.random_range(0..self.repeats.len())];
-                for of_repeat in repeat {
-                    let copied =
-                        if chance.random_bool(REPEAT_DIVERGENCE) { base(rich, chance) } else { *of_repeat };
-                    bases.push(copied.to_ascii_lowercase());
+                let start = bases.len();
+                bases.extend_from_slice(&self.repeats[chance.random_range(0..self.repeats.len())]);
+                let copy = &mut bases[start..];
+                for place in places(copy.len(), REPEAT_DIVERGENCE, chance) {
+                    copy[place] = base(rich, chance);
                 }
+                copy.make_ascii_lowercase();
             } else {
-                for _ in 0..chance.random_range(REPEAT_BASES) {
-                    bases.push(base(rich, chance));
-                }
+                let count = chance.random_range(REPEAT_BASES);
+                unique(count, rich, chance, &mut bases);
             }
             // Gaps that no machine could read.
             if chance.random_bool(0.002) {
@@ -233,24 +235,54 @@ impl Library {
     }
 }
 
-/// A base; `rich` is the share of G and C.
-fn base(rich: f64, chance: &mut ChaCha8Rng) -> u8 {
-    let pair = if chance.random_bool(rich) { b"GC" } else { b"AT" };
-    pair[usize::from(chance.random_bool(0.5))]
+/// Appends bases drawn one by one; `rich` is the share of G and C.
+fn unique(count: usize, rich: f64, chance: &mut ChaCha8Rng, bases: &mut Vec<u8>) {
+    // Two bytes a base: 15 bits decide the pair, one which of it. Drawing them all at once is many times faster.
+    let mut drawn = vec![0; count * 2];
+    chance.fill_bytes(&mut drawn);
+    let rich = (rich * f64::from(1 << 15)) as u16;
+    bases.extend(drawn.chunks_exact(2).map(|two| {
+        let word = u16::from_le_bytes([two[0], two[1]]);
+        let pair = if word >> 1 < rich { b"GC" } else { b"AT" };
+        pair[usize::from(word & 1)]
+    }));
 }
 
+/// One base.
+fn base(rich: f64, chance: &mut ChaCha8Rng) -> u8 {
+    let mut one = Vec::with_capacity(1);
+    unique(1, rich, chance, &mut one);
+    one[0]
+}
+
+/// Places in a sequence of which each is `share` likely: the steps between them are even up to twice the mean.
+fn places(length: usize, share: f64, chance: &mut ChaCha8Rng) -> Vec<usize> {
+    let step_max = (2.0 / share) as usize - 1;
+    let mut places = Vec::new();
+    let mut place = chance.random_range(0..=step_max);
+    while place < length {
+        places.push(place);
+        place += chance.random_range(1..=step_max);
+    }
+    places
+}
+
+/// What another reading of the same sequence gives.
 fn revise(bases: &[u8], chance: &mut ChaCha8Rng) -> Vec<u8> {
+    let mut substituted = bases.to_vec();
+    for place in places(bases.len(), SUBSTITUTION, chance) {
+        substituted[place] = base(0.41, chance);
+    }
     let mut revised = Vec::with_capacity(bases.len() + 64);
-    for old in bases {
-        if chance.random_bool(SUBSTITUTION) {
-            revised.push(base(0.41, chance));
-        } else if chance.random_bool(INSERTION_OR_DELETION) {
-            if chance.random_bool(0.5) {
-                revised.extend([*old, base(0.41, chance)]);
-            }
-        } else {
-            revised.push(*old);
+    let mut from = 0;
+    for place in places(bases.len(), INSERTION_OR_DELETION, chance) {
+        revised.extend_from_slice(&substituted[from..place]);
+        // Either this base goes, or one comes in before it.
+        from = place + 1;
+        if chance.random_bool(0.5) {
+            revised.extend([base(0.41, chance), substituted[place]]);
         }
     }
+    revised.extend_from_slice(&substituted[from..]);
     revised
 }

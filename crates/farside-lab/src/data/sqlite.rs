@@ -33,7 +33,7 @@ const ARTICLES_PER_CUSTOMER: f64 = 0.25;
 const ORDERS_PER_CUSTOMER: f64 = 2.0;
 
 /// Transactions between A and B for each customer: they change about a quarter of the database.
-const TRANSACTIONS_PER_CUSTOMER: f64 = 0.35;
+const TRANSACTIONS_PER_CUSTOMER: f64 = 0.22;
 
 /// Statements of the filling that go into one transaction, as a bulk load does.
 const FILL_BATCH: u64 = 2_000;
