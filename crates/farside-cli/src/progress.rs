@@ -8,18 +8,25 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::client::Client;
 use crate::quantities;
 
-/// How often the daemon is asked. Four times a second looks live and costs nothing over a local socket.
+/// How often the daemon is asked about work that takes long. Four times a second looks live and costs nothing over a
+/// local socket.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How soon it is asked the first time; the pause then doubles up to [`POLL_INTERVAL`]. An update of a quiet volume ends
+/// within two round trips, and whoever waits for it should not wait for the bar.
+const FIRST_POLL: Duration = Duration::from_millis(10);
 
 /// Waits for the operation to end. How long it waits for a lost session, the daemon was told when it was started.
 pub async fn watch(client: &Client, mut operation: Operation) -> Result<Operation, ErrorBody> {
     let mut display = Display::new(&operation.volume);
+    let mut pause = FIRST_POLL;
     let ended = loop {
         if operation.state != OperationState::Running {
             break Ok(operation);
         }
         display.show(&operation);
-        tokio::time::sleep(POLL_INTERVAL).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(POLL_INTERVAL);
         match client.get(&["operations", &operation.id.to_string()]).await {
             Ok(newer) => operation = newer,
             Err(error) => break Err(error),

@@ -3,7 +3,7 @@
 //!
 //! Sets are as small as they can be. Making needs root and /dev/net/tun (the sandbox), and each set its programs and
 //! packages (`scripts/install-lab-tools`); what is missing is said and skipped, or a failure with
-//! `FARSIDE_REQUIRE_TOOLS=1`.
+//! `FARSIDE_REQUIRE_LAB_DATA=1`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -119,7 +119,7 @@ fn skipped(set: &str, programs: &[&str]) -> bool {
         return false;
     }
     let missing = missing.join(", ");
-    assert!(std::env::var_os("FARSIDE_REQUIRE_TOOLS").is_none(), "{set} is missing: {missing}");
+    assert!(std::env::var_os("FARSIDE_REQUIRE_LAB_DATA").is_none(), "{set} is missing: {missing}");
     eprintln!("SKIPPED: {set} is missing: {missing}");
     true
 }

@@ -2,7 +2,7 @@
 //! that something was fast; a loaded machine makes packets late, and lateness is what the counters tell.
 //!
 //! Needs root, `/dev/net/tun` and `unshare`, `ip`, `nsenter`, `ping`. Without them the tests say that they are skipped;
-//! `FARSIDE_REQUIRE_TOOLS=1` makes that a failure.
+//! `FARSIDE_REQUIRE_LAB=1` makes that a failure.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
@@ -88,7 +88,7 @@ impl Lab {
     fn lay(terms: &LinkTerms, seed: u64) -> Option<Self> {
         println!("seed {seed}");
         if let Err(missing) = tools() {
-            assert!(std::env::var_os("FARSIDE_REQUIRE_TOOLS").is_none(), "{missing}");
+            assert!(std::env::var_os("FARSIDE_REQUIRE_LAB").is_none(), "{missing}");
             println!("SKIPPED: {missing}");
             return None;
         }

@@ -2,7 +2,7 @@
 //! with contenders that fail. Counts and bytes are asserted, never seconds.
 //!
 //! Needs root, `/dev/net/tun` and what the smoke experiment's contenders need (zstd, nc, tar, jq). Without them the tests
-//! say that they are skipped; `FARSIDE_REQUIRE_TOOLS=1` makes that a failure.
+//! say that they are skipped; `FARSIDE_REQUIRE_LAB=1` makes that a failure.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -91,7 +91,7 @@ impl Lab {
     /// None if something that it needs is missing.
     fn new() -> Option<Self> {
         if let Err(missing) = tools() {
-            assert!(std::env::var_os("FARSIDE_REQUIRE_TOOLS").is_none(), "missing: {missing}");
+            assert!(std::env::var_os("FARSIDE_REQUIRE_LAB").is_none(), "missing: {missing}");
             eprintln!("skipped: {missing}");
             return None;
         }
@@ -330,7 +330,7 @@ fn the_smoke_experiment_has_every_part_work_together() {
     if let Some(missing) =
         missing.copied().or_else(|| farside().is_none().then_some("farside and farsided beside the test"))
     {
-        assert!(std::env::var_os("FARSIDE_REQUIRE_TOOLS").is_none(), "missing: {missing}");
+        assert!(std::env::var_os("FARSIDE_REQUIRE_LAB").is_none(), "missing: {missing}");
         eprintln!("skipped: {missing}");
         return;
     }

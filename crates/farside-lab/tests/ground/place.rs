@@ -276,7 +276,7 @@ pub(crate) fn wait_within(child: &mut Child, limit: Duration) -> ExitStatus {
 }
 
 fn skip(lacks: &str) {
-    assert!(std::env::var_os("FARSIDE_REQUIRE_TOOLS").is_none_or(|value| value != "1"), "missing: {lacks}");
+    assert!(std::env::var_os("FARSIDE_REQUIRE_LAB").is_none_or(|value| value != "1"), "missing: {lacks}");
     eprintln!("**** skipped, missing: {lacks}");
 }
 
