@@ -4,7 +4,7 @@
 //! upgrade, …) works in a file system, and the images of that file system at several moments, the *generations*, are
 //! kept. A contender brings the first generation over in its initial copy and each later one in an update.
 //!
-//! What was made stays in a cache, `CACHE/SET-SIZE-SEED/`: `manifest.json` tells what it is ([`Manifest`]), each
+//! What was made stays in a cache, `CACHE/SET-SIZE-SEED-vVERSION/`: `manifest.json` tells what it is ([`Manifest`]), each
 //! generation is a directory with `0.img` (… `7.img` for several volumes) and, where the set is files, `tree/`. Images
 //! have holes where 4 KiB blocks are zero. The directory appears under its name only when it is whole; what a killed
 //! process left is removed by the next one that makes the same set. Two processes may use one cache: who wants what the

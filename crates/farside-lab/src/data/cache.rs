@@ -29,8 +29,9 @@ pub(super) fn find(
     Ok(read_whole(&dir, set)?.map(|manifest| Prepared { dir, manifest }))
 }
 
+/// The recipe's version is part of it: a newer laboratory never takes a set away from an older one that is using it.
 fn directory_name(set: &Set, size_bytes: u64, seed: u64) -> String {
-    format!("{}-{size_bytes}-{seed}", set.name)
+    format!("{}-{size_bytes}-{seed}-v{}.{}", set.name, MANIFEST_VERSION, set.generator)
 }
 
 /// The whole set, found or made.
