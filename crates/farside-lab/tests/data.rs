@@ -63,7 +63,8 @@ impl Cache {
     fn make(&self, set: &str, size: &str) -> (PathBuf, Manifest) {
         let output = self.order(set, size).output().expect("farside-lab runs");
         let manifest = manifest_of(&output);
-        (self.data().join(format!("{set}-{}-{SEED}", manifest.size_bytes)), manifest)
+        let (size_bytes, version, generator) = (manifest.size_bytes, manifest.version, manifest.generator);
+        (self.data().join(format!("{set}-{size_bytes}-{SEED}-v{version}.{generator}")), manifest)
     }
 
     fn order(&self, set: &str, size: &str) -> Command {
@@ -285,7 +286,7 @@ fn a_killed_making_leaves_nothing_that_looks_whole() {
     // The next one takes the lock and clears up.
     let (dir, manifest) = cache.make("random", "2MiB");
     assert_volume_is_true(&dir, &manifest.generations[0], None, 0);
-    assert_eq!(cache.content(), [format!("random-{}-{SEED}", manifest.size_bytes)]);
+    assert_eq!(cache.content().iter().map(|name| cache.data().join(name)).collect::<Vec<_>>(), [dir]);
 }
 
 #[test]
@@ -298,9 +299,10 @@ fn two_processes_share_a_cache() {
     let [one, other] =
         both.map(|child| manifest_of(&child.expect("farside-lab runs").wait_with_output().expect("it ends")));
     assert_eq!(one, other);
-    assert_eq!(cache.content(), [format!("random-{}-{SEED}", one.size_bytes)]);
+    let name = format!("random-{}-{SEED}-v{}.{}", one.size_bytes, one.version, one.generator);
+    assert_eq!(cache.content(), [name.as_str()]);
     // Whole already: the same files, not others of the same content.
-    let image = cache.data().join(format!("random-{}-{SEED}/A/0.img", one.size_bytes));
+    let image = cache.data().join(name).join("A/0.img");
     let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).expect("the image"));
     let before = inode(&image);
     cache.make("random", "8MiB");
