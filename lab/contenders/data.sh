@@ -1,21 +1,11 @@
 # shellcheck shell=bash
-# What every contender's scripts may call: the data, the proof that a copy equals it, and waiting. What stands in the
+# What every contender's scripts may call: the data, and the proof that a copy equals it. What stands in the
 # environment is told in docs/src/development/contenders.md.
 
 PATH=$PATH:/usr/sbin:/sbin # mkfs.btrfs, for users whose PATH lacks them
 
 # The names of a generation's images, a line each.
 images() { seq -f '%g.img' 0 $((VOLUMES - 1)); }
-
-# Runs COMMAND… with the name of each image added, all at the same time; fails if one fails.
-each_image() {
-    local image pid pids=()
-    for image in $(images); do
-        "$@" "$image" &
-        pids+=($!)
-    done
-    for pid in "${pids[@]}"; do wait "$pid" || return; done
-}
 
 # One archive of generation DIR, on stdout: images with their holes, or files with what belongs to them.
 archive() {
@@ -27,18 +17,11 @@ archive() {
     fi
 }
 
-# Unpacks an archive of files into DIR, which is made anew.
-unpack_tree() { # archive, DIR
+# Unpacks an archive into DIR, which is made anew.
+unpack() { # archive, DIR
     rm -rf "$2"
     mkdir -p "$2"
     tar -C "$2" --numeric-owner -xpf "$1"
-}
-
-# Bits of the smallest power of two that is not less than BYTES, from 20 to 31: what windows are given as.
-window_log() {
-    local bits=20
-    while [ "$bits" -lt 31 ] && [ $((1 << bits)) -lt "$1" ]; do bits=$((bits + 1)); done
-    echo "$bits"
 }
 
 # The source's own copy at DIR becomes what $NEW is: at first as a whole, then in place as a host changes it. For tools
@@ -73,18 +56,4 @@ same() {
 }
 listing() {
     (cd "$1" && find . -type d -printf '%p\t%y\t%m\t%U:%G\t%Ts\n' -o -printf '%p\t%y\t%m\t%U:%G\t%Ts\t%n\t%l\n') | sort
-}
-
-# Returns when something at this site listens on each of PORT…; seen in the kernel's tables, without a packet.
-await_listeners() {
-    local port tries=0
-    for port in "$@"; do
-        until awk -v port="$(printf ':%04X' "$port")" \
-            '$4 == "0A" && substr($2, length($2) - 4) == port { found = 1 } END { exit !found }' \
-            /proc/self/net/tcp*; do
-            tries=$((tries + 1))
-            [ "$tries" -lt 3000 ] || { echo "nothing listens on port $port after 30 s" >&2 && return 1; }
-            sleep 0.01
-        done
-    done
 }

@@ -1,28 +1,24 @@
 # shellcheck shell=bash
-# Deltas between two generations of files that both ends, or b alone, keep.
+# Deltas between two generations of one file that both ends, or b alone, keep: an image, or an archive of several images
+# or of files. It is $HERE/old/$FILE and, while an update goes on, $HERE/new/$FILE.
 
 # shellcheck source=lab/contenders/data.sh
 . "$CONTENDERS/data.sh"
 
-# Both ends hold the old generation as files FILE…: images, or one archive of the files. At $HERE/old and, while
-# an update comes in, $HERE/new.
-delta_files() { if [ "$KIND" = image ]; then images; else echo tree.tar; fi; }
+# One volume is its own file. Several are one archive, so that a delta finds in any of them what another one has.
+FILE=all.tar
+if [ "$KIND" = image ] && [ "$VOLUMES" = 1 ]; then FILE=0.img; fi
 
-# Lays the first generation, uncounted.
-lay_old() {
-    mkdir -p "$HERE/old"
-    if [ "$KIND" = image ]; then cp --sparse=always "$NEW"/*.img "$HERE/old/"; else archive "$NEW" >"$HERE/old/tree.tar"; fi
+# Lays generation NEW at DIR/$FILE: the image, or an archive made now.
+lay() { # DIR
+    rm -rf "$1"
+    mkdir "$1"
+    if [ "$FILE" = all.tar ]; then archive "$NEW" >"$1/all.tar"; else cp --sparse=always "$NEW/0.img" "$1/0.img"; fi
 }
 
-# Lays $HERE/new at a: the images where they are, or an archive made now.
+# Lays $HERE/new at a: the image where it is, or an archive made now.
 lay_new() {
-    rm -rf "$HERE/new"
-    if [ "$KIND" = image ]; then
-        ln -s "$NEW" "$HERE/new"
-    else
-        mkdir "$HERE/new"
-        archive "$NEW" >"$HERE/new/tree.tar"
-    fi
+    if [ "$FILE" = all.tar ]; then lay "$HERE/new"; else ln -sfn "$NEW" "$HERE/new"; fi
 }
 
 # What was new is old from now on.
@@ -31,47 +27,27 @@ turn_new_to_old() {
     mv "$HERE/new" "$HERE/old"
 }
 
-# Runs COMMAND FILE PORT for each file that differs are made of, all at the same time; fails if one fails.
-each_delta() {
-    local file pid pids=() port=9000
-    for file in $(delta_files); do
-        "$@" "$file" "$port" &
-        pids+=($!)
-        port=$((port + 2))
-    done
-    for pid in "${pids[@]}"; do wait "$pid" || return; done
-}
-
-# As each_delta at the receiving end, and tells with $HERE/listening when PORTS_EACH ports of each file are open.
-receive_deltas() { # PORTS_EACH, COMMAND…
-    local each=$1 count receiving
-    shift
-    rm -rf "$HERE/new"
-    mkdir "$HERE/new"
-    each_delta "$@" &
-    receiving=$!
-    count=$(delta_files | wc -l)
-    # shellcheck disable=SC2046 # numbers
-    await_listeners $(for ((file = 0; file < count; file++)); do seq $((9000 + 2 * file)) $((8999 + 2 * file + each)); done)
-    touch "$HERE/listening"
-    wait "$receiving"
-    rm "$HERE/listening"
-    turn_new_to_old
-}
-
-verify_delta() {
-    if [ "$KIND" = image ]; then
-        same "$HERE/old"
-    else
-        unpack_tree "$HERE/old/tree.tar" "$HERE/unpacked"
-        same "$HERE/unpacked"
-        rm -rf "$HERE/unpacked"
-    fi
+# What windows are given as: bits of the smallest power of two that is not less than FILE's size, from 20 to 31.
+window_log() { # FILE
+    local bits=20 size
+    size=$(stat -c %s "$1")
+    while [ "$bits" -lt 31 ] && [ $((1 << bits)) -lt "$size" ]; do bits=$((bits + 1)); done
+    echo "$bits"
 }
 
 # All of the old copy in xdelta3's window, as a power of two, up to 1 GiB (above, it refuses or has no memory).
-source_window() { # file
+source_window() {
     local log
-    log=$(window_log "$(stat -L -c %s "$1")")
+    log=$(window_log "$HERE/old/$FILE")
     echo $((1 << (log < 30 ? log : 30)))
+}
+
+verify_delta() {
+    if [ "$FILE" = all.tar ]; then
+        unpack "$HERE/old/all.tar" "$HERE/unpacked"
+        same "$HERE/unpacked"
+        rm -rf "$HERE/unpacked"
+    else
+        same "$HERE/old"
+    fi
 }

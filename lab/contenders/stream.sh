@@ -21,7 +21,7 @@ verify_archive() {
     if [ "$KIND" = image ]; then
         same "$HERE/copy"
     else
-        unpack_tree "$HERE/copy/tree.tar" "$HERE/unpacked"
+        unpack "$HERE/copy/tree.tar" "$HERE/unpacked"
         same "$HERE/unpacked"
         rm -rf "$HERE/unpacked"
     fi
