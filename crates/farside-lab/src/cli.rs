@@ -28,9 +28,15 @@ pub(crate) struct Place {
         value_name = "DIR",
         global = true,
         env = "FARSIDE_LAB_CACHE",
-        default_value = "/var/cache/farside-lab"
+        default_value = "/var/cache/farside-lab",
+        value_parser = absolute
     )]
     pub(crate) cache: PathBuf,
+}
+
+/// Scripts run in directories of their own: what is relative here would be elsewhere there.
+fn absolute(text: &str) -> Result<PathBuf, std::io::Error> {
+    std::path::absolute(text)
 }
 
 impl Place {

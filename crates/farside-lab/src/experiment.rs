@@ -18,5 +18,6 @@ pub mod plan;
 pub mod progress;
 pub mod run;
 pub mod setting;
+pub mod slowness;
 pub mod stats;
 pub mod summary;

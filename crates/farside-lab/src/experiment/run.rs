@@ -16,6 +16,7 @@ use jiff::Timestamp;
 
 use super::file::DataKind;
 use super::plan::PlannedRun;
+use super::slowness::slowness;
 use crate::contender::{Carries, Contender, Environment, Phase, Site};
 use crate::data::{Generation, Prepared};
 use crate::ground::{Ground, GroundError, Hosts, Laid, Running, Topology};
@@ -109,7 +110,7 @@ impl Job<'_> {
         let outcome = self.attempt(&mut record.phases);
         self.ground.check()?;
         record.whole_seconds = begun.elapsed().as_secs_f64();
-        record.slow = count::slowness(&record.phases);
+        record.slow = slowness(&record.phases, self.link);
         match outcome {
             // Logs of a run that counts say nothing that its record does not.
             Ok(()) => drop(fs::remove_dir_all(self.logs())),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::expect;
 use super::file::{DataKind, Experiment};
 use super::plan::PlannedRun;
+use super::slowness::slowness;
 use super::stats::spread;
 use crate::contender::Contender;
 use crate::data::{Generation, Manifest};
@@ -43,7 +44,8 @@ impl Frame<'_> {
         let wanted: BTreeSet<(&Cell, u32)> =
             self.planned.iter().map(|run| (&run.cell, run.repetition)).collect();
         let of_plan = |run: &&RunRecord| wanted.contains(&(&run.cell, run.repetition));
-        let runs: Vec<RunRecord> = runs.iter().filter(of_plan).cloned().collect();
+        let runs: Vec<RunRecord> =
+            runs.iter().filter(of_plan).map(|run| judged_anew(run, self.links)).collect();
         let done: BTreeSet<(&Cell, u32)> = counting(&runs).map(|run| (&run.cell, run.repetition)).collect();
         let cells = self.cells(&runs);
         let loads: Vec<f64> = counting(&runs).flat_map(|run| &run.phases).map(|phase| phase.load).collect();
@@ -84,6 +86,12 @@ impl Frame<'_> {
         planned.sort_by_key(|(run, _)| (run.link, run.data));
         planned.into_iter().map(|(run, count)| cell_result(&run.cell, count, runs)).collect()
     }
+}
+
+/// What counts as slow is this program's word, not that of the one that made the run.
+fn judged_anew(run: &RunRecord, links: &[Link]) -> RunRecord {
+    let link = links.iter().find(|link| link.name == run.cell.link);
+    RunRecord { slow: link.and_then(|link| slowness(&run.phases, link)), ..run.clone() }
 }
 
 /// One cell of a result, over those of `runs` that are of it.

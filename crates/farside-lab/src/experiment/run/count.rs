@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::emulator::LinkCounters;
 use crate::ground::{GroundError, Laid};
 use crate::link::{Link, Shape};
-use crate::record::{Lateness, PhaseRecord, WayCounters};
+use crate::record::{Lateness, WayCounters};
 
 /// How often the link is looked at for being quiet: often against round trips, seldom against packets.
 const LOOK: Duration = Duration::from_millis(10);
@@ -21,9 +21,6 @@ const QUIET_GRACE: Duration = Duration::from_secs(2);
 
 /// Services that chat without end (keep-alives) are not waited for longer than this.
 const QUIET_MOST: Duration = Duration::from_secs(30);
-
-/// A 99th percentile of lateness above this is seen in round-trip times: the machine was too slow for the link.
-const LATE_US: f64 = 1_000.0;
 
 /// Waits until no packet has gone in or come out for two round trips, or until queues must be empty and then some.
 pub(super) fn wait_quiet(laid: &Laid, link: &Link) -> Result<(), GroundError> {
@@ -130,26 +127,6 @@ fn together(links: &[LinkCounters], way: impl Fn(&LinkCounters) -> &WayCounters)
     all
 }
 
-/// Why the figures of these phases are about the machine rather than the link; nothing if they are not.
-pub(super) fn slowness(phases: &[PhaseRecord]) -> Option<String> {
-    let mut reasons = Vec::new();
-    for phase in phases {
-        for (way, counters) in [("a to b", &phase.forward), ("b to a", &phase.back)] {
-            if counters.device_drops > 0 {
-                reasons.push(format!(
-                    "{}, {way}: devices dropped {} packets",
-                    phase.phase, counters.device_drops
-                ));
-            }
-            if counters.lateness.p99_us > LATE_US {
-                let late = counters.lateness.p99_us / 1e3;
-                reasons.push(format!("{}, {way}: 1 % of packets more than {late:.1} ms late", phase.phase));
-            }
-        }
-    }
-    (!reasons.is_empty()).then(|| reasons.join("; "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,26 +161,6 @@ mod tests {
         };
         assert!(together(&[of(true), of(true)], |l| &l.forward).lateness.real_time);
         assert!(!together(&[of(true), of(false)], |l| &l.forward).lateness.real_time);
-    }
-
-    #[test]
-    fn a_machine_that_was_too_slow_is_told_with_phase_and_way() {
-        let phase = |forward, back| PhaseRecord {
-            phase: "update".to_owned(),
-            generation: None,
-            seconds: 1.0,
-            forward,
-            back,
-            cpu_seconds: BTreeMap::new(),
-            load: 0.0,
-            figures: BTreeMap::new(),
-        };
-        let good = || counters(10, 1.0, 1_000.0, 0);
-        assert_eq!(slowness(&[phase(good(), good())]), None);
-        let dropped = slowness(&[phase(good(), counters(10, 1.0, 1.0, 7))]).expect("drops");
-        assert!(dropped.contains("update, b to a") && dropped.contains("7 packets"), "{dropped}");
-        let late = slowness(&[phase(counters(10, 1.0, 2_500.0, 0), good())]).expect("late");
-        assert!(late.contains("update, a to b") && late.contains("2.5 ms"), "{late}");
     }
 
     #[test]

@@ -104,10 +104,12 @@ fn medians_are_of_the_runs_that_count_phase_by_phase() {
     let mut failed = record(of_cell[0], 50.0);
     failed.failed = Some("hung".to_owned());
     let mut slow = record(of_cell[2], 30.0);
-    slow.slow = Some("late".to_owned());
+    // It said nothing itself: a result judges by the counters.
+    slow.phases[0].back.device_drops = 1;
     slow.versions = [("tool".to_owned(), "2.0".to_owned())].into();
     let stranger = RunRecord { repetition: 4, ..record(of_cell[0], 1.0) };
     let result = summarize(&[failed, record(of_cell[1], 10.0), slow, stranger]);
+    assert_eq!(result.runs[2].slow.as_deref(), Some("initial, b to a: devices dropped 1 packets"));
 
     let cell = &result.cells[3];
     assert_eq!((cell.planned, cell.counted, cell.failed, cell.slow), (3, 2, 1, 1));
