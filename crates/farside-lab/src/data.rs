@@ -126,7 +126,7 @@ pub fn sets() -> &'static [Set] {
             volumes: 1,
             generations: &["A", "B"],
             has_tree: false,
-            generator: 3,
+            generator: 4,
             make: sqlite::make,
         },
         Set {

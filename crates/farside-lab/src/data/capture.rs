@@ -163,8 +163,10 @@ fn write_run(image: &File, path: &Path, bytes: &[u8], at: u64) -> Result<(), Dat
     image.write_all_at(bytes, at).map_err(DataError::io("write", path))
 }
 
+/// Whether a block, or less, is all zero. Comparing memory is fast in every build.
 fn is_zero(block: &[u8]) -> bool {
-    block.iter().all(|byte| *byte == 0)
+    const ZERO: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
+    *block == ZERO[..block.len()]
 }
 
 /// A program that reads what is measured and whose output is the measure.

@@ -32,8 +32,8 @@ const BYTES_PER_CUSTOMER: u64 = 1_800;
 const ARTICLES_PER_CUSTOMER: f64 = 0.25;
 const ORDERS_PER_CUSTOMER: f64 = 2.0;
 
-/// Transactions between A and B for each customer: they change about a quarter of the database.
-const TRANSACTIONS_PER_CUSTOMER: f64 = 0.22;
+/// Transactions between A and B for each customer: they change 28 % of the image's blocks.
+const TRANSACTIONS_PER_CUSTOMER: f64 = 0.14;
 
 /// Statements of the filling that go into one transaction, as a bulk load does.
 const FILL_BATCH: u64 = 2_000;
