@@ -241,8 +241,8 @@ fn assert_made_again_is_the_same(set: &str, size: &str, one: (&Path, &Manifest))
     let (one_dir, one) = one;
     let compared: &[&str] = match set {
         "sqlite" => &["B/0.img"],
-        "mail" => &["day-5/0.img", "day-5/7.img"],
         "random" | "sequences" => &[],
+        // Of mail, which takes longest, a unit test looks at the messages.
         _ => return,
     };
     let (other_dir, other) = cache.make(set, size);

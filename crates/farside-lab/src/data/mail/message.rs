@@ -286,3 +286,72 @@ impl Post {
         whole.into_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: u64 = 11;
+    const MESSAGES: u64 = 600;
+
+    #[test]
+    fn a_message_is_the_same_whenever_it_is_rendered_and_nearly_the_same_for_all() {
+        let (one, other) = (Post::new(SEED, 16), Post::new(SEED, 16));
+        let another_seed = Post::new(SEED + 1, 16);
+        let (mut planned, mut real) = (0, 0);
+        for message in 0..MESSAGES {
+            let mailboxes = one.mailboxes(message);
+            assert_eq!(mailboxes, other.mailboxes(message));
+            let bytes = one.render(message, mailboxes[0]);
+            assert_eq!(bytes, other.render(message, mailboxes[0]));
+            planned += one.length(message);
+            real += bytes.len() as u64;
+            if let Some(last) = mailboxes.iter().skip(1).last() {
+                let text = |bytes: &[u8]| {
+                    String::from_utf8_lossy(bytes).split_once("\nDate: ").map(|two| two.1.to_owned())
+                };
+                assert_eq!(text(&bytes), text(&one.render(message, *last)), "message {message}");
+                assert_ne!(
+                    bytes,
+                    one.render(message, *last),
+                    "message {message} has no Delivered-To of its own"
+                );
+            }
+        }
+        // Volumes are filled by plan: all together it holds, whatever single messages do.
+        let ratio = planned as f64 / real as f64;
+        assert!((0.7..1.4).contains(&ratio), "{planned} bytes planned, {real} written");
+        assert_ne!(one.render(0, 0), another_seed.render(0, 0));
+    }
+
+    #[test]
+    fn replies_quote_and_attachments_go_around() {
+        let post = Post::new(SEED, 16);
+        let mut attached: Vec<u64> = Vec::new();
+        let mut replies = 0;
+        for message in 0..MESSAGES {
+            let envelope = post.envelope(message);
+            attached.extend(envelope.attachment);
+            let Some(parent) = envelope.parent else { continue };
+            replies += 1;
+            assert!(parent < message);
+            assert!(post.envelope(parent).to.contains(&envelope.from), "who answers {parent} got it");
+            let first = post.text(parent).lines().next().map(|line| format!("> {line}"));
+            assert!(
+                first.is_some_and(|line| post.body(message, QUOTED).contains(&line)),
+                "{message} quotes {parent}"
+            );
+            assert!(post.subject(message).starts_with("Re: "));
+        }
+        let share = f64::from(replies) / MESSAGES as f64;
+        assert!((share - REPLY).abs() < 0.08, "{share} of {MESSAGES} are replies");
+        let all = attached.len();
+        attached.sort_unstable();
+        attached.dedup();
+        assert!(
+            all > 30 && attached.len() < all,
+            "{} of {all} attachments are different ones",
+            attached.len()
+        );
+    }
+}
