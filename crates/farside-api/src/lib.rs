@@ -6,6 +6,7 @@
 //!
 //! * [`error`]: how a request fails, and which exit code that is.
 //! * [`pool`], [`volume`], [`snapshot`], [`peer`], [`mirror`], [`site`]: the nouns.
+//! * [`rungs`]: what travelled, by the way it took.
 //! * [`operation`]: long work that goes on while nobody watches.
 //! * [`plan`]: what a destructive request would do.
 
@@ -16,6 +17,7 @@ pub mod operation;
 pub mod peer;
 pub mod plan;
 pub mod pool;
+pub mod rungs;
 pub mod site;
 pub mod snapshot;
 pub mod support;
@@ -34,6 +36,7 @@ pub use peer::{
 };
 pub use plan::Plan;
 pub use pool::{CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, Severity};
+pub use rungs::{Rung, Rungs};
 pub use site::Site;
 pub use snapshot::{CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, Rename, Rollback, Snapshot};
 pub use support::{Configuration, Support, Versions};

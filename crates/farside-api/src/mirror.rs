@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::rungs::Rungs;
+
 /// State of a relationship.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -81,6 +83,9 @@ pub struct Transfer {
     pub rate_bytes_per_second: Option<f64>,
     /// Time that remains at this rate.
     pub eta_seconds: Option<f64>,
+    /// What has arrived so far, by the way it took.
+    #[serde(default)]
+    pub rungs: Rungs,
 }
 
 /// A relationship as `mirror status` lists it.
@@ -191,12 +196,19 @@ pub struct TransferRecord {
     /// Bytes of the base the source read, to code against.
     #[serde(default)]
     pub base_read_bytes: Option<u64>,
-    /// Bytes that travelled as references to what this side had.
+    /// Bytes that travelled as references to what this side had: known or repeated.
     pub referenced_bytes: Option<u64>,
     /// Bytes that travelled coded against similar content.
     pub delta_bytes: Option<u64>,
-    /// Bytes that travelled as they are, compressed.
+    /// Bytes that travelled compressed by themselves, or as they are.
     pub literal_bytes: Option<u64>,
+    /// What travelled, by the way it took; null in records of versions that did not count it.
+    #[serde(default)]
+    pub rungs: Option<Rungs>,
+    /// Wire bytes of both directions that no rung accounts for: frame headers and tables, messages, TLS, and steps that did
+    /// not arrive whole. Null where `rungs` is.
+    #[serde(default)]
+    pub overhead_bytes: Option<u64>,
     /// Wire bytes destination to source: frames, control messages, TLS.
     pub wire_bytes_sent: u64,
     /// Wire bytes source to destination.

@@ -23,6 +23,25 @@ fn id() -> Uuid {
     ID.parse().unwrap()
 }
 
+fn rungs() -> Rungs {
+    let rung = |in_bytes, out_bytes| Rung { in_bytes, out_bytes };
+    Rungs {
+        known: rung(4096, 9),
+        repeat: rung(8192, 8),
+        delta: rung(12_288, 7),
+        compressed: rung(16_384, 6),
+        raw: rung(20_480, 20_480),
+    }
+}
+
+fn rungs_as_json() -> Value {
+    json!({
+        "known": {"in_bytes": 4096, "out_bytes": 9}, "repeat": {"in_bytes": 8192, "out_bytes": 8},
+        "delta": {"in_bytes": 12_288, "out_bytes": 7}, "compressed": {"in_bytes": 16_384, "out_bytes": 6},
+        "raw": {"in_bytes": 20_480, "out_bytes": 20_480}
+    })
+}
+
 #[test]
 fn errors() {
     golden(
@@ -164,6 +183,7 @@ fn mirror_status() {
                 wire_bytes: 300,
                 rate_bytes_per_second: None,
                 eta_seconds: None,
+                rungs: rungs(),
             }),
             overtaken: None,
         }],
@@ -174,7 +194,7 @@ fn mirror_status() {
             "schedule": "every 10s", "throttle": null,
             "transfer": {
                 "kind": "update", "phase": "difference", "changed_bytes": null, "done_bytes": 0, "wire_bytes": 300,
-                "rate_bytes_per_second": null, "eta_seconds": null
+                "rate_bytes_per_second": null, "eta_seconds": null, "rungs": rungs_as_json()
             },
             "overtaken": null
         }]),
@@ -281,6 +301,8 @@ fn mirror_history() {
             referenced_bytes: None,
             delta_bytes: None,
             literal_bytes: Some(4096),
+            rungs: Some(rungs()),
+            overhead_bytes: Some(1000),
             wire_bytes_sent: 500,
             wire_bytes_received: 4600,
             scan_seconds: Some(0.01),
@@ -291,7 +313,8 @@ fn mirror_history() {
             "content_root": "00".repeat(16), "resumed": false, "snapshots": 1, "changed_bytes": 4096, "held_bytes": 0,
             "deallocated_bytes": 0, "source_read_bytes": 4096, "base_read_bytes": null,
             "referenced_bytes": null, "delta_bytes": null,
-            "literal_bytes": 4096, "wire_bytes_sent": 500, "wire_bytes_received": 4600, "scan_seconds": 0.01
+            "literal_bytes": 4096, "wire_bytes_sent": 500, "wire_bytes_received": 4600, "scan_seconds": 0.01,
+            "rungs": rungs_as_json(), "overhead_bytes": 1000
         }]),
     );
 }

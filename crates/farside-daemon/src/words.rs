@@ -3,7 +3,8 @@
 use farside_api as api;
 use farside_engine::ContentRoot;
 use farside_mirror::{
-    LogEntry, LogEvent, Phase, Progress, RequestedBy, State, TransferKind, TransferReport, TransferResult,
+    LogEntry, LogEvent, Phase, Progress, RequestedBy, Rung, Rungs, State, TransferKind, TransferReport,
+    TransferResult,
 };
 use farside_platform::Timestamp;
 
@@ -49,6 +50,29 @@ fn phase(phase: Phase) -> api::TransferPhase {
     }
 }
 
+fn rungs(rungs: &Rungs) -> api::Rungs {
+    let rung = |rung: Rung| api::Rung { in_bytes: rung.in_bytes, out_bytes: rung.out_bytes };
+    api::Rungs {
+        known: rung(rungs.known),
+        repeat: rung(rungs.repeat),
+        delta: rung(rungs.delta),
+        compressed: rung(rungs.compressed),
+        raw: rung(rungs.raw),
+    }
+}
+
+/// The rungs that [`rungs`] was made of.
+fn rungs_back(rungs: &api::Rungs) -> Rungs {
+    let rung = |rung: api::Rung| Rung { in_bytes: rung.in_bytes, out_bytes: rung.out_bytes };
+    Rungs {
+        known: rung(rungs.known),
+        repeat: rung(rungs.repeat),
+        delta: rung(rungs.delta),
+        compressed: rung(rungs.compressed),
+        raw: rung(rungs.raw),
+    }
+}
+
 pub(crate) fn transfer(progress: &Progress) -> api::Transfer {
     api::Transfer {
         kind: kind(progress.kind),
@@ -58,6 +82,7 @@ pub(crate) fn transfer(progress: &Progress) -> api::Transfer {
         wire_bytes: progress.wire_bytes,
         rate_bytes_per_second: progress.rate_bytes_per_second,
         eta_seconds: progress.eta_seconds,
+        rungs: rungs(&progress.rungs),
     }
 }
 
@@ -87,6 +112,8 @@ pub(crate) fn record(report: &TransferReport) -> api::TransferRecord {
         referenced_bytes: report.referenced_bytes,
         delta_bytes: Some(report.delta_bytes),
         literal_bytes: Some(report.literal_bytes),
+        rungs: report.rungs.as_ref().map(rungs),
+        overhead_bytes: report.overhead_bytes(),
         wire_bytes_sent: report.wire_bytes_sent,
         wire_bytes_received: report.wire_bytes_received,
         scan_seconds: Some(report.scan_seconds),
@@ -128,6 +155,7 @@ pub(crate) fn report(record: &api::TransferRecord) -> Option<TransferReport> {
         referenced_bytes: record.referenced_bytes,
         delta_bytes: record.delta_bytes.unwrap_or(0),
         literal_bytes: record.literal_bytes.unwrap_or(0),
+        rungs: record.rungs.as_ref().map(rungs_back),
         wire_bytes_sent: record.wire_bytes_sent,
         wire_bytes_received: record.wire_bytes_received,
         scan_seconds: record.scan_seconds.unwrap_or(0.0),

@@ -41,7 +41,7 @@ pub use destination::{
 pub use error::MirrorError;
 pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use relationship::{Asked, Mirror, MirrorStatus, Published};
-pub use report::{Phase, Progress, TransferReport, TransferResult};
+pub use report::{Phase, Progress, Rung, RungKind, Rungs, TransferReport, TransferResult};
 pub use schedule::{Moment, Schedule, Ticker, Timetable};
 pub use source::{
     Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights, SourceService, UnexplainedPin,

@@ -1,5 +1,7 @@
 //! What a transfer tells while it runs ([`Progress`]) and when it has ended ([`TransferReport`]).
 
+mod rungs;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -9,6 +11,8 @@ use uuid::Uuid;
 
 use crate::limits::RATE_WINDOW;
 use crate::state::TransferKind;
+
+pub use rungs::{Rung, RungKind, Rungs};
 
 /// How far a transfer is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +67,8 @@ pub struct Progress {
     pub rate_bytes_per_second: Option<f64>,
     /// Time that remains of what has been found so far, at this rate.
     pub eta_seconds: Option<f64>,
+    /// What has arrived so far, by the way it took; of the step under way too.
+    pub rungs: Rungs,
 }
 
 impl Progress {
@@ -79,6 +85,7 @@ impl Progress {
             wire_bytes: 0,
             rate_bytes_per_second: None,
             eta_seconds: None,
+            rungs: Rungs::default(),
         }
     }
 }
@@ -163,11 +170,13 @@ pub struct TransferReport {
     pub source_read_bytes: u64,
     /// Bytes of the base that the source read, to code against it.
     pub base_read_bytes: u64,
-    /// Bytes that travelled as references; none until there are any.
+    /// What travelled, by the way it took; none if a version wrote the report that did not count it.
+    pub rungs: Option<Rungs>,
+    /// Bytes that travelled as references: known or repeated.
     pub referenced_bytes: Option<u64>,
-    /// Changed bytes whose old block was in their frame's prefix.
+    /// Bytes that travelled compressed against content that both sides held.
     pub delta_bytes: u64,
-    /// The other changed bytes.
+    /// Bytes that travelled compressed by themselves, or as they are.
     pub literal_bytes: u64,
     /// Wire bytes destination to source: control messages, TLS.
     pub wire_bytes_sent: u64,
@@ -198,13 +207,31 @@ impl TransferReport {
             deallocated_bytes: 0,
             source_read_bytes: 0,
             base_read_bytes: 0,
-            referenced_bytes: None,
+            rungs: Some(Rungs::default()),
+            referenced_bytes: Some(0),
             delta_bytes: 0,
             literal_bytes: 0,
             wire_bytes_sent: 0,
             wire_bytes_received: 0,
             scan_seconds: 0.0,
         }
+    }
+
+    /// Counts what a step brought.
+    pub(crate) fn add_rungs(&mut self, step: &Rungs) {
+        let mut rungs = self.rungs.unwrap_or_default();
+        rungs.add(step);
+        self.rungs = Some(rungs);
+        self.referenced_bytes = Some(rungs.known.in_bytes.saturating_add(rungs.repeat.in_bytes));
+        self.delta_bytes = rungs.delta.in_bytes;
+        self.literal_bytes = rungs.compressed.in_bytes.saturating_add(rungs.raw.in_bytes);
+    }
+
+    /// Wire bytes, both ways, that no rung accounts for: headers and tables of frames, messages, TLS, and all of steps
+    /// that did not arrive whole.
+    pub fn overhead_bytes(&self) -> Option<u64> {
+        let wire_bytes = self.wire_bytes_sent.saturating_add(self.wire_bytes_received);
+        self.rungs.map(|rungs| wire_bytes.saturating_sub(rungs.out_bytes()))
     }
 }
 

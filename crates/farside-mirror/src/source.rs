@@ -11,6 +11,7 @@
 mod choose;
 mod compare;
 mod complaints;
+mod counters;
 mod heard;
 mod overtaken;
 mod pins;

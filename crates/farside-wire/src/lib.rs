@@ -38,6 +38,7 @@ pub mod decode;
 mod digest;
 pub mod encode;
 pub mod error;
+pub mod figures;
 pub mod fuzz;
 pub mod history;
 pub mod layout;
@@ -49,6 +50,7 @@ pub mod varint;
 pub use decode::{Decoded, Decoder, PrefixSource};
 pub use encode::{Encoded, Encoder};
 pub use error::{EncodeError, FrameError};
+pub use figures::{FrameFigures, FrameRung};
 pub use history::History;
 pub use layout::{
     BLOCK_BYTES, DATA_BLOCKS_MAX, FRAME_BYTES_MAX, FRAME_VERSION, HISTORY_BLOCKS, PREFIX_BLOCKS_MAX,

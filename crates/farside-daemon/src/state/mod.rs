@@ -226,6 +226,7 @@ mod tests {
         let history = state.transfers_of(id, 10).await.unwrap();
         assert_eq!(history.len(), 2);
         assert_eq!(history[0].base.as_deref(), history[1].incremental.as_deref());
+        assert!(history.iter().all(|transfer| transfer.rungs.is_none()), "nobody counted them");
         assert_eq!(state.log(None, 10).await.unwrap(), []);
         let peers = state.list().await.unwrap();
         assert_eq!((peers.len(), peers[0].name.as_str()), (1, "north"));

@@ -85,7 +85,7 @@ fn parse(text: &str) -> Result<TransferRecord, StateError> {
 #[cfg(test)]
 mod tests {
     use farside_engine::ContentRoot;
-    use farside_mirror::{TransferKind, TransferResult};
+    use farside_mirror::{Rung, Rungs, TransferKind, TransferResult};
     use farside_platform::Timestamp;
 
     use super::*;
@@ -112,6 +112,13 @@ mod tests {
             referenced_bytes: None,
             delta_bytes: 5,
             literal_bytes: 6,
+            rungs: Some(Rungs {
+                known: Rung { in_bytes: 10, out_bytes: 1 },
+                repeat: Rung { in_bytes: 20, out_bytes: 2 },
+                delta: Rung { in_bytes: 30, out_bytes: 3 },
+                compressed: Rung { in_bytes: 40, out_bytes: 4 },
+                raw: Rung { in_bytes: 50, out_bytes: 5 },
+            }),
             wire_bytes_sent: 7,
             wire_bytes_received: 8,
             scan_seconds: 0.25,

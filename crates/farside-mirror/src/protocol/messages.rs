@@ -409,6 +409,10 @@ pub struct StepEnd {
     /// version 2.
     #[prost(uint64, tag = "8")]
     pub held_bytes: u64,
+    /// Bytes of data that the difference found and that were not sent, because the destination took them from its own
+    /// store. Since version 3.
+    #[prost(uint64, tag = "9")]
+    pub known_bytes: u64,
 }
 
 /// The source gives up on a step.

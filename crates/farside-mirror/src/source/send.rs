@@ -15,7 +15,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farside_engine::{
@@ -30,6 +29,7 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::counters::Counters;
 use super::remaining::Remaining;
 use super::{Serving, Shared, refusal, to_refusal};
 use crate::error::{MirrorError, blocking};
@@ -142,38 +142,6 @@ impl StepSource {
         let fingerprints =
             move |first, count| source.engine.fingerprints(&source.volume, source.incremental, first, count);
         Ok(Remaining::new(Box::new(runs), held, Box::new(fingerprints)))
-    }
-}
-
-/// Counted by the stages, sent at the end.
-#[derive(Default)]
-struct Counters {
-    frames: AtomicU64,
-    changed: AtomicU64,
-    deallocated: AtomicU64,
-    source_read: AtomicU64,
-    base_read: AtomicU64,
-    delta: AtomicU64,
-    held: AtomicU64,
-}
-
-fn add(counter: &AtomicU64, bytes: u64) {
-    counter.fetch_add(bytes, Ordering::Relaxed);
-}
-
-impl Counters {
-    fn step_end(&self) -> StepEnd {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        StepEnd {
-            frames: of(&self.frames),
-            changed_bytes: of(&self.changed),
-            deallocated_bytes: of(&self.deallocated),
-            source_read_bytes: of(&self.source_read),
-            base_read_bytes: of(&self.base_read),
-            delta_bytes: of(&self.delta),
-            literal_bytes: of(&self.changed).saturating_sub(of(&self.delta)),
-            held_bytes: of(&self.held),
-        }
     }
 }
 
@@ -387,7 +355,7 @@ async fn read(
             let plan = reading.plans.next().transpose()?;
             let blocks =
                 plan.map(|plan| read_frame(&source, &counters, plan, &mut reading.history)).transpose()?;
-            counters.held.store(reading.plans.runs_mut().held_bytes(), Ordering::Relaxed);
+            counters.held.set(reading.plans.runs_mut().held_bytes());
             Ok::<_, EngineError>((blocks, reading))
         })
         .await?;
@@ -431,9 +399,9 @@ fn read_frame(
         let range = at..at + (run.blocks * BLOCK_BYTES) as usize;
         let offset = run.position * BLOCK_BYTES;
         source.engine.read_snapshot(&source.volume, source.incremental, offset, &mut data[range.clone()])?;
-        add(&counters.source_read, range.len() as u64);
+        counters.source_read.add(range.len() as u64);
         if let (true, Some(base)) = (source.refers_to_base, source.base) {
-            add(&counters.base_read, range.len() as u64);
+            counters.base_read.add(range.len() as u64);
             let was = &mut old[range.clone()];
             // A base that cannot be read here only costs bytes: zeros are left out of a prefix.
             if let Err(error) = source.engine.read_snapshot(&source.volume, base, offset, was) {
@@ -502,11 +470,11 @@ fn encode_frame(blocks: &Blocks, counters: &Counters) -> Result<Vec<u8>, MirrorE
     let mut frame = Vec::new();
     let encoded = Encoder::new().encode(&plan.runs, data, prefix, &mut frame);
     let encoded = encoded.map_err(|e| MirrorError::Internal(e.to_string()))?;
-    add(&counters.frames, 1);
-    add(&counters.changed, plan.data_bytes());
-    add(&counters.deallocated, plan.hole_blocks() * BLOCK_BYTES);
+    counters.frames.add(1);
+    counters.changed.add(plan.data_bytes());
+    counters.deallocated.add(plan.hole_blocks() * BLOCK_BYTES);
     if encoded.codec == farside_wire::layout::Codec::Zstd {
-        add(&counters.delta, prefix.base_blocks() * BLOCK_BYTES);
+        counters.delta.add(prefix.base_blocks() * BLOCK_BYTES);
     }
     Ok(frame)
 }

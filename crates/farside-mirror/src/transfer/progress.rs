@@ -6,7 +6,7 @@ use farside_platform::Clock;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::report::{Phase, Progress, RateMeter};
+use crate::report::{Phase, Progress, RateMeter, Rungs};
 use crate::state::TransferKind;
 
 /// Where a transfer reports to.
@@ -19,6 +19,7 @@ pub(crate) struct ProgressSender {
     changed_before: u64,
     done_before: u64,
     wire_before: u64,
+    rungs_before: Rungs,
 }
 
 impl ProgressSender {
@@ -30,7 +31,16 @@ impl ProgressSender {
     ) -> Self {
         let now = Progress { transfer: Some(transfer), ..Progress::waiting(kind) };
         let meter = RateMeter::new();
-        ProgressSender { clock, watchers, now, meter, changed_before: 0, done_before: 0, wire_before: 0 }
+        ProgressSender {
+            clock,
+            watchers,
+            now,
+            meter,
+            changed_before: 0,
+            done_before: 0,
+            wire_before: 0,
+            rungs_before: Rungs::default(),
+        }
     }
 
     pub(super) fn phase(&mut self, phase: Phase) {
@@ -72,9 +82,16 @@ impl ProgressSender {
         self.publish();
     }
 
+    /// What has arrived of the step, by the way it took; shown with what is published next.
+    pub(super) fn carried(&mut self, step: &Rungs) {
+        self.now.rungs = self.rungs_before;
+        self.now.rungs.add(step);
+    }
+
     pub(super) fn step_ends(&mut self, changed_bytes: u64) {
         self.changed_before += changed_bytes;
         self.done_before += changed_bytes;
+        self.rungs_before = self.now.rungs;
         self.now.changed_bytes = Some(self.changed_before);
         self.now.done_bytes = self.done_before;
     }

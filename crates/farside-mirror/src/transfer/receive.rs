@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{BLOCK_BYTES, Engine, StagedVersion, VolumeName};
 use farside_session::{ByteStream, DataStream, SessionError, WireCounters};
-use farside_wire::{Decoder, PrefixSource, RunKind};
+use farside_wire::{Decoder, FrameFigures, PrefixSource, RunKind};
 use prost::Message;
 use tokio::io::ReadHalf;
 use tokio::sync::mpsc;
@@ -24,7 +24,7 @@ use crate::limits::{
 use crate::protocol::held::Held;
 use crate::protocol::stream::{self, StreamMessage, cut};
 use crate::protocol::{StepEnd, StreamHeader};
-use crate::report::TransferReport;
+use crate::report::{Rungs, TransferReport};
 
 /// What is received.
 pub(super) struct Step {
@@ -106,6 +106,7 @@ async fn apply_all(
         staged: staged.clone(),
         size_bytes: step.size_bytes,
         counted: StepEnd::default(),
+        rungs: Rungs::default(),
     };
     let mut unsaved = Unsaved::default();
     loop {
@@ -126,6 +127,7 @@ async fn apply_all(
                 applier = blocking(move || applier.apply(&frame)).await?;
                 let arrived = applier.counted.changed_bytes;
                 let wire_bytes = stream_wire.sent() + stream_wire.received();
+                transfer.progress.carried(&applier.rungs);
                 transfer.progress.staged(arrived, told.load(Ordering::Relaxed), wire_bytes);
                 unsaved.add(arrived - before);
                 if unsaved.is_much() {
@@ -175,14 +177,23 @@ async fn apply_all(
                         end.held_bytes
                     )));
                 }
+                let taken_bytes = applier.rungs.known.in_bytes;
+                if end.known_bytes > taken_bytes {
+                    return Err(MirrorError::Protocol(format!(
+                        "the source left out {} bytes as known here, of which this side had {taken_bytes}",
+                        end.known_bytes
+                    )));
+                }
+                // It may have sent some of it all the same.
+                applier.rungs.known.in_bytes = end.known_bytes;
+                report.add_rungs(&applier.rungs);
                 report.resumed |= end.held_bytes > 0;
                 report.held_bytes += end.held_bytes;
                 report.changed_bytes += end.changed_bytes;
                 report.deallocated_bytes += end.deallocated_bytes;
                 report.source_read_bytes += end.source_read_bytes;
                 report.base_read_bytes += end.base_read_bytes;
-                report.delta_bytes += end.delta_bytes;
-                report.literal_bytes += end.literal_bytes;
+                transfer.progress.carried(&applier.rungs);
                 transfer.progress.step_ends(end.changed_bytes + end.held_bytes);
                 return Ok(());
             }
@@ -268,6 +279,7 @@ struct Applier {
     staged: Arc<dyn StagedVersion>,
     size_bytes: u64,
     counted: StepEnd,
+    rungs: Rungs,
 }
 
 impl Applier {
@@ -295,6 +307,7 @@ impl Applier {
             }
         }
         self.counted.frames += 1;
+        self.rungs.add_frame(&FrameFigures::of(frame)?);
         Ok(self)
     }
 }

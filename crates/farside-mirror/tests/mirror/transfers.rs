@@ -37,7 +37,12 @@ async fn everything_a_person_made_arrives_and_nothing_else_stays() {
     assert_ok(&report);
     assert_eq!(report.snapshots, 3);
     assert!(report.deallocated_bytes > 0 && report.delta_bytes > 0);
-    assert_eq!(report.delta_bytes + report.literal_bytes, report.changed_bytes);
+    let rungs = report.rungs.unwrap();
+    assert_eq!(report.delta_bytes + report.literal_bytes + rungs.repeat.in_bytes, report.changed_bytes);
+    assert_eq!(rungs.in_bytes(), report.changed_bytes + rungs.known.in_bytes);
+    let wire_bytes = report.wire_bytes_sent + report.wire_bytes_received;
+    assert_eq!(rungs.out_bytes() + report.overhead_bytes().unwrap(), wire_bytes);
+    assert!(rungs.out_bytes() > 0 && rungs.out_bytes() < wire_bytes, "{report:?}");
     let names = pair.check_replica();
     assert_eq!(names[..4], ["monday", "tuesday", "wednesday", "thursday"]);
     assert_eq!(names.len(), 5, "{names:?}");
