@@ -212,6 +212,18 @@ impl Engine for EmbeddedEngine {
         handle.fingerprints(first, count).map_err(|e| convert(&volume.pool, e))
     }
 
+    fn subtree_fingerprints(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        level: u8,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<Fingerprint>, EngineError> {
+        let handle = self.open(volume, snapshot)?;
+        handle.subtree_fingerprints(level, first, count).map_err(|e| convert(&volume.pool, e))
+    }
+
     fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError> {
         self.on(volume, |pool| pool.abandon_staged(&volume.volume))
     }

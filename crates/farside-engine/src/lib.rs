@@ -11,6 +11,7 @@ pub mod embedded;
 use std::fmt;
 use std::sync::Arc;
 
+use farside_format::fingerprint::{BLOCKS_MAX, FAN_OUT, TOP_LEVEL, span};
 pub use farside_format::{ContentRoot, Fingerprint};
 use farside_platform::Timestamp;
 use uuid::Uuid;
@@ -183,6 +184,45 @@ pub struct ChangedBytes {
 /// Most fingerprints that one call is asked for: those of 256 MiB, 1 MiB of memory.
 pub const FINGERPRINTS_MAX: u64 = 1 << 16;
 
+/// Most entries that [`StagedVersion::adopt`] is given at once: 64 KiB of memory, and 2 GiB of data if all are leaves.
+pub const WANTED_MAX: usize = 4096;
+
+/// Of the fingerprints' short forms, those with this many trailing zero bits are the sample that both sides agree on
+/// without a word: 1 in 8. An index too small for every block keeps a part of exactly these, so who asks for a sample
+/// asks for these and finds a run of n known blocks with a chance of `1 - (1 - 1/k)^n`, where the index keeps 1 in k;
+/// a sample by position would find it with `1 - (1 - 1/k)^(n/8)`.
+pub const SAMPLE_BITS: u32 = 3;
+
+/// The first 8 bytes of a fingerprint, big endian: what is asked with.
+pub fn short(fingerprint: Fingerprint) -> u64 {
+    let (head, _) = fingerprint.0.split_at(8);
+    u64::from_be_bytes(head.try_into().expect("8 of 16 bytes"))
+}
+
+/// Whether a block of this short fingerprint belongs to the sample (see [`SAMPLE_BITS`]).
+pub fn is_sampled(short: u64) -> bool {
+    short.trailing_zeros() >= SAMPLE_BITS
+}
+
+/// Content that a staged version shall have, named by a part of its fingerprint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// 0: one block; 1: a leaf node, 128 blocks.
+    pub level: u8,
+    /// Where, in spans of that level: the number of the block, or of the leaf.
+    pub position: u64,
+    /// The fingerprint's first 8 bytes ([`short`]).
+    pub short: u64,
+}
+
+/// Whose data an answer may come from: everything that this peer sent. All replicas of the engine whose record names the
+/// peer, and in each what was received from it; never what hosts wrote, here or after a break.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Realm {
+    /// The peer's identity (hash of its key), as in [`ReplicaRecord::peer`].
+    pub peer: [u8; 32],
+}
+
 /// The storage of one site.
 pub trait Engine: Send + Sync + 'static {
     /// One volume.
@@ -262,6 +302,32 @@ pub trait Engine: Send + Sync + 'static {
         first: u64,
         count: u64,
     ) -> Result<Vec<Fingerprint>, EngineError>;
+    /// Fingerprints of `count` subtrees of `level` (0: blocks, 1: leaf nodes of 128 blocks, to 6) of a snapshot, from number
+    /// `first` on in spans of that level; at most [`FINGERPRINTS_MAX`]; metadata only; past the end: holes. As provided
+    /// it reads the fingerprints of all blocks below.
+    fn subtree_fingerprints(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        level: u8,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<Fingerprint>, EngineError> {
+        check_subtrees(level, first, count)?;
+        if level == 0 {
+            return self.fingerprints(volume, snapshot, first, count);
+        }
+        let fan_out = FAN_OUT as u64;
+        let mut fingerprints = Vec::with_capacity(count as usize);
+        for node in first..first + count {
+            let below = self.subtree_fingerprints(volume, snapshot, level - 1, node * fan_out, fan_out)?;
+            let children = below.try_into().map_err(|below: Vec<Fingerprint>| {
+                EngineError::Corrupt(format!("{} fingerprints answered instead of {FAN_OUT}", below.len()))
+            })?;
+            fingerprints.push(Fingerprint::of_node(level, &children));
+        }
+        Ok(fingerprints)
+    }
     /// Throws away every staged version of a volume: what a crash left behind. Answers how many there were.
     fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError>;
     /// The replica record of a volume, if it is one.
@@ -273,6 +339,19 @@ pub trait Engine: Send + Sync + 'static {
         volume: &VolumeName,
         record: Option<ReplicaRecord>,
     ) -> Result<(), EngineError>;
+}
+
+/// Refuses what no tree has, and more than [`FINGERPRINTS_MAX`] at once.
+fn check_subtrees(level: u8, first: u64, count: u64) -> Result<(), EngineError> {
+    let inside = level <= TOP_LEVEL
+        && first.checked_add(count).is_some_and(|end| end <= BLOCKS_MAX / span(level.min(TOP_LEVEL)));
+    if count > FINGERPRINTS_MAX || !inside {
+        return Err(EngineError::Invalid(format!(
+            "fingerprints of {count} subtrees of level {level} from {first} on: at most {FINGERPRINTS_MAX} at once, of \
+             levels 0 to {TOP_LEVEL}, inside {BLOCKS_MAX} blocks"
+        )));
+    }
+    Ok(())
 }
 
 /// A version that is being built aside. Nobody sees it before `commit`. Dropping the handle keeps what was staged.
@@ -291,6 +370,15 @@ pub trait StagedVersion: Send + Sync {
     fn fingerprints(&self, first: u64, count: u64) -> Result<Vec<Fingerprint>, EngineError>;
     /// Writes whole blocks of data.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError>;
+    /// For each of `wanted` (at most [`WANTED_MAX`]): if this engine finds that content in the realm, the staged version
+    /// has it at that position when this returns, taken from bytes that were read and hashed here, and its full fingerprint
+    /// is answered: two contents can share a short one. `None`: not known, and nothing was changed there; what cannot be
+    /// read is not known. A position past the end is an error, and so is a lack of room; what was adopted before stays.
+    /// As provided, an engine knows nothing.
+    fn adopt(&self, realm: &Realm, wanted: &[Wanted]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+        let _ = realm;
+        Ok(vec![None; wanted.len()])
+    }
     /// Makes a range a hole.
     fn discard(&self, offset: u64, length: u64) -> Result<(), EngineError>;
     /// Reads the staged version as it is now: the base, and what has been written over it. Past its end: zeros.

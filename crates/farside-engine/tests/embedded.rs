@@ -110,3 +110,44 @@ fn a_replica_goes_back_to_a_snapshot_and_is_broken_off_in_one_record() {
     assert!(bytes == [9; 4096]);
     assert_eq!(engine_b.changed_since(&volume, base).expect("a walk"), ChangedBytes::default());
 }
+
+#[test]
+fn fingerprints_of_subtrees_are_those_of_the_blocks_below() {
+    let disk = SimulatedDisk::new("engine", 48 << 20).without_history();
+    let pool = Pool::create(Arc::new(disk), options(1)).expect("a pool");
+    let engine = engine(pool.clone());
+    let volume: VolumeName = "p/v".parse().expect("a name");
+    // 130 leaves: the second node of level 2 has two of them.
+    engine.create_volume(&volume, 130 << 19).expect("a volume");
+    let host = pool.open_volume("v").expect("it opens");
+    let write = |block: u64, blocks: usize| host.write(block << 12, &vec![block as u8 | 1; blocks << 12]);
+    write(5, 300).expect("a write");
+    write(128 * 128 + 3, 1).expect("a write");
+    pool.consistency_point().expect("a point");
+    // Over the tree of the point, changes that no point has written.
+    write(200, 3).expect("a write");
+    host.trim(256 << 12, 128 << 12).expect("a leaf without anything");
+    write(129 * 128, 128).expect("a write");
+    let snapshot = engine.take_snapshot(&volume, &spec("s", 1)).expect("a snapshot").uuid;
+    let at = |level: u8, first: u64, count: u64| {
+        engine.subtree_fingerprints(&volume, snapshot, level, first, count).expect("fingerprints")
+    };
+    let mut below = engine.fingerprints(&volume, snapshot, 0, 131 * 128).expect("fingerprints");
+    assert_eq!(at(0, 0, 131 * 128), below);
+    for level in 1..=6 {
+        below.resize(below.len().next_multiple_of(128), Fingerprint::HOLE);
+        let (nodes, _) = below.as_chunks::<128>();
+        below = nodes.iter().map(|children| Fingerprint::of_node(level, children)).collect();
+        let count = below.len() as u64;
+        assert_eq!(at(level, 0, count), below, "level {level}");
+        assert_eq!(at(level, count - 1, 1), below[below.len() - 1..], "level {level}, the last one");
+        if level < 6 {
+            assert_eq!(at(level, count, 3), [Fingerprint::HOLE; 3], "level {level}, past the end");
+        }
+    }
+    assert_eq!(at(1, 2, 1), [Fingerprint::HOLE]);
+    let past_every_volume = engine.subtree_fingerprints(&volume, snapshot, 6, 1, 1);
+    assert!(matches!(past_every_volume, Err(EngineError::Invalid(_))));
+    let no_such_level = engine.subtree_fingerprints(&volume, snapshot, 7, 0, 1);
+    assert!(matches!(no_such_level, Err(EngineError::Invalid(_))));
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farside_format::fingerprint::BLOCKS_MAX;
+use farside_format::fingerprint::{BLOCKS_MAX, FAN_OUT, TOP_LEVEL, span};
 use farside_format::{ContentRoot, Fingerprint};
 use farside_platform::BLOCK_BYTES;
 use uuid::Uuid;
@@ -130,6 +130,38 @@ impl Pool {
         Ok(fingerprints)
     }
 
+    fn version_subtree_fingerprints(
+        self: &Arc<Self>,
+        version: u64,
+        level: u8,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<Fingerprint>> {
+        let inside = level <= TOP_LEVEL
+            && first.checked_add(count).is_some_and(|end| end <= BLOCKS_MAX / span(level.min(TOP_LEVEL)));
+        if count > FINGERPRINTS_MAX || !inside {
+            return Err(StoreError::Invalid(format!(
+                "fingerprints of {count} subtrees of level {level} from {first} on: at most {FINGERPRINTS_MAX} at once, of \
+                 levels 0 to {TOP_LEVEL}, inside {BLOCKS_MAX} blocks"
+            )));
+        }
+        if level == 0 {
+            return self.version_fingerprints(version, first, count);
+        }
+        let walked = Walked::begin(self, &mut self.locked(), version)?;
+        let mut fingerprints = Vec::with_capacity(count as usize);
+        let end = first + count;
+        let mut at = first;
+        while at < end {
+            // The children of one node: what lies above is looked up anew, from the cache.
+            let piece = (end - at).min(FAN_OUT as u64 - at % FAN_OUT as u64);
+            let _reading = self.readers.read();
+            walked.view()?.subtrees(&self.nodes, level, at, piece, &mut fingerprints)?;
+            at += piece;
+        }
+        Ok(fingerprints)
+    }
+
     fn handle(self: &Arc<Self>, version: &mut VersionState, writable: bool) -> Result<VersionHandle> {
         version.users += 1;
         Ok(VersionHandle {
@@ -210,6 +242,13 @@ impl VersionHandle {
     /// [`FINGERPRINTS_MAX`] at once.
     pub fn fingerprints(&self, first: u64, count: u64) -> Result<Vec<Fingerprint>> {
         self.pool.version_fingerprints(self.version, first, count)
+    }
+
+    /// Fingerprints of `count` subtrees of `level` (0: blocks, 1: leaf nodes, to 6) from number `first` on, in spans of that
+    /// level; past the end: holes. Metadata only, and no leaf is read but where something was changed since the last
+    /// consistency point; at most [`FINGERPRINTS_MAX`] at once.
+    pub fn subtree_fingerprints(&self, level: u8, first: u64, count: u64) -> Result<Vec<Fingerprint>> {
+        self.pool.version_subtree_fingerprints(self.version, level, first, count)
     }
 
     fn check(&self, offset: u64, length: u64) -> Result<()> {

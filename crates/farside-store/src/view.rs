@@ -99,6 +99,33 @@ impl View {
         Ok(())
     }
 
+    /// Appends the fingerprints of `count` subtrees of `level` from number `first` on, all children of one node.
+    pub(crate) fn subtrees(
+        &self,
+        nodes: &NodeReader,
+        level: u8,
+        first: u64,
+        count: u64,
+        into: &mut Vec<Fingerprint>,
+    ) -> Result<()> {
+        let parent = first / FAN_OUT as u64;
+        debug_assert!(count > 0 && (first + count - 1) / FAN_OUT as u64 == parent);
+        let index = (first % FAN_OUT as u64) as usize;
+        let done = into.len() + count as usize;
+        if level < self.root.level {
+            if let Some(spot) = self.root.descend(nodes, self.tree, level + 1, parent)? {
+                for child in &spot.children(nodes, self.tree)?[index..index + count as usize] {
+                    into.push(child.fingerprint(nodes, self.tree)?);
+                }
+            }
+        } else if first == 0 {
+            // The whole tree stands at the left edge of this level; what is right of it are holes.
+            into.push(self.root.fingerprint(nodes, self.tree)?.raise(self.root.level, level));
+        }
+        into.resize(done, Fingerprint::HOLE);
+        Ok(())
+    }
+
     /// The content root: level-6 fingerprint and size. Reads nodes only where deltas lie.
     pub(crate) fn content_root(&self, nodes: &NodeReader) -> Result<ContentRoot> {
         let fingerprint = self.root.fingerprint(nodes, self.tree)?;
@@ -213,6 +240,28 @@ impl Spot {
             }
         }
         Ok(pointers)
+    }
+
+    /// The subtree of `level` at `position` below this root; `None` if nothing is mapped there, or it lies outside.
+    fn descend(
+        &self,
+        nodes: &NodeReader,
+        tree: TreeIdentity,
+        level: u8,
+        position: u64,
+    ) -> Result<Option<Spot>> {
+        let above = |to: u8| position / span(to - level);
+        if self.level < level || above(self.level) != self.position {
+            return Ok(None);
+        }
+        let mut spot = self.clone();
+        while spot.level > level {
+            if spot.is_hole() {
+                return Ok(None);
+            }
+            spot = spot.child((above(spot.level - 1) % FAN_OUT as u64) as usize, nodes, tree)?;
+        }
+        Ok(Some(spot))
     }
 
     /// Visits blocks `from` to `to` of the subtree that starts at block `start`; false if `each` ended it.

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use farside_engine::{
-    ChangedBytes, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint, ReplicaRecord, SnapshotInfo,
-    SnapshotSpec, StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName,
+    ChangedBytes, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint, Realm, ReplicaRecord,
+    SnapshotInfo, SnapshotSpec, StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName, Wanted,
 };
 use farside_mirror::protocol::{PROTOCOL_VERSION, Request};
 use farside_platform::SimulatedDisk;
@@ -463,6 +463,17 @@ impl Engine for WatchedEngine {
         self.inner.fingerprints(volume, snapshot, first, count)
     }
 
+    fn subtree_fingerprints(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        level: u8,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<Fingerprint>, EngineError> {
+        self.inner.subtree_fingerprints(volume, snapshot, level, first, count)
+    }
+
     fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError> {
         self.ears.around("abandon staged", || self.inner.abandon_staged(volume))
     }
@@ -508,6 +519,10 @@ impl StagedVersion for WatchedStaged {
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
         self.ears.around("write", || self.inner.write(offset, bytes))
+    }
+
+    fn adopt(&self, realm: &Realm, wanted: &[Wanted]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+        self.ears.around("adopt", || self.inner.adopt(realm, wanted))
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), EngineError> {
