@@ -1,14 +1,14 @@
-//! Ctrl-C and SIGTERM: every wait of the laboratory ends at the first, so that it stops in order; the second ends it at
-//! once, and the kernel takes everything down.
+//! Ctrl-C and SIGTERM: every wait of the laboratory ends at the first, so that it stops in order. The process that works
+//! heeds only the first, because one Ctrl-C reaches it up to three times (from the terminal, and passed on by the two
+//! processes above), and no clock tells an echo from a person. The second Ctrl-C is the outer process's to count, which
+//! gets each once: [`Requests`].
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -20,12 +20,33 @@ use super::error::GroundError;
 /// Which signals ask the laboratory to stop.
 pub(crate) const STOP_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// One Ctrl-C arrives up to three times: from the terminal, and passed on by the two processes above. Half a second is
-/// longer than a busy machine needs for that, and shorter than a person's second try.
-const ECHO: Duration = Duration::from_millis(500);
-
 /// What a program ends with that SIGINT stopped, as shells have it.
-const INTERRUPTED_STATUS: i32 = 130;
+pub(crate) const INTERRUPTED_STATUS: u8 = 130;
+
+/// What the outer process does about a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Response {
+    /// It goes to the processes below, which stop in order.
+    PassOn,
+    /// Everything is taken down now.
+    EndAtOnce,
+}
+
+/// The requests to stop that the outer process has had. Whoever sends SIGTERM or SIGHUP may send it twice at once
+/// (`timeout` does: to the process and to its group), so that only SIGINT can be a second request.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    asked: bool,
+}
+
+impl Requests {
+    pub(crate) fn note(&mut self, signal: i32) -> Response {
+        match std::mem::replace(&mut self.asked, true) {
+            true if signal == SIGINT => Response::EndAtOnce,
+            _ => Response::PassOn,
+        }
+    }
+}
 
 /// Whether the laboratory was asked to stop; clones tell the same.
 #[derive(Clone, Debug)]
@@ -49,19 +70,7 @@ impl Interrupt {
         let failed = || GroundError::system("listen to signals");
         let mut signals = Signals::new(STOP_SIGNALS).map_err(failed())?;
         let interrupt = self.clone();
-        let listen = move || {
-            let mut first: Option<Instant> = None;
-            for signal in signals.forever() {
-                match first {
-                    None => {
-                        first = Some(Instant::now());
-                        interrupt.ask(signal);
-                    }
-                    Some(first) if first.elapsed() > ECHO => process::exit(INTERRUPTED_STATUS),
-                    Some(_) => {}
-                }
-            }
-        };
+        let listen = move || signals.forever().for_each(|signal| interrupt.ask(signal));
         thread::Builder::new().name("signals".into()).spawn(listen).map_err(failed())?;
         Ok(())
     }
@@ -98,5 +107,26 @@ impl Interrupt {
     /// To be polled beside what else is waited for.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.readable.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ctrl_c_counts_as_the_second_request() {
+        for (signals, last) in [
+            (&[SIGINT][..], Response::PassOn),
+            (&[SIGTERM, SIGTERM, SIGHUP], Response::PassOn),
+            (&[SIGINT, SIGTERM], Response::PassOn),
+            (&[SIGINT, SIGINT], Response::EndAtOnce),
+            (&[SIGTERM, SIGINT], Response::EndAtOnce),
+        ] {
+            let mut requests = Requests::default();
+            let responses: Vec<Response> = signals.iter().map(|signal| requests.note(*signal)).collect();
+            assert_eq!(responses.last(), Some(&last), "{signals:?}");
+            assert_eq!(responses[0], Response::PassOn, "{signals:?}");
+        }
     }
 }

@@ -4,6 +4,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -16,12 +17,12 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, Uid, getppid};
-use signal_hook::consts::SIGCHLD;
+use signal_hook::consts::{SIGCHLD, SIGINT};
 use signal_hook::iterator::Signals;
 
 use super::cgroup::{self, Cgroup};
 use super::error::GroundError;
-use super::interrupt::{Interrupt, STOP_SIGNALS};
+use super::interrupt::{INTERRUPTED_STATUS, Interrupt, Requests, Response, STOP_SIGNALS};
 use super::netns;
 use super::run::RunDirectory;
 use super::stale;
@@ -75,8 +76,7 @@ pub fn enter(work: &Path) -> Result<Ground, GroundError> {
     for line in &removed {
         eprintln!("removed what a killed run left: {line}");
     }
-    let status = stay_behind(work)?;
-    exit(i32::from(shell_status(status)))
+    exit(i32::from(stay_behind(work)?))
 }
 
 /// A status as shells tell it: a signal's number goes on top of 128.
@@ -142,7 +142,8 @@ fn refused(kind: &str) -> impl FnOnce(nix::Error) -> GroundError {
 
 // ---- the outer process ----
 
-fn stay_behind(work: &Path) -> Result<ExitStatus, GroundError> {
+/// The status to end with.
+fn stay_behind(work: &Path) -> Result<u8, GroundError> {
     let run = RunDirectory::create(work)?;
     let outcome = start_and_wait(&run);
     for line in stale::remove(run) {
@@ -151,7 +152,7 @@ fn stay_behind(work: &Path) -> Result<ExitStatus, GroundError> {
     outcome
 }
 
-fn start_and_wait(run: &RunDirectory) -> Result<ExitStatus, GroundError> {
+fn start_and_wait(run: &RunDirectory) -> Result<u8, GroundError> {
     // Signals are taken by this one thread, between waits: a process that has unshared its PID namespace can start no more.
     let mut signals = listen()?;
     let failed = || GroundError::system("wait for the laboratory");
@@ -162,14 +163,34 @@ fn start_and_wait(run: &RunDirectory) -> Result<ExitStatus, GroundError> {
     // barred; there are no loop devices to let go of either.
     let _: nix::Result<()> = setns(own, CloneFlags::CLONE_NEWPID);
     let mut child = child?;
+    let mut requests = Requests::default();
+    let mut ended_at_once = false;
     loop {
         if let Some(status) = child.try_wait().map_err(failed())? {
-            return Ok(status);
+            let killed = status.signal() == Some(Signal::SIGKILL as i32);
+            return Ok(if ended_at_once && killed { INTERRUPTED_STATUS } else { shell_status(status) });
         }
-        for signal in signals.wait() {
-            pass_on(signal, Pid::from_raw(child.id().cast_signed()));
+        for signal in signals.wait().filter(|signal| *signal != SIGCHLD) {
+            match requests.note(signal) {
+                Response::PassOn => {
+                    if signal == SIGINT {
+                        tell_of_the_second();
+                    }
+                    pass_on(signal, Pid::from_raw(child.id().cast_signed()));
+                }
+                // With the first process of a PID namespace the kernel ends all others in it, whatever they wait for.
+                Response::EndAtOnce => {
+                    child.kill().map_err(failed())?;
+                    ended_at_once = true;
+                }
+            }
         }
     }
+}
+
+/// The terminal may be gone; then nobody wants to know.
+fn tell_of_the_second() {
+    let _: io::Result<()> = writeln!(io::stderr(), "stops in order; Ctrl-C once more ends it at once");
 }
 
 fn listen() -> Result<Signals, GroundError> {
@@ -177,9 +198,6 @@ fn listen() -> Result<Signals, GroundError> {
 }
 
 fn pass_on(signal: i32, child: Pid) {
-    if signal == SIGCHLD {
-        return;
-    }
     if let Ok(signal) = Signal::try_from(signal) {
         // It may just have ended; then there is nobody to tell.
         let _: nix::Result<()> = kill(child, signal);
@@ -206,7 +224,7 @@ fn serve_as_init(directory: &Path) -> Result<(), GroundError> {
     let inner = Pid::from_raw(child.id().cast_signed());
     loop {
         reap(inner)?;
-        for signal in signals.wait() {
+        for signal in signals.wait().filter(|signal| *signal != SIGCHLD) {
             pass_on(signal, inner);
         }
     }

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -16,7 +18,7 @@ use tempfile::TempDir;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_farside-lab");
 /// Far more than anything here takes on a busy machine.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(5);
 
 /// The work of one test; removed with it.
@@ -113,7 +115,7 @@ impl Place {
     }
 
     pub(crate) fn watch(&self, child: Child) -> Lab<'_> {
-        Lab { place: self, child }
+        Lab { place: self, child, said: Vec::new() }
     }
 
     /// Names of the runs that have a directory.
@@ -126,17 +128,32 @@ impl Place {
     /// Namespaces of the processes that say that they belong to a run here.
     pub(crate) fn inside_of_runs(&self) -> Inside {
         let own = namespaces("self");
-        let work = self.work().display().to_string();
         let mut inside = BTreeSet::new();
-        for pid in processes() {
-            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let zeroth = String::from_utf8_lossy(words.split(|byte| *byte == 0).next().unwrap_or_default())
-                .into_owned();
-            if zeroth.contains(&work) {
-                inside.extend(namespaces(&pid).difference(&own).cloned());
-            }
+        for (pid, _) in self.processes_of_runs() {
+            inside.extend(namespaces(&pid).difference(&own).cloned());
         }
         inside.into_iter().collect()
+    }
+
+    /// A signal to the processes that do the work of the runs here.
+    pub(crate) fn send_to_workers(&self, signal: Signal) {
+        let mut workers = self.processes_of_runs();
+        workers.retain(|(_, zeroth)| zeroth.starts_with("farside-lab-inner:"));
+        assert!(!workers.is_empty());
+        for (pid, _) in workers {
+            send(pid.parse().unwrap(), signal);
+        }
+    }
+
+    /// Processes, with their zeroth argument, that say by it that they belong to a run here.
+    fn processes_of_runs(&self) -> Vec<(String, String)> {
+        let work = self.work().display().to_string();
+        let with_zeroth = processes().into_iter().map(|pid| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let zeroth = words.split(|byte| *byte == 0).next().unwrap_or_default();
+            (pid, String::from_utf8_lossy(zeroth).into_owned())
+        });
+        with_zeroth.filter(|(_, zeroth)| zeroth.contains(&work)).collect()
     }
 
     /// That nothing of any run here is on the machine: no process in its namespaces, no control group, no loop device, no
@@ -175,6 +192,8 @@ impl Place {
 pub(crate) struct Lab<'a> {
     place: &'a Place,
     pub(crate) child: Child,
+    /// What was read of its standard output so far.
+    said: Vec<u8>,
 }
 
 impl Lab<'_> {
@@ -186,11 +205,25 @@ impl Lab<'_> {
         self.child.stdin.as_mut().unwrap().write_all(keys).unwrap();
     }
 
+    /// Reads its standard output up to where `words` stand.
+    pub(crate) fn read_until(&mut self, words: &str) {
+        let stdout = self.child.stdout.as_mut().unwrap();
+        let timeout = PollTimeout::try_from(LIMIT).unwrap();
+        while !String::from_utf8_lossy(&self.said).contains(words) {
+            let said = String::from_utf8_lossy(&self.said);
+            let readable = poll(&mut [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)], timeout).unwrap();
+            assert!(readable > 0, "not after {LIMIT:?}: {words}; but {said}");
+            let mut buffer = [0; 4096];
+            let count = stdout.read(&mut buffer).unwrap();
+            assert!(count > 0, "ended without: {words}; but {said}");
+            self.said.extend_from_slice(&buffer[..count]);
+        }
+    }
+
     /// What it printed; it has ended.
     pub(crate) fn output(&mut self) -> String {
-        let mut text = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-        text
+        self.child.stdout.take().unwrap().read_to_end(&mut self.said).unwrap();
+        String::from_utf8_lossy(&self.said).into_owned()
     }
 
     /// The first process of its namespaces, if it is there yet.
