@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Waker};
 use prost::Message;
 
 use crate::error::MirrorError;
-use crate::limits::{HELD_BLOCKS_PER_CHUNK, HELD_RUNS_PER_CHUNK, STEPS_MAX};
+use crate::limits::{ASK_BLOCKS_MAX, ASK_ENTRIES_MAX, HELD_BLOCKS_PER_CHUNK, HELD_RUNS_PER_CHUNK, STEPS_MAX};
 use crate::protocol::convert::{self, CandidateBase, TransferPlan};
 use crate::protocol::held::{self, Held};
+use crate::protocol::known;
 use crate::protocol::stream::{self, StreamMessage};
 use crate::protocol::{
     Body, Comparison, Description, Plan, Request, StreamHeader, Swapped, check_request, without_what_is_newer,
@@ -107,6 +108,30 @@ pub fn fuzz_stream(bytes: &[u8]) {
             from = run.end();
         }
         assert_eq!(held::encode_chunk(&runs), chunk, "one list has one encoding");
+    }
+}
+
+/// Any bytes as a question for known data, or as the answer to one: the first byte says which, and about how much.
+pub fn fuzz_known(bytes: &[u8]) {
+    let Some((&first, rest)) = bytes.split_first() else { return };
+    let size = u64::from(first >> 1);
+    if first & 1 == 0 {
+        let volume_blocks = 1 << (size % 43);
+        let Ok(ask) = known::decode_ask(rest, volume_blocks) else { return };
+        assert!(ask.entries() > 0 && ask.entries() as u64 <= ASK_ENTRIES_MAX);
+        assert!(ask.wanted_blocks() <= ASK_BLOCKS_MAX);
+        for (list, limit) in [(&ask.nodes, volume_blocks / known::NODE_BLOCKS), (&ask.blocks, volume_blocks)]
+        {
+            assert!(list.is_sorted_by(|a, b| a.position < b.position));
+            assert!(list.iter().all(|entry| entry.position < limit && entry.short != 0));
+        }
+        assert_eq!(known::encode_ask(&ask), rest, "one question has one encoding");
+    } else {
+        let entries = 16 * size as usize + 1;
+        let Ok(answer) = known::decode_answer(rest, entries) else { return };
+        assert!(answer.held.is_sorted_by(|a, b| a.end < b.start));
+        assert!(answer.held.iter().all(|run| !run.is_empty() && run.end <= entries));
+        assert_eq!(known::encode_answer(&answer), rest, "one answer has one encoding");
     }
 }
 

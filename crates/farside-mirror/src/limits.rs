@@ -36,6 +36,24 @@ const _: () =
     assert!(3 + 14 * HELD_RUNS_PER_CHUNK + 8 * HELD_BLOCKS_PER_CHUNK <= HELD_CHUNK_BYTES_MAX as u64);
 /// Chunks of a held list between the stream and the merge; the rest waits at the destination.
 pub const HELD_CHUNKS_BETWEEN_STAGES: usize = 2;
+/// Entries of one question for known data: 8 bytes each and at most 14 for where it is.
+pub const ASK_ENTRIES_MAX: u64 = 2048;
+/// Blocks that one question is about, those of nodes included: 64 MiB, which a destination reads again and hashes before it
+/// answers; a fraction of a second of work, so that the answers before it do not wait long.
+pub const ASK_BLOCKS_MAX: u64 = 1 << 14;
+/// Largest question, bytes: its runs, their counts and its fingerprints. An answer is smaller than
+/// [`STREAM_MESSAGE_BYTES_MAX`]: at most a run of four bytes for every second entry.
+pub const ASK_BYTES_MAX: usize = 48 << 10;
+const _: () = assert!(3 * 7 + (14 + 8) * ASK_ENTRIES_MAX <= ASK_BYTES_MAX as u64);
+const _: () = assert!(2 * 7 + 4 * ASK_ENTRIES_MAX.div_ceil(2) + 16 <= STREAM_MESSAGE_BYTES_MAX as u64);
+/// Questions of a stream that are not answered yet: 3 MiB of them at the destination, at most. Enough for
+/// [`KNOWN_READ_AHEAD_BLOCKS`] if every block is asked for by itself.
+pub const ASKS_IN_FLIGHT_MAX: usize = 64;
+const _: () = assert!(KNOWN_READ_AHEAD_BLOCKS <= ASKS_IN_FLIGHT_MAX as u64 * ASK_ENTRIES_MAX);
+/// Blocks of data that wait at a source for answers, or behind one that does: 512 MiB, of which no byte is read, and at
+/// most 2 MiB of fingerprints. In the 300 ms of a long round trip that is known data at 1.7 GB/s. (A link of 1 Gb/s carries
+/// questions by nodes for more than anybody has: 10 bytes for 512 KiB.)
+pub const KNOWN_READ_AHEAD_BLOCKS: u64 = 1 << 17;
 /// Pieces of a held list that a source goes through before it looks up: at most a few milliseconds without fingerprints,
 /// a few hundred with 4096 of them each.
 pub const MERGE_STEPS: usize = 1024;

@@ -21,6 +21,7 @@
 
 pub mod convert;
 pub mod held;
+pub mod known;
 pub mod messages;
 pub mod stream;
 mod versions;

@@ -3,10 +3,11 @@
 //!
 //! ```text
 //! offset  bytes  field
-//!      0      1  kind: 1 frame, 2 scanned, 3 step end, 4 failure, 7 working (source to destination);
-//!                      5 held, 6 held end (destination to source). 5 to 7 since version 2
+//!      0      1  kind: 1 frame, 2 scanned, 3 step end, 4 failure, 7 working, 8 ask (source to destination);
+//!                      5 held, 6 held end, 9 answer (destination to source)
 //!      1      4  length of the body, little-endian
-//!      5      n  body: a frame of farside-wire; a Protocol Buffers message; a chunk of `held`; nothing (6, 7)
+//!      5      n  body: a frame of farside-wire; a Protocol Buffers message; a chunk of `held`; nothing (6, 7);
+//!                a question or an answer of `known`
 //! ```
 //!
 //! A stream that ends without *step end* or *failure* is a lost one.
@@ -16,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::messages::{Failure, Scanned, StepEnd};
 use crate::error::MirrorError;
-use crate::limits::{FAILURE_TEXT_MAX, HELD_CHUNK_BYTES_MAX, STREAM_MESSAGE_BYTES_MAX};
+use crate::limits::{ASK_BYTES_MAX, FAILURE_TEXT_MAX, HELD_CHUNK_BYTES_MAX, STREAM_MESSAGE_BYTES_MAX};
 
 /// Bytes before a message's body.
 pub const ENVELOPE_BYTES: usize = 5;
@@ -38,12 +39,16 @@ pub enum StreamMessage {
     HeldEnd,
     /// The source compares what is held; nothing of it travelled for a while.
     Working,
+    /// A question for known data.
+    Ask(Vec<u8>),
+    /// The answer to one.
+    Answer(Vec<u8>),
 }
 
 impl StreamMessage {
     /// Whether it is a destination's to send.
     fn is_of_destination(&self) -> bool {
-        matches!(self, StreamMessage::Held(_) | StreamMessage::HeldEnd)
+        matches!(self, StreamMessage::Held(_) | StreamMessage::HeldEnd | StreamMessage::Answer(_))
     }
 }
 
@@ -71,6 +76,8 @@ pub async fn write(
         StreamMessage::Held(chunk) => (5, chunk),
         StreamMessage::HeldEnd => (6, &[]),
         StreamMessage::Working => (7, &[]),
+        StreamMessage::Ask(ask) => (8, ask),
+        StreamMessage::Answer(answer) => (9, answer),
     };
     let mut envelope = [kind; ENVELOPE_BYTES];
     envelope[1..].copy_from_slice(&(body.len() as u32).to_le_bytes());
@@ -102,6 +109,7 @@ async fn read_any(
         1 => farside_wire::FRAME_BYTES_MAX,
         5 => HELD_CHUNK_BYTES_MAX,
         6 | 7 => 0,
+        8 => ASK_BYTES_MAX,
         _ => STREAM_MESSAGE_BYTES_MAX,
     };
     if length > limit {
@@ -121,6 +129,8 @@ async fn read_any(
         5 => StreamMessage::Held(body),
         6 => StreamMessage::HeldEnd,
         7 => StreamMessage::Working,
+        8 => StreamMessage::Ask(body),
+        9 => StreamMessage::Answer(body),
         other => {
             return Err(MirrorError::Protocol(format!("a message of unknown kind {other} on a data stream")));
         }
@@ -186,17 +196,19 @@ mod tests {
         assert_eq!(round_trip(StreamMessage::Held(vec![1, 5, 4])).await, [5, 3, 0, 0, 0, 1, 5, 4]);
         assert_eq!(round_trip(StreamMessage::HeldEnd).await, [6, 0, 0, 0, 0]);
         assert_eq!(round_trip(StreamMessage::Working).await, [7, 0, 0, 0, 0]);
+        assert_eq!(round_trip(StreamMessage::Ask(vec![1, 2])).await, [8, 2, 0, 0, 0, 1, 2]);
+        assert_eq!(round_trip(StreamMessage::Answer(vec![6, 0])).await, [9, 2, 0, 0, 0, 6, 0]);
     }
 
     #[tokio::test]
     async fn a_length_beyond_the_limit_is_refused_before_it_is_believed() {
-        for kind in 1..=7 {
+        for kind in 1..=9 {
             let bytes = [kind, 0xff, 0xff, 0xff, 0xff];
             assert!(matches!(read(&mut &bytes[..]).await, Err(MirrorError::Protocol(_))));
             assert!(matches!(read_held(&mut &bytes[..]).await, Err(MirrorError::Protocol(_))));
         }
         assert!(matches!(read(&mut &[7, 1, 0, 0, 0, 0][..]).await, Err(MirrorError::Protocol(_))));
-        assert!(matches!(read(&mut &[9, 0, 0, 0, 0][..]).await, Err(MirrorError::Protocol(_))));
+        assert!(matches!(read(&mut &[10, 0, 0, 0, 0][..]).await, Err(MirrorError::Protocol(_))));
     }
 
     #[test]

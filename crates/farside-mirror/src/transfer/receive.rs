@@ -140,10 +140,13 @@ async fn apply_all(
                 transfer.progress.staged(arrived, told.load(Ordering::Relaxed), wire_bytes);
             }
             // `stream::read` lets none of these through.
-            StreamMessage::Held(_) | StreamMessage::HeldEnd => {
+            StreamMessage::Held(_) | StreamMessage::HeldEnd | StreamMessage::Answer(_) => {
                 return Err(MirrorError::Protocol(
                     "the source said what it holds, which nobody asked".into(),
                 ));
+            }
+            StreamMessage::Ask(_) => {
+                return Err(MirrorError::Protocol("the source asked what nobody offered to answer".into()));
             }
             StreamMessage::Scanned(scanned) => {
                 transfer.progress.found(scanned.changed_bytes);

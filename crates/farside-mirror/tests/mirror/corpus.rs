@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
-use farside_mirror::fuzz::{fuzz_call, fuzz_stream};
+use farside_mirror::fuzz::{fuzz_call, fuzz_known, fuzz_stream};
 use farside_mirror::protocol::held::{HeldRun, encode_chunk};
+use farside_mirror::protocol::known::{Answer, Ask, Entry, encode_answer, encode_ask};
 use farside_mirror::protocol::stream::{self, StreamMessage};
 use farside_mirror::protocol::*;
 use farside_wire::{Encoder, Prefix, Run, RunKind};
@@ -115,6 +116,24 @@ async fn streams() -> Vec<(&'static str, Vec<u8>)> {
     written
 }
 
+/// The first byte is the target's own: question or answer, and about how much.
+fn known() -> Vec<(&'static str, Vec<u8>)> {
+    let entries =
+        |positions: &[u64]| positions.iter().map(|&p| Entry { position: p, short: p + 1 }).collect();
+    let mixed = Ask { batch: 300, nodes: entries(&[0, 1, 2, 9]), blocks: entries(&[384, 392, 393, 1 << 14]) };
+    let nodes = Ask { batch: 0, nodes: entries(&[3, 4, 5, 6]), blocks: Vec::new() };
+    let held = Answer { batch: 300, held: vec![0..4, 6..7], digest: [9; 16] };
+    let nothing = Answer { batch: 1, ..Answer::default() };
+    let with = |first: u8, bytes: Vec<u8>| [&[first][..], &bytes].concat();
+    vec![
+        ("ask", with(15 << 1, encode_ask(&mixed))),
+        ("ask-nodes", with(10 << 1, encode_ask(&nodes))),
+        ("answer", with(1, encode_answer(&Answer { held: vec![0..1], ..held.clone() }))),
+        ("answer-runs", with(3, encode_answer(&held))),
+        ("answer-nothing", with(1, encode_answer(&nothing))),
+    ]
+}
+
 fn corpus(kind: &str, specimens: Vec<(&'static str, Vec<u8>)>, target: fn(&[u8])) {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(kind);
     for (name, bytes) in &specimens {
@@ -163,4 +182,9 @@ fn calls_and_what_is_nearly_one() {
 #[tokio::test]
 async fn streams_and_what_is_nearly_one() {
     corpus("stream", streams().await, fuzz_stream);
+}
+
+#[test]
+fn questions_for_known_data_and_what_is_nearly_one() {
+    corpus("known", known(), fuzz_known);
 }
