@@ -536,7 +536,7 @@ fn support() {
                 farside: "0.1.0".into(),
                 format: 2,
                 session_protocol: [1, 1],
-                mirror_protocol: [1, 2],
+                mirror_protocol: [3, 3],
                 schema: 4,
             },
             started_at: at("2026-11-21T20:00:00Z"),
@@ -554,7 +554,7 @@ fn support() {
         },
         json!({
             "versions": {
-                "farside": "0.1.0", "format": 2, "session_protocol": [1, 1], "mirror_protocol": [1, 2], "schema": 4
+                "farside": "0.1.0", "format": 2, "session_protocol": [1, 1], "mirror_protocol": [3, 3], "schema": 4
             },
             "started_at": "2026-11-21T20:00:00Z", "now": "2026-11-21T21:00:00Z",
             "configuration": {

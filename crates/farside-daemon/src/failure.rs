@@ -132,7 +132,7 @@ impl Failure for MirrorError {
             MirrorError::RootMismatch { .. } | MirrorError::IdentityClash { .. } => {
                 ErrorBody::new(ErrorCode::Corrupt, message)
             }
-            MirrorError::PeerTooOld { .. } => ErrorBody::new(ErrorCode::PeerRefused, message),
+            MirrorError::VersionsDiffer { .. } => ErrorBody::new(ErrorCode::PeerRefused, message),
             MirrorError::SourceFailed { code, message: said } => {
                 refused(Refusal { code, message: said }, message)
             }

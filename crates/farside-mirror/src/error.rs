@@ -26,14 +26,14 @@ pub enum MirrorError {
     /// The peer sent what the protocol does not allow here.
     #[error("the peer broke the mirror protocol: {0}; the replica is unchanged")]
     Protocol(String),
-    /// The peer's version of the mirror protocol cannot carry what is asked.
+    /// The peer does not speak this side's version of the mirror protocol.
     #[error(
-        "this needs version {needed} of the mirror protocol at both sites, and the peer refused it: {said}; nothing was \
-         changed. Upgrade farside at the peer first"
+        "this site speaks version {ours} of the mirror protocol, and the peer refused that: {said}; nothing was changed. \
+         Upgrade farside at the site that speaks the older version"
     )]
-    PeerTooOld {
-        /// The version that carries it.
-        needed: u32,
+    VersionsDiffer {
+        /// The version spoken here.
+        ours: u32,
         /// What the peer said, which names its version.
         said: String,
     },

@@ -12,16 +12,12 @@ use crate::protocol::convert::{self, CandidateBase, TransferPlan};
 use crate::protocol::held::{self, Held};
 use crate::protocol::known;
 use crate::protocol::stream::{self, StreamMessage};
-use crate::protocol::{
-    Body, Comparison, Description, Plan, Request, StreamHeader, Swapped, check_request, without_what_is_newer,
-};
+use crate::protocol::{Body, Comparison, Description, Plan, Request, StreamHeader, Swapped, check_request};
 
 /// Any bytes as a call of a peer, as an answer to one, and as the header of a stream.
 pub fn fuzz_call(bytes: &[u8]) {
     if let Ok(request) = Request::decode(bytes) {
-        let version = request.version;
         if let Ok(body) = check_request(request) {
-            assert_eq!(without_what_is_newer(body.clone(), version), body, "answered as its version says");
             // What is wrong with it, each call finds out by itself.
             let _ = convert_body(&body);
         }

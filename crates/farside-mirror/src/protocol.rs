@@ -27,10 +27,10 @@ pub mod stream;
 mod versions;
 
 pub use messages::*;
+pub use versions::check_request;
 pub(crate) use versions::check_version;
-pub use versions::{check_request, oldest_that_carries, without_what_is_newer};
 
 /// Version of the calls and streams of this module.
-pub const PROTOCOL_VERSION: u32 = 2;
-/// The oldest version that both sides still speak, for the calls it has.
-pub const PROTOCOL_VERSION_OLDEST: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 3;
+/// The oldest version that is still spoken.
+pub const PROTOCOL_VERSION_OLDEST: u32 = 3;

@@ -29,10 +29,7 @@ use crate::limits::{CALL_TIMEOUT, FAREWELL_TIMEOUT, LOSSES_IN_A_ROW_MAX, ROOM_WA
 use crate::protocol::convert::{self, CandidateBase, OF_SEVERAL, TransferPlan, TravellingSnapshot};
 use crate::protocol::held::Held;
 use crate::protocol::stream::cut;
-use crate::protocol::{
-    Acknowledge, Begin, Body, End, HalfBrought, PROTOCOL_VERSION, Plan, Request, oldest_that_carries,
-    without_what_is_newer,
-};
+use crate::protocol::{Acknowledge, Begin, Body, End, HalfBrought, PROTOCOL_VERSION, Plan, Request};
 use crate::report::{Phase, TransferReport, TransferResult};
 use crate::state::TransferKind;
 use crate::store::Relationship;
@@ -49,8 +46,6 @@ pub(crate) struct Transfer {
     pub(crate) link: Arc<dyn PeerLink>,
     pub(crate) cancel: CancellationToken,
     pub(crate) progress: ProgressSender,
-    /// Protocol version that the source has answered in; this side's own until it has.
-    pub(crate) spoken: u32,
 }
 
 /// One attempt at a step.
@@ -112,10 +107,6 @@ impl Transfer {
         self.progress.phase(Phase::Snapshot);
         let publish::Here { candidates, published, mut kept } = self.tidy_and_list().await?;
         let plan = self.begin(&candidates, kept.as_ref(), wire).await?;
-        if self.spoken < 2 {
-            // That source cannot be told what is held.
-            self.throw_away(kept.take()).await;
-        }
         if plan.steps.is_empty() {
             // "Nothing to bring" is believed only of what readers see here already.
             let content = |c: CandidateBase| (c.content_root, c.size_bytes);
@@ -177,11 +168,7 @@ impl Transfer {
             }),
             turn: self.relationship.turn,
         };
-        let answer;
-        (answer, self.spoken) = tokio::select! {
-            answer = negotiate(&*self.link, Body::Begin(begin), Some(wire)) => answer?,
-            () = self.cancel.cancelled() => return Err(MirrorError::Aborted),
-        };
+        let answer = self.call(Body::Begin(begin), wire).await?;
         let plan = Plan::decode(answer)
             .map_err(|e| MirrorError::Protocol(format!("a plan that cannot be read: {e}")))?;
         let plan = TransferPlan::from_message(&plan)?;
@@ -238,12 +225,7 @@ impl Transfer {
             if error.is_about_prefix() && !filling.without_base {
                 tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again without the base: {error}");
                 filling.without_base = true;
-                let again = Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) };
-                if self.spoken < 2 {
-                    self.throw_away(Some(again)).await;
-                } else {
-                    *kept = Some(again);
-                }
+                *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
             } else if is_wrong && filling.held != Held::None {
                 tracing::warn!(
                     transfer = %self.id, snapshot = step.name,
@@ -397,7 +379,7 @@ impl Transfer {
 
     async fn call(&self, body: Body, wire: &WireCounters) -> Result<Bytes, MirrorError> {
         tokio::select! {
-            answer = call(&*self.link, self.spoken, body, Some(wire)) => answer,
+            answer = call(&*self.link, body, Some(wire)) => answer,
             () = self.cancel.cancelled() => Err(MirrorError::Aborted),
         }
     }
@@ -405,9 +387,9 @@ impl Transfer {
     /// Frees the source's place, without making anybody wait for it.
     fn say_farewell(&self, failure: Option<String>) {
         let end = End { transfer: self.id.as_bytes().to_vec(), failure: failure.unwrap_or_default() };
-        let (link, transfer, version) = (self.link.clone(), self.id, self.spoken);
+        let (link, transfer) = (self.link.clone(), self.id);
         tokio::spawn(async move {
-            let said = call(&*link, version, Body::End(end), None);
+            let said = call(&*link, Body::End(end), None);
             let said = tokio::time::timeout(FAREWELL_TIMEOUT, said).await;
             if !matches!(said, Ok(Ok(_))) {
                 tracing::debug!(%transfer, "the source did not hear that the transfer has ended");
@@ -427,43 +409,24 @@ pub(crate) async fn ask(
     let mut losses = 0;
     loop {
         let link = links.link(peer, wait).await.map_err(MirrorError::no_session)?;
-        match negotiate(&*link, body.clone(), None).await {
+        match call(&*link, body.clone(), None).await {
             Err(error) if error.is_lost_session() && losses < LOSSES_IN_A_ROW_MAX => losses += 1,
-            answer => return answer.map(|(answer, _)| answer),
+            answer => return answer,
         }
     }
 }
 
-/// Asks in this side's version, and if the source does not speak it, in the oldest one that carries the question.
-/// Answers also in which. What the source's version cannot carry is refused, with what the source said of versions.
-pub(crate) async fn negotiate(
+/// Asks the source in this side's version of the protocol, within [`CALL_TIMEOUT`].
+pub(crate) async fn call(
     link: &dyn PeerLink,
-    body: Body,
-    wire: Option<&WireCounters>,
-) -> Result<(Bytes, u32), MirrorError> {
-    let said = match call(link, PROTOCOL_VERSION, body.clone(), wire).await {
-        Err(MirrorError::Session(SessionError::Refused(refusal))) if refusal.code == "version" => {
-            refusal.message
-        }
-        answer => return Ok((answer?, PROTOCOL_VERSION)),
-    };
-    let oldest = oldest_that_carries(&body);
-    if oldest == PROTOCOL_VERSION {
-        return Err(MirrorError::PeerTooOld { needed: oldest, said: cut(&said) });
-    }
-    Ok((call(link, oldest, body, wire).await?, oldest))
-}
-
-/// Asks the source in one version of the protocol, within [`CALL_TIMEOUT`].
-async fn call(
-    link: &dyn PeerLink,
-    version: u32,
     body: Body,
     wire: Option<&WireCounters>,
 ) -> Result<Bytes, MirrorError> {
-    let body = Some(without_what_is_newer(body, version));
-    let request = Request { version, body }.encode_to_vec();
+    let request = Request { version: PROTOCOL_VERSION, body: Some(body) }.encode_to_vec();
     match tokio::time::timeout(CALL_TIMEOUT, link.call(request.into(), wire)).await {
+        Ok(Err(SessionError::Refused(refusal))) if refusal.code == "version" => {
+            Err(MirrorError::VersionsDiffer { ours: PROTOCOL_VERSION, said: cut(&refusal.message) })
+        }
         Ok(answer) => Ok(answer?),
         Err(_) => Err(SessionError::Lost(format!("no answer within {} s", CALL_TIMEOUT.as_secs())).into()),
     }

@@ -13,7 +13,7 @@ pub struct Request {
     pub body: Option<Body>,
 }
 
-/// What a [`Request`] asks. Up to [`Body::Release`] there since version 1, the rest since version 2.
+/// What a [`Request`] asks.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Body {
     /// May we, and how large is it?
@@ -62,8 +62,7 @@ pub struct Description {
     /// Size of the volume now, bytes.
     #[prost(uint64, tag = "1")]
     pub size_bytes: u64,
-    /// The source's administrator allows the way back: this volume may become a replica of the destination's. Since
-    /// version 2.
+    /// The source's administrator allows the way back: this volume may become a replica of the destination's.
     #[prost(bool, tag = "2")]
     pub reverse: bool,
 }
@@ -83,16 +82,16 @@ pub struct Begin {
     /// The destination's volume, for the source's listing.
     #[prost(string, tag = "4")]
     pub destination: String,
-    /// 1 initialize, 2 update, 3 resync (since version 2).
+    /// 1 initialize, 2 update, 3 resync.
     #[prost(uint32, tag = "5")]
     pub kind: u32,
     /// What the destination has, oldest first: any of it may serve as base.
     #[prost(message, repeated, tag = "6")]
     pub candidates: Vec<Candidate>,
-    /// What a transfer before this one left half brought. Since version 2.
+    /// What a transfer before this one left half brought.
     #[prost(message, optional, tag = "7")]
     pub staged: Option<HalfBrought>,
-    /// The destination's newest change of direction; see [`Swap::turn`]. Since version 2.
+    /// The destination's newest change of direction; see [`Swap::turn`].
     #[prost(uint64, tag = "8")]
     pub turn: u64,
 }
@@ -359,7 +358,7 @@ pub struct StreamHeader {
     #[prost(bool, tag = "4")]
     pub without_base: bool,
     /// What the destination sends on the stream: 0 nothing, 1 the positions it holds of this step, 2 positions with
-    /// short fingerprints of what it holds there. Since version 2.
+    /// short fingerprints of what it holds there.
     #[prost(uint32, tag = "5")]
     pub held: u32,
 }
@@ -405,8 +404,7 @@ pub struct StepEnd {
     /// The other changed bytes.
     #[prost(uint64, tag = "7")]
     pub literal_bytes: u64,
-    /// Bytes of data that the difference found and that were not sent, because the destination holds them. Since
-    /// version 2.
+    /// Bytes of data that the difference found and that were not sent, because the destination holds them.
     #[prost(uint64, tag = "8")]
     pub held_bytes: u64,
     /// Bytes of data that the difference found and that were not sent, because the destination took them from its own

@@ -19,7 +19,6 @@ use crate::destination::Links;
 use crate::error::{MirrorError, blocking};
 use crate::limits::{BREAK_PATIENCE, GOT_ON_BYTES, LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
 use crate::log::{LogEvent, RequestedBy};
-use crate::protocol::PROTOCOL_VERSION;
 use crate::report::{Progress, TransferReport, TransferResult};
 use crate::schedule::{Moment, Ticker};
 use crate::state::{Action, Event, Standing, TransferKind, Work};
@@ -541,7 +540,6 @@ impl Driver {
             link: ready.link,
             cancel: cancel.clone(),
             progress: ProgressSender::new(clock, self.ports.progress.clone(), id, kind),
-            spoken: PROTOCOL_VERSION,
         };
         let slot = ready.slot;
         let task = async move {

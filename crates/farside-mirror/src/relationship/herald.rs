@@ -143,8 +143,8 @@ async fn say(
 ) -> Result<(), MirrorError> {
     if let Some(swap) = &news.swap {
         let turn = swap.turn;
-        let heard = match transfer::negotiate(link, Body::Swap(swap.clone()), None).await {
-            Ok((answer, _)) => newest_in(&answer, |noted: Swapped| noted.newest),
+        let heard = match transfer::call(link, Body::Swap(swap.clone()), None).await {
+            Ok(answer) => newest_in(&answer, |noted: Swapped| noted.newest),
             Err(error) => Err(error),
         };
         // Refused by a person's break there: that hosts went on here is all the more to be heard.
@@ -172,7 +172,7 @@ async fn say_overtaken(
     overtaken: &Overtaken,
     own: &mpsc::WeakSender<Command>,
 ) -> Result<(), MirrorError> {
-    let (answer, _) = transfer::negotiate(link, Body::Overtaken(overtaken.clone()), None).await?;
+    let answer = transfer::call(link, Body::Overtaken(overtaken.clone()), None).await?;
     check_heard(newest_in(&answer, |noted: Noted| noted.newest)?, overtaken.turn, own).await
 }
 

@@ -23,7 +23,7 @@ use crate::limits::{
 };
 use crate::protocol::held::Held;
 use crate::protocol::stream::{self, StreamMessage, cut};
-use crate::protocol::{StepEnd, StreamHeader};
+use crate::protocol::{PROTOCOL_VERSION, StepEnd, StreamHeader};
 use crate::report::{Rungs, TransferReport};
 
 /// What is received.
@@ -48,7 +48,7 @@ pub(super) async fn receive(
     wire: &Arc<WireCounters>,
 ) -> Result<(), MirrorError> {
     let header = StreamHeader {
-        version: transfer.spoken,
+        version: PROTOCOL_VERSION,
         transfer: transfer.id.as_bytes().to_vec(),
         step: step.index as u32,
         without_base: step.without_base,

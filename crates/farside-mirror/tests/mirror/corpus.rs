@@ -72,7 +72,8 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         ("plan", plan.encode_to_vec()),
         (
             "stream-header",
-            StreamHeader { version: 2, transfer, step: 1, without_base: true, held: 2 }.encode_to_vec(),
+            StreamHeader { version: PROTOCOL_VERSION, transfer, step: 1, without_base: true, held: 2 }
+                .encode_to_vec(),
         ),
     ]
 }
@@ -142,7 +143,7 @@ fn corpus(kind: &str, specimens: Vec<(&'static str, Vec<u8>)>, target: fn(&[u8])
             std::fs::write(directory.join(name), bytes).unwrap();
         }
         let committed = std::fs::read(directory.join(name)).unwrap();
-        assert!(committed == *bytes, "version 2 no longer writes {kind}/{name} as it did");
+        assert!(committed == *bytes, "version {PROTOCOL_VERSION} no longer writes {kind}/{name} as it did");
     }
     let files: Vec<Vec<u8>> = std::fs::read_dir(directory)
         .unwrap()

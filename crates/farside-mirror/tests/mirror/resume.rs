@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner};
-use farside_mirror::protocol::StreamHeader;
+use farside_mirror::protocol::{PROTOCOL_VERSION, StreamHeader};
 use farside_mirror::{Mirror, MirrorError, Progress, Schedule, State, TransferReport, TransferResult};
 use farside_session::LinkSettings;
 use prost::Message;
@@ -293,7 +293,11 @@ async fn a_second_stream_of_a_transfer_takes_the_place_of_the_first() {
     let asked = mirror.initialize(PATIENCE).await.unwrap();
     some_arrived(&mirror, FRAME_BYTES).await;
     let transfer = mirror.progress().borrow().as_ref().and_then(|p| p.transfer).unwrap();
-    let header = StreamHeader { version: 2, transfer: transfer.as_bytes().to_vec(), ..Default::default() };
+    let header = StreamHeader {
+        version: PROTOCOL_VERSION,
+        transfer: transfer.as_bytes().to_vec(),
+        ..Default::default()
+    };
     let link = pair.b.node.wait_link(pair.a.node.id(), PATIENCE).await.unwrap();
     let stream = link.open_stream(header.encode_to_vec().into()).await.unwrap();
     ended(&mut pair, asked).await;

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use farside_engine::{SnapshotSpec, VolumeName};
-use farside_mirror::protocol::{Body, Candidate, Overtaken, Request, Swap};
+use farside_mirror::protocol::{Body, Candidate, Overtaken, PROTOCOL_VERSION, Request, Swap};
 use farside_mirror::{
     MirrorError, Relationship, RelationshipStore, Reversal, ReverseAccepted, ReverseOffer, Schedule,
     SourceService, State,
@@ -242,7 +242,8 @@ async fn word_of_a_break_does_not_wait_for_a_mirror_that_waits_for_it() {
         destination: world.b.volume.to_string(),
         turn: 1,
     };
-    let request = Request { version: 2, body: Some(Body::Overtaken(overtaken)) }.encode_to_vec();
+    let request =
+        Request { version: PROTOCOL_VERSION, body: Some(Body::Overtaken(overtaken)) }.encode_to_vec();
     let link = a.node.wait_link(b.node.id(), PATIENCE).await.unwrap();
     let answered = tokio::time::timeout(PATIENCE, source.call(&link, request.into())).await;
     answered.expect("it ends").unwrap();
@@ -461,7 +462,7 @@ async fn roles_do_not_change_with_a_peer_that_does_not_number_them() {
     let link = world.pair.a.node.wait_link(world.pair.b.node.id(), PATIENCE).await.unwrap();
     let source = world.pair.a.source.clone();
     let ask = async |body| {
-        let request = Request { version: 2, body: Some(body) }.encode_to_vec();
+        let request = Request { version: PROTOCOL_VERSION, body: Some(body) }.encode_to_vec();
         source.call(&link, request.into()).await
     };
     let refused = ask(Body::Swap(swap(1))).await.unwrap_err();

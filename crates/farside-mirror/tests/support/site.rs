@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
-use farside_mirror::protocol::{Body, Request, StreamHeader, Swapped};
+use farside_mirror::protocol::{Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped};
 use farside_mirror::{
     Destination, DestinationParts, MemoryStore, Mirror, MirrorError, Relationship, RelationshipStore,
     Reversal, ReverseRights, Schedule, SourceRights, SourceService, TransferReport, TransferResult,
@@ -124,12 +124,10 @@ pub(crate) struct Meddler {
     overhearing: Option<Arc<dyn Overhearing>>,
     /// What to send on the next data streams instead of the truth.
     pub(crate) lies: Mutex<Option<Vec<u8>>>,
-    /// Play a source that knows nothing newer than version 1 of the protocol.
-    pub(crate) is_of_version_1: AtomicBool,
+    /// Play a source that speaks only the version of the protocol before this one.
+    pub(crate) is_older: AtomicBool,
     /// Play a source that does not number changes of direction.
     pub(crate) knows_no_turns: AtomicBool,
-    /// Versions of the calls and streams that came, in order of their first.
-    pub(crate) versions_asked: Mutex<Vec<u32>>,
     /// Calls that shall not be handled yet when they come.
     gates: Mutex<Vec<(Matches, watch::Sender<Passage>)>>,
 }
@@ -181,17 +179,14 @@ impl Meddler {
         Some(gates.remove(at).1)
     }
 
-    /// What a source of version 1 says to a version that it does not know.
+    /// What a source of an older version says to a version that it does not know.
     fn check_version(&self, version: u32) -> Result<(), Refusal> {
-        let mut asked = self.versions_asked.lock();
-        if !asked.contains(&version) {
-            asked.push(version);
-        }
-        if version == 1 || !self.is_of_version_1.load(Ordering::SeqCst) {
+        let older = PROTOCOL_VERSION - 1;
+        if version == older || !self.is_older.load(Ordering::SeqCst) {
             return Ok(());
         }
         let message =
-            format!("mirror protocol versions differ: the source speaks 1, the destination {version}");
+            format!("mirror protocol versions differ: the source speaks {older}, the destination {version}");
         Err(Refusal { code: "version".into(), message })
     }
 }
@@ -288,10 +283,9 @@ impl<S: Storage> Site<S> {
             inner: source.clone(),
             overhearing,
             lies: Mutex::new(None),
-            is_of_version_1: AtomicBool::new(false),
+            is_older: AtomicBool::new(false),
             knows_no_turns: AtomicBool::new(false),
             gates: Mutex::default(),
-            versions_asked: Mutex::default(),
         });
         let randomness = Arc::new(SeededRandomness::new(seed));
         let mut config = NodeConfig::new(name);

@@ -21,7 +21,7 @@ pub(crate) enum Fault {
     IoDestination,
     /// The wall clock of either site steps by a day, forward or back.
     ClockStep,
-    /// The source was downgraded to mirror protocol 1; it is upgraded again later.
+    /// The source was downgraded to an older mirror protocol; it is upgraded again later.
     OlderSource,
     /// The source was upgraded to a protocol that the destination does not speak; the destination follows later.
     NewerSource,

@@ -73,7 +73,7 @@ pub(crate) struct Nth {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Speaks {
     Ours,
-    /// Only version 1.
+    /// Only the version before.
     Older,
     /// Only one that nobody here knows.
     Newer,
@@ -164,7 +164,7 @@ impl Watch {
         if inner.newer.contains(&side) {
             PROTOCOL_VERSION + 1
         } else if inner.older.contains(&side) {
-            1
+            PROTOCOL_VERSION - 1
         } else {
             PROTOCOL_VERSION
         }
