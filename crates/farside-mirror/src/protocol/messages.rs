@@ -408,7 +408,7 @@ pub struct StepEnd {
     #[prost(uint64, tag = "8")]
     pub held_bytes: u64,
     /// Bytes of data that the difference found and that were not sent, because the destination took them from its own
-    /// store. Since version 3.
+    /// store.
     #[prost(uint64, tag = "9")]
     pub known_bytes: u64,
 }
