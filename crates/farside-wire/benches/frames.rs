@@ -1,10 +1,11 @@
-//! Encode and decode of one 1 MiB frame: alone, against the stream's history, against the base at the same place.
+//! Encode and decode of one 1 MiB frame: alone, against the base at the same place.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use farside_format::Fingerprint;
 use farside_wire::{
-    BLOCK_BYTES, Decoder, Encoder, History, Prefix, PrefixSource, Run, RunKind, TARGET_BLOCKS,
+    BLOCK_BYTES, Decoder, Effort, Encoder, Origin, Prefix, Regions, Run, RunKind, TARGET_BLOCKS,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -26,8 +27,8 @@ fn rows(rng: &mut SmallRng, bytes: usize) -> Vec<u8> {
 
 struct Base(Vec<u8>);
 
-impl PrefixSource for Base {
-    fn read_base(&mut self, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+impl Regions for Base {
+    fn read(&mut self, _: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
         let from = position as usize * BLOCK_BYTES;
         buffer.copy_from_slice(&self.0[from..from + buffer.len()]);
         Ok(())
@@ -44,32 +45,26 @@ fn frames(criterion: &mut Criterion) {
         rng.fill(&mut block[at..at + 100]);
     }
     let runs = [Run { position: 0, blocks: TARGET_BLOCKS.into(), kind: RunKind::Data }];
-    let carried = rows(&mut rng, 4 * bytes);
-    let mut history = History::new();
-    history.push(&carried);
-    let mut with_history = Prefix::new();
-    with_history.add_history(&history);
     let mut with_base = Prefix::new();
     with_base.add_same_place(&runs, &old);
 
     let mut group = criterion.benchmark_group("frame");
     group.throughput(Throughput::Bytes(bytes as u64)).sample_size(20);
-    for (name, prefix) in [("alone", &Prefix::new()), ("history", &with_history), ("same_place", &with_base)]
-    {
+    let known: Vec<Fingerprint> = new.chunks_exact(BLOCK_BYTES).map(Fingerprint::of_block).collect();
+    for (name, prefix) in [("alone", &Prefix::new()), ("same_place", &with_base)] {
         let (mut encoder, mut frame) = (Encoder::new(), Vec::new());
         group.bench_function(format!("encode/{name}"), |b| {
             b.iter(|| {
-                encoder.encode(&runs, black_box(&new), prefix, &mut frame).expect("the input is well-formed")
+                encoder
+                    .encode(&runs, black_box(&new), &known, prefix, Effort::Standard, &mut frame)
+                    .expect("the input is well-formed")
             });
         });
-        // A frame with history decodes only behind the stream it belongs to, so that case is left to the first two.
-        if name != "history" {
-            let mut decoder = Decoder::new();
-            let mut base = Base(old.clone());
-            group.bench_function(format!("decode/{name}"), |b| {
-                b.iter(|| decoder.decode(black_box(&frame), &mut base).expect("the frame is whole"));
-            });
-        }
+        let mut decoder = Decoder::new();
+        let mut base = Base(old.clone());
+        group.bench_function(format!("decode/{name}"), |b| {
+            b.iter(|| decoder.decode(black_box(&frame), &mut base).expect("the frame is whole"));
+        });
     }
     group.finish();
 }

@@ -1,40 +1,44 @@
 //! Blocks and a prefix to a frame.
 
+use farside_format::Fingerprint;
+use farside_format::fingerprint::BLOCKS_MAX;
 use zerocopy::IntoBytes;
 use zstd_safe::{CCtx, CParameter, FrameFormat};
 
+use crate::effort::Effort;
 use crate::error::EncodeError;
+use crate::figures::FrameRung;
 use crate::layout::{
     BLOCK_BYTES, Codec, DATA_BLOCKS_MAX, DIGESTED_HEADER_BYTES, FRAME_VERSION, HEADER_BYTES, Header, MAGIC,
-    RUNS_MAX,
+    REPEAT_BLOCKS_MAX, RUNS_MAX,
 };
-use crate::prefix::Prefix;
+use crate::prefix::{Prefix, Region};
 use crate::{Run, RunKind, digest, table};
 
-/// zstd's level. With frames of this size 3 is the safe point: more level is not fewer bytes (level 5 without
-/// long-distance matching was measured at nine times the size on rewritten files).
-const LEVEL: i32 = 3;
 /// log2 of the long hash table's slots at most: one slot per 8 bytes of prefix and input together is needed, and
 /// 19 to 20 was measured best for 1 MiB frames.
 const HASH_LOG_MAX: u32 = 20;
 /// log2 of the short hash table's slots (zstd calls it chain log), the default of level 3.
 const SHORT_HASH_LOG: u32 = 16;
 
-/// What became of a frame's data.
+/// What became of a frame's blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encoded {
-    /// How the payload is coded.
-    pub codec: Codec,
+    /// How the data blocks travel.
+    pub rung: FrameRung,
     /// Bytes of the whole frame.
     pub frame_bytes: usize,
     /// Bytes of its payload.
     pub payload_bytes: usize,
+    /// Bytes of its table.
+    pub table_bytes: usize,
+    /// Data blocks in it.
+    pub data_blocks: u64,
+    /// Blocks in it that are repeats.
+    pub repeat_blocks: u64,
 }
 
 /// Makes frames. Keeps its scratch memory between them (at most about 4 MiB); use one per stream.
-///
-/// Each frame has a zstd context of its own: the safe binding ties a context to the life of its prefix. The
-/// context's tables (up to 6 MiB) come back from the allocator each time, which is within the noise of a frame.
 #[derive(Debug, Default)]
 pub struct Encoder {
     compressed: Vec<u8>,
@@ -47,65 +51,83 @@ impl Encoder {
     }
 
     /// Writes one frame to `out` (cleared first): `runs`, ascending and apart, with the data runs' bytes
-    /// concatenated in `data`, against `prefix`.
+    /// concatenated in `data`, against `prefix`. `fingerprints` are those of every data and repeat block, in order; they
+    /// are believed here and checked by the destination.
     pub fn encode(
         &mut self,
         runs: &[Run],
         data: &[u8],
+        fingerprints: &[Fingerprint],
         prefix: &Prefix,
+        effort: Effort,
         out: &mut Vec<u8>,
     ) -> Result<Encoded, EncodeError> {
-        let data_blocks = check(runs, data)?;
-        self.compress(data, prefix.bytes())?;
-        let (codec, payload) = if self.compressed.len() < data.len() {
-            (Codec::Zstd, &self.compressed[..])
-        } else {
-            (Codec::Raw, data)
+        let blocks = check(runs, data, fingerprints)?;
+        let is_compressed = effort != Effort::Raw && {
+            self.compress(data, prefix.bytes(), effort)?;
+            self.compressed.len() < data.len()
         };
+        let (codec, payload) =
+            if is_compressed { (Codec::Zstd, &self.compressed[..]) } else { (Codec::Raw, data) };
         // A raw payload refers to nothing; naming the prefix would make the destination read it in vain.
-        let (ranges, prefix_bytes) =
-            if codec == Codec::Zstd { (prefix.ranges(), prefix.bytes()) } else { (&[][..], &[][..]) };
+        let none: (&[Region], &[u8]) = (&[], &[]);
+        let (ranges, prefix_bytes) = if is_compressed { (prefix.ranges(), prefix.bytes()) } else { none };
 
         out.clear();
         out.resize(HEADER_BYTES, 0);
-        table::write(runs, ranges, out);
+        let prefix_ranges = table::write(runs, ranges, out);
+        let table_bytes = out.len() - HEADER_BYTES;
         let mut header = Header {
             magic: MAGIC,
             version: FRAME_VERSION,
             codec: codec as u8,
-            zero: 0.into(),
-            table_bytes: ((out.len() - HEADER_BYTES) as u32).into(),
+            // All of these are within their limits, which fit.
+            repeat_blocks: (blocks.repeat as u16).into(),
+            table_bytes: (table_bytes as u32).into(),
             payload_bytes: (payload.len() as u32).into(),
-            data_blocks: data_blocks.into(),
+            data_blocks: (blocks.data as u32).into(),
             prefix_blocks: ((prefix_bytes.len() / BLOCK_BYTES) as u32).into(),
             runs: (runs.len() as u32).into(),
-            prefix_ranges: (ranges.len() as u32).into(),
+            prefix_ranges: (prefix_ranges as u32).into(),
             prefix_digest: digest::of_prefix(prefix_bytes),
             frame_digest: [0; 16],
         };
         header.frame_digest = digest::of_frame(
             &header.as_bytes()[..DIGESTED_HEADER_BYTES],
             &out[HEADER_BYTES..],
-            payload,
-            data,
+            if is_compressed { payload } else { &[] },
+            fingerprints.iter().copied(),
         );
         out[..HEADER_BYTES].copy_from_slice(header.as_bytes());
         out.extend_from_slice(payload);
-        Ok(Encoded { codec, frame_bytes: out.len(), payload_bytes: payload.len() })
+        let rung = match codec {
+            Codec::Raw => FrameRung::Raw,
+            Codec::Zstd if prefix_bytes.is_empty() => FrameRung::Compressed,
+            Codec::Zstd => FrameRung::Delta,
+        };
+        Ok(Encoded {
+            rung,
+            frame_bytes: out.len(),
+            payload_bytes: payload.len(),
+            table_bytes,
+            data_blocks: blocks.data,
+            repeat_blocks: blocks.repeat,
+        })
     }
 
     /// Leaves the compressed data in `self.compressed`; as long as `data` or longer means it did not help.
-    fn compress(&mut self, data: &[u8], prefix: &[u8]) -> Result<(), EncodeError> {
+    fn compress(&mut self, data: &[u8], prefix: &[u8], effort: Effort) -> Result<(), EncodeError> {
         self.compressed.clear();
         if data.is_empty() {
             return Ok(());
         }
+        let level = if effort <= Effort::Fast { 1 } else { 3 };
         self.compressed.reserve(zstd_safe::compress_bound(data.len()));
         let failed = |code| EncodeError::Compressor(zstd_safe::get_error_name(code));
         let mut context = CCtx::try_create().ok_or(EncodeError::Compressor("no memory for a context"))?;
         let reach_log = (prefix.len() + data.len()).next_power_of_two().trailing_zeros();
         for parameter in [
-            CParameter::CompressionLevel(LEVEL),
+            CParameter::CompressionLevel(level),
             // Taken from the level, the window would end inside the prefix and lose what lies farther back.
             CParameter::WindowLog(reach_log.max(10)),
             CParameter::HashLog((reach_log - 1).clamp(12, HASH_LOG_MAX)),
@@ -125,32 +147,49 @@ impl Encoder {
     }
 }
 
+/// Blocks of a frame.
+struct Blocks {
+    data: u64,
+    repeat: u64,
+}
+
 /// The encoder's input is this program's own: what it checks here are mistakes of the caller.
-fn check(runs: &[Run], data: &[u8]) -> Result<u32, EncodeError> {
-    if runs.is_empty() || runs.len() > RUNS_MAX as usize {
-        return Err(EncodeError::Limit { what: "runs", found: runs.len() as u64, limit: RUNS_MAX.into() });
-    }
-    let (mut end, mut data_blocks) = (0, 0u64);
+fn check(runs: &[Run], data: &[u8], fingerprints: &[Fingerprint]) -> Result<Blocks, EncodeError> {
+    let within = |what, found, limit: u32| {
+        if found <= u64::from(limit) {
+            Ok(())
+        } else {
+            Err(EncodeError::Limit { what, found, limit: limit.into() })
+        }
+    };
+    within("runs", runs.len() as u64, RUNS_MAX)?;
+    let (mut end, mut blocks) = (0, Blocks { data: 0, repeat: 0 });
     for run in runs {
-        if run.blocks == 0 || run.position < end || run.end() > farside_format::fingerprint::BLOCKS_MAX {
+        if run.blocks == 0 || run.position < end || run.end() > BLOCKS_MAX {
             return Err(EncodeError::Input(
                 "the runs of a frame must ascend, not be empty and lie within a volume",
             ));
         }
-        if run.kind == RunKind::Data {
-            data_blocks += run.blocks;
+        match run.kind {
+            RunKind::Data => blocks.data += run.blocks,
+            RunKind::Hole => {}
+            RunKind::Repeat { from, .. } if from.saturating_add(run.blocks) > BLOCKS_MAX => {
+                return Err(EncodeError::Input("what a frame repeats must lie within a volume"));
+            }
+            RunKind::Repeat { .. } => blocks.repeat += run.blocks,
         }
         end = run.end();
     }
-    if data_blocks > DATA_BLOCKS_MAX.into() {
-        return Err(EncodeError::Limit {
-            what: "data blocks",
-            found: data_blocks,
-            limit: DATA_BLOCKS_MAX.into(),
-        });
+    if runs.is_empty() {
+        return Err(EncodeError::Input("a frame needs runs"));
     }
-    if data.len() as u64 != data_blocks * BLOCK_BYTES as u64 {
+    within("data blocks", blocks.data, DATA_BLOCKS_MAX)?;
+    within("repeat blocks", blocks.repeat, REPEAT_BLOCKS_MAX)?;
+    if data.len() as u64 != blocks.data * BLOCK_BYTES as u64 {
         return Err(EncodeError::Input("the data of a frame must be as long as its data runs"));
     }
-    Ok(data_blocks as u32)
+    if fingerprints.len() as u64 != blocks.data + blocks.repeat {
+        return Err(EncodeError::Input("a frame needs the fingerprint of each of its blocks"));
+    }
+    Ok(blocks)
 }

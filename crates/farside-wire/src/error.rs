@@ -45,6 +45,12 @@ pub enum FrameError {
     /// The prefix bytes could not be had: ask for the data again without prefix.
     #[error("the prefix of a frame cannot be read: {0}")]
     PrefixUnavailable(String),
+    /// What the frame repeats could not be had: ask for the data again without the base.
+    #[error("what a frame repeats cannot be read: {0}")]
+    RepeatUnavailable(String),
+    /// A frame with repeats whose blocks are not the sender's: ask for the data again without the base.
+    #[error("the blocks of a frame with repeats are not the sender's; the base may be damaged on one side")]
+    RepeatMismatch,
     /// The payload does not decompress to what the header says.
     #[error("the payload of a frame does not decompress: {0}")]
     Payload(&'static str),
@@ -54,9 +60,15 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    /// Whether the same blocks, sent again without a prefix, may well arrive.
+    /// Whether the same blocks, sent again without reference to what both sides hold, may well arrive.
     pub fn is_about_prefix(&self) -> bool {
-        matches!(self, FrameError::PrefixMismatch | FrameError::PrefixUnavailable(_))
+        matches!(
+            self,
+            FrameError::PrefixMismatch
+                | FrameError::PrefixUnavailable(_)
+                | FrameError::RepeatUnavailable(_)
+                | FrameError::RepeatMismatch
+        )
     }
 }
 
@@ -79,4 +91,35 @@ pub enum EncodeError {
     /// The compressor failed.
     #[error("zstd failed: {0}")]
     Compressor(&'static str),
+}
+
+/// Why a written similarity index is not used. Nothing is lost: the index is a hint and fills again.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// Not an index at all.
+    #[error("bytes that do not begin like a similarity index")]
+    Magic,
+    /// Of a version this program does not know.
+    #[error("similarity index of version {found}, which this program does not know")]
+    Version {
+        /// What it says.
+        found: u8,
+    },
+    /// Larger than it may be.
+    #[error("a similarity index of {found} bytes; its budget is {budget_bytes}")]
+    Budget {
+        /// What it says.
+        found: u64,
+        /// What is allowed.
+        budget_bytes: u64,
+    },
+    /// Fields that contradict each other.
+    #[error("malformed similarity index")]
+    Malformed,
+    /// Damaged.
+    #[error("the checksum of a similarity index is wrong")]
+    Checksum,
+    /// It could not be read, or is shorter than it says.
+    #[error("a similarity index cannot be read: {0}")]
+    Io(#[from] std::io::Error),
 }

@@ -1,7 +1,8 @@
 //! What a frame carries and what it costs, read from the frame itself.
 
 use crate::error::FrameError;
-use crate::layout::{BLOCK_BYTES, Codec, Header};
+use crate::layout::{BLOCK_BYTES, Codec, HEADER_BYTES, Header};
+use crate::table;
 
 /// How a frame's payload is coded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,8 +43,8 @@ impl FrameFigures {
             rung,
             in_bytes: u64::from(header.data_blocks.get()) * BLOCK_BYTES as u64,
             out_bytes: header.payload_bytes.get().into(),
-            repeat_in_bytes: 0,
-            repeat_out_bytes: 0,
+            repeat_in_bytes: u64::from(header.repeat_blocks.get()) * BLOCK_BYTES as u64,
+            repeat_out_bytes: table::repeat_bytes(&header, &frame[HEADER_BYTES..])?,
         })
     }
 }

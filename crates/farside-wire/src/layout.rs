@@ -1,7 +1,7 @@
 //! The frame's header and every limit of the format.
 //!
 //! A decoder checks each claimed number against these before it claims memory for it, so that one frame never
-//! costs a destination more than about 40 MiB, whatever its sender is.
+//! costs a destination more than about 60 MiB, whatever its sender is.
 
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,7 +11,7 @@ use crate::error::FrameError;
 /// Bytes of one block, the unit of every position.
 pub const BLOCK_BYTES: usize = farside_format::BLOCK_BYTES;
 /// Version of the frame layout.
-pub const FRAME_VERSION: u8 = 1;
+pub const FRAME_VERSION: u8 = 2;
 /// What every frame begins with.
 pub const MAGIC: [u8; 4] = *b"FSWF";
 /// Bytes of the header.
@@ -27,12 +27,11 @@ pub const RUNS_MAX: u32 = 2048;
 pub const PREFIX_BLOCKS_MAX: u32 = 4096;
 /// Most ranges of a prefix.
 pub const PREFIX_RANGES_MAX: u32 = 4096;
-/// How far back in its own stream a frame may refer, in data blocks: 1 MiB on both sides. As small as one stream of
-/// `zstd -3` (programs and headers, 530 MB: 146.4 against 147.0 MB; a database image: 40.3 against 40.0), at half the
-/// CPU of 4 MiB, which zstd enters into its tables anew for each frame (133.7 and 40.5 MB).
-pub const HISTORY_BLOCKS: u32 = 256;
-/// Most bytes of a table: two numbers of at most [`VARINT_BYTES_MAX`] bytes for each run and range.
-pub const TABLE_BYTES_MAX: u32 = (RUNS_MAX + PREFIX_RANGES_MAX) * 2 * VARINT_BYTES_MAX as u32;
+/// Most blocks that the repeats of a frame may bring: 16 MiB. They cost the sender a few bytes and the destination that
+/// much memory and reading.
+pub const REPEAT_BLOCKS_MAX: u32 = 4096;
+/// Most bytes of a table: up to three numbers of at most [`VARINT_BYTES_MAX`] bytes for each run, two for each range.
+pub const TABLE_BYTES_MAX: u32 = (RUNS_MAX * 3 + PREFIX_RANGES_MAX * 2) * VARINT_BYTES_MAX as u32;
 /// Most bytes of one number of the table.
 pub const VARINT_BYTES_MAX: usize = 7;
 /// Most bytes of a frame.
@@ -40,10 +39,10 @@ pub const FRAME_BYTES_MAX: usize =
     HEADER_BYTES + TABLE_BYTES_MAX as usize + DATA_BLOCKS_MAX as usize * BLOCK_BYTES;
 
 const _: () = assert!(TARGET_BLOCKS <= DATA_BLOCKS_MAX);
-const _: () = assert!(HISTORY_BLOCKS + DATA_BLOCKS_MAX <= PREFIX_BLOCKS_MAX);
+const _: () = assert!(REPEAT_BLOCKS_MAX <= u16::MAX as u32);
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
-// A position and its kind (43 bits), or a zigzag difference of positions and an origin (45 bits), fit a number.
-const _: () = assert!(farside_format::fingerprint::BLOCKS_MAX == 1 << 42 && VARINT_BYTES_MAX * 7 >= 45);
+// A count and its kind (45 bits), or a zigzag difference of positions and what it is of (46 bits), fit a number.
+const _: () = assert!(farside_format::fingerprint::BLOCKS_MAX == 1 << 42 && VARINT_BYTES_MAX * 7 >= 46);
 
 /// How the payload is coded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +61,7 @@ pub(crate) struct Header {
     pub(crate) magic: [u8; 4],
     pub(crate) version: u8,
     pub(crate) codec: u8,
-    pub(crate) zero: U16,
+    pub(crate) repeat_blocks: U16,
     pub(crate) table_bytes: U32,
     pub(crate) payload_bytes: U32,
     pub(crate) data_blocks: U32,
@@ -88,12 +87,10 @@ impl Header {
         if header.version != FRAME_VERSION {
             return Err(FrameError::Version { found: header.version });
         }
-        if header.zero != 0 {
-            return Err(FrameError::Malformed("reserved bytes are not zero"));
-        }
         header.codec()?;
         within("table bytes", header.table_bytes, TABLE_BYTES_MAX)?;
         within("data blocks", header.data_blocks, DATA_BLOCKS_MAX)?;
+        within("repeat blocks", u32::from(header.repeat_blocks.get()).into(), REPEAT_BLOCKS_MAX)?;
         within("prefix blocks", header.prefix_blocks, PREFIX_BLOCKS_MAX)?;
         within("runs", header.runs, RUNS_MAX)?;
         within("prefix ranges", header.prefix_ranges, PREFIX_RANGES_MAX)?;

@@ -1,12 +1,13 @@
 //! Changed blocks to fewer bytes and back: frames.
 //!
-//! A **frame** carries about 1 MiB of changed blocks of one volume version, and the holes between them, as one
-//! independent zstd frame. Its **prefix** (bytes both sides hold already) is what makes it small: the base
-//! version's bytes at the frame's own positions, and what the same stream has just carried. This crate is pure:
-//! no I/O, no clock, no threads; whoever drives it reads blocks, supplies prefix bytes and moves the frames.
+//! A **frame** carries about 1 MiB of changed blocks of one volume version, and the holes and repeats between them, as
+//! one independent zstd frame. Its **prefix** (bytes both sides hold already) is what makes it small: *similar regions*
+//! of the base or of what the same stream has carried, then the base's bytes at the frame's own positions. A **repeat**
+//! is a run of blocks that both sides hold elsewhere: nothing of it travels. This crate is pure: no I/O, no clock, no
+//! threads; whoever drives it reads blocks, supplies the bytes both sides hold and moves the frames.
 //!
 //! What a decoded frame guarantees: every block it hands out is, bit for bit, what the encoder was given for that
-//! position (a digest covers positions, payload and the full fingerprint of every block), or decoding ends in a
+//! position (a digest covers positions and the full fingerprint of every block), or decoding ends in a
 //! [`FrameError`] and hands out nothing. Every length a frame claims is bounded before memory is claimed for it
 //! ([`layout`]). What it does not: say whether the blocks are the right ones for a version. That is for the content
 //! root, which the destination computes itself before it publishes anything.
@@ -16,9 +17,9 @@
 //! ```text
 //! offset  bytes  field
 //!      0      4  magic "FSWF"
-//!      4      1  frame version, 1
+//!      4      1  frame version, 2
 //!      5      1  codec: 0 raw, 1 zstd without magic number
-//!      6      2  zero
+//!      6      2  repeat blocks (sum over the repeat runs)
 //!      8      4  bytes of the table
 //!     12      4  bytes of the payload
 //!     16      4  data blocks (sum over the data runs), of 4096 bytes
@@ -26,38 +27,41 @@
 //!     24      4  runs
 //!     28      4  prefix ranges
 //!     32     16  digest of the prefix bytes; zero without a prefix
-//!     48     16  digest of the frame: bytes 0..48, table, payload, fingerprint of every data block
+//!     48     16  digest of the frame: bytes 0..48, table, payload if compressed, fingerprint of every data and
+//!                repeat block
 //!     64      t  table: runs, then prefix ranges, in LEB128 numbers (see `table`)
 //!   64+t      p  payload: the data runs' bytes, in order
 //! ```
 //!
-//! Reading order: [`layout`], [`encode`], [`decode`]; [`plan`] cuts a difference into frames, [`prefix`] chooses
-//! what a frame may refer to, [`history`] is what a stream has just carried.
+//! Reading order: [`layout`], [`encode`], [`decode`]; [`plan`] cuts a difference into frames, [`prefix`] is what a
+//! frame may refer to, [`similarity`] finds it, [`effort`] says what may be spent on it.
 
 pub mod decode;
 mod digest;
+pub mod effort;
 pub mod encode;
 pub mod error;
 pub mod figures;
 pub mod fuzz;
-pub mod history;
 pub mod layout;
 pub mod plan;
 pub mod prefix;
+pub mod similarity;
 mod table;
 pub mod varint;
 
-pub use decode::{Decoded, Decoder, PrefixSource};
+pub use decode::{Decoded, Decoder};
+pub use effort::Effort;
 pub use encode::{Encoded, Encoder};
-pub use error::{EncodeError, FrameError};
+pub use error::{EncodeError, FrameError, IndexError};
 pub use figures::{FrameFigures, FrameRung};
-pub use history::History;
 pub use layout::{
-    BLOCK_BYTES, DATA_BLOCKS_MAX, FRAME_BYTES_MAX, FRAME_VERSION, HISTORY_BLOCKS, PREFIX_BLOCKS_MAX,
-    PREFIX_RANGES_MAX, RUNS_MAX, TARGET_BLOCKS,
+    BLOCK_BYTES, DATA_BLOCKS_MAX, FRAME_BYTES_MAX, FRAME_VERSION, PREFIX_BLOCKS_MAX, PREFIX_RANGES_MAX,
+    REPEAT_BLOCKS_MAX, RUNS_MAX, TARGET_BLOCKS,
 };
 pub use plan::{FramePlan, FramePlans};
-pub use prefix::{Prefix, PrefixOrigin, PrefixRange};
+pub use prefix::{Origin, Prefix, Region, Regions};
+pub use similarity::{Search, SimilarityIndex};
 
 /// What a run of a frame says of its blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +70,13 @@ pub enum RunKind {
     Data,
     /// They are holes now: they read as zeros.
     Hole,
+    /// They equal as many blocks that both sides hold: nothing of them is in the payload.
+    Repeat {
+        /// Of which version.
+        origin: Origin,
+        /// Position of the first of those.
+        from: u64,
+    },
 }
 
 /// A run of blocks of the incremental version. Positions and counts are in blocks of 4096 bytes.
@@ -75,7 +86,7 @@ pub struct Run {
     pub position: u64,
     /// How many; at least one.
     pub blocks: u64,
-    /// Data or hole.
+    /// Data, hole or repeat.
     pub kind: RunKind,
 }
 
@@ -83,5 +94,14 @@ impl Run {
     /// The block after the last.
     pub fn end(&self) -> u64 {
         self.position.saturating_add(self.blocks)
+    }
+
+    /// What is left of it behind its first `blocks` blocks.
+    pub fn after(&self, blocks: u64) -> Run {
+        let kind = match self.kind {
+            RunKind::Repeat { origin, from } => RunKind::Repeat { origin, from: from + blocks },
+            kind => kind,
+        };
+        Run { position: self.position + blocks, blocks: self.blocks - blocks, kind }
     }
 }

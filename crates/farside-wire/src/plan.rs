@@ -1,6 +1,6 @@
 //! Cuts a difference into frames.
 
-use crate::layout::{RUNS_MAX, TARGET_BLOCKS};
+use crate::layout::{REPEAT_BLOCKS_MAX, RUNS_MAX, TARGET_BLOCKS};
 use crate::{Run, RunKind};
 
 /// What one frame will carry.
@@ -10,6 +10,8 @@ pub struct FramePlan {
     pub runs: Vec<Run>,
     /// Data blocks among them.
     pub data_blocks: u64,
+    /// Repeated blocks among them.
+    pub repeat_blocks: u64,
 }
 
 impl FramePlan {
@@ -29,7 +31,7 @@ impl FramePlan {
     }
 }
 
-/// Frames of at most [`TARGET_BLOCKS`] data blocks and [`RUNS_MAX`] runs from ascending runs of any length. Lazy:
+/// Frames of at most [`TARGET_BLOCKS`] data blocks, [`REPEAT_BLOCKS_MAX`] repeated ones and [`RUNS_MAX`] runs from ascending runs of any length. Lazy:
 /// it draws from the difference only what the next frame needs.
 #[derive(Debug)]
 pub struct FramePlans<I> {
@@ -55,7 +57,10 @@ impl<E, I: Iterator<Item = Result<Run, E>>> Iterator for FramePlans<I> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut plan = FramePlan::default();
-        while plan.runs.len() < RUNS_MAX as usize && plan.data_blocks < TARGET_BLOCKS.into() {
+        while plan.runs.len() < RUNS_MAX as usize
+            && plan.data_blocks < TARGET_BLOCKS.into()
+            && plan.repeat_blocks < REPEAT_BLOCKS_MAX.into()
+        {
             let run = match self.rest.take().map(Ok).or_else(|| self.runs.next()) {
                 None => break,
                 Some(Err(error)) => return Some(Err(error)),
@@ -65,12 +70,15 @@ impl<E, I: Iterator<Item = Result<Run, E>>> Iterator for FramePlans<I> {
             let fits = match run.kind {
                 RunKind::Hole => run.blocks,
                 RunKind::Data => run.blocks.min(u64::from(TARGET_BLOCKS) - plan.data_blocks),
+                RunKind::Repeat { .. } => run.blocks.min(u64::from(REPEAT_BLOCKS_MAX) - plan.repeat_blocks),
             };
             if fits < run.blocks {
-                self.rest = Some(Run { position: run.position + fits, blocks: run.blocks - fits, ..run });
+                self.rest = Some(run.after(fits));
             }
-            if run.kind == RunKind::Data {
-                plan.data_blocks += fits;
+            match run.kind {
+                RunKind::Hole => {}
+                RunKind::Data => plan.data_blocks += fits,
+                RunKind::Repeat { .. } => plan.repeat_blocks += fits,
             }
             plan.runs.push(Run { blocks: fits, ..run });
         }

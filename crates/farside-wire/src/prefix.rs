@@ -1,38 +1,57 @@
-//! What a frame may refer to: ranges of blocks that both sides hold, and their bytes.
+//! What a frame may refer to: regions of blocks that both sides hold, and their bytes.
 
 use farside_format::fingerprint::is_zero;
 
 use crate::Run;
 use crate::RunKind;
-use crate::history::History;
-use crate::layout::{BLOCK_BYTES, HISTORY_BLOCKS, PREFIX_BLOCKS_MAX, PREFIX_RANGES_MAX};
+use crate::layout::{BLOCK_BYTES, PREFIX_BLOCKS_MAX, PREFIX_RANGES_MAX};
 
-/// Where the bytes of a prefix range are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What of both sides a position is of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
-pub enum PrefixOrigin {
-    /// The base version, by position.
+pub enum Origin {
+    /// The base version.
     Base = 0,
-    /// What the same stream has carried before, by number in the order it was carried (see [`History`]).
-    Carried = 1,
+    /// The incremental, as far as earlier frames of the same stream brought it, or the destination told that it holds
+    /// it. The source reads its snapshot, the destination what it has staged.
+    Incremental = 1,
 }
 
-/// A range of a frame's prefix, in blocks.
+/// A run of blocks that both sides hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PrefixRange {
-    /// Where.
-    pub origin: PrefixOrigin,
-    /// First block: a position of the base, or a number of the history.
+pub struct Region {
+    /// Of which version.
+    pub origin: Origin,
+    /// First block.
     pub position: u64,
     /// How many.
     pub blocks: u32,
 }
 
-/// Ranges and their bytes, concatenated in the same order. The compressor reaches back most cheaply to what stands
+impl Region {
+    /// The block after the last.
+    pub fn end(&self) -> u64 {
+        self.position.saturating_add(self.blocks.into())
+    }
+
+    /// Bytes of its blocks.
+    pub fn bytes(&self) -> usize {
+        self.blocks as usize * BLOCK_BYTES
+    }
+}
+
+/// Where the bytes are that both sides hold.
+pub trait Regions {
+    /// Fills `buffer` (whole blocks) with the blocks of `origin` from block `position` on; past the version's end:
+    /// zeros. An error says why they cannot be read.
+    fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String>;
+}
+
+/// Regions and their bytes, concatenated in the same order. The compressor reaches back most cheaply to what stands
 /// last, so the most useful goes in last.
 #[derive(Clone, Debug, Default)]
 pub struct Prefix {
-    ranges: Vec<PrefixRange>,
+    ranges: Vec<Region>,
     bytes: Vec<u8>,
 }
 
@@ -49,7 +68,7 @@ impl Prefix {
     }
 
     /// Its ranges.
-    pub fn ranges(&self) -> &[PrefixRange] {
+    pub fn ranges(&self) -> &[Region] {
         &self.ranges
     }
 
@@ -60,26 +79,23 @@ impl Prefix {
 
     /// Blocks of the base in it.
     pub fn base_blocks(&self) -> u64 {
-        self.ranges.iter().filter(|r| r.origin == PrefixOrigin::Base).map(|r| u64::from(r.blocks)).sum()
+        self.ranges.iter().filter(|r| r.origin == Origin::Base).map(|r| u64::from(r.blocks)).sum()
     }
 
-    /// Adds everything the stream has lately carried.
-    pub fn add_history(&mut self, history: &History) {
-        let number = history.oldest_number();
-        let blocks = (history.next_number() - number).min(HISTORY_BLOCKS.into()) as u32;
-        if let Some(bytes) = history.blocks(number, blocks) {
-            self.add(PrefixOrigin::Carried, number, bytes);
-        }
-    }
-
-    /// Adds blocks of the base, `bytes` standing at `position`. Blocks of zeros are left out: they teach nothing,
-    /// and a hole of the base costs the destination no read.
-    pub fn add_base(&mut self, position: u64, bytes: &[u8]) {
-        for (i, block) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
-            if !is_zero(block) {
-                self.add(PrefixOrigin::Base, position + i as u64, block);
+    /// Adds `list`, in its order, as far as it can be read here: a prefix is a help, never a need. Answers the first
+    /// reason why something could not.
+    pub fn add_regions(&mut self, list: &[Region], regions: &mut dyn Regions) -> Option<String> {
+        let (mut bytes, mut failed) = (Vec::new(), None);
+        for region in list {
+            bytes.resize(region.bytes(), 0);
+            match regions.read(region.origin, region.position, &mut bytes) {
+                Ok(()) => self.add(region.origin, region.position, &bytes),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
             }
         }
+        failed
     }
 
     /// Adds the base's bytes at the positions of a frame's data `runs`; `old` is those bytes, concatenated.
@@ -87,27 +103,31 @@ impl Prefix {
         for run in runs.iter().filter(|r| r.kind == RunKind::Data) {
             let length = (run.blocks as usize * BLOCK_BYTES).min(old.len());
             let (bytes, rest) = old.split_at(length);
-            self.add_base(run.position, bytes);
+            self.add(Origin::Base, run.position, bytes);
             old = rest;
         }
     }
 
-    /// Adds what still fits the limits; a prefix is a help, never a need.
-    fn add(&mut self, origin: PrefixOrigin, position: u64, bytes: &[u8]) {
-        let held = self.bytes.len() / BLOCK_BYTES;
-        let blocks =
-            (bytes.len() / BLOCK_BYTES).min((PREFIX_BLOCKS_MAX as usize).saturating_sub(held)) as u32;
-        if blocks == 0 {
+    /// Adds blocks, `bytes` standing at `position` of `origin`, as far as they fit the limits. Blocks of zeros are left
+    /// out: they teach nothing, and a hole costs the destination no read.
+    pub fn add(&mut self, origin: Origin, position: u64, bytes: &[u8]) {
+        for (i, block) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
+            if !is_zero(block) {
+                self.add_block(origin, position + i as u64, block);
+            }
+        }
+    }
+
+    fn add_block(&mut self, origin: Origin, position: u64, block: &[u8]) {
+        if self.bytes.len() >= PREFIX_BLOCKS_MAX as usize * BLOCK_BYTES {
             return;
         }
         let is_full = self.ranges.len() >= PREFIX_RANGES_MAX as usize;
         match self.ranges.last_mut() {
-            Some(last) if last.origin == origin && last.position + u64::from(last.blocks) == position => {
-                last.blocks += blocks;
-            }
+            Some(last) if last.origin == origin && last.end() == position => last.blocks += 1,
             _ if is_full => return,
-            _ => self.ranges.push(PrefixRange { origin, position, blocks }),
+            _ => self.ranges.push(Region { origin, position, blocks: 1 }),
         }
-        self.bytes.extend_from_slice(&bytes[..blocks as usize * BLOCK_BYTES]);
+        self.bytes.extend_from_slice(block);
     }
 }

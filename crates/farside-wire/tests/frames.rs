@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use farside_wire::fuzz::{PatternBase, fuzz_frame};
-use farside_wire::layout::Codec;
+use farside_format::Fingerprint;
+use farside_wire::fuzz::{Pattern, fuzz_frame};
 use farside_wire::{
-    BLOCK_BYTES, Decoder, Encoder, FrameError, History, Prefix, PrefixSource, RUNS_MAX, Run, RunKind,
-    TARGET_BLOCKS,
+    BLOCK_BYTES, Decoder, Effort, Encoder, FrameError, FrameRung, Origin, Prefix, RUNS_MAX, Regions, Run,
+    RunKind, TARGET_BLOCKS,
 };
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
@@ -15,8 +15,8 @@ use rand::{Rng, SeedableRng};
 /// A base held in memory; past its end it reads as zeros.
 struct Base(Vec<u8>);
 
-impl PrefixSource for Base {
-    fn read_base(&mut self, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+impl Regions for Base {
+    fn read(&mut self, _: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
         buffer.fill(0);
         let from = (position as usize * BLOCK_BYTES).min(self.0.len());
         let to = (from + buffer.len()).min(self.0.len());
@@ -27,8 +27,8 @@ impl PrefixSource for Base {
 
 struct Unreadable;
 
-impl PrefixSource for Unreadable {
-    fn read_base(&mut self, position: u64, _: &mut [u8]) -> Result<(), String> {
+impl Regions for Unreadable {
+    fn read(&mut self, _: Origin, position: u64, _: &mut [u8]) -> Result<(), String> {
         Err(format!("block {position} is damaged"))
     }
 }
@@ -59,8 +59,12 @@ fn noise(blocks: usize, seed: u64) -> Vec<u8> {
 
 fn frame_of(runs: &[Run], data: &[u8], prefix: &Prefix) -> Vec<u8> {
     let mut frame = Vec::new();
-    Encoder::new().encode(runs, data, prefix, &mut frame).unwrap();
+    Encoder::new().encode(runs, data, &fingerprints(data), prefix, Effort::Standard, &mut frame).unwrap();
     frame
+}
+
+fn fingerprints(data: &[u8]) -> Vec<Fingerprint> {
+    data.chunks_exact(BLOCK_BYTES).map(Fingerprint::of_block).collect()
 }
 
 #[test]
@@ -76,30 +80,34 @@ fn an_update_costs_what_changed_within_the_blocks() {
     let frame = frame_of(&runs, &new, &prefix);
     assert!(frame.len() < 256 * 100, "{} bytes for 256 blocks with 100 changed bytes each", frame.len());
     let decoded = Decoder::new().decode(&frame, &mut Base(old)).unwrap();
-    assert!(decoded.data == new && decoded.runs == runs);
+    assert!(decoded.bytes == new && decoded.runs == runs);
     assert_eq!(decoded.base_blocks, 256);
 }
 
 #[test]
 fn what_the_stream_has_carried_need_not_travel_again() {
-    let (mut encoder, mut decoder, mut history) = (Encoder::new(), Decoder::new(), History::new());
-    let data = noise(256, 2);
-    let mut sizes = Vec::new();
-    for n in 0..6u64 {
-        let mut prefix = Prefix::new();
-        prefix.add_history(&history);
-        let mut frame = Vec::new();
-        let runs = [data_run(n * 1000, 256)];
-        sizes.push(encoder.encode(&runs, &data, &prefix, &mut frame).unwrap().frame_bytes);
-        history.push(&data);
-        assert!(decoder.decode(&frame, &mut Unreadable).unwrap().data == data);
+    // Both sides read it from the incremental, which the destination has written by then.
+    struct Staged(Vec<u8>);
+    impl Regions for Staged {
+        fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+            assert_eq!(origin, Origin::Incremental);
+            let from = position as usize * BLOCK_BYTES;
+            buffer.copy_from_slice(self.0.get(from..from + buffer.len()).ok_or("it is not here yet")?);
+            Ok(())
+        }
     }
-    assert!(sizes[0] > 1 << 20 && sizes[1..].iter().all(|s| *s < 2000), "{sizes:?}");
-    // The same frame on a stream that has not carried it is refused, not misread.
+    let data = noise(256, 2);
+    let mut staged = Staged(Vec::new());
+    let first = frame_of(&[data_run(0, 256)], &data, &Prefix::new());
+    let arrived = Decoder::new().decode(&first, &mut staged).unwrap().bytes;
+    staged.0.extend(arrived);
     let mut prefix = Prefix::new();
-    prefix.add_history(&history);
-    let frame = frame_of(&[data_run(0, 256)], &data, &prefix);
-    let refused = Decoder::new().decode(&frame, &mut Unreadable);
+    prefix.add(Origin::Incremental, 0, &data);
+    let second = frame_of(&[data_run(1000, 256)], &data, &prefix);
+    assert!(first.len() > 1 << 20 && second.len() < 2000, "{} {}", first.len(), second.len());
+    assert!(Decoder::new().decode(&second, &mut staged).unwrap().bytes == data);
+    // On a stream that has not carried it the frame is refused, not misread.
+    let refused = Decoder::new().decode(&second, &mut Staged(Vec::new()));
     assert!(matches!(refused, Err(FrameError::PrefixUnavailable(_))), "{refused:?}");
 }
 
@@ -108,10 +116,12 @@ fn incompressible_data_grows_by_less_than_half_a_percent() {
     let data = noise(TARGET_BLOCKS as usize, 3);
     let mut frame = Vec::new();
     let runs: Vec<Run> = (0..TARGET_BLOCKS.into()).map(|i| data_run(i * 1_000_000, 1)).collect();
-    let encoded = Encoder::new().encode(&runs, &data, &Prefix::new(), &mut frame).unwrap();
-    assert_eq!(encoded.codec, Codec::Raw);
+    let encoded = Encoder::new()
+        .encode(&runs, &data, &fingerprints(&data), &Prefix::new(), Effort::Standard, &mut frame)
+        .unwrap();
+    assert_eq!(encoded.rung, FrameRung::Raw);
     assert!(frame.len() * 1000 <= data.len() * 1005, "{} for {}", frame.len(), data.len());
-    assert!(Decoder::new().decode(&frame, &mut Unreadable).unwrap().data == data);
+    assert!(Decoder::new().decode(&frame, &mut Unreadable).unwrap().bytes == data);
 }
 
 #[test]
@@ -144,7 +154,9 @@ fn another_prefix_is_noticed_before_anything_is_decoded() {
 fn the_encoder_refuses_input_that_contradicts_itself() {
     let mut encoder = Encoder::new();
     let mut refuse = |runs: &[Run], data: &[u8]| {
-        assert!(encoder.encode(runs, data, &Prefix::new(), &mut Vec::new()).is_err());
+        let known = fingerprints(data);
+        let out = &mut Vec::new();
+        assert!(encoder.encode(runs, data, &known, &Prefix::new(), Effort::Standard, out).is_err());
     };
     refuse(&[], &[]);
     refuse(&[data_run(0, 1)], &[0; 100]);
@@ -158,15 +170,15 @@ fn the_encoder_refuses_input_that_contradicts_itself() {
 /// The frames whose bytes are pinned and from which the corpus is made.
 fn specimens() -> Vec<(&'static str, Vec<u8>)> {
     let mut carried = Vec::new();
-    PatternBase
-        .read_base(3, {
+    Pattern
+        .read(Origin::Base, 3, {
             carried.resize(4 * BLOCK_BYTES, 0);
             &mut carried
         })
         .unwrap();
     let runs = [data_run(3, 2), Run { position: 9, blocks: 1000, kind: RunKind::Hole }, data_run(5000, 2)];
     let mut same_place = Prefix::new();
-    same_place.add_base(3, &carried);
+    same_place.add(Origin::Base, 3, &carried);
     vec![
         ("raw", frame_of(&[data_run(7, 1)], &noise(1, 5), &Prefix::new())),
         ("plain", frame_of(&runs, &text(4, 6), &Prefix::new())),
@@ -187,15 +199,15 @@ fn golden_frames() {
     assert_eq!(
         hex(&frames[2].1),
         concat!(
-            "46535746010000000600000000000000000000000000000001000000000000000000000000000000",
-            "0000000000000000b3c24fc06c53ddb7d0311a6dee3952f6018180808008"
+            "46535746020000000600000000000000000000000000000001000000000000000000000000000000",
+            "00000000000000009e9be8ba50b8eec80d0e352f413c8328018180808010"
         )
     );
     assert_eq!(
         hex(&frames[0].1[..66]),
         concat!(
-            "4653574601000000020000000010000001000000000000000100000000000000",
-            "00000000000000000000000000000000e7c85880931df020de08790d45261e320702"
+            "4653574602000000020000000010000001000000000000000100000000000000",
+            "0000000000000000000000000000000095c273c6b745b1015282776da2dc84790704"
         )
     );
     assert!(frames[0].1[66..] == noise(1, 5));
@@ -207,8 +219,8 @@ fn golden_frames() {
     }
     for (name, frame) in &frames {
         let committed = std::fs::read(directory.join(name)).unwrap();
-        let ours = Decoder::new().decode(frame, &mut PatternBase).unwrap();
-        let theirs = Decoder::new().decode(&committed, &mut PatternBase).unwrap();
+        let ours = Decoder::new().decode(frame, &mut Pattern).unwrap();
+        let theirs = Decoder::new().decode(&committed, &mut Pattern).unwrap();
         assert!(ours == theirs, "the committed frame {name} no longer decodes to what it was made from");
     }
 }
@@ -221,7 +233,7 @@ fn the_corpus_and_every_truncation_of_it() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         fuzz_frame(&bytes);
         for length in 0..bytes.len() {
-            assert!(Decoder::new().decode(&bytes[..length], &mut PatternBase).is_err());
+            assert!(Decoder::new().decode(&bytes[..length], &mut Pattern).is_err());
         }
         files += 1;
     }
@@ -234,7 +246,7 @@ fn every_single_bit_counts() {
         for bit in 0..frame.len() * 8 {
             let mut damaged = frame.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            let decoded = Decoder::new().decode(&damaged, &mut PatternBase);
+            let decoded = Decoder::new().decode(&damaged, &mut Pattern);
             assert!(decoded.is_err(), "bit {bit} of {name} changed nothing: {:?}", decoded.map(|d| d.runs));
         }
     }
@@ -271,7 +283,7 @@ fn seeded_mutations_never_panic_and_never_pass() {
             }
         }
         if damaged != *frame {
-            assert!(Decoder::new().decode(&damaged, &mut PatternBase).is_err(), "accepted: {damaged:02x?}");
+            assert!(Decoder::new().decode(&damaged, &mut Pattern).is_err(), "accepted: {damaged:02x?}");
         }
         fuzz_frame(&damaged);
         tried += 1;
@@ -299,7 +311,7 @@ proptest! {
         let frame = frame_of(&runs, &data, &Prefix::new());
         let decoded = Decoder::new().decode(&frame, &mut Unreadable).unwrap();
         prop_assert_eq!(&decoded.runs, &runs);
-        prop_assert!(decoded.data == data);
+        prop_assert!(decoded.bytes == data);
         prop_assert_eq!(decoded.pieces().filter(|(r, _)| r.kind == RunKind::Data).count(),
             runs.iter().filter(|r| r.kind == RunKind::Data).count());
         let laid_out: Vec<u8> = runs.iter().filter(|r| r.kind == RunKind::Data)
@@ -307,6 +319,6 @@ proptest! {
         let mut prefix = Prefix::new();
         prefix.add_same_place(&runs, &laid_out);
         let frame = frame_of(&runs, &data, &prefix);
-        prop_assert!(Decoder::new().decode(&frame, &mut Base(base)).unwrap().data == data);
+        prop_assert!(Decoder::new().decode(&frame, &mut Base(base)).unwrap().bytes == data);
     }
 }

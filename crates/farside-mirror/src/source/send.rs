@@ -20,9 +20,10 @@ use std::time::Duration;
 use farside_engine::{
     BLOCK_BYTES, ChangeKind, ChangedExtent, ChangedExtents, Engine, EngineError, VolumeName,
 };
+use farside_format::Fingerprint;
 use farside_platform::Clock;
 use farside_session::{ByteStream, DataStream, Refusal, SessionError};
-use farside_wire::{Encoder, FramePlan, FramePlans, History, Prefix, Run, RunKind};
+use farside_wire::{Effort, Encoder, FramePlan, FramePlans, FrameRung, Origin, Prefix, Run, RunKind};
 use tokio::io::{AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
@@ -245,6 +246,8 @@ fn count_batch(
 struct Blocks {
     plan: FramePlan,
     data: Vec<u8>,
+    /// Of its data blocks.
+    fingerprints: Vec<Fingerprint>,
     prefix: Prefix,
 }
 
@@ -323,9 +326,12 @@ impl SaysWorking {
 /// What the reading stage carries from frame to frame.
 struct Reading {
     plans: FramePlans<Remaining>,
-    /// What the stream carries, before it is coded: so a frame need not wait for the one before to be coded.
-    history: History,
+    /// What the frame before carries, of which the next is likely to repeat parts; none before the first.
+    before: Carried,
 }
+
+/// Data runs, each with its first block: about 1 MiB.
+type Carried = Vec<(u64, Vec<u8>)>;
 
 async fn read(
     source: StepSource,
@@ -337,7 +343,7 @@ async fn read(
     let (opened, kind) = (source.clone(), held.kind);
     let mut reading = blocking(move || {
         let plans = FramePlans::new(opened.remaining(kind)?);
-        Ok::<_, EngineError>(Reading { plans, history: History::new() })
+        Ok::<_, EngineError>(Reading { plans, before: Carried::new() })
     })
     .await?;
     loop {
@@ -354,7 +360,7 @@ async fn read(
         (blocks, reading) = blocking(move || {
             let plan = reading.plans.next().transpose()?;
             let blocks =
-                plan.map(|plan| read_frame(&source, &counters, plan, &mut reading.history)).transpose()?;
+                plan.map(|plan| read_frame(&source, &counters, plan, &mut reading.before)).transpose()?;
             counters.held.set(reading.plans.runs_mut().held_bytes());
             Ok::<_, EngineError>((blocks, reading))
         })
@@ -389,17 +395,23 @@ fn read_frame(
     source: &StepSource,
     counters: &Counters,
     plan: FramePlan,
-    history: &mut History,
+    before: &mut Carried,
 ) -> Result<Blocks, EngineError> {
     let bytes = plan.data_bytes() as usize;
     let mut data = vec![0; bytes];
     let mut old = vec![0; if source.refers_to_base { bytes } else { 0 }];
+    let mut fingerprints = Vec::with_capacity(plan.data_blocks as usize);
+    let mut carried = Carried::new();
     let mut at = 0;
     for run in plan.data_runs() {
         let range = at..at + (run.blocks * BLOCK_BYTES) as usize;
         let offset = run.position * BLOCK_BYTES;
         source.engine.read_snapshot(&source.volume, source.incremental, offset, &mut data[range.clone()])?;
         counters.source_read.add(range.len() as u64);
+        let of_run =
+            source.engine.fingerprints(&source.volume, source.incremental, run.position, run.blocks)?;
+        fingerprints.extend(of_run);
+        carried.push((run.position, data[range.clone()].to_vec()));
         if let (true, Some(base)) = (source.refers_to_base, source.base) {
             counters.base_read.add(range.len() as u64);
             let was = &mut old[range.clone()];
@@ -412,11 +424,12 @@ fn read_frame(
         at = range.end;
     }
     let mut prefix = Prefix::new();
-    prefix.add_history(history);
+    for (position, bytes) in std::mem::replace(before, carried) {
+        prefix.add(Origin::Incremental, position, &bytes);
+    }
     // Last, because the compressor reaches back most cheaply to what stands last.
     prefix.add_same_place(&plan.runs, &old);
-    history.push(&data);
-    Ok(Blocks { plan, data, prefix })
+    Ok(Blocks { plan, data, fingerprints, prefix })
 }
 
 /// Several frames at a time, sent in order. The site's encoders are few, so that many transfers share the machine's
@@ -466,14 +479,14 @@ async fn first_of(underway: &mut VecDeque<Encoding>) -> Result<Result<Vec<u8>, M
 }
 
 fn encode_frame(blocks: &Blocks, counters: &Counters) -> Result<Vec<u8>, MirrorError> {
-    let Blocks { plan, data, prefix } = blocks;
+    let Blocks { plan, data, fingerprints, prefix } = blocks;
     let mut frame = Vec::new();
-    let encoded = Encoder::new().encode(&plan.runs, data, prefix, &mut frame);
+    let encoded = Encoder::new().encode(&plan.runs, data, fingerprints, prefix, Effort::Standard, &mut frame);
     let encoded = encoded.map_err(|e| MirrorError::Internal(e.to_string()))?;
     counters.frames.add(1);
     counters.changed.add(plan.data_bytes());
     counters.deallocated.add(plan.hole_blocks() * BLOCK_BYTES);
-    if encoded.codec == farside_wire::layout::Codec::Zstd {
+    if encoded.rung == FrameRung::Delta {
         counters.delta.add(prefix.base_blocks() * BLOCK_BYTES);
     }
     Ok(frame)

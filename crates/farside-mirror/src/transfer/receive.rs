@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{BLOCK_BYTES, Engine, StagedVersion, VolumeName};
 use farside_session::{ByteStream, DataStream, SessionError, WireCounters};
-use farside_wire::{Decoder, FrameFigures, PrefixSource, RunKind};
+use farside_wire::{Decoder, FrameFigures, Origin, Regions, RunKind};
 use prost::Message;
 use tokio::io::ReadHalf;
 use tokio::sync::mpsc;
@@ -98,10 +98,11 @@ async fn apply_all(
 
     let mut applier = Applier {
         decoder: Decoder::new(),
-        base: Base {
+        both: BothSides {
             engine: transfer.engine.clone(),
             volume: transfer.relationship.destination.clone(),
-            snapshot: step.base,
+            base: step.base,
+            staged: staged.clone(),
         },
         staged: staged.clone(),
         size_bytes: step.size_bytes,
@@ -260,25 +261,31 @@ impl Unsaved {
     }
 }
 
-/// The base of this side, for prefixes.
-struct Base {
+/// What both sides hold, as this side has it: the base, and what was staged of the incremental.
+struct BothSides {
     engine: Arc<dyn Engine>,
     volume: VolumeName,
-    snapshot: Option<Uuid>,
+    base: Option<Uuid>,
+    staged: Arc<dyn StagedVersion>,
 }
 
-impl PrefixSource for Base {
-    fn read_base(&mut self, position: u64, buffer: &mut [u8]) -> Result<(), String> {
-        let snapshot = self.snapshot.ok_or("this copy has no base")?;
-        self.engine
-            .read_snapshot(&self.volume, snapshot, position * BLOCK_BYTES, buffer)
-            .map_err(|e| e.to_string())
+impl Regions for BothSides {
+    fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+        let offset = position * BLOCK_BYTES;
+        let read = match origin {
+            Origin::Base => {
+                let base = self.base.ok_or("this copy has no base")?;
+                self.engine.read_snapshot(&self.volume, base, offset, buffer)
+            }
+            Origin::Incremental => self.staged.read(offset, buffer),
+        };
+        read.map_err(|e| e.to_string())
     }
 }
 
 struct Applier {
     decoder: Decoder,
-    base: Base,
+    both: BothSides,
     staged: Arc<dyn StagedVersion>,
     size_bytes: u64,
     counted: StepEnd,
@@ -288,7 +295,7 @@ struct Applier {
 impl Applier {
     /// Decodes a frame, and only when all of it is verified and within the volume, writes it.
     fn apply(mut self, frame: &[u8]) -> Result<Applier, MirrorError> {
-        let decoded = self.decoder.decode(frame, &mut self.base)?;
+        let decoded = self.decoder.decode(frame, &mut self.both)?;
         if let Some(run) = decoded.runs.iter().find(|r| r.end() > self.size_bytes / BLOCK_BYTES) {
             return Err(MirrorError::Protocol(format!(
                 "a frame for block {} of a volume of {} bytes",
@@ -299,7 +306,7 @@ impl Applier {
         for (run, bytes) in decoded.pieces() {
             let offset = run.position * BLOCK_BYTES;
             match run.kind {
-                RunKind::Data => {
+                RunKind::Data | RunKind::Repeat { .. } => {
                     self.staged.write(offset, bytes)?;
                     self.counted.changed_bytes += bytes.len() as u64;
                 }

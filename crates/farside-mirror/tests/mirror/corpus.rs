@@ -3,12 +3,13 @@
 
 use std::path::PathBuf;
 
+use farside_format::Fingerprint;
 use farside_mirror::fuzz::{fuzz_call, fuzz_known, fuzz_stream};
 use farside_mirror::protocol::held::{HeldRun, encode_chunk};
 use farside_mirror::protocol::known::{Answer, Ask, Entry, encode_answer, encode_ask};
 use farside_mirror::protocol::stream::{self, StreamMessage};
 use farside_mirror::protocol::*;
-use farside_wire::{Encoder, Prefix, Run, RunKind};
+use farside_wire::{Effort, Encoder, Prefix, Run, RunKind};
 use prost::Message;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -92,7 +93,10 @@ async fn streams() -> Vec<(&'static str, Vec<u8>)> {
     };
     let mut frame = Vec::new();
     let data = [Run { position: 3, blocks: 1, kind: RunKind::Data }];
-    Encoder::new().encode(&data, &[7; 4096], &Prefix::new(), &mut frame).unwrap();
+    let fingerprint = [Fingerprint::of_block(&[7; 4096])];
+    Encoder::new()
+        .encode(&data, &[7; 4096], &fingerprint, &Prefix::new(), Effort::Standard, &mut frame)
+        .unwrap();
     let scanned = Scanned { changed_bytes: 4096, complete: true, ..Scanned::default() };
     let end = StepEnd { frames: 1, changed_bytes: 4096, held_bytes: 8192, ..StepEnd::default() };
     let step = vec![

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine};
+use farside_format::Fingerprint;
 use farside_mirror::protocol::convert;
 use farside_mirror::protocol::stream::{self, StreamMessage};
 use farside_mirror::protocol::{
@@ -14,7 +15,7 @@ use farside_mirror::{
     Mirror, MirrorError, Phase, Schedule, SourceStore, State, TransferKind, TransferResult,
 };
 use farside_session::{LinkSettings, SessionError};
-use farside_wire::{Encoder, Prefix, Run, RunKind};
+use farside_wire::{Effort, Encoder, Prefix, Run, RunKind};
 use prost::Message;
 use rand::Rng;
 use tokio::io::AsyncReadExt;
@@ -382,7 +383,11 @@ async fn lies() -> Vec<(&'static str, Vec<u8>)> {
     let frame = |position| {
         let mut frame = Vec::new();
         let runs = [Run { position, blocks: 1, kind: RunKind::Data }];
-        Encoder::new().encode(&runs, &[7; BLOCK_BYTES as usize], &Prefix::new(), &mut frame).unwrap();
+        let block = [7; BLOCK_BYTES as usize];
+        let fingerprint = [Fingerprint::of_block(&block)];
+        Encoder::new()
+            .encode(&runs, &block, &fingerprint, &Prefix::new(), Effort::Standard, &mut frame)
+            .unwrap();
         StreamMessage::Frame(frame)
     };
     let end = |frames, blocks| {
