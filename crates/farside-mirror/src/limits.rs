@@ -9,12 +9,26 @@ pub const TRANSFERS_MAX: usize = 16;
 pub const SERVED_PER_PEER_MAX: usize = TRANSFERS_MAX;
 /// Transfers a source serves for all peers together; more are told to come again.
 pub const SERVED_MAX: usize = 2 * SERVED_PER_PEER_MAX;
-/// Frames between two stages of a transfer: read, encode, send; receive, decode. A frame that waits to be encoded has
-/// about 6 MiB with its prefix, one that was encoded at most 1 MiB.
+/// Frames that were encoded, between two stages of a transfer: encode, send; receive, decode. Of at most 1 MiB each.
 pub const FRAMES_BETWEEN_STAGES: usize = 2;
-/// Frames of one transfer that are being encoded at the same time. With those that wait and a history of 8 MiB a
-/// transfer holds at most about 45 MiB at its source, and 12 MiB at its destination.
+/// Frames that are still to be encoded, between two stages of a source: read, search, encode. With its prefix one has about
+/// 6 MiB.
+pub const FRAMES_BEFORE_ENCODING: usize = 1;
+/// Frames of one transfer that are being encoded at the same time. With those in the other stages a transfer holds at most
+/// about 45 MiB of frames at its source, 10 MiB of anchors and 26 MiB of fingerprints ([`REPEATS_PER_GENERATION`]), and 12 MiB
+/// at its destination.
 pub const ENCODERS_PER_TRANSFER: usize = 3;
+/// Memory of frames that is kept to be used again: of as many as are encoded at the same time, and as wait on either side.
+pub const SPARES_MAX: usize = ENCODERS_PER_TRANSFER + 2 * FRAMES_BEFORE_ENCODING;
+/// Runs of a difference in one batch between the stages: 32 KiB.
+pub const RUNS_PER_BATCH: usize = 1024;
+/// Batches of runs between two stages.
+pub const BATCHES_BETWEEN_STAGES: usize = 2;
+/// Fingerprints of the incremental that are looked up at once: those of four frames, 16 KiB.
+pub const FINGERPRINTS_PER_LOOKUP: u64 = 1024;
+/// Blocks of which a transfer remembers that it has sent them, so that the same content is not sent again: between one and
+/// two such generations of the newest, 1.8 to 3.6 GB of data. It fills a table of 13 MiB just so (7/8 of 2^19 places).
+pub const REPEATS_PER_GENERATION: usize = 458_752;
 /// Snapshots a destination names as possible bases, newest first.
 pub const CANDIDATES_MAX: usize = 1024;
 /// Snapshots that travel in one transfer. With names of 128 bytes their list stays within a call's largest answer.

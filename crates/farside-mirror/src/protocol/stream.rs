@@ -79,6 +79,19 @@ pub async fn write(
         StreamMessage::Ask(ask) => (8, ask),
         StreamMessage::Answer(answer) => (9, answer),
     };
+    write_body(io, kind, body).await
+}
+
+/// Sends a frame, as [`write`] does.
+pub async fn write_frame(io: &mut (impl AsyncWrite + Unpin + ?Sized), frame: &[u8]) -> std::io::Result<()> {
+    write_body(io, 1, frame).await
+}
+
+async fn write_body(
+    io: &mut (impl AsyncWrite + Unpin + ?Sized),
+    kind: u8,
+    body: &[u8],
+) -> std::io::Result<()> {
     let mut envelope = [kind; ENVELOPE_BYTES];
     envelope[1..].copy_from_slice(&(body.len() as u32).to_le_bytes());
     io.write_all(&envelope).await?;

@@ -15,7 +15,7 @@ pub(super) struct Counters {
     pub(super) deallocated: Counter,
     /// Bytes of the incremental that were read.
     pub(super) source_read: Counter,
-    /// Bytes of the base that were read.
+    /// Bytes that were read to code against: of the base, or of the incremental where the stream has carried it.
     pub(super) base_read: Counter,
     /// Bytes of data in frames coded against what both sides hold.
     pub(super) delta: Counter,

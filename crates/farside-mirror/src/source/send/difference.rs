@@ -1,0 +1,111 @@
+//! The first stage: the ascending runs of a step that travel, less what the destination has told that it holds.
+
+use std::sync::Arc;
+
+use farside_engine::EngineError;
+use farside_session::{ByteStream, SessionError};
+use farside_wire::Run;
+use tokio::io::ReadHalf;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::pulse::Pulse;
+use super::step::StepSource;
+use crate::error::{MirrorError, blocking};
+use crate::limits::{HELD_CHUNKS_BETWEEN_STAGES, RUNS_PER_BATCH, STREAM_SILENCE_MAX};
+use crate::protocol::held::{self, Held, HeldRun};
+use crate::protocol::stream::{self, StreamMessage};
+use crate::source::counters::Counters;
+use crate::source::remaining::Remaining;
+
+/// Some ascending runs, at most [`RUNS_PER_BATCH`], all behind those of the batch before. Between the difference and the
+/// reading they flow in these, so that a stage in between can take some away.
+pub(in crate::source) type RunBatch = Vec<Run>;
+
+/// A part of the held list; `None` ends it.
+type HeldPart = Result<Option<Vec<HeldRun>>, MirrorError>;
+
+/// What the destination tells of what it holds, as it comes.
+pub(super) struct HeldChunks {
+    kind: Held,
+    parts: mpsc::Receiver<HeldPart>,
+}
+
+/// Reads the held list, if there is one, in a task of its own.
+pub(super) fn held_chunks(
+    kind: Held,
+    blocks: u64,
+    reader: ReadHalf<Box<dyn ByteStream>>,
+    stages: &mut JoinSet<Result<(), MirrorError>>,
+) -> HeldChunks {
+    let (out, parts) = mpsc::channel(HELD_CHUNKS_BETWEEN_STAGES);
+    if kind != Held::None {
+        stages.spawn(read_held(kind, blocks, reader, out));
+    }
+    HeldChunks { kind, parts }
+}
+
+async fn read_held(
+    kind: Held,
+    blocks: u64,
+    mut reader: ReadHalf<Box<dyn ByteStream>>,
+    out: mpsc::Sender<HeldPart>,
+) -> Result<(), MirrorError> {
+    let mut from = 0;
+    loop {
+        let part = match timeout(STREAM_SILENCE_MAX, stream::read_held(&mut reader)).await {
+            Ok(Ok(StreamMessage::Held(chunk))) => held::decode_chunk(&chunk, kind, from, blocks).map(Some),
+            Ok(Ok(_)) => Ok(None),
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                let silence = STREAM_SILENCE_MAX.as_secs();
+                let lost = format!("the destination said nothing of what it holds for {silence} s");
+                Err(SessionError::Lost(lost).into())
+            }
+        };
+        if let Ok(Some(runs)) = &part {
+            from = runs.last().map_or(from, HeldRun::end);
+        }
+        let is_last = !matches!(part, Ok(Some(_)));
+        if out.send(part).await.is_err() || is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// Merges the difference with what is held, until all of it was given or nobody wants any more.
+pub(super) async fn difference(
+    source: StepSource,
+    counters: Arc<Counters>,
+    mut held: HeldChunks,
+    pulse: Arc<Pulse>,
+    out: mpsc::Sender<RunBatch>,
+) -> Result<(), MirrorError> {
+    let kind = held.kind;
+    let mut remaining = blocking(move || source.remaining(kind)).await?;
+    while !remaining.is_done() {
+        if remaining.needs_held() {
+            match held.parts.recv().await {
+                Some(Ok(Some(runs))) => remaining.add_held(runs),
+                Some(Ok(None)) => remaining.end_held(),
+                Some(Err(error)) => return Err(error),
+                None => return Err(SessionError::Lost("the held list ended early".into()).into()),
+            }
+        }
+        let batch;
+        (batch, remaining) = blocking(move || next_batch(remaining)).await?;
+        counters.held.set(remaining.held_bytes());
+        pulse.beat();
+        if !batch.is_empty() && out.send(batch).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// As much as there is until the merge pauses.
+fn next_batch(mut remaining: Remaining) -> Result<(RunBatch, Remaining), EngineError> {
+    let batch = remaining.by_ref().take(RUNS_PER_BATCH).collect::<Result<_, _>>()?;
+    Ok((batch, remaining))
+}

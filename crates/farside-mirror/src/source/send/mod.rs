@@ -1,0 +1,191 @@
+//! One step of a transfer, source to destination:
+//!
+//! ```text
+//!   difference ─► (what is known) ─► read ─► search ─► encode ─► send
+//!        └──────► count changed bytes ──────────────────────────┘
+//! ```
+//!
+//! Each stage is a task, between them a short channel: a slow link or destination stops the reads (back-pressure). The
+//! difference gives ascending runs in batches ([`RunBatch`]); a stage between it and the reading may take some away. Reads,
+//! search and encoding run on blocking threads, a frame at a time; encoding on several, because a frame refers to what both
+//! sides hold, not to how that was coded. What is read is what the difference says, and what frames are coded against.
+//!
+//! The difference is walked twice, once to count ahead (so that progress knows the whole), once to read; both are
+//! metadata. Of a step that was cut before, the destination tells on the same stream what it holds ([`Held`]), and the
+//! second walk leaves that out ([`Remaining`](super::remaining::Remaining)). That list is read by a task of its own: the
+//! source writes frames while it reads the list, the destination reads frames while it writes it, so neither waits for the
+//! other in a circle.
+
+mod count;
+mod difference;
+mod encode;
+mod frame;
+mod plan;
+mod pulse;
+mod read;
+mod repeats;
+mod search;
+mod step;
+
+use std::sync::Arc;
+
+use farside_engine::BLOCK_BYTES;
+use farside_session::{ByteStream, DataStream, Refusal};
+use tokio::io::{AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use self::difference::RunBatch;
+use self::encode::Encoding;
+use self::frame::{Outgoing, Spares};
+use self::pulse::Pulse;
+use self::step::StepSource;
+use super::counters::Counters;
+use super::{Serving, Shared, refusal, to_refusal};
+use crate::error::MirrorError;
+use crate::limits::{
+    BATCHES_BETWEEN_STAGES, FAREWELL_TIMEOUT, FRAMES_BEFORE_ENCODING, FRAMES_BETWEEN_STAGES,
+    SCAN_REPORT_EVERY, STREAM_STALL_MAX,
+};
+use crate::protocol::held::Held;
+use crate::protocol::stream::{self, StreamMessage};
+use crate::protocol::{Failure, StepEnd};
+
+/// What a destination asks for on a data stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AskedStep {
+    /// Which step of the plan.
+    pub(super) index: usize,
+    /// No frame may refer to anything.
+    pub(super) without_base: bool,
+    /// What the destination tells of what it holds.
+    pub(super) held: Held,
+}
+
+/// Serves a step of a transfer on `stream` until it is sent, fails, or nobody wants it any more.
+pub(super) async fn serve_step(
+    shared: &Arc<Shared>,
+    serving: &Arc<Serving>,
+    asked: AskedStep,
+    stream: DataStream,
+) {
+    let (transfer, index) = (serving.transfer, asked.index);
+    let (reader, mut writer) = tokio::io::split(stream.io);
+    let ended = serving.next_stream();
+    let sending = async {
+        let _turn = serving.stream_turn.lock().await;
+        send_step(shared, serving, asked, reader, &mut writer).await
+    };
+    let outcome = tokio::select! {
+        outcome = sending => outcome,
+        () = ended.cancelled() => {
+            Err(refusal("state", "the transfer has ended, or another stream of it was opened"))
+        }
+    };
+    match outcome {
+        Ok(end) => tracing::debug!(%transfer, step = index, ?end, "step sent"),
+        Err(refusal) => {
+            tracing::warn!(
+                %transfer, volume = %serving.volume, step = index, code = refusal.code, "step not sent: {}", refusal.message
+            );
+            refuse(&mut writer, &refusal).await;
+        }
+    }
+}
+
+/// Says why, as far as the link still carries it, and closes.
+pub(super) async fn refuse(io: &mut (impl AsyncWrite + Unpin + ?Sized), refusal: &Refusal) {
+    let failure = StreamMessage::Failure(Failure::new(&refusal.code, &refusal.message));
+    let said = async {
+        if stream::write(io, &failure).await.is_ok() {
+            let _ = io.shutdown().await;
+        }
+    };
+    // Nothing depends on it.
+    let _ = timeout(FAREWELL_TIMEOUT, said).await;
+}
+
+/// Writes, or gives up on a destination that stopped reading.
+async fn write_in_time(writing: impl Future<Output = std::io::Result<()>>) -> Result<(), Refusal> {
+    match timeout(STREAM_STALL_MAX, writing).await {
+        Ok(written) => written.map_err(|e| refusal("failed", format!("the stream was lost: {e}"))),
+        Err(_) => {
+            let stall = STREAM_STALL_MAX.as_secs();
+            Err(refusal("failed", format!("the destination took nothing for {stall} s")))
+        }
+    }
+}
+
+async fn send_step(
+    shared: &Arc<Shared>,
+    serving: &Arc<Serving>,
+    AskedStep { index, without_base, held }: AskedStep,
+    reader: ReadHalf<Box<dyn ByteStream>>,
+    writer: &mut WriteHalf<Box<dyn ByteStream>>,
+) -> Result<StepEnd, Refusal> {
+    let plan = serving.plan.get().ok_or_else(|| refusal("state", "the transfer is not ready yet"))?;
+    let local_base = serving.local_base.get().copied().flatten();
+    let step = plan.steps.get(index).ok_or_else(|| refusal("failed", format!("there is no step {index}")))?;
+    let base = index.checked_sub(1).map_or(local_base, |before| Some(plan.steps[before].uuid));
+    let source = StepSource {
+        engine: shared.engine.clone(),
+        volume: serving.volume.clone(),
+        base,
+        incremental: step.uuid,
+        size_bytes: step.size_bytes,
+        refers: !without_base,
+    };
+
+    let clock = &shared.clock;
+    let (counters, pulse) = (Arc::new(Counters::default()), Arc::new(Pulse::default()));
+    let (spares, sent) = (Arc::new(Spares::default()), Arc::new(Spares::default()));
+    let (runs_tx, runs_rx) = mpsc::channel::<RunBatch>(BATCHES_BETWEEN_STAGES);
+    let (read_tx, read_rx) = mpsc::channel(FRAMES_BEFORE_ENCODING);
+    let (found_tx, found_rx) = mpsc::channel(FRAMES_BEFORE_ENCODING);
+    let (out_tx, mut out_rx) = mpsc::channel(FRAMES_BETWEEN_STAGES);
+    // Dropped on every way out, which ends the stages after the frame they are at.
+    let mut stages = JoinSet::new();
+    stages.spawn(count::count(source.clone(), clock.clone(), out_tx.clone()));
+    let held = difference::held_chunks(held, step.size_bytes / BLOCK_BYTES, reader, &mut stages);
+    stages.spawn(difference::difference(source.clone(), counters.clone(), held, pulse.clone(), runs_tx));
+    stages.spawn(read::read(
+        source.clone(),
+        counters.clone(),
+        pulse.clone(),
+        spares.clone(),
+        runs_rx,
+        read_tx,
+    ));
+    stages.spawn(search::search(source, counters.clone(), read_rx, found_tx));
+    let encoding = Encoding { counters: counters.clone(), spares, sent: sent.clone() };
+    stages.spawn(encode::encode(shared.encoders.clone(), encoding, found_rx, out_tx));
+
+    loop {
+        let next = match timeout(SCAN_REPORT_EVERY, out_rx.recv()).await {
+            Ok(None) => break,
+            Ok(Some(next)) => next,
+            Err(_) if pulse.take() => StreamMessage::Working.into(),
+            Err(_) => continue,
+        };
+        if !shared.rights.may_read(serving.peer, &serving.volume) {
+            return Err(refusal("forbidden", "the right to this volume was taken back"));
+        }
+        match next {
+            Outgoing::Message(message) => write_in_time(stream::write(writer, &message)).await?,
+            Outgoing::Frame(frame) => {
+                write_in_time(stream::write_frame(writer, &frame)).await?;
+                sent.give(frame);
+            }
+        }
+        // What was sent says it too.
+        pulse.take();
+    }
+    while let Some(ended) = stages.join_next().await {
+        ended.map_err(MirrorError::from).and_then(|result| result).map_err(to_refusal)?;
+    }
+    let end = counters.step_end();
+    write_in_time(stream::write(writer, &StreamMessage::StepEnd(end))).await?;
+    write_in_time(writer.shutdown()).await?;
+    Ok(end)
+}

@@ -1,0 +1,75 @@
+//! The second stage: runs to frames to be. What is read of the incremental is what the difference says and nothing else; of
+//! what the stream has carried before, nothing.
+
+use std::sync::Arc;
+
+use farside_engine::{BLOCK_BYTES, EngineError};
+use farside_wire::Effort;
+use tokio::sync::mpsc;
+
+use super::difference::RunBatch;
+use super::frame::{Frame, Spares, Work};
+use super::plan::{Planned, Planner};
+use super::pulse::Pulse;
+use super::step::StepSource;
+use crate::error::{MirrorError, blocking};
+use crate::source::counters::Counters;
+
+/// Reads a frame at a time on a blocking thread.
+pub(super) async fn read(
+    source: StepSource,
+    counters: Arc<Counters>,
+    pulse: Arc<Pulse>,
+    spares: Arc<Spares<Work>>,
+    mut runs: mpsc::Receiver<RunBatch>,
+    out: mpsc::Sender<Frame>,
+) -> Result<(), MirrorError> {
+    let lookup = source.clone();
+    let lookup = Box::new(move |first, count| lookup.fingerprints(first, count));
+    let mut planner = Planner::new(lookup, source.refers);
+    let mut ended = false;
+    loop {
+        if planner.needs_runs() && !ended {
+            match runs.recv().await {
+                Some(batch) => planner.add(batch),
+                None => ended = true,
+            }
+        }
+        let (source, counters, spares) = (source.clone(), counters.clone(), spares.clone());
+        let frame;
+        (frame, planner) = blocking(move || {
+            let planned = planner.next(ended)?;
+            let frame = planned.map(|planned| read_frame(&source, &counters, planned, spares.take()));
+            Ok::<_, EngineError>((frame.transpose()?, planner))
+        })
+        .await?;
+        pulse.beat();
+        match frame {
+            Some(frame) => {
+                if out.send(frame).await.is_err() {
+                    return Ok(());
+                }
+            }
+            None if ended => return Ok(()),
+            None => {}
+        }
+    }
+}
+
+fn read_frame(
+    source: &StepSource,
+    counters: &Counters,
+    planned: Planned,
+    mut work: Work,
+) -> Result<Frame, EngineError> {
+    work.data.resize(planned.plan.data_bytes() as usize, 0);
+    let mut rest = &mut work.data[..];
+    for run in planned.plan.data_runs() {
+        let (bytes, after) = rest.split_at_mut((run.blocks * BLOCK_BYTES) as usize);
+        source.engine.read_snapshot(&source.volume, source.incremental, run.position * BLOCK_BYTES, bytes)?;
+        counters.source_read.add(bytes.len() as u64);
+        rest = after;
+    }
+    work.prefix.clear();
+    Ok(Frame { planned, work, effort: Effort::default() })
+}

@@ -1,0 +1,87 @@
+//! The third stage: what a frame may refer to. Similar regions of what both sides hold, found by their anchors, then the
+//! base's blocks at the frame's own places. In the order of the stream, because what one frame carries the next may use.
+
+use std::sync::Arc;
+
+use farside_engine::BLOCK_BYTES;
+use farside_wire::{Effort, Search, SimilarityIndex};
+use tokio::sync::mpsc;
+
+use super::frame::Frame;
+use super::step::{BothSides, StepSource};
+use crate::error::{MirrorError, blocking};
+use crate::source::counters::Counters;
+
+/// What the search keeps from frame to frame.
+struct Searching {
+    source: StepSource,
+    counters: Arc<Counters>,
+    search: Search,
+    /// Of a copy without a base.
+    nothing: SimilarityIndex,
+    /// The base's bytes at a frame's own places.
+    old: Vec<u8>,
+}
+
+/// Searches for a frame at a time on a blocking thread.
+pub(super) async fn search(
+    source: StepSource,
+    counters: Arc<Counters>,
+    mut frames: mpsc::Receiver<Frame>,
+    out: mpsc::Sender<Frame>,
+) -> Result<(), MirrorError> {
+    let (search, nothing) = (Search::new(), SimilarityIndex::new(0));
+    let mut searching = Searching { source, counters, search, nothing, old: Vec::new() };
+    while let Some(mut frame) = frames.recv().await {
+        (frame, searching) = blocking(move || {
+            searching.prepare(&mut frame);
+            Ok::<_, MirrorError>((frame, searching))
+        })
+        .await?;
+        if out.send(frame).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Searching {
+    fn prepare(&mut self, frame: &mut Frame) {
+        if self.source.refers && frame.effort > Effort::Raw && frame.planned.plan.data_blocks > 0 {
+            if frame.effort >= Effort::Standard {
+                self.add_similar(frame);
+            }
+            // Last, because the compressor reaches back most cheaply to what stands last.
+            self.add_same_place(frame);
+        }
+    }
+
+    fn add_similar(&mut self, frame: &mut Frame) {
+        let Frame { planned, work, .. } = frame;
+        let mut both = BothSides { source: &self.source, counters: &self.counters };
+        let found = self.search.regions(&planned.plan, &work.data, &self.nothing, &mut both);
+        if let Some(why) = work.prefix.add_regions(&found, &mut both) {
+            self.source.warn_of_damage(&why);
+        }
+        self.search.carried(&planned.plan, &work.data);
+    }
+
+    fn add_same_place(&mut self, frame: &mut Frame) {
+        let (source, plan) = (&self.source, &frame.planned.plan);
+        let Some(base) = source.usable_base() else { return };
+        self.old.resize(plan.data_bytes() as usize, 0);
+        let mut rest = &mut self.old[..];
+        for run in plan.data_runs() {
+            let (was, after) = rest.split_at_mut((run.blocks * BLOCK_BYTES) as usize);
+            self.counters.base_read.add(was.len() as u64);
+            let read = source.engine.read_snapshot(&source.volume, base, run.position * BLOCK_BYTES, was);
+            // A base that cannot be read here only costs bytes: zeros are left out of a prefix.
+            if let Err(error) = read {
+                source.warn_of_damage(&error.to_string());
+                was.fill(0);
+            }
+            rest = after;
+        }
+        frame.work.prefix.add_same_place(&plan.runs, &self.old);
+    }
+}

@@ -1,0 +1,108 @@
+//! What a step is made of: two snapshots and what is read of them.
+
+use std::sync::Arc;
+
+use farside_engine::{
+    BLOCK_BYTES, ChangeKind, ChangedExtent, ChangedExtents, Engine, EngineError, Fingerprint, VolumeName,
+};
+use farside_wire::{Origin, Regions, Run, RunKind};
+use uuid::Uuid;
+
+use crate::protocol::held::Held;
+use crate::source::counters::Counters;
+use crate::source::remaining::Remaining;
+
+/// What a step is made of.
+#[derive(Clone)]
+pub(in crate::source) struct StepSource {
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) volume: VolumeName,
+    pub(super) base: Option<Uuid>,
+    pub(super) incremental: Uuid,
+    /// Size of the incremental, bytes.
+    pub(super) size_bytes: u64,
+    /// Whether frames may refer to what both sides hold: the base, and what the stream has brought.
+    pub(super) refers: bool,
+}
+
+impl StepSource {
+    /// The difference, as far as the incremental reaches: of a volume that has shrunk nothing travels for what was
+    /// cut off, the size says it.
+    pub(super) fn extents(&self) -> Result<ChangedExtents, EngineError> {
+        let size_bytes = self.size_bytes;
+        let extents = self.engine.changed_extents(&self.volume, self.base, self.incremental)?;
+        let within = extents.filter_map(move |extent| match extent {
+            Ok(extent) if extent.offset >= size_bytes => None,
+            Ok(extent) => {
+                Some(Ok(ChangedExtent { length: extent.length.min(size_bytes - extent.offset), ..extent }))
+            }
+            Err(error) => Some(Err(error)),
+        });
+        Ok(Box::new(within))
+    }
+
+    /// What travels of it.
+    pub(super) fn remaining(&self, held: Held) -> Result<Remaining, EngineError> {
+        let runs = self.extents()?.map(|extent| extent.and_then(run));
+        let source = self.clone();
+        let fingerprints = move |first, count| source.fingerprints(first, count);
+        Ok(Remaining::new(Box::new(runs), held, Box::new(fingerprints)))
+    }
+
+    /// Fingerprints of so many blocks of the incremental from a block on.
+    pub(in crate::source) fn fingerprints(
+        &self,
+        first: u64,
+        count: u64,
+    ) -> Result<Vec<Fingerprint>, EngineError> {
+        self.engine.fingerprints(&self.volume, self.incremental, first, count)
+    }
+
+    /// The base, if frames may refer to it.
+    pub(super) fn usable_base(&self) -> Option<Uuid> {
+        self.base.filter(|_| self.refers)
+    }
+}
+
+fn run(extent: ChangedExtent) -> Result<Run, EngineError> {
+    if !extent.offset.is_multiple_of(BLOCK_BYTES) || !extent.length.is_multiple_of(BLOCK_BYTES) {
+        return Err(EngineError::Invalid(format!(
+            "the engine answered a difference that is not whole blocks: {extent:?}"
+        )));
+    }
+    let kind = match extent.kind {
+        ChangeKind::Data => RunKind::Data,
+        ChangeKind::Hole => RunKind::Hole,
+    };
+    Ok(Run { position: extent.offset / BLOCK_BYTES, blocks: extent.length / BLOCK_BYTES, kind })
+}
+
+/// What both sides hold, as this side has it. Counts what is read of it.
+pub(super) struct BothSides<'a> {
+    pub(super) source: &'a StepSource,
+    pub(super) counters: &'a Counters,
+}
+
+impl Regions for BothSides<'_> {
+    fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+        let source = self.source;
+        let snapshot = match origin {
+            Origin::Base => source.usable_base().ok_or("this copy has no base")?,
+            Origin::Incremental => source.incremental,
+        };
+        self.counters.base_read.add(buffer.len() as u64);
+        let read = source.engine.read_snapshot(&source.volume, snapshot, position * BLOCK_BYTES, buffer);
+        read.map_err(|e| e.to_string())
+    }
+}
+
+impl StepSource {
+    /// Something could not be read that frames would be coded against.
+    pub(super) fn warn_of_damage(&self, why: &str) {
+        tracing::warn!(
+            volume = %self.volume,
+            "part of what both sides hold cannot be read and is not used, so more travels: {why}. Check this pool offline \
+             (farside pool check)"
+        );
+    }
+}
