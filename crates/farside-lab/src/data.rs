@@ -18,6 +18,7 @@ mod capture;
 mod encrypted;
 mod error;
 mod filesystem;
+mod fleet;
 mod large;
 mod machines;
 mod mail;
@@ -141,6 +142,17 @@ pub fn sets() -> &'static [Set] {
             make: tree::make,
         },
         Set {
+            name: "tree-replaced",
+            about: "the same tree where the upgrade writes every file anew and renames it, as dpkg does",
+            default_bytes: 192 * MIB,
+            minimum_bytes: tree::MINIMUM_BYTES,
+            volumes: 1,
+            generations: &["A", "B"],
+            has_tree: true,
+            generator: 1,
+            make: tree::make_replaced,
+        },
+        Set {
             name: "mail",
             about: "a mail store of eight volumes, Maildir and mbox, on five days",
             default_bytes: 256 * MIB,
@@ -185,6 +197,17 @@ pub fn sets() -> &'static [Set] {
             make: machines::make,
         },
         Set {
+            name: "fleet",
+            about: "ten volumes with 95 % in common, and a twin of the first; B after the same upgrade on each",
+            default_bytes: 64 * MIB * fleet::VOLUMES as u64,
+            minimum_bytes: fleet::MINIMUM_BYTES,
+            volumes: fleet::VOLUMES,
+            generations: &["A", "B"],
+            has_tree: false,
+            generator: 1,
+            make: fleet::make,
+        },
+        Set {
             name: "random",
             about: "bytes that no program compresses; B has a quarter of the blocks rewritten in runs",
             default_bytes: 64 * MIB,
@@ -216,6 +239,17 @@ pub fn sets() -> &'static [Set] {
             has_tree: false,
             generator: 2,
             make: large::make,
+        },
+        Set {
+            name: "large-tail",
+            about: "the postgres images with gigabytes of other content before them",
+            default_bytes: 4096 * MIB,
+            minimum_bytes: large::MINIMUM_BYTES,
+            volumes: 1,
+            generations: &["A", "B"],
+            has_tree: false,
+            generator: 2,
+            make: large::make_tail,
         },
     ];
     SETS

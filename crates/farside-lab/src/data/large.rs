@@ -1,6 +1,6 @@
-//! `large`: more than any window or cache holds: the images of [`super::postgres`] near the beginning, and behind them
-//! gigabytes of many kinds that a tool has to get past before it can meet the old content again. Only the database changes
-//! between A and B.
+//! `large` and `large-tail`: more than any window or cache holds: the images of [`super::postgres`] and gigabytes of many
+//! kinds, behind them or before them, that a tool has to get past before it can meet the old content again. Only the
+//! database changes between A and B.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use super::{DataError, MIB, postgres, seeded};
 const USUAL_DATABASE_FROM_BYTES: u64 = 1024 * MIB;
 const USUAL_DATABASE_BYTES: u64 = 160 * MIB;
 
-/// Other content lies in front of the database, too, but little.
+/// Other content lies on the other side of the database, too, but little.
 const LEAD_BYTES: u64 = 16 * MIB;
 
 /// Content comes in pieces of one kind: up to this many MiB.
@@ -31,19 +31,36 @@ const COPY: f64 = 0.1;
 pub(super) const MINIMUM_BYTES: u64 = postgres::MINIMUM_BYTES + 2 * LEAD_BYTES;
 
 pub(super) fn make(making: &mut Making<'_>) -> Result<(), DataError> {
-    let total = making.volume_bytes();
-    let database_bytes =
-        if total < USUAL_DATABASE_FROM_BYTES { postgres::MINIMUM_BYTES } else { USUAL_DATABASE_BYTES };
+    let database_bytes = database_bytes(making);
+    write(making, database_bytes, LEAD_BYTES)
+}
+
+pub(super) fn make_tail(making: &mut Making<'_>) -> Result<(), DataError> {
+    let database_bytes = database_bytes(making);
+    let before = making.volume_bytes() - LEAD_BYTES - database_bytes;
+    write(making, database_bytes, before)
+}
+
+fn database_bytes(making: &Making<'_>) -> u64 {
+    if making.volume_bytes() < USUAL_DATABASE_FROM_BYTES {
+        postgres::MINIMUM_BYTES
+    } else {
+        USUAL_DATABASE_BYTES
+    }
+}
+
+/// The database with so much other content before it, and the rest behind it.
+fn write(making: &mut Making<'_>, database_bytes: u64, before: u64) -> Result<(), DataError> {
+    let behind = making.volume_bytes() - before - database_bytes;
     let database = making.other("postgres", database_bytes)?;
     let filler = Filler { seed: making.seed(), vocabulary: Vocabulary::new(making.seed()) };
     for generation in &database.manifest.generations {
         making.step(&format!("writing generation {}", generation.name))?;
         making.begin(&generation.name)?;
         let mut writer = making.writer()?;
-        filler.write(0, LEAD_BYTES, &mut writer, &mut |_| Ok(()))?;
+        filler.write(0, before, &mut writer, &mut |written| making.share(written as f64 / before as f64))?;
         making.copy_into(&database.generation_dir(generation).join("0.img"), &mut writer)?;
-        let rest = total - LEAD_BYTES - database_bytes;
-        filler.write(1, rest, &mut writer, &mut |written| making.share(written as f64 / rest as f64))?;
+        filler.write(1, behind, &mut writer, &mut |written| making.share(written as f64 / behind as f64))?;
         making.finish(writer)?;
     }
     Ok(())

@@ -1,7 +1,10 @@
-//! `tree`: a package tree before and after its upgrade: two consecutive versions of Debian's kernel headers.
+//! `tree` and `tree-replaced`: a package tree before and after its upgrade: two consecutive versions of Debian's kernel
+//! headers.
 //!
 //! Generations have the files (`tree/`) and the image of an ext4 file system that holds them. B's image is A's, changed
-//! in place by rsync as an upgrade on a mounted host: files that did not change keep their blocks.
+//! by rsync on the mounted file system. Of `tree` only what differs is written, in place: what did not change keeps its
+//! blocks. Of `tree-replaced` every file of the package is written anew beside the old one and renamed, as dpkg does:
+//! nearly all content moves to other blocks, and hardly any of it is new.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -25,14 +28,47 @@ const TABLES_BYTES: u64 = 6 * MIB;
 
 pub(super) const MINIMUM_BYTES: u64 = 16 * MIB;
 
+/// Changes only what differs, in place.
+const IN_PLACE: &[&str] = &["-rlptc", "--delete", "--inplace"];
+/// Writes every file anew, whatever it holds, and renames it.
+const REPLACED: &[&str] = &["-rlpt", "--ignore-times", "--whole-file", "--delete"];
+
 pub(super) fn make(making: &mut Making<'_>) -> Result<(), DataError> {
+    upgrade(making, IN_PLACE)
+}
+
+pub(super) fn make_replaced(making: &mut Making<'_>) -> Result<(), DataError> {
+    upgrade(making, REPLACED)
+}
+
+/// The older package and the newer one.
+pub(super) fn packages(making: &mut Making<'_>) -> Result<[PathBuf; 2], DataError> {
     let (older, newer) = packages::newest_two(making.cache(), PACKAGE)?;
+    for package in [&older, &newer] {
+        making.input(package)?;
+    }
     making.program("dpkg-deb", Command::new("dpkg-deb").arg("--version"))?;
     making.program("rsync", Command::new("rsync").arg("--version"))?;
+    Ok([older, newer])
+}
+
+/// Makes what is at `to` what is at `from`, by content: only what differs is written, in place.
+pub(super) fn change_in_place(from: &Path, to: &Path) -> Result<(), DataError> {
+    rsync(IN_PLACE, from, to)
+}
+
+fn rsync(options: &[&str], from: &Path, to: &Path) -> Result<(), DataError> {
+    program::run("rsync", Command::new("rsync").args(options).arg(from.join("")).arg(to))?;
+    Ok(())
+}
+
+fn upgrade(making: &mut Making<'_>, options: &[&str]) -> Result<(), DataError> {
+    let [older, newer] = packages(making)?;
+    let image_bytes = making.volume_bytes();
 
     making.step("unpacking the older package")?;
     let dir = making.begin("A")?;
-    unpack(making, &older, &dir.join("tree"))?;
+    unpack(making, &older, &dir.join("tree"), image_bytes)?;
     let file_system = FileSystem::create(making, "tree.img", 0, Content::Small)?;
     let mounted = file_system.mount()?;
     let everything = dir.join("tree/.");
@@ -44,21 +80,22 @@ pub(super) fn make(making: &mut Making<'_>) -> Result<(), DataError> {
 
     making.step("upgrading to the newer package")?;
     let dir = making.begin("B")?;
-    unpack(making, &newer, &dir.join("tree"))?;
+    unpack(making, &newer, &dir.join("tree"), image_bytes)?;
     let mounted = file_system.mount()?;
-    let mut upgrade = Command::new("rsync");
-    // By content, as an upgrade that knows which files are new; only these are written, where they are.
-    upgrade.args(["-rlptc", "--delete", "--inplace"]).arg(dir.join("tree/")).arg(mounted.root());
-    program::run("rsync", &mut upgrade)?;
+    rsync(options, &dir.join("tree"), mounted.root())?;
     mounted.unmount()?;
     making.step("keeping generation B")?;
     making.capture(file_system.image())?;
     making.measure_tree()
 }
 
-/// Unpacks a package's files to `tree`; of a small image only a share of them.
-fn unpack(making: &mut Making<'_>, package: &Path, tree: &Path) -> Result<(), DataError> {
-    making.input(package)?;
+/// Unpacks a package's files to `tree`; for a small image only a share of them.
+pub(super) fn unpack(
+    making: &Making<'_>,
+    package: &Path,
+    tree: &Path,
+    image_bytes: u64,
+) -> Result<(), DataError> {
     let scratch = making.scratch().join("package");
     program::run("dpkg-deb", Command::new("dpkg-deb").arg("-x").arg(package).arg(&scratch))?;
     let sources = scratch.join("usr/src");
@@ -66,7 +103,7 @@ fn unpack(making: &mut Making<'_>, package: &Path, tree: &Path) -> Result<(), Da
     let found =
         fs::read_dir(&sources).map_err(DataError::io("list", &sources))?.next().ok_or_else(missing)?;
     let found = found.map_err(DataError::io("list", &sources))?.path();
-    keep_share(&found, making.volume_bytes())?;
+    keep_share(&found, image_bytes)?;
     fs::rename(&found, tree).map_err(DataError::io("move", &found))?;
     fs::remove_dir_all(&scratch).map_err(DataError::io("remove", &scratch))
 }

@@ -21,10 +21,11 @@ use super::interrupt::Interrupt;
 use super::log::Log;
 use crate::contender::Ready;
 
-/// Between SIGTERM and SIGKILL: databases and daemons write their last in a second or two.
-const STOP_GRACE: Duration = Duration::from_secs(5);
+/// Between SIGTERM and SIGKILL: databases and daemons write their last in a second or two, and ten times that where the
+/// machine has other work.
+const STOP_GRACE: Duration = Duration::from_secs(15);
 /// After SIGKILL: longer only where a process hangs in a device; it is left to the kernel then.
-const KILL_LIMIT: Duration = Duration::from_secs(5);
+const KILL_LIMIT: Duration = Duration::from_secs(60);
 /// How long a command that has the terminal may take to end after Ctrl-C.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
 /// How often the end of what is stopped is looked at.
@@ -200,7 +201,7 @@ impl Running {
         }
     }
 
-    /// Ends it and everything that it started: SIGTERM, and SIGKILL to what is still there after five seconds. Does
+    /// Ends it and everything that it started: SIGTERM, and SIGKILL to what is still there after 15 seconds. Does
     /// nothing the second time.
     pub fn stop(&mut self) {
         self.stop_within(STOP_GRACE);
