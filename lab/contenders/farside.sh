@@ -12,20 +12,37 @@ farside_at() { # site, words…
     (cd "$here" && FARSIDE_SOCKET=farside.sock "$FARSIDE_BIN/farside" "${@:2}")
 }
 
-serve_farside() { # ADDRESS:PORT for peers, or off
+serve_farside() { # ADDRESS:PORT for peers, or off; lines of the configuration
+    printf '%s\n' "${@:2}" >"$HERE/farside.toml"
     exec "$FARSIDE_BIN/farsided" --data-dir /proc/self/cwd --name "$SITE" --http off --peer-listen "$1"
 }
 
 volumes() { seq 0 $((VOLUMES - 1)); }
 
-# Runs COMMAND… with vault/N added, for all volumes at the same time; fails if one fails.
-each_volume() {
+# Runs COMMAND… with vault/N added, for the VOLUMES… at the same time; fails if one fails.
+each_of() { # "VOLUMES…", COMMAND…
     local volume pid pids=()
-    for volume in $(volumes); do
-        "$@" "vault/$volume" &
+    for volume in $1; do
+        "${@:2}" "vault/$volume" &
         pids+=($!)
     done
     for pid in "${pids[@]}"; do wait "$pid" || return; done
+}
+
+# The first alone: what others have in common with it is there when they come.
+initialize_farside() {
+    farside_at b mirror initialize vault/0
+    each_of "$(seq 1 $((VOLUMES - 1)))" farside_at b mirror initialize
+}
+
+update_farside() { each_of "$(volumes)" farside_at b mirror update; }
+
+# A figure in MB: the sum of EXPRESSION over the newest transfer of each volume, or of VOLUME's alone.
+history_mb() { # expression of jq, VOLUME or nothing
+    local volume
+    for volume in ${2:-$(volumes)}; do
+        farside_at b mirror history "vault/$volume" --json | jq ".[0] | $1"
+    done | jq -s 'add / 1e6'
 }
 
 # Room for every generation whole, beside the journal; the file is sparse.

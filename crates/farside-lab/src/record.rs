@@ -134,10 +134,11 @@ pub struct Lateness {
 }
 
 /// The figures that every counted phase has beside the contender's own: name and unit.
-pub const COMMON_FIGURES: [(&str, &str); 10] = [
+pub const COMMON_FIGURES: [(&str, &str); 12] = [
     ("seconds", "s"),
     ("forward_mb", "MB"),
     ("back_mb", "MB"),
+    ("wire_mb", "MB"),
     ("forward_packets", "packets"),
     ("back_packets", "packets"),
     ("forward_mbit", "Mb/s"),
@@ -145,6 +146,7 @@ pub const COMMON_FIGURES: [(&str, &str); 10] = [
     ("back_loss_percent", "%"),
     ("cpu_a_seconds", "s"),
     ("cpu_b_seconds", "s"),
+    ("cpu_seconds", "s"),
 ];
 
 impl PhaseRecord {
@@ -158,6 +160,7 @@ impl PhaseRecord {
             "seconds" => Some(self.seconds),
             "forward_mb" => Some(self.forward.bytes_in as f64 / 1e6),
             "back_mb" => Some(self.back.bytes_in as f64 / 1e6),
+            "wire_mb" => Some((self.forward.bytes_in + self.back.bytes_in) as f64 / 1e6),
             "forward_packets" => Some(self.forward.packets_in as f64),
             "back_packets" => Some(self.back.packets_in as f64),
             "forward_mbit" => {
@@ -169,6 +172,7 @@ impl PhaseRecord {
             "back_loss_trials" => Some(self.back.loss_trials() as f64),
             "cpu_a_seconds" => processor("a"),
             "cpu_b_seconds" => processor("b"),
+            "cpu_seconds" => (!self.cpu_seconds.is_empty()).then(|| self.cpu_seconds.values().sum()),
             own => return self.figures.get(own).cloned(),
         }?;
         let unit = COMMON_FIGURES.iter().find(|(common, _)| *common == name).map_or("", |(_, unit)| *unit);

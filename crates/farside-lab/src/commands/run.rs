@@ -76,7 +76,7 @@ pub(crate) fn run(place: &Place, arguments: &RunArguments) -> Outcome {
     progress.end();
     let result = summarize(&setting, &digests, &facts, journal.records());
     outputs::write(&out, &result)?;
-    tell_end(arguments, &out, &result, &ending)?;
+    tell_end(arguments, &filter, &out, &result, &ending)?;
     Ok(status(&result, &ending))
 }
 
@@ -212,6 +212,7 @@ fn summarize(
 
 fn tell_end(
     arguments: &RunArguments,
+    filter: &Filter,
     out: &Path,
     result: &ExperimentResult,
     ending: &Ending,
@@ -231,7 +232,9 @@ fn tell_end(
     if ending.failed > 0 {
         eprintln!("{} runs failed; the same command tries them again", ending.failed);
     }
-    for verdict in result.expectations.iter().filter(|verdict| !verdict.met) {
+    // Of cells that nobody asked for nothing can be said yet.
+    for verdict in result.expectations.iter().filter(|verdict| !verdict.met && filter.selects(&verdict.cell))
+    {
         eprintln!("not as expected: {} {}: {}", verdict.cell, verdict.figure, verdict.note);
     }
     if ending.interrupted {

@@ -7,6 +7,7 @@ use super::file::{Expectation, Target, Tolerance};
 use crate::link::{Link, Loss};
 use crate::record::result::{CellResult, PhaseResult, Verdict};
 use crate::record::{Cell, RunRecord};
+use crate::report::text::number;
 
 /// Standard deviations that a sampled share may be away: by chance, 1 in 370 is further.
 const SAMPLING_SIGMAS: f64 = 3.0;
@@ -60,7 +61,8 @@ pub fn judge(
             let Some(link) = links.iter().find(|link| link.name == cell.cell.link) else { continue };
             let before = verdicts.len();
             for phase in cell.phases.iter().filter(|phase| wants_phase(expectation, phase)) {
-                verdicts.push(judge_phase(expectation, cell, phase, runs, link));
+                let target = target(expectation, link, cell, phase, cells);
+                verdicts.push(judge_phase(expectation, &target, cell, phase, runs, link));
             }
             if verdicts.len() == before {
                 verdicts.push(unseen(expectation, cell, link));
@@ -75,6 +77,7 @@ fn concerns(expectation: &Expectation, cell: &Cell) -> bool {
         |list: &Option<Vec<String>>, name: &String| list.as_ref().is_none_or(|names| names.contains(name));
     expectation.contender == cell.contender
         && admits(&expectation.links, &cell.link)
+        && cell.data.as_ref().map_or(expectation.data.is_none(), |data| admits(&expectation.data, data))
         && admits(&expectation.congestion, &cell.congestion)
 }
 
@@ -86,13 +89,14 @@ fn wants_phase(expectation: &Expectation, phase: &PhaseResult) -> bool {
 
 fn judge_phase(
     expectation: &Expectation,
+    target: &Wanted,
     cell: &CellResult,
     phase: &PhaseResult,
     runs: &[RunRecord],
     link: &Link,
 ) -> Verdict {
     let spread = &phase.figures[&expectation.figure];
-    let expected = target(expectation, link);
+    let expected = target.value.unwrap_or_default();
     let mut verdict = Verdict {
         cell: cell.cell.clone(),
         phase: phase.phase.clone(),
@@ -100,10 +104,15 @@ fn judge_phase(
         measured: Some(spread.median),
         expected,
         tolerance: 0.0,
+        at_most: expectation.within == Tolerance::AtMost,
         unit: spread.unit.clone(),
         met: false,
         note: String::new(),
     };
+    if target.value.is_none() {
+        verdict.note = target.words.clone();
+        return verdict;
+    }
     match &expectation.within {
         Tolerance::Absolute(away) => {
             verdict.tolerance = *away;
@@ -112,6 +121,11 @@ fn judge_phase(
         Tolerance::Relative(share) => {
             verdict.tolerance = share * expected.abs();
             verdict.note = format!("median of {} within {} %", spread.n, share * 100.0);
+        }
+        Tolerance::AtMost => {
+            verdict.note = format!("median of {} at most {}", spread.n, target.words);
+            verdict.met = spread.median <= expected;
+            return verdict;
         }
         Tolerance::Sampling(count) => match pooled(cell, phase, &expectation.figure, count, runs) {
             Some((percent, trials)) => {
@@ -135,19 +149,60 @@ fn unseen(expectation: &Expectation, cell: &CellResult, link: &Link) -> Verdict 
         phase: expectation.phase.clone().unwrap_or_default(),
         figure: expectation.figure.clone(),
         measured: None,
-        expected: target(expectation, link),
+        expected: expected_before(expectation, link),
         tolerance: 0.0,
+        at_most: expectation.within == Tolerance::AtMost,
         unit: String::new(),
         met: false,
         note: if cell.counted == 0 { "no run counts yet" } else { "no run has this figure" }.to_owned(),
     }
 }
 
-/// What the figure should be; a property that is not known, which the file's check refuses, is met by nothing.
-fn target(expectation: &Expectation, link: &Link) -> f64 {
+/// What a figure should be.
+struct Wanted {
+    /// Nothing where those that it is compared with have not run.
+    value: Option<f64>,
+    /// What it is, or why there is none.
+    words: String,
+}
+
+fn target(
+    expectation: &Expectation,
+    link: &Link,
+    cell: &CellResult,
+    phase: &PhaseResult,
+    cells: &[CellResult],
+) -> Wanted {
+    let Target::Others(others) = &expectation.of else {
+        let value = expected_before(expectation, link);
+        return Wanted { value: Some(value), words: number(value) };
+    };
+    let beside = |other: &&CellResult| {
+        let (one, other) = (&cell.cell, &other.cell);
+        others.best.contains(&other.contender)
+            && (&one.link, &one.data, &one.congestion) == (&other.link, &other.data, &other.congestion)
+    };
+    let same = |other: &&PhaseResult| (&other.phase, &other.generation) == (&phase.phase, &phase.generation);
+    let medians = cells.iter().filter(beside).filter_map(|other| {
+        let spread = other.phases.iter().find(same)?.figures.get(&expectation.figure)?;
+        Some((spread.median, other.cell.contender.as_str()))
+    });
+    match medians.min_by(|(one, _), (other, _)| one.total_cmp(other)) {
+        Some((median, name)) => Wanted {
+            value: Some(median * others.times),
+            words: format!("{} × {name}'s {}", others.times, number(median)),
+        },
+        None => Wanted { value: None, words: format!("none of {} has run", others.best.join(", ")) },
+    }
+}
+
+/// What a figure should be whatever others do, zero where it depends on them; a property that is not known, which the
+/// file's check refuses, is met by nothing.
+fn expected_before(expectation: &Expectation, link: &Link) -> f64 {
     match &expectation.of {
         Target::Number(number) => *number,
         Target::Property(name) => property(link, name).unwrap_or(f64::NAN),
+        Target::Others(_) => 0.0,
     }
 }
 

@@ -221,6 +221,9 @@ pub struct Expectation {
     /// Only on these links; absent: all.
     #[serde(default)]
     pub links: Option<Vec<String>>,
+    /// Only with these data sets; absent: all.
+    #[serde(default)]
+    pub data: Option<Vec<String>>,
     /// Only with these congestion controls; absent: all.
     #[serde(default)]
     pub congestion: Option<Vec<String>>,
@@ -243,9 +246,23 @@ pub enum Target {
     Number(f64),
     /// A property of the cell's link: `link.rtt_ms`, `link.rate_mbit`…
     Property(String),
+    /// The same figure of other contenders.
+    Others(Others),
 }
 
-/// How far from its target a figure may be: exactly one of the three.
+/// The least median that any of these contenders has of the same figure, phase and generation in the same link, data and
+/// congestion control: `of = { best = ["rsync-zstd", "restic"], times = 0.33 }`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Others {
+    /// Their names.
+    pub best: Vec<String>,
+    /// What it is multiplied by.
+    #[serde(default = "one_f64")]
+    pub times: f64,
+}
+
+/// How far from its target a figure may be: exactly one of the four.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tolerance {
@@ -256,6 +273,8 @@ pub enum Tolerance {
     /// For shares in percent: within three standard deviations of a binomial with as many trials as this figure
     /// counts (`within = { sampling = "packets" }`), all runs of the cell together.
     Sampling(String),
+    /// Not above it: `within = "at-most"`.
+    AtMost,
 }
 
 impl Experiment {
@@ -417,6 +436,10 @@ fn one() -> u32 {
 
 fn one_u64() -> u64 {
     1
+}
+
+fn one_f64() -> f64 {
+    1.0
 }
 
 fn cubic() -> Vec<String> {

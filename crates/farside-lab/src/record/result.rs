@@ -182,6 +182,9 @@ pub struct Verdict {
     pub expected: f64,
     /// How far it may be away, in the figure's unit.
     pub tolerance: f64,
+    /// Whether less than expected is as good.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_most: bool,
     /// Unit of the three.
     pub unit: String,
     /// Whether it is as expected.

@@ -383,6 +383,7 @@ pub(super) fn emulator() -> ExperimentResult {
                 measured: Some(measured),
                 expected,
                 tolerance,
+                at_most: false,
                 unit: unit.to_owned(),
                 met,
                 note: if met { String::new() } else { "more than 1 % away".to_owned() },

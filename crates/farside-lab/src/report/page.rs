@@ -42,6 +42,7 @@ pub fn page(result: &ExperimentResult, result_json: &str) -> String {
     for (index, comparison) in comparisons.iter().enumerate() {
         body.push_str(&comparison_section(index, comparison));
     }
+    body.push_str(&rung_section(result));
     body.push_str(&probe_section(result));
     body.push_str(&way_section(result));
     body.push_str(&raw_section(result_json));
@@ -83,6 +84,9 @@ fn contents(result: &ExperimentResult, comparisons: &[Comparison<'_>]) -> String
     }
     for (index, comparison) in comparisons.iter().enumerate() {
         let _ = writeln!(text, "<li><a href=\"#c{index}\">{}</a></li>", html(&comparison_title(comparison)));
+    }
+    if !sheet::rungs(result).rows.is_empty() {
+        text.push_str("<li><a href=\"#rungs\">What travelled, by rung</a></li>\n");
     }
     if !view::probes(result).is_empty() {
         text.push_str("<li><a href=\"#figures\">Figures and expectations</a></li>\n");
@@ -255,6 +259,15 @@ fn html_table(caption: &str, sheet: &Sheet) -> String {
         text.push_str("</ul>\n");
     }
     text
+}
+
+fn rung_section(result: &ExperimentResult) -> String {
+    let sheet = sheet::rungs(result);
+    if sheet.rows.is_empty() {
+        return String::new();
+    }
+    let table = html_table("What travelled, by rung", &sheet);
+    format!("<section id=\"rungs\">\n<h2>What travelled, by rung</h2>\n{table}</section>\n")
 }
 
 fn probe_section(result: &ExperimentResult) -> String {

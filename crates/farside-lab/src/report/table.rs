@@ -107,6 +107,10 @@ pub fn markdown(result: &ExperimentResult) -> String {
         page.push_str(&format!("{}\n\n", escape_long(&comparison_text(comparison))));
         page.push_str(&markdown_table(&sheet::comparison(comparison, Columns::All)));
     }
+    let rungs = sheet::rungs(result);
+    if !rungs.rows.is_empty() {
+        page.push_str(&format!("### What travelled, by rung\n\n{}", markdown_table(&rungs)));
+    }
     let probes = sheet::probes(result, Columns::All);
     if !probes.rows.is_empty() {
         page.push_str(&format!("### Figures and expectations\n\n{}", markdown_table(&probes)));

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
+use crate::experiment::file::Others;
 use crate::link::LinkTerms;
 use crate::record::{Figure, PhaseRecord, RECORD_VERSION, WayCounters};
 
@@ -55,6 +56,7 @@ fn expectation(figure: &str, of: Target, within: Tolerance) -> Expectation {
     Expectation {
         contender,
         links: None,
+        data: None,
         congestion: None,
         phase: None,
         figure: figure.to_owned(),
@@ -159,6 +161,37 @@ fn an_expectation_concerns_only_the_cells_that_it_names() {
     assert_eq!(count(&|_| {}), 1);
     assert_eq!(count(&|e| e.contender = "iperf".to_owned()), 0);
     assert_eq!(count(&|e| e.links = Some(vec!["m".to_owned()])), 0);
+    assert_eq!(count(&|e| e.data = Some(vec!["postgres".to_owned()])), 0, "a probe carries none");
     assert_eq!(count(&|e| e.congestion = Some(vec!["bbr".to_owned()])), 0);
     assert_eq!(count(&|e| e.congestion = Some(vec!["cubic".to_owned()])), 1);
+}
+
+#[test]
+fn a_figure_can_be_held_against_the_best_of_others() {
+    let of_contender = |name: &str, link: &str, value: Option<f64>| {
+        let mut run = run(&value.map_or(vec![], |value| vec![("mb", value)]));
+        run.cell.contender = name.to_owned();
+        run.cell.link = link.to_owned();
+        crate::experiment::summary::cell_result(&run.cell.clone(), 1, &[run])
+    };
+    let judge_times = |times: f64, cells: &[CellResult]| {
+        let others = Others { best: vec!["rsync".to_owned(), "restic".to_owned()], times };
+        let expectation = expectation("mb", Target::Others(others), Tolerance::AtMost);
+        judge(&[expectation], cells, &[], &[link()]).pop().expect("one")
+    };
+    let ping = of_contender("ping", "l", Some(2.0));
+    // The better of the two; what ran over another link, or is not named, is nothing to be compared with.
+    let cells = [
+        ping.clone(),
+        of_contender("rsync", "l", Some(8.0)),
+        of_contender("restic", "l", Some(6.0)),
+        of_contender("restic", "other", Some(1.0)),
+        of_contender("borg", "l", Some(1.0)),
+    ];
+    let verdict = judge_times(1.0 / 3.0, &cells);
+    assert!(verdict.met && verdict.at_most && verdict.expected == 2.0, "{verdict:?}");
+    assert!(verdict.note.contains("restic's 6"), "{verdict:?}");
+    assert!(!judge_times(0.33, &cells).met);
+    let alone = judge_times(1.0, &[ping, of_contender("rsync", "l", None)]);
+    assert!(!alone.met && alone.note.contains("none of rsync, restic has run"), "{alone:?}");
 }

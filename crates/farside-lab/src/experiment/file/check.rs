@@ -87,6 +87,16 @@ impl Experiment {
         let links: Vec<String> = self.links.iter().map(|link| link.name.clone()).collect();
         known(&place, "contender", Some(std::slice::from_ref(&expectation.contender)), &self.contenders)?;
         known(&place, "link", expectation.links.as_deref(), &links)?;
+        let data: Vec<String> = self.data.iter().map(|data| data.name.clone()).collect();
+        known(&place, "data set", expectation.data.as_deref(), &data)?;
+        if let Target::Others(others) = &expectation.of {
+            some(&format!("{place} best"), others.best.is_empty())?;
+            known(&place, "contender", Some(&others.best), &self.contenders)?;
+            if !(others.times.is_finite() && others.times > 0.0) {
+                let what = format!("nothing is {} times as much", others.times);
+                return Err(Wrong::new(place, what, "write a number above zero"));
+            }
+        }
         if let Target::Property(name) = &expectation.of
             && !PROPERTIES.iter().any(|(property, _)| property == name)
         {

@@ -65,6 +65,13 @@ phase = "measure"
 figure = "loss_percent"
 of = 0.1
 within = { sampling = "packets" }
+
+[[expect]]
+contender = "ping"
+data = ["noise"]
+figure = "wire_mb"
+of = { best = ["ping"], times = 0.5 }
+within = "at-most"
 "#;
 
 fn parse(text: &str) -> Result<Experiment, FileError> {
@@ -105,6 +112,9 @@ fn everything_that_a_file_can_say_is_understood() {
     );
     assert_eq!(experiment.expectations[0].of, Target::Property("link.ping_ms".to_owned()));
     assert_eq!(experiment.expectations[1].of, Target::Number(0.1));
+    let others = Others { best: vec!["ping".to_owned()], times: 0.5 };
+    assert_eq!(experiment.expectations[2].of, Target::Others(others));
+    assert_eq!(experiment.expectations[2].within, Tolerance::AtMost);
     assert_eq!(experiment.expectations[1].within, Tolerance::Sampling("packets".to_owned()));
 }
 
@@ -170,6 +180,10 @@ fn what_cannot_be_meant_is_told_with_its_place_and_a_remedy() {
         ("of = \"link.ping_ms\"", "of = \"link.colour\"", "[[expect]] of ping", "link.rtt_ms"),
         ("links = [\"t3\"]", "links = [\"t4\"]", "[[expect]] of ping", "it has t3, odd"),
         ("within = { absolute = 1.0 }", "within = { absolute = -1.0 }", "[[expect]] of ping", "not negative"),
+        ("best = [\"ping\"]", "best = [\"pong\"]", "[[expect]] of ping", "it has ping, rsync"),
+        ("best = [\"ping\"]", "best = []", "[[expect]] of ping", "at least one"),
+        ("times = 0.5", "times = 0.0", "[[expect]] of ping", "above zero"),
+        ("data = [\"noise\"]", "data = [\"mail\"]", "[[expect]] of ping", "it has noise"),
         ("profile = \"t3\"", "profile = \"oc12\"", "[[link]] \"t3\"", "parallel = 1"),
     ] {
         assert!(WHOLE.contains(from), "{from}");

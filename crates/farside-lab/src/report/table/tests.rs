@@ -1,6 +1,6 @@
 use super::super::fixture;
 use super::*;
-use crate::record::result::ExperimentResult;
+use crate::record::result::{ExperimentResult, Spread};
 
 fn part<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     let start = text.find(from).unwrap_or_else(|| panic!("no {from:?} in {text}"));
@@ -212,4 +212,39 @@ fn other_contenders_and_links_cannot_break_the_table() {
     let row = text.lines().find(|line| line.starts_with("| rsync")).unwrap();
     assert_eq!(row.matches(" | ").count(), heads, "{row}");
     assert!(row.contains("x\\|y 1 \\| 2 \\|"), "{row}");
+}
+
+#[test]
+fn what_travelled_stands_by_rung_with_what_no_rung_accounts_for() {
+    let mut result = fixture::standing(&[(4.5, 4.4)]);
+    assert!(!markdown(&result).contains("by rung"), "of results that do not count by rung");
+    let own = result.cells.iter_mut().find(|cell| cell.cell.contender == "farside").expect("farside");
+    let phase = &mut own.phases[0];
+    let mut set = |name: &str, median| {
+        let figure = Spread { median, min: median, max: median, n: 1, unit: "MB".to_owned() };
+        phase.figures.insert(name.to_owned(), figure);
+    };
+    for (name, bytes, cost) in [
+        ("known", 0.0, 0.0),
+        ("repeat", 1.5, 0.001),
+        ("delta", 20.0, 2.5),
+        ("compressed", 3.0, 1.0),
+        ("raw", 0.5, 0.5),
+    ] {
+        set(&format!("rung-{name}-in"), bytes);
+        set(&format!("rung-{name}-out"), cost);
+    }
+    set("overhead", 0.2);
+    set("wire", 4.2);
+    set("wire_mb", 4.4);
+    let text = markdown(&result);
+    assert_eq!(
+        part(&text, "### What travelled, by rung", "\n\n* MB of"),
+        "\
+### What travelled, by rung
+
+| cell | phase | repeat | delta | compressed | raw | overhead | TCP and IP | on the wire |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| t1/db/farside/cubic | update to B | 1.50 → 0.001 | 20.0 → 2.50 | 3.00 → 1.00 | 0.50 → 0.50 | 0.20 | 0.20 | 4.40 |"
+    );
 }
