@@ -3,7 +3,7 @@
 # scripts/install-test-tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full soak bench bench-emulator bench-main-job check doc
+.PHONY: help demo test test-full soak bench bench-emulator bench-main-job bench-wire check doc
 
 help:  ## Show this list.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -30,6 +30,9 @@ bench-emulator:  ## Prove the emulated links against ping and iperf3 (root, an h
 
 bench-main-job:  ## Farside and its peers: copy and update over T3, 10 Mb/s and T1 (root, hours, resumable). ARGS=--estimate
 	@scripts/bench-lab main-job $(ARGS)
+
+bench-wire:  ## Bytes of every data set, farside and its peers; T1 and 1 Gb/s (root, 40 minutes, resumable). ARGS=--estimate
+	@scripts/bench-wire $(ARGS)
 
 check:  ## Every static check: format, clippy, API documentation, dependencies, licences, manual.
 	@scripts/check

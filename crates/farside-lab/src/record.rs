@@ -73,6 +73,10 @@ pub struct PhaseRecord {
     pub cpu_seconds: BTreeMap<String, f64>,
     /// Load average (one minute) of the machine at the phase's end.
     pub load: f64,
+    /// Of the machine's processor time in the phase, what the host of a virtual machine gave to others, percent; absent
+    /// where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stolen_percent: Option<f64>,
     /// What the contender measured itself, by name.
     #[serde(default)]
     pub figures: BTreeMap<String, Figure>,

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::file::DataKind;
+use super::machine::ProcessorTime;
 use super::plan::PlannedRun;
 use super::slowness::slowness;
 use crate::contender::{Carries, Contender, Environment, Phase, Site};
@@ -265,6 +266,7 @@ impl Stage<'_> {
         let before = count::Before::now(self.laid).map_err(failed())?;
         // Nobody listens where the link has no script, or when it began with an earlier phase.
         let _ = self.begin.send(Instant::now());
+        let time_before = ProcessorTime::now();
         let begun = Instant::now();
         let mut running: Vec<Running> = Vec::new();
         for site in Site::START_ORDER {
@@ -280,6 +282,8 @@ impl Stage<'_> {
         let ended = crate::ground::wait_all(&mut running, self.job.limit).map_err(failed())?;
         let last = ended.iter().map(|ended| ended.at).max().unwrap_or(begun);
         let load = super::machine::load();
+        let stolen_percent =
+            ProcessorTime::now().zip(time_before).and_then(|(now, before)| now.stolen_percent_since(before));
         count::wait_quiet(self.laid, self.job.link).map_err(failed())?;
         let (forward, back, cpu_seconds) = before.until_now(self.laid).map_err(failed())?;
         drop(running);
@@ -291,6 +295,7 @@ impl Stage<'_> {
             back,
             cpu_seconds,
             load,
+            stolen_percent,
             figures: BTreeMap::new(),
         };
         let figures = self.figures(phase, moment, &mut record);

@@ -62,6 +62,7 @@ mod tests {
             back,
             cpu_seconds: BTreeMap::new(),
             load: 0.0,
+            stolen_percent: None,
             figures: BTreeMap::new(),
         };
         slowness(&[phase], &link)

@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
+use crate::experiment::stats::spread;
 use crate::record::result::{ExperimentResult, Role};
 
 use super::describe;
@@ -30,7 +31,10 @@ pub fn facts(result: &ExperimentResult) -> Vec<(&'static str, String)> {
     }
     let versions =
         result.versions.iter().map(|(name, version)| format!("{} {}", one_line(name), one_line(version)));
-    vec![
+    let phases = result.runs.iter().filter(|run| run.failed.is_none()).flat_map(|run| &run.phases);
+    let stolen: Vec<f64> = phases.filter_map(|phase| phase.stolen_percent).collect();
+    let stolen = spread(&stolen, "").filter(|stolen| stolen.max > 0.0);
+    let mut facts = vec![
         ("Runs", runs),
         ("When", when(result)),
         (
@@ -45,7 +49,12 @@ pub fn facts(result: &ExperimentResult) -> Vec<(&'static str, String)> {
         ("Load average", result.load.as_ref().map_or(NOTHING.to_owned(), |load| sheet::spread(load, number))),
         ("Versions", or_nothing(versions.collect::<Vec<_>>().join(", "))),
         ("To repeat", format!("scripts/bench-lab {}", one_line(&result.name))),
-    ]
+    ];
+    if let Some(stolen) = stolen {
+        let text = format!("{} % of the processor time", sheet::spread(&stolen, number));
+        facts.insert(5, ("Taken by the machine's host", text));
+    }
+    facts
 }
 
 fn when(result: &ExperimentResult) -> String {

@@ -62,6 +62,7 @@ fn record(run: &PlannedRun, whole_seconds: f64, forward_bytes: u64) -> RunRecord
             back: WayCounters::default(),
             cpu_seconds: BTreeMap::new(),
             load: 0.0,
+            stolen_percent: None,
             figures: BTreeMap::new(),
         }],
         failed: None,

@@ -41,6 +41,7 @@ fn run(figures: &[(&str, f64)]) -> RunRecord {
             back: WayCounters::default(),
             cpu_seconds: BTreeMap::new(),
             load: 0.0,
+            stolen_percent: None,
             figures: figures
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), Figure { value: *value, unit: "u".to_owned() }))

@@ -202,7 +202,7 @@ fn the_manuals_example_and_the_projects_experiments_are_understood() {
     let experiment = parse(example).expect("the manual's example");
     assert_eq!(
         (experiment.links.len(), experiment.links[1].script.len(), experiment.expectations.len()),
-        (2, 5, 2)
+        (2, 5, 3)
     );
 
     let mut count = 0;

@@ -248,3 +248,15 @@ fn what_travelled_stands_by_rung_with_what_no_rung_accounts_for() {
 | t1/db/farside/cubic | update to B | 1.50 → 0.001 | 20.0 → 2.50 | 3.00 → 1.00 | 0.50 → 0.50 | 0.20 | 0.20 | 4.40 |"
     );
 }
+
+#[test]
+fn what_the_machines_host_took_is_told_where_it_took_any() {
+    let mut result = fixture::standing(&[(4.5, 4.4)]);
+    assert!(!markdown(&result).contains("Taken by"));
+    for (run, percent) in result.runs.iter_mut().zip([0.0, 4.0, 1.0]) {
+        run.phases[0].stolen_percent = Some(percent);
+    }
+    assert!(
+        markdown(&result).contains("* Taken by the machine's host: 1.00 (0–4.00) % of the processor time\n")
+    );
+}
