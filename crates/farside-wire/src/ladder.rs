@@ -1,0 +1,480 @@
+//! Chooses the [`Effort`] for the next frame: as much as the link leaves time for, and no more. Pure: what it knows it was
+//! told of frames that were sent.
+//!
+//! A transfer is a pipeline: read, encode (several at a time), send in order. Its speed in bytes of the volume is what its
+//! slowest stage allows:
+//!
+//! ```text
+//!   goodput(effort) = min( encoders / seconds per byte(effort),  link bytes per second / ratio(effort) )
+//! ```
+//!
+//! More effort lowers the second limit's ratio and the first limit with it, so the best effort is where the two meet.
+//! All the ladder does is to keep the unknowns of that line honest:
+//!
+//! * *Seconds per byte* and *ratio* of an effort come from its latest frames. One that was not used lately is
+//!   *sampled*, two frames at a time, and only if its encoders could keep up at all; a sample that changes nothing makes
+//!   the next one wait twice as long.
+//! * *The link's rate* shows only while the link is full: when the sender spends half of its time or more in writes that
+//!   block. A link that is not full was never seen (then it is faster than what was sent, and the ladder goes down a
+//!   step at a time), or was seen full before. That is believed until more goes through than it should carry, and looked
+//!   at again now and then with one step less effort, each time after a longer while.
+//! * Where neither the link nor the encoders are busy, something else is slow (reads): nothing is changed.
+//!
+//! What keeps it calm: nothing is concluded from fewer than four frames of an effort; small gains wait until an effort has
+//! had its time, and that time doubles when the ladder comes back to an effort that it has just left.
+//!
+//! What keeps it from harm: no step up without idle cores for it, none beyond what the site's memory budget allows, and
+//! *raw* is taken as soon as it promises two per cent more than what is.
+
+use std::time::Duration;
+
+use crate::effort::Effort;
+
+/// Frames of an effort before anything is concluded.
+const FRAMES_MIN: u32 = 4;
+/// Unless they took so long: a link that takes seconds for a frame is slow, whatever the next frame says.
+const WINDOW_MIN: Duration = Duration::from_secs(1);
+/// Share of its time that the sender spends in writes when the link is full. Less is no proof: a frame that is larger than
+/// the socket's buffer waits in its write for itself alone.
+const FULL: f64 = 0.85;
+/// Share of the encoders' time that they work when it is they who are slow.
+const ENCODERS_BUSY: f64 = 0.6;
+/// Frames that come faster than all encoders could make them had waited in the queue; how fast such a burst goes into the
+/// socket's buffer says nothing.
+const BURST: f64 = 1.2;
+/// A change of the link's rate that is one.
+const LINK_CHANGE: f64 = 1.25;
+/// Bytes that must have passed before a link that was never full is called fast enough for *raw*: less than that may still
+/// lie in the socket's buffer, which Linux lets grow to 4 MiB unless told otherwise.
+const BUFFERED_MAX: f64 = 4_194_304.0;
+/// The same for a step down to any other effort: what such a buffer takes of a connection that is new.
+const BUFFERED_FIRST: f64 = 262_144.0;
+/// Bytes beyond what the link should have carried that prove it faster: the buffer was full when its rate was taken, and
+/// what drained since is accounted for.
+const OUTGROWN: f64 = 262_144.0;
+/// Gain that is worth a step down: raw must not be missed by more.
+const GAIN_DOWN: f64 = 1.02;
+/// The same while the link is full, when a step down promises fewer bytes: more effort seldom makes more of them, and what
+/// frames show of it is mostly that they differ.
+const GAIN_DOWN_WHEN_FULL: f64 = 1.25;
+/// Gain that is worth a step up.
+const GAIN_UP: f64 = 1.05;
+/// Gain that is worth a step before the effort has had its time.
+const GAIN_AT_ONCE: f64 = 1.5;
+/// Frames that are an effort's time, at first and at most.
+const DWELL: (u64, u64) = (16, 512);
+/// Frames for which an effort counts as just left.
+const JUST_LEFT: u64 = 256;
+/// Frames after which what an effort measured is too old to go by.
+const FRESH: u64 = 512;
+/// Frames of a sample.
+const SAMPLE: u32 = 2;
+/// Frames until an effort is sampled again, at first and at most.
+const SAMPLE_EVERY: (u64, u64) = (32, 2048);
+/// Frames at least until the link's rate is looked at again with less effort.
+const LOOK_EVERY: u64 = 64;
+/// Frames that a look is taken to last: those to judge by, those under way, and a socket's buffer.
+const LOOK_FRAMES: f64 = 16.0;
+/// Share of the time that looks may cost.
+const LOOK_COST: f64 = 0.01;
+/// The same for the first look after the link has stopped being full: most likely it has become faster.
+const FIRST_LOOK_COST: f64 = 0.05;
+/// Encoders that could do so many times what is needed make a step up safe without a sample.
+const AMPLE: f64 = 4.0;
+/// What a frame weighs against the next, for what is measured of an effort: sixteen frames, more or less.
+const EFFORT_MEMORY: f64 = 15.0 / 16.0;
+/// The same for the window: eight frames.
+const WINDOW_MEMORY: f64 = 7.0 / 8.0;
+/// Frames that a window weighs in all.
+const WINDOW_FRAMES: u32 = 8;
+
+/// All efforts, cheapest first.
+const ALL: [Effort; 4] = [Effort::Raw, Effort::Fast, Effort::Standard, Effort::Strong];
+/// Seconds of an encoder per byte, relative to *standard*, until they are measured (3000, 550, 200 and 40 MB/s).
+const TYPICAL_COST: [f64; 4] = [0.07, 0.36, 1.0, 5.0];
+/// Bytes out per byte in until they are measured; only how they compare matters.
+const TYPICAL_RATIO: [f64; 4] = [1.0, 0.45, 0.35, 0.3];
+
+/// A frame that was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// What it was encoded with.
+    pub effort: Effort,
+    /// Bytes of the blocks it carries, decoded; 0 for one of holes alone.
+    pub in_bytes: u64,
+    /// Bytes of the frame.
+    pub out_bytes: u64,
+    /// Time an encoder had it: search, reading for the search, and compression.
+    pub encoding: Duration,
+    /// Time for which the sender waited for it, having nothing to send.
+    pub waited: Duration,
+    /// Time that writing it took.
+    pub writing: Duration,
+}
+
+/// What the site has for encoding.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Frames that may be encoded at the same time.
+    pub encoders: u32,
+    /// Cores that nobody uses.
+    pub idle_cores: f64,
+    /// The most that the memory budget allows.
+    pub ceiling: Effort,
+}
+
+/// What is known of an effort: sums that fade.
+#[derive(Clone, Copy, Debug, Default)]
+struct Measured {
+    in_bytes: f64,
+    out_bytes: f64,
+    seconds: f64,
+    /// Number of its latest frame.
+    at: u64,
+}
+
+/// The link while it is full: sums that fade, over frames whose write waited for the one before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filled {
+    frames: u32,
+    out_bytes: f64,
+    seconds: f64,
+    /// The latest frame waited in its write.
+    is_blocked: bool,
+}
+
+/// What the sender did of late, with the present effort: sums that fade.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    frames: u32,
+    in_bytes: f64,
+    waited: f64,
+    writing: f64,
+    filled: Filled,
+}
+
+impl Window {
+    fn seconds(&self) -> f64 {
+        self.waited + self.writing
+    }
+}
+
+/// A question that is asked ever more rarely while the answer stays the same.
+#[derive(Clone, Copy, Debug)]
+struct Now {
+    at: u64,
+    every: u64,
+}
+
+impl Now {
+    fn again(&mut self, now: u64, most: u64) {
+        self.at = now + self.every;
+        self.every = (2 * self.every).min(most);
+    }
+}
+
+/// Chooses the effort of one transfer's frames.
+#[derive(Clone, Debug)]
+pub struct Ladder {
+    is_pinned: bool,
+    /// What frames are encoded with, but for samples.
+    effort: Effort,
+    /// Samples that are still to be encoded.
+    sampling: Option<(Effort, u32)>,
+    measured: [Measured; 4],
+    window: Window,
+    /// Frames sent.
+    frames: u64,
+    /// Rate of the link when it was full, bytes per second.
+    link: Option<f64>,
+    /// Bytes that have passed since the link was last full, beyond what it would have carried; less than none if it could
+    /// have carried more.
+    passed: f64,
+    /// Time in which the link could have carried something.
+    seconds: f64,
+    /// Number of the frame at which the effort was chosen.
+    chosen_at: u64,
+    dwell: u64,
+    /// The effort was chosen to see what the link does.
+    is_looking: bool,
+    /// When each effort was left.
+    left_at: [Option<u64>; 4],
+    sample: [Now; 4],
+    /// Number of the frame and time of the latest look at the link.
+    looked_at: (u64, f64),
+    /// The link was full with the present effort, and since then it was not looked at.
+    was_full: bool,
+}
+
+impl Default for Ladder {
+    fn default() -> Self {
+        Ladder::new()
+    }
+}
+
+impl Ladder {
+    /// Begins with *standard*.
+    pub fn new() -> Ladder {
+        Ladder {
+            is_pinned: false,
+            effort: Effort::Standard,
+            sampling: None,
+            measured: [Measured::default(); 4],
+            window: Window::default(),
+            frames: 0,
+            link: None,
+            passed: 0.0,
+            seconds: 0.0,
+            chosen_at: 0,
+            dwell: DWELL.0,
+            is_looking: false,
+            left_at: [None; 4],
+            sample: [Now { at: 0, every: SAMPLE_EVERY.0 }; 4],
+            looked_at: (0, 0.0),
+            was_full: false,
+           
+        }
+    }
+
+    /// Stays at `effort`, whatever is measured, but for what memory does not allow.
+    pub fn pinned(effort: Effort) -> Ladder {
+        Ladder { is_pinned: true, effort, ..Ladder::new() }
+    }
+
+    /// The effort that is in force now; samples do not count.
+    pub fn effort(&self) -> Effort {
+        self.effort
+    }
+
+    /// For the frame that is encoded next. Asked once for each.
+    pub fn next_effort(&mut self, room: &Room) -> Effort {
+        let effort = match self.sampling {
+            Some((effort, left)) => {
+                self.sampling = (left > 1).then_some((effort, left - 1));
+                effort
+            }
+            None => self.effort,
+        };
+        effort.min(room.ceiling)
+    }
+
+    /// For the next stream over the same link: begins with what was learnt, and with the effort that was in force.
+    #[must_use]
+    pub fn again(&self) -> Ladder {
+        Ladder { sampling: None, window: Window::default(), ..self.clone() }
+    }
+
+    /// Learns from a frame that was sent. Frames are told in the order of the stream.
+    pub fn sent(&mut self, frame: &Sent, room: &Room) {
+        self.frames += 1;
+        let seconds = frame.waited.as_secs_f64() + frame.writing.as_secs_f64();
+        self.seconds += seconds;
+        let carried = self.link.map_or(0.0, |link| LINK_CHANGE * link * seconds);
+        // What the link could have carried and did not have is room in the buffer now.
+        self.passed = (self.passed + frame.out_bytes as f64 - carried).max(-BUFFERED_MAX);
+        if self.is_pinned || frame.in_bytes == 0 {
+            return;
+        }
+        self.measured[frame.effort as usize].add(frame, self.frames);
+        // A frame that was encoded before the effort changed, or a sample, says nothing of the present one.
+        if frame.effort == self.effort.min(room.ceiling) {
+            self.window.add(frame);
+            self.decide(room);
+        }
+    }
+
+    fn decide(&mut self, room: &Room) {
+        let window = self.window;
+        let seconds = window.seconds();
+        if (window.frames < FRAMES_MIN && seconds < WINDOW_MIN.as_secs_f64()) || seconds <= 0.0 {
+            return;
+        }
+        let current = self.effort.min(room.ceiling);
+        let goodput = window.in_bytes / seconds;
+        let cores = goodput * self.cost(current, current);
+        let encoders = f64::from(room.encoders.max(1));
+        if cores > BURST * encoders {
+            return;
+        }
+        let encoders = (cores + room.idle_cores.max(0.0)).clamp(1.0, encoders);
+        let is_full = window.writing / seconds >= FULL && window.filled.is_enough();
+        self.heed_link(is_full, window.filled.out_bytes / window.filled.seconds);
+        if !is_full && cores < ENCODERS_BUSY * encoders {
+            return;
+        }
+        let capacity = |effort| encoders / self.cost(effort, current);
+        let promise = |effort: Effort, ratio: f64| {
+            capacity(effort).min(self.link.map_or(f64::INFINITY, |link| link / ratio))
+        };
+
+        let has_had_its_time = self.frames - self.chosen_at >= self.dwell;
+        let mut best: Option<(Effort, f64)> = None;
+        let mut unknown: Option<Effort> = None;
+        for candidate in ALL {
+            if candidate == current || candidate > room.ceiling || !self.may_try(candidate, current, is_full) {
+                continue;
+            }
+            let is_up = candidate > current;
+            let gain = promise(candidate, self.ratio(candidate, current)) / goodput;
+            let needed = match (has_had_its_time, is_up) {
+                (false, _) => GAIN_AT_ONCE,
+                (true, true) => GAIN_UP,
+                (true, false) if is_full => GAIN_DOWN_WHEN_FULL,
+                (true, false) => GAIN_DOWN,
+            };
+            let is_fresh = self.is_fresh(candidate) || capacity(candidate) >= AMPLE * goodput;
+            if is_fresh && gain >= needed && best.is_none_or(|(_, most)| gain > most) {
+                best = Some((candidate, gain));
+            }
+            let hope = promise(candidate, self.hoped_ratio(candidate, current)) / goodput;
+            if !is_fresh && hope >= GAIN_UP && self.sample[candidate as usize].at <= self.frames {
+                unknown = Some(candidate);
+            }
+        }
+        if let Some((effort, _)) = best {
+            self.choose(effort);
+        } else if let (Some(effort), None) = (unknown, self.sampling) {
+            self.sampling = Some((effort, SAMPLE));
+            self.sample[effort as usize].again(self.frames, SAMPLE_EVERY.1);
+        } else if let (false, true, Some(_), Some(cheaper)) =
+            (is_full, has_had_its_time, self.link, cheaper(current))
+        {
+            let slower = 1.0 / promise(cheaper, self.ratio(cheaper, current)) - 1.0 / goodput;
+            let lost = LOOK_FRAMES * window.in_bytes / f64::from(window.frames.min(WINDOW_FRAMES)) * slower;
+            let (frame, time) = self.looked_at;
+            let share = if self.was_full { FIRST_LOOK_COST } else { LOOK_COST };
+            if self.frames - frame >= LOOK_EVERY && (self.seconds - time) * share >= lost {
+                self.looked_at = (self.frames, self.seconds);
+                self.choose(cheaper);
+                self.is_looking = true;
+                self.dwell = 0;
+            }
+        }
+    }
+
+    /// What a window says of the link.
+    fn heed_link(&mut self, is_full: bool, rate: f64) {
+        if is_full {
+            let is_as_before =
+                |link: f64| rate <= LINK_CHANGE * link && link <= LINK_CHANGE * rate;
+            if !self.link.is_some_and(is_as_before) {
+                self.sample = [Now { at: 0, every: SAMPLE_EVERY.0 }; 4];
+            }
+            self.link = Some(rate);
+            self.passed = 0.0;
+            self.was_full = true;
+            self.looked_at = (self.frames, self.seconds);
+        } else if self.link.is_some() && self.passed > OUTGROWN {
+            self.link = None;
+            self.passed = 0.0;
+        }
+    }
+
+    /// On a link of unknown rate the ladder goes down only, step by step, and to *raw* only when the link has proved it.
+    fn may_try(&self, candidate: Effort, current: Effort, is_full: bool) -> bool {
+        if is_full {
+            return true;
+        }
+        let is_down = candidate < current;
+        let is_next = self.link.is_some() || cheaper(current) == Some(candidate);
+        let needed = if candidate == Effort::Raw { BUFFERED_MAX } else { BUFFERED_FIRST };
+        is_down && is_next && (self.link.is_some() || self.passed >= needed)
+    }
+
+    fn is_fresh(&self, effort: Effort) -> bool {
+        let measured = &self.measured[effort as usize];
+        // That raw stays what it is need not be tried.
+        effort == Effort::Raw || (measured.in_bytes > 0.0 && self.frames - measured.at <= FRESH)
+    }
+
+    /// Seconds of an encoder per byte.
+    fn cost(&self, effort: Effort, current: Effort) -> f64 {
+        let of = |effort: Effort| {
+            let measured = &self.measured[effort as usize];
+            (measured.in_bytes > 0.0).then(|| (measured.seconds / measured.in_bytes).max(f64::MIN_POSITIVE))
+        };
+        let by_current = || {
+            let relative = TYPICAL_COST[effort as usize] / TYPICAL_COST[current as usize];
+            of(current).unwrap_or(f64::MIN_POSITIVE) * relative
+        };
+        of(effort).unwrap_or_else(by_current)
+    }
+
+    /// Bytes out per byte in.
+    fn ratio(&self, effort: Effort, current: Effort) -> f64 {
+        let measured = &self.measured[effort as usize];
+        match effort {
+            Effort::Raw => 1.0,
+            _ if measured.in_bytes > 0.0 => (measured.out_bytes / measured.in_bytes).max(f64::MIN_POSITIVE),
+            _ => self.typical_ratio(effort, current),
+        }
+    }
+
+    /// The same for an effort of which nothing is known but how it usually compares with the present one.
+    fn typical_ratio(&self, effort: Effort, current: Effort) -> f64 {
+        let relative = TYPICAL_RATIO[effort as usize] / TYPICAL_RATIO[current as usize];
+        let measured = &self.measured[current as usize];
+        let now = match current {
+            Effort::Raw => 1.0,
+            _ => measured.out_bytes / measured.in_bytes.max(1.0),
+        };
+        (now * relative).max(f64::MIN_POSITIVE)
+    }
+
+    /// The better of what an effort was once and what it usually is.
+    fn hoped_ratio(&self, effort: Effort, current: Effort) -> f64 {
+        self.ratio(effort, current).min(self.typical_ratio(effort, current))
+    }
+
+    fn choose(&mut self, effort: Effort) {
+        let is_back = self.left_at[effort as usize].is_some_and(|at| self.frames - at <= JUST_LEFT);
+        self.dwell = if is_back && !self.is_looking { (2 * self.dwell).min(DWELL.1) } else { DWELL.0 };
+        self.is_looking = false;
+        self.was_full = false;
+        self.left_at[self.effort as usize] = Some(self.frames);
+        self.chosen_at = self.frames;
+        self.effort = effort;
+        self.sampling = None;
+        self.window = Window::default();
+    }
+}
+
+impl Measured {
+    fn add(&mut self, frame: &Sent, number: u64) {
+        // What it was long ago is not mixed with what it is.
+        let memory = if number - self.at > FRESH { 0.0 } else { EFFORT_MEMORY };
+        self.in_bytes = memory * self.in_bytes + frame.in_bytes as f64;
+        self.out_bytes = memory * self.out_bytes + frame.out_bytes as f64;
+        self.seconds = memory * self.seconds + frame.encoding.as_secs_f64();
+        self.at = number;
+    }
+}
+
+impl Window {
+    fn add(&mut self, frame: &Sent) {
+        let (waited, writing) = (frame.waited.as_secs_f64(), frame.writing.as_secs_f64());
+        self.frames = self.frames.saturating_add(1);
+        self.in_bytes = WINDOW_MEMORY * self.in_bytes + frame.in_bytes as f64;
+        self.waited = WINDOW_MEMORY * self.waited + waited;
+        self.writing = WINDOW_MEMORY * self.writing + writing;
+        let is_blocked = writing >= FULL * (waited + writing);
+        // Of the first that waits a part went into what was left of the buffer.
+        if is_blocked && self.filled.is_blocked {
+            let filled = &mut self.filled;
+            filled.frames = filled.frames.saturating_add(1);
+            filled.out_bytes = WINDOW_MEMORY * filled.out_bytes + frame.out_bytes as f64;
+            filled.seconds = WINDOW_MEMORY * filled.seconds + writing;
+        }
+        self.filled.is_blocked = is_blocked;
+    }
+}
+
+impl Filled {
+    fn is_enough(&self) -> bool {
+        self.seconds > 0.0 && (self.frames + 1 >= FRAMES_MIN || self.seconds >= WINDOW_MIN.as_secs_f64())
+    }
+}
+
+fn cheaper(effort: Effort) -> Option<Effort> {
+    (effort as usize).checked_sub(1).map(|index| ALL[index])
+}

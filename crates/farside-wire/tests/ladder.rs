@@ -1,0 +1,345 @@
+//! The ladder on a simulated pipeline: encoders, a queue, a socket's buffer, a link. No clock, no threads: what takes time
+//! is added up, so links from 256 kb/s to 10 Gb/s cost the same milliseconds.
+
+use std::time::Duration;
+
+use farside_wire::Effort;
+use farside_wire::ladder::{Ladder, Room, Sent};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+const MIB: u64 = 1 << 20;
+const MB: f64 = 1e6;
+const EFFORTS: [Effort; 4] = [Effort::Raw, Effort::Fast, Effort::Standard, Effort::Strong];
+/// Frames that wait between encoders and sender, as in a transfer.
+const QUEUE: usize = 2;
+
+/// What a kind of data costs and becomes, by effort: MB/s of one encoder, bytes out per byte in. As measured.
+#[derive(Clone, Copy)]
+struct Data {
+    name: &'static str,
+    speed: [f64; 4],
+    ratio: [f64; 4],
+    /// A frame's ratio is off by up to this share.
+    spread: f64,
+}
+
+const DATABASE_UPDATE: Data = Data {
+    name: "database update",
+    speed: [3000.0, 420.0, 165.0, 46.0],
+    ratio: [1.0, 0.094, 0.027, 0.023],
+    spread: 0.8,
+};
+const FIRST_COPY: Data = Data {
+    name: "first copy of programs",
+    speed: [3000.0, 520.0, 230.0, 40.0],
+    ratio: [1.0, 0.36, 0.30, 0.27],
+    spread: 0.5,
+};
+const SLOW_AND_LITTLE: Data = Data {
+    name: "hardly compressible",
+    speed: [3000.0, 400.0, 145.0, 20.0],
+    ratio: [1.0, 0.93, 0.90, 0.88],
+    spread: 0.05,
+};
+/// The codec's own gate sends it as it is.
+const RANDOM: Data = Data {
+    name: "random",
+    speed: [3000.0, 1900.0, 1600.0, 1500.0],
+    ratio: [1.0, 1.0, 1.0, 1.0],
+    spread: 0.0,
+};
+const ALL_DATA: [Data; 4] = [DATABASE_UPDATE, FIRST_COPY, SLOW_AND_LITTLE, RANDOM];
+
+/// Rates of links, bits per second: from a quarter of a megabit to ten gigabits.
+const LINKS: [f64; 9] = [256e3, 1.544e6, 10e6, 45e6, 155e6, 622e6, 1e9, 2.5e9, 10e9];
+
+/// A pipeline and what goes through it.
+#[derive(Clone)]
+struct Pipeline {
+    /// Data, and up to which frame it lasts.
+    data: Vec<(usize, Data)>,
+    /// Bits per second, and until when, seconds.
+    link: Vec<(f64, f64)>,
+    /// What the socket takes without blocking, bytes.
+    buffer: f64,
+    encoders: usize,
+    /// Cores others leave idle.
+    idle_cores: f64,
+    ceiling: Effort,
+    seed: u64,
+}
+
+/// What came of it.
+struct Outcome {
+    seconds: f64,
+    wire_bytes: f64,
+    changes: usize,
+    /// Frames of each effort.
+    frames: [usize; 4],
+}
+
+impl Pipeline {
+    fn new(link: f64, data: Data, encoders: usize) -> Pipeline {
+        // What the start costs counts most where a frame takes least.
+        let frames = if link > 2e9 { 12_288 } else { 4096 };
+        Pipeline {
+            data: vec![(frames, data)],
+            link: vec![(link, f64::INFINITY)],
+            buffer: MIB as f64,
+            encoders,
+            idle_cores: encoders as f64,
+            ceiling: Effort::Strong,
+            seed: 1,
+        }
+    }
+
+    /// When `bytes` that begin to drain at `from` are gone.
+    fn drained(&self, from: f64, bytes: f64) -> f64 {
+        let (mut now, mut left) = (from, bytes);
+        for (rate, until) in &self.link {
+            if *until <= now {
+                continue;
+            }
+            let rate = rate / 8.0;
+            if left <= (until - now) * rate {
+                return now + left / rate;
+            }
+            left -= (until - now) * rate;
+            now = *until;
+        }
+        f64::INFINITY
+    }
+
+    /// Bytes the link can carry between two moments.
+    fn carried(&self, from: f64, to: f64) -> f64 {
+        let (mut now, mut bytes) = (from, 0.0);
+        for (rate, until) in &self.link {
+            let until = until.min(to);
+            if until > now {
+                bytes += (until - now) * rate / 8.0;
+                now = until;
+            }
+        }
+        bytes
+    }
+
+    fn run(&self, mut ladder: Ladder) -> Outcome {
+        let mut random = StdRng::seed_from_u64(self.seed);
+        let room = Room {
+            encoders: self.encoders as u32,
+            idle_cores: self.idle_cores,
+            ceiling: self.ceiling,
+        };
+        let frames = self.data.last().map_or(0, |(end, _)| *end);
+        let mut outcome = Outcome { seconds: 0.0, wire_bytes: 0.0, changes: 0, frames: [0; 4] };
+        // When the sender took a frame, for those that wait for its place in the queue.
+        let mut taken = vec![0.0_f64; frames];
+        let mut idle_at = vec![0.0_f64; self.encoders];
+        let mut under_way = std::collections::VecDeque::new();
+        // The sender, and the bytes in the socket's buffer when it is free.
+        let (mut next, mut free_at, mut backlog) = (0, 0.0_f64, 0.0_f64);
+        for sending in 0..frames {
+            // An encoder begins a frame as soon as it is idle and there is a place for what it makes. What the ladder
+            // says then, it says from what was sent by then.
+            while next < frames && next <= sending + self.encoders + QUEUE - 1 {
+                let place_at = next.checked_sub(self.encoders + QUEUE).map_or(0.0, |before| taken[before]);
+                let encoder = (0..self.encoders).min_by(|a, b| idle_at[*a].total_cmp(&idle_at[*b])).unwrap();
+                let starts = place_at.max(idle_at[encoder]);
+                let data = self.data.iter().find(|(end, _)| next < *end).unwrap().1;
+                let effort = ladder.next_effort(&room);
+                let noise = 1.0 + data.spread * random.random_range(-1.0..=1.0);
+                let ratio = match effort {
+                    Effort::Raw => 1.0,
+                    _ => (data.ratio[effort as usize] * noise).min(1.0),
+                };
+                let encoding = MIB as f64 / (data.speed[effort as usize] * MB);
+                idle_at[encoder] = starts + encoding;
+                under_way.push_back((effort, ratio * MIB as f64, encoding, starts + encoding));
+                next += 1;
+            }
+            let (effort, out_bytes, encoding, ready) = under_way.pop_front().unwrap();
+            let begins = free_at.max(ready);
+            taken[sending] = begins;
+            let waited = begins - free_at;
+            // The write ends when all of it is in the buffer, or on its way if it is larger than that.
+            backlog = (backlog - self.carried(free_at, begins)).max(0.0) + out_bytes;
+            let copied = begins + out_bytes / (4000.0 * MB);
+            let written = self.drained(begins, (backlog - self.buffer).max(0.0)).max(copied);
+            backlog = (backlog - self.carried(begins, written)).max(0.0);
+            free_at = written;
+            let before = ladder.effort();
+            ladder.sent(
+                &Sent {
+                    effort,
+                    in_bytes: MIB,
+                    out_bytes: out_bytes as u64,
+                    encoding: Duration::from_secs_f64(encoding),
+                    waited: Duration::from_secs_f64(waited),
+                    writing: Duration::from_secs_f64(written - begins),
+                },
+                &room,
+            );
+            outcome.changes += usize::from(ladder.effort() != before);
+            outcome.frames[effort as usize] += 1;
+            outcome.wire_bytes += out_bytes;
+        }
+        outcome.seconds = self.drained(free_at, backlog);
+        outcome
+    }
+
+    fn fixed(&self, effort: Effort) -> Outcome {
+        self.run(Ladder::pinned(effort))
+    }
+}
+
+fn within(found: f64, wanted: f64, more: f64, what: &str) {
+    assert!(found <= wanted * (1.0 + more), "{what}: {found:.3} s, {wanted:.3} s wanted");
+}
+
+/// As fast as the best fixed effort, but for what goes into the socket's buffer before the ladder can know it full, and the
+/// frames that are under way by then; and never slower than raw.
+fn is_good(pipeline: &Pipeline, outcome: &Outcome, what: &str) {
+    let fixed = EFFORTS.map(|effort| pipeline.fixed(effort).seconds);
+    let best = fixed.into_iter().fold(f64::INFINITY, f64::min);
+    let under_way = (pipeline.encoders + QUEUE) as f64 * MIB as f64;
+    let hidden = (pipeline.buffer + under_way) / (pipeline.link[0].0 / 8.0);
+    let what = format!("{what}: frames {:?}, {} changes, fixed {fixed:?}", outcome.frames, outcome.changes);
+    within(outcome.seconds, best * 1.05 + hidden, 0.0, &what);
+    within(outcome.seconds, fixed[0], 0.02, &what);
+}
+
+#[test]
+fn on_every_link_it_is_as_fast_as_the_best_effort_and_never_slower_than_raw() {
+    for buffer in [256 << 10, 4 * MIB] {
+        for data in ALL_DATA {
+            for encoders in [1, 2, 4] {
+                for link in LINKS {
+                    let pipeline = Pipeline { buffer: buffer as f64, ..Pipeline::new(link, data, encoders) };
+                    let outcome = pipeline.run(Ladder::new());
+                    let what =
+                        format!("{}, {encoders} encoders, {} Mb/s, buffer {buffer}", data.name, link / 1e6);
+                    is_good(&pipeline, &outcome, &what);
+                    // Where two efforts are as good as each other, turning now and then costs nothing, and gains a little.
+                    assert!(outcome.changes <= 4096 / 20, "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn it_is_strong_on_a_t1_and_raw_on_a_lan() {
+    let share = |outcome: &Outcome, effort: Effort| {
+        outcome.frames[effort as usize] as f64 / outcome.frames.iter().sum::<usize>() as f64
+    };
+    for data in [DATABASE_UPDATE, FIRST_COPY] {
+        let slow = Pipeline::new(1.544e6, data, 2).run(Ladder::new());
+        assert!(share(&slow, Effort::Strong) > 0.95, "{} {:?}", data.name, slow.frames);
+        let fast = Pipeline::new(10e9, data, 2).run(Ladder::new());
+        assert!(share(&fast, Effort::Raw) > 0.95, "{} {:?}", data.name, fast.frames);
+        assert!(fast.changes <= 4 && slow.changes <= 10, "{} {}", fast.changes, slow.changes);
+    }
+}
+
+#[test]
+fn it_follows_a_link_that_changes() {
+    let seed = 7;
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    for round in 0..40 {
+        let mut link = Vec::new();
+        let mut until = 0.0;
+        for _ in 0..12 {
+            until += random.random_range(20.0..200.0);
+            link.push((LINKS[random.random_range(1..LINKS.len())], until));
+        }
+        link.push((100e6, f64::INFINITY));
+        let data = ALL_DATA[random.random_range(0..ALL_DATA.len())];
+        let encoders = random.random_range(1..=4);
+        let pipeline = Pipeline {
+            link,
+            data: vec![(12_288, data)],
+            seed: round,
+            ..Pipeline::new(0.0, data, encoders)
+        };
+        let outcome = pipeline.run(Ladder::new());
+        let what = format!("{round}: {}, {encoders} encoders, {:?}", data.name, pipeline.link);
+        is_good(&pipeline, &outcome, &what);
+    }
+}
+
+#[test]
+fn it_follows_data_that_changes() {
+    for link in LINKS {
+        let frames = [(2000, RANDOM), (4000, DATABASE_UPDATE), (6000, SLOW_AND_LITTLE), (8000, FIRST_COPY)];
+        let pipeline = Pipeline { data: frames.to_vec(), ..Pipeline::new(link, RANDOM, 2) };
+        let outcome = pipeline.run(Ladder::new());
+        is_good(&pipeline, &outcome, &format!("{} Mb/s", link / 1e6));
+    }
+}
+
+#[test]
+fn it_stays_below_what_memory_allows_and_where_it_is_pinned() {
+    let slow = Pipeline::new(1.544e6, FIRST_COPY, 2);
+    let short = Pipeline { ceiling: Effort::Fast, ..slow.clone() };
+    let outcome = short.run(Ladder::new());
+    assert_eq!(outcome.frames[2..], [0, 0]);
+    within(outcome.seconds, short.fixed(Effort::Fast).seconds, 0.02, "short of memory");
+    assert_eq!(short.fixed(Effort::Strong).frames, [0, 4096, 0, 0]);
+    for effort in EFFORTS {
+        let outcome = slow.fixed(effort);
+        assert_eq!((outcome.frames[effort as usize], outcome.changes), (4096, 0));
+    }
+}
+
+#[test]
+fn without_idle_cores_it_takes_no_more_of_them() {
+    // One core is this transfer's share of a busy machine. Of a link that a second core would fill, it makes the best.
+    let busy = Pipeline { idle_cores: 0.0, ..Pipeline::new(155e6, FIRST_COPY, 4) };
+    let outcome = busy.run(Ladder::new());
+    let idle = Pipeline::new(155e6, FIRST_COPY, 4).run(Ladder::new());
+    assert!(outcome.frames[3] < 400 && idle.frames[3] > 3700, "{:?} {:?}", outcome.frames, idle.frames);
+}
+
+#[test]
+fn slow_reads_are_not_held_against_the_encoders() {
+    let room = Room { encoders: 4, idle_cores: 3.0, ceiling: Effort::Strong };
+    let mut ladder = Ladder::new();
+    for _ in 0..1000 {
+        let effort = ladder.next_effort(&room);
+        ladder.sent(
+            &Sent {
+                effort,
+                in_bytes: MIB,
+                out_bytes: MIB / 3,
+                encoding: Duration::from_millis(5),
+                waited: Duration::from_millis(20),
+                writing: Duration::from_micros(200),
+            },
+            &room,
+        );
+    }
+    assert_eq!(ladder.effort(), Effort::Standard);
+}
+
+#[test]
+fn nonsense_of_clocks_changes_nothing_but_the_effort() {
+    let seed = 3;
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut ladder = Ladder::new();
+    let durations = [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(1), Duration::from_secs(u32::MAX.into())];
+    let bytes = [0, 1, MIB, 4 * MIB, u64::MAX];
+    for _ in 0..100_000 {
+        let ceiling = EFFORTS[random.random_range(0..4)];
+        let idle_cores = [0.0, -1.0, f64::NAN, f64::INFINITY, 2.0][random.random_range(0..5)];
+        let room = Room { encoders: random.random_range(0..5), idle_cores, ceiling };
+        let effort = ladder.next_effort(&room);
+        assert!(effort <= ceiling);
+        let mut duration = || durations[random.random_range(0..durations.len())];
+        let (encoding, waited, writing) = (duration(), duration(), duration());
+        let (in_bytes, out_bytes) = (bytes[random.random_range(0..5)], bytes[random.random_range(0..5)]);
+        ladder.sent(&Sent { effort, in_bytes, out_bytes, encoding, waited, writing }, &room);
+    }
+}
