@@ -43,6 +43,7 @@ pub mod encode;
 pub mod error;
 pub mod figures;
 pub mod fuzz;
+pub mod ladder;
 pub mod layout;
 pub mod plan;
 pub mod prefix;
@@ -55,6 +56,7 @@ pub use effort::Effort;
 pub use encode::{Encoded, Encoder};
 pub use error::{EncodeError, FrameError, IndexError};
 pub use figures::{FrameFigures, FrameRung};
+pub use ladder::{Ladder, Room, Sent};
 pub use layout::{
     BLOCK_BYTES, DATA_BLOCKS_MAX, FRAME_BYTES_MAX, FRAME_VERSION, PREFIX_BLOCKS_MAX, PREFIX_RANGES_MAX,
     REPEAT_BLOCKS_MAX, RUNS_MAX, TARGET_BLOCKS,
