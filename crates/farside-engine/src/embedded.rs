@@ -12,17 +12,21 @@ use parking_lot::RwLock;
 use uuid::Uuid;
 
 use crate::{
-    BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, Engine, EngineError, ReplicaRecord,
-    SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName,
-    is_label,
+    BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, Engine, EngineError, Realm,
+    ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor, StagedInfo, StagedVersion,
+    VolumeInfo, VolumeName, Wanted, is_label,
 };
 
 const _: () = assert!(crate::FINGERPRINTS_MAX == farside_store::FINGERPRINTS_MAX);
+const _: () = assert!(crate::WANTED_MAX == farside_store::WANTED_MAX);
+
+/// Pools by name. Staged versions look into all of them.
+type Pools = Arc<RwLock<BTreeMap<String, Arc<Pool>>>>;
 
 /// The pools of one site, by name.
 #[derive(Default)]
 pub struct EmbeddedEngine {
-    pools: RwLock<BTreeMap<String, Arc<Pool>>>,
+    pools: Pools,
 }
 
 impl EmbeddedEngine {
@@ -161,13 +165,13 @@ impl Engine for EmbeddedEngine {
         let StagedFor { relationship, incremental } = staged_for;
         let staged_for = farside_store::StagedFor { relationship, incremental };
         let staged = self.on(volume, |pool| pool.stage(&volume.volume, base, size_bytes, staged_for))?;
-        Ok(Arc::new(Staged { pool: volume.pool.clone(), staged }))
+        Ok(Arc::new(Staged { pool: volume.pool.clone(), pools: self.pools.clone(), staged }))
     }
 
     fn staged(&self, volume: &VolumeName) -> Result<Vec<(StagedInfo, Arc<dyn StagedVersion>)>, EngineError> {
         let mut found: Vec<(StagedInfo, Arc<dyn StagedVersion>)> = Vec::new();
         for staged in self.on(volume, |pool| pool.staged(&volume.volume))? {
-            let staged = Staged { pool: volume.pool.clone(), staged };
+            let staged = Staged { pool: volume.pool.clone(), pools: self.pools.clone(), staged };
             match staged.info() {
                 Ok(info) => found.push((info, Arc::new(staged))),
                 // Committed or abandoned just now.
@@ -250,6 +254,7 @@ impl Engine for EmbeddedEngine {
 
 struct Staged {
     pool: String,
+    pools: Pools,
     staged: farside_store::StagedVersion,
 }
 
@@ -288,6 +293,29 @@ impl StagedVersion for Staged {
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
         self.converted(self.staged.write(offset, bytes))
+    }
+
+    /// What the volume's own pool does not know, the other pools are asked for.
+    fn adopt(&self, realm: &Realm, wanted: &[Wanted]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+        let mut missing: Vec<_> = wanted.iter().map(as_stored).collect();
+        let mut answers = self.converted(self.staged.adopt(&realm.peer, &missing))?;
+        let others: Vec<_> = {
+            let pools = self.pools.read();
+            pools.iter().filter(|(name, _)| **name != self.pool).map(|(_, pool)| pool.clone()).collect()
+        };
+        for other in others {
+            let entries: Vec<usize> =
+                answers.iter().enumerate().filter(|(_, a)| a.is_none()).map(|(entry, _)| entry).collect();
+            if entries.is_empty() {
+                break;
+            }
+            missing = entries.iter().map(|entry| as_stored(&wanted[*entry])).collect();
+            let found = self.converted(self.staged.adopt_from(&other, &realm.peer, &missing))?;
+            for (entry, answer) in entries.into_iter().zip(found) {
+                answers[entry] = answer;
+            }
+        }
+        Ok(answers)
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), EngineError> {
@@ -359,6 +387,11 @@ impl<I: Iterator<Item = Result<ChangedExtent, EngineError>>> Iterator for Joined
             }
         }
     }
+}
+
+fn as_stored(wanted: &Wanted) -> farside_store::Wanted {
+    let Wanted { level, position, short } = *wanted;
+    farside_store::Wanted { level, position, short }
 }
 
 fn info(name: &VolumeName, status: &VolumeStatus) -> VolumeInfo {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use farside_engine::embedded::EmbeddedEngine;
 use farside_engine::{
-    ChangeKind, ChangedBytes, ChangedExtent, Engine, EngineError, FINGERPRINTS_MAX, ReplicaRecord,
-    SnapshotOwner, SnapshotSpec, StagedFor, VolumeName,
+    ChangeKind, ChangedBytes, ChangedExtent, Engine, EngineError, FINGERPRINTS_MAX, Realm, ReplicaRecord,
+    SnapshotOwner, SnapshotSpec, StagedFor, VolumeName, Wanted, short,
 };
 use farside_format::Fingerprint;
 use farside_platform::{ManualClock, SeededRandomness, SimulatedDisk, Timestamp};
@@ -150,4 +150,48 @@ fn fingerprints_of_subtrees_are_those_of_the_blocks_below() {
     assert!(matches!(past_every_volume, Err(EngineError::Invalid(_))));
     let no_such_level = engine.subtree_fingerprints(&volume, snapshot, 7, 0, 1);
     assert!(matches!(no_such_level, Err(EngineError::Invalid(_))));
+}
+
+#[test]
+fn a_staged_version_adopts_what_any_pool_has_of_the_peer() {
+    let pool = |name: &str, seed| {
+        let disk = SimulatedDisk::new(name, 24 << 20).without_history();
+        Pool::create(Arc::new(disk), options(seed)).expect("a pool")
+    };
+    let engine = EmbeddedEngine::new();
+    engine.add("p", pool("p", 1)).expect("a fresh engine");
+    engine.add("q", pool("q", 2)).expect("a fresh engine");
+    let replica = |name: &str, peer: [u8; 32]| {
+        let name: VolumeName = name.parse().expect("a name");
+        engine.create_volume(&name, SIZE).expect("a volume");
+        let relationship = staged_for(1).relationship;
+        let record = ReplicaRecord { relationship, peer, source: "far/v".into(), broken_off: false };
+        engine.set_replica_record(&name, Some(record)).expect("a replica");
+        name
+    };
+    let publish = |name: &VolumeName, byte: u8, number: u128| {
+        let staged = engine.stage(name, None, SIZE, staged_for(number)).expect("staged");
+        staged.write(u64::from(byte) << 12, &[byte; 4096]).expect("a write");
+        staged.commit(&spec("s", number)).expect("committed");
+    };
+    publish(&replica("p/a", [1; 32]), 3, 3);
+    publish(&replica("q/a", [1; 32]), 4, 4);
+    publish(&replica("q/b", [2; 32]), 5, 5);
+    let volume = replica("p/c", [1; 32]);
+    let staged = engine.stage(&volume, None, SIZE, staged_for(6)).expect("staged");
+    let wanted: Vec<Wanted> = (3..7)
+        .map(|byte| Wanted {
+            level: 0,
+            position: u64::from(byte) + 10,
+            short: short(Fingerprint::of_block(&[byte; 4096])),
+        })
+        .collect();
+    let adopted = staged.adopt(&Realm { peer: [1; 32] }, &wanted).expect("answered");
+    let expected = [3, 4].map(|byte| Some(Fingerprint::of_block(&[byte; 4096])));
+    assert_eq!(adopted, [expected[0], expected[1], None, None]);
+    let mut bytes = vec![0; 4 << 12];
+    staged.read(13 << 12, &mut bytes).expect("it reads");
+    assert!(bytes == [vec![3; 4096], vec![4; 4096], vec![0; 2 << 12]].concat());
+    let adopted = staged.adopt(&Realm { peer: [2; 32] }, &wanted).expect("answered");
+    assert_eq!(adopted.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, true, false]);
 }

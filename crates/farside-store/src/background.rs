@@ -1,4 +1,5 @@
-//! The pool's own thread: consistency points when they are due, and reaping of what was deleted.
+//! The pool's own thread: consistency points when they are due, reaping of what was deleted, and learning what the pool
+//! holds while transfers ask for it.
 
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -80,7 +81,7 @@ fn work(weak: &Weak<Pool>, wake: &Wake) -> bool {
         pool.consistency_point()
     } else {
         pool.reap_step().map(|more| {
-            if more {
+            if pool.learn_in_background() || more {
                 wake.ring();
             }
         })

@@ -283,19 +283,19 @@ impl Drop for VersionHandle {
 }
 
 /// A version that a walk is looking at. It is not reaped meanwhile; unlike an open handle it is in nobody's way.
-struct Walked {
+pub(crate) struct Walked {
     pool: Arc<Pool>,
-    version: u64,
+    pub(crate) version: u64,
 }
 
 impl Walked {
-    fn begin(pool: &Arc<Pool>, state: &mut State, version: u64) -> Result<Walked> {
+    pub(crate) fn begin(pool: &Arc<Pool>, state: &mut State, version: u64) -> Result<Walked> {
         state.versions.version_mut(version)?.walkers += 1;
         Ok(Walked { pool: pool.clone(), version })
     }
 
     /// As it is now.
-    fn view(&self) -> Result<View> {
+    pub(crate) fn view(&self) -> Result<View> {
         let state = self.pool.locked();
         Ok(state.view(state.versions.version(self.version)?))
     }

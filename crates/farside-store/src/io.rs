@@ -205,6 +205,11 @@ impl Pool {
         delta::map(&mut entry.delta, level, first, &pointers, birth, &mut effects);
         account(&state.versions, &mut state.allocator, version, &effects)?;
         reservation.consume(state, &effects);
+        drop(guard);
+        // 5. Other transfers may want what this one brought. Hosts do not pay for that.
+        if class == SpaceClass::Staging {
+            self.known.staged(version, first, pointers.len() as u64);
+        }
         Ok(())
     }
 
@@ -314,7 +319,7 @@ fn check_writable(state: &State, version: u64, first: u64, count: u64) -> Result
 }
 
 /// How many pointers from the first on can be read or written at once: consecutive places, or holes.
-fn run_length(pointers: &[Pointer]) -> usize {
+pub(crate) fn run_length(pointers: &[Pointer]) -> usize {
     let first = pointers[0];
     1 + pointers[1..]
         .iter()

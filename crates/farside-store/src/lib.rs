@@ -13,16 +13,22 @@
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
 //! * `ring.rs`: the journal; `point.rs`: consistency points; `recovery.rs`: opening;
 //! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`, `main_line.rs`: their changes;
+//! * `adopt.rs`: what a transfer wants and the pool holds already; `known_data.rs`, `fingerprint_index.rs`, `near.rs`: where to
+//!   look for it;
 //! * `difference.rs`: what changed; `reaper.rs`: freeing what was deleted.
 
+mod adopt;
 mod allocator;
 mod background;
 mod delta;
 mod difference;
 mod error;
+mod fingerprint_index;
 mod handle;
 mod io;
+mod known_data;
 mod main_line;
+mod near;
 mod nodes;
 mod point;
 mod pool;
@@ -36,9 +42,11 @@ mod versions;
 mod view;
 mod volumes;
 
+pub use adopt::{WANTED_MAX, Wanted};
 pub use difference::{DifferenceKind, DifferingBlocks};
 pub use error::{Result, StoreError};
 pub use handle::{ChangedBlocks, Difference, FINGERPRINTS_MAX, Version, VersionHandle};
+pub use known_data::KnownDataStatus;
 pub use pool::{Counters, Pool, PoolOptions};
 pub use staged::{StagedFor, StagedStatus, StagedVersion};
 pub use status::PoolStatus;

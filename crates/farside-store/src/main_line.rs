@@ -12,7 +12,9 @@ use uuid::Uuid;
 use crate::error::{Result, StoreError};
 use crate::pool::{Pool, State};
 use crate::space::SpaceClass;
-use crate::volumes::{ReplicaStatus, SnapshotStatus, find_snapshot, find_snapshot_by_uuid, find_volume};
+use crate::volumes::{
+    ReplicaStatus, SnapshotStatus, find_snapshot, find_snapshot_by_uuid, find_volume, published_by,
+};
 
 impl Pool {
     /// The volume shows `snapshot` from now on, whatever branch that is on: its head begins anew as a copy of it, its
@@ -44,7 +46,6 @@ impl Pool {
             }
             let base = find_snapshot_by_uuid(state, volume, snapshot)?.id;
             let rescue = rescue_of_head(state, volume, base, "", rescue_uuid, now)?;
-            let published = found.replica.as_ref().map_or(0, |r| r.published);
             let is_rescued = rescue.is_some();
             let moved = MovedHead {
                 volume: found.id,
@@ -52,7 +53,7 @@ impl Pool {
                 head: state.versions.next_id,
                 rescue,
                 sets_replica: record.is_some(),
-                replica: record.as_ref().map(|r| r.encode(published)),
+                replica: record.as_ref().map(|r| r.encode(published_by(found, &r.peer))),
             };
             let epoch = state.epoch.0;
             Ok((Change::MoveMain(MoveMain { moved: vec![moved], epoch }), is_rescued))

@@ -1,7 +1,7 @@
 //! A pool: the locks, the state they protect, durability, and admission of space.
 //!
-//! Lock order: `maintenance` → `readers` → `ring` → `state`; a stripe lock comes before `readers`. None is held
-//! across a wait for a peer or a client.
+//! Lock order: `maintenance` → `readers` → `ring` → `state`; a stripe lock comes before `readers`, and so do those of
+//! `known_data.rs`, which come before `state` too. None is held across a wait for a peer or a client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::allocator::Allocator;
 use crate::error::{Result, StoreError};
+use crate::known_data::KnownData;
 use crate::nodes::{NodeReader, TreeIdentity};
 use crate::ring::{Pending, RingWriter};
 use crate::versions::{VersionState, Versions};
@@ -31,19 +32,24 @@ pub struct PoolOptions {
     pub node_cache_bytes: u64,
     /// Memory for changes between two consistency points, bytes; a point begins when it is reached.
     pub overlay_bytes: u64,
+    /// Memory for telling transfers what the pool holds already, bytes per TiB of pool, half of it at least; taken once a
+    /// transfer asks, and only as much as what is held needs.
+    pub known_data_bytes_per_tib: u64,
     /// Whether the pool has a thread of its own for points and reaping. Without, they run inside the calls that
     /// make them due (simulation).
     pub background: bool,
 }
 
 impl PoolOptions {
-    /// 64 MiB of nodes, 64 MiB of changes (some 400,000 scattered writes), a background thread.
+    /// 64 MiB of nodes, 64 MiB of changes (some 400,000 scattered writes), 128 MiB per TiB for known data, a background
+    /// thread.
     pub fn new(clock: Arc<dyn Clock>, randomness: Arc<dyn Randomness>) -> PoolOptions {
         PoolOptions {
             clock,
             randomness,
             node_cache_bytes: 64 << 20,
             overlay_bytes: 64 << 20,
+            known_data_bytes_per_tib: 128 << 20,
             background: true,
         }
     }
@@ -158,6 +164,8 @@ pub struct Pool {
     syncing: Mutex<()>,
     pub(crate) stripes: Vec<RwLock<()>>,
     pub(crate) wake: Arc<crate::background::Wake>,
+    /// What transfers may ask for.
+    pub(crate) known: KnownData,
     /// Figures for metrics.
     pub counters: Counters,
 }
@@ -181,6 +189,7 @@ impl Pool {
         ring: RingWriter,
         state: State,
     ) -> Pool {
+        let known = KnownData::new(superblock.pool_blocks, options.known_data_bytes_per_tib);
         Pool {
             device,
             id: superblock.pool,
@@ -198,6 +207,7 @@ impl Pool {
             syncing: Mutex::new(()),
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
             wake: Arc::default(),
+            known,
             counters: Counters::default(),
         }
     }

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::error::{Result, StoreError};
 use crate::handle::Difference;
 use crate::main_line::rescue_of_head;
+use crate::near::Near;
 use crate::pool::{Pool, State, admit_change};
 use crate::space::SpaceClass;
 use crate::versions::{VOLUME_BYTES_MAX, VersionState, blocks};
@@ -22,9 +23,11 @@ use crate::volumes::{
 
 /// A staged version. Nobody sees it before it is committed; dropping the handle keeps it.
 pub struct StagedVersion {
-    pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool>,
     volume: String,
-    version: u64,
+    pub(crate) version: u64,
+    /// Where this transfer's questions were answered from lately.
+    pub(crate) near: Near,
 }
 
 /// What a staged version is being built for. The pool keeps it, so that a transfer that was cut off can go on.
@@ -70,7 +73,7 @@ fn check_staged_size(size_bytes: u64) -> Result<()> {
 }
 
 /// The staged version, if it is still one.
-fn find_staged(state: &State, version: u64) -> Result<&VersionState> {
+pub(crate) fn find_staged(state: &State, version: u64) -> Result<&VersionState> {
     let found = state.versions.versions.get(&version);
     found
         .filter(|v| v.kind == VersionKind::Staged && !v.deleted)
@@ -112,7 +115,12 @@ impl Pool {
         if let Some(unused) = reservation {
             self.release(unused);
         }
-        let staged = StagedVersion { pool: self.clone(), volume: volume.into(), version: version? };
+        let staged = StagedVersion {
+            pool: self.clone(),
+            volume: volume.into(),
+            version: version?,
+            near: Near::default(),
+        };
         // What the base has past the new end does not belong to this version.
         let base_blocks = match base {
             Some(uuid) => blocks(self.snapshot(volume, uuid)?.size_bytes),
@@ -146,7 +154,12 @@ impl Pool {
                 self.cut(*version, *end, *height)?;
             }
         }
-        let open = |(version, _, _)| StagedVersion { pool: self.clone(), volume: volume.into(), version };
+        let open = |(version, _, _)| StagedVersion {
+            pool: self.clone(),
+            volume: volume.into(),
+            version,
+            near: Near::default(),
+        };
         Ok(staged.into_iter().map(open).collect())
     }
 

@@ -126,6 +126,26 @@ impl View {
         Ok(())
     }
 
+    /// The mappings of leaf number `position`.
+    pub(crate) fn leaf(&self, nodes: &NodeReader, position: u64) -> Result<[Pointer; FAN_OUT]> {
+        match self.root.descend(nodes, self.tree, 1, position)? {
+            Some(spot) => spot.leaf(nodes, self.tree),
+            None => Ok([Pointer::HOLE; FAN_OUT]),
+        }
+    }
+
+    /// Visits the leaves that map something, from number `from` on, `leaves_max` of them; answers with the number to go on
+    /// with, `None` at the end. Reads inner nodes; the leaves themselves are for `each` to read.
+    pub(crate) fn visit_leaves(
+        &self,
+        nodes: &NodeReader,
+        from: u64,
+        mut leaves_max: usize,
+        each: &mut dyn FnMut(u64, &Spot) -> Result<()>,
+    ) -> Result<Option<u64>> {
+        self.root.visit_leaves(nodes, self.tree, from, &mut leaves_max, each)
+    }
+
     /// The content root: level-6 fingerprint and size. Reads nodes only where deltas lie.
     pub(crate) fn content_root(&self, nodes: &NodeReader) -> Result<ContentRoot> {
         let fingerprint = self.root.fingerprint(nodes, self.tree)?;
@@ -262,6 +282,35 @@ impl Spot {
             spot = spot.child((above(spot.level - 1) % FAN_OUT as u64) as usize, nodes, tree)?;
         }
         Ok(Some(spot))
+    }
+
+    fn visit_leaves(
+        &self,
+        nodes: &NodeReader,
+        tree: TreeIdentity,
+        from: u64,
+        left: &mut usize,
+        each: &mut dyn FnMut(u64, &Spot) -> Result<()>,
+    ) -> Result<Option<u64>> {
+        let end = (self.position + 1) * span(self.level - 1);
+        if end <= from || self.is_hole() {
+            return Ok(None);
+        }
+        if self.level == 1 {
+            if *left == 0 {
+                return Ok(Some(self.position));
+            }
+            *left -= 1;
+            each(self.position, self)?;
+            return Ok(None);
+        }
+        for child in self.children(nodes, tree)? {
+            let stopped_at = child.visit_leaves(nodes, tree, from, left, each)?;
+            if stopped_at.is_some() {
+                return Ok(stopped_at);
+            }
+        }
+        Ok(None)
     }
 
     /// Visits blocks `from` to `to` of the subtree that starts at block `start`; false if `each` ended it.

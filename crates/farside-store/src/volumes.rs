@@ -118,6 +118,11 @@ fn check_size(size_bytes: u64) -> Result<()> {
     Ok(())
 }
 
+/// The version of a replica that came last from this peer; 0 if none did. What another peer sent before is not its.
+pub(crate) fn published_by(volume: &Volume, peer: &[u8; 32]) -> u64 {
+    volume.replica.as_ref().filter(|r| r.peer == peer).map_or(0, |r| r.published)
+}
+
 /// Finds the live volume.
 pub(crate) fn find_volume<'a>(state: &'a State, name: &str) -> Result<&'a Volume> {
     state.versions.volume_named(name).ok_or_else(|| StoreError::NotFound(format!("volume {name}")))
@@ -424,8 +429,7 @@ impl Pool {
                     "{volume} is open; disconnect its clients before it becomes a replica"
                 )));
             }
-            let published = found.replica.as_ref().map_or(0, |r| r.published);
-            let replica = replica.map(|r| r.encode(published));
+            let replica = replica.map(|r| r.encode(published_by(found, &r.peer)));
             Ok((Change::SetReplica(SetReplica { volume: found.id, replica }), ()))
         })
     }
