@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Make tables and the page anew from an experiment's result
     Report(ReportArguments),
+    /// Write what codec measurements (scripts/bench-codec) say as a section of the manual, with plots
+    Curves(CurvesArguments),
     /// Lay an emulated wide-area link and run a command at one end of it (needs root)
     Wan(Box<WanArguments>),
     /// List the data sets, or make one (making needs root)
@@ -99,6 +101,14 @@ pub(crate) struct RunArguments {
 #[derive(Args, Debug)]
 pub(crate) struct ReportArguments {
     /// The directory that `run` wrote
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CurvesArguments {
+    /// The measurements, JSON
+    pub(crate) file: PathBuf,
+    /// Where codec.md and codec-*.svg go
     pub(crate) out: PathBuf,
 }
 

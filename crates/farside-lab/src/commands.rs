@@ -3,6 +3,7 @@
 pub(crate) mod clean;
 pub(crate) mod contenders;
 pub(crate) mod copy_changed;
+pub(crate) mod curves;
 pub(crate) mod data;
 pub(crate) mod profiles;
 pub(crate) mod report;

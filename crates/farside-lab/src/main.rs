@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     let outcome = match &command {
         Command::Run(arguments) => commands::run::run(&place, arguments),
         Command::Report(arguments) => commands::report::run(arguments),
+        Command::Curves(arguments) => commands::curves::run(arguments),
         Command::Wan(arguments) => commands::wan::run(&place, arguments),
         Command::Data(arguments) => commands::data::run(&place, arguments),
         Command::Contenders(arguments) => commands::contenders::run(arguments),

@@ -4,6 +4,7 @@
 //! [`sheet`] (with [`describe`]) puts it into words; [`table`] writes these as Markdown and for a terminal, [`mod@page`] as one
 //! HTML file with the plots of [`plot`]. All foreign text goes through [`text`].
 
+pub mod breakeven;
 pub mod describe;
 #[cfg(test)]
 mod fixture;

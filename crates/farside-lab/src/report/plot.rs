@@ -275,10 +275,57 @@ pub fn curves(
     y_max: f64,
     curves: &[Curve],
 ) -> Result<String, PlotError> {
-    let curves = &curves[..curves.len().min(ROWS_MAX)];
     let points = || curves.iter().flat_map(|curve| curve.points.iter());
     let x_max = positive(points().map(|point| point.0).fold(0.0, f64::max));
     let y_max = positive(points().map(|point| point.3).fold(y_max, f64::max));
+    let axes =
+        Axes { x: 0.0..x_max * 1.04, y: 0.0..y_max * 1.04, x_ticks: ticks(width), y_ticks: 6, label: tick };
+    draw_curves((width, x_name, y_name), axes, curves)
+}
+
+/// The same where both axes are logarithmic; what is not above zero is left out.
+///
+/// # Errors
+/// If the library refuses.
+pub fn decades(width: u32, x_name: &str, y_name: &str, curves: &[Curve]) -> Result<String, PlotError> {
+    let in_decades: Vec<Curve> = curves
+        .iter()
+        .map(|curve| {
+            let above = curve.points.iter().filter(|point| point.0 > 0.0 && point.1 > 0.0);
+            let points = above.map(|p| (p.0.log10(), p.1.log10(), p.2.log10(), p.3.log10()));
+            Curve { series: curve.series, points: points.collect() }
+        })
+        .collect();
+    let whole = |values: Vec<f64>| {
+        let values = values.into_iter();
+        let (least, most) =
+            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), v| (least.min(v), most.max(v)));
+        if least.is_finite() { least.floor()..most.ceil().max(least.floor() + 1.0) } else { 0.0..1.0 }
+    };
+    let points = || in_decades.iter().flat_map(|curve| &curve.points);
+    let (x, y) = (whole(points().map(|p| p.0).collect()), whole(points().map(|p| p.2).collect()));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few decades")]
+    let ticks = |range: &std::ops::Range<f64>| (range.end - range.start) as usize + 1;
+    let (x_ticks, y_ticks) = (ticks(&x), ticks(&y));
+    let label = |exponent: f64| tick(10_f64.powf(exponent));
+    draw_curves((width, x_name, y_name), Axes { x, y, x_ticks, y_ticks, label }, &in_decades)
+}
+
+/// The axes of curves: their ranges, how many labels, and what a label says.
+struct Axes {
+    x: std::ops::Range<f64>,
+    y: std::ops::Range<f64>,
+    x_ticks: usize,
+    y_ticks: usize,
+    label: fn(f64) -> String,
+}
+
+fn draw_curves(
+    (width, x_name, y_name): (u32, &str, &str),
+    axes: Axes,
+    curves: &[Curve],
+) -> Result<String, PlotError> {
+    let curves = &curves[..curves.len().min(ROWS_MAX)];
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (width, CURVES_PIXELS)).into_drawing_area();
@@ -287,17 +334,17 @@ pub fn curves(
             .margin_right(18)
             .x_label_area_size(AXIS_PIXELS)
             .y_label_area_size(58)
-            .build_cartesian_2d(0.0..x_max * 1.04, 0.0..y_max * 1.04)
+            .build_cartesian_2d(axes.x, axes.y)
             .map_err(PlotError::of)?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID.light)
             .axis_style(TEXT.light)
-            .x_labels(ticks(width))
-            .y_labels(6)
-            .x_label_formatter(&|x| tick(*x))
-            .y_label_formatter(&|y| tick(*y))
+            .x_labels(axes.x_ticks)
+            .y_labels(axes.y_ticks)
+            .x_label_formatter(&|x| (axes.label)(*x))
+            .y_label_formatter(&|y| (axes.label)(*y))
             .x_desc(x_name)
             .y_desc(y_name)
             .label_style(font())
