@@ -35,6 +35,7 @@ mod pools;
 mod run;
 mod schedules;
 mod service;
+mod similarity;
 mod site;
 mod state;
 mod words;

@@ -86,6 +86,7 @@ struct File {
     http: Option<Listen>,
     log: Option<String>,
     log_format: Option<LogFormat>,
+    similarity_bytes_per_tib: Option<u64>,
 }
 
 /// What the daemon runs with.
@@ -97,6 +98,8 @@ pub(crate) struct Config {
     pub(crate) name: String,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
+    /// Memory for the indexes of similar content, for each TiB of a volume; 0 keeps none.
+    pub(crate) similarity_bytes_per_tib: u64,
 }
 
 impl Config {
@@ -121,6 +124,9 @@ impl Config {
             name,
             log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),
             log_format: file.log_format.unwrap_or_default(),
+            similarity_bytes_per_tib: file
+                .similarity_bytes_per_tib
+                .unwrap_or(farside_mirror::SIMILARITY_BYTES_PER_TIB),
         })
     }
 }

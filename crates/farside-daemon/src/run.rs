@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_api::Site as SiteDocument;
-use farside_mirror::SourceService;
+use farside_mirror::{Similarity, SourceService};
 use farside_platform::{Clock, OsRandomness, Randomness, SystemClock};
 use farside_session::{Identity, Node, NodeConfig, NodeParts, TcpTransport};
 use tokio::net::TcpListener;
@@ -25,6 +25,7 @@ use crate::operations::Operations;
 use crate::options::{Config, Listen, Options};
 use crate::peers::Rights;
 use crate::pools::Pools;
+use crate::similarity::SimilarityFiles;
 use crate::site::Site;
 use crate::state::State;
 use crate::{http, listen, logging, service};
@@ -112,6 +113,10 @@ async fn start(
         Arc::clone(&rights) as _,
         Arc::new(state.clone()),
         Arc::clone(&clock),
+        Similarity {
+            store: Arc::new(SimilarityFiles::new(data_dir.path())),
+            bytes_per_tib: config.similarity_bytes_per_tib,
+        },
     );
     let source = Arc::new(source.await?);
     let node_config = NodeConfig {

@@ -44,7 +44,8 @@ pub use relationship::{Asked, Mirror, MirrorStatus, Published};
 pub use report::{Phase, Progress, Rung, RungKind, Rungs, TransferReport, TransferResult};
 pub use schedule::{Moment, Schedule, Ticker, Timetable};
 pub use source::{
-    Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights, SourceService, UnexplainedPin,
+    MemorySimilarityStore, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SIMILARITY_BYTES_PER_TIB,
+    Similarity, SimilarityStore, SourceRights, SourceService, UnexplainedPin,
 };
 pub use state::{State, TransferKind};
 pub use store::{

@@ -48,6 +48,19 @@ pub const HELD_BLOCKS_PER_CHUNK: u64 = 4096;
 pub const HELD_CHUNK_BYTES_MAX: usize = 64 << 10;
 const _: () =
     assert!(3 + 14 * HELD_RUNS_PER_CHUNK + 8 * HELD_BLOCKS_PER_CHUNK <= HELD_CHUNK_BYTES_MAX as u64);
+/// Least memory of an index of similar content: of a volume of 1.5 GiB with the default budget.
+pub const INDEX_BYTES_MIN: u64 = 256 << 10;
+/// Size of a volume that its index can reach; a larger one is indexed so far.
+pub const INDEXED_BYTES_MAX: u64 = 16 << 40;
+/// Content entered since an index was saved, for each byte that it has, after which it is saved again: an eighth of what it
+/// stands for.
+pub const INDEX_SAVED_PART: u64 = 512;
+/// Bytes of a snapshot that are read at once to rebuild its index.
+pub const REBUILD_PIECE_BYTES: u64 = 1 << 20;
+/// Rest after each piece of a rebuild, in times of its work: a quarter of a core and of a disk at most.
+pub const REBUILD_REST: u32 = 3;
+/// Size of a volume from which an absent index is rebuilt: of a smaller one the transfers themselves bring it back soon.
+pub const REBUILT_FROM_BYTES: u64 = 4 << 20;
 /// Chunks of a held list between the stream and the merge; the rest waits at the destination.
 pub const HELD_CHUNKS_BETWEEN_STAGES: usize = 2;
 /// Entries of one question for known data: 8 bytes each and at most 14 for where it is.

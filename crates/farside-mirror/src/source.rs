@@ -19,11 +19,13 @@ mod prepare;
 mod remaining;
 mod reversal;
 mod send;
+mod similarity;
 
 use complaints::{Admitted, Complaints};
 pub use pins::UnexplainedPin;
 pub(crate) use prepare::let_go;
 pub use reversal::{Reversal, ReverseAccepted, ReverseOffer, ReverseRights};
+pub use similarity::{MemorySimilarityStore, SIMILARITY_BYTES_PER_TIB, Similarity, SimilarityStore};
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -80,6 +82,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// As many as the machine has cores, for all transfers together.
     encoders: Arc<Semaphore>,
+    indexes: Arc<similarity::Indexes>,
     /// How often what is overtaken has changed.
     overtaken_changes: watch::Sender<u64>,
     /// The destination side of this site, for a change of roles; it holds this side, so not the other way round too.
@@ -133,6 +136,7 @@ impl SourceService {
         rights: Arc<dyn SourceRights>,
         store: Arc<dyn SourceStore>,
         clock: Arc<dyn Clock>,
+        similarity: Similarity,
     ) -> Result<SourceService, MirrorError> {
         let known = store.source_relationships().await?;
         let relationships = known.into_iter().map(|r| (r.id, r)).collect();
@@ -144,6 +148,7 @@ impl SourceService {
                 engine,
                 rights,
                 store,
+                indexes: Arc::new(similarity::Indexes::new(similarity, clock.clone())),
                 clock,
                 encoders,
                 overtaken_changes: watch::Sender::new(0),
@@ -609,10 +614,18 @@ impl Shared {
             Err(error) => return Err(error),
         }
         self.store.remove_source(relationship).await?;
-        let mut tables = self.tables();
-        let released = tables.relationships.remove(&relationship);
-        tables.turns.remove(&relationship);
-        drop(tables);
+        let (released, is_last) = {
+            let mut tables = self.tables();
+            let released = tables.relationships.remove(&relationship);
+            tables.turns.remove(&relationship);
+            (released, tables.relationships.values().all(|other| other.source != volume))
+        };
+        if is_last {
+            let (engine, indexes, of) = (self.engine.clone(), self.indexes.clone(), volume.clone());
+            // Of a volume that is gone the file stays; it is small, and nobody asks for it.
+            let forgotten = blocking(move || Ok::<_, EngineError>(indexes.forget(engine.volume(&of)?.uuid)));
+            let _ = forgotten.await;
+        }
         if released.is_some_and(|released| released.overtaken.is_some()) {
             self.overtaken_changes.send_modify(|changes| *changes += 1);
         }

@@ -9,6 +9,7 @@ mod driver;
 mod embedded;
 mod faults;
 mod resume;
+mod similar;
 #[path = "../support/mod.rs"]
 mod support;
 mod swap;

@@ -7,7 +7,7 @@ use farside_engine::{SnapshotSpec, VolumeName};
 use farside_mirror::protocol::{Body, Candidate, Overtaken, PROTOCOL_VERSION, Request, Swap};
 use farside_mirror::{
     MirrorError, Relationship, RelationshipStore, Reversal, ReverseAccepted, ReverseOffer, Schedule,
-    SourceService, State,
+    Similarity, SourceService, State,
 };
 use farside_session::{LinkSettings, PeerId, PeerService};
 use prost::Message;
@@ -223,7 +223,9 @@ async fn word_of_a_break_does_not_wait_for_a_mirror_that_waits_for_it() {
     let (a, b) = (&world.pair.a, &world.pair.b);
     let (engine, store) = (a.disk.engine.engine(), a.disk.store.clone());
     let source =
-        SourceService::open(engine, a.rights.clone(), store, world.pair.clock.clone()).await.unwrap();
+        SourceService::open(engine, a.rights.clone(), store, world.pair.clock.clone(), Similarity::default())
+            .await
+            .unwrap();
     let source = Arc::new(source);
     let busy = Arc::new(Busy { source: OnceLock::new(), peer: b.node.id(), replica: world.b.volume.clone() });
     busy.source.set(Arc::downgrade(&source)).unwrap();

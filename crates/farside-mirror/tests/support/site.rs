@@ -10,9 +10,9 @@ use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_mirror::protocol::{Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped};
 use farside_mirror::{
-    Destination, DestinationParts, MemoryStore, Mirror, MirrorError, Relationship, RelationshipStore,
-    Reversal, ReverseRights, Schedule, SourceRights, SourceService, TransferReport, TransferResult,
-    transfer_slots,
+    Destination, DestinationParts, MemorySimilarityStore, MemoryStore, Mirror, MirrorError, Relationship,
+    RelationshipStore, Reversal, ReverseRights, Schedule, Similarity, SourceRights, SourceService,
+    TransferReport, TransferResult, transfer_slots,
 };
 use farside_platform::{Clock, SeededRandomness, Timestamp};
 use farside_session::{
@@ -240,6 +240,7 @@ impl PeerService for Meddler {
 pub(crate) struct Disk<S> {
     pub(crate) engine: S,
     pub(crate) store: Arc<MemoryStore>,
+    pub(crate) similarity: Arc<MemorySimilarityStore>,
     identity: Identity,
     book: Arc<MemoryPeerBook>,
 }
@@ -258,6 +259,7 @@ impl<S: Storage> Disk<S> {
         Disk {
             engine: S::create(name, clock.clone(), seed),
             store: Arc::default(),
+            similarity: Arc::default(),
             identity: Identity::generate().unwrap(),
             book: Arc::default(),
         }
@@ -274,9 +276,15 @@ impl<S: Storage> Site<S> {
     ) -> Self {
         let rights = Arc::new(Rights::default());
         let engine = disk.engine.engine();
-        let source = SourceService::open(engine.clone(), rights.clone(), disk.store.clone(), clock.clone())
-            .await
-            .unwrap();
+        let source = SourceService::open(
+            engine.clone(),
+            rights.clone(),
+            disk.store.clone(),
+            clock.clone(),
+            Similarity { store: disk.similarity.clone(), ..Similarity::default() },
+        )
+        .await
+        .unwrap();
         let source = Arc::new(source);
         let overhearing = disk.engine.overhearing();
         let meddler = Arc::new(Meddler {

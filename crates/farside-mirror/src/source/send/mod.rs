@@ -42,8 +42,9 @@ use self::frame::{Outgoing, Spares};
 use self::pulse::Pulse;
 use self::step::StepSource;
 use super::counters::Counters;
+use super::similarity::{Content, VolumeIndex};
 use super::{Serving, Shared, refusal, to_refusal};
-use crate::error::MirrorError;
+use crate::error::{MirrorError, blocking};
 use crate::limits::{
     BATCHES_BETWEEN_STAGES, FAREWELL_TIMEOUT, FRAMES_BEFORE_ENCODING, FRAMES_BETWEEN_STAGES,
     SCAN_REPORT_EVERY, STREAM_STALL_MAX,
@@ -137,6 +138,7 @@ async fn send_step(
         refers: !without_base,
     };
 
+    let index = index_of(shared, &source).await?;
     let clock = &shared.clock;
     let (counters, pulse) = (Arc::new(Counters::default()), Arc::new(Pulse::default()));
     let (spares, sent) = (Arc::new(Spares::default()), Arc::new(Spares::default()));
@@ -157,7 +159,7 @@ async fn send_step(
         runs_rx,
         read_tx,
     ));
-    stages.spawn(search::search(source, counters.clone(), read_rx, found_tx));
+    stages.spawn(search::search(source, counters.clone(), index.clone(), read_rx, found_tx));
     let encoding = Encoding { counters: counters.clone(), spares, sent: sent.clone() };
     stages.spawn(encode::encode(shared.encoders.clone(), encoding, found_rx, out_tx));
 
@@ -184,8 +186,27 @@ async fn send_step(
     while let Some(ended) = stages.join_next().await {
         ended.map_err(MirrorError::from).and_then(|result| result).map_err(to_refusal)?;
     }
+    if let Some(index) = index {
+        tokio::spawn(async move { index.save_if_due().await });
+    }
     let end = counters.step_end();
     write_in_time(stream::write(writer, &StreamMessage::StepEnd(end))).await?;
     write_in_time(writer.shutdown()).await?;
     Ok(end)
+}
+
+/// The index of the volume, and its repair, if it needs any.
+async fn index_of(shared: &Arc<Shared>, source: &StepSource) -> Result<Option<Arc<VolumeIndex>>, Refusal> {
+    let (within, of) = (shared.clone(), source.clone());
+    let found = blocking(move || {
+        let volume = of.engine.volume(&of.volume)?.uuid;
+        Ok::<_, MirrorError>(within.indexes.of(volume, of.size_bytes, of.base.is_some()))
+    });
+    let index = found.await.map_err(to_refusal)?;
+    if let Some(index) = &index {
+        // Not of the base, which goes when this transfer is over: this is the next one's.
+        let (engine, volume) = (source.engine.clone(), source.volume.clone());
+        shared.indexes.rebuild(index, Content { engine, volume, snapshot: source.incremental });
+    }
+    Ok(index)
 }

@@ -11,13 +11,16 @@ use super::frame::Frame;
 use super::step::{BothSides, StepSource};
 use crate::error::{MirrorError, blocking};
 use crate::source::counters::Counters;
+use crate::source::similarity::VolumeIndex;
 
 /// What the search keeps from frame to frame.
 struct Searching {
     source: StepSource,
     counters: Arc<Counters>,
     search: Search,
-    /// Of a copy without a base.
+    /// Of the volume.
+    index: Option<Arc<VolumeIndex>>,
+    /// Where there is no index or no base.
     nothing: SimilarityIndex,
     /// The base's bytes at a frame's own places.
     old: Vec<u8>,
@@ -27,11 +30,12 @@ struct Searching {
 pub(super) async fn search(
     source: StepSource,
     counters: Arc<Counters>,
+    index: Option<Arc<VolumeIndex>>,
     mut frames: mpsc::Receiver<Frame>,
     out: mpsc::Sender<Frame>,
 ) -> Result<(), MirrorError> {
     let (search, nothing) = (Search::new(), SimilarityIndex::new(0));
-    let mut searching = Searching { source, counters, search, nothing, old: Vec::new() };
+    let mut searching = Searching { source, counters, search, index, nothing, old: Vec::new() };
     while let Some(mut frame) = frames.recv().await {
         (frame, searching) = blocking(move || {
             searching.prepare(&mut frame);
@@ -54,16 +58,23 @@ impl Searching {
             // Last, because the compressor reaches back most cheaply to what stands last.
             self.add_same_place(frame);
         }
+        if let Some(index) = &self.index {
+            index.enter(&frame.planned.plan, &frame.work.data);
+        }
     }
 
     fn add_similar(&mut self, frame: &mut Frame) {
         let Frame { planned, work, .. } = frame;
         let mut both = BothSides { source: &self.source, counters: &self.counters };
-        let found = self.search.regions(&planned.plan, &work.data, &self.nothing, &mut both);
+        let (search, plan, data) = (&mut self.search, &planned.plan, &work.data[..]);
+        let found = match self.index.as_ref().filter(|_| self.source.usable_base().is_some()) {
+            Some(index) => index.read(|index| search.regions(plan, data, index, &mut both)),
+            None => search.regions(plan, data, &self.nothing, &mut both),
+        };
         if let Some(why) = work.prefix.add_regions(&found, &mut both) {
             self.source.warn_of_damage(&why);
         }
-        self.search.carried(&planned.plan, &work.data);
+        self.search.carried(plan, data);
     }
 
     fn add_same_place(&mut self, frame: &mut Frame) {

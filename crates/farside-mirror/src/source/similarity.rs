@@ -1,0 +1,396 @@
+//! Indexes of similar content: for each volume that this site is source of, where in its newest base what content lies.
+//!
+//! They are fed by the transfers: what a step sends is entered as it is sent, so host writes pay nothing, and what it leaves
+//! behind is the index of the next step's base. Kept over restarts by a [`SimilarityStore`]; where one is absent it is
+//! rebuilt in the background, by reading the snapshot that will be the next base, while transfers go on without it.
+//! Everything in an index is a hint: one that is stale, incomplete or lost costs bytes on the wire, never data.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use farside_engine::{
+    BLOCK_BYTES, ChangeKind, ChangedExtent, ChangedExtents, Engine, EngineError, VolumeName,
+};
+use farside_platform::Clock;
+use farside_wire::{FramePlan, SimilarityIndex};
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use uuid::Uuid;
+
+use crate::error::{MirrorError, blocking};
+use crate::limits::{
+    INDEX_BYTES_MIN, INDEX_SAVED_PART, INDEXED_BYTES_MAX, REBUILD_PIECE_BYTES, REBUILD_REST,
+    REBUILT_FROM_BYTES,
+};
+
+/// Bytes of memory for each TiB of a volume, unless said otherwise: 4 bytes for 16 KiB in a table three quarters full.
+pub const SIMILARITY_BYTES_PER_TIB: u64 = 171 << 20;
+
+/// Where indexes are kept over restarts. What it loses is rebuilt, and what it spoils is found out, so nothing need be synced.
+pub trait SimilarityStore: Send + Sync + 'static {
+    /// The index of a volume as it was saved last; none if there is none.
+    fn load(&self, volume: Uuid) -> io::Result<Option<Box<dyn Read + Send>>>;
+    /// Replaces it by what `write` writes, whole or not at all.
+    fn save(&self, volume: Uuid, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> io::Result<()>;
+    /// Forgets it. An absent one is no error.
+    fn remove(&self, volume: Uuid) -> io::Result<()>;
+}
+
+/// Keeps indexes as long as it lives.
+#[derive(Default)]
+pub struct MemorySimilarityStore {
+    files: Mutex<HashMap<Uuid, Vec<u8>>>,
+}
+
+impl MemorySimilarityStore {
+    /// The files, by volume: a test may look at them, spoil or lose them.
+    pub fn files(&self) -> MutexGuard<'_, HashMap<Uuid, Vec<u8>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SimilarityStore for MemorySimilarityStore {
+    fn load(&self, volume: Uuid) -> io::Result<Option<Box<dyn Read + Send>>> {
+        let file = self.files().get(&volume).cloned();
+        Ok(file.map(|bytes| Box::new(io::Cursor::new(bytes)) as Box<dyn Read + Send>))
+    }
+
+    fn save(&self, volume: Uuid, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        write(&mut bytes)?;
+        self.files().insert(volume, bytes);
+        Ok(())
+    }
+
+    fn remove(&self, volume: Uuid) -> io::Result<()> {
+        self.files().remove(&volume);
+        Ok(())
+    }
+}
+
+/// What a site gives for finding similar content.
+pub struct Similarity {
+    /// Where indexes are kept.
+    pub store: Arc<dyn SimilarityStore>,
+    /// Bytes of memory for each TiB of a volume at most; see [`SIMILARITY_BYTES_PER_TIB`]. 0 keeps no indexes.
+    pub bytes_per_tib: u64,
+}
+
+impl Default for Similarity {
+    /// Kept in memory, with the default budget.
+    fn default() -> Self {
+        let store = Arc::<MemorySimilarityStore>::default();
+        Similarity { store, bytes_per_tib: SIMILARITY_BYTES_PER_TIB }
+    }
+}
+
+/// The indexes of a site.
+pub(super) struct Indexes {
+    similarity: Similarity,
+    clock: Arc<dyn Clock>,
+    volumes: Mutex<HashMap<Uuid, Arc<VolumeIndex>>>,
+    /// One is rebuilt at a time.
+    rebuilding: Arc<Semaphore>,
+    stop: CancellationToken,
+    _stops: DropGuard,
+}
+
+/// The index of one volume.
+pub(super) struct VolumeIndex {
+    volume: Uuid,
+    store: Arc<dyn SimilarityStore>,
+    index: RwLock<SimilarityIndex>,
+    rebuild: Mutex<Rebuild>,
+    /// There is a file of it.
+    is_stored: AtomicBool,
+    /// Bytes of content entered since it was saved last.
+    unsaved: AtomicU64,
+    is_saving: AtomicBool,
+}
+
+/// What is missing in an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rebuild {
+    /// Nothing: it was loaded, or everything was fed to it.
+    Nothing,
+    /// What the volume holds from this offset on.
+    From(u64),
+    /// Somebody is at it.
+    Underway,
+}
+
+/// A snapshot whose content an index shall have.
+#[derive(Clone)]
+pub(super) struct Content {
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) volume: VolumeName,
+    pub(super) snapshot: Uuid,
+}
+
+impl Indexes {
+    pub(super) fn new(similarity: Similarity, clock: Arc<dyn Clock>) -> Indexes {
+        let stop = CancellationToken::new();
+        Indexes {
+            similarity,
+            clock,
+            volumes: Mutex::default(),
+            rebuilding: Arc::new(Semaphore::new(1)),
+            _stops: stop.clone().drop_guard(),
+            stop,
+        }
+    }
+
+    fn volumes(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<VolumeIndex>>> {
+        // One insertion or removal leaves nothing half done.
+        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The index of a volume of `size_bytes`: as it is in memory, as it was saved, or an empty one. Blocks. `has_base`: both
+    /// sides hold something already, which an empty index lacks. None where none are kept.
+    pub(super) fn of(&self, volume: Uuid, size_bytes: u64, has_base: bool) -> Option<Arc<VolumeIndex>> {
+        if self.similarity.bytes_per_tib == 0 {
+            return None;
+        }
+        if let Some(index) = self.volumes().get(&volume) {
+            return Some(index.clone());
+        }
+        let budget = budget(self.similarity.bytes_per_tib, size_bytes);
+        let loaded = self.similarity.store.load(volume).map_err(|e| e.to_string()).and_then(|file| {
+            file.map(|mut file| SimilarityIndex::read_from(&mut file, budget))
+                .transpose()
+                .map_err(|e| e.to_string())
+        });
+        let is_stored = matches!(loaded, Ok(Some(_)));
+        let (index, rebuild) = match loaded {
+            Ok(Some(index)) => (index, Rebuild::Nothing),
+            absent => {
+                if let Err(why) = absent {
+                    tracing::warn!(%volume, "the index of similar content is made anew: {why}. It is a hint only");
+                }
+                let is_missed = has_base && size_bytes >= REBUILT_FROM_BYTES;
+                let rebuild = if is_missed { Rebuild::From(0) } else { Rebuild::Nothing };
+                (SimilarityIndex::new(budget), rebuild)
+            }
+        };
+        let index = Arc::new(VolumeIndex {
+            volume,
+            store: self.similarity.store.clone(),
+            index: RwLock::new(index),
+            rebuild: Mutex::new(rebuild),
+            is_stored: AtomicBool::new(is_stored),
+            unsaved: AtomicU64::new(0),
+            is_saving: AtomicBool::new(false),
+        });
+        // Of two that came at once both use the first.
+        Some(self.volumes().entry(volume).or_insert(index).clone())
+    }
+
+    /// Nobody mirrors this volume any more. Blocks.
+    pub(super) fn forget(&self, volume: Uuid) {
+        self.volumes().remove(&volume);
+        if let Err(error) = self.similarity.store.remove(volume) {
+            tracing::warn!(%volume, "the file of an index that is not needed any more cannot be removed: {error}");
+        }
+    }
+
+    /// Begins or goes on to rebuild what `index` lacks of `content`, in the background. It rests three times as long as it
+    /// works, stops with the service, and where the snapshot goes away; the next transfer then goes on with its own.
+    pub(super) fn rebuild(&self, index: &Arc<VolumeIndex>, content: Content) {
+        let from = {
+            let mut state = index.rebuild();
+            let Rebuild::From(from) = *state else { return };
+            *state = Rebuild::Underway;
+            from
+        };
+        let (index, clock, turns) = (index.clone(), self.clock.clone(), self.rebuilding.clone());
+        let rebuilding = async move {
+            let mut rebuilding = Rebuilding { index: index.clone(), content, clock, at: Some(from) };
+            let Ok(_turn) = turns.acquire_owned().await else { return };
+            if let Err(error) = rebuilding.run().await {
+                tracing::debug!(volume = %rebuilding.content.volume, "an index is not rebuilt to its end yet: {error}");
+            }
+            drop(rebuilding);
+            index.save_if_due().await;
+        };
+        tokio::spawn(self.stop.clone().run_until_cancelled_owned(rebuilding));
+    }
+}
+
+/// Memory that a volume's index may take.
+fn budget(bytes_per_tib: u64, size_bytes: u64) -> u64 {
+    let share = (u128::from(bytes_per_tib) * u128::from(size_bytes.min(INDEXED_BYTES_MAX))) >> 40;
+    u64::try_from(share).unwrap_or(u64::MAX).max(INDEX_BYTES_MIN)
+}
+
+impl VolumeIndex {
+    fn rebuild(&self) -> MutexGuard<'_, Rebuild> {
+        self.rebuild.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks something up.
+    pub(super) fn read<T>(&self, look: impl FnOnce(&SimilarityIndex) -> T) -> T {
+        // Half an entry is a wrong hint at worst.
+        look(&self.index.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Enters what a frame carries; `data` is that of its data runs. While the index is being saved it is left out.
+    pub(super) fn enter(&self, plan: &FramePlan, mut data: &[u8]) {
+        for run in plan.data_runs() {
+            let (bytes, rest) = data.split_at(data.len().min((run.blocks * BLOCK_BYTES) as usize));
+            self.enter_at(run.position, bytes);
+            data = rest;
+        }
+    }
+
+    fn enter_at(&self, position: u64, bytes: &[u8]) {
+        if self.is_saving.load(Ordering::Relaxed) {
+            return;
+        }
+        self.unsaved.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.index.write().unwrap_or_else(PoisonError::into_inner).enter(position, bytes);
+    }
+
+    /// Whether as much was entered that it should be saved: what is written stays in proportion to what travelled. One that
+    /// lacks something is not saved: without a file it is rebuilt after a restart.
+    fn is_due(&self) -> bool {
+        let entered = self.unsaved.load(Ordering::Relaxed);
+        let is_much = entered >= self.read(SimilarityIndex::bytes).saturating_mul(INDEX_SAVED_PART);
+        let is_new = entered > 0 && !self.is_stored.load(Ordering::Relaxed);
+        (is_much || is_new) && *self.rebuild() == Rebuild::Nothing
+    }
+
+    /// Saves it if that is due.
+    pub(super) async fn save_if_due(self: &Arc<Self>) {
+        if !self.is_due() || self.is_saving.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let index = self.clone();
+        let saved = blocking(move || {
+            index.unsaved.store(0, Ordering::Relaxed);
+            let saved =
+                index.store.save(index.volume, &mut |mut out| index.read(|index| index.write_to(&mut out)));
+            index.is_stored.store(saved.is_ok(), Ordering::Relaxed);
+            index.is_saving.store(false, Ordering::Release);
+            saved.map_err(|e| MirrorError::Store(e.to_string()))
+        });
+        if let Err(error) = saved.await {
+            tracing::warn!(
+                volume = %self.volume,
+                "the index of similar content cannot be saved, and is rebuilt after a restart: {error}"
+            );
+        }
+    }
+}
+
+/// An index being rebuilt. Dropped, it leaves word how far it came.
+struct Rebuilding {
+    index: Arc<VolumeIndex>,
+    content: Content,
+    clock: Arc<dyn Clock>,
+    /// All before this offset was entered; none left if it is done.
+    at: Option<u64>,
+}
+
+impl Rebuilding {
+    async fn run(&mut self) -> Result<(), MirrorError> {
+        let content = self.content.clone();
+        let mut walk = blocking(move || {
+            let extents = content.engine.changed_extents(&content.volume, None, content.snapshot)?;
+            Ok::<_, EngineError>(Walk { extents, ahead: None })
+        })
+        .await?;
+        while let Some(at) = self.at {
+            let started = self.clock.monotonic();
+            let (index, content) = (self.index.clone(), self.content.clone());
+            (self.at, walk) = blocking(move || {
+                let Some(piece) = walk.next_piece(at)? else { return Ok((None, walk)) };
+                let mut bytes = vec![0; piece.length as usize];
+                content.engine.read_snapshot(&content.volume, content.snapshot, piece.offset, &mut bytes)?;
+                index.enter_at(piece.offset / BLOCK_BYTES, &bytes);
+                Ok::<_, EngineError>((Some(piece.offset + piece.length), walk))
+            })
+            .await?;
+            let worked = self.clock.monotonic().saturating_sub(started);
+            tokio::time::sleep(REBUILD_REST * worked.max(Duration::from_micros(1))).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Rebuilding {
+    fn drop(&mut self) {
+        *self.index.rebuild() = self.at.map_or(Rebuild::Nothing, Rebuild::From);
+    }
+}
+
+/// The data of a snapshot, piece by piece.
+struct Walk {
+    extents: ChangedExtents,
+    ahead: Option<ChangedExtent>,
+}
+
+impl Walk {
+    /// The next at most [`REBUILD_PIECE_BYTES`] of data from offset `at` on.
+    fn next_piece(&mut self, at: u64) -> Result<Option<ChangedExtent>, EngineError> {
+        loop {
+            let Some(extent) = self.ahead.take().map(Ok).or_else(|| self.extents.next()).transpose()? else {
+                return Ok(None);
+            };
+            let (offset, end) = (extent.offset.max(at), extent.offset.saturating_add(extent.length));
+            if extent.kind == ChangeKind::Hole || offset >= end {
+                continue;
+            }
+            let piece = ChangedExtent { offset, length: (end - offset).min(REBUILD_PIECE_BYTES), ..extent };
+            self.ahead = Some(ChangedExtent { offset, length: end - offset, ..extent });
+            return Ok(Some(piece));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn extent(offset: u64, length: u64, kind: ChangeKind) -> ChangedExtent {
+        ChangedExtent { offset, length, kind }
+    }
+
+    #[test]
+    fn a_walk_goes_over_all_data_from_where_it_was_left() {
+        let extents = || {
+            let all = [
+                extent(0, MIB / 2, ChangeKind::Data),
+                extent(MIB, MIB, ChangeKind::Hole),
+                extent(4 * MIB, 5 * MIB / 2, ChangeKind::Data),
+            ];
+            Walk { extents: Box::new(all.into_iter().map(Ok)), ahead: None }
+        };
+        let pieces = |mut walk: Walk, mut at: u64| {
+            let mut pieces = Vec::new();
+            while let Some(piece) = walk.next_piece(at).unwrap() {
+                pieces.push((piece.offset, piece.length));
+                at = piece.offset + piece.length;
+            }
+            pieces
+        };
+        let rest = [(5 * MIB, MIB), (6 * MIB, MIB / 2)];
+        assert_eq!(pieces(extents(), 0), [&[(0, MIB / 2), (4 * MIB, MIB)], &rest[..]].concat());
+        assert_eq!(pieces(extents(), 5 * MIB), rest);
+        assert_eq!(pieces(extents(), 7 * MIB), []);
+    }
+
+    #[test]
+    fn a_budget_follows_the_size_between_its_limits() {
+        let tib = 1 << 40;
+        assert_eq!(budget(SIMILARITY_BYTES_PER_TIB, tib), 171 << 20);
+        assert_eq!(budget(SIMILARITY_BYTES_PER_TIB, tib / 2), 171 << 19);
+        assert_eq!(budget(SIMILARITY_BYTES_PER_TIB, 4096), INDEX_BYTES_MIN);
+        assert_eq!(budget(SIMILARITY_BYTES_PER_TIB, u64::MAX), 16 * 171 << 20);
+        assert_eq!(budget(u64::MAX, u64::MAX), u64::MAX);
+    }
+}

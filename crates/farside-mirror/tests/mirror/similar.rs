@@ -1,0 +1,225 @@
+//! What travels of content that both sides hold somewhere: next to nothing, whether it was copied within what is sent or has
+//! moved since the base; and what becomes of it when the index that finds it is lost.
+
+use std::time::Duration;
+
+use farside_engine::BLOCK_BYTES;
+use farside_mirror::{Mirror, Rungs, Schedule, TransferReport};
+use farside_session::LinkSettings;
+use rand::Rng;
+
+use crate::embedded_storage::Embedded;
+use crate::memory_engine::MemoryEngine;
+use crate::site::{Pair, Storage, assert_ok, slow};
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 16 * MIB;
+
+/// Bytes that do not compress.
+fn noise<S: Storage>(pair: &mut Pair<S>, length: u64) -> Vec<u8> {
+    let mut bytes = vec![0; length as usize];
+    pair.rng.fill(&mut bytes[..]);
+    bytes
+}
+
+/// The first 6 MiB hold what does not compress, which is returned.
+async fn mirrored<S: Storage>(seed: u64) -> (Pair<S>, Mirror, Vec<u8>) {
+    let mut pair = Pair::<S>::with_storage(seed, SIZE, LinkSettings::default()).await;
+    let content = noise(&mut pair, 6 * MIB);
+    pair.write(0, &content);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    let report = pair.initialize(&mirror).await;
+    assert_ok(&report);
+    assert!(report.wire_bytes_received > 6 * MIB, "it does not compress");
+    pair.check_replica();
+    (pair, mirror, content)
+}
+
+fn rungs(report: &TransferReport) -> Rungs {
+    let rungs = report.rungs.unwrap();
+    assert_eq!(rungs.in_bytes(), report.changed_bytes, "{rungs:?}");
+    rungs
+}
+
+/// What an update costs whose new content the base holds elsewhere.
+#[track_caller]
+fn assert_cheap(report: &TransferReport) {
+    assert_ok(report);
+    let wire_bytes = report.wire_bytes_received;
+    assert!(
+        wire_bytes < report.changed_bytes / 25,
+        "{wire_bytes} bytes for {} changed",
+        report.changed_bytes
+    );
+}
+
+async fn moved<S: Storage>(seed: u64) {
+    let (mut pair, mirror, content) = mirrored::<S>(seed).await;
+    // Copied by blocks, then by no multiple of anything, as a program writes a file anew.
+    pair.write(8 * MIB, &content[..4 << 20]);
+    let report = pair.update(&mirror).await;
+    assert_cheap(&report);
+    assert_eq!((report.changed_bytes, report.source_read_bytes), (4 * MIB, 4 * MIB));
+    assert!(report.base_read_bytes > 0);
+    pair.check_replica();
+    let mut shifted = noise(&mut pair, 4 * MIB);
+    shifted[777..].copy_from_slice(&content[2 << 20..(6 << 20) - 777]);
+    pair.write(12 * MIB, &shifted);
+    assert_cheap(&pair.update(&mirror).await);
+    // Moved for good: where it was there is something else.
+    let other = noise(&mut pair, 6 * MIB);
+    pair.write(0, &other);
+    let report = pair.update(&mirror).await;
+    assert_ok(&report);
+    assert!(report.wire_bytes_received > 6 * MIB, "nothing like it was there");
+    pair.write(8 * MIB, &other[..4 << 20]);
+    assert_cheap(&pair.update(&mirror).await);
+    pair.check_replica();
+}
+
+#[tokio::test(start_paused = true)]
+async fn content_that_moved_costs_about_nothing() {
+    moved::<MemoryEngine>(700).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn content_that_moved_costs_about_nothing_on_the_embedded_store() {
+    moved::<Embedded>(701).await;
+}
+
+async fn repeated<S: Storage>(seed: u64) {
+    let mut pair = Pair::<S>::with_storage(seed, SIZE, LinkSettings::default()).await;
+    let content = noise(&mut pair, 4 * MIB);
+    for copy in 0..3 {
+        pair.write(copy * 5 * MIB, &content);
+    }
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    let report = pair.initialize(&mirror).await;
+    assert_ok(&report);
+    assert_eq!((report.changed_bytes, report.source_read_bytes), (12 * MIB, 4 * MIB));
+    let rungs = rungs(&report);
+    assert_eq!((rungs.repeat.in_bytes, rungs.raw.in_bytes), (8 * MIB, 4 * MIB));
+    assert!(rungs.repeat.out_bytes < 200 && report.wire_bytes_received < 4 * MIB + 100_000, "{report:?}");
+    pair.check_replica();
+    // Another snapshot, of which everything repeats itself, block by block in another order.
+    let blocks: Vec<&[u8]> = content.chunks(BLOCK_BYTES as usize).collect();
+    let turned: Vec<u8> = blocks.iter().rev().take(512).flat_map(|b| b.to_vec()).collect();
+    let fresh = noise(&mut pair, MIB);
+    pair.write(0, &fresh);
+    pair.write(2 * MIB, &turned);
+    pair.write(10 * MIB, &turned);
+    pair.write(14 * MIB, &fresh);
+    let report = pair.update(&mirror).await;
+    assert_ok(&report);
+    assert_eq!((report.changed_bytes, report.source_read_bytes), (6 * MIB, 3 * MIB));
+    pair.check_replica();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_once_is_named_and_not_read_again() {
+    repeated::<MemoryEngine>(710).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_once_is_named_and_not_read_again_on_the_embedded_store() {
+    repeated::<Embedded>(711).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_repeats_goes_on_where_it_was_cut() {
+    let mut pair = Pair::new(720, SIZE, slow()).await;
+    let content = noise(&mut pair, 4 * MIB);
+    for copy in 0..3 {
+        pair.write(copy * 5 * MIB, &content);
+        let own = noise(&mut pair, MIB);
+        pair.write(copy * 5 * MIB + 4 * MIB, &own);
+    }
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    let asked = mirror.initialize(Duration::from_secs(60)).await.unwrap();
+    let mut progress = mirror.progress();
+    for cut_at in [2, 7, 9] {
+        progress.wait_for(|p| p.as_ref().is_some_and(|p| p.done_bytes >= cut_at * MIB)).await.unwrap();
+        pair.network.reset("a", "b");
+    }
+    let report = asked.ended().await.unwrap();
+    assert_ok(&report);
+    assert!(report.resumed && report.held_bytes > 0);
+    pair.model.insert(report.id, pair.live.clone());
+    pair.check_replica();
+}
+
+/// Waits until the source has an index of its volume again that a restart would not lose.
+async fn rebuilt<S: Storage>(pair: &Pair<S>) {
+    let volume = pair.a.disk.engine.engine().volume(&pair.original).unwrap().uuid;
+    let is_there = || pair.a.disk.similarity.files().get(&volume).is_some_and(|file| file.len() > 100);
+    for _ in 0..1000 {
+        if is_there() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the index was not rebuilt");
+}
+
+async fn lost<S: Storage>(seed: u64) {
+    let (mut pair, mirror, content) = mirrored::<S>(seed).await;
+    rebuilt(&pair).await;
+    for (round, spoilt) in [None, Some(vec![7; 50]), Some(Vec::new())].into_iter().enumerate() {
+        {
+            let mut files = pair.a.disk.similarity.files();
+            let volume = *files.keys().next().unwrap();
+            match spoilt {
+                None => files.remove(&volume),
+                Some(garbage) => files.insert(volume, garbage),
+            };
+        }
+        pair.a.disk.engine.flush();
+        pair.crash_a(0).await;
+        // Whatever it costs, the replica is right.
+        let at = (7 + 3 * round as u64) * MIB;
+        pair.write(at, &content[..1 << 20]);
+        assert_ok(&pair.update(&mirror).await);
+        pair.check_replica();
+        rebuilt(&pair).await;
+        pair.write(at + MIB, &content[1 << 20..3 << 20]);
+        assert_cheap(&pair.update(&mirror).await);
+        pair.check_replica();
+    }
+    // What was saved is there after a restart.
+    pair.a.disk.engine.flush();
+    pair.crash_a(0).await;
+    let reversed: Vec<u8> = content[3 << 20..6 << 20].chunks(1 << 16).rev().flatten().copied().collect();
+    pair.write(7 * MIB, &reversed);
+    assert_cheap(&pair.update(&mirror).await);
+    pair.check_replica();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_that_is_lost_or_spoilt_is_rebuilt_and_costs_bytes_only() {
+    lost::<MemoryEngine>(730).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_that_is_lost_or_spoilt_is_rebuilt_on_the_embedded_store() {
+    lost::<Embedded>(731).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_frames_refer_to_may_be_damaged_on_either_side() {
+    let (mut pair, mirror, content) = mirrored::<MemoryEngine>(740).await;
+    for (round, damage) in ["other bytes", "unreadable", "unreadable at the source"].into_iter().enumerate() {
+        let base = mirror.status().current.unwrap().uuid;
+        pair.write((7 + 2 * round as u64) * MIB, &content[..1 << 20]);
+        match damage {
+            "other bytes" => pair.b.disk.engine.faults.lock().flip_reads_of = Some(base),
+            "unreadable" => pair.b.disk.engine.faults.lock().fail_reads_of = Some(base),
+            _ => pair.a.disk.engine.faults.lock().fail_reads_of = Some(base),
+        }
+        let report = pair.update(&mirror).await;
+        assert_ok(&report);
+        assert_eq!((report.delta_bytes, report.changed_bytes), (0, MIB), "{damage}");
+        *pair.b.disk.engine.faults.lock() = Default::default();
+        *pair.a.disk.engine.faults.lock() = Default::default();
+        pair.check_replica();
+    }
+}
