@@ -45,6 +45,7 @@ pub mod figures;
 pub mod fuzz;
 pub mod ladder;
 pub mod layout;
+mod noise;
 pub mod plan;
 pub mod prefix;
 pub mod similarity;

@@ -99,14 +99,15 @@ impl SimilarityIndex {
         }
     }
 
-    /// Calls `found` with the first byte of each place where content with the sampled anchor `hash` may lie.
-    pub(super) fn places(&self, hash: u64, mut found: impl FnMut(u64)) {
+    /// Calls `found` with the first byte and the length of each place where content with the sampled anchor `hash` may
+    /// lie.
+    pub(super) fn places(&self, hash: u64, mut found: impl FnMut(u64, u64)) {
         let tag = tag(hash);
         let mut size = self.buckets.len() as u64;
         loop {
             for entry in &self.buckets[address(hash, size)] {
                 if entry & 0xff == tag {
-                    found(u64::from(entry >> 8) << self.place_log);
+                    found(u64::from(entry >> 8) << self.place_log, 1 << self.place_log);
                 }
             }
             if size <= self.first_buckets {

@@ -7,10 +7,12 @@
 //! * [`SimilarityIndex`]: of a whole volume only *sampled* anchors, one per 16 KiB, 4 bytes each. They name a place of
 //!   64 KiB, a hint that may be stale or wrong.
 //! * [`Search`]: a frame's sampled anchors vote for segments of 1 MiB. The best are read, and their *dense* anchors (one
-//!   per 1 KiB) vote for regions of 16 KiB: those become the frame's prefix.
+//!   per 1 KiB) choose regions of 8 KiB and what stands around them: those become the frame's prefix.
 //!
 //! Nothing here is ever wrong in what it answers, only useless: the prefix's bytes are compared by digest.
 
+mod carried;
+mod dense;
 mod gear;
 mod index;
 mod search;

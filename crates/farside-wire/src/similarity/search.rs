@@ -1,45 +1,98 @@
 //! From a frame's new blocks to the regions that resemble them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap};
 
+use super::carried::Carried;
+use super::dense::{Dense, Place};
 use super::gear;
 use super::index::SimilarityIndex;
+use crate::RunKind;
 use crate::layout::BLOCK_BYTES;
+use crate::noise::looks_random;
 use crate::plan::FramePlan;
 use crate::prefix::{Origin, Region, Regions};
 
 /// Blocks of a segment: 1 MiB, what is read to look closer.
 const SEGMENT_BLOCKS: u64 = 256;
-/// Blocks of a region: 16 KiB, what becomes part of a prefix.
-const REGION_BLOCKS: u64 = 4;
-/// Segments of the base whose dense anchors are kept.
-const SEGMENTS_MAX: usize = 256;
-/// Segments of the incremental whose dense anchors are kept: the last 64 MiB that the stream carried.
-const CARRIED_SEGMENTS_MAX: usize = 64;
-/// Segments read for one frame at most.
+const SEGMENT_BYTES: u64 = SEGMENT_BLOCKS * BLOCK_BYTES as u64;
+/// Segments read for one frame at most: with 4 a tenth more travels, with 16 as much.
 const READS_PER_FRAME: usize = 8;
-/// Votes that make a segment worth reading.
+/// A frame that changes so many blocks of a segment rewrites it; with fewer, change is scattered.
+const DENSE_CHANGE: usize = 32;
+/// Votes of sampled anchors that make a segment worth reading.
 const VOTES_TO_READ: u32 = 2;
-/// Blocks of regions per data block of a frame, at most.
-const PREFIX_PER_DATA: u64 = 2;
+/// Blocks that win votes together: 8 KiB.
+const REGION_BLOCKS: u64 = 2;
+const REGIONS_PER_SEGMENT: u64 = SEGMENT_BLOCKS / REGION_BLOCKS;
+/// Blocks taken on both sides of a region that won: what moved does not end where an anchor stands. Against regions of
+/// 16 KiB by themselves a db update is 3 % smaller and one of replaced files 8 %.
+const MARGIN_BLOCKS: u64 = 2;
+/// Regions so close to each other are joined.
+const GAP_BLOCKS: u64 = 8;
+/// Regions for one frame are at most as many as its data blocks: at most six times its bytes, two to three in practice.
+const REGIONS_PER_DATA_BLOCK: u64 = 1;
+/// After so many frames whose reading brought next to nothing, only every eighth reads.
+const FRUITLESS_MAX: u32 = 4;
+const FRUITLESS_RETRY: u32 = 8;
+/// Anchors that a segment that was read must give a frame to count as having been of use.
+const ANCHORS_PER_READ: u32 = 8;
+/// Memory for the sampled anchors of what a stream carried: those of 190 GiB, of more the latest.
+const SENT_BUDGET_BYTES: u64 = 8 << 20;
 
-/// Where something lies: a version and the number of a segment or region in it.
-type Place = (Origin, u64);
-
-/// The search of one stream. Takes at most about 10 MiB of memory.
-#[derive(Debug, Default)]
+/// The search of one stream. Takes 6 MiB of memory, and up to 8 more as the stream carries on.
+///
+/// It gives up by itself where it brings nothing: where several frames in a row had no use of the segments read for them
+/// (scattered change), few are read; where data looks like noise and resembled nothing, few frames are looked at.
+#[derive(Debug)]
 pub struct Search {
-    /// Regions by dense anchor.
-    dense: HashMap<u64, Vec<Place>>,
-    /// Segments whose anchors are in `dense`, oldest first.
-    loaded: Vec<(Place, Vec<u64>)>,
+    dense: Dense,
+    carried: Carried,
+    /// Of all that the stream carried.
+    sent: SimilarityIndex,
+    /// Slot of the segment that the stream is carrying.
+    current: Option<(u64, usize)>,
     segments_read: u64,
+    /// Frames in a row whose reading was of no use.
+    fruitless_reads: u32,
+    /// Frames in a row that look like noise and resemble nothing.
+    fruitless_noise: u32,
+    scratch: Scratch,
+}
+
+#[derive(Debug, Default)]
+struct Scratch {
+    segment: Vec<u8>,
+    anchors: Vec<Anchor>,
+}
+
+/// A dense anchor of a frame.
+#[derive(Clone, Copy, Debug)]
+struct Anchor {
+    hash: u64,
+    /// Block of the volume in which it ends.
+    position: u64,
+    is_sampled: bool,
+}
+
+impl Default for Search {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Search {
     /// Of a stream that has carried nothing yet.
     pub fn new() -> Self {
-        Self::default()
+        Search {
+            dense: Dense::new(),
+            carried: Carried::default(),
+            sent: SimilarityIndex::new(SENT_BUDGET_BYTES),
+            current: None,
+            segments_read: 0,
+            fruitless_reads: 0,
+            fruitless_noise: 0,
+            scratch: Scratch::default(),
+        }
     }
 
     /// Segments (1 MiB) read so far.
@@ -47,9 +100,8 @@ impl Search {
         self.segments_read
     }
 
-    /// Regions that resemble the `data` (of the data runs) of a frame, best last, for [`crate::Prefix::add_regions`];
-    /// blocks of the base at the frame's own positions are not among them. `index` is of the base; what cannot be read
-    /// is left out.
+    /// Regions that resemble the `data` (of the data runs) of a frame, for [`crate::Prefix::add_regions`]; blocks of the
+    /// base at the frame's own positions are not among them. `index` is of the base; what cannot be read is left out.
     pub fn regions(
         &mut self,
         plan: &FramePlan,
@@ -57,46 +109,168 @@ impl Search {
         index: &SimilarityIndex,
         regions: &mut dyn Regions,
     ) -> Vec<Region> {
-        let mut anchors = HashSet::new();
-        let mut votes: HashMap<u64, u32> = HashMap::new();
-        let segment_bytes = SEGMENT_BLOCKS * BLOCK_BYTES as u64;
-        for (_, bytes) in pieces(plan, data) {
-            gear::anchors(bytes, |_, hash, is_sampled| {
-                if anchors.insert(hash) && is_sampled {
-                    index.places(hash, |offset| *votes.entry(offset / segment_bytes).or_default() += 1);
+        let is_noise = looks_random(data);
+        if is_noise && is_skipped(&mut self.fruitless_noise) {
+            return Vec::new();
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        find_anchors(plan, data, &mut scratch.anchors);
+        let read_before = self.segments_read;
+        if !is_skipped(&mut self.fruitless_reads) {
+            self.load_segments(plan, index, regions, &mut scratch);
+        }
+        let (chosen, gained) = self.choose(plan, &scratch.anchors);
+        self.scratch = scratch;
+        let read = (self.segments_read - read_before) as u32;
+        if read > 0 {
+            count_fruitless(&mut self.fruitless_reads, gained < read * ANCHORS_PER_READ);
+        }
+        if is_noise {
+            count_fruitless(&mut self.fruitless_noise, chosen.is_empty());
+        }
+        self.emit(plan, chosen)
+    }
+
+    /// Reads the segments that the frame's sampled anchors name, as far as it pays.
+    fn load_segments(
+        &mut self,
+        plan: &FramePlan,
+        index: &SimilarityIndex,
+        regions: &mut dyn Regions,
+        scratch: &mut Scratch,
+    ) {
+        let changes = Changes::of(plan);
+        let mut votes: HashMap<(Origin, u64), u32> = HashMap::new();
+        for anchor in scratch.anchors.iter().filter(|a| a.is_sampled) {
+            index.places(anchor.hash, |offset, bytes| {
+                if !changes.is_scattered_at(offset, bytes) {
+                    *votes.entry((Origin::Base, offset / SEGMENT_BYTES)).or_default() += 1;
                 }
             });
+            self.sent.places(anchor.hash, |offset, _| {
+                *votes.entry((Origin::Incremental, offset / SEGMENT_BYTES)).or_default() += 1;
+            });
         }
-        let mut wanted: Vec<(u32, u64)> =
-            votes.into_iter().filter(|(_, n)| *n >= VOTES_TO_READ).map(|(s, n)| (n, s)).collect();
-        wanted.sort_unstable_by(|a, b| b.cmp(a));
-        wanted.retain(|(_, segment)| !self.loaded.iter().any(|(l, _)| *l == (Origin::Base, *segment)));
-        let mut buffer = vec![0; segment_bytes as usize];
-        for (_, segment) in wanted.into_iter().take(READS_PER_FRAME) {
-            self.segments_read += 1;
-            if regions.read(Origin::Base, segment * SEGMENT_BLOCKS, &mut buffer).is_ok() {
-                self.load((Origin::Base, segment), segment * SEGMENT_BLOCKS, &buffer);
+        let mut wanted = Vec::new();
+        for ((origin, number), mut count) in votes {
+            if self.dense.slot(origin, number).is_some() {
+                continue;
+            }
+            let is_near = self.dense.slot(origin, number + 1).is_some()
+                || (number > 0 && self.dense.slot(origin, number - 1).is_some())
+                || changes.of_segment(number) >= DENSE_CHANGE;
+            count += u32::from(is_near);
+            if count >= VOTES_TO_READ {
+                wanted.push((count, (origin, number)));
             }
         }
-        let mut votes: HashMap<Place, u32> = HashMap::new();
-        for place in anchors.iter().filter_map(|a| self.dense.get(a)).flatten() {
-            *votes.entry(*place).or_default() += 1;
+        wanted.sort_unstable_by(|a, b| b.cmp(a));
+        scratch.segment.resize(SEGMENT_BYTES as usize, 0);
+        for (_, (origin, number)) in wanted.into_iter().take(READS_PER_FRAME) {
+            self.segments_read += 1;
+            if regions.read(origin, number * SEGMENT_BLOCKS, &mut scratch.segment).is_err() {
+                continue;
+            }
+            let slot = self.dense.take_slot(origin, number);
+            gear::anchors(&scratch.segment, |at, hash, _| {
+                self.dense.insert(hash, Place { slot, block: (at as u64 - 1) / BLOCK_BYTES as u64 });
+            });
         }
-        let mut best: Vec<(u32, Place)> = votes.into_iter().map(|(place, n)| (n, place)).collect();
-        best.sort_unstable_by(|a, b| b.cmp(a));
-        best.truncate((plan.data_blocks * PREFIX_PER_DATA / REGION_BLOCKS) as usize);
-        let mut places: Vec<Place> = best.into_iter().map(|(_, place)| place).collect();
+    }
+
+    /// The regions (by slot and number within the segment) that together have the most of the frame's anchors, and how
+    /// many they have: time and again the one with most anchors that none before has.
+    fn choose(&mut self, plan: &FramePlan, anchors: &[Anchor]) -> (Vec<(usize, u64)>, u32) {
+        let pairs = self.pairs(plan, anchors);
+        let of_region: Vec<&[(u32, u32)]> = pairs.chunk_by(|a, b| a.0 == b.0).collect();
+        let mut heap: BinaryHeap<(u32, usize)> =
+            of_region.iter().enumerate().map(|(n, pairs)| (pairs.len() as u32, n)).collect();
+        let most = (plan.data_blocks * REGIONS_PER_DATA_BLOCK) as usize;
+        let mut is_covered = vec![false; anchors.len()];
+        let (mut chosen, mut gained) = (Vec::new(), 0);
+        while chosen.len() < most
+            && let Some((expected, n)) = heap.pop()
+        {
+            let pairs = of_region[n];
+            let gain = pairs.iter().filter(|(_, anchor)| !is_covered[*anchor as usize]).count() as u32;
+            // Others were chosen since it was put on the heap: it stands where it belongs now.
+            if gain < expected {
+                if gain > 0 {
+                    heap.push((gain, n));
+                }
+                continue;
+            }
+            for (region, anchor) in pairs {
+                is_covered[*anchor as usize] = true;
+                if chosen.last() != Some(region) {
+                    chosen.push(*region);
+                }
+            }
+            gained += gain;
+        }
+        let split = |region: u32| {
+            let region = u64::from(region);
+            ((region / REGIONS_PER_SEGMENT) as usize, region % REGIONS_PER_SEGMENT)
+        };
+        (chosen.into_iter().map(split).collect(), gained)
+    }
+
+    /// Pairs of a region and the number of an anchor it has, by region. An anchor that stands among the old bytes at the
+    /// frame's own places is in the prefix anyway.
+    fn pairs(&self, plan: &FramePlan, anchors: &[Anchor]) -> Vec<(u32, u32)> {
+        let mut pairs: Vec<(u32, u32)> = Vec::new();
+        for (n, anchor) in anchors.iter().enumerate() {
+            let before = pairs.len();
+            for place in self.dense.places(anchor.hash) {
+                let Some((origin, number)) = self.dense.segment(place.slot) else { continue };
+                let position = number * SEGMENT_BLOCKS + place.block;
+                match origin {
+                    Origin::Base if is_among(plan, position) => {
+                        pairs.truncate(before);
+                        break;
+                    }
+                    Origin::Incremental if !self.carried.has(position) => continue,
+                    _ => {}
+                }
+                let region = place.slot as u64 * REGIONS_PER_SEGMENT + place.block / REGION_BLOCKS;
+                pairs.push((region as u32, n as u32));
+            }
+        }
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs
+    }
+
+    /// In order of position, without what is in the prefix anyway and what the destination may not have.
+    fn emit(&self, plan: &FramePlan, chosen: Vec<(usize, u64)>) -> Vec<Region> {
+        let mut places: Vec<(Origin, u64)> = chosen
+            .into_iter()
+            .filter_map(|(slot, region)| {
+                let (origin, number) = self.dense.segment(slot)?;
+                Some((origin, number * SEGMENT_BLOCKS + region * REGION_BLOCKS))
+            })
+            .collect();
         places.sort_unstable();
-        let mut out = Vec::new();
-        for (origin, region) in places {
-            for position in region * REGION_BLOCKS..(region + 1) * REGION_BLOCKS {
-                if origin == Origin::Base && is_among(plan, position) {
+        let mut spans: Vec<(Origin, u64, u64)> = Vec::new();
+        for (origin, first) in places {
+            let (from, end) = (first.saturating_sub(MARGIN_BLOCKS), first + REGION_BLOCKS + MARGIN_BLOCKS);
+            match spans.last_mut() {
+                Some(last) if last.0 == origin && last.2 + GAP_BLOCKS >= from => last.2 = end,
+                _ => spans.push((origin, from, end)),
+            }
+        }
+        let mut out: Vec<Region> = Vec::new();
+        for (origin, first, end) in spans {
+            for position in first..end {
+                let is_wanted = match origin {
+                    Origin::Base => !is_among(plan, position),
+                    Origin::Incremental => self.carried.has(position),
+                };
+                if !is_wanted {
                     continue;
                 }
                 match out.last_mut() {
-                    Some(last @ Region { .. }) if last.origin == origin && last.end() == position => {
-                        last.blocks += 1;
-                    }
+                    Some(last) if last.origin == origin && last.end() == position => last.blocks += 1,
                     _ => out.push(Region { origin, position, blocks: 1 }),
                 }
             }
@@ -107,58 +281,100 @@ impl Search {
     /// The frame was made: later frames of the stream may refer to its blocks. Frames must come in the order in which
     /// they are sent.
     pub fn carried(&mut self, plan: &FramePlan, data: &[u8]) {
-        for (position, bytes) in pieces(plan, data) {
-            // Whole regions only: of the others not all was carried.
-            let first = position.next_multiple_of(REGION_BLOCKS);
-            let end = (position + (bytes.len() / BLOCK_BYTES) as u64) / REGION_BLOCKS * REGION_BLOCKS;
-            if first < end {
-                let range =
-                    (first - position) as usize * BLOCK_BYTES..(end - position) as usize * BLOCK_BYTES;
-                self.load((Origin::Incremental, first / SEGMENT_BLOCKS), first, &bytes[range]);
+        if looks_random(data) && self.fruitless_noise >= FRUITLESS_MAX {
+            return;
+        }
+        let mut anchors = std::mem::take(&mut self.scratch.anchors);
+        find_anchors(plan, data, &mut anchors);
+        for run in plan.runs.iter().filter(|r| r.kind == RunKind::Data) {
+            self.carried.add(run.position, run.blocks);
+        }
+        for anchor in &anchors {
+            let number = anchor.position / SEGMENT_BLOCKS;
+            let slot = match self.current {
+                Some((current, slot)) if current == number => slot,
+                _ => self.dense.take_slot(Origin::Incremental, number),
+            };
+            self.current = Some((number, slot));
+            self.dense.insert(anchor.hash, Place { slot, block: anchor.position % SEGMENT_BLOCKS });
+            if anchor.is_sampled {
+                self.sent.enter_anchor(anchor.position * BLOCK_BYTES as u64, anchor.hash);
             }
         }
-    }
-
-    fn load(&mut self, segment: Place, position: u64, bytes: &[u8]) {
-        let max = if segment.0 == Origin::Base { SEGMENTS_MAX } else { CARRIED_SEGMENTS_MAX };
-        if self.loaded.iter().filter(|(l, _)| l.0 == segment.0).count() >= max
-            && let Some(oldest) = self.loaded.iter().position(|(l, _)| l.0 == segment.0)
-        {
-            let (gone, anchors) = self.loaded.remove(oldest);
-            for anchor in anchors {
-                if let Some(places) = self.dense.get_mut(&anchor) {
-                    places.retain(|p| (p.0, p.1 * REGION_BLOCKS / SEGMENT_BLOCKS) != gone);
-                    if places.is_empty() {
-                        self.dense.remove(&anchor);
-                    }
-                }
-            }
-        }
-        let mut anchors = Vec::new();
-        gear::anchors(bytes, |at, hash, _| {
-            let region = (position + ((at - 1) / BLOCK_BYTES) as u64) / REGION_BLOCKS;
-            let places = self.dense.entry(hash).or_default();
-            if places.len() < 4 && !places.contains(&(segment.0, region)) {
-                places.push((segment.0, region));
-                anchors.push(hash);
-            }
-        });
-        self.loaded.push((segment, anchors));
+        self.scratch.anchors = anchors;
     }
 }
 
-/// Each data run's first block and bytes.
-fn pieces<'a>(plan: &'a FramePlan, data: &'a [u8]) -> impl Iterator<Item = (u64, &'a [u8])> {
+/// Whether a frame is one of those that are passed over after too many fruitless ones.
+fn is_skipped(fruitless: &mut u32) -> bool {
+    if *fruitless < FRUITLESS_MAX {
+        return false;
+    }
+    *fruitless += 1;
+    if *fruitless < FRUITLESS_MAX + FRUITLESS_RETRY {
+        return true;
+    }
+    *fruitless = FRUITLESS_MAX;
+    false
+}
+
+fn count_fruitless(fruitless: &mut u32, was_fruitless: bool) {
+    match was_fruitless {
+        true if *fruitless < FRUITLESS_MAX => *fruitless += 1,
+        true => {}
+        false => *fruitless = 0,
+    }
+}
+
+/// The dense anchors of a frame, each once.
+fn find_anchors(plan: &FramePlan, data: &[u8], anchors: &mut Vec<Anchor>) {
+    anchors.clear();
     let mut rest = data;
-    plan.data_runs().map(move |run| {
+    for run in plan.data_runs() {
         let (bytes, after) = rest.split_at((run.blocks as usize * BLOCK_BYTES).min(rest.len()));
         rest = after;
-        (run.position, bytes)
-    })
+        gear::anchors(bytes, |at, hash, is_sampled| {
+            let position = run.position + (at as u64 - 1) / BLOCK_BYTES as u64;
+            anchors.push(Anchor { hash, position, is_sampled });
+        });
+    }
+    anchors.sort_unstable_by_key(|a| (a.hash, a.position));
+    anchors.dedup_by_key(|a| a.hash);
+    anchors.sort_unstable_by_key(|a| a.position);
+}
+
+/// How many data blocks a frame has of which segments and places.
+struct Changes<'a> {
+    plan: &'a FramePlan,
+}
+
+impl<'a> Changes<'a> {
+    fn of(plan: &'a FramePlan) -> Self {
+        Changes { plan }
+    }
+
+    fn within(&self, first: u64, end: u64) -> usize {
+        let at = self.plan.runs.partition_point(|run| run.end() <= first);
+        let runs = self.plan.runs[at..].iter().take_while(|run| run.position < end);
+        runs.filter(|r| r.kind == RunKind::Data)
+            .map(|run| (run.end().min(end) - run.position.max(first)) as usize)
+            .sum()
+    }
+
+    fn of_segment(&self, number: u64) -> usize {
+        self.within(number * SEGMENT_BLOCKS, (number + 1) * SEGMENT_BLOCKS)
+    }
+
+    /// A place that the frame changes here and there is what it was: the old bytes at the same place say it all.
+    fn is_scattered_at(&self, offset: u64, bytes: u64) -> bool {
+        let first = offset / BLOCK_BYTES as u64;
+        self.within(first, first + bytes / BLOCK_BYTES as u64) > 0
+            && self.of_segment(first / SEGMENT_BLOCKS) < DENSE_CHANGE
+    }
 }
 
 /// Whether `position` is among the frame's data blocks.
 fn is_among(plan: &FramePlan, position: u64) -> bool {
     let at = plan.runs.partition_point(|run| run.end() <= position);
-    plan.runs.get(at).is_some_and(|r| r.position <= position && r.kind == crate::RunKind::Data)
+    plan.runs.get(at).is_some_and(|r| r.position <= position && r.kind == RunKind::Data)
 }
