@@ -68,7 +68,7 @@ pub struct Replica {
     /// Broken off: hosts may write.
     #[prost(bool, tag = "4")]
     pub broken_off: bool,
-    /// The version last published by a commit; 0 before the first.
+    /// The version last published by a commit; 0 before the first, and when the record is made anew or for another peer.
     #[prost(uint64, tag = "5")]
     pub published: u64,
 }

@@ -70,7 +70,7 @@ fn bytes_of(stamps: &[u64]) -> Vec<u8> {
 impl Run {
     fn new(seed: u64) -> Run {
         let disk = SimulatedDisk::new("adopt", 64 << 20).without_history();
-        let pool = Pool::create(Arc::new(disk.clone()), small(seed, seed % 2 == 0)).expect("a pool");
+        let pool = Pool::create(Arc::new(disk.clone()), small(seed, seed.is_multiple_of(2))).expect("a pool");
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut leaf = |number: u64| -> Stamps {
             let stamp = |index: u64| 1 + number * 1000 + index;
@@ -86,7 +86,7 @@ impl Run {
             library,
             fingerprints: HashMap::new(),
             counts: Counts::default(),
-            is_tight: seed % 2 == 0,
+            is_tight: seed.is_multiple_of(2),
         }
     }
 
