@@ -13,6 +13,7 @@ farside_at() { # site, words…
 }
 
 serve_farside() { # ADDRESS:PORT for peers, or off; lines of the configuration
+    # shellcheck disable=SC2153 # HERE is the environment's
     printf '%s\n' "${@:2}" >"$HERE/farside.toml"
     exec "$FARSIDE_BIN/farsided" --data-dir /proc/self/cwd --name "$SITE" --http off --peer-listen "$1"
 }
