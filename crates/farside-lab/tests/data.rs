@@ -17,11 +17,10 @@ use tempfile::TempDir;
 const SEED: u64 = 7;
 
 /// A set, the size it is tested with, and the programs without which it cannot be made.
-const SETS: [(&str, &str, &[&str]); 13] = [
+const SETS: [(&str, &str, &[&str]); 11] = [
     ("random", "2MiB", &[]),
     ("sqlite", "16MiB", &["sqlite3"]),
     ("tree", "16MiB", &["rsync", "dpkg-deb"]),
-    ("tree-replaced", "16MiB", &["rsync", "dpkg-deb"]),
     ("mail", "64MiB", &[]),
     ("sequences", "10MiB", &[]),
     ("sequences-gz", "10MiB", &["gzip"]),
@@ -30,6 +29,11 @@ const SETS: [(&str, &str, &[&str]); 13] = [
     ("postgres", "80MiB", &["/usr/lib/postgresql/15/bin/pgbench"]),
     ("encrypted", "84MiB", &["/usr/lib/postgresql/15/bin/pgbench", "qemu-img"]),
     ("large", "112MiB", &["/usr/lib/postgresql/15/bin/pgbench"]),
+];
+
+/// Sets whose recipe is that of one above but for a word.
+const VARIANTS: [(&str, &str, &[&str]); 2] = [
+    ("tree-replaced", "16MiB", &["rsync", "dpkg-deb"]),
     ("large-tail", "112MiB", &["/usr/lib/postgresql/15/bin/pgbench"]),
 ];
 
@@ -195,9 +199,20 @@ fn assert_volume_is_true(dir: &Path, generation: &Generation, before: Option<&Ge
 
 #[test]
 fn every_set_is_what_its_manifest_says_and_what_should_be_the_same_is() {
+    look_at(&SETS);
+}
+
+#[test]
+#[ignore = "a minute more for two sets that are made as two others are"]
+fn variants_of_sets_are_what_their_manifests_say() {
+    look_at(&VARIANTS);
+}
+
+/// Makes sets and compares what lies there with what is told of them.
+fn look_at(sets: &[(&str, &str, &[&str])]) {
     println!("seed {SEED}");
     let cache = Cache::new();
-    for (set, size, programs) in SETS {
+    for &(set, size, programs) in sets {
         if skipped(set, programs) {
             continue;
         }
