@@ -73,14 +73,24 @@ pub const ASK_BLOCKS_MAX: u64 = 1 << 14;
 pub const ASK_BYTES_MAX: usize = 48 << 10;
 const _: () = assert!(3 * 7 + (14 + 8) * ASK_ENTRIES_MAX <= ASK_BYTES_MAX as u64);
 const _: () = assert!(2 * 7 + 4 * ASK_ENTRIES_MAX.div_ceil(2) + 16 <= STREAM_MESSAGE_BYTES_MAX as u64);
-/// Questions of a stream that are not answered yet: 3 MiB of them at the destination, at most. Enough for
+/// Questions of a stream that are not answered yet: 2 MiB of them at the destination, at most, where each entry has 16 bytes. Enough for
 /// [`KNOWN_READ_AHEAD_BLOCKS`] if every block is asked for by itself.
 pub const ASKS_IN_FLIGHT_MAX: usize = 64;
 const _: () = assert!(KNOWN_READ_AHEAD_BLOCKS <= ASKS_IN_FLIGHT_MAX as u64 * ASK_ENTRIES_MAX);
+/// Questions that a destination works on at the same time: while one reads and hashes, the other finds what it needs next.
+pub const ADOPTERS_PER_TRANSFER: usize = 2;
+/// Blocks that a destination takes at once, 8 MiB, before it looks whether the transfer was cancelled.
+pub const ADOPTED_BLOCKS: u64 = 2048;
 /// Blocks of data that wait at a source for answers, or behind one that does: 512 MiB, of which no byte is read, and at
 /// most 2 MiB of fingerprints. In the 300 ms of a long round trip that is known data at 1.7 GB/s. (A link of 1 Gb/s carries
 /// questions by nodes for more than anybody has: 10 bytes for 512 KiB.)
 pub const KNOWN_READ_AHEAD_BLOCKS: u64 = 1 << 17;
+/// Units of questions that wait at a source: twice as many as whole ones of 128 blocks fill the read-ahead, because
+/// scattered change makes smaller ones.
+pub const KNOWN_UNITS_MAX: usize = 2 * (KNOWN_READ_AHEAD_BLOCKS / 128) as usize;
+/// Answers of a stream whose digest is wrong, after which its source asks no more. Between honest sides that happens once in
+/// 2^64 blocks; whoever is wrong twice is wrong for another reason.
+pub const KNOWN_MISMATCHES_MAX: u32 = 1;
 /// Pieces of a held list that a source goes through before it looks up: at most a few milliseconds without fingerprints,
 /// a few hundred with 4096 of them each.
 pub const MERGE_STEPS: usize = 1024;

@@ -9,6 +9,7 @@
 //!     open stream {transfer, step}         ─stream─►  rights; difference, reads, frames
 //!       held*, held end                    ────────►  (of a step that was cut: what need not travel again)
 //!                                          ◄────────  scanned*, working*, frame*, step end  (or failure)
+//!       (and, where much may be here already: ◄ ask*, ► answer*)
 //!     (checkpoint, own content root = the step's, commit, pin)
 //!     acknowledge {relationship, snapshot} ──call──►  pin moves to the new base, the old one goes
 //!   end {transfer}                         ──call──►  the transfer's place is free (also after a failure)

@@ -160,7 +160,7 @@ pub struct TransferReport {
     pub resumed: bool,
     /// Snapshots it published.
     pub snapshots: u64,
-    /// Bytes of data that travelled: what the metadata difference found, less what was held.
+    /// Bytes of data that travelled: what the metadata difference found, less what was held or known.
     pub changed_bytes: u64,
     /// Bytes of data that the difference found and that did not travel: an earlier transfer had brought them.
     pub held_bytes: u64,

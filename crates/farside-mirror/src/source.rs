@@ -13,6 +13,7 @@ mod compare;
 mod complaints;
 mod counters;
 mod heard;
+mod known;
 mod overtaken;
 mod pins;
 mod prepare;
@@ -241,6 +242,7 @@ impl PeerService for SourceService {
                     index: header.step as usize,
                     without_base: header.without_base,
                     held: Held::from_number(header.held).map_err(to_refusal)?,
+                    known: header.known,
                 };
                 serving
                     .map(|serving| (serving, asked))

@@ -5,6 +5,7 @@
 //! same, the staged version as it was at its last checkpoint. What did not add up is thrown away at once.
 
 mod held;
+mod known;
 mod progress;
 mod publish;
 mod receive;
@@ -57,6 +58,10 @@ struct Filling<'a> {
     is_unchanged: bool,
     without_base: bool,
     held: Held,
+    /// Whether the source may ask for known data.
+    known: bool,
+    /// Whether something was taken as known.
+    has_taken: bool,
 }
 
 /// How a transfer ended.
@@ -213,27 +218,38 @@ impl Transfer {
             // Nothing has to arrive for it.
             self.throw_away(kept.take()).await;
         }
-        let mut filling = Filling { index, step, base, is_unchanged, without_base: false, held: Held::None };
+        let known = known::is_worth_asking(self.kind, base.is_some());
+        let mut filling = Filling {
+            index,
+            step,
+            base,
+            is_unchanged,
+            without_base: false,
+            held: Held::None,
+            known,
+            has_taken: false,
+        };
         let before = (report.resumed, report.held_bytes);
         let mut waits_for_room = 0;
         let staged = loop {
             let opened = self.open(kept.take(), &filling).await?;
             filling.held = opened.held;
             let staged = opened.staged;
-            let Err(error) = self.fill(&filling, &staged, report, wire).await else { break staged };
+            let Err(error) = self.fill(&mut filling, &staged, report, wire).await else { break staged };
             let is_wrong = matches!(error, MirrorError::RootMismatch { .. });
             if error.is_about_prefix() && !filling.without_base {
                 tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again without the base: {error}");
                 filling.without_base = true;
                 *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
-            } else if is_wrong && filling.held != Held::None {
+            } else if is_wrong && (filling.held != Held::None || filling.has_taken) {
                 tracing::warn!(
-                    transfer = %self.id, snapshot = step.name,
-                    "what an earlier transfer had staged was not of this snapshot; bringing all of it: {error}"
+                    transfer = %self.id, snapshot = step.name, taken_here = filling.has_taken,
+                    "what an earlier transfer had staged, or what was taken from this site's own volumes, was not of this snapshot; bringing all of it: {error}"
                 );
                 self.abandon(staged).await;
-                // Nothing was gone on with in the end.
+                // Nothing was gone on with in the end, and nothing is staged or taken in the next attempt: it is the last.
                 (report.resumed, report.held_bytes) = before;
+                filling.known = false;
             } else if error.is_no_space() && (filling.held != Held::None || waits_for_room > 0) {
                 // What was staged is given back in steps; the newest version may be much smaller than it was.
                 if waits_for_room == ROOM_WAITS_MAX {
@@ -277,18 +293,19 @@ impl Transfer {
     /// Receives what differs into `staged`, and proves the whole.
     async fn fill(
         &mut self,
-        filling: &Filling<'_>,
+        filling: &mut Filling<'_>,
         staged: &Arc<dyn StagedVersion>,
         report: &mut TransferReport,
         wire: &Arc<WireCounters>,
     ) -> Result<(), MirrorError> {
-        let &Filling { index, step, base, is_unchanged, without_base, held } = filling;
+        let &mut Filling { index, step, base, is_unchanged, without_base, held, known, .. } = filling;
         if !is_unchanged {
             self.progress.phase(Phase::Difference);
             let size_bytes = step.size_bytes;
             let base = base.map(|b| b.uuid);
-            let step = receive::Step { index, without_base, size_bytes, base, held };
-            receive::receive(self, &step, staged, report, wire).await?;
+            let step = receive::Step { index, without_base, size_bytes, base, held, known };
+            let taken_bytes = receive::receive(self, &step, staged, report, wire).await?;
+            filling.has_taken = taken_bytes > 0;
         }
         if self.cancel.is_cancelled() {
             return Err(MirrorError::Aborted);

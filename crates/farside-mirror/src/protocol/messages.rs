@@ -361,6 +361,9 @@ pub struct StreamHeader {
     /// short fingerprints of what it holds there.
     #[prost(uint32, tag = "5")]
     pub held: u32,
+    /// The destination answers questions for known data on the stream.
+    #[prost(bool, tag = "6")]
+    pub known: bool,
 }
 
 /// How far the metadata difference of a step is.

@@ -1,5 +1,5 @@
 //! Messages of a data stream. The source sends what a step is made of; the destination, only if it said so in the
-//! stream's header, what it holds of the step already.
+//! stream's header, what it holds of the step already, and what it knows of what the source asks for.
 //!
 //! ```text
 //! offset  bytes  field

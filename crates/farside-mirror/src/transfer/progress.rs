@@ -64,7 +64,7 @@ impl ProgressSender {
         self.publish();
     }
 
-    /// This much of the step has arrived, and `held_bytes` were staged before. Of these some may be sent again: they do
+    /// This much of the step has arrived, and `held_bytes` were staged before or are taken from here. Of these some may be sent again: they do
     /// not count beyond what was found.
     pub(super) fn staged(&mut self, arrived_bytes: u64, held_bytes: u64, stream_wire_bytes: u64) {
         self.now.phase = Phase::Transfer;

@@ -1,27 +1,32 @@
-//! Receives one step: stream ─► (short channel) ─► decode, verify, write aside. A slow disk stops the reads from the
+//! Receives one step: stream ─► (short channel) ─► decode, verify, write aside; questions for known data go another way
+//! (`known.rs`). A slow disk stops the reads from the
 //! stream, and with them the source. Decoding and writing run on blocking threads, a frame at a time. What is written is
 //! made durable now and then ([`CHECKPOINT_BYTES`], [`CHECKPOINT_EVERY`]), so that a crash costs little of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_engine::{BLOCK_BYTES, Engine, StagedVersion, VolumeName};
+use farside_engine::{BLOCK_BYTES, Engine, Realm, StagedVersion, VolumeName};
 use farside_session::{ByteStream, DataStream, SessionError, WireCounters};
 use farside_wire::{Decoder, FrameFigures, Origin, Regions, RunKind};
 use prost::Message;
-use tokio::io::ReadHalf;
+use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Transfer;
 use super::held::{self, Holding};
+use super::known::{Answering, Questions, Taken};
 use crate::error::{MirrorError, blocking};
 use crate::limits::{
-    CALL_TIMEOUT, CHECKPOINT_BYTES, CHECKPOINT_EVERY, FRAMES_BETWEEN_STAGES, STREAM_SILENCE_MAX,
+    ASKS_IN_FLIGHT_MAX, CALL_TIMEOUT, CHECKPOINT_BYTES, CHECKPOINT_EVERY, FRAMES_BETWEEN_STAGES,
+    STREAM_SILENCE_MAX,
 };
 use crate::protocol::held::Held;
+use crate::protocol::known::Ask;
 use crate::protocol::stream::{self, StreamMessage, cut};
 use crate::protocol::{PROTOCOL_VERSION, StepEnd, StreamHeader};
 use crate::report::{Rungs, TransferReport};
@@ -36,23 +41,26 @@ pub(super) struct Step {
     pub(super) base: Option<Uuid>,
     /// What to tell of what is staged already.
     pub(super) held: Held,
+    /// Whether questions for known data are answered.
+    pub(super) known: bool,
 }
 
 /// Receives all of a step into `staged` and adds it to `report`. What it cost on the wire is added to `wire` however
-/// it ends.
+/// it ends. Answers how many bytes this side took from its own store for it.
 pub(super) async fn receive(
     transfer: &mut Transfer,
     step: &Step,
     staged: &Arc<dyn StagedVersion>,
     report: &mut TransferReport,
     wire: &Arc<WireCounters>,
-) -> Result<(), MirrorError> {
+) -> Result<u64, MirrorError> {
     let header = StreamHeader {
         version: PROTOCOL_VERSION,
         transfer: transfer.id.as_bytes().to_vec(),
         step: step.index as u32,
         without_base: step.without_base,
         held: step.held.number(),
+        known: step.known,
     };
     let opening = transfer.link.open_stream(header.encode_to_vec().into());
     let stream = tokio::select! {
@@ -76,26 +84,84 @@ async fn apply_all(
     staged: &Arc<dyn StagedVersion>,
     stream: DataStream,
     report: &mut TransferReport,
-) -> Result<(), MirrorError> {
+) -> Result<u64, MirrorError> {
     let stream_wire = stream.wire.clone();
-    let (messages_tx, mut messages) = mpsc::channel(FRAMES_BETWEEN_STAGES);
-    let (reader, mut writer) = tokio::io::split(stream.io);
+    let (messages_tx, messages) = mpsc::channel(FRAMES_BETWEEN_STAGES);
+    let (asks_tx, asks) = mpsc::channel(ASKS_IN_FLIGHT_MAX);
+    let (reader, writer) = tokio::io::split(stream.io);
+    let (told, taken) = (Arc::new(AtomicU64::new(0)), Arc::new(Taken::default()));
+    let stop = CancellationToken::new();
+    let _stops = stop.clone().drop_guard();
+    let answering = step.known.then(|| Answering {
+        staged: staged.clone(),
+        realm: Realm { peer: transfer.relationship.peer.0 },
+        taken: taken.clone(),
+        stop: stop.clone(),
+    });
+    let holding = (step.held != Held::None).then(|| Holding {
+        staged: staged.clone(),
+        held: step.held,
+        base: step.base,
+        size_bytes: step.size_bytes,
+    });
     // Dropped on every way out, and the stream with it: the source notices and stops.
     let mut stages = JoinSet::new();
-    stages.spawn(read_ahead(reader, messages_tx.clone()));
-    let told = Arc::new(AtomicU64::new(0));
-    if step.held != Held::None {
-        let holding =
-            Holding { staged: staged.clone(), held: step.held, base: step.base, size_bytes: step.size_bytes };
-        let told = told.clone();
-        stages.spawn(async move {
-            if let Err(error) = held::tell(holding, &mut writer, &told).await {
-                // Whoever waits for frames hears of it; that the stream was lost it hears of anyway.
-                let _ = messages_tx.send(Err(error)).await;
-            }
-        });
-    }
+    let questions = step.known.then(|| Questions::new(step.size_bytes / BLOCK_BYTES, taken.clone(), asks_tx));
+    stages.spawn(read_ahead(reader, messages_tx.clone(), questions));
+    let speaking =
+        tokio::spawn(speak(holding, told.clone(), answering, asks, writer, messages_tx, stop.clone()));
+    let arriving = Arriving { stream_wire, messages, told, taken };
+    let received = apply_messages(transfer, step, staged, arriving, report).await;
+    // What is being taken for an answer is taken to its end.
+    stop.cancel();
+    speaking.await.map_err(MirrorError::from).and(received)
+}
 
+/// Tells the source what is staged, and then answers its questions; in this order, because the source reads them in this
+/// order: it asks nothing before it was told everything, so it never waits for an answer behind a list that it cannot take.
+async fn speak(
+    holding: Option<Holding>,
+    told: Arc<AtomicU64>,
+    answering: Option<Answering>,
+    asks: mpsc::Receiver<Ask>,
+    mut writer: WriteHalf<Box<dyn ByteStream>>,
+    messages: mpsc::Sender<Result<StreamMessage, MirrorError>>,
+    stop: CancellationToken,
+) {
+    if let Some(holding) = holding {
+        let telling = tokio::select! {
+            telling = held::tell(holding, &mut writer, &told) => telling,
+            () = stop.cancelled() => return,
+        };
+        if let Err(error) = telling {
+            // Whoever waits for frames hears of it; that the stream was lost it hears of anyway.
+            let _ = messages.send(Err(error)).await;
+            return;
+        }
+    }
+    if let Some(answering) = answering
+        && let Err(error) = answering.run(asks, &mut writer).await
+    {
+        let _ = messages.send(Err(error)).await;
+    }
+}
+
+/// What comes in of a step.
+struct Arriving {
+    stream_wire: Arc<WireCounters>,
+    messages: mpsc::Receiver<Result<StreamMessage, MirrorError>>,
+    /// Bytes of data that the source was told of as held.
+    told: Arc<AtomicU64>,
+    taken: Arc<Taken>,
+}
+
+async fn apply_messages(
+    transfer: &mut Transfer,
+    step: &Step,
+    staged: &Arc<dyn StagedVersion>,
+    mut arriving: Arriving,
+    report: &mut TransferReport,
+) -> Result<u64, MirrorError> {
     let mut applier = Applier {
         decoder: Decoder::new(),
         both: BothSides {
@@ -110,14 +176,24 @@ async fn apply_all(
         rungs: Rungs::default(),
     };
     let mut unsaved = Unsaved::default();
+    let mut taken_bytes = 0;
     loop {
         // Only the wait can be cancelled: a frame that is being written is written, so that nothing touches the
         // staged version any more when this returns.
         let message = tokio::select! {
-            message = messages.recv() => message,
+            message = arriving.messages.recv() => message,
             () = transfer.cancel.cancelled() => return Err(MirrorError::Aborted),
             () = unsaved.until_old() => {
                 unsaved.save(staged).await?;
+                continue;
+            }
+            () = arriving.taken.news.notified() => {
+                let before = std::mem::replace(&mut taken_bytes, arriving.taken.rung().in_bytes);
+                unsaved.add(taken_bytes - before);
+                arriving.show(transfer, &mut applier);
+                if unsaved.is_much() {
+                    unsaved.save(staged).await?;
+                }
                 continue;
             }
         };
@@ -126,28 +202,21 @@ async fn apply_all(
             StreamMessage::Frame(frame) => {
                 let before = applier.counted.changed_bytes;
                 applier = blocking(move || applier.apply(&frame)).await?;
-                let arrived = applier.counted.changed_bytes;
-                let wire_bytes = stream_wire.sent() + stream_wire.received();
-                transfer.progress.carried(&applier.rungs);
-                transfer.progress.staged(arrived, told.load(Ordering::Relaxed), wire_bytes);
-                unsaved.add(arrived - before);
+                unsaved.add(applier.counted.changed_bytes - before);
+                arriving.show(transfer, &mut applier);
                 if unsaved.is_much() {
                     unsaved.save(staged).await?;
                 }
             }
-            StreamMessage::Working => {
-                let wire_bytes = stream_wire.sent() + stream_wire.received();
-                let arrived = applier.counted.changed_bytes;
-                transfer.progress.staged(arrived, told.load(Ordering::Relaxed), wire_bytes);
-            }
-            // `stream::read` lets none of these through.
-            StreamMessage::Held(_) | StreamMessage::HeldEnd | StreamMessage::Answer(_) => {
+            StreamMessage::Working => arriving.show(transfer, &mut applier),
+            // `stream::read` lets none of these through, and `read_ahead` no question.
+            StreamMessage::Held(_)
+            | StreamMessage::HeldEnd
+            | StreamMessage::Answer(_)
+            | StreamMessage::Ask(_) => {
                 return Err(MirrorError::Protocol(
                     "the source said what it holds, which nobody asked".into(),
                 ));
-            }
-            StreamMessage::Ask(_) => {
-                return Err(MirrorError::Protocol("the source asked what nobody offered to answer".into()));
             }
             StreamMessage::Scanned(scanned) => {
                 transfer.progress.found(scanned.changed_bytes);
@@ -174,13 +243,14 @@ async fn apply_all(
                         counted.deallocated_bytes
                     )));
                 }
-                let told_bytes = told.load(Ordering::Relaxed);
+                let told_bytes = arriving.told.load(Ordering::Relaxed);
                 if end.held_bytes > told_bytes {
                     return Err(MirrorError::Protocol(format!(
                         "the source left out {} bytes as held here, of which this side told {told_bytes}",
                         end.held_bytes
                     )));
                 }
+                applier.rungs.known = arriving.taken.rung();
                 let taken_bytes = applier.rungs.known.in_bytes;
                 if end.known_bytes > taken_bytes {
                     return Err(MirrorError::Protocol(format!(
@@ -198,17 +268,30 @@ async fn apply_all(
                 report.source_read_bytes += end.source_read_bytes;
                 report.base_read_bytes += end.base_read_bytes;
                 transfer.progress.carried(&applier.rungs);
-                transfer.progress.step_ends(end.changed_bytes + end.held_bytes);
-                return Ok(());
+                transfer.progress.step_ends(end.changed_bytes + end.held_bytes + end.known_bytes);
+                return Ok(taken_bytes);
             }
         }
     }
 }
 
-/// Reads until the step ends, the stream is lost, or nobody wants any more.
+impl Arriving {
+    /// How far it is, for whoever watches.
+    fn show(&self, transfer: &mut Transfer, applier: &mut Applier) {
+        applier.rungs.known = self.taken.rung();
+        // Like what is held, what was taken counts up to what was found: of a node only a part may have had to travel.
+        let here_bytes = self.told.load(Ordering::Relaxed) + applier.rungs.known.in_bytes;
+        let wire_bytes = self.stream_wire.sent() + self.stream_wire.received();
+        transfer.progress.carried(&applier.rungs);
+        transfer.progress.staged(applier.counted.changed_bytes, here_bytes, wire_bytes);
+    }
+}
+
+/// Reads until the step ends, the stream is lost, or nobody wants any more. Questions go their own way.
 async fn read_ahead(
     mut io: ReadHalf<Box<dyn ByteStream>>,
     messages: mpsc::Sender<Result<StreamMessage, MirrorError>>,
+    mut questions: Option<Questions>,
 ) {
     loop {
         let message = match tokio::time::timeout(STREAM_SILENCE_MAX, stream::read(&mut io)).await {
@@ -217,6 +300,16 @@ async fn read_ahead(
                 let silence = STREAM_SILENCE_MAX.as_secs();
                 Err(SessionError::Lost(format!("the source sent nothing for {silence} s")).into())
             }
+        };
+        let message = match (message, &mut questions) {
+            (Ok(StreamMessage::Ask(ask)), Some(questions)) => match questions.take(&ask) {
+                Ok(()) => continue,
+                Err(error) => Err(error),
+            },
+            (Ok(StreamMessage::Ask(_)), None) => {
+                Err(MirrorError::Protocol("the source asked what nobody offered to answer".into()))
+            }
+            (message, _) => message,
         };
         let is_last = !matches!(
             message,

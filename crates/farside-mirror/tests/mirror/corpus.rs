@@ -73,8 +73,15 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         ("plan", plan.encode_to_vec()),
         (
             "stream-header",
-            StreamHeader { version: PROTOCOL_VERSION, transfer, step: 1, without_base: true, held: 2 }
-                .encode_to_vec(),
+            StreamHeader {
+                version: PROTOCOL_VERSION,
+                transfer,
+                step: 1,
+                without_base: true,
+                held: 2,
+                known: true,
+            }
+            .encode_to_vec(),
         ),
     ]
 }

@@ -106,7 +106,8 @@ async fn one_percent_of_a_thin_volume_reads_one_percent() {
     let mirror = pair.mirror(Schedule::OnRequest).await;
     let report = mirror.initialize(PATIENCE).await.unwrap().ended().await.unwrap();
     assert_ok(&report);
-    assert_eq!(report.changed_bytes, 2000 * 4096);
+    // Many of these blocks are alike: what was staged of the first is known when the next are asked for.
+    assert_eq!(report.changed_bytes + report.rungs.unwrap().known.in_bytes, 2000 * 4096);
     for &n in used.iter().step_by(100) {
         pair.a.disk.engine.host_writes(&pair.original, n * 4096, &block(n, 2));
     }

@@ -370,6 +370,7 @@ async fn nonsense_is_refused_and_the_source_lives_on() {
         step: 0,
         without_base: false,
         held: 0,
+        known: true,
     };
     for header in [unknown.encode_to_vec(), vec![0xff; 40]] {
         let mut opened = link.open_stream(header.into()).await.unwrap();

@@ -8,6 +8,7 @@ mod directions;
 mod driver;
 mod embedded;
 mod faults;
+mod known;
 mod resume;
 mod similar;
 #[path = "../support/mod.rs"]

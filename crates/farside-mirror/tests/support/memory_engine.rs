@@ -1,14 +1,14 @@
 //! An engine in memory, as plain as can be: a version is a map from block number to block. It counts what is read,
 //! and fails on request.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{
     BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, ContentRoot, Engine, EngineError,
-    FINGERPRINTS_MAX, Fingerprint, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor,
-    StagedInfo, StagedVersion, VolumeInfo, VolumeName,
+    FINGERPRINTS_MAX, Fingerprint, Realm, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec,
+    StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName, Wanted, short,
 };
 use farside_format::fingerprint::is_zero;
 use parking_lot::Mutex;
@@ -81,6 +81,16 @@ impl Image {
         Ok((first..first + count).map(of).collect())
     }
 
+    /// Of the leaf nodes that hold something.
+    fn nodes(&self) -> BTreeMap<u64, Fingerprint> {
+        let positions = self.blocks.keys().map(|position| position / NODE_BLOCKS);
+        let of = |node: u64| {
+            let children = self.fingerprints(node * NODE_BLOCKS, NODE_BLOCKS).unwrap();
+            Fingerprint::of_node(1, &children.try_into().unwrap())
+        };
+        positions.collect::<BTreeSet<u64>>().into_iter().map(|node| (node, of(node))).collect()
+    }
+
     fn changes(base: &Image, now: &Image) -> Vec<ChangedExtent> {
         let mut positions: Vec<u64> = base.blocks.keys().chain(now.blocks.keys()).copied().collect();
         positions.sort_unstable();
@@ -101,6 +111,40 @@ impl Image {
             }
         }
         extents
+    }
+}
+
+/// Blocks of a leaf node.
+const NODE_BLOCKS: u64 = 128;
+
+/// What a realm knows: by level and front of the fingerprint, the whole of it and its blocks.
+type Known = HashMap<(u8, u64), (Fingerprint, Vec<Option<Block>>)>;
+
+impl State {
+    /// Everything that was published in a replica of the peer.
+    fn known(&mut self, realm: &Realm) -> Arc<Known> {
+        let is_theirs = |volume: &&Volume| volume.record.as_ref().is_some_and(|r| r.peer == realm.peer);
+        let theirs = || self.volumes.values().filter(is_theirs).flat_map(|volume| &volume.snapshots);
+        let mut ids: Vec<Uuid> = theirs().map(|snapshot| snapshot.info.uuid).collect();
+        ids.sort();
+        if let Some((_, known)) = self.known.as_ref().filter(|(of, _)| *of == ids) {
+            return known.clone();
+        }
+        let mut known = Known::new();
+        for snapshot in theirs() {
+            for block in snapshot.image.blocks.values() {
+                let fingerprint = Fingerprint::of_block(block);
+                known.insert((0, short(fingerprint)), (fingerprint, vec![Some(block.clone())]));
+            }
+            for (node, fingerprint) in snapshot.image.nodes() {
+                let positions = node * NODE_BLOCKS..(node + 1) * NODE_BLOCKS;
+                let blocks = positions.map(|p| snapshot.image.blocks.get(&p).cloned()).collect();
+                known.insert((1, short(fingerprint)), (fingerprint, blocks));
+            }
+        }
+        let known = Arc::new(known);
+        self.known = Some((ids, known.clone()));
+        known
     }
 }
 
@@ -136,6 +180,8 @@ struct Staging {
 struct State {
     volumes: HashMap<VolumeName, Volume>,
     stagings: u64,
+    /// What was last looked up, and in which snapshots.
+    known: Option<(Vec<Uuid>, Arc<Known>)>,
 }
 
 /// What an engine does wrong, on request.
@@ -147,6 +193,10 @@ pub(crate) struct Faults {
     pub(crate) fail_reads_of: Option<Uuid>,
     /// Writes to staged versions are damaged.
     pub(crate) flip_staged_writes: bool,
+    /// What is said to be adopted from elsewhere is something else.
+    pub(crate) adopts_falsely: bool,
+    /// The fingerprints of what is adopted are not those asked for but for their fronts.
+    pub(crate) finds_other_content: bool,
     /// Room for staged writes, bytes.
     pub(crate) staged_bytes_left: Option<u64>,
     /// The machine is off: everything fails.
@@ -246,7 +296,7 @@ impl Storage for MemoryEngine {
     fn crash(&self, luck: u64) -> Self {
         self.faults.lock().is_dead = true;
         let mut old = self.state.lock();
-        let mut state = State { volumes: HashMap::new(), stagings: old.stagings };
+        let mut state = State { volumes: HashMap::new(), stagings: old.stagings, known: None };
         for (name, mut volume) in old.volumes.drain() {
             if let Some(staged) = volume.staged.as_mut().filter(|_| !luck.is_multiple_of(4)) {
                 staged.image = staged.saved.clone();
@@ -627,6 +677,38 @@ impl StagedVersion for Staged {
         drop(faults);
         self.engine.staged_writes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
         self.with(|image| image.write(offset, &bytes))
+    }
+
+    fn adopt(&self, realm: &Realm, wanted: &[Wanted]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+        self.engine.check_alive()?;
+        let known = self.engine.state.lock().known(realm);
+        let (adopts_falsely, finds_other_content) = {
+            let faults = self.engine.faults.lock();
+            (faults.adopts_falsely, faults.finds_other_content)
+        };
+        let mut found = Vec::new();
+        for wanted in wanted {
+            let Some((fingerprint, blocks)) = known.get(&(wanted.level, wanted.short)) else {
+                found.push(None);
+                continue;
+            };
+            let first = wanted.position * if wanted.level == 0 { 1 } else { NODE_BLOCKS };
+            self.with(|image| {
+                for (position, block) in (first..).zip(blocks) {
+                    match block {
+                        Some(_) if adopts_falsely || finds_other_content => {
+                            image.write(position * BLOCK_BYTES, &[0xaa; BLOCK_BYTES as usize]);
+                        }
+                        Some(block) => image.write(position * BLOCK_BYTES, block),
+                        None => image.discard(position * BLOCK_BYTES, BLOCK_BYTES),
+                    }
+                }
+            })?;
+            let mut answered = *fingerprint;
+            answered.0[15] ^= u8::from(finds_other_content);
+            found.push(Some(answered));
+        }
+        Ok(found)
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), EngineError> {

@@ -17,6 +17,7 @@ use crate::limits::{HELD_CHUNKS_BETWEEN_STAGES, RUNS_PER_BATCH, STREAM_SILENCE_M
 use crate::protocol::held::{self, Held, HeldRun};
 use crate::protocol::stream::{self, StreamMessage};
 use crate::source::counters::Counters;
+use crate::source::known::Answers;
 use crate::source::remaining::Remaining;
 
 /// Some ascending runs, at most [`RUNS_PER_BATCH`], all behind those of the batch before. Between the difference and the
@@ -32,31 +33,40 @@ pub(super) struct HeldChunks {
     parts: mpsc::Receiver<HeldPart>,
 }
 
-/// Reads the held list, if there is one, in a task of its own.
+/// Reads the held list, if there is one, in a task of its own, and after it the answers, if there are questions.
 pub(super) fn held_chunks(
     kind: Held,
     blocks: u64,
-    reader: ReadHalf<Box<dyn ByteStream>>,
+    mut reader: ReadHalf<Box<dyn ByteStream>>,
+    answers: Option<Answers>,
     stages: &mut JoinSet<Result<(), MirrorError>>,
 ) -> HeldChunks {
     let (out, parts) = mpsc::channel(HELD_CHUNKS_BETWEEN_STAGES);
-    if kind != Held::None {
-        stages.spawn(read_held(kind, blocks, reader, out));
-    }
+    stages.spawn(async move {
+        if kind != Held::None && !read_held(kind, blocks, &mut reader, out).await {
+            return Ok(());
+        }
+        match answers {
+            Some(answers) => answers.read(reader).await,
+            None => Ok(()),
+        }
+    });
     HeldChunks { kind, parts }
 }
 
+/// Answers whether it came to its end.
 async fn read_held(
     kind: Held,
     blocks: u64,
-    mut reader: ReadHalf<Box<dyn ByteStream>>,
+    reader: &mut ReadHalf<Box<dyn ByteStream>>,
     out: mpsc::Sender<HeldPart>,
-) -> Result<(), MirrorError> {
+) -> bool {
     let mut from = 0;
     loop {
-        let part = match timeout(STREAM_SILENCE_MAX, stream::read_held(&mut reader)).await {
+        let part = match timeout(STREAM_SILENCE_MAX, stream::read_held(reader)).await {
             Ok(Ok(StreamMessage::Held(chunk))) => held::decode_chunk(&chunk, kind, from, blocks).map(Some),
-            Ok(Ok(_)) => Ok(None),
+            Ok(Ok(StreamMessage::HeldEnd)) => Ok(None),
+            Ok(Ok(_)) => Err(MirrorError::Protocol("an answer to nothing that was asked".into())),
             Ok(Err(error)) => Err(error),
             Err(_) => {
                 let silence = STREAM_SILENCE_MAX.as_secs();
@@ -67,9 +77,9 @@ async fn read_held(
         if let Ok(Some(runs)) = &part {
             from = runs.last().map_or(from, HeldRun::end);
         }
-        let is_last = !matches!(part, Ok(Some(_)));
+        let (is_last, is_end) = (!matches!(part, Ok(Some(_))), matches!(part, Ok(None)));
         if out.send(part).await.is_err() || is_last {
-            return Ok(());
+            return is_end;
         }
     }
 }

@@ -6,15 +6,16 @@
 //! ```
 //!
 //! Each stage is a task, between them a short channel: a slow link or destination stops the reads (back-pressure). The
-//! difference gives ascending runs in batches ([`RunBatch`]); a stage between it and the reading may take some away. Reads,
-//! search and encoding run on blocking threads, a frame at a time; encoding on several, because a frame refers to what both
-//! sides hold, not to how that was coded. What is read is what the difference says, and what frames are coded against.
+//! difference gives ascending runs in batches ([`RunBatch`]); where the destination answers questions, what it knows is taken
+//! away from them ([`Stage`]). Reads, search and encoding run on blocking threads, a frame at a time; encoding on several,
+//! because a frame refers to what both sides hold, not to how that was coded. What is read is what the difference says, less
+//! what is held or known, and what frames are coded against.
 //!
 //! The difference is walked twice, once to count ahead (so that progress knows the whole), once to read; both are
 //! metadata. Of a step that was cut before, the destination tells on the same stream what it holds ([`Held`]), and the
-//! second walk leaves that out ([`Remaining`](super::remaining::Remaining)). That list is read by a task of its own: the
-//! source writes frames while it reads the list, the destination reads frames while it writes it, so neither waits for the
-//! other in a circle.
+//! second walk leaves that out ([`Remaining`](super::remaining::Remaining)). That list, and the answers after it, are read by
+//! a task of its own: the source writes frames while it reads, the destination reads frames while it writes, so neither
+//! waits for the other in a circle.
 
 mod count;
 mod difference;
@@ -36,12 +37,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use self::difference::RunBatch;
+pub(super) use self::difference::RunBatch;
 use self::encode::Encoding;
-use self::frame::{Outgoing, Spares};
-use self::pulse::Pulse;
+pub(super) use self::frame::Outgoing;
+use self::frame::Spares;
+pub(super) use self::pulse::Pulse;
 use self::step::StepSource;
 use super::counters::Counters;
+use super::known::{Planner, Stage};
 use super::similarity::{Content, VolumeIndex};
 use super::{Serving, Shared, refusal, to_refusal};
 use crate::error::{MirrorError, blocking};
@@ -62,6 +65,8 @@ pub(super) struct AskedStep {
     pub(super) without_base: bool,
     /// What the destination tells of what it holds.
     pub(super) held: Held,
+    /// The destination answers questions for known data.
+    pub(super) known: bool,
 }
 
 /// Serves a step of a transfer on `stream` until it is sent, fails, or nobody wants it any more.
@@ -121,7 +126,7 @@ async fn write_in_time(writing: impl Future<Output = std::io::Result<()>>) -> Re
 async fn send_step(
     shared: &Arc<Shared>,
     serving: &Arc<Serving>,
-    AskedStep { index, without_base, held }: AskedStep,
+    AskedStep { index, without_base, held, known }: AskedStep,
     reader: ReadHalf<Box<dyn ByteStream>>,
     writer: &mut WriteHalf<Box<dyn ByteStream>>,
 ) -> Result<StepEnd, Refusal> {
@@ -149,8 +154,22 @@ async fn send_step(
     // Dropped on every way out, which ends the stages after the frame they are at.
     let mut stages = JoinSet::new();
     stages.spawn(count::count(source.clone(), clock.clone(), out_tx.clone()));
-    let held = difference::held_chunks(held, step.size_bytes / BLOCK_BYTES, reader, &mut stages);
+    let blocks = step.size_bytes / BLOCK_BYTES;
+    let asking = known.then(|| {
+        let planner = Planner::new(source.metadata(), blocks, held != Held::None);
+        Stage::new(planner, counters.clone(), pulse.clone(), held == Held::None)
+    });
+    let (asking, answers) = asking.unzip();
+    let held = difference::held_chunks(held, blocks, reader, answers, &mut stages);
     stages.spawn(difference::difference(source.clone(), counters.clone(), held, pulse.clone(), runs_tx));
+    let runs_rx = match asking {
+        None => runs_rx,
+        Some(asking) => {
+            let (travels_tx, travels_rx) = mpsc::channel::<RunBatch>(BATCHES_BETWEEN_STAGES);
+            stages.spawn(asking.run(runs_rx, out_tx.clone(), travels_tx));
+            travels_rx
+        }
+    };
     stages.spawn(read::read(
         source.clone(),
         counters.clone(),

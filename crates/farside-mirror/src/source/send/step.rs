@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::protocol::held::Held;
 use crate::source::counters::Counters;
+use crate::source::known::Metadata;
 use crate::source::remaining::Remaining;
 
 /// What a step is made of.
@@ -56,6 +57,17 @@ impl StepSource {
         count: u64,
     ) -> Result<Vec<Fingerprint>, EngineError> {
         self.engine.fingerprints(&self.volume, self.incremental, first, count)
+    }
+
+    /// Fingerprints for questions about what the destination knows.
+    pub(super) fn metadata(&self) -> Metadata {
+        let (blocks, nodes) = (self.clone(), self.clone());
+        Metadata {
+            blocks: Box::new(move |first, count| blocks.fingerprints(first, count)),
+            nodes: Box::new(move |first, count| {
+                nodes.engine.subtree_fingerprints(&nodes.volume, nodes.incremental, 1, first, count)
+            }),
+        }
     }
 
     /// The base, if frames may refer to it.
