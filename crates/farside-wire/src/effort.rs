@@ -13,3 +13,29 @@ pub enum Effort {
     /// For slow links: what gives the fewest bytes, at a few tens of MB/s per core.
     Strong,
 }
+
+impl Effort {
+    /// All of them, cheapest first.
+    pub const ALL: [Effort; 4] = [Effort::Raw, Effort::Fast, Effort::Standard, Effort::Strong];
+
+    /// As configuration and JSON call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Effort::Raw => "raw",
+            Effort::Fast => "fast",
+            Effort::Standard => "standard",
+            Effort::Strong => "strong",
+        }
+    }
+
+    /// Memory that encoding a frame of 1 MiB takes, bytes: its data, its prefix, what it becomes, and the compressor's
+    /// tables.
+    pub fn encoder_bytes(self) -> u64 {
+        match self {
+            Effort::Raw => 4 << 20,
+            Effort::Fast => 12 << 20,
+            Effort::Standard => 16 << 20,
+            Effort::Strong => 40 << 20,
+        }
+    }
+}

@@ -1,14 +1,16 @@
 //! Chooses the [`Effort`] for the next frame: as much as the link leaves time for, and no more. Pure: what it knows it was
 //! told of frames that were sent.
 //!
-//! A transfer is a pipeline: read, encode (several at a time), send in order. Its speed in bytes of the volume is what its
-//! slowest stage allows:
+//! A transfer is a pipeline: read, search, encode (several at a time), send in order. Its speed in bytes of the volume is
+//! what its slowest stage allows:
 //!
 //! ```text
-//!   goodput(effort) = min( encoders / seconds per byte(effort),  link bytes per second / ratio(effort) )
+//!   goodput(effort) = min( 1 / search seconds per byte(effort),
+//!                          encoders / encode seconds per byte(effort),
+//!                          link bytes per second / ratio(effort) )
 //! ```
 //!
-//! More effort lowers the second limit's ratio and the first limit with it, so the best effort is where the two meet.
+//! More effort raises the last limit and lowers the others, so the best effort is where they meet.
 //! All the ladder does is to keep the unknowns of that line honest:
 //!
 //! * *Seconds per byte* and *ratio* of an effort come from its latest frames. One that was not used lately is
@@ -37,8 +39,8 @@ const WINDOW_MIN: Duration = Duration::from_secs(1);
 /// Share of its time that the sender spends in writes when the link is full. Less is no proof: a frame that is larger than
 /// the socket's buffer waits in its write for itself alone.
 const FULL: f64 = 0.85;
-/// Share of the encoders' time that they work when it is they who are slow.
-const ENCODERS_BUSY: f64 = 0.6;
+/// Share of its time that a stage works when it is the one that is slow.
+const BUSY: f64 = 0.6;
 /// Frames that come faster than all encoders could make them had waited in the queue; how fast such a burst goes into the
 /// socket's buffer says nothing.
 const BURST: f64 = 1.2;
@@ -88,10 +90,10 @@ const WINDOW_MEMORY: f64 = 7.0 / 8.0;
 /// Frames that a window weighs in all.
 const WINDOW_FRAMES: u32 = 8;
 
-/// All efforts, cheapest first.
-const ALL: [Effort; 4] = [Effort::Raw, Effort::Fast, Effort::Standard, Effort::Strong];
 /// Seconds of an encoder per byte, relative to *standard*, until they are measured (3000, 550, 200 and 40 MB/s).
 const TYPICAL_COST: [f64; 4] = [0.07, 0.36, 1.0, 5.0];
+/// The same of the search, which *raw* does without and *fast* nearly.
+const TYPICAL_SEARCH: [f64; 4] = [0.01, 0.2, 1.0, 1.0];
 /// Bytes out per byte in until they are measured; only how they compare matters.
 const TYPICAL_RATIO: [f64; 4] = [1.0, 0.45, 0.35, 0.3];
 
@@ -104,7 +106,9 @@ pub struct Sent {
     pub in_bytes: u64,
     /// Bytes of the frame.
     pub out_bytes: u64,
-    /// Time an encoder had it: search, reading for the search, and compression.
+    /// Time the search had it, reads for the search and of the prefix included; one frame at a time.
+    pub searching: Duration,
+    /// Time an encoder had it.
     pub encoding: Duration,
     /// Time for which the sender waited for it, having nothing to send.
     pub waited: Duration,
@@ -128,7 +132,10 @@ pub struct Room {
 struct Measured {
     in_bytes: f64,
     out_bytes: f64,
-    seconds: f64,
+    /// Of the search.
+    searching: f64,
+    /// Of the encoders.
+    encoding: f64,
     /// Number of its latest frame.
     at: u64,
 }
@@ -232,7 +239,6 @@ impl Ladder {
             sample: [Now { at: 0, every: SAMPLE_EVERY.0 }; 4],
             looked_at: (0, 0.0),
             was_full: false,
-           
         }
     }
 
@@ -291,18 +297,19 @@ impl Ladder {
         }
         let current = self.effort.min(room.ceiling);
         let goodput = window.in_bytes / seconds;
-        let cores = goodput * self.cost(current, current);
-        let encoders = f64::from(room.encoders.max(1));
-        if cores > BURST * encoders {
+        let (searching, encoding) = (self.search_cost(current, current), self.cost(current, current));
+        let (cores, encoders) = (goodput * encoding, f64::from(room.encoders.max(1)));
+        if cores > BURST * encoders || goodput * searching > BURST {
             return;
         }
         let encoders = (cores + room.idle_cores.max(0.0)).clamp(1.0, encoders);
         let is_full = window.writing / seconds >= FULL && window.filled.is_enough();
         self.heed_link(is_full, window.filled.out_bytes / window.filled.seconds);
-        if !is_full && cores < ENCODERS_BUSY * encoders {
+        if !is_full && cores < BUSY * encoders && goodput * searching < BUSY {
             return;
         }
-        let capacity = |effort| encoders / self.cost(effort, current);
+        let capacity =
+            |effort| (encoders / self.cost(effort, current)).min(1.0 / self.search_cost(effort, current));
         let promise = |effort: Effort, ratio: f64| {
             capacity(effort).min(self.link.map_or(f64::INFINITY, |link| link / ratio))
         };
@@ -310,8 +317,9 @@ impl Ladder {
         let has_had_its_time = self.frames - self.chosen_at >= self.dwell;
         let mut best: Option<(Effort, f64)> = None;
         let mut unknown: Option<Effort> = None;
-        for candidate in ALL {
-            if candidate == current || candidate > room.ceiling || !self.may_try(candidate, current, is_full) {
+        for candidate in Effort::ALL {
+            if candidate == current || candidate > room.ceiling || !self.may_try(candidate, current, is_full)
+            {
                 continue;
             }
             let is_up = candidate > current;
@@ -355,8 +363,7 @@ impl Ladder {
     /// What a window says of the link.
     fn heed_link(&mut self, is_full: bool, rate: f64) {
         if is_full {
-            let is_as_before =
-                |link: f64| rate <= LINK_CHANGE * link && link <= LINK_CHANGE * rate;
+            let is_as_before = |link: f64| rate <= LINK_CHANGE * link && link <= LINK_CHANGE * rate;
             if !self.link.is_some_and(is_as_before) {
                 self.sample = [Now { at: 0, every: SAMPLE_EVERY.0 }; 4];
             }
@@ -389,15 +396,27 @@ impl Ladder {
 
     /// Seconds of an encoder per byte.
     fn cost(&self, effort: Effort, current: Effort) -> f64 {
+        self.seconds_per_byte(effort, current, &TYPICAL_COST, |measured| measured.encoding)
+    }
+
+    /// Seconds of the search per byte.
+    fn search_cost(&self, effort: Effort, current: Effort) -> f64 {
+        self.seconds_per_byte(effort, current, &TYPICAL_SEARCH, |measured| measured.searching)
+    }
+
+    fn seconds_per_byte(
+        &self,
+        effort: Effort,
+        current: Effort,
+        typical: &[f64; 4],
+        seconds: impl Fn(&Measured) -> f64,
+    ) -> f64 {
         let of = |effort: Effort| {
             let measured = &self.measured[effort as usize];
-            (measured.in_bytes > 0.0).then(|| (measured.seconds / measured.in_bytes).max(f64::MIN_POSITIVE))
+            (measured.in_bytes > 0.0).then(|| (seconds(measured) / measured.in_bytes).max(f64::MIN_POSITIVE))
         };
-        let by_current = || {
-            let relative = TYPICAL_COST[effort as usize] / TYPICAL_COST[current as usize];
-            of(current).unwrap_or(f64::MIN_POSITIVE) * relative
-        };
-        of(effort).unwrap_or_else(by_current)
+        let relative = typical[effort as usize] / typical[current as usize];
+        of(effort).or_else(|| Some(of(current)? * relative)).unwrap_or(f64::MIN_POSITIVE)
     }
 
     /// Bytes out per byte in.
@@ -445,7 +464,8 @@ impl Measured {
         let memory = if number - self.at > FRESH { 0.0 } else { EFFORT_MEMORY };
         self.in_bytes = memory * self.in_bytes + frame.in_bytes as f64;
         self.out_bytes = memory * self.out_bytes + frame.out_bytes as f64;
-        self.seconds = memory * self.seconds + frame.encoding.as_secs_f64();
+        self.searching = memory * self.searching + frame.searching.as_secs_f64();
+        self.encoding = memory * self.encoding + frame.encoding.as_secs_f64();
         self.at = number;
     }
 }
@@ -476,5 +496,5 @@ impl Filled {
 }
 
 fn cheaper(effort: Effort) -> Option<Effort> {
-    (effort as usize).checked_sub(1).map(|index| ALL[index])
+    (effort as usize).checked_sub(1).map(|index| Effort::ALL[index])
 }

@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 
 const MIB: u64 = 1 << 20;
 const MB: f64 = 1e6;
-const EFFORTS: [Effort; 4] = [Effort::Raw, Effort::Fast, Effort::Standard, Effort::Strong];
+const EFFORTS: [Effort; 4] = Effort::ALL;
 /// Frames that wait between encoders and sender, as in a transfer.
 const QUEUE: usize = 2;
 
@@ -19,6 +19,8 @@ const QUEUE: usize = 2;
 struct Data {
     name: &'static str,
     speed: [f64; 4],
+    /// MB/s of the search, one frame at a time.
+    search: [f64; 4],
     ratio: [f64; 4],
     /// A frame's ratio is off by up to this share.
     spread: f64,
@@ -27,18 +29,21 @@ struct Data {
 const DATABASE_UPDATE: Data = Data {
     name: "database update",
     speed: [3000.0, 420.0, 165.0, 46.0],
+    search: [1e6, 3000.0, 650.0, 600.0],
     ratio: [1.0, 0.094, 0.027, 0.023],
     spread: 0.8,
 };
 const FIRST_COPY: Data = Data {
     name: "first copy of programs",
     speed: [3000.0, 520.0, 230.0, 40.0],
+    search: [1e6, 3000.0, 650.0, 600.0],
     ratio: [1.0, 0.36, 0.30, 0.27],
     spread: 0.5,
 };
 const SLOW_AND_LITTLE: Data = Data {
     name: "hardly compressible",
     speed: [3000.0, 400.0, 145.0, 20.0],
+    search: [1e6, 3000.0, 650.0, 600.0],
     ratio: [1.0, 0.93, 0.90, 0.88],
     spread: 0.05,
 };
@@ -46,6 +51,7 @@ const SLOW_AND_LITTLE: Data = Data {
 const RANDOM: Data = Data {
     name: "random",
     speed: [3000.0, 1900.0, 1600.0, 1500.0],
+    search: [1e6, 3000.0, 3000.0, 3000.0],
     ratio: [1.0, 1.0, 1.0, 1.0],
     spread: 0.0,
 };
@@ -126,16 +132,13 @@ impl Pipeline {
 
     fn run(&self, mut ladder: Ladder) -> Outcome {
         let mut random = StdRng::seed_from_u64(self.seed);
-        let room = Room {
-            encoders: self.encoders as u32,
-            idle_cores: self.idle_cores,
-            ceiling: self.ceiling,
-        };
+        let room =
+            Room { encoders: self.encoders as u32, idle_cores: self.idle_cores, ceiling: self.ceiling };
         let frames = self.data.last().map_or(0, |(end, _)| *end);
         let mut outcome = Outcome { seconds: 0.0, wire_bytes: 0.0, changes: 0, frames: [0; 4] };
         // When the sender took a frame, for those that wait for its place in the queue.
         let mut taken = vec![0.0_f64; frames];
-        let mut idle_at = vec![0.0_f64; self.encoders];
+        let (mut idle_at, mut searched_at) = (vec![0.0_f64; self.encoders], 0.0_f64);
         let mut under_way = std::collections::VecDeque::new();
         // The sender, and the bytes in the socket's buffer when it is free.
         let (mut next, mut free_at, mut backlog) = (0, 0.0_f64, 0.0_f64);
@@ -145,7 +148,6 @@ impl Pipeline {
             while next < frames && next <= sending + self.encoders + QUEUE - 1 {
                 let place_at = next.checked_sub(self.encoders + QUEUE).map_or(0.0, |before| taken[before]);
                 let encoder = (0..self.encoders).min_by(|a, b| idle_at[*a].total_cmp(&idle_at[*b])).unwrap();
-                let starts = place_at.max(idle_at[encoder]);
                 let data = self.data.iter().find(|(end, _)| next < *end).unwrap().1;
                 let effort = ladder.next_effort(&room);
                 let noise = 1.0 + data.spread * random.random_range(-1.0..=1.0);
@@ -153,12 +155,15 @@ impl Pipeline {
                     Effort::Raw => 1.0,
                     _ => (data.ratio[effort as usize] * noise).min(1.0),
                 };
+                let searching = MIB as f64 / (data.search[effort as usize] * MB);
+                searched_at = searched_at.max(place_at) + searching;
+                let starts = searched_at.max(idle_at[encoder]);
                 let encoding = MIB as f64 / (data.speed[effort as usize] * MB);
                 idle_at[encoder] = starts + encoding;
-                under_way.push_back((effort, ratio * MIB as f64, encoding, starts + encoding));
+                under_way.push_back((effort, ratio * MIB as f64, (searching, encoding), starts + encoding));
                 next += 1;
             }
-            let (effort, out_bytes, encoding, ready) = under_way.pop_front().unwrap();
+            let (effort, out_bytes, (searching, encoding), ready) = under_way.pop_front().unwrap();
             let begins = free_at.max(ready);
             taken[sending] = begins;
             let waited = begins - free_at;
@@ -174,6 +179,7 @@ impl Pipeline {
                     effort,
                     in_bytes: MIB,
                     out_bytes: out_bytes as u64,
+                    searching: Duration::from_secs_f64(searching),
                     encoding: Duration::from_secs_f64(encoding),
                     waited: Duration::from_secs_f64(waited),
                     writing: Duration::from_secs_f64(written - begins),
@@ -258,12 +264,8 @@ fn it_follows_a_link_that_changes() {
         link.push((100e6, f64::INFINITY));
         let data = ALL_DATA[random.random_range(0..ALL_DATA.len())];
         let encoders = random.random_range(1..=4);
-        let pipeline = Pipeline {
-            link,
-            data: vec![(12_288, data)],
-            seed: round,
-            ..Pipeline::new(0.0, data, encoders)
-        };
+        let pipeline =
+            Pipeline { link, data: vec![(12_288, data)], seed: round, ..Pipeline::new(0.0, data, encoders) };
         let outcome = pipeline.run(Ladder::new());
         let what = format!("{round}: {}, {encoders} encoders, {:?}", data.name, pipeline.link);
         is_good(&pipeline, &outcome, &what);
@@ -314,6 +316,7 @@ fn slow_reads_are_not_held_against_the_encoders() {
                 effort,
                 in_bytes: MIB,
                 out_bytes: MIB / 3,
+                searching: Duration::from_millis(2),
                 encoding: Duration::from_millis(5),
                 waited: Duration::from_millis(20),
                 writing: Duration::from_micros(200),
@@ -330,7 +333,12 @@ fn nonsense_of_clocks_changes_nothing_but_the_effort() {
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let mut ladder = Ladder::new();
-    let durations = [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(1), Duration::from_secs(u32::MAX.into())];
+    let durations = [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        Duration::from_secs(1),
+        Duration::from_secs(u32::MAX.into()),
+    ];
     let bytes = [0, 1, MIB, 4 * MIB, u64::MAX];
     for _ in 0..100_000 {
         let ceiling = EFFORTS[random.random_range(0..4)];
@@ -339,8 +347,9 @@ fn nonsense_of_clocks_changes_nothing_but_the_effort() {
         let effort = ladder.next_effort(&room);
         assert!(effort <= ceiling);
         let mut duration = || durations[random.random_range(0..durations.len())];
-        let (encoding, waited, writing) = (duration(), duration(), duration());
+        let (searching, encoding) = (duration(), duration());
+        let (waited, writing) = (duration(), duration());
         let (in_bytes, out_bytes) = (bytes[random.random_range(0..5)], bytes[random.random_range(0..5)]);
-        ladder.sent(&Sent { effort, in_bytes, out_bytes, encoding, waited, writing }, &room);
+        ladder.sent(&Sent { effort, in_bytes, out_bytes, searching, encoding, waited, writing }, &room);
     }
 }
