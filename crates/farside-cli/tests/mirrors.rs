@@ -28,6 +28,19 @@ fn keys(document: &Value) -> Vec<&str> {
     document.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
+/// The ways that blocks took account for all that changed and all that travelled.
+fn adds_up(record: &Value) {
+    let of = |value: &Value| value.as_u64().unwrap();
+    let rungs = record["rungs"].as_object().unwrap();
+    assert_eq!(rungs.len(), 5, "{record}");
+    let sum = |which: &str| rungs.values().map(|rung| of(&rung[which])).sum::<u64>();
+    let known_bytes = of(&rungs["known"]["in_bytes"]);
+    assert_eq!(sum("in_bytes"), of(&record["changed_bytes"]) + known_bytes, "{record}");
+    let wire_bytes = of(&record["wire_bytes_sent"]) + of(&record["wire_bytes_received"]);
+    assert!(of(&record["overhead_bytes"]) > 0, "{record}");
+    assert_eq!(sum("out_bytes") + of(&record["overhead_bytes"]), wire_bytes, "{record}");
+}
+
 #[test]
 fn a_volume_is_mirrored_and_taken_over() {
     let mut pair = Pair::start();
@@ -132,6 +145,25 @@ fn a_volume_is_mirrored_and_taken_over() {
         "scan_seconds",
     ] {
         assert!(keys(&history[0]).contains(&key), "{key} is missing: {history}");
+    }
+    for record in history.as_array().unwrap() {
+        adds_up(record);
+    }
+    assert_eq!(
+        history[0]["rungs"]["raw"],
+        json!({"in_bytes": MIB, "out_bytes": MIB}),
+        "it does not compress"
+    );
+    let table = b.ok("mirror history q/v --rungs");
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["STARTED", "SNAPSHOT", "RUNG", "IN", "OUT", "RATIO"]);
+    assert_eq!(lines[1][2..], ["raw", "1.0", "MiB", "1.0", "MiB", "1.0x"]);
+    assert_eq!(lines[2][2], "overhead");
+    let metrics = b.http("/metrics");
+    for name in ["in", "out"] {
+        let counted =
+            format!("farside_mirror_rung_{name}_bytes_total{{mirror=\"q/v\",rung=\"raw\"}} {}", 9 * MIB);
+        assert!(metrics.contains(&counted), "{counted}: {metrics}");
     }
     let peers = b.json("peer list");
     for key in ["name", "id", "address", "state", "protocol", "rtt_seconds", "sent_bytes", "received_bytes"] {

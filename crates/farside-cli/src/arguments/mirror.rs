@@ -133,10 +133,13 @@ pub enum Mirror {
         volume: Option<VolumeName>,
     },
     /// Show transfers that have ended, newest first
-    #[command(after_help = "Example:\n  farside mirror history q/db")]
+    #[command(after_help = "Examples:\n  farside mirror history q/db\n  farside mirror history q/db --rungs")]
     History {
         /// POOL/VOL here
         volume: Option<VolumeName>,
+        /// A line for each way that blocks took: bytes of the volume, and bytes they cost on the wire
+        #[arg(long)]
+        rungs: bool,
     },
     /// Show what happened, a line each: requests, starts, ends with bytes, aborts with reasons, breaks; newest last
     #[command(after_help = "Examples:\n  farside mirror log q/db\n  farside mirror log --limit 20 --json")]

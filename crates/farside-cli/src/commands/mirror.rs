@@ -1,5 +1,7 @@
 //! `farside mirror`.
 
+mod rungs;
+
 use farside_api::{
     BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
     Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, SetMirror, StartTransfer,
@@ -112,13 +114,16 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let query = [("volume", volume.to_string())];
             let query = query.each_ref().map(|(name, value)| (*name, value.as_str()));
             let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &query).await?;
-            context.show(&mirrors, |mirrors| mirrors.iter().map(status).collect::<Vec<_>>().join("\n"));
+            context.show(&mirrors, |mirrors| mirrors.iter().map(detail).collect::<Vec<_>>().join("\n"));
         }
-        Verb::History { volume } => {
+        Verb::History { volume, rungs } => {
             let volume = volume.map(|v| v.to_string());
             let query: Vec<_> = volume.iter().map(|v| ("volume", v.as_str())).collect();
             let records: Vec<TransferRecord> = context.client.get_with(&["history"], &query).await?;
-            context.show(&records, |records| history(records));
+            context.show(
+                &records,
+                |records| if rungs { rungs::of_transfers(records) } else { history(records) },
+            );
         }
         Verb::Log { volume, limit } => {
             let (volume, limit) = (volume.map(|v| v.to_string()), limit.to_string());
@@ -308,6 +313,14 @@ fn status(m: &Mirror) -> String {
         ("schedule", or_dash(m.schedule.clone(), |s| s)),
         ("id", m.id.to_string()),
     ])
+}
+
+/// The same, and what travels.
+fn detail(m: &Mirror) -> String {
+    let travelling =
+        m.transfer.as_ref().filter(|transfer| transfer.rungs.named().iter().any(|(_, r)| r.in_bytes > 0));
+    let rungs = travelling.map(|transfer| format!("\n{}", rungs::of_transfer(transfer))).unwrap_or_default();
+    status(m) + &rungs
 }
 
 fn destinations(held: &[MirrorDestination]) -> String {
