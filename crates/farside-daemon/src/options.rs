@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use farside_mirror::{ENCODER_MEMORY, ENCODER_MEMORY_MIN, Effort};
 use serde::Deserialize;
 
 use crate::error::DaemonError;
@@ -86,7 +87,43 @@ struct File {
     http: Option<Listen>,
     log: Option<String>,
     log_format: Option<LogFormat>,
+    #[serde(default)]
+    wire: Wire,
+}
+
+/// `[wire]`: how volumes of this site travel.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    #[serde(default)]
+    effort: EffortChoice,
+    encoder_memory_bytes: Option<u64>,
     similarity_bytes_per_tib: Option<u64>,
+}
+
+/// What is spent on a frame.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum EffortChoice {
+    /// As much as the link leaves time for.
+    #[default]
+    Auto,
+    Raw,
+    Fast,
+    Standard,
+    Strong,
+}
+
+impl EffortChoice {
+    fn pinned(self) -> Option<Effort> {
+        match self {
+            EffortChoice::Auto => None,
+            EffortChoice::Raw => Some(Effort::Raw),
+            EffortChoice::Fast => Some(Effort::Fast),
+            EffortChoice::Standard => Some(Effort::Standard),
+            EffortChoice::Strong => Some(Effort::Strong),
+        }
+    }
 }
 
 /// What the daemon runs with.
@@ -100,6 +137,10 @@ pub(crate) struct Config {
     pub(crate) log_format: LogFormat,
     /// Memory for the indexes of similar content, for each TiB of a volume; 0 keeps none.
     pub(crate) similarity_bytes_per_tib: u64,
+    /// What is spent on every frame; none lets it follow the link.
+    pub(crate) effort: Option<Effort>,
+    /// Memory of all frames that are being encoded, bytes.
+    pub(crate) encoder_memory_bytes: u64,
 }
 
 impl Config {
@@ -114,6 +155,12 @@ impl Config {
                 "{name:?} cannot be a site's name; use 1 to 128 of A-Z a-z 0-9 . _ + - (--name)"
             )));
         }
+        let encoder_memory_bytes = file.wire.encoder_memory_bytes.unwrap_or(ENCODER_MEMORY);
+        if encoder_memory_bytes < ENCODER_MEMORY_MIN {
+            return Err(DaemonError::Config(format!(
+                "encoder_memory_bytes = {encoder_memory_bytes} is not enough for one frame; the least is {ENCODER_MEMORY_MIN}"
+            )));
+        }
         Ok(Config {
             data_dir,
             peer_listen: options
@@ -124,7 +171,10 @@ impl Config {
             name,
             log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),
             log_format: file.log_format.unwrap_or_default(),
+            effort: file.wire.effort.pinned(),
+            encoder_memory_bytes,
             similarity_bytes_per_tib: file
+                .wire
                 .similarity_bytes_per_tib
                 .unwrap_or(farside_mirror::SIMILARITY_BYTES_PER_TIB),
         })
@@ -192,6 +242,28 @@ mod tests {
             .unwrap();
         let error = Config::resolve(options(directory.path())).unwrap_err().to_string();
         assert!(error.contains("line 2") && error.contains("peer-listen"), "{error}");
+    }
+
+    #[test]
+    fn the_wire_has_a_table_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = |text: &str| {
+            std::fs::write(directory.path().join(CONFIG_FILE), text).unwrap();
+            Config::resolve(options(directory.path()))
+        };
+        let default = config("").unwrap();
+        assert_eq!((default.effort, default.encoder_memory_bytes), (None, ENCODER_MEMORY));
+        assert_eq!(config("[wire]\neffort = \"auto\"\n").unwrap().effort, None);
+        let set = config("[wire]\neffort = \"strong\"\nencoder_memory_bytes = 67108864\n").unwrap();
+        assert_eq!((set.effort, set.encoder_memory_bytes), (Some(Effort::Strong), 64 << 20));
+        for effort in Effort::ALL {
+            let set = config(&format!("[wire]\neffort = \"{}\"\n", effort.name())).unwrap();
+            assert_eq!(set.effort, Some(effort));
+        }
+        for text in ["effort = \"most\"", "encoder_memory_bytes = 4096", "window = 1"] {
+            let error = config(&format!("[wire]\n{text}\n")).unwrap_err().to_string();
+            assert!(error.contains(text.split(' ').next().unwrap()), "{error}");
+        }
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_api::Site as SiteDocument;
-use farside_mirror::{Similarity, SourceService};
-use farside_platform::{Clock, OsRandomness, Randomness, SystemClock};
+use farside_mirror::{EncoderSettings, Similarity, SourceService};
+use farside_platform::{Clock, OsRandomness, Randomness, SystemClock, SystemCores};
 use farside_session::{Identity, Node, NodeConfig, NodeParts, TcpTransport};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -116,6 +116,11 @@ async fn start(
         Similarity {
             store: Arc::new(SimilarityFiles::new(data_dir.path())),
             bytes_per_tib: config.similarity_bytes_per_tib,
+        },
+        EncoderSettings {
+            effort: config.effort,
+            memory_bytes: config.encoder_memory_bytes,
+            cores: Arc::new(SystemCores::new(Arc::clone(&clock))),
         },
     );
     let source = Arc::new(source.await?);

@@ -39,13 +39,15 @@ pub use destination::{
     Destination, DestinationParts, Links, PlanPoint, SwapReport, TurnPlan, transfer_slots,
 };
 pub use error::MirrorError;
+pub use farside_wire::Effort;
 pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use relationship::{Asked, Mirror, MirrorStatus, Published};
 pub use report::{Phase, Progress, Rung, RungKind, Rungs, TransferReport, TransferResult};
 pub use schedule::{Moment, Schedule, Ticker, Timetable};
 pub use source::{
-    MemorySimilarityStore, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SIMILARITY_BYTES_PER_TIB,
-    Similarity, SimilarityStore, SourceRights, SourceService, UnexplainedPin,
+    ENCODER_MEMORY, ENCODER_MEMORY_MIN, EncoderSettings, MemorySimilarityStore, Reversal, ReverseAccepted,
+    ReverseOffer, ReverseRights, SIMILARITY_BYTES_PER_TIB, Similarity, SimilarityStore, SourceRights,
+    SourceService, UnexplainedPin,
 };
 pub use state::{State, TransferKind};
 pub use store::{

@@ -12,6 +12,7 @@ mod choose;
 mod compare;
 mod complaints;
 mod counters;
+mod encoders;
 mod heard;
 mod known;
 mod overtaken;
@@ -23,6 +24,8 @@ mod send;
 mod similarity;
 
 use complaints::{Admitted, Complaints};
+use encoders::EncoderBudget;
+pub use encoders::{ENCODER_MEMORY, ENCODER_MEMORY_MIN, EncoderSettings};
 pub use pins::UnexplainedPin;
 pub(crate) use prepare::let_go;
 pub use reversal::{Reversal, ReverseAccepted, ReverseOffer, ReverseRights};
@@ -36,8 +39,9 @@ use bytes::Bytes;
 use farside_engine::{Engine, EngineError, VolumeName};
 use farside_platform::Clock;
 use farside_session::{DataStream, PeerId, PeerLink, PeerService, Refusal};
+use farside_wire::Ladder;
 use prost::Message;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -81,8 +85,7 @@ struct Shared {
     rights: Arc<dyn SourceRights>,
     store: Arc<dyn SourceStore>,
     clock: Arc<dyn Clock>,
-    /// As many as the machine has cores, for all transfers together.
-    encoders: Arc<Semaphore>,
+    encoders: Arc<EncoderBudget>,
     indexes: Arc<similarity::Indexes>,
     /// How often what is overtaken has changed.
     overtaken_changes: watch::Sender<u64>,
@@ -99,6 +102,8 @@ struct Tables {
     /// By relationship: one change of its snapshots at a time, however its calls overtake each other.
     turns: HashMap<Uuid, Arc<tokio::sync::Mutex<()>>>,
     complaints: Complaints,
+    /// By relationship: what its transfers have learnt of the link and of their data.
+    ladders: HashMap<Uuid, Ladder>,
     /// At most about [`HEARD_MAX`](crate::limits::HEARD_MAX) besides those in `relationships`.
     heard: HashMap<Uuid, heard::Heard>,
 }
@@ -138,12 +143,11 @@ impl SourceService {
         store: Arc<dyn SourceStore>,
         clock: Arc<dyn Clock>,
         similarity: Similarity,
+        encoders: EncoderSettings,
     ) -> Result<SourceService, MirrorError> {
         let known = store.source_relationships().await?;
         let relationships = known.into_iter().map(|r| (r.id, r)).collect();
         let tables = Tables { relationships, ..Tables::default() };
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let encoders = Arc::new(Semaphore::new(cores));
         Ok(SourceService {
             shared: Arc::new(Shared {
                 engine,
@@ -151,7 +155,7 @@ impl SourceService {
                 store,
                 indexes: Arc::new(similarity::Indexes::new(similarity, clock.clone())),
                 clock,
-                encoders,
+                encoders: Arc::new(EncoderBudget::new(encoders)),
                 overtaken_changes: watch::Sender::new(0),
                 reversal: OnceLock::new(),
                 tables: Mutex::new(tables),
@@ -620,6 +624,7 @@ impl Shared {
             let mut tables = self.tables();
             let released = tables.relationships.remove(&relationship);
             tables.turns.remove(&relationship);
+            tables.ladders.remove(&relationship);
             (released, tables.relationships.values().all(|other| other.source != volume))
         };
         if is_last {

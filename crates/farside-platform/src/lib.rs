@@ -5,6 +5,7 @@
 //! test moves and on disks the test can tear. The real implementations are here too.
 //!
 //! * [`Clock`]: wall time for people and records, monotonic time for intervals.
+//! * [`Cores`]: how many processors are idle.
 //! * [`Randomness`]: ids, tokens, jitter; seeded in tests.
 //! * [`BlockDevice`]: where a pool lies; a file, a raw device, or a simulated disk.
 //!
@@ -12,12 +13,14 @@
 
 pub mod block;
 pub mod clock;
+pub mod cores;
 pub mod device;
 pub mod random;
 pub mod simulated_disk;
 
 pub use block::{Block, BlockBuffer};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use cores::{Cores, ManualCores, SystemCores};
 pub use device::{BLOCK_BYTES, BlockDevice, DeviceError, FileDevice};
 pub use random::{OsRandomness, Randomness, SeededRandomness};
 pub use simulated_disk::{CrashFate, SimulatedDisk};

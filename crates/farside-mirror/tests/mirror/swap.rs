@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::directions::{World, every, person, until};
 use crate::support::embedded_storage::Embedded;
 use crate::support::memory_engine::MemoryEngine;
-use crate::support::site::{PATIENCE, Storage, assert_ok, seeds, slow};
+use crate::support::site::{PATIENCE, Storage, assert_ok, encoders, seeds, slow};
 
 impl<S: Storage> World<S> {
     /// M5.
@@ -222,10 +222,16 @@ async fn word_of_a_break_does_not_wait_for_a_mirror_that_waits_for_it() {
     let world = World::<MemoryEngine>::new(490, LinkSettings::default(), Schedule::OnRequest).await;
     let (a, b) = (&world.pair.a, &world.pair.b);
     let (engine, store) = (a.disk.engine.engine(), a.disk.store.clone());
-    let source =
-        SourceService::open(engine, a.rights.clone(), store, world.pair.clock.clone(), Similarity::default())
-            .await
-            .unwrap();
+    let source = SourceService::open(
+        engine,
+        a.rights.clone(),
+        store,
+        world.pair.clock.clone(),
+        Similarity::default(),
+        encoders(),
+    )
+    .await
+    .unwrap();
     let source = Arc::new(source);
     let busy = Arc::new(Busy { source: OnceLock::new(), peer: b.node.id(), replica: world.b.volume.clone() });
     busy.source.set(Arc::downgrade(&source)).unwrap();

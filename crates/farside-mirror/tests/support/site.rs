@@ -10,11 +10,11 @@ use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_mirror::protocol::{Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped};
 use farside_mirror::{
-    Destination, DestinationParts, MemorySimilarityStore, MemoryStore, Mirror, MirrorError, Relationship,
-    RelationshipStore, Reversal, ReverseRights, Schedule, Similarity, SourceRights, SourceService,
-    TransferReport, TransferResult, transfer_slots,
+    Destination, DestinationParts, EncoderSettings, MemorySimilarityStore, MemoryStore, Mirror, MirrorError,
+    Relationship, RelationshipStore, Reversal, ReverseRights, Schedule, Similarity, SourceRights,
+    SourceService, TransferReport, TransferResult, transfer_slots,
 };
-use farside_platform::{Clock, SeededRandomness, Timestamp};
+use farside_platform::{Clock, ManualCores, SeededRandomness, Timestamp};
 use farside_session::{
     DataStream, Identity, LinkSettings, MemoryPeerBook, Node, NodeConfig, NodeParts, PeerId, PeerLink,
     PeerService, Refusal, SimulatedNetwork,
@@ -235,6 +235,11 @@ impl PeerService for Meddler {
     }
 }
 
+/// What every site here encodes with: on simulated time no link is slow and no encoder busy.
+pub(crate) fn encoders() -> EncoderSettings {
+    EncoderSettings::new(Arc::new(ManualCores::new(2.0)))
+}
+
 /// What of a site survives its process.
 #[derive(Clone)]
 pub(crate) struct Disk<S> {
@@ -282,6 +287,7 @@ impl<S: Storage> Site<S> {
             disk.store.clone(),
             clock.clone(),
             Similarity { store: disk.similarity.clone(), ..Similarity::default() },
+            encoders(),
         )
         .await
         .unwrap();

@@ -2,13 +2,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farside_engine::BLOCK_BYTES;
-use farside_wire::FrameRung;
-use tokio::sync::{Semaphore, mpsc};
+use farside_wire::{FrameRung, Sent};
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
 use super::frame::{Frame, Outgoing, Spares, Work};
+use super::pace::Pace;
 use crate::error::MirrorError;
 use crate::limits::ENCODERS_PER_TRANSFER;
 use crate::source::counters::Counters;
@@ -17,6 +19,7 @@ use crate::source::counters::Counters;
 #[derive(Clone)]
 pub(super) struct Encoding {
     pub(super) counters: Arc<Counters>,
+    pub(super) pace: Arc<Pace>,
     /// Memory of frames that were encoded, and of such that were sent.
     pub(super) spares: Arc<Spares<Work>>,
     pub(super) sent: Arc<Spares<Vec<u8>>>,
@@ -24,7 +27,6 @@ pub(super) struct Encoding {
 
 /// The site's encoders are few, so that many transfers share the machine's cores instead of fighting over them.
 pub(super) async fn encode(
-    encoders: Arc<Semaphore>,
     encoding: Encoding,
     mut frames: mpsc::Receiver<Frame>,
     out: mpsc::Sender<Outgoing>,
@@ -38,8 +40,7 @@ pub(super) async fn encode(
                     is_open = false;
                     continue;
                 };
-                let turn = encoders.clone().acquire_owned().await;
-                let turn = turn.map_err(|e| MirrorError::Internal(e.to_string()))?;
+                let turn = encoding.pace.turn(frame.effort).await?;
                 let encoding = encoding.clone();
                 underway.push_back(tokio::task::spawn_blocking(move || {
                     let frame = encoding.encode(frame);
@@ -48,7 +49,8 @@ pub(super) async fn encode(
                 }));
             }
             frame = first_of(&mut underway), if !underway.is_empty() => {
-                if out.send(Outgoing::Frame(frame??)).await.is_err() {
+                let (frame, sent) = frame??;
+                if out.send(Outgoing::Frame(frame, sent)).await.is_err() {
                     break;
                 }
             }
@@ -57,10 +59,11 @@ pub(super) async fn encode(
     Ok(())
 }
 
-type Underway = JoinHandle<Result<Vec<u8>, MirrorError>>;
+type Made = Result<(Vec<u8>, Sent), MirrorError>;
+type Underway = JoinHandle<Made>;
 
 /// The frame that is to be sent next, once it is there. Cancel-safe.
-async fn first_of(underway: &mut VecDeque<Underway>) -> Result<Result<Vec<u8>, MirrorError>, JoinError> {
+async fn first_of(underway: &mut VecDeque<Underway>) -> Result<Made, JoinError> {
     let Some(first) = underway.front_mut() else { return std::future::pending().await };
     let frame = first.await;
     underway.pop_front();
@@ -68,8 +71,9 @@ async fn first_of(underway: &mut VecDeque<Underway>) -> Result<Result<Vec<u8>, M
 }
 
 impl Encoding {
-    fn encode(&self, frame: Frame) -> Result<Vec<u8>, MirrorError> {
-        let Frame { planned, mut work, effort } = frame;
+    fn encode(&self, frame: Frame) -> Made {
+        let Frame { planned, mut work, effort, searching } = frame;
+        let begins = self.pace.now();
         let mut bytes = self.sent.take();
         let Work { data, prefix, encoder } = &mut work;
         let plan = &planned.plan;
@@ -83,6 +87,15 @@ impl Encoding {
             self.counters.delta.add(plan.data_bytes());
         }
         self.spares.give(work);
-        Ok(bytes)
+        let sent = Sent {
+            effort,
+            in_bytes: plan.data_bytes(),
+            out_bytes: bytes.len() as u64,
+            searching,
+            encoding: self.pace.now().saturating_sub(begins),
+            waited: Duration::ZERO,
+            writing: Duration::ZERO,
+        };
+        Ok((bytes, sent))
     }
 }

@@ -1,8 +1,9 @@
 //! What goes from stage to stage: frames to be, frames, and the memory they use, which goes round.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use farside_wire::{Effort, Encoder, Prefix};
+use farside_wire::{Effort, Encoder, Prefix, Sent};
 
 use super::plan::Planned;
 use crate::limits::SPARES_MAX;
@@ -13,6 +14,8 @@ pub(super) struct Frame {
     pub(super) planned: Planned,
     pub(super) work: Work,
     pub(super) effort: Effort,
+    /// Time the search had it.
+    pub(super) searching: Duration,
 }
 
 /// The memory of a frame to be.
@@ -27,7 +30,8 @@ pub(super) struct Work {
 /// What is sent next.
 pub(in crate::source) enum Outgoing {
     Message(StreamMessage),
-    Frame(Vec<u8>),
+    /// A frame, and what it cost so far.
+    Frame(Vec<u8>, Sent),
 }
 
 impl From<StreamMessage> for Outgoing {

@@ -21,6 +21,7 @@ mod count;
 mod difference;
 mod encode;
 mod frame;
+mod pace;
 mod plan;
 mod pulse;
 mod read;
@@ -41,7 +42,9 @@ pub(super) use self::difference::RunBatch;
 use self::encode::Encoding;
 pub(super) use self::frame::Outgoing;
 use self::frame::Spares;
+use self::pace::Pace;
 pub(super) use self::pulse::Pulse;
+use self::search::Searching;
 use self::step::StepSource;
 use super::counters::Counters;
 use super::known::{Planner, Stage};
@@ -81,7 +84,10 @@ pub(super) async fn serve_step(
     let ended = serving.next_stream();
     let sending = async {
         let _turn = serving.stream_turn.lock().await;
-        send_step(shared, serving, asked, reader, &mut writer).await
+        let pace = Arc::new(Pace::of(shared, serving.relationship));
+        let sent = send_step(shared, serving, asked, &pace, reader, &mut writer).await;
+        pace.remember(shared, serving.relationship);
+        sent
     };
     let outcome = tokio::select! {
         outcome = sending => outcome,
@@ -127,6 +133,7 @@ async fn send_step(
     shared: &Arc<Shared>,
     serving: &Arc<Serving>,
     AskedStep { index, without_base, held, known }: AskedStep,
+    pace: &Arc<Pace>,
     reader: ReadHalf<Box<dyn ByteStream>>,
     writer: &mut WriteHalf<Box<dyn ByteStream>>,
 ) -> Result<StepEnd, Refusal> {
@@ -178,10 +185,12 @@ async fn send_step(
         runs_rx,
         read_tx,
     ));
-    stages.spawn(search::search(source, counters.clone(), index.clone(), read_rx, found_tx));
-    let encoding = Encoding { counters: counters.clone(), spares, sent: sent.clone() };
-    stages.spawn(encode::encode(shared.encoders.clone(), encoding, found_rx, out_tx));
+    let searching = Searching::new(source, counters.clone(), pace.clone(), index.clone());
+    stages.spawn(search::search(searching, read_rx, found_tx));
+    let encoding = Encoding { counters: counters.clone(), pace: pace.clone(), spares, sent: sent.clone() };
+    stages.spawn(encode::encode(encoding, found_rx, out_tx));
 
+    let mut idle_since = pace.now();
     loop {
         let next = match timeout(SCAN_REPORT_EVERY, out_rx.recv()).await {
             Ok(None) => break,
@@ -194,9 +203,14 @@ async fn send_step(
         }
         match next {
             Outgoing::Message(message) => write_in_time(stream::write(writer, &message)).await?,
-            Outgoing::Frame(frame) => {
+            Outgoing::Frame(frame, mut cost) => {
+                let begins = pace.now();
                 write_in_time(stream::write_frame(writer, &frame)).await?;
                 sent.give(frame);
+                cost.waited = begins.saturating_sub(idle_since);
+                idle_since = pace.now();
+                cost.writing = idle_since.saturating_sub(begins);
+                pace.sent(&cost);
             }
         }
         // What was sent says it too.

@@ -2,6 +2,7 @@
 //! what the stream has carried before, nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use farside_engine::{BLOCK_BYTES, EngineError};
 use farside_wire::Effort;
@@ -71,5 +72,6 @@ fn read_frame(
         rest = after;
     }
     work.prefix.clear();
-    Ok(Frame { planned, work, effort: Effort::default() })
+    // What is spent on it is decided when it is searched for, as late as can be.
+    Ok(Frame { planned, work, effort: Effort::default(), searching: Duration::ZERO })
 }

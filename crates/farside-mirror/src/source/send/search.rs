@@ -8,15 +8,17 @@ use farside_wire::{Effort, Search, SimilarityIndex};
 use tokio::sync::mpsc;
 
 use super::frame::Frame;
+use super::pace::Pace;
 use super::step::{BothSides, StepSource};
 use crate::error::{MirrorError, blocking};
 use crate::source::counters::Counters;
 use crate::source::similarity::VolumeIndex;
 
 /// What the search keeps from frame to frame.
-struct Searching {
+pub(super) struct Searching {
     source: StepSource,
     counters: Arc<Counters>,
+    pace: Arc<Pace>,
     search: Search,
     /// Of the volume.
     index: Option<Arc<VolumeIndex>>,
@@ -28,14 +30,10 @@ struct Searching {
 
 /// Searches for a frame at a time on a blocking thread.
 pub(super) async fn search(
-    source: StepSource,
-    counters: Arc<Counters>,
-    index: Option<Arc<VolumeIndex>>,
+    mut searching: Searching,
     mut frames: mpsc::Receiver<Frame>,
     out: mpsc::Sender<Frame>,
 ) -> Result<(), MirrorError> {
-    let (search, nothing) = (Search::new(), SimilarityIndex::new(0));
-    let mut searching = Searching { source, counters, search, index, nothing, old: Vec::new() };
     while let Some(mut frame) = frames.recv().await {
         (frame, searching) = blocking(move || {
             searching.prepare(&mut frame);
@@ -50,7 +48,19 @@ pub(super) async fn search(
 }
 
 impl Searching {
+    pub(super) fn new(
+        source: StepSource,
+        counters: Arc<Counters>,
+        pace: Arc<Pace>,
+        index: Option<Arc<VolumeIndex>>,
+    ) -> Searching {
+        let (search, nothing) = (Search::new(), SimilarityIndex::new(0));
+        Searching { source, counters, pace, search, index, nothing, old: Vec::new() }
+    }
+
     fn prepare(&mut self, frame: &mut Frame) {
+        let begins = self.pace.now();
+        frame.effort = self.pace.next_effort();
         if self.source.refers && frame.effort > Effort::Raw && frame.planned.plan.data_blocks > 0 {
             if frame.effort >= Effort::Standard {
                 self.add_similar(frame);
@@ -61,6 +71,7 @@ impl Searching {
         if let Some(index) = &self.index {
             index.enter(&frame.planned.plan, &frame.work.data);
         }
+        frame.searching = self.pace.now().saturating_sub(begins);
     }
 
     fn add_similar(&mut self, frame: &mut Frame) {

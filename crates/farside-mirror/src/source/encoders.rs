@@ -1,0 +1,160 @@
+//! What a site has for encoding, shared by all its transfers: as many encoders as cores, and one budget of memory.
+
+use std::sync::Arc;
+
+use farside_platform::Cores;
+use farside_wire::{Effort, Ladder, Room};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+use crate::limits::ENCODERS_PER_TRANSFER;
+
+/// Memory of all encoders of a site, unless told otherwise: six frames at *strong*, or sixteen at *standard*, at a time.
+pub const ENCODER_MEMORY: u64 = 256 << 20;
+/// The least that may be set, bytes: one frame at *standard*.
+pub const ENCODER_MEMORY_MIN: u64 = 16 << 20;
+/// In what units memory is counted: a permit for each.
+const UNIT: u64 = 1 << 20;
+
+/// What a site's encoders may use.
+#[derive(Clone)]
+pub struct EncoderSettings {
+    /// The effort of every frame; none lets it follow the link.
+    pub effort: Option<Effort>,
+    /// Memory of frames that are being encoded, bytes; at least [`ENCODER_MEMORY_MIN`].
+    pub memory_bytes: u64,
+    /// Whether there is anybody else who wants the processors.
+    pub cores: Arc<dyn Cores>,
+}
+
+impl EncoderSettings {
+    /// Effort follows the link, within [`ENCODER_MEMORY`].
+    pub fn new(cores: Arc<dyn Cores>) -> EncoderSettings {
+        EncoderSettings { effort: None, memory_bytes: ENCODER_MEMORY, cores }
+    }
+}
+
+/// The encoders of a site.
+pub(super) struct EncoderBudget {
+    settings: EncoderSettings,
+    encoders: usize,
+    turns: Arc<Semaphore>,
+    memory: Arc<Semaphore>,
+    memory_units: u32,
+}
+
+/// A frame may be encoded while this lives.
+pub(super) struct Turn {
+    _encoder: OwnedSemaphorePermit,
+    _memory: OwnedSemaphorePermit,
+}
+
+impl EncoderBudget {
+    /// As many encoders as this machine has cores.
+    pub(super) fn new(settings: EncoderSettings) -> EncoderBudget {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        EncoderBudget::with_encoders(settings, cores)
+    }
+
+    fn with_encoders(settings: EncoderSettings, encoders: usize) -> EncoderBudget {
+        let units = settings.memory_bytes.max(ENCODER_MEMORY_MIN) / UNIT;
+        let memory_units = u32::try_from(units).unwrap_or(u32::MAX).min(1 << 28);
+        EncoderBudget {
+            settings,
+            encoders,
+            turns: Arc::new(Semaphore::new(encoders)),
+            memory: Arc::new(Semaphore::new(memory_units as usize)),
+            memory_units,
+        }
+    }
+
+    /// What chooses the efforts of a transfer of which nothing is known yet.
+    pub(super) fn ladder(&self) -> Ladder {
+        self.settings.effort.map_or_else(Ladder::new, Ladder::pinned)
+    }
+
+    /// What there is now. An effort for which memory is short is not chosen.
+    pub(super) fn room(&self) -> Room {
+        let free = self.memory.available_permits();
+        let fits = |effort: &Effort| units(*effort) as usize <= free;
+        let ceiling = [Effort::Strong, Effort::Standard, Effort::Fast].into_iter().find(fits);
+        Room {
+            encoders: self.encoders.min(ENCODERS_PER_TRANSFER) as u32,
+            idle_cores: self.settings.cores.idle(),
+            ceiling: ceiling.unwrap_or(Effort::Raw),
+        }
+    }
+
+    /// Waits for an encoder and for the memory of a frame; whoever asks first comes first.
+    pub(super) async fn turn(&self, effort: Effort) -> Result<Turn, AcquireError> {
+        // A budget that is smaller than this frame's share serves one at a time.
+        let units = units(effort).min(self.memory_units);
+        let memory = self.memory.clone().acquire_many_owned(units).await?;
+        let encoder = self.turns.clone().acquire_owned().await?;
+        Ok(Turn { _encoder: encoder, _memory: memory })
+    }
+}
+
+/// What a frame takes of the budget.
+fn units(effort: Effort) -> u32 {
+    u32::try_from(effort.encoder_bytes().div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use farside_platform::ManualCores;
+
+    use super::*;
+
+    /// What a future has now, if it need not wait.
+    fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    fn budget(memory_bytes: u64) -> EncoderBudget {
+        let settings =
+            EncoderSettings { memory_bytes, ..EncoderSettings::new(Arc::new(ManualCores::new(2.0))) };
+        EncoderBudget::with_encoders(settings, 64)
+    }
+
+    #[tokio::test]
+    async fn frames_at_the_same_time_stay_within_the_memory() {
+        let budget = budget(ENCODER_MEMORY);
+        for effort in [Effort::Fast, Effort::Standard, Effort::Strong] {
+            let mut turns = Vec::new();
+            while let Some(turn) = now(budget.turn(effort)) {
+                turns.push(turn.unwrap());
+            }
+            let used = turns.len() as u64 * effort.encoder_bytes();
+            assert!(used <= ENCODER_MEMORY && used + effort.encoder_bytes() > ENCODER_MEMORY, "{effort:?}");
+            // What does not fit is not chosen, and what is given back serves again.
+            assert!(budget.room().ceiling < effort);
+            turns.clear();
+            assert_eq!(budget.room().ceiling, Effort::Strong);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_smallest_budget_encodes_one_frame_after_the_other() {
+        let budget = budget(0);
+        assert_eq!(budget.room().ceiling, Effort::Standard);
+        let turn = budget.turn(Effort::Strong).await.unwrap();
+        assert!(now(budget.turn(Effort::Fast)).is_none());
+        assert_eq!(budget.room().ceiling, Effort::Raw);
+        drop(turn);
+        budget.turn(Effort::Fast).await.unwrap();
+    }
+
+    #[test]
+    fn a_pinned_effort_stays() {
+        let mut settings = EncoderSettings::new(Arc::new(ManualCores::new(2.0)));
+        settings.effort = Some(Effort::Fast);
+        let budget = EncoderBudget::with_encoders(settings, 1);
+        assert_eq!(budget.ladder().next_effort(&budget.room()), Effort::Fast);
+    }
+}

@@ -1,0 +1,66 @@
+//! How much is spent on the frames of a step: asks the [`Ladder`] for each, and tells it what each has cost.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farside_platform::Clock;
+use farside_wire::{Effort, Ladder, Sent};
+use uuid::Uuid;
+
+use crate::error::MirrorError;
+use crate::source::Shared;
+use crate::source::encoders::{EncoderBudget, Turn};
+
+/// The pace of one step.
+pub(super) struct Pace {
+    ladder: Mutex<Ladder>,
+    budget: Arc<EncoderBudget>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Pace {
+    /// For a step of a relationship: begins with what earlier ones have learnt.
+    pub(super) fn of(shared: &Shared, relationship: Uuid) -> Pace {
+        let learnt = shared.tables().ladders.get(&relationship).map(Ladder::again);
+        let ladder = learnt.unwrap_or_else(|| shared.encoders.ladder());
+        Pace { ladder: Mutex::new(ladder), budget: shared.encoders.clone(), clock: shared.clock.clone() }
+    }
+
+    /// Keeps for the next step what was learnt.
+    pub(super) fn remember(&self, shared: &Shared, relationship: Uuid) {
+        let ladder = self.ladder().clone();
+        tracing::debug!(%relationship, effort = ladder.effort().name(), "what the link leaves time for");
+        let mut tables = shared.tables();
+        // Nothing is kept for one that was released meanwhile.
+        if tables.relationships.contains_key(&relationship) {
+            tables.ladders.insert(relationship, ladder);
+        }
+    }
+
+    /// Monotonic time.
+    pub(super) fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    /// What to spend on the next frame; asked once for each.
+    pub(super) fn next_effort(&self) -> Effort {
+        let room = self.budget.room();
+        self.ladder().next_effort(&room)
+    }
+
+    /// Waits for one of the site's encoders.
+    pub(super) async fn turn(&self, effort: Effort) -> Result<Turn, MirrorError> {
+        self.budget.turn(effort).await.map_err(|e| MirrorError::Internal(e.to_string()))
+    }
+
+    /// A frame was sent.
+    pub(super) fn sent(&self, frame: &Sent) {
+        let room = self.budget.room();
+        self.ladder().sent(frame, &room);
+    }
+
+    fn ladder(&self) -> MutexGuard<'_, Ladder> {
+        // Nothing between two calls depends on a call that panicked.
+        self.ladder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
