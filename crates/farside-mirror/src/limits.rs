@@ -85,6 +85,10 @@ pub const ADOPTED_BLOCKS: u64 = 2048;
 /// most 2 MiB of fingerprints. In the 300 ms of a long round trip that is known data at 1.7 GB/s. (A link of 1 Gb/s carries
 /// questions by nodes for more than anybody has: 10 bytes for 512 KiB.)
 pub const KNOWN_READ_AHEAD_BLOCKS: u64 = 1 << 17;
+/// Of these, blocks of which samples are asked for: 96 MiB. Two round trips of 300 ms at 1 Gb/s, one for the samples and one for
+/// what lies beside those that were known; and a destination whose index has only samples remembers the neighbourhoods of
+/// its last hits, 128 MiB, until it is asked for the rest.
+pub const KNOWN_SAMPLED_BLOCKS: u64 = 3 << 13;
 /// Units of questions that wait at a source: twice as many as whole ones of 128 blocks fill the read-ahead, because
 /// scattered change makes smaller ones.
 pub const KNOWN_UNITS_MAX: usize = 2 * (KNOWN_READ_AHEAD_BLOCKS / 128) as usize;

@@ -12,7 +12,7 @@
 //!
 //! A block is known or travels, never both; but where an answer's digest is not that of what was asked for, all of that batch
 //! is unknown and travels, after the answer. Units leave in order, so the runs that come out ascend. What is ahead is bounded
-//! in blocks ([`KNOWN_READ_AHEAD_BLOCKS`]), and nothing of it is read.
+//! in blocks ([`KNOWN_READ_AHEAD_BLOCKS`], [`KNOWN_SAMPLED_BLOCKS`]), and nothing of it is read.
 
 mod stage;
 mod unit;
@@ -27,7 +27,7 @@ use super::remaining::Fingerprints;
 use crate::error::MirrorError;
 use crate::limits::{
     ASK_BLOCKS_MAX, ASK_ENTRIES_MAX, ASKS_IN_FLIGHT_MAX, KNOWN_MISMATCHES_MAX, KNOWN_READ_AHEAD_BLOCKS,
-    KNOWN_UNITS_MAX,
+    KNOWN_SAMPLED_BLOCKS, KNOWN_UNITS_MAX,
 };
 use crate::protocol::known::{Ask, Entry, NODE_BLOCKS, decode_answer, digest};
 pub(super) use stage::{Answers, Stage};
@@ -90,6 +90,8 @@ pub(super) struct Planner {
     first_unit: u64,
     /// Blocks of data in units.
     waiting_blocks: u64,
+    /// Of these, blocks of units whose samples were drawn.
+    sampled_blocks: u64,
     /// What units wait to be asked for.
     queued: Size,
     in_flight: VecDeque<Batch>,
@@ -152,6 +154,7 @@ impl Planner {
             units: VecDeque::new(),
             first_unit: 0,
             waiting_blocks: 0,
+            sampled_blocks: 0,
             queued: Size::default(),
             in_flight: VecDeque::new(),
             next_batch: 0,
@@ -171,7 +174,9 @@ impl Planner {
 
     /// Whether another run may be added.
     pub(super) fn has_room(&self) -> bool {
-        self.waiting_blocks < KNOWN_READ_AHEAD_BLOCKS && self.units.len() < KNOWN_UNITS_MAX
+        self.waiting_blocks < KNOWN_READ_AHEAD_BLOCKS
+            && self.sampled_blocks < KNOWN_SAMPLED_BLOCKS
+            && self.units.len() < KNOWN_UNITS_MAX
     }
 
     /// Whether an answer is to come.
@@ -266,6 +271,7 @@ impl Planner {
         self.waiting_blocks += unit.data_blocks();
         if unit.waits == Waits::ToBeAsked && !(unit.node.is_some() && self.nodes_known_lately) {
             draw_samples(&self.metadata, &mut unit, self.density, self.is_resumed)?;
+            self.sampled_blocks += unit.data_blocks();
         }
         if unit.waits == Waits::ToBeAsked {
             self.queued = self.queued.plus(Size::of(&unit));
@@ -365,6 +371,7 @@ impl Planner {
             }
             if unit.waits == Waits::ToBeAsked && unit.entries() == 0 {
                 draw_samples(&self.metadata, unit, self.density, self.is_resumed)?;
+                self.sampled_blocks += unit.data_blocks();
             }
             if unit.waits == Waits::ToBeAsked {
                 self.queued = self.queued.plus(Size::of(unit));
@@ -391,6 +398,9 @@ impl Planner {
         while let Some(unit) = self.units.pop_front_if(|unit| unit.waits == Waits::ForNothing) {
             self.first_unit += 1;
             self.waiting_blocks -= unit.data_blocks();
+            if unit.has_fingerprints() {
+                self.sampled_blocks -= unit.data_blocks();
+            }
             self.known_bytes += unit.known_blocks() * BLOCK_BYTES;
             let mut runs = Vec::new();
             unit.travels(&mut runs);

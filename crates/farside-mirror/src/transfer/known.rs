@@ -203,3 +203,17 @@ async fn first_of(underway: &mut VecDeque<Adopting>) -> Result<Result<Answer, Mi
     underway.pop_front();
     answer
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_answered_where_there_is_no_base_and_in_a_resync() {
+        assert!(is_worth_asking(TransferKind::Initialize, false));
+        assert!(is_worth_asking(TransferKind::Update, false));
+        assert!(is_worth_asking(TransferKind::Resync, true));
+        assert!(!is_worth_asking(TransferKind::Update, true));
+        assert!(!is_worth_asking(TransferKind::Initialize, true), "a later snapshot of a first copy");
+    }
+}

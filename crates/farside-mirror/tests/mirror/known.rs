@@ -166,8 +166,27 @@ async fn an_update_asks_nothing() {
     pair.write(0, &content[SIZE as usize / 2..]);
     let report = pair.update(&mirror).await;
     assert_ok(&report);
-    assert_eq!(report.rungs.unwrap().known, Default::default());
+    assert_eq!((known_bytes(&report), report.rungs.unwrap().known.out_bytes), (0, 0));
     pair.check_replica();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_asks_for_what_lies_elsewhere() {
+    let mut pair = Pair::new(708, 4096, LinkSettings::default()).await;
+    let content = random_bytes(&mut pair, SIZE);
+    copied(&mut pair, 1, &content).await;
+    let other = random_bytes(&mut pair, SIZE);
+    copied(&mut pair, 2, &other).await;
+    let mirror = pair.b.destination.mirror(&pair.replica).unwrap();
+    // Moved by a block, so that nothing is known as a node.
+    pair.write(BLOCK_BYTES, &content[..SIZE as usize / 2]);
+    mirror.break_off(None).await.unwrap();
+    let report = mirror.resync(PATIENCE).await.unwrap().ended().await.unwrap();
+    pair.model.insert(report.id, pair.live.clone());
+    assert_ok(&report);
+    pair.check_replica();
+    assert_eq!(report.changed_bytes + known_bytes(&report), SIZE / 2);
+    assert!(known_bytes(&report) > SIZE / 2 * 9 / 10, "{:?}", report.rungs);
 }
 
 #[tokio::test(start_paused = true)]

@@ -113,6 +113,7 @@ fn play(planner: &mut Planner, destination: &mut Destination, input: Vec<Run>, l
             answers.push_back(destination.answer(&ask));
         }
         assert!(planner.waiting_blocks <= KNOWN_READ_AHEAD_BLOCKS + 2 * ADDED_BLOCKS);
+        assert!(planner.sampled_blocks <= planner.waiting_blocks);
         if answers.len() > lag || (stalls && !answers.is_empty()) {
             planner.answer(&answers.pop_front().unwrap()).unwrap();
         } else if !stalls {
@@ -129,6 +130,7 @@ fn play(planner: &mut Planner, destination: &mut Destination, input: Vec<Run>, l
             }
         } else if planner.is_empty() {
             assert!(!planner.awaits_answer() && planner.queued.entries == 0);
+            assert_eq!((planner.waiting_blocks, planner.sampled_blocks), (0, 0));
             return travels;
         }
     }
@@ -172,7 +174,7 @@ fn random_image(rng: &mut SmallRng, blocks: usize, longest: usize) -> Image {
 
 #[test]
 fn what_comes_in_travels_or_is_known_whatever_the_other_side_has() {
-    for seed in 0..60 {
+    for seed in 0..24 {
         println!("seed {seed}");
         let mut rng = SmallRng::seed_from_u64(seed);
         let (blocks, longest) = (rng.random_range(1..6000), rng.random_range(1..700));
