@@ -2,7 +2,7 @@
 //!
 //! Two passes, as recovery makes them. The first follows the chain from the superblock's position and finds the end
 //! and the highest sequence that a batch *proves* (says it was synced before that batch was written). The second
-//! applies the records; data of unproven batches is compared with its fingerprints, and the first mismatch ends the
+//! applies the records; data that unproven batches map is compared with its fingerprints, and the first mismatch ends the
 //! journal before its batch, since no flush can have been answered. A mismatch in a proven batch is a loss.
 
 use farside_format::journal::{self, BATCH_BYTES_MAX, BatchHeader, POSITION_MAX, Record};
@@ -419,7 +419,16 @@ impl Scan<'_, '_> {
             return Ok(());
         }
         for record in records {
-            let Record::Map { version, block, place, fingerprints, .. } = record else { continue };
+            let (Record::Map { version, block, place, fingerprints, .. }
+            | Record::Share { version, block, place, fingerprints, .. }) = record
+            else {
+                continue;
+            };
+            // Shared blocks were on the medium before: they end no journal, and are looked at only for damage.
+            let is_shared = matches!(record, Record::Share { .. });
+            if is_shared && !self.reader.options.read_data {
+                continue;
+            }
             let mut data = BlockBuffer::zeroed(fingerprints.len());
             let read = self.reader.read(place.0, &mut data);
             for (i, fingerprint) in fingerprints.iter().enumerate() {
@@ -431,7 +440,7 @@ impl Scan<'_, '_> {
                     continue;
                 }
                 let place = place.0 + i as u64;
-                if !is_proven {
+                if !is_proven && !is_shared {
                     return Err(JournalEnd::Data(format!(
                         "batch {} was never proven, and its data at place {place} is not what it says",
                         batch.sequence
@@ -444,7 +453,8 @@ impl Scan<'_, '_> {
                     place: Some(place),
                     ..at.clone()
                 };
-                let hint = "this write was flushed and its bytes are lost; write the block anew or take it from the mirror";
+                let hint =
+                    "this block was flushed and its bytes are lost; write it anew or take it from the mirror";
                 self.reader.error(What::JournalData, at, fingerprint.to_string(), found, hint);
             }
         }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use farside_format::catalog::{CATALOG_BYTES_MAX, Catalog};
 use farside_format::pointer::TWIN_DISTANCE;
-use farside_format::{BLOCK_BYTES, Superblock, TreeKind};
+use farside_format::{BLOCK_BYTES, Pointer, Superblock, TreeKind};
 
 use crate::catalog::{self, VersionTree};
 use crate::free_map;
+use crate::owners::{self, Owner, OwnerTable};
 use crate::places::{PlaceSet, runs};
 use crate::reader::Reader;
 use crate::report::{Location, Severity, What};
@@ -22,9 +23,37 @@ pub(crate) struct Usage {
     pub(crate) mapped_below: HashMap<u64, u64>,
     /// Nodes that could not be read: what lies below them is unknown.
     pub(crate) unreadable: u64,
+    /// Data blocks with several owners.
+    pub(crate) owners: OwnerTable,
 }
 
 impl Usage {
+    /// Marks a data block of a volume as used by one more owner.
+    pub(crate) fn claim_data(
+        &mut self,
+        reader: &mut Reader<'_>,
+        superblock: &Superblock,
+        at: &Location,
+        pointer: &Pointer,
+    ) {
+        match self.owners.count(pointer.place.0, pointer.fingerprint) {
+            Owner::First => {
+                self.claim(reader, superblock, at, 1);
+            }
+            Owner::Further => {}
+            Owner::OfOtherContent(theirs) => reader.error(
+                What::Ownership,
+                at.clone(),
+                format!("fingerprint {theirs}, as the place's other owners have"),
+                pointer.fingerprint.to_string(),
+                "one of the owners reads as damaged; restore it from its mirror or an older snapshot",
+            ),
+            Owner::Unknown => {
+                self.used.insert(pointer.place.0);
+            }
+        }
+    }
+
     /// Marks the `copies` blocks of a node or data block as used; notes places out of range or with two owners.
     /// False if the place was in use before.
     pub(crate) fn claim(
@@ -92,6 +121,7 @@ pub(crate) fn check(reader: &mut Reader<'_>, superblock: &Superblock, verified: 
         point.versions = catalog::check(reader, superblock, catalog);
     }
     let chunks = free_map::walk(reader, &mut point.usage, superblock);
+    owners::read(reader, &mut point.usage, superblock);
     tree::check(
         reader,
         superblock,
@@ -116,6 +146,8 @@ pub(crate) fn check(reader: &mut Reader<'_>, superblock: &Superblock, verified: 
             "blocks that the free map holds and nothing refers to are not reported: they may belong to what cannot be read",
         );
     }
+    let all_known = point.catalog.is_some() && point.usage.unreadable == 0;
+    owners::compare(reader, &point.usage, superblock, all_known);
     free_map::compare(reader, &mut point, &chunks);
     point
 }

@@ -107,10 +107,14 @@ impl<'a> Reader<'a> {
         let same = |other: &Finding| {
             let mut location = other.location.clone();
             location.generation = finding.location.generation;
-            // A node or block at a place is one thing, whichever version led there.
+            // A node or block at a place is one thing, whichever version led there; a block with several owners is one for
+            // each of them.
             let by_place = matches!(what, What::Node | What::NodeSecondCopy | What::DataBlock)
                 && other.location.place == finding.location.place
-                && other.location.level == finding.location.level;
+                && other.location.level == finding.location.level
+                && (what != What::DataBlock
+                    || (other.location.volume == finding.location.volume
+                        && other.location.position == finding.location.position));
             other.what == what
                 && (by_place || (location == finding.location && other.expected == finding.expected))
                 && other.found == finding.found

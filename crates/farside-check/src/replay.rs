@@ -142,10 +142,16 @@ impl<'p> Replay<'p> {
     ) -> Result<(), Fault> {
         self.records += 1;
         match record {
-            Record::Map { version, birth, block, place, fingerprints } => {
+            Record::Map { version, birth, block, place, fingerprints }
+            | Record::Share { version, birth, block, place, fingerprints } => {
                 let end = block + fingerprints.len() as u64;
                 self.require_epoch(birth)?;
-                self.require_places(place.0, fingerprints.len() as u64)?;
+                let count = fingerprints.len() as u64;
+                if matches!(record, Record::Share { .. }) {
+                    self.require_shared(place.0, count)?;
+                } else {
+                    self.require_places(place.0, count)?;
+                }
                 let target = self.writable(*version)?;
                 require(
                     end <= target.size_bytes.div_ceil(BLOCK_BYTES as u64),
@@ -207,6 +213,20 @@ impl<'p> Replay<'p> {
                 self.mapped.insert(place),
                 "places mapped once between points",
                 format!("place {place} again"),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Share records name blocks that something has, at the point or since.
+    fn require_shared(&self, first: u64, count: u64) -> Result<(), Fault> {
+        let first_allocatable = self.point.superblock.first_allocatable();
+        for place in first..first + count {
+            let in_use = self.point.usage.used.contains(place) || self.mapped.contains(place);
+            require(
+                place >= first_allocatable && in_use,
+                "places that are in use",
+                format!("place {place}, which nothing uses"),
             )?;
         }
         Ok(())

@@ -44,6 +44,8 @@ pub enum What {
     Catalog,
     /// The free map against what is referenced.
     FreeMap,
+    /// F8: the owner counts against the owners there are.
+    OwnerCounts,
     /// F2: a place that the older point needs is not kept for it.
     OlderPoint,
     /// F5: a snapshot that changed.
@@ -75,6 +77,7 @@ impl fmt::Display for What {
             What::Ownership => "ownership",
             What::Catalog => "catalog",
             What::FreeMap => "free map",
+            What::OwnerCounts => "owner counts",
             What::OlderPoint => "place the older point needs",
             What::SnapshotChanged => "snapshot that changed",
             What::Journal => "journal",
@@ -120,6 +123,7 @@ impl fmt::Display for Location {
         match (self.tree, &self.volume) {
             (Some(TreeKind::Catalog), _) => parts.push("catalog".into()),
             (Some(TreeKind::FreeMap), _) => parts.push("free map".into()),
+            (Some(TreeKind::OwnerCounts), _) => parts.push("owner counts".into()),
             (_, Some(volume)) => parts.push(match &self.snapshot {
                 Some(snapshot) => format!("{volume}@{snapshot}"),
                 None => volume.clone(),
@@ -278,6 +282,8 @@ pub struct Report {
     pub versions: Vec<VersionReport>,
     /// Blocks that the newest point has in use, fixed areas included.
     pub blocks_in_use: u64,
+    /// Of those, data blocks that have several owners.
+    pub shared_blocks: u64,
     /// The journal.
     pub journal: JournalReport,
     /// Versions as an opening would find them; none if replay was not asked for or the catalog cannot be read.
@@ -301,6 +307,7 @@ impl Report {
             volumes: Vec::new(),
             versions: Vec::new(),
             blocks_in_use: 0,
+            shared_blocks: 0,
             journal: JournalReport {
                 first_sequence: newest.journal_sequence,
                 batches: 0,
@@ -318,6 +325,7 @@ impl Report {
 
     pub(crate) fn take_point(&mut self, point: &Point) {
         self.blocks_in_use = point.usage.used.len();
+        self.shared_blocks = point.usage.owners.shared_places();
         if let Some(catalog) = &point.catalog {
             self.volumes = catalog
                 .volumes
@@ -351,12 +359,13 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "generation {}: {} volumes, {} versions ({} snapshots), {} blocks in use",
+            "generation {}: {} volumes, {} versions ({} snapshots), {} blocks in use, {} of them with several owners",
             self.generation,
             self.volumes.iter().filter(|v| !v.deleted).count(),
             self.versions.len(),
             self.snapshots().count(),
-            self.blocks_in_use
+            self.blocks_in_use,
+            self.shared_blocks
         )?;
         for version in self.versions.iter().filter(|v| !v.deleted) {
             let name = match (&version.snapshot, version.kind) {

@@ -36,7 +36,7 @@ use crate::report::{Location, What};
 const OWNERSHIP_HINT: &str =
     "freeing one version would free blocks of another; do not write to this pool, restore it from its mirror";
 
-/// A tree of the pool itself: catalog or free map.
+/// A tree of the pool itself: catalog, free map or owner counts.
 pub(crate) struct PoolTree {
     pub(crate) kind: TreeKind,
     pub(crate) reference: TreeReference,
@@ -463,7 +463,7 @@ impl Walker<'_, '_> {
                 let parent = *parent;
                 self.check_own(parent, child, &at);
             }
-            self.usage.claim(self.reader, self.superblock, &at, 1);
+            self.usage.claim_data(self.reader, self.superblock, &at, child);
             if self.reader.options.read_data && !twin.has(i, child) {
                 to_read.push((block, *child));
             }
@@ -521,7 +521,7 @@ impl Walker<'_, '_> {
             pointer.fingerprint.to_string(),
             found,
             "reads of this block fail in every version that shares it; writing the whole block heals a head, a mirror \
-             can repair the rest",
+             can repair the rest. Other owners of its place are named by themselves",
         );
     }
 }

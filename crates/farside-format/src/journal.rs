@@ -19,7 +19,7 @@ pub const BATCH_HEADER_BYTES: usize = 128;
 pub const PAYLOAD_BYTES_MAX: usize = BATCH_BYTES_MAX - BATCH_HEADER_BYTES;
 /// Highest position of a batch, in bytes: four exabytes of journal, and sums of positions and lengths stay in 64 bits.
 pub const POSITION_MAX: u64 = 1 << 62;
-/// Most blocks one map record names (a record stays below 16 KiB).
+/// Most blocks one map or share record names (a record stays below 16 KiB).
 pub const MAP_BLOCKS_MAX: usize = 1000;
 
 const MAGIC: [u8; 8] = *b"FSJBATCH";
@@ -174,6 +174,19 @@ pub enum Record {
         /// One fingerprint per block; none is a hole. At most [`MAP_BLOCKS_MAX`].
         fingerprints: Vec<Fingerprint>,
     },
+    /// Consecutive blocks of a version now lie at consecutive places that others have already: one owner more for each.
+    Share {
+        /// The head or staged version.
+        version: u64,
+        /// The epoch.
+        birth: Birth,
+        /// First block of the volume.
+        block: u64,
+        /// First place.
+        place: Place,
+        /// As in [`Record::Map`].
+        fingerprints: Vec<Fingerprint>,
+    },
     /// Blocks of a version become holes.
     Unmap {
         /// The head or staged version.
@@ -231,12 +244,14 @@ impl Record {
             payload.extend_from_slice(&(body as u32).to_le_bytes());
         };
         match self {
-            Record::Map { version, birth, block, place, fingerprints } => {
+            Record::Map { version, birth, block, place, fingerprints }
+            | Record::Share { version, birth, block, place, fingerprints } => {
                 assert!(
                     (1..=MAP_BLOCKS_MAX).contains(&fingerprints.len()),
-                    "a map record names 1 to 1000 blocks"
+                    "a map or share record names 1 to 1000 blocks"
                 );
-                header(payload, 1, size_of::<RawMap>() + 16 * fingerprints.len());
+                let kind = if matches!(self, Record::Share { .. }) { 5 } else { 1 };
+                header(payload, kind, size_of::<RawMap>() + 16 * fingerprints.len());
                 let raw = RawMap {
                     version: (*version).into(),
                     birth: birth.0.into(),
@@ -287,7 +302,7 @@ impl Record {
         let in_volume =
             |block: u64, count: u64| block.checked_add(count).is_some_and(|end| end <= BLOCKS_MAX);
         let record = match header[0] {
-            1 => {
+            kind @ (1 | 5) => {
                 let (raw, list) = RawMap::ref_from_prefix(body).map_err(|_| SHORT)?;
                 let count = raw.count.get() as usize;
                 if count == 0 || count > MAP_BLOCKS_MAX || list.len() != 16 * count || raw.reserved.get() != 0
@@ -306,12 +321,12 @@ impl Record {
                 if fingerprints.iter().any(|f| f.is_hole()) {
                     return Err(bad("fingerprint"));
                 }
-                Record::Map {
-                    version: raw.version.get(),
-                    birth: Birth(raw.birth.get()),
-                    block: raw.block.get(),
-                    place: Place(raw.place.get()),
-                    fingerprints,
+                let (version, birth) = (raw.version.get(), Birth(raw.birth.get()));
+                let (block, place) = (raw.block.get(), Place(raw.place.get()));
+                if kind == 5 {
+                    Record::Share { version, birth, block, place, fingerprints }
+                } else {
+                    Record::Map { version, birth, block, place, fingerprints }
                 }
             }
             2 => {

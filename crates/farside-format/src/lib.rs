@@ -12,6 +12,7 @@ pub mod free_map;
 pub mod fuzz;
 pub mod journal;
 pub mod node;
+pub mod owner_counts;
 pub mod pointer;
 pub mod superblock;
 

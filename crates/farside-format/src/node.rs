@@ -24,6 +24,8 @@ pub enum TreeKind {
     Catalog = 2,
     /// The free map.
     FreeMap = 3,
+    /// The owner counts.
+    OwnerCounts = 4,
 }
 
 /// A node in memory.
@@ -123,6 +125,7 @@ impl Node {
             1 => TreeKind::Volume,
             2 => TreeKind::Catalog,
             3 => TreeKind::FreeMap,
+            4 => TreeKind::OwnerCounts,
             _ => return Err(FormatError::Field { what: "node", field: "kind" }),
         };
         if !(1..=TOP_LEVEL).contains(&raw.level) {

@@ -98,7 +98,7 @@ pub struct TreeReference {
     pub root: Pointer,
     /// Level of the root node, 1 to 6; 0 for an empty tree.
     pub level: u8,
-    /// Bytes the tree holds (catalog, free map), or the version's size.
+    /// Bytes the tree holds (catalog, free map, owner counts), or the version's size.
     pub length_bytes: u64,
 }
 

@@ -5,12 +5,12 @@ use xxhash_rust::xxh3::xxh3_128;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::FormatError;
 use crate::fingerprint::BLOCK_BYTES;
 use crate::pointer::{RawTreeReference, TreeReference, U48_MAX};
+use crate::{FormatError, owner_counts};
 
 /// The version this code writes and reads.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// Blocks of the two slots.
 pub const SUPERBLOCK_PLACES: [u64; 2] = [0, 256];
 /// First block of the journal ring.
@@ -47,6 +47,8 @@ pub struct Superblock {
     pub catalog: TreeReference,
     /// The free map.
     pub free_map: TreeReference,
+    /// The owner counts; all zero while no block has several owners.
+    pub owner_counts: TreeReference,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -67,7 +69,7 @@ struct RawSuperblock {
     journal_chain: [u8; 16],
     catalog: RawTreeReference,
     free_map: RawTreeReference,
-    counts: RawTreeReference,
+    owner_counts: RawTreeReference,
     reserved: [u8; 3824],
     checksum: [u8; 16],
 }
@@ -97,7 +99,7 @@ impl Superblock {
             journal_chain: self.journal_chain,
             catalog: RawTreeReference::new(&self.catalog),
             free_map: RawTreeReference::new(&self.free_map),
-            counts: RawTreeReference::new(&TreeReference::default()),
+            owner_counts: RawTreeReference::new(&self.owner_counts),
             reserved: [0; 3824],
             checksum: [0; 16],
         };
@@ -140,8 +142,13 @@ impl Superblock {
         {
             return bad("journal position or birth epoch");
         }
-        if raw.reserved != [0; 3824] || raw.counts.decode()? != TreeReference::default() {
+        if raw.reserved != [0; 3824] {
             return bad("reserved");
+        }
+        let owner_counts = raw.owner_counts.decode()?;
+        let table_bytes = owner_counts::table_blocks(pool_blocks) * BLOCK_BYTES as u64;
+        if owner_counts.length_bytes != if owner_counts.level == 0 { 0 } else { table_bytes } {
+            return bad("length of the owner counts");
         }
         Ok(Superblock {
             pool: Uuid::from_bytes(raw.pool),
@@ -155,6 +162,7 @@ impl Superblock {
             journal_chain: raw.journal_chain,
             catalog: raw.catalog.decode()?,
             free_map: raw.free_map.decode()?,
+            owner_counts,
         })
     }
 }

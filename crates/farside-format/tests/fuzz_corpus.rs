@@ -37,6 +37,7 @@ fn superblock() -> Vec<u8> {
         journal_chain: [1; 16],
         catalog: TreeReference { root: pointer(1), level: 1, length_bytes: 100 },
         free_map: TreeReference { root: pointer(2), level: 1, length_bytes: 1 << 18 },
+        owner_counts: TreeReference { root: pointer(3), level: 2, length_bytes: 1 << 22 },
     };
     superblock.encode().to_vec()
 }
@@ -75,13 +76,20 @@ fn fix_node(bytes: &mut [u8]) {
     }
 }
 
-fn records() -> [Record; 4] {
+fn records() -> [Record; 5] {
     let snapshot = Snapshot { name: "daily".into(), uuid: vec![7; 16], ..Default::default() };
     let frozen = vec![FrozenHead { head: 1, version: 2, snapshot: Some(snapshot) }];
     let change = CatalogChange { change: Some(Change::Freeze(Freeze { frozen, epoch: 4 })) };
     let fingerprints = vec![Fingerprint([5; 16]), Fingerprint([6; 16])];
     [
-        Record::Map { version: 1, birth: Birth(4), block: 9, place: Place(3000), fingerprints },
+        Record::Map {
+            version: 1,
+            birth: Birth(4),
+            block: 9,
+            place: Place(3000),
+            fingerprints: fingerprints.clone(),
+        },
+        Record::Share { version: 1, birth: Birth(4), block: 90, place: Place(3000), fingerprints },
         Record::Unmap { version: 1, birth: Birth(4), block: 0, count: 8 },
         Record::Catalog(Box::new(change)),
         Record::Point { generation: 4, birth_epoch: Birth(6) },
@@ -139,7 +147,7 @@ fn targets() -> [Target; 3] {
         record.encode(&mut bytes);
         bytes
     };
-    let [map, unmap, change, point] = records();
+    let [map, share, unmap, change, point] = records();
     let volume =
         Volume { id: 1, uuid: vec![1; 16], name: "v".into(), family: 2, head: 3, ..Default::default() };
     let catalog = Catalog { next_id: 4, volumes: vec![volume], versions: vec![] };
@@ -150,7 +158,8 @@ fn targets() -> [Target; 3] {
             fix: fix_superblock,
             units: vec![
                 ("valid", superblock()),
-                ("version-1", spoilt(superblock(), 8, 3, fix_superblock)),
+                ("version-2", spoilt(superblock(), 8, 1, fix_superblock)),
+                ("owner-counts-length", spoilt(superblock(), 248, 1, fix_superblock)),
                 ("journal-too-large", spoilt(superblock(), 51, 1, fix_superblock)),
                 ("reserved-byte", spoilt(superblock(), 3000, 1, fix_superblock)),
                 ("wrong-checksum", spoilt(superblock(), 60, 1, |_| {})),
@@ -183,6 +192,8 @@ fn targets() -> [Target; 3] {
                 ("batch-length", spoilt(batch(&records()), 14, 0x10, fix_batch)),
                 ("map", single(&map)),
                 ("map-count", spoilt(single(&map), 40, 1, |_| {})),
+                ("share", single(&share)),
+                ("share-place", spoilt(single(&share), 38, 0xff, |_| {})),
                 ("unmap", single(&unmap)),
                 ("change", single(&change)),
                 ("point", single(&point)),
@@ -232,7 +243,7 @@ fn what_a_name_says_is_true() {
     };
     assert_eq!(accepted(&batches.units, decodes), ["batch", "batch-empty"]);
     let is_record = |b: &[u8]| Record::decode(b).is_ok();
-    assert_eq!(accepted(&batches.units, is_record), ["map", "unmap", "change", "point"]);
+    assert_eq!(accepted(&batches.units, is_record), ["map", "share", "unmap", "change", "point"]);
 }
 
 #[test]

@@ -144,10 +144,11 @@ fn superblock() {
         journal_chain: [0xab; 16],
         catalog: TreeReference { root: pointer(1), level: 1, length_bytes: 300 },
         free_map: TreeReference { root: pointer(2), level: 2, length_bytes: 0x4_0000 },
+        owner_counts: TreeReference { root: pointer(3), level: 2, length_bytes: 0x40_0000 },
     };
     let layout = Layout::zeros(4096)
         .put(0, b"FARSIDE\0")
-        .u32(8, 2)
+        .u32(8, 3)
         .u32(12, 4096)
         .put(16, POOL.as_bytes())
         .u64(32, 0x10_0000)
@@ -160,11 +161,12 @@ fn superblock() {
         .u64(88, 9)
         .put(96, &[0xab; 16])
         .put(112, &tree_bytes(1, 1, 300))
-        .put(160, &tree_bytes(2, 2, 0x4_0000));
+        .put(160, &tree_bytes(2, 2, 0x4_0000))
+        .put(208, &tree_bytes(3, 2, 0x40_0000));
     let encoded = superblock.encode();
     assert_eq!(hex(&encoded[..4080]), hex(&layout.0[..4080]));
     assert_eq!(encoded[4080..], xxhash_rust::xxh3::xxh3_128(&layout.0[..4080]).to_le_bytes());
-    assert_eq!(hex(&encoded[4080..]), "bc811b2cb0de89bf61d19d7b122e8768");
+    assert_eq!(hex(&encoded[4080..]), "27c35137275427cefd452bdbfc5df5a2");
     assert_eq!(Superblock::decode(encoded.as_slice()), Ok(superblock));
 }
 
@@ -201,7 +203,7 @@ fn node() {
     assert_eq!(hex(&encoded), hex(&layout.0));
     assert_eq!(Node::decode(&encoded), Ok((node.clone(), POOL)));
     assert_eq!(hex(&node.fingerprint().0), "4cc74bba87ecd21bfc5d7742233bd4ab");
-    for (kind, byte) in [(TreeKind::Catalog, 2), (TreeKind::FreeMap, 3)] {
+    for (kind, byte) in [(TreeKind::Catalog, 2), (TreeKind::FreeMap, 3), (TreeKind::OwnerCounts, 4)] {
         Node { kind, ..node.clone() }.encode(POOL, &mut encoded);
         assert_eq!(encoded[5], byte);
     }
@@ -214,7 +216,7 @@ fn encoded(record: &Record) -> Vec<u8> {
     bytes
 }
 
-fn records() -> [Record; 4] {
+fn records() -> [Record; 5] {
     [
         Record::Map {
             version: 1,
@@ -228,12 +230,19 @@ fn records() -> [Record; 4] {
             change: Some(Change::RenameVolume(RenameVolume { volume: 1, name: "a".into() })),
         })),
         Record::Point { generation: 1, birth_epoch: Birth(2) },
+        Record::Share {
+            version: 1,
+            birth: Birth(2),
+            block: 3,
+            place: Place(4),
+            fingerprints: vec![Fingerprint([7; 16])],
+        },
     ]
 }
 
 #[test]
 fn journal_records() {
-    let [map, unmap, catalog, point] = records();
+    let [map, unmap, catalog, point, share] = records();
     let layout = Layout::zeros(8 + 40 + 32)
         .put(0, &[1])
         .u32(4, 72)
@@ -251,6 +260,9 @@ fn journal_records() {
     assert_eq!(hex(&encoded(&catalog)), "0300000007000000120508011201".to_owned() + "61");
     let layout = Layout::zeros(24).put(0, &[4]).u32(4, 16).u64(8, 1).u64(16, 2);
     assert_eq!(hex(&encoded(&point)), hex(&layout.0));
+    let layout = Layout::zeros(8 + 40 + 16).put(0, &[5]).u32(4, 56).u64(8, 1).u64(16, 2);
+    let layout = layout.u64(24, 3).u64(32, 4).u32(40, 1).put(48, &[7; 16]);
+    assert_eq!(hex(&encoded(&share)), hex(&layout.0));
 }
 
 /// Fields by number, as protobuf lays them out: number and type (1), length (1), bytes.
@@ -286,7 +298,7 @@ fn journal_batch() {
         sequence: 2,
         position: 0x3000,
         proven: 1,
-        records: 4,
+        records: 5,
         previous: [9; 16],
         checksum: [0; 16],
     };
@@ -296,18 +308,18 @@ fn journal_batch() {
     let checksum = seal_batch(&mut bytes, payload.len(), &header);
     let layout = Layout::zeros(4096)
         .put(0, b"FSJBATCH")
-        .u32(8, 2)
+        .u32(8, 3)
         .u32(12, payload.len() as u32)
         .put(16, POOL.as_bytes())
         .u64(32, 1)
         .u64(40, 2)
         .u64(48, 0x3000)
         .u64(56, 1)
-        .u32(64, 4)
+        .u32(64, 5)
         .put(80, &[9; 16])
         .put(128, &payload);
     assert_eq!(checksum, xxhash_rust::xxh3::xxh3_128(&layout.0[..128 + payload.len()]).to_le_bytes());
-    assert_eq!(hex(&checksum), "75f3fbac22b8a8735c894ec28363b183");
+    assert_eq!(hex(&checksum), "189a11aade5de076498102d332214c83");
     assert_eq!(hex(&bytes), hex(&layout.put(96, &checksum).0));
     let (found, found_payload) = decode_batch(&bytes).unwrap();
     assert_eq!((found, found_payload), (BatchHeader { checksum, ..header }, payload.as_slice()));

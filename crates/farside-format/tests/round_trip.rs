@@ -2,6 +2,9 @@
 
 use farside_format::free_map::{BLOCKS_PER_CHUNK, BlockState, set_state, state};
 use farside_format::journal::{BatchHeader, Record, decode_batch, ring_bytes, seal_batch};
+use farside_format::owner_counts::{
+    PLACES_PER_BLOCK, extra_owners, set_extra_owners, shared_places, table_blocks,
+};
 use farside_format::pointer::{RawTreeReference, U48_MAX};
 use farside_format::superblock::{JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN, JOURNAL_START};
 use farside_format::{
@@ -36,25 +39,37 @@ fn uuid() -> impl Strategy<Value = Uuid> {
 
 fn superblock() -> impl Strategy<Value = Superblock> {
     let numbers = (any::<[u64; 5]>(), 0..=U48_MAX, any::<[u8; 16]>());
-    (uuid(), JOURNAL_BLOCKS_MIN..=JOURNAL_BLOCKS_MAX, any::<u64>(), numbers, tree(), tree()).prop_map(
-        |(pool, journal_blocks, more, (n, birth_epoch, journal_chain), catalog, free_map)| Superblock {
-            pool,
-            pool_blocks: JOURNAL_START + journal_blocks + 1 + more % (1 << 40),
-            journal_blocks,
-            generation: n[0],
-            open_epoch: n[1],
-            birth_epoch,
-            journal_position: (n[2] % (1 << 62)) & !4095,
-            journal_sequence: n[3],
-            journal_chain,
-            catalog,
-            free_map,
+    let trees = (tree(), tree(), tree());
+    (uuid(), JOURNAL_BLOCKS_MIN..=JOURNAL_BLOCKS_MAX, any::<u64>(), numbers, trees).prop_map(
+        |(pool, journal_blocks, more, (n, birth_epoch, journal_chain), (catalog, free_map, counts))| {
+            let pool_blocks = JOURNAL_START + journal_blocks + 1 + more % (1 << 40);
+            let table_bytes = table_blocks(pool_blocks) * 4096;
+            let length_bytes = if counts.level == 0 { 0 } else { table_bytes };
+            Superblock {
+                pool,
+                pool_blocks,
+                journal_blocks,
+                generation: n[0],
+                open_epoch: n[1],
+                birth_epoch,
+                journal_position: (n[2] % (1 << 62)) & !4095,
+                journal_sequence: n[3],
+                journal_chain,
+                catalog,
+                free_map,
+                owner_counts: TreeReference { length_bytes, ..counts },
+            }
         },
     )
 }
 
 fn node() -> impl Strategy<Value = Node> {
-    let kind = prop_oneof![Just(TreeKind::Volume), Just(TreeKind::Catalog), Just(TreeKind::FreeMap)];
+    let kind = prop_oneof![
+        Just(TreeKind::Volume),
+        Just(TreeKind::Catalog),
+        Just(TreeKind::FreeMap),
+        Just(TreeKind::OwnerCounts)
+    ];
     (0..=U48_MAX).prop_flat_map(move |birth| {
         (1..=6u8, kind.clone(), any::<[u64; 3]>(), 0..=U48_MAX, vec(pointer(birth), FAN_OUT)).prop_map(
             move |(level, kind, n, place, children)| Node {
@@ -72,15 +87,15 @@ fn node() -> impl Strategy<Value = Node> {
 }
 
 fn record() -> impl Strategy<Value = Record> {
-    let map = (any::<u64>(), 0..=U48_MAX, 0..1u64 << 41, 1..1u64 << 47, vec(fingerprint(), 1..40)).prop_map(
-        |(version, birth, block, place, fingerprints)| Record::Map {
-            version,
-            birth: Birth(birth),
-            block,
-            place: Place(place),
-            fingerprints,
-        },
-    );
+    let map = (any::<(bool, u64)>(), 0..=U48_MAX, 0..1u64 << 41, 1..1u64 << 47, vec(fingerprint(), 1..40))
+        .prop_map(|((shared, version), birth, block, place, fingerprints)| {
+            let (birth, place) = (Birth(birth), Place(place));
+            if shared {
+                Record::Share { version, birth, block, place, fingerprints }
+            } else {
+                Record::Map { version, birth, block, place, fingerprints }
+            }
+        });
     let unmap = (any::<u64>(), 0..=U48_MAX, 0..1u64 << 41, 0..1u64 << 41).prop_map(
         |(version, birth, block, count)| Record::Unmap { version, birth: Birth(birth), block, count },
     );
@@ -161,6 +176,24 @@ proptest! {
     }
 
     #[test]
+    fn owner_counts(places in vec((0..PLACES_PER_BLOCK, any::<u32>()), 0..200)) {
+        let mut block = [0; 4096];
+        let mut model = std::collections::BTreeMap::new();
+        for (place, extra) in places {
+            set_extra_owners(&mut block, place, extra);
+            model.insert(place, extra);
+            // Little-endian, four bytes a place.
+            let at = place as usize * 4;
+            prop_assert_eq!(&block[at..at + 4], &extra.to_le_bytes());
+        }
+        model.retain(|_, extra| *extra > 0);
+        prop_assert!(shared_places(&block).eq(model.iter().map(|(place, extra)| (*place, *extra))));
+        for place in 0..PLACES_PER_BLOCK {
+            prop_assert_eq!(extra_owners(&block, place), model.get(&place).copied().unwrap_or(0));
+        }
+    }
+
+    #[test]
     fn free_map_states(places in vec((0..BLOCKS_PER_CHUNK, 0..3u8), 1..200)) {
         let mut chunk = [0; 4096];
         let mut model = std::collections::HashMap::new();
@@ -201,6 +234,7 @@ fn a_journal_position_beyond_the_limit_is_refused() {
         journal_chain: [0; 16],
         catalog: TreeReference::default(),
         free_map: TreeReference::default(),
+        owner_counts: TreeReference::default(),
     };
     assert!(Superblock::decode(&superblock.encode()[..]).is_ok());
     let beyond = Superblock { journal_position: POSITION_MAX + 4096, ..superblock };

@@ -1,16 +1,19 @@
 //! Which blocks of the pool are free, and when a freed one may be used again (invariant F2).
 //!
 //! Data is given out in ascending runs (log placement: neighbouring writes become one write); inner nodes in pairs
-//! a fixed distance apart. What is freed waits through two consistency points.
+//! a fixed distance apart. What is freed waits through two consistency points; a data block is freed by its last owner.
 
 use farside_format::free_map::{self, BLOCKS_PER_CHUNK, BlockState};
 use farside_format::pointer::TWIN_DISTANCE;
 use farside_format::{BLOCK_BYTES, FormatError, Place};
 use roaring::RoaringTreemap;
 
+use crate::owner_counts::OwnerCounts;
+
 /// The in-memory free map.
 pub(crate) struct Allocator {
     pool_blocks: u64,
+    first_allocatable: u64,
     /// One bit per block: set while the block may not be given out (in use, waiting, or given out just now).
     busy: Vec<u64>,
     free_blocks: u64,
@@ -26,6 +29,8 @@ pub(crate) struct Allocator {
     freed: RoaringTreemap,
     /// Chunks of the free map that differ from what the last captured point wrote.
     dirty_chunks: RoaringTreemap,
+    /// Owners of data blocks beyond the first.
+    pub(crate) owners: OwnerCounts,
 }
 
 /// What a consistency point took from the allocator.
@@ -37,6 +42,8 @@ pub(crate) struct FreeMapCapture {
     /// Freed up to the capture, and by the point itself: waiting in this one.
     pub(crate) freed: RoaringTreemap,
     pub(crate) dirty_chunks: RoaringTreemap,
+    /// Owners as of the capture, and what the point itself changes of them.
+    pub(crate) owners: OwnerCounts,
 }
 
 impl Allocator {
@@ -45,6 +52,7 @@ impl Allocator {
         let chunks = pool_blocks.div_ceil(BLOCKS_PER_CHUNK);
         let mut allocator = Allocator {
             pool_blocks,
+            first_allocatable,
             busy: vec![0; pool_blocks.div_ceil(64) as usize],
             free_blocks: pool_blocks,
             free_in_chunk: (0..chunks)
@@ -56,6 +64,7 @@ impl Allocator {
             waiting: RoaringTreemap::new(),
             freed: RoaringTreemap::new(),
             dirty_chunks: RoaringTreemap::new(),
+            owners: OwnerCounts::default(),
         };
         for block in 0..first_allocatable {
             allocator.set_busy(block);
@@ -233,6 +242,27 @@ impl Allocator {
         self.touch(place.0, blocks);
     }
 
+    /// One owner of a data block has gone (S6): if it was the last, nothing refers to the block any more, and it waits.
+    pub(crate) fn release(&mut self, place: Place) {
+        if !self.owners.lower(place) {
+            self.free(place, 1);
+        }
+    }
+
+    /// Replay: a record of the journal says that these get one owner more. They must be in use.
+    pub(crate) fn claim_shared(&mut self, place: Place, blocks: u64) -> Result<(), u64> {
+        for block in place.0..place.0 + blocks {
+            let in_use = (self.first_allocatable..self.pool_blocks).contains(&block)
+                && self.is_busy(block)
+                && ![&self.waiting, &self.freed, &self.in_flight].iter().any(|set| set.contains(block));
+            if !in_use {
+                return Err(block);
+            }
+            self.owners.raise(Place(block));
+        }
+        Ok(())
+    }
+
     /// Replay: a record of the journal says that these are in use. They must be free, or waiting.
     pub(crate) fn claim(&mut self, place: Place, blocks: u64) -> Result<(), u64> {
         for block in place.0..place.0 + blocks {
@@ -266,6 +296,7 @@ impl Allocator {
             released,
             freed: std::mem::take(&mut self.freed),
             dirty_chunks,
+            owners: self.owners.capture(),
         }
     }
 

@@ -40,8 +40,8 @@ pub enum Version {
 
 /// An open version. While it is open the version is not reaped; a deleted one stays readable here.
 pub struct VersionHandle {
-    pool: Arc<Pool>,
-    version: u64,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) version: u64,
     size_bytes: u64,
     writable: bool,
 }

@@ -14,7 +14,7 @@ use crate::space::SpaceClass;
 use crate::versions::{VersionState, Versions, blocks, freed_of};
 
 /// Blocks of one piece of a long write: 1 MiB, aligned, so that a piece has one stripe and few nodes.
-const PIECE_BLOCKS: u64 = 256;
+pub(crate) const PIECE_BLOCKS: u64 = 256;
 /// Blocks read from the device at once.
 const READ_BLOCKS_MAX: usize = 256;
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -299,12 +299,12 @@ pub(crate) fn account(
     }
     let holder = versions.holder_of(versions.version(version)?);
     for place in freed_of(&effects.replaced, &holder) {
-        allocator.free(place, 1);
+        allocator.release(place);
     }
     Ok(())
 }
 
-fn check_writable(state: &State, version: u64, first: u64, count: u64) -> Result<()> {
+pub(crate) fn check_writable(state: &State, version: u64, first: u64, count: u64) -> Result<()> {
     let found: &VersionState =
         state.versions.versions.get(&version).filter(|v| v.is_writable()).ok_or_else(|| {
             StoreError::Refused("the volume was deleted or replaced while it was written".into())
@@ -347,6 +347,6 @@ fn copy_out(buffer: &mut [u8], offset: u64, block: u64, run: usize, data: Option
     }
 }
 
-fn stripe_of(version: u64, block: u64) -> usize {
+pub(crate) fn stripe_of(version: u64, block: u64) -> usize {
     ((version.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize + (block / PIECE_BLOCKS) as usize) % STRIPES
 }

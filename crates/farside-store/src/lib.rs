@@ -1,7 +1,7 @@
 //! The embedded no-overwrite store: a pool of thin volumes with snapshots.
 //!
 //! Nothing is ever overwritten but superblocks and the journal ring; a snapshot is a root that is kept; every read is
-//! checked against the pointer that led to it; a flush that was answered survives (invariants F1 to F7 of
+//! checked against the pointer that led to it; a flush that was answered survives (invariants F1 to F8 of
 //! `docs/format.md`). One Merkle tree per version serves integrity, differences and proofs alike.
 //!
 //! The store knows nothing of mirrors, peers or NBD. Calls block; they may come from any thread.
@@ -10,6 +10,7 @@
 //! * [`VersionHandle`] (`handle.rs`): what is open;
 //! * `io.rs`: the life of a write and of a read;
 //! * `pool.rs`: locks and durability; `space.rs`: admission; `allocator.rs`: free places;
+//! * `owner_counts.rs`: blocks with several owners; `sharing.rs`: how they come to be;
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
 //! * `ring.rs`: the journal; `point.rs`: consistency points; `recovery.rs`: opening;
 //! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`, `main_line.rs`: their changes;
@@ -30,11 +31,13 @@ mod known_data;
 mod main_line;
 mod near;
 mod nodes;
+mod owner_counts;
 mod point;
 mod pool;
 mod reaper;
 mod recovery;
 mod ring;
+mod sharing;
 mod space;
 mod staged;
 mod status;

@@ -2,7 +2,7 @@
 //!
 //! Order, and what a crash after each step leaves:
 //! 1. *Capture* (under the locks, in memory): a point record ends a journal batch; deltas and free map are set aside.
-//! 2. Trees, catalog, free map go to free places. A crash here: the old points and the whole journal are intact.
+//! 2. Trees, owner counts, catalog, free map go to free places. A crash here: the old points and the whole journal are intact.
 //! 3. Sync.
 //! 4. The superblock of the slot that does not hold the newest point. A crash here: either slot opens the pool.
 //! 5. Sync.
@@ -15,10 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farside_format::catalog::CATALOG_BYTES_MAX;
-use farside_format::fingerprint::{FAN_OUT, span};
+use farside_format::fingerprint::{FAN_OUT, level_for, span};
 use farside_format::free_map::BLOCKS_PER_CHUNK;
 use farside_format::journal::Record;
 use farside_format::node::copies;
+use farside_format::owner_counts::table_blocks;
 use farside_format::pointer::TWIN_DISTANCE;
 use farside_format::superblock::SUPERBLOCK_PLACES;
 use farside_format::{
@@ -40,6 +41,7 @@ const JOINED_BYTES_MAX: usize = 512 << 10;
 
 pub(crate) const CATALOG_TREE: TreeIdentity = TreeIdentity { kind: TreeKind::Catalog, family: 0 };
 pub(crate) const FREE_MAP_TREE: TreeIdentity = TreeIdentity { kind: TreeKind::FreeMap, family: 0 };
+pub(crate) const OWNER_COUNTS_TREE: TreeIdentity = TreeIdentity { kind: TreeKind::OwnerCounts, family: 0 };
 
 /// A version as the point found it.
 struct CapturedVersion {
@@ -113,7 +115,7 @@ impl Pool {
         let (position, sequence, chain) = (ring.position, ring.sequence, ring.chain);
         drop(ring);
 
-        // 2. Trees, catalog, free map.
+        // 2. Trees, owner counts, catalog, free map.
         let mut writer = PointWriter {
             pool: self,
             free_map,
@@ -127,6 +129,7 @@ impl Pool {
         for version in &captured {
             trees.insert(version.id, writer.version(version)?);
         }
+        let owner_counts = writer.owner_counts(&system.owner_counts)?;
         let mut catalog = catalog_at_capture;
         for version in &mut catalog.versions {
             version.set_tree(&trees[&version.id]);
@@ -158,6 +161,7 @@ impl Pool {
             journal_chain: chain,
             catalog: catalog_tree,
             free_map: free_map_tree,
+            owner_counts,
         };
         let slot = 1 - system.newest_slot;
         self.check_usable()?;
@@ -192,6 +196,7 @@ impl Pool {
         system.journal_position = position;
         system.catalog = catalog_tree;
         system.free_map = free_map_tree;
+        system.owner_counts = owner_counts;
         system.chunk_pointers = chunk_pointers;
         state.system_blocks = writer_blocks(bytes.len(), state.allocator.chunks());
         drop(state);
@@ -292,7 +297,7 @@ impl PointWriter<'_> {
                         && !old.same_ownership(new)
                         && old.birth > version.holder.at_block(child_position)
                     {
-                        self.free_map.free(old.place);
+                        self.release(old.place);
                     }
                 }
                 Entry::Child(below) => {
@@ -358,6 +363,24 @@ impl PointWriter<'_> {
         })
     }
 
+    /// One owner of a data block has gone (S6). The point's own counts say so, and at once those of the running pool too: what is
+    /// shared or freed meanwhile counts on from there. A place whose last owner goes here nobody shares meanwhile: no
+    /// version shows it any more.
+    fn release(&mut self, place: Place) {
+        if self.free_map.owners.lower(place) {
+            let lowered = self.pool.state.lock().allocator.owners.lower_with_the_point(place);
+            debug_assert!(lowered, "the running pool knows fewer owners of {} than the point", place.0);
+        } else {
+            debug_assert_eq!(
+                self.pool.state.lock().allocator.owners.extra(place),
+                0,
+                "{} is shared",
+                place.0
+            );
+            self.free_map.free(place);
+        }
+    }
+
     fn free_node(&mut self, place: Place, level: u8) {
         self.free_map.free(place);
         if copies(level) == 2 {
@@ -379,7 +402,7 @@ impl PointWriter<'_> {
         }
         if level == 0 {
             if pointer.birth > holder.at_block(position) {
-                self.free_map.free(pointer.place);
+                self.release(pointer.place);
             }
             return Ok(());
         }
@@ -533,6 +556,62 @@ impl PointWriter<'_> {
         let root = children[0].0;
         let level = if root.is_hole() { 0 } else { level };
         Ok(TreeReference { root, level, length_bytes: bytes.len() as u64 })
+    }
+
+    /// The owner counts, after all that frees data: the blocks of the table that changed, and the nodes above them.
+    fn owner_counts(&mut self, before: &TreeReference) -> Result<TreeReference> {
+        let changed = self.free_map.owners.changed_blocks();
+        if changed.is_empty() {
+            return Ok(*before);
+        }
+        let blocks = table_blocks(self.pool.pool_blocks);
+        let level = level_for(blocks);
+        let (root, _) = self.counts_below(level, 0, before.root, &changed)?;
+        if root.is_hole() {
+            return Ok(TreeReference::default());
+        }
+        Ok(TreeReference { root, level, length_bytes: blocks * BLOCK_BYTES as u64 })
+    }
+
+    /// The subtree in which the blocks `changed` of the table lie, all of them below it; and how many are no holes.
+    fn counts_below(
+        &mut self,
+        level: u8,
+        position: u64,
+        old: Pointer,
+        changed: &[u64],
+    ) -> Result<(Pointer, u64)> {
+        if level == 0 {
+            if !old.is_hole() {
+                self.free_map.free(old.place);
+            }
+            let mut block = BlockBuffer::zeroed(1);
+            self.free_map.owners.encode_block(position, &mut block);
+            let fingerprint = Fingerprint::of_block(&block);
+            if fingerprint.is_hole() {
+                return Ok((Pointer::HOLE, 0));
+            }
+            let place = self.place_for(0)?;
+            self.gather(place.0, block)?;
+            return Ok((Pointer { fingerprint, place, birth: self.birth }, 1));
+        }
+        let (mut children, mut mapped) = ([Pointer::HOLE; FAN_OUT], 0);
+        if !old.is_hole() {
+            let node = self.pool.nodes.read(OWNER_COUNTS_TREE, level, position, &old)?;
+            children.copy_from_slice(&node.children[..]);
+            mapped = node.mapped_blocks;
+            self.free_node(old.place, level);
+        }
+        let width = span(level - 1);
+        for below in changed.chunk_by(|a, b| a / width == b / width) {
+            let at = below[0] / width;
+            let child = &mut children[at as usize % FAN_OUT];
+            let had = self.mapped(OWNER_COUNTS_TREE, level - 1, at, child)?;
+            let (new, has) = self.counts_below(level - 1, at, *child, below)?;
+            *child = new;
+            mapped = mapped + has - had;
+        }
+        Ok((self.node(OWNER_COUNTS_TREE, level, position, self.birth, mapped, children)?, mapped))
     }
 
     /// The free map describes itself too: places for what it will write are taken first, until nothing changes any

@@ -80,6 +80,7 @@ pub(crate) struct SystemTrees {
     pub(crate) journal_position: u64,
     pub(crate) catalog: TreeReference,
     pub(crate) free_map: TreeReference,
+    pub(crate) owner_counts: TreeReference,
     /// Pointers to the blocks of the free map, one per 64 MiB of pool.
     pub(crate) chunk_pointers: Vec<Pointer>,
 }
@@ -103,7 +104,7 @@ pub(crate) struct State {
     /// Pairs set aside for whoever needs one next, so that taking and giving back is a push and a pop; the last
     /// ones are kept for catalog and free map.
     pub(crate) spare_pairs: Vec<Place>,
-    /// Blocks that catalog and free map take.
+    /// Blocks that catalog and free map take; what the owner counts take follows from [`Allocator::owners`].
     pub(crate) system_blocks: u64,
     /// Number of the last point on the medium.
     pub(crate) generation: u64,

@@ -93,7 +93,7 @@ impl Pool {
         }
         let child = child.map(|c| c.id);
         for place in found.data {
-            state.allocator.free(place, 1);
+            state.allocator.release(place);
         }
         for (place, level) in found.nodes {
             state.allocator.free(place, 1);

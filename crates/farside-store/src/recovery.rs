@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use farside_format::catalog::Catalog;
-use farside_format::fingerprint::FAN_OUT;
+use farside_format::fingerprint::{FAN_OUT, level_for};
 use farside_format::free_map::BLOCKS_PER_CHUNK;
 use farside_format::journal::Record;
+use farside_format::owner_counts::table_blocks;
 use farside_format::superblock::{JOURNAL_BLOCKS_MIN, JOURNAL_START, SUPERBLOCK_PLACES};
 use farside_format::{Birth, Fingerprint, FormatError, Pointer, Superblock, TreeReference};
 use farside_platform::{BLOCK_BYTES, BlockBuffer, BlockDevice};
@@ -20,7 +21,8 @@ use crate::delta::{self, ChangeEffects};
 use crate::error::{Result, StoreError};
 use crate::io::account;
 use crate::nodes::{NodeReader, TreeIdentity};
-use crate::point::{CATALOG_TREE, FREE_MAP_TREE, writer_blocks};
+use crate::owner_counts::OwnerCounts;
+use crate::point::{CATALOG_TREE, FREE_MAP_TREE, OWNER_COUNTS_TREE, writer_blocks};
 use crate::pool::{Pool, PoolOptions, State, SystemTrees};
 use crate::ring::{Pending, ReadBatch, RingEnd, RingReader, RingWriter};
 use crate::versions::{Versions, blocks};
@@ -72,6 +74,7 @@ impl Pool {
             journal_chain: [0; 16],
             catalog: TreeReference::default(),
             free_map: TreeReference::default(),
+            owner_counts: TreeReference::default(),
         };
         let nodes = NodeReader::new(device.clone(), &superblock, options.node_cache_bytes);
         let allocator = Allocator::new(pool_blocks, first);
@@ -147,6 +150,7 @@ impl Pool {
             journal_position: superblock.journal_position,
             catalog: superblock.catalog,
             free_map: superblock.free_map,
+            owner_counts: superblock.owner_counts,
             chunk_pointers: loaded.chunk_pointers,
         };
         let chunks = loaded.allocator.chunks();
@@ -275,7 +279,7 @@ fn choose_superblocks(device: &dyn BlockDevice) -> Result<[Slot; 2]> {
     }
 }
 
-/// Loads catalog and free map of the point.
+/// Loads catalog, free map and owner counts of the point.
 fn load(device: &dyn BlockDevice, nodes: &NodeReader, superblock: &Superblock) -> Result<Loaded> {
     let (first, pool_blocks) = (superblock.first_allocatable(), superblock.pool_blocks);
     if superblock.catalog.length_bytes > farside_format::catalog::CATALOG_BYTES_MAX {
@@ -306,8 +310,43 @@ fn load(device: &dyn BlockDevice, nodes: &NodeReader, superblock: &Superblock) -
         })?;
     }
     allocator.loaded();
+    load_owner_counts(device, nodes, superblock, &mut allocator.owners)?;
     let (epoch, generation) = (Birth(superblock.birth_epoch), superblock.generation);
     Ok(Loaded { versions, allocator, chunk_pointers, epoch, generation })
+}
+
+fn load_owner_counts(
+    device: &dyn BlockDevice,
+    nodes: &NodeReader,
+    superblock: &Superblock,
+    owners: &mut OwnerCounts,
+) -> Result<()> {
+    let reference = &superblock.owner_counts;
+    let blocks = table_blocks(superblock.pool_blocks);
+    if reference.level != 0 && reference.level != level_for(blocks) {
+        return Err(StoreError::Inconsistent("the owner counts claim an impossible height".into()));
+    }
+    // Most of the table is holes: walked, never laid out.
+    let mut pending = vec![(reference.root, reference.level, 0)];
+    while let Some((pointer, level, position)) = pending.pop() {
+        if pointer.is_hole() {
+            continue;
+        }
+        if level > 0 {
+            let node = nodes.read(OWNER_COUNTS_TREE, level, position, &pointer)?;
+            pending.extend(
+                (position * FAN_OUT as u64..)
+                    .zip(node.children.iter())
+                    .map(|(at, child)| (*child, level - 1, at)),
+            );
+            continue;
+        }
+        let data = read_data(device, &pointer, "the owner counts")?;
+        owners.load_block(position, &data, superblock.pool_blocks).map_err(|problem| {
+            StoreError::Corrupt { what: "the owner counts".into(), place: pointer.place.0, problem }
+        })?;
+    }
+    Ok(())
 }
 
 /// The data pointers of one of the pool's own trees, `count` of them.
@@ -352,7 +391,8 @@ fn read_data(device: &dyn BlockDevice, pointer: &Pointer, what: &str) -> Result<
     Ok(block)
 }
 
-/// Whether all data that a batch's records speak of is on the device.
+/// Whether all data that a batch's records tell of is on the device. What they share was written before: either an earlier
+/// record, which ends the journal if its data is not there, tells of it, or the point.
 fn data_is_there(device: &dyn BlockDevice, batch: &ReadBatch) -> Result<bool> {
     for record in &batch.records {
         let Record::Map { place, fingerprints, .. } = record else { continue };
@@ -375,7 +415,8 @@ fn replay(loaded: &mut Loaded, batch: &ReadBatch) -> Result<()> {
         |what: String| StoreError::Inconsistent(format!("journal batch {}: {what}", batch.header.sequence));
     for record in &batch.records {
         match record {
-            Record::Map { version, birth, block, place, fingerprints } => {
+            Record::Map { version, birth, block, place, fingerprints }
+            | Record::Share { version, birth, block, place, fingerprints } => {
                 let count = fingerprints.len() as u64;
                 let pointers: Vec<Pointer> = fingerprints
                     .iter()
@@ -387,10 +428,15 @@ fn replay(loaded: &mut Loaded, batch: &ReadBatch) -> Result<()> {
                     })
                     .collect();
                 check_target(loaded, *version, *birth, *block, count).map_err(problem)?;
-                loaded
-                    .allocator
-                    .claim(*place, count)
-                    .map_err(|b| problem(format!("pool block {b} is mapped while something else uses it")))?;
+                if matches!(record, Record::Share { .. }) {
+                    loaded.allocator.claim_shared(*place, count).map_err(|b| {
+                        problem(format!("pool block {b} gets one owner more while nothing uses it"))
+                    })?;
+                } else {
+                    loaded.allocator.claim(*place, count).map_err(|b| {
+                        problem(format!("pool block {b} is mapped while something else uses it"))
+                    })?;
+                }
                 change(loaded, *version, |delta, level, effects| {
                     delta::map(delta, level, *block, &pointers, *birth, effects);
                 })?;

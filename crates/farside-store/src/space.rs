@@ -11,6 +11,7 @@ use parking_lot::MutexGuard;
 
 use crate::delta::ChangeEffects;
 use crate::error::{Result, StoreError};
+use crate::owner_counts::table_cost;
 use crate::pool::{Pool, State};
 
 /// Who asks for room; decides how much must stay free for others.
@@ -28,6 +29,7 @@ pub(crate) enum SpaceClass {
 pub(crate) struct Reservation {
     pub(crate) runs: Vec<(Place, u64)>,
     pub(crate) pairs: Vec<Place>,
+    /// Blocks promised for leaves and, of a share, for the owner counts.
     leaves: u64,
 }
 
@@ -47,7 +49,17 @@ const SPARE_PAIRS_MAX: usize = SPARE_PAIRS + 4 * PAIRS_PER_OPERATION;
 impl Pool {
     /// Takes room for an operation before it begins, consequences included.
     pub(crate) fn reserve(&self, blocks: u64, class: SpaceClass) -> Result<Reservation> {
-        match self.try_reserve(blocks, class) {
+        self.reserve_with(blocks, 0, class)
+    }
+
+    /// The same, with room for `table_blocks` more blocks of the owner counts' tree.
+    pub(crate) fn reserve_with(
+        &self,
+        blocks: u64,
+        table_blocks: u64,
+        class: SpaceClass,
+    ) -> Result<Reservation> {
+        match self.try_reserve(blocks, table_blocks, class) {
             // Full, but two points from now what was freed is free: only then is it really full.
             Err(full @ StoreError::NoSpace { .. }) => {
                 {
@@ -65,12 +77,12 @@ impl Pool {
                         break;
                     }
                     self.consistency_point()?;
-                    let retry = self.try_reserve(blocks, class);
+                    let retry = self.try_reserve(blocks, table_blocks, class);
                     if !matches!(retry, Err(StoreError::NoSpace { .. })) {
                         return retry;
                     }
                 }
-                let last = self.try_reserve(blocks, class);
+                let last = self.try_reserve(blocks, table_blocks, class);
                 if matches!(last, Err(StoreError::NoSpace { .. })) {
                     let mut state = self.state.lock();
                     state.full_since = Some(state.appended);
@@ -81,18 +93,21 @@ impl Pool {
         }
     }
 
-    fn try_reserve(&self, blocks: u64, class: SpaceClass) -> Result<Reservation> {
+    fn try_reserve(&self, blocks: u64, table_blocks: u64, class: SpaceClass) -> Result<Reservation> {
         let mut guard = self.wait_for_journal()?;
         let state = &mut *guard;
         // What a point needs for its own trees is never given away; metadata changes may use half of the reserve,
         // since they are what frees space.
-        let system_blocks = state.system_blocks + state.catalog_growth.div_ceil(BLOCK_BYTES as u64) * 2;
+        let system_blocks = state.system_blocks
+            + table_cost(state.allocator.owners.table_blocks(), self.pool_blocks)
+            + state.catalog_growth.div_ceil(BLOCK_BYTES as u64) * 2;
         let kept = match class {
             SpaceClass::Metadata => system_blocks,
             SpaceClass::Host => 2 * system_blocks,
             SpaceClass::Staging => 2 * system_blocks + self.pool_blocks / 32,
         };
-        let needed = blocks + LEAVES_PER_OPERATION + 2 * PAIRS_PER_OPERATION as u64;
+        let leaves = LEAVES_PER_OPERATION + table_blocks;
+        let needed = blocks + leaves + 2 * PAIRS_PER_OPERATION as u64;
         let kept = kept + state.promised_blocks();
         let free = state.allocator.free_blocks();
         let no_space = || StoreError::NoSpace {
@@ -102,12 +117,9 @@ impl Pool {
         if free < kept + needed {
             return Err(no_space());
         }
-        let mut reservation = Reservation {
-            runs: Vec::new(),
-            pairs: Vec::with_capacity(PAIRS_PER_OPERATION),
-            leaves: LEAVES_PER_OPERATION,
-        };
-        state.promised_leaves += LEAVES_PER_OPERATION;
+        let mut reservation =
+            Reservation { runs: Vec::new(), pairs: Vec::with_capacity(PAIRS_PER_OPERATION), leaves };
+        state.promised_leaves += leaves;
         state.promised_journal += JOURNAL_PER_OPERATION;
         // Pairs first: in a pool in pieces they are the scarcer thing.
         while state.spare_pairs.len() < SPARE_PAIRS + PAIRS_PER_OPERATION {

@@ -22,6 +22,10 @@ pub struct PoolStatus {
     pub waiting_bytes: u64,
     /// Bytes kept for consequences of what was accepted.
     pub reserved_bytes: u64,
+    /// Blocks that have several owners.
+    pub shared_blocks: u64,
+    /// Bytes that need no place of their own, since their blocks have other owners already.
+    pub shared_saves_bytes: u64,
     /// Number of the last consistency point.
     pub generation: u64,
     /// How often the pool was opened.
@@ -55,6 +59,8 @@ impl Pool {
             free_bytes: state.allocator.free_blocks() * block,
             waiting_bytes: state.allocator.waiting_blocks() * block,
             reserved_bytes: (spare + promised) * block,
+            shared_blocks: state.allocator.owners.shared_places(),
+            shared_saves_bytes: state.allocator.owners.extra_owners() * block,
             generation: state.generation,
             open_epoch: self.open_epoch,
             journal_used_bytes,

@@ -1,14 +1,15 @@
 //! Many threads on one pool in a file, with consistency points all the time: writers that verify what they wrote,
-//! flushers, snapshots that must show one instant, deletions, differences, content roots; then the pool is dropped
-//! as if killed, opened again and checked.
+//! flushers, snapshots that must show one instant, deletions, differences, content roots, blocks shared while they are
+//! overwritten; then the pool is dropped as if killed, opened again and checked.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use farside_format::Fingerprint;
 use farside_platform::{DeviceError, FileDevice, OsRandomness, SystemClock, Timestamp};
-use farside_store::{NewSnapshot, Pool, PoolOptions, StoreError, VersionHandle};
+use farside_store::{NewSnapshot, Pool, PoolOptions, StagedFor, StoreError, VersionHandle};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use uuid::Uuid;
@@ -66,6 +67,7 @@ struct Shared {
     longest_write_us: AtomicU64,
     longest_flush_us: AtomicU64,
     operations: AtomicU64,
+    shared_blocks: AtomicU64,
 }
 
 impl Shared {
@@ -204,6 +206,67 @@ fn snapshotter(shared: &Shared, me: u64) {
     }
 }
 
+/// Maps what writers write, and what snapshots hold, into staged versions of another volume, which come and go.
+fn sharer(shared: &Shared) {
+    let pool = &shared.pool;
+    let mut rng = SmallRng::seed_from_u64(300);
+    let blocks = WRITERS * RANGE;
+    let mut committed: Vec<Uuid> = Vec::new();
+    for number in 1u32.. {
+        let staged_for = StagedFor { relationship: Uuid::nil(), incremental: Uuid::from_u128(number.into()) };
+        let size = blocks * BLOCK as u64;
+        let staged = pool.stage("copy", committed.last().copied(), size, staged_for).expect("staged");
+        for _ in 0..60 {
+            let snapshots = pool.snapshots("v").expect("a list");
+            let source = match snapshots.get(rng.random_range(0..=snapshots.len())) {
+                Some(snapshot) => match pool.open_snapshot("v", &snapshot.name) {
+                    Ok(handle) => handle,
+                    // Deleted meanwhile.
+                    Err(_) => continue,
+                },
+                None => pool.open_volume("v").expect("it opens"),
+            };
+            let count = rng.random_range(1..=300);
+            let (from, to) = (rng.random_range(0..blocks - count), rng.random_range(0..blocks - count));
+            let expected = source.fingerprints(from, count).expect("fingerprints");
+            let taken = staged.share(to, &source, from, &expected).expect("a share with room to spare");
+            drop(source);
+            let mut bytes = vec![0; taken as usize * BLOCK];
+            staged.read(to * BLOCK as u64, &mut bytes).expect("it reads");
+            let same = bytes.chunks(BLOCK).zip(&expected).all(|(b, f)| Fingerprint::of_block(b) == *f);
+            assert!(same, "shared blocks are what was expected");
+            shared.shared_blocks.fetch_add(taken, Ordering::Relaxed);
+            if rng.random_bool(0.3) {
+                staged.discard(to * BLOCK as u64, count * BLOCK as u64).expect("a discard");
+            }
+            if rng.random_bool(0.3) {
+                staged.write(to * BLOCK as u64, &[5; 3 * BLOCK]).expect("a write");
+            }
+            shared.operations.fetch_add(1, Ordering::Relaxed);
+            if !shared.running() {
+                return;
+            }
+        }
+        if rng.random_bool(0.5) {
+            staged.abandon().expect("abandoned");
+            continue;
+        }
+        let uuid = Uuid::from_u128(300 << 64 | u128::from(number));
+        let new = NewSnapshot {
+            name: format!("c{number}"),
+            uuid,
+            created_at: Timestamp(1),
+            relationship: None,
+            pin_for: None,
+        };
+        staged.commit(&new).expect("committed");
+        committed.push(uuid);
+        if committed.len() > 2 {
+            pool.delete_snapshot("copy", committed.remove(0)).expect("a deletion");
+        }
+    }
+}
+
 fn check(path: &Path, what: &str) {
     let device = FileDevice::open_read_only(path).expect("it opens for the checker");
     let report = farside_check::check(&device, &farside_check::CheckOptions::default()).expect("it runs");
@@ -229,6 +292,7 @@ fn everything_at_once_against_points() {
     pool.create_volume("v", WRITERS * RANGE * BLOCK as u64).expect("a volume");
     pool.create_volume("shared", 64 * BLOCK as u64).expect("a volume");
     pool.create_volume("scatter", 1 << 32).expect("a volume");
+    pool.create_volume("copy", WRITERS * RANGE * BLOCK as u64).expect("a volume");
     let shared = Shared {
         pool,
         stop: AtomicBool::new(false),
@@ -236,6 +300,7 @@ fn everything_at_once_against_points() {
         longest_write_us: AtomicU64::new(0),
         longest_flush_us: AtomicU64::new(0),
         operations: AtomicU64::new(0),
+        shared_blocks: AtomicU64::new(0),
     };
     let finished = std::thread::scope(|scope| {
         let shared = &shared;
@@ -248,6 +313,7 @@ fn everything_at_once_against_points() {
             threads.push(scope.spawn(move || snapshotter(shared, me)));
         }
         threads.push(scope.spawn(move || scatterer(shared)));
+        threads.push(scope.spawn(move || sharer(shared)));
         threads.push(scope.spawn(move || {
             while shared.running() {
                 shared.pool.consistency_point().expect("a point");
@@ -274,13 +340,15 @@ fn everything_at_once_against_points() {
     assert!(finished, "a thread failed; its message is above");
     let flushed: Vec<u64> = shared.flushed.iter().map(|f| f.load(Ordering::SeqCst)).collect();
     println!(
-        "{} operations, {} points, longest write {} ms, longest flush {} ms, flushed {flushed:?}",
+        "{} operations, {} blocks shared, {} points, longest write {} ms, longest flush {} ms, flushed {flushed:?}",
         shared.operations.load(Ordering::Relaxed),
+        shared.shared_blocks.load(Ordering::Relaxed),
         shared.pool.counters.points.load(Ordering::Relaxed),
         shared.longest_write_us.load(Ordering::Relaxed) / 1000,
         shared.longest_flush_us.load(Ordering::Relaxed) / 1000,
     );
     assert_eq!(shared.pool.status().failed, None);
+    assert!(shared.shared_blocks.load(Ordering::Relaxed) > 1000, "too little was shared to mean anything");
     // As if killed: nothing is closed.
     drop(shared);
     wait_until_closed(&path);
@@ -295,10 +363,11 @@ fn everything_at_once_against_points() {
         (0..WRITERS).for_each(|writer| assert_one_instant(&handle, writer, 0, &snapshot.name));
     }
     // Nothing is lost: once all is deleted, what is in use is what an empty pool uses.
-    for volume in ["v", "shared", "scatter"] {
+    for volume in ["v", "shared", "scatter", "copy"] {
         pool.delete_volume(volume).expect("a deletion");
     }
     pool.reap_all().expect("reaping");
+    assert_eq!(pool.status().shared_blocks, 0);
     pool.close().expect("closed");
     drop(pool);
     wait_until_closed(&path);

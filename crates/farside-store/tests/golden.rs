@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use farside_format::catalog::VersionKind;
 use farside_platform::{BlockDevice, SimulatedDisk};
-use farside_store::{Pool, ReplicaStatus, StagedFor, StoreError};
+use farside_store::{Pool, ReplicaStatus, StagedFor, StagedVersion, StoreError, VersionHandle};
 use sparse::{BLOCK, new_snapshot, options, staged_for};
 use uuid::Uuid;
 
@@ -29,10 +29,10 @@ const EXPECTED: [(&str, u64, &str); 10] = [
     ("disk", 1 << 20, "5c6e39389139b61c899bc4fb7563a10d"),
     ("disk@first", 40 << 30, "04890c07ec9cfa02a0c6b9de6df69592"),
     ("disk@second", 40 << 30, "32863fb3ae8c97a536335d1b591810aa"),
-    ("replica", 40 << 12, "d96bbe8b2ad503cfd3ecbae09dbe42c7"),
-    ("replica@one", 40 << 12, "d96bbe8b2ad503cfd3ecbae09dbe42c7"),
-    ("replica@rescue-2027-01-15T08:00:00.000000Z", 40 << 12, "1bc1d2bf3091795d078c47fd29e26c4d"),
-    ("replica@two", 40 << 12, "f8cbe2e00a6f9e9d016f1169910a269f"),
+    ("replica", 40 << 12, "abcb014e9f0cca272c8f4c4c6a8269bc"),
+    ("replica@one", 40 << 12, "abcb014e9f0cca272c8f4c4c6a8269bc"),
+    ("replica@rescue-2027-01-15T08:00:00.000000Z", 40 << 12, "2ba3887ce4fcec04e1c38e2c97420ecc"),
+    ("replica@two", 40 << 12, "3c7adc14be7d3345dd24de2023a8c5f9"),
 ];
 
 fn path(version: u32) -> PathBuf {
@@ -86,15 +86,16 @@ fn block(stamp: u64) -> Vec<u8> {
     bytes
 }
 
-/// The history of the image of version 2: trees of one to five levels, a cut, a clone, staged and committed versions,
-/// side branches, one version staged and left, a version half reaped, and flushed changes that only the journal holds.
+/// The history of the image of version 3: trees of one to five levels, a cut, a clone, staged and committed versions,
+/// side branches, one version staged and left, a version half reaped, blocks with several owners, and flushed changes that
+/// only the journal holds.
 fn history(disk: &SimulatedDisk) {
     let pool = Pool::create(Arc::new(disk.clone()), options(2026)).expect("a pool");
     pool.create_volume("disk", 40 << 30).expect("a volume");
     pool.create_volume("archive", 1 << 46).expect("a volume");
     let disk = pool.open_volume("disk").expect("it opens");
     let archive = pool.open_volume("archive").expect("it opens");
-    let write = |handle: &farside_store::VersionHandle, at: u64, stamp: u64| {
+    let write = |handle: &VersionHandle, at: u64, stamp: u64| {
         handle.write(at * BLOCK, &block(stamp)).expect("a write");
     };
     for at in [0, 1, 127, 128, 16_383, 16_384, 2_097_152, 10_485_759] {
@@ -136,9 +137,16 @@ fn history(disk: &SimulatedDisk) {
     let staged = pool.staged("replica").expect("a list").pop().expect("the one that was left");
     staged.retarget(Uuid::from_u128(8)).expect("retargeted");
     staged.resize(20 * BLOCK).expect("a staged version resized");
+    share(&staged, 12, &copy, 5_000_000, 1);
+    share(&staged, 13, &pool.open_snapshot("disk", "first").expect("it opens"), 0, 2);
     disk.flush().expect("a flush");
     // Never flushed; lost with the pool, which is not closed.
     write(&disk, 9, 6);
+}
+
+fn share(staged: &StagedVersion, to: u64, handle: &VersionHandle, from: u64, count: u64) {
+    let expected = handle.fingerprints(from, count).expect("fingerprints");
+    assert_eq!(staged.share(to, handle, from, &expected).expect("shared"), count);
 }
 
 fn replica_record() -> ReplicaStatus {
@@ -158,6 +166,9 @@ fn branches(pool: &Arc<Pool>) {
         let base = pool.snapshots("replica").expect("a list").last().map(|s| s.uuid);
         let staged = pool.stage("replica", base, 40 * BLOCK, staged_for(number)).expect("staged");
         staged.write(u64::from(number) * BLOCK, &block(5000 + u64::from(number))).expect("a staged write");
+        let first = pool.open_snapshot("disk", "first").expect("it opens");
+        share(&staged, 20, &first, 127, 2);
+        share(&staged, 20 + u64::from(number), &first, 0, 1);
         staged.commit(&new_snapshot(name, number)).expect("committed");
     }
     pool.set_replica("replica", Some(ReplicaStatus { broken_off: true, ..replica_record() }))
@@ -178,7 +189,7 @@ fn the_history_still_makes_the_same_contents() {
     let disk = SimulatedDisk::new("golden", 13 << 20).without_history();
     history(&disk);
     if std::env::var_os("FARSIDE_MAKE_GOLDEN").is_some() {
-        let mut file = std::fs::File::create_new(path(2)).expect("an image is made once, never again");
+        let mut file = std::fs::File::create_new(path(3)).expect("an image is made once, never again");
         file.write_all(&pack(&disk)).expect("written");
     }
     assert_shows_expected(&disk);
@@ -186,7 +197,7 @@ fn the_history_still_makes_the_same_contents() {
 
 #[test]
 fn the_image_of_the_present_version_opens() {
-    let image = std::fs::read(path(2)).expect("the image of version 2");
+    let image = std::fs::read(path(3)).expect("the image of version 3");
     let disk = unpack(&image);
     assert!(pack(&disk) == image, "the file holds the image and nothing else");
     assert_shows_expected(&disk);
@@ -194,16 +205,21 @@ fn the_image_of_the_present_version_opens() {
 
 #[test]
 fn images_of_earlier_versions_are_refused_naming_both_versions() {
-    let disk = unpack(&std::fs::read(path(1)).expect("the image of version 1"));
-    let before = pack(&disk);
-    let opened = Pool::open(Arc::new(disk.clone()), options(1)).err().expect("refused");
-    assert!(matches!(opened, StoreError::OtherVersion { found: 1, supported: 2, .. }), "{opened}");
-    let checked = farside_check::check(&disk, &farside_check::CheckOptions::default()).expect_err("refused");
-    let created = Pool::create(Arc::new(disk.clone()), options(1)).err().expect("refused");
-    for text in [opened.to_string(), checked.to_string(), created.to_string()] {
-        assert!(text.contains("version 1") && text.contains("version 2"), "{text}");
+    for version in [1, 2] {
+        let disk = unpack(&std::fs::read(path(version)).expect("the image of an earlier version"));
+        let before = pack(&disk);
+        let opened = Pool::open(Arc::new(disk.clone()), options(1)).err().expect("refused");
+        let named =
+            matches!(opened, StoreError::OtherVersion { found, supported: 3, .. } if found == version);
+        assert!(named, "{opened}");
+        let options_of_check = farside_check::CheckOptions::default();
+        let checked = farside_check::check(&disk, &options_of_check).expect_err("refused");
+        let created = Pool::create(Arc::new(disk.clone()), options(1)).err().expect("refused");
+        for text in [opened.to_string(), checked.to_string(), created.to_string()] {
+            assert!(text.contains(&format!("version {version}")) && text.contains("version 3"), "{text}");
+        }
+        assert!(pack(&disk) == before, "nothing was changed");
     }
-    assert!(pack(&disk) == before, "nothing was changed");
 }
 
 /// The checker, and a store that opens a copy, find what was written.
@@ -211,6 +227,7 @@ fn assert_shows_expected(disk: &SimulatedDisk) {
     let report = farside_check::check(disk, &farside_check::CheckOptions::default()).expect("it runs");
     assert!(report.is_clean() && report.findings.is_empty(), "{report}");
     assert!(report.versions.iter().any(|v| v.deleted && v.content_root.is_none()), "a version half reaped");
+    assert_eq!(report.shared_blocks, 3, "{report}");
     assert!(report.journal.batches >= 2, "changes that only the journal holds: {report}");
     let mut seen: Vec<(String, u64, String)> = report
         .versions_after_replay
@@ -258,7 +275,11 @@ fn assert_shows_expected(disk: &SimulatedDisk) {
     staged.read(0, &mut bytes).expect("it reads");
     let mapped: Vec<_> =
         bytes.chunks(4096).enumerate().filter(|(_, b)| **b != [0; 4096]).map(|(i, _)| i).collect();
-    assert!(mapped == [5] && bytes[5 * 4096..6 * 4096] == block(5005));
+    assert_eq!(mapped, [5, 12, 13, 14]);
+    for (at, stamp) in [(5, 5005), (12, 3), (13, 1000), (14, 1001)] {
+        assert!(bytes[at * 4096..(at + 1) * 4096] == block(stamp), "block {at}");
+    }
+    assert!(read("replica", 31) == block(1000) && pool.status().shared_blocks >= 3);
     staged.abandon().expect("abandoned");
     assert!(pool.volume("replica").expect("there").replica.expect("a record").broken_off);
     pool.reap_all().expect("the version half reaped is reaped");

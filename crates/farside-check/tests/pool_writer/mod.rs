@@ -10,6 +10,7 @@ use farside_format::catalog::{Catalog, CatalogChange, Change, Snapshot, Version,
 use farside_format::fingerprint::{FAN_OUT, FAN_OUT_BITS, level_for, span};
 use farside_format::free_map::{BlockState, set_state};
 use farside_format::journal::{BATCH_HEADER_BYTES, BatchHeader, Record, ring_bytes, seal_batch};
+use farside_format::owner_counts::{PLACES_PER_BLOCK, set_extra_owners, table_blocks};
 use farside_format::superblock::{JOURNAL_START, SUPERBLOCK_PLACES};
 use farside_format::{
     Birth, ContentRoot, Fingerprint, Node, Place, Pointer, Superblock, TreeKind, TreeReference,
@@ -58,6 +59,8 @@ pub struct PoolWriter {
     /// Every block referred to by any point, and what it is.
     pub pieces: BTreeMap<u64, Piece>,
     used_before: BTreeSet<u64>,
+    /// Owners beyond the first that the next points' tables name, by place.
+    pub extra_owners: BTreeMap<u64, u32>,
     position: u64,
     pub sequence: u64,
     chain: [u8; 16],
@@ -77,6 +80,7 @@ impl PoolWriter {
             nodes: HashMap::new(),
             pieces: BTreeMap::new(),
             used_before: BTreeSet::new(),
+            extra_owners: BTreeMap::new(),
             position: 0,
             sequence: 1,
             chain: [0; 16],
@@ -225,6 +229,8 @@ impl PoolWriter {
         }
         let catalog = self.tree(TreeKind::Catalog, 0, &blocks, bytes.len() as u64);
         self.mark(&catalog.root, catalog.level, 0, 0, &mut used);
+        let owner_counts = self.owner_counts(birth_epoch - 1);
+        self.mark(&owner_counts.root, owner_counts.level, 0, 0, &mut used);
         // One chunk and one leaf hold the free map of so small a pool; both are in it.
         let chunk_place = self.next_single;
         used.extend([chunk_place, chunk_place + 1]);
@@ -255,9 +261,24 @@ impl PoolWriter {
             journal_chain: self.chain,
             catalog,
             free_map,
+            owner_counts,
         };
         self.disk.damage(SUPERBLOCK_PLACES[slot] * BLOCK, superblock.encode().as_slice());
         self.superblock = Some(superblock);
+    }
+
+    fn owner_counts(&mut self, birth: u64) -> TreeReference {
+        let mut table: BTreeMap<u64, [u8; BLOCK as usize]> = BTreeMap::new();
+        for (place, extra) in &self.extra_owners {
+            let block = table.entry(place / PLACES_PER_BLOCK).or_insert([0; BLOCK as usize]);
+            set_extra_owners(block, place % PLACES_PER_BLOCK, *extra);
+        }
+        let blocks: Blocks = table
+            .iter()
+            .map(|(index, block)| (*index, self.pool_data(TreeKind::OwnerCounts, birth, block)))
+            .collect();
+        let length = if blocks.is_empty() { 0 } else { table_blocks(POOL_BLOCKS) * BLOCK };
+        self.tree(TreeKind::OwnerCounts, 0, &blocks, length)
     }
 
     fn pool_data(&mut self, kind: TreeKind, birth: u64, block: &[u8]) -> Pointer {

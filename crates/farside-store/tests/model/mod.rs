@@ -155,6 +155,8 @@ pub struct Run {
     /// Sources in the replica records.
     records: BTreeMap<String, String>,
     names: u32,
+    /// Blocks shared so far, and the most places with several owners at any time.
+    pub shared: [u64; 2],
     history: History,
 }
 
@@ -172,6 +174,7 @@ impl Run {
             staged: None,
             records: BTreeMap::new(),
             names: 0,
+            shared: [0; 2],
             history: History { states: vec![Observation::new()], spans: vec![(0, 0, true)], first_event: 0 },
         };
         run.history.first_event = run.disk.events();
@@ -236,25 +239,25 @@ impl Run {
 
     /// One random operation.
     pub fn step(&mut self) {
-        match self.rng.random_range(0..100) {
+        match self.rng.random_range(0..112) {
             0..33 => self.write(),
             33..36 => self.compare_with_a_snapshot(),
             36..40 => self.move_main(),
-            40..50 => self.trim(),
-            50..55 => self.zero(),
-            55..67 => self.operate(true, |run| run.pool.flush().expect("a flush")),
-            67..76 => self.snapshot(),
-            76..83 => self.delete_snapshot(),
-            83..93 => self.stage(),
-            93..95 => self.operate(true, |run| run.pool.consistency_point().expect("a point")),
-            95..97 => {
+            40..46 => self.trim(),
+            46..51 => self.zero(),
+            51..63 => self.operate(true, |run| run.pool.flush().expect("a flush")),
+            63..72 => self.snapshot(),
+            72..79 => self.delete_snapshot(),
+            79..103 => self.stage(),
+            103..107 => self.operate(true, |run| run.pool.consistency_point().expect("a point")),
+            107..109 => {
                 // A few nodes: the cursor stands in the middle of most trees at most crashes.
                 let nodes = self.rng.random_range(1..4);
                 self.operate(false, |run| {
                     run.pool.reap_step_within(nodes).expect("a reaping step");
                 });
             }
-            97..98 => self.clone_or_delete(),
+            109..110 => self.clone_or_delete(),
             _ => self.resize(),
         }
     }
@@ -386,7 +389,8 @@ impl Run {
             });
             return;
         };
-        match self.rng.random_range(0..13) {
+        match self.rng.random_range(0..26) {
+            13.. => self.share(staged),
             0..6 => {
                 let blocks = staged.bytes.len() / 4096;
                 let first = self.rng.random_range(0..blocks);
@@ -428,6 +432,55 @@ impl Run {
             }
             _ => self.commit(staged),
         }
+    }
+
+    /// Blocks of a snapshot or head, of any volume, mapped into the staged version: often, so that counts go up and down.
+    fn share(&mut self, mut staged: Staged) {
+        let (handle, source) = match self.pick_snapshot() {
+            Some((volume, name)) if self.rng.random_bool(0.6) => {
+                let handle = self.pool.open_snapshot(&volume, &name).expect("it opens");
+                (handle, self.snapshots[&(volume, name)].clone())
+            }
+            _ => {
+                let volume = self.pick_volume();
+                (self.pool.open_volume(&volume).expect("it opens"), self.volumes[&volume].clone())
+            }
+        };
+        let blocks = |bytes: &[u8]| bytes.len() / 4096;
+        // Where something is.
+        let from = self.rng.random_range(0..blocks(&source));
+        let is_data = |block: &usize| source[block * 4096..(block + 1) * 4096] != [0; 4096];
+        let Some(from) = (from..blocks(&source)).chain(0..from).find(is_data) else {
+            self.staged = Some(staged);
+            return;
+        };
+        let to = self.rng.random_range(0..blocks(&staged.bytes));
+        // Within one aligned MiB it is one change.
+        let most = (blocks(&source) - from).min(blocks(&staged.bytes) - to).min(256 - to % 256);
+        let count = self.rng.random_range(1..=most.min(24));
+        let mut expected = handle.fingerprints(from as u64, count as u64).expect("fingerprints");
+        let mut shareable = expected.iter().take_while(|f| !f.is_hole()).count();
+        if self.rng.random_bool(0.1) {
+            // What the source holds no more ends the share there.
+            shareable = self.rng.random_range(0..=shareable);
+            if let Some(other) = expected.get_mut(shareable) {
+                *other = Fingerprint([0xEE; 16]);
+            }
+        }
+        self.operate(false, |run| {
+            match staged.handle.share(to as u64, &handle, from as u64, &expected) {
+                Ok(shared) => {
+                    assert_eq!(shared, shareable as u64, "blocks shared");
+                    run.shared[0] += shared;
+                    run.shared[1] = run.shared[1].max(run.pool.status().shared_blocks);
+                    let bytes = &source[from * 4096..(from + shareable) * 4096];
+                    staged.bytes[to * 4096..(to + shareable) * 4096].copy_from_slice(bytes);
+                }
+                Err(StoreError::NoSpace { .. }) => {}
+                Err(e) => panic!("a share: {e}"),
+            }
+            run.staged = Some(staged);
+        });
     }
 
     fn commit(&mut self, staged: Staged) {

@@ -1,0 +1,174 @@
+//! Blocks of one version mapped to the places that another version has: one more owner for each, and no data written.
+//!
+//! What a share rests on: the caller holds the source version open and has just re-read and re-hashed its bytes. In one
+//! moment, under the state lock, it is seen that the source still maps the same content, and counts and mapping change
+//! together. From then on the owners of a place are equal; how one goes is [`Allocator::release`]'s business.
+//!
+//! [`Allocator::release`]: crate::allocator::Allocator::release
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use farside_format::fingerprint::BLOCKS_MAX;
+use farside_format::journal::{MAP_BLOCKS_MAX, Record};
+use farside_format::owner_counts::PLACES_PER_BLOCK;
+use farside_format::{Fingerprint, Pointer};
+
+use crate::delta::{self, ChangeEffects};
+use crate::error::{Result, StoreError};
+use crate::handle::VersionHandle;
+use crate::io::{PIECE_BLOCKS, account, check_writable, run_length, stripe_of};
+use crate::owner_counts::table_cost;
+use crate::pool::{Pool, State};
+use crate::space::{self, SpaceClass};
+use crate::staged::StagedVersion;
+
+impl StagedVersion {
+    /// Maps the blocks from block `position` on to where version `from` of the same pool has those from block
+    /// `from_position` on: one for each fingerprint of `expected`. Any volume's version will do. It is durable after the next
+    /// [`StagedVersion::checkpoint`].
+    ///
+    /// The caller has read these blocks from `from` since it opened it: what is damaged is to be found before it is shared.
+    ///
+    /// Answers how many blocks, from the first on, this version has now. They are fewer than asked for where `from` holds
+    /// something else by now, was deleted, or where a block has as many owners as one may have: the caller copies that
+    /// block, and goes on behind it.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] if the pool has no room for the consequences, [`StoreError::Invalid`] if the blocks do not lie
+    /// inside the staged version or the version is another pool's, [`StoreError::Refused`] if the staged version is one no
+    /// more. Blocks before the one that failed may be mapped then.
+    pub fn share(
+        &self,
+        position: u64,
+        from: &VersionHandle,
+        from_position: u64,
+        expected: &[Fingerprint],
+    ) -> Result<u64> {
+        if !Arc::ptr_eq(&self.pool, &from.pool) {
+            return Err(StoreError::Invalid("blocks are shared within one pool only".into()));
+        }
+        let count = expected.len() as u64;
+        let outside = |first: u64| first.checked_add(count).is_none_or(|end| end > BLOCKS_MAX);
+        if outside(position) || outside(from_position) {
+            return Err(StoreError::Invalid(format!("no volume has {count} blocks from {position} on")));
+        }
+        let mut done = 0;
+        while done < expected.len() {
+            // As long writes are: what a piece can cost is bounded, and it lies in one stripe.
+            let at = position + done as u64;
+            let take = ((PIECE_BLOCKS - at % PIECE_BLOCKS) as usize).min(expected.len() - done);
+            let source = (from.version, from_position + done as u64);
+            let shared = self.pool.share_piece(self.version, at, source, &expected[done..done + take])?;
+            done += shared;
+            if shared < take {
+                break;
+            }
+        }
+        Ok(done as u64)
+    }
+}
+
+impl Pool {
+    fn share_piece(
+        &self,
+        target: u64,
+        first: u64,
+        source: (u64, u64),
+        expected: &[Fingerprint],
+    ) -> Result<usize> {
+        self.admit()?;
+        // Room for what the counts of these places can cost. Looking them up now also reads the nodes, so that the second
+        // look, under the state lock, seldom waits for the device.
+        let seen = {
+            let _reading = self.readers.read();
+            let view = {
+                let state = self.locked();
+                let Some(version) = live(&state, source.0) else { return Ok(0) };
+                state.view(version)
+            };
+            let mut seen = Vec::with_capacity(expected.len());
+            view.lookup(&self.nodes, source.1, expected.len() as u64, &mut seen)?;
+            seen
+        };
+        let tables: BTreeSet<u64> = seen.iter().map(table_block).collect();
+        let cost = table_cost(tables.len() as u64, self.pool_blocks);
+        let reservation = self.reserve_with(0, cost, SpaceClass::Staging)?;
+        let _stripe = self.stripes[stripe_of(target, first)].read();
+        let _reading = self.readers.read();
+        let mut guard = self.locked();
+        let state = &mut *guard;
+        let found = check_writable(state, target, first, expected.len() as u64)
+            .and_then(|()| self.shareable(state, source, expected));
+        let mut pointers = match found {
+            Ok(pointers) => pointers,
+            Err(error) => {
+                space::release(state, reservation);
+                return Err(error);
+            }
+        };
+        // Counts first, so that what the mapping replaces may be these very places.
+        let raised = pointers
+            .iter()
+            .take_while(|p| {
+                tables.contains(&table_block(p)) && state.allocator.owners.raise_within_limits(p.place)
+            })
+            .count();
+        pointers.truncate(raised);
+        if pointers.is_empty() {
+            space::release(state, reservation);
+            return Ok(0);
+        }
+        let birth = state.epoch;
+        let mut at = 0;
+        while at < pointers.len() {
+            let run = run_length(&pointers[at..]).min(MAP_BLOCKS_MAX);
+            let piece = &mut pointers[at..at + run];
+            piece.iter_mut().for_each(|pointer| pointer.birth = birth);
+            let record = Record::Share {
+                version: target,
+                birth,
+                block: first + at as u64,
+                place: piece[0].place,
+                fingerprints: piece.iter().map(|p| p.fingerprint).collect(),
+            };
+            state.append(&record);
+            at += run;
+        }
+        let mut effects = ChangeEffects::default();
+        let entry = state.versions.version_mut(target)?;
+        let level = entry.level();
+        delta::map(&mut entry.delta, level, first, &pointers, birth, &mut effects);
+        account(&state.versions, &mut state.allocator, target, &effects)?;
+        reservation.consume(state, &effects);
+        Ok(pointers.len())
+    }
+
+    /// Where the source has what is expected of it, from the first block on, as of this moment.
+    fn shareable(
+        &self,
+        state: &State,
+        (source, from): (u64, u64),
+        expected: &[Fingerprint],
+    ) -> Result<Vec<Pointer>> {
+        let mut pointers = Vec::with_capacity(expected.len());
+        if let Some(version) = live(state, source) {
+            state.view(version).lookup(&self.nodes, from, expected.len() as u64, &mut pointers)?;
+        }
+        let same = |(found, expected): &(&Pointer, &Fingerprint)| {
+            !found.is_hole() && found.fingerprint == **expected
+        };
+        let count = pointers.iter().zip(expected).take_while(same).count();
+        pointers.truncate(count);
+        Ok(pointers)
+    }
+}
+
+/// A version that nobody has deleted: what a deleted one still maps may be reaped.
+fn live(state: &State, version: u64) -> Option<&crate::versions::VersionState> {
+    state.versions.versions.get(&version).filter(|v| !v.deleted)
+}
+
+fn table_block(pointer: &Pointer) -> u64 {
+    pointer.place.0 / PLACES_PER_BLOCK
+}
