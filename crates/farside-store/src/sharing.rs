@@ -25,8 +25,8 @@ use crate::staged::StagedVersion;
 
 impl StagedVersion {
     /// Maps the blocks from block `position` on to where version `from` of the same pool has those from block
-    /// `from_position` on: one for each fingerprint of `expected`. Any volume's version will do. It is durable after the next
-    /// [`StagedVersion::checkpoint`].
+    /// `from_position` on: one for each fingerprint of `expected`. Any volume's version will do; holes become holes. It is
+    /// durable after the next [`StagedVersion::checkpoint`].
     ///
     /// The caller has read these blocks from `from` since it opened it: what is damaged is to be found before it is shared.
     ///
@@ -48,9 +48,22 @@ impl StagedVersion {
         if !Arc::ptr_eq(&self.pool, &from.pool) {
             return Err(StoreError::Invalid("blocks are shared within one pool only".into()));
         }
+        self.pool.share_blocks(self.version, position, (from.version, from_position), expected)
+    }
+}
+
+impl Pool {
+    /// The same by versions' ids; the caller keeps the source from being reaped, since it was read.
+    pub(crate) fn share_blocks(
+        &self,
+        target: u64,
+        position: u64,
+        (source, from): (u64, u64),
+        expected: &[Fingerprint],
+    ) -> Result<u64> {
         let count = expected.len() as u64;
         let outside = |first: u64| first.checked_add(count).is_none_or(|end| end > BLOCKS_MAX);
-        if outside(position) || outside(from_position) {
+        if outside(position) || outside(from) {
             return Err(StoreError::Invalid(format!("no volume has {count} blocks from {position} on")));
         }
         let mut done = 0;
@@ -58,8 +71,8 @@ impl StagedVersion {
             // As long writes are: what a piece can cost is bounded, and it lies in one stripe.
             let at = position + done as u64;
             let take = ((PIECE_BLOCKS - at % PIECE_BLOCKS) as usize).min(expected.len() - done);
-            let source = (from.version, from_position + done as u64);
-            let shared = self.pool.share_piece(self.version, at, source, &expected[done..done + take])?;
+            let source = (source, from + done as u64);
+            let shared = self.share_piece(target, at, source, &expected[done..done + take])?;
             done += shared;
             if shared < take {
                 break;
@@ -67,9 +80,7 @@ impl StagedVersion {
         }
         Ok(done as u64)
     }
-}
 
-impl Pool {
     fn share_piece(
         &self,
         target: u64,
@@ -91,7 +102,7 @@ impl Pool {
             view.lookup(&self.nodes, source.1, expected.len() as u64, &mut seen)?;
             seen
         };
-        let tables: BTreeSet<u64> = seen.iter().map(table_block).collect();
+        let tables: BTreeSet<u64> = seen.iter().filter(|p| !p.is_hole()).map(table_block).collect();
         let cost = table_cost(tables.len() as u64, self.pool_blocks);
         let reservation = self.reserve_with(0, cost, SpaceClass::Staging)?;
         let _stripe = self.stripes[stripe_of(target, first)].read();
@@ -108,12 +119,11 @@ impl Pool {
             }
         };
         // Counts first, so that what the mapping replaces may be these very places.
-        let raised = pointers
-            .iter()
-            .take_while(|p| {
-                tables.contains(&table_block(p)) && state.allocator.owners.raise_within_limits(p.place)
-            })
-            .count();
+        let owners = &mut state.allocator.owners;
+        let raise = |p: &&Pointer| {
+            p.is_hole() || (tables.contains(&table_block(p)) && owners.raise_within_limits(p.place))
+        };
+        let raised = pointers.iter().take_while(raise).count();
         pointers.truncate(raised);
         if pointers.is_empty() {
             space::release(state, reservation);
@@ -124,13 +134,13 @@ impl Pool {
         while at < pointers.len() {
             let run = run_length(&pointers[at..]).min(MAP_BLOCKS_MAX);
             let piece = &mut pointers[at..at + run];
-            piece.iter_mut().for_each(|pointer| pointer.birth = birth);
-            let record = Record::Share {
-                version: target,
-                birth,
-                block: first + at as u64,
-                place: piece[0].place,
-                fingerprints: piece.iter().map(|p| p.fingerprint).collect(),
+            let (version, block) = (target, first + at as u64);
+            let record = if piece[0].is_hole() {
+                Record::Unmap { version, birth, block, count: run as u64 }
+            } else {
+                piece.iter_mut().for_each(|pointer| pointer.birth = birth);
+                let fingerprints = piece.iter().map(|p| p.fingerprint).collect();
+                Record::Share { version, birth, block, place: piece[0].place, fingerprints }
             };
             state.append(&record);
             at += run;
@@ -155,9 +165,7 @@ impl Pool {
         if let Some(version) = live(state, source) {
             state.view(version).lookup(&self.nodes, from, expected.len() as u64, &mut pointers)?;
         }
-        let same = |(found, expected): &(&Pointer, &Fingerprint)| {
-            !found.is_hole() && found.fingerprint == **expected
-        };
+        let same = |(found, expected): &(&Pointer, &Fingerprint)| found.fingerprint == **expected;
         let count = pointers.iter().zip(expected).take_while(same).count();
         pointers.truncate(count);
         Ok(pointers)

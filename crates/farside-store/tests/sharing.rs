@@ -254,9 +254,14 @@ fn what_the_source_holds_no_more_is_not_shared() {
     head.write(7 * BLOCK, &content(9999)).expect("a write");
     assert_eq!(staged.share(0, &head, 0, &expected).expect("a share"), 7);
     assert_eq!(staged.share(8, &head, 8, &expected[8..]).expect("a share"), 12);
-    // A hole is never shared, whatever is expected of it.
-    head.trim(30 * BLOCK, BLOCK).expect("a trim");
-    assert_eq!(staged.share(40, &head, 30, &[Fingerprint::HOLE]).expect("a share"), 0);
+    // A hole is one there too, and has no owners.
+    head.trim(31 * BLOCK, BLOCK).expect("a trim");
+    assert_eq!(share(&staged, 8, &head, 30, 3), 3);
+    assert_eq!(staged.share(9, &head, 30, &[Fingerprint::HOLE]).expect("a share"), 0);
+    let mut seen = vec![0; 3 * BLOCK as usize];
+    staged.read(8 * BLOCK, &mut seen).expect("it reads");
+    assert!(seen == [content(31), vec![0; BLOCK as usize], content(33)].concat());
+    assert_eq!(share(&staged, 8, &head, 8, 3), 3);
     // Past the end of the source there is nothing.
     assert_eq!(
         staged
