@@ -306,6 +306,7 @@ impl Allocator {
             self.clear_busy(block);
         }
         self.waiting = capture.freed;
+        self.owners.installed();
     }
 }
 

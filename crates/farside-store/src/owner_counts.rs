@@ -30,6 +30,9 @@ pub(crate) struct OwnerCounts {
     extra: u64,
     /// Blocks of the table that are not all zeros.
     table_blocks: u64,
+    /// Blocks of the table that became all zeros: since the last capture, between it and the one before, and between the two
+    /// before. A journal replayed from the older point may have to write them.
+    emptied: [u64; 3],
     /// Blocks of the table that differ from what the last captured point wrote.
     changed: RoaringTreemap,
 }
@@ -45,9 +48,10 @@ impl OwnerCounts {
         self.extra
     }
 
-    /// Blocks of the table that are not all zeros.
+    /// Blocks of the table that the next point may have to write at most, be it after a replay, in which what was reaped
+    /// since the older point is not reaped. It becomes less with points only.
     pub(crate) fn table_blocks(&self) -> u64 {
-        self.table_blocks
+        self.table_blocks + self.emptied.iter().sum::<u64>()
     }
 
     /// Owners of `place` beyond the first.
@@ -105,6 +109,7 @@ impl OwnerCounts {
         } else if self.shared.remove(place.0) {
             if self.is_zero(place.0 / PLACES_PER_BLOCK) {
                 self.table_blocks -= 1;
+                self.emptied[0] += 1;
             }
         } else {
             return false;
@@ -122,7 +127,15 @@ impl OwnerCounts {
     pub(crate) fn capture(&mut self) -> OwnerCounts {
         let captured = self.clone();
         self.changed.clear();
+        let [since, before, _] = self.emptied;
+        // Until the point is on the medium the older one counts.
+        self.emptied = [0, since, before + self.emptied[2]];
         captured
+    }
+
+    /// The captured point is on the medium.
+    pub(crate) fn installed(&mut self) {
+        self.emptied[2] = 0;
     }
 
     /// Blocks of the table that differ from the last point's, ascending.
@@ -194,7 +207,7 @@ mod tests {
         let tables: BTreeSet<u64> = model.keys().map(|p| p / PLACES_PER_BLOCK).collect();
         assert_eq!(counts.shared_places(), model.len() as u64);
         assert_eq!(counts.extra_owners(), model.values().map(|n| u64::from(*n)).sum::<u64>());
-        assert_eq!(counts.table_blocks(), tables.len() as u64);
+        assert_eq!(counts.table_blocks, tables.len() as u64);
     }
 
     #[test]
@@ -252,6 +265,24 @@ mod tests {
         counts.more.extend(many.map(|place| (place, 1)));
         assert!(!counts.raise_within_limits(Place(8)), "a third owner of one more place");
         assert!(counts.raise_within_limits(Place(7)), "a second one costs next to nothing");
+    }
+
+    #[test]
+    fn room_for_the_table_is_given_back_after_two_points() {
+        let mut counts = OwnerCounts::default();
+        let point = |counts: &mut OwnerCounts| {
+            counts.capture();
+            counts.installed();
+            counts.table_blocks()
+        };
+        counts.raise(Place(1));
+        counts.raise(Place(PLACES_PER_BLOCK));
+        assert_eq!(counts.table_blocks(), 2);
+        assert!(counts.lower(Place(1)));
+        assert_eq!(counts.table_blocks(), 2);
+        assert_eq!([point(&mut counts), point(&mut counts)], [2, 1]);
+        counts.raise(Place(1));
+        assert_eq!(counts.table_blocks(), 2);
     }
 
     #[test]
