@@ -242,7 +242,7 @@ impl Allocator {
         self.touch(place.0, blocks);
     }
 
-    /// One owner of a data block has gone (S6): if it was the last, nothing refers to the block any more, and it waits.
+    /// One owner of a data block has gone (S8): if it was the last, nothing refers to the block any more, and it waits.
     pub(crate) fn release(&mut self, place: Place) {
         if !self.owners.lower(place) {
             self.free(place, 1);

@@ -1,4 +1,4 @@
-//! How many owners data blocks have beyond the first (invariant S6): in memory while the pool is open, and in the
+//! How many owners data blocks have beyond the first (invariant S8): in memory while the pool is open, and in the
 //! tables of its points.
 //!
 //! Every free of a data block asks here first. A pool in which nothing is shared answers from one integer. Else a place costs a

@@ -363,7 +363,7 @@ impl PointWriter<'_> {
         })
     }
 
-    /// One owner of a data block has gone (S6). The point's own counts say so, and at once those of the running pool too: what is
+    /// One owner of a data block has gone (S8). The point's own counts say so, and at once those of the running pool too: what is
     /// shared or freed meanwhile counts on from there. A place whose last owner goes here nobody shares meanwhile: no
     /// version shows it any more.
     fn release(&mut self, place: Place) {
