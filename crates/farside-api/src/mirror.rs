@@ -193,7 +193,7 @@ pub struct TransferRecord {
     pub deallocated_bytes: u64,
     /// Bytes of data the source read.
     pub source_read_bytes: Option<u64>,
-    /// Bytes of the base the source read, to code against.
+    /// Bytes the source read to code against: of the base, or of what it had sent before.
     #[serde(default)]
     pub base_read_bytes: Option<u64>,
     /// Bytes that travelled as references to what this side had: known or repeated.

@@ -168,7 +168,7 @@ pub struct TransferReport {
     pub deallocated_bytes: u64,
     /// Bytes of its snapshots that the source read: no more than changed.
     pub source_read_bytes: u64,
-    /// Bytes of the base that the source read, to code against it.
+    /// Bytes that the source read to code against: of the base, or of what it had sent before.
     pub base_read_bytes: u64,
     /// What travelled, by the way it took; none if a version wrote the report that did not count it.
     pub rungs: Option<Rungs>,

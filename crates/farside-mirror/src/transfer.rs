@@ -238,7 +238,7 @@ impl Transfer {
             let Err(error) = self.fill(&mut filling, &staged, report, wire).await else { break staged };
             let is_wrong = matches!(error, MirrorError::RootMismatch { .. });
             if error.is_about_prefix() && !filling.without_base {
-                tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again without the base: {error}");
+                tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again for frames that refer to nothing: {error}");
                 filling.without_base = true;
                 *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
             } else if is_wrong && (filling.held != Held::None || filling.has_taken) {

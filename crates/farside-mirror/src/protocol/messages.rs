@@ -354,7 +354,7 @@ pub struct StreamHeader {
     /// Which step of its plan, from 0.
     #[prost(uint32, tag = "3")]
     pub step: u32,
-    /// Do not refer to the base: it could not be read at the destination, or differs.
+    /// Refer to nothing, neither to the base nor to what was brought: it could not be read at the destination, or differs.
     #[prost(bool, tag = "4")]
     pub without_base: bool,
     /// What the destination sends on the stream: 0 nothing, 1 the positions it holds of this step, 2 positions with
@@ -398,7 +398,7 @@ pub struct StepEnd {
     /// Bytes of the incremental snapshot that the source read.
     #[prost(uint64, tag = "4")]
     pub source_read_bytes: u64,
-    /// Bytes of the base that the source read, to code against.
+    /// Bytes that the source read to code against: of the base, or of what it had sent before.
     #[prost(uint64, tag = "5")]
     pub base_read_bytes: u64,
     /// Of the changed bytes, those whose old block was in their frame's prefix.

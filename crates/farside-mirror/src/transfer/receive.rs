@@ -34,7 +34,7 @@ use crate::report::{Rungs, TransferReport};
 /// What is received.
 pub(super) struct Step {
     pub(super) index: usize,
-    /// The base cannot be relied on as prefix.
+    /// What frames refer to cannot be relied on.
     pub(super) without_base: bool,
     pub(super) size_bytes: u64,
     /// The base as this side calls it.

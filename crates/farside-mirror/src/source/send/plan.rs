@@ -66,6 +66,8 @@ pub(super) struct Planner {
     frame: Planned,
     /// None if nothing may be named.
     carried: Option<Carried>,
+    /// Some blocks of the incremental, from the first of them on.
+    behind: (u64, Vec<Fingerprint>),
 }
 
 impl Planner {
@@ -78,6 +80,7 @@ impl Planner {
             known: VecDeque::new(),
             frame: Planned::default(),
             carried: names_repeats.then(Carried::default),
+            behind: (0, Vec::new()),
         }
     }
 
@@ -95,7 +98,7 @@ impl Planner {
     pub(super) fn next(&mut self, ended: bool) -> Result<Option<Planned>, EngineError> {
         while !self.frame.is_full() {
             if let Some(fingerprint) = self.known.pop_front() {
-                let carried_at = self.carried.as_ref().and_then(|c| c.find(&fingerprint));
+                let carried_at = self.carried_at(&fingerprint)?;
                 self.frame.push_block(self.next, fingerprint, carried_at);
                 self.next += 1;
                 continue;
@@ -127,6 +130,30 @@ impl Planner {
         // Only now: a frame cannot refer to itself.
         self.remember(&frame);
         Ok(Some(frame))
+    }
+
+    /// Where an earlier frame has brought a block with this fingerprint: where what was repeated last goes on, if it does, so
+    /// that it stays one run; else where it was sent first.
+    fn carried_at(&mut self, fingerprint: &Fingerprint) -> Result<Option<u64>, EngineError> {
+        let Some(found) = self.carried.as_mut().and_then(|c| c.find(fingerprint)) else { return Ok(None) };
+        let last = self.frame.plan.runs.last().filter(|last| last.end() == self.next);
+        let Some(Run { kind: RunKind::Repeat { from, .. }, blocks, .. }) = last else {
+            return Ok(Some(found));
+        };
+        let next = from + blocks;
+        // All that lies before the frame the destination has, as it is in the incremental.
+        let begins = self.frame.plan.runs.first().map_or(0, |first| first.position);
+        if next == found || next >= begins {
+            return Ok(Some(found));
+        }
+        let (first, known) = &self.behind;
+        if !(*first..*first + known.len() as u64).contains(&next) {
+            let blocks = FINGERPRINTS_PER_LOOKUP.min(begins - next);
+            self.behind = (next, (self.lookup)(next, blocks)?);
+        }
+        let (first, known) = &self.behind;
+        let goes_on = known.get((next - first) as usize) == Some(fingerprint);
+        Ok(Some(if goes_on { next } else { found }))
     }
 
     fn remember(&mut self, frame: &Planned) {
@@ -204,6 +231,21 @@ mod tests {
         let frames = planned(content, &[data(0, 256), data(256, 4)], true);
         let expected: Vec<Run> = (256..260).map(|p| repeat(p, 1, (511 - p) * 2 % 256)).collect();
         assert_eq!(frames[1].plan.runs, expected);
+    }
+
+    #[test]
+    fn what_is_the_same_everywhere_is_repeated_in_long_runs() {
+        let frames = planned(|p| p % 2, &[data(10, 256), data(266, 4096)], true);
+        assert_eq!(frames.len(), 2);
+        let runs = &frames[1].plan.runs;
+        assert_eq!(frames[1].plan.repeat_blocks, 4096);
+        assert!(runs.len() < 20, "{} runs", runs.len());
+        assert_eq!(frames[1].plan.data_blocks, 0);
+        for run in runs {
+            let RunKind::Repeat { from, .. } = run.kind else { panic!("{run:?}") };
+            assert_eq!(from % 2, run.position % 2);
+            assert!(from + run.blocks <= 266, "it names nothing of its own frame: {run:?}");
+        }
     }
 
     #[test]

@@ -15,17 +15,23 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// The block at `position` has this fingerprint, and an earlier frame brings it.
+    /// The block at `position` has this fingerprint, and an earlier frame brings it. Of several the first stays: what follows
+    /// it was sent, too.
     pub(super) fn enter(&mut self, fingerprint: Fingerprint, position: u64) {
         if self.newer.len() >= REPEATS_PER_GENERATION {
             self.older = std::mem::take(&mut self.newer);
         }
-        self.newer.insert(fingerprint, position);
+        self.newer.entry(fingerprint).or_insert(position);
     }
 
-    /// Where such a block lies.
-    pub(super) fn find(&self, fingerprint: &Fingerprint) -> Option<u64> {
-        self.newer.get(fingerprint).or_else(|| self.older.get(fingerprint)).copied()
+    /// Where such a block lies. It counts as new again.
+    pub(super) fn find(&mut self, fingerprint: &Fingerprint) -> Option<u64> {
+        if let Some(position) = self.newer.get(fingerprint) {
+            return Some(*position);
+        }
+        let position = self.older.remove(fingerprint)?;
+        self.enter(*fingerprint, position);
+        Some(position)
     }
 }
 
@@ -47,8 +53,14 @@ mod tests {
         for n in [REPEATS_PER_GENERATION, 2 * REPEATS_PER_GENERATION] {
             assert_eq!(carried.find(&fingerprint(n)), Some(3 * n as u64));
         }
-        carried.enter(fingerprint(REPEATS_PER_GENERATION), 7);
-        assert_eq!(carried.find(&fingerprint(REPEATS_PER_GENERATION)), Some(7), "where it was sent last");
+        let again = fingerprint(2 * REPEATS_PER_GENERATION);
+        carried.enter(again, 7);
+        assert_eq!(carried.find(&again), Some(6 * REPEATS_PER_GENERATION as u64), "where it was sent first");
+        for n in 0..REPEATS_PER_GENERATION {
+            carried.enter(fingerprint(usize::MAX - n), 1);
+        }
+        // It was found, so it is not among the oldest.
+        assert!(carried.find(&fingerprint(REPEATS_PER_GENERATION)).is_some());
         assert!(carried.newer.len() <= REPEATS_PER_GENERATION);
     }
 }
