@@ -206,6 +206,9 @@ fn run(
         if effort >= Effort::Standard {
             let list = search.regions(&plan, &data, index, &mut images);
             prefix.add_regions(&list, &mut images);
+            if effort == Effort::Strong && old.is_empty() {
+                prefix.add_regions(&search.recent(&list), &mut images);
+            }
         }
         if effort >= Effort::Fast && !old.is_empty() {
             prefix.add_same_place(&plan.runs, &was);

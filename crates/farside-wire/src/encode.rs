@@ -3,23 +3,18 @@
 use farside_format::Fingerprint;
 use farside_format::fingerprint::BLOCKS_MAX;
 use zerocopy::IntoBytes;
-use zstd_safe::{CCtx, CParameter, FrameFormat};
 
+use crate::compress::Compressor;
 use crate::effort::Effort;
 use crate::error::EncodeError;
 use crate::figures::FrameRung;
+use crate::gate::Gate;
 use crate::layout::{
     BLOCK_BYTES, Codec, DATA_BLOCKS_MAX, DIGESTED_HEADER_BYTES, FRAME_VERSION, HEADER_BYTES, Header, MAGIC,
     REPEAT_BLOCKS_MAX, RUNS_MAX,
 };
 use crate::prefix::{Prefix, Region};
 use crate::{Run, RunKind, digest, table};
-
-/// log2 of the long hash table's slots at most: one slot per 8 bytes of prefix and input together is needed, and
-/// 19 to 20 was measured best for 1 MiB frames.
-const HASH_LOG_MAX: u32 = 20;
-/// log2 of the short hash table's slots (zstd calls it chain log), the default of level 3.
-const SHORT_HASH_LOG: u32 = 16;
 
 /// What became of a frame's blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,10 +33,11 @@ pub struct Encoded {
     pub repeat_blocks: u64,
 }
 
-/// Makes frames. Keeps its scratch memory between them (at most about 4 MiB); use one per stream.
+/// Makes frames. Keeps its scratch memory between them (at most about 4 MiB); use one per stream, or one per worker.
 #[derive(Debug, Default)]
 pub struct Encoder {
-    compressed: Vec<u8>,
+    compressor: Compressor,
+    gate: Gate,
 }
 
 impl Encoder {
@@ -63,12 +59,17 @@ impl Encoder {
         out: &mut Vec<u8>,
     ) -> Result<Encoded, EncodeError> {
         let blocks = check(runs, data, fingerprints)?;
-        let is_compressed = effort != Effort::Raw && {
-            self.compress(data, prefix.bytes(), effort)?;
-            self.compressed.len() < data.len()
+        let compressed = match effort {
+            Effort::Raw => None,
+            _ if data.is_empty() || !self.gate.lets_through(runs, data, prefix) => None,
+            _ => {
+                let compressed = self.compressor.compress(data, prefix.bytes(), effort)?;
+                self.gate.was(compressed.len(), data.len());
+                Some(compressed).filter(|c| c.len() < data.len())
+            }
         };
-        let (codec, payload) =
-            if is_compressed { (Codec::Zstd, &self.compressed[..]) } else { (Codec::Raw, data) };
+        let is_compressed = compressed.is_some();
+        let (codec, payload) = compressed.map_or((Codec::Raw, data), |bytes| (Codec::Zstd, bytes));
         // A raw payload refers to nothing; naming the prefix would make the destination read it in vain.
         let none: (&[Region], &[u8]) = (&[], &[]);
         let (ranges, prefix_bytes) = if is_compressed { (prefix.ranges(), prefix.bytes()) } else { none };
@@ -113,37 +114,6 @@ impl Encoder {
             data_blocks: blocks.data,
             repeat_blocks: blocks.repeat,
         })
-    }
-
-    /// Leaves the compressed data in `self.compressed`; as long as `data` or longer means it did not help.
-    fn compress(&mut self, data: &[u8], prefix: &[u8], effort: Effort) -> Result<(), EncodeError> {
-        self.compressed.clear();
-        if data.is_empty() {
-            return Ok(());
-        }
-        let level = if effort <= Effort::Fast { 1 } else { 3 };
-        self.compressed.reserve(zstd_safe::compress_bound(data.len()));
-        let failed = |code| EncodeError::Compressor(zstd_safe::get_error_name(code));
-        let mut context = CCtx::try_create().ok_or(EncodeError::Compressor("no memory for a context"))?;
-        let reach_log = (prefix.len() + data.len()).next_power_of_two().trailing_zeros();
-        for parameter in [
-            CParameter::CompressionLevel(level),
-            // Taken from the level, the window would end inside the prefix and lose what lies farther back.
-            CParameter::WindowLog(reach_log.max(10)),
-            CParameter::HashLog((reach_log - 1).clamp(12, HASH_LOG_MAX)),
-            CParameter::ChainLog(SHORT_HASH_LOG.min(reach_log)),
-            CParameter::EnableLongDistanceMatching(false),
-            CParameter::ChecksumFlag(false),
-            CParameter::ContentSizeFlag(false),
-            CParameter::Format(FrameFormat::Magicless),
-        ] {
-            context.set_parameter(parameter).map_err(failed)?;
-        }
-        if !prefix.is_empty() {
-            context.ref_prefix(prefix).map_err(failed)?;
-        }
-        context.compress2(&mut self.compressed, data).map_err(failed)?;
-        Ok(())
     }
 }
 

@@ -36,6 +36,7 @@
 //! Reading order: [`layout`], [`encode`], [`decode`]; [`plan`] cuts a difference into frames, [`prefix`] is what a
 //! frame may refer to, [`similarity`] finds it, [`effort`] says what may be spent on it.
 
+mod compress;
 pub mod decode;
 mod digest;
 pub mod effort;
@@ -43,6 +44,7 @@ pub mod encode;
 pub mod error;
 pub mod figures;
 pub mod fuzz;
+mod gate;
 pub mod ladder;
 pub mod layout;
 mod noise;

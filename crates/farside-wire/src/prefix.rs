@@ -53,6 +53,7 @@ pub trait Regions {
 pub struct Prefix {
     ranges: Vec<Region>,
     bytes: Vec<u8>,
+    has_similar: bool,
 }
 
 impl Prefix {
@@ -65,6 +66,7 @@ impl Prefix {
     pub fn clear(&mut self) {
         self.ranges.clear();
         self.bytes.clear();
+        self.has_similar = false;
     }
 
     /// Its ranges.
@@ -82,6 +84,11 @@ impl Prefix {
         self.ranges.iter().filter(|r| r.origin == Origin::Base).map(|r| u64::from(r.blocks)).sum()
     }
 
+    /// Whether regions stand in it that were found to resemble the frame.
+    pub(crate) fn has_similar(&self) -> bool {
+        self.has_similar
+    }
+
     /// Adds `list`, in its order, as far as it can be read here: a prefix is a help, never a need. Answers the first
     /// reason why something could not.
     pub fn add_regions(&mut self, list: &[Region], regions: &mut dyn Regions) -> Option<String> {
@@ -89,7 +96,10 @@ impl Prefix {
         for region in list {
             bytes.resize(region.bytes(), 0);
             match regions.read(region.origin, region.position, &mut bytes) {
-                Ok(()) => self.add(region.origin, region.position, &bytes),
+                Ok(()) => {
+                    self.add(region.origin, region.position, &bytes);
+                    self.has_similar = true;
+                }
                 Err(error) => {
                     failed.get_or_insert(error);
                 }

@@ -26,6 +26,14 @@ impl Carried {
         self.runs.push((first, first + blocks));
     }
 
+    /// The last `blocks` of them, ascending.
+    pub(super) fn last(&self, blocks: u64) -> Vec<u64> {
+        let backwards = self.runs.iter().rev().flat_map(|(first, end)| (*first..*end).rev());
+        let mut last: Vec<u64> = backwards.take(blocks as usize).collect();
+        last.reverse();
+        last
+    }
+
     /// Whether the stream has brought this block.
     pub(super) fn has(&self, position: u64) -> bool {
         let at = self.runs.partition_point(|run| run.1 <= position);
@@ -46,6 +54,7 @@ mod tests {
         assert_eq!(carried.runs, [(5, 10), (20, 21)]);
         let has: Vec<u64> = (0..30).filter(|p| carried.has(*p)).collect();
         assert_eq!(has, [5, 6, 7, 8, 9, 20]);
+        assert_eq!(carried.last(3), [8, 9, 20]);
         for n in 0..RUNS_MAX as u64 {
             carried.add(100 + 2 * n, 1);
         }

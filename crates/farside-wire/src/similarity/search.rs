@@ -6,11 +6,11 @@ use super::carried::Carried;
 use super::dense::{Dense, Place};
 use super::gear;
 use super::index::SimilarityIndex;
-use crate::RunKind;
 use crate::layout::BLOCK_BYTES;
 use crate::noise::looks_random;
 use crate::plan::FramePlan;
 use crate::prefix::{Origin, Region, Regions};
+use crate::{Run, RunKind};
 
 /// Blocks of a segment: 1 MiB, what is read to look closer.
 const SEGMENT_BLOCKS: u64 = 256;
@@ -36,6 +36,8 @@ const FRUITLESS_MAX: u32 = 4;
 const FRUITLESS_RETRY: u32 = 8;
 /// Anchors that a segment that was read must give a frame to count as having been of use.
 const ANCHORS_PER_READ: u32 = 8;
+/// What a stream carried last, as far as it is of use to what follows: 3 MiB.
+const RECENT_BLOCKS: u64 = 768;
 /// Memory for the sampled anchors of what a stream carried: those of 190 GiB, of more the latest.
 const SENT_BUDGET_BYTES: u64 = 8 << 20;
 
@@ -62,7 +64,9 @@ pub struct Search {
 #[derive(Debug, Default)]
 struct Scratch {
     segment: Vec<u8>,
+    /// Of the frame with `runs`.
     anchors: Vec<Anchor>,
+    runs: Vec<Run>,
 }
 
 /// A dense anchor of a frame.
@@ -115,6 +119,7 @@ impl Search {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         find_anchors(plan, data, &mut scratch.anchors);
+        scratch.runs.clone_from(&plan.runs);
         let read_before = self.segments_read;
         if !is_skipped(&mut self.fruitless_reads) {
             self.load_segments(plan, index, regions, &mut scratch);
@@ -269,13 +274,24 @@ impl Search {
                 if !is_wanted {
                     continue;
                 }
-                match out.last_mut() {
-                    Some(last) if last.origin == origin && last.end() == position => last.blocks += 1,
-                    _ => out.push(Region { origin, position, blocks: 1 }),
-                }
+                extend(&mut out, origin, position);
             }
         }
         out
+    }
+
+    /// The last 3 MiB that the stream carried, without what is in `found` already: behind the regions found, for
+    /// [`crate::Effort::Strong`] and copies without a base, which it makes 3 % smaller. For updates it does nothing.
+    pub fn recent(&self, found: &[Region]) -> Vec<Region> {
+        let is_found = |position: u64| {
+            let of_incremental = |r: &&Region| r.origin == Origin::Incremental;
+            found.iter().filter(of_incremental).any(|r| r.position <= position && position < r.end())
+        };
+        let mut recent: Vec<Region> = Vec::new();
+        for position in self.carried.last(RECENT_BLOCKS).into_iter().filter(|p| !is_found(*p)) {
+            extend(&mut recent, Origin::Incremental, position);
+        }
+        recent
     }
 
     /// The frame was made: later frames of the stream may refer to its blocks. Frames must come in the order in which
@@ -285,7 +301,10 @@ impl Search {
             return;
         }
         let mut anchors = std::mem::take(&mut self.scratch.anchors);
-        find_anchors(plan, data, &mut anchors);
+        // Searched for a moment ago, as a rule.
+        if std::mem::take(&mut self.scratch.runs) != plan.runs {
+            find_anchors(plan, data, &mut anchors);
+        }
         for run in plan.runs.iter().filter(|r| r.kind == RunKind::Data) {
             self.carried.add(run.position, run.blocks);
         }
@@ -302,6 +321,13 @@ impl Search {
             }
         }
         self.scratch.anchors = anchors;
+    }
+}
+
+fn extend(list: &mut Vec<Region>, origin: Origin, position: u64) {
+    match list.last_mut() {
+        Some(last) if last.origin == origin && last.end() == position => last.blocks += 1,
+        _ => list.push(Region { origin, position, blocks: 1 }),
     }
 }
 
