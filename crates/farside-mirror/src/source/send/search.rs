@@ -78,17 +78,18 @@ impl Searching {
         let Frame { planned, work, effort } = frame;
         let mut both = BothSides { source: &self.source, counters: &self.counters };
         let (search, plan, data) = (&mut self.search, &planned.plan, &work.data[..]);
-        let found = match self.index.as_ref().filter(|_| self.source.usable_base().is_some()) {
+        let mut found = match self.index.as_ref().filter(|_| self.source.usable_base().is_some()) {
             Some(index) => index.read(|index| search.regions(plan, data, index, &mut both)),
             None => search.regions(plan, data, &self.nothing, &mut both),
         };
         if *effort == Effort::Strong && self.source.usable_base().is_none() {
-            found.extend(self.search.recent(&found));
+            let recent = search.recent(&found);
+            found.extend(recent);
         }
         if let Some(why) = work.prefix.add_regions(&found, &mut both) {
             self.source.warn_of_damage(&why);
         }
-        self.search.carried(plan, data);
+        search.carried(plan, data);
     }
 
     fn add_same_place(&mut self, frame: &mut Frame) {
