@@ -17,18 +17,25 @@ struct Setting {
 }
 
 impl Setting {
-    fn of(effort: Effort, has_prefix: bool) -> Setting {
+    /// Those that are tried; the smallest outcome counts.
+    fn of(effort: Effort, has_prefix: bool) -> &'static [Setting] {
         match (effort, has_prefix) {
-            (Effort::Raw | Effort::Fast, _) => Setting { level: 1, hash_log: 18, chain_log: 16 },
-            // As `zstd -3` by itself has it, which is no slower then.
-            (Effort::Standard, false) => Setting { level: 3, hash_log: 17, chain_log: 16 },
-            (Effort::Standard, true) => Setting { level: 3, hash_log: 20, chain_log: 16 },
-            // Against level 3 a fifth smaller on databases (the bound, the whole old image as prefix, comes within 15 %) and
-            // first copies (below `zstd -9 --long=27` of the image or within 4 % of it), at 30 to 70 MB/s.
-            (Effort::Strong, _) => Setting { level: 9, hash_log: 22, chain_log: 22 },
+            (Effort::Raw | Effort::Fast, _) => &[FAST],
+            (Effort::Standard, false) => &[ALONE],
+            (Effort::Standard, true) => &[AGAINST],
+            // What the slow one loses (sequences of four letters: a fifth), one of the quick ones wins, at next to no cost.
+            (Effort::Strong, _) => &[THOROUGH, AGAINST, FAST],
         }
     }
 }
+
+const FAST: Setting = Setting { level: 1, hash_log: 18, chain_log: 16 };
+/// As `zstd -3` has it, which is no slower then.
+const ALONE: Setting = Setting { level: 3, hash_log: 17, chain_log: 16 };
+const AGAINST: Setting = Setting { level: 3, hash_log: 20, chain_log: 16 };
+/// Against level 3 a fifth smaller on databases (the bound, the whole old image as prefix, comes within 15 %) and first
+/// copies (below `zstd -9 --long=27` of the image or level with it), at 10 to 60 MB/s.
+const THOROUGH: Setting = Setting { level: 9, hash_log: 22, chain_log: 22 };
 
 /// The compressor and the memory of what it makes.
 ///
@@ -37,6 +44,8 @@ impl Setting {
 #[derive(Debug, Default)]
 pub(crate) struct Compressor {
     compressed: Vec<u8>,
+    /// The smallest so far of a frame.
+    best: Vec<u8>,
 }
 
 impl Compressor {
@@ -47,18 +56,28 @@ impl Compressor {
         prefix: &[u8],
         effort: Effort,
     ) -> Result<&[u8], EncodeError> {
+        self.best.clear();
+        for setting in Setting::of(effort, !prefix.is_empty()) {
+            self.compress_as(*setting, data, prefix)?;
+            if self.best.is_empty() || self.compressed.len() < self.best.len() {
+                std::mem::swap(&mut self.best, &mut self.compressed);
+            }
+        }
+        Ok(&self.best)
+    }
+
+    fn compress_as(&mut self, setting: Setting, data: &[u8], prefix: &[u8]) -> Result<(), EncodeError> {
         self.compressed.clear();
         self.compressed.reserve(zstd_safe::compress_bound(data.len()));
         let failed = |code| EncodeError::Compressor(zstd_safe::get_error_name(code));
         let mut context = CCtx::try_create().ok_or(EncodeError::Compressor("no memory for a context"))?;
-        let Setting { level, hash_log, chain_log } = Setting::of(effort, !prefix.is_empty());
         let reach_log = (prefix.len() + data.len()).next_power_of_two().trailing_zeros();
         for parameter in [
-            CParameter::CompressionLevel(level),
+            CParameter::CompressionLevel(setting.level),
             // Taken from the level, the window would end inside the prefix and lose what lies farther back.
             CParameter::WindowLog(reach_log.max(10)),
-            CParameter::HashLog((reach_log - 1).clamp(12, hash_log)),
-            CParameter::ChainLog(chain_log.min(reach_log)),
+            CParameter::HashLog((reach_log - 1).clamp(12, setting.hash_log)),
+            CParameter::ChainLog(setting.chain_log.min(reach_log)),
             CParameter::EnableLongDistanceMatching(false),
             CParameter::ChecksumFlag(false),
             CParameter::ContentSizeFlag(false),
@@ -70,6 +89,6 @@ impl Compressor {
             context.ref_prefix(prefix).map_err(failed)?;
         }
         context.compress2(&mut self.compressed, data).map_err(failed)?;
-        Ok(&self.compressed)
+        Ok(())
     }
 }

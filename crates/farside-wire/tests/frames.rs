@@ -5,8 +5,8 @@
 use farside_format::Fingerprint;
 use farside_wire::fuzz::{Pattern, fuzz_frame};
 use farside_wire::{
-    BLOCK_BYTES, Decoder, Effort, Encoder, FrameError, FrameRung, Origin, Prefix, RUNS_MAX, Regions, Run,
-    RunKind, TARGET_BLOCKS,
+    BLOCK_BYTES, Decoder, Effort, Encoder, FrameError, FrameFigures, FrameRung, Origin, Prefix,
+    REPEAT_BLOCKS_MAX, RUNS_MAX, Regions, Run, RunKind, TARGET_BLOCKS,
 };
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
@@ -187,7 +187,140 @@ fn specimens() -> Vec<(&'static str, Vec<u8>)> {
             frame_of(&[Run { position: 1, blocks: 1 << 30, kind: RunKind::Hole }], &[], &Prefix::new()),
         ),
         ("prefix", frame_of(&runs, &carried, &same_place)),
+        ("repeats", repeats()),
     ]
+}
+
+fn repeat_run(position: u64, blocks: u64, origin: Origin, from: u64) -> Run {
+    Run { position, blocks, kind: RunKind::Repeat { origin, from } }
+}
+
+/// Blocks of `Pattern`, as both sides hold them.
+fn pattern(origin: Origin, position: u64, blocks: usize) -> Vec<u8> {
+    let mut bytes = vec![0; blocks * BLOCK_BYTES];
+    Pattern.read(origin, position, &mut bytes).unwrap();
+    bytes
+}
+
+/// A frame of repeats of both origins, forwards and backwards, with data between them.
+fn repeats() -> Vec<u8> {
+    let runs = [
+        repeat_run(2, 3, Origin::Base, 40),
+        data_run(5, 1),
+        Run { position: 7, blocks: 2, kind: RunKind::Hole },
+        repeat_run(9, 2, Origin::Incremental, 2),
+        repeat_run(30, 1, Origin::Base, 12),
+    ];
+    let data = noise(1, 9);
+    let blocks = [
+        pattern(Origin::Base, 40, 3),
+        data.clone(),
+        pattern(Origin::Incremental, 2, 2),
+        pattern(Origin::Base, 12, 1),
+    ]
+    .concat();
+    let mut frame = Vec::new();
+    let known = fingerprints(&blocks);
+    let encoded =
+        Encoder::new().encode(&runs, &data, &known, &Prefix::new(), Effort::Standard, &mut frame).unwrap();
+    assert_eq!((encoded.data_blocks, encoded.repeat_blocks), (1, 6));
+    let decoded = Decoder::new().decode(&frame, &mut Pattern).unwrap();
+    assert!(decoded.runs == runs && decoded.bytes == blocks && decoded.repeat_blocks == 6);
+    assert_eq!(decoded.pieces().map(|(_, b)| b.len() / BLOCK_BYTES).collect::<Vec<_>>(), [3, 1, 0, 2, 1]);
+    let figures = FrameFigures::of(&frame).unwrap();
+    assert_eq!((figures.in_bytes, figures.repeat_in_bytes, figures.repeat_out_bytes), (4096, 6 * 4096, 9));
+    frame
+}
+
+#[test]
+fn a_repeat_of_other_bytes_is_noticed() {
+    struct Other;
+    impl Regions for Other {
+        fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+            Pattern.read(origin, position, buffer)?;
+            buffer[0] ^= u8::from(position == 12);
+            Ok(())
+        }
+    }
+    let refused = Decoder::new().decode(&repeats(), &mut Other).unwrap_err();
+    assert!(refused == FrameError::RepeatMismatch && refused.is_about_prefix());
+    let unreadable = Decoder::new().decode(&repeats(), &mut Unreadable).unwrap_err();
+    assert!(
+        unreadable.is_about_prefix() && unreadable.to_string().contains("block 40 is damaged"),
+        "{unreadable}"
+    );
+}
+
+#[test]
+fn repeats_are_bounded_on_both_sides() {
+    let most = u64::from(REPEAT_BLOCKS_MAX);
+    let encode = |blocks: u64, from: u64| {
+        let known = vec![Fingerprint([1; 16]); blocks as usize];
+        let runs = [repeat_run(0, blocks, Origin::Base, from)];
+        let mut frame = Vec::new();
+        let encoded = Encoder::new().encode(&runs, &[], &known, &Prefix::new(), Effort::Raw, &mut frame);
+        encoded.map(|_| frame)
+    };
+    assert!(encode(most + 1, 0).is_err(), "more than a frame may repeat");
+    assert!(encode(2, (1 << 42) - 1).is_err(), "past the end of any volume");
+    let frame = encode(most, 5).unwrap();
+    // Its blocks are none of `Pattern`: read, and refused.
+    assert_eq!(Decoder::new().decode(&frame, &mut Pattern), Err(FrameError::RepeatMismatch));
+    let mut larger = frame;
+    larger[6..8].copy_from_slice(&(REPEAT_BLOCKS_MAX as u16 + 1).to_le_bytes());
+    // Refused before anything is read.
+    let refused = Decoder::new().decode(&larger, &mut Unreadable).unwrap_err();
+    assert!(matches!(refused, FrameError::Limit { what: "repeat blocks", .. }), "{refused}");
+}
+
+#[test]
+fn every_effort_comes_back() {
+    let old = text(64, 1);
+    let mut new = old.clone();
+    new[5000..6000].copy_from_slice(&noise(1, 8)[..1000]);
+    let runs = [data_run(0, 64)];
+    let mut prefix = Prefix::new();
+    prefix.add_same_place(&runs, &old);
+    let mut sizes = Vec::new();
+    for effort in [Effort::Raw, Effort::Fast, Effort::Standard, Effort::Strong] {
+        let mut frame = Vec::new();
+        let encoded =
+            Encoder::new().encode(&runs, &new, &fingerprints(&new), &prefix, effort, &mut frame).unwrap();
+        assert_eq!(encoded.rung == FrameRung::Raw, effort == Effort::Raw);
+        assert!(Decoder::new().decode(&frame, &mut Base(old.clone())).unwrap().bytes == new);
+        sizes.push(frame.len());
+    }
+    assert!(sizes[0] > new.len() && sizes[1..].iter().all(|s| *s < 4000), "{sizes:?}");
+}
+
+#[test]
+fn what_looks_like_noise_is_compressed_all_the_same_where_it_is_like_the_old() {
+    // A few blocks of an encrypted volume that were rewritten in part: 60 blocks of 64 are new noise.
+    let old = noise(64, 10);
+    let mut new = noise(64, 11);
+    new[..4 * BLOCK_BYTES].copy_from_slice(&old[..4 * BLOCK_BYTES]);
+    let runs = [data_run(0, 64)];
+    let mut prefix = Prefix::new();
+    prefix.add_same_place(&runs, &old);
+    let mut encoder = Encoder::new();
+    let mut encode = |new: &[u8]| {
+        let mut frame = Vec::new();
+        let known = fingerprints(new);
+        encoder.encode(&runs, new, &known, &prefix, Effort::Standard, &mut frame).unwrap().rung
+    };
+    for _ in 0..20 {
+        assert_eq!(encode(&new), FrameRung::Delta);
+    }
+    let rungs: Vec<FrameRung> = (0..20).map(|n| encode(&noise(64, 100 + n))).collect();
+    assert!(rungs.iter().all(|r| *r == FrameRung::Raw), "{rungs:?}");
+}
+
+#[test]
+fn version_1_is_refused_by_name() {
+    let frame = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/refused/version-1")).unwrap();
+    let refused = Decoder::new().decode(&frame, &mut Pattern).unwrap_err();
+    assert_eq!(refused, FrameError::Version { found: 1 });
+    assert_eq!(refused.to_string(), "frame version 1; this side speaks 2");
 }
 
 #[test]
@@ -237,7 +370,7 @@ fn the_corpus_and_every_truncation_of_it() {
         }
         files += 1;
     }
-    assert!(files >= 4, "the corpus is missing");
+    assert!(files >= 5, "the corpus is missing");
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl Searching {
     }
 
     fn add_similar(&mut self, frame: &mut Frame) {
-        let Frame { planned, work, effort } = frame;
+        let Frame { planned, work, effort, .. } = frame;
         let mut both = BothSides { source: &self.source, counters: &self.counters };
         let (search, plan, data) = (&mut self.search, &planned.plan, &work.data[..]);
         let mut found = match self.index.as_ref().filter(|_| self.source.usable_base().is_some()) {

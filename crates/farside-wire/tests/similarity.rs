@@ -1,0 +1,345 @@
+//! The search and its index through the public door: what moved is found, memory is bounded, what was written comes back,
+//! damage is refused, and where nothing is to be found nothing is read.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use farside_format::Fingerprint;
+use farside_wire::fuzz::fuzz_index;
+use farside_wire::{
+    BLOCK_BYTES, Decoder, Effort, Encoder, FramePlan, FramePlans, IndexError, Origin, Prefix, Regions, Run,
+    RunKind, Search, SimilarityIndex,
+};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+const MIB: usize = 1 << 20;
+const SEED: u64 = 20_261_122;
+
+/// What both sides hold: the base, and of the incremental what frames brought; nothing else of it can be read.
+struct Both {
+    base: Vec<u8>,
+    staged: Vec<Option<Vec<u8>>>,
+}
+
+impl Regions for Both {
+    fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+        for (i, block) in buffer.chunks_mut(BLOCK_BYTES).enumerate() {
+            let at = position as usize + i;
+            match origin {
+                Origin::Base => match self.base.get(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES) {
+                    Some(bytes) => block.copy_from_slice(bytes),
+                    None => block.fill(0),
+                },
+                Origin::Incremental => {
+                    let bytes = self.staged.get(at).and_then(Option::as_ref);
+                    block.copy_from_slice(bytes.ok_or_else(|| format!("block {at} did not arrive"))?);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Sent {
+    frames: usize,
+    frame_bytes: usize,
+    segments_read: u64,
+    /// Blocks of the incremental that prefixes named.
+    of_incremental: u64,
+}
+
+/// Sends `runs` of `new` against `base`, decoding each frame as the destination would.
+fn send(base: &[u8], new: &[u8], runs: &[Run], index: &SimilarityIndex, effort: Effort) -> Sent {
+    // The source's incremental is whole; reads of segments may touch all of it.
+    struct Source<'a>(&'a [u8], &'a [u8]);
+    impl Regions for Source<'_> {
+        fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+            let image = if origin == Origin::Base { self.0 } else { self.1 };
+            for (i, block) in buffer.chunks_mut(BLOCK_BYTES).enumerate() {
+                let at = (position as usize + i) * BLOCK_BYTES;
+                match image.get(at..at + BLOCK_BYTES) {
+                    Some(bytes) => block.copy_from_slice(bytes),
+                    None => block.fill(0),
+                }
+            }
+            Ok(())
+        }
+    }
+    let mut source = Source(base, new);
+    let mut both = Both { base: base.to_vec(), staged: vec![None; new.len() / BLOCK_BYTES] };
+    let (mut search, mut encoder, mut decoder) = (Search::new(), Encoder::new(), Decoder::new());
+    let mut sent = Sent { frames: 0, frame_bytes: 0, segments_read: 0, of_incremental: 0 };
+    for plan in FramePlans::new(runs.iter().map(|r| Ok::<_, ()>(*r))) {
+        let plan: FramePlan = plan.unwrap();
+        let of = |image: &[u8]| {
+            let mut bytes = Vec::with_capacity(plan.data_bytes() as usize);
+            for run in plan.data_runs() {
+                bytes.extend_from_slice(
+                    &image[run.position as usize * BLOCK_BYTES..run.end() as usize * BLOCK_BYTES],
+                );
+            }
+            bytes
+        };
+        let data = of(new);
+        let mut prefix = Prefix::new();
+        if effort >= Effort::Standard {
+            let mut found = search.regions(&plan, &data, index, &mut source);
+            if effort == Effort::Strong {
+                found.extend(search.recent(&found));
+            }
+            assert_eq!(prefix.add_regions(&found, &mut source), None);
+            search.carried(&plan, &data);
+        }
+        if !base.is_empty() {
+            let old = of(base);
+            prefix.add_same_place(&plan.runs, &old);
+        }
+        let known: Vec<Fingerprint> = data.chunks_exact(BLOCK_BYTES).map(Fingerprint::of_block).collect();
+        let mut frame = Vec::new();
+        encoder.encode(&plan.runs, &data, &known, &prefix, effort, &mut frame).unwrap();
+        let decoded = decoder.decode(&frame, &mut both).unwrap();
+        assert!(decoded.runs == plan.runs && decoded.bytes == data);
+        for (run, bytes) in decoded.pieces() {
+            for (i, block) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
+                both.staged[run.position as usize + i] = Some(block.to_vec());
+            }
+        }
+        let of_incremental = prefix.ranges().iter().filter(|r| r.origin == Origin::Incremental);
+        sent.of_incremental += of_incremental.map(|r| u64::from(r.blocks)).sum::<u64>();
+        sent.frames += 1;
+        sent.frame_bytes += frame.len();
+    }
+    sent.segments_read = search.segments_read();
+    sent
+}
+
+fn noise(bytes: usize, rng: &mut SmallRng) -> Vec<u8> {
+    let mut out = vec![0; bytes];
+    rng.fill(&mut out[..]);
+    out
+}
+
+fn data_run(position: usize, blocks: usize) -> Run {
+    Run { position: position as u64, blocks: blocks as u64, kind: RunKind::Data }
+}
+
+fn index_of(image: &[u8]) -> SimilarityIndex {
+    let mut index = SimilarityIndex::new(1 << 20);
+    for (i, segment) in image.chunks(MIB).enumerate() {
+        index.enter((i * MIB / BLOCK_BYTES) as u64, segment);
+    }
+    index
+}
+
+#[test]
+fn what_moved_and_was_rewritten_is_found() {
+    let mut rng = SmallRng::seed_from_u64(SEED);
+    // 8 MiB of files, of which 4 are written anew to places that were empty, shifted by some bytes and changed here and there.
+    let mut base = noise(8 * MIB, &mut rng);
+    base.resize(16 * MIB, 0);
+    let mut new = base.clone();
+    let mut moved = base[MIB..5 * MIB - 777].to_vec();
+    for _ in 0..200 {
+        let at = rng.random_range(0..moved.len());
+        moved[at] ^= 0x55;
+    }
+    new[9 * MIB + 777..13 * MIB].copy_from_slice(&moved);
+    let runs = [data_run(9 * 256, 4 * 256)];
+    let found = send(&base, &new, &runs, &index_of(&base), Effort::Standard);
+    let without = send(&base, &new, &runs, &SimilarityIndex::new(0), Effort::Standard);
+    println!(
+        "{} bytes, {} without an index, {} segments",
+        found.frame_bytes, without.frame_bytes, found.segments_read
+    );
+    assert!(found.frame_bytes < 4 * MIB / 20, "{} bytes for 200 changed ones", found.frame_bytes);
+    assert!(without.frame_bytes > 4 * MIB - MIB / 8);
+    assert!(found.segments_read <= 8, "{} segments of 1 MiB for 4 MiB of data", found.segments_read);
+}
+
+#[test]
+fn a_first_copy_refers_to_what_it_carried_and_to_nothing_else() {
+    let mut rng = SmallRng::seed_from_u64(SEED + 1);
+    // Between the runs stand blocks that do not travel: `Both` refuses them.
+    let file = noise(2 * MIB, &mut rng);
+    let mut new = vec![0; 313 * MIB];
+    new[..2 * MIB].copy_from_slice(&file);
+    // Once soon, once behind more segments than dense anchors are kept of, each time at another offset within a block.
+    new[3 * MIB + 100..5 * MIB + 100].copy_from_slice(&file);
+    let far = 310 * MIB + 2000;
+    new[far..far + 2 * MIB].copy_from_slice(&file);
+    let mut runs = vec![data_run(0, 250), data_run(252, 260), data_run(3 * 256, 513)];
+    for segment in 6..306 {
+        rng.fill(&mut new[segment * MIB..segment * MIB + BLOCK_BYTES]);
+        runs.push(data_run(segment * 256, 1));
+    }
+    runs.push(data_run(310 * 256, 513));
+    let data_bytes = runs.iter().map(|r| r.blocks as usize * BLOCK_BYTES).sum::<usize>();
+    for effort in [Effort::Standard, Effort::Strong] {
+        let sent = send(&[], &new, &runs, &SimilarityIndex::new(0), effort);
+        println!("{} of {data_bytes} bytes, {} segments read again", sent.frame_bytes, sent.segments_read);
+        assert!(sent.frame_bytes < data_bytes - 4 * MIB + MIB / 4, "{} bytes", sent.frame_bytes);
+        assert!((1..=8).contains(&sent.segments_read) && sent.of_incremental > 900);
+    }
+}
+
+#[test]
+fn noise_is_neither_read_for_nor_compressed() {
+    let mut rng = SmallRng::seed_from_u64(SEED + 2);
+    let base = noise(24 * MIB, &mut rng);
+    let new = noise(24 * MIB, &mut rng);
+    let sent = send(&base, &new, &[data_run(0, 24 * 256)], &index_of(&base), Effort::Standard);
+    assert_eq!(sent.frames, 24);
+    assert!(sent.segments_read <= 2, "{} segments read for nothing", sent.segments_read);
+    assert!(sent.frame_bytes * 1000 <= new.len() * 1005, "{}", sent.frame_bytes);
+}
+
+#[test]
+fn scattered_change_stops_the_reading() {
+    let mut rng = SmallRng::seed_from_u64(SEED + 3);
+    let base = noise(64 * MIB, &mut rng);
+    let mut new = base.clone();
+    // Every fifth block: 20 frames, each over 5 MiB, whose old bytes at the same place say all.
+    let runs: Vec<Run> = (0..64 * 256 / 5).map(|n| data_run(n * 5, 1)).collect();
+    for run in &runs {
+        let at = run.position as usize * BLOCK_BYTES + rng.random_range(0..BLOCK_BYTES - 100);
+        rng.fill(&mut new[at..at + 100]);
+    }
+    let searched = send(&base, &new, &runs, &index_of(&base), Effort::Standard);
+    let plain = send(&base, &new, &runs, &SimilarityIndex::new(0), Effort::Fast);
+    println!(
+        "{} frames, {} segments, {} and {} bytes",
+        searched.frames, searched.segments_read, searched.frame_bytes, plain.frame_bytes
+    );
+    assert!(
+        searched.segments_read <= 8 * 6,
+        "{} segments read for {} frames",
+        searched.segments_read,
+        searched.frames
+    );
+    assert!(searched.frame_bytes * 100 < plain.frame_bytes * 110);
+}
+
+#[test]
+fn the_index_grows_with_content_and_no_further_than_its_budget() {
+    let mut rng = SmallRng::seed_from_u64(SEED + 4);
+    let budget = 100_000;
+    let mut index = SimilarityIndex::new(budget);
+    let first = index.bytes();
+    assert!(first <= 32 << 10, "an empty index takes {first} bytes");
+    let mut sizes = vec![first];
+    // More than there is room for, in a volume that is written again and again.
+    let mut base = vec![0; 18 * MIB];
+    for n in 0..500 {
+        let at = n % 16;
+        let content = noise(MIB, &mut rng);
+        index.enter((at * 256) as u64, &content);
+        base[at * MIB..(at + 1) * MIB].copy_from_slice(&content);
+        assert!(index.bytes() <= budget && index.anchors() <= index.bytes() / 4);
+        if index.bytes() > sizes[sizes.len() - 1] {
+            sizes.push(index.bytes());
+        }
+    }
+    println!("{sizes:?}, {} anchors", index.anchors());
+    assert!(sizes.len() == 3 && index.anchors() * 4 > budget / 2);
+    // What came last is found.
+    let mut new = base.clone();
+    new.copy_within(15 * MIB..16 * MIB, 16 * MIB + 5);
+    let sent = send(&base, &new, &[data_run(16 * 256, 257)], &index, Effort::Standard);
+    assert!(sent.frame_bytes < MIB / 10, "{} bytes", sent.frame_bytes);
+}
+
+#[test]
+fn what_lies_far_behind_is_found_in_coarser_places() {
+    let mut rng = SmallRng::seed_from_u64(SEED + 5);
+    let content = noise(MIB, &mut rng);
+    let mut index = SimilarityIndex::new(1 << 20);
+    // 5 TiB into the volume: places of 64 KiB reach 1 TiB.
+    let position = 5u64 << 28;
+    index.enter(position, &content);
+    // 20 TiB: no place reaches there, and nothing breaks.
+    index.enter(20 << 28, &content);
+    struct Far(u64, Vec<u8>, u64);
+    impl Regions for Far {
+        fn read(&mut self, _: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+            self.2 += 1;
+            let inside = position.checked_sub(self.0).filter(|p| *p < 256).ok_or("not there")?;
+            let from = inside as usize * BLOCK_BYTES;
+            let bytes = self.1.get(from..from + buffer.len()).ok_or("beyond")?;
+            buffer.copy_from_slice(bytes);
+            Ok(())
+        }
+    }
+    let mut far = Far(position, content.clone(), 0);
+    let runs = vec![data_run(3, 256)];
+    let plan = FramePlan { runs, data_blocks: 256, ..FramePlan::default() };
+    let found = Search::new().regions(&plan, &content, &index, &mut far);
+    let blocks: u64 = found.iter().map(|r| u64::from(r.blocks)).sum();
+    assert!(blocks >= 250 && found.iter().all(|r| r.position + 8 >= position), "{found:?}");
+    assert_eq!(far.2, 1);
+}
+
+fn written() -> (SimilarityIndex, Vec<u8>) {
+    let mut rng = SmallRng::seed_from_u64(SEED + 6);
+    let index = index_of(&noise(8 * MIB, &mut rng));
+    let mut bytes = Vec::new();
+    index.write_to(&mut bytes).unwrap();
+    (index, bytes)
+}
+
+#[test]
+fn a_written_index_comes_back_and_a_damaged_one_does_not() {
+    let (index, bytes) = written();
+    let read = SimilarityIndex::read_from(&mut &bytes[..], 1 << 20).unwrap();
+    assert_eq!((read.bytes(), read.anchors()), (index.bytes(), index.anchors()));
+    let mut again = Vec::new();
+    read.write_to(&mut again).unwrap();
+    assert!(again == bytes);
+    let refused = |bytes: &[u8]| SimilarityIndex::read_from(&mut &bytes[..], 1 << 20).unwrap_err();
+    for at in (0..bytes.len()).filter(|at| *at < 64 || at % 97 == 0 || at + 20 > bytes.len()) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        refused(&damaged);
+        refused(&bytes[..at]);
+    }
+    let mut newer = bytes.clone();
+    newer[4] = 2;
+    assert!(matches!(refused(&newer), IndexError::Version { found: 2 }));
+    let over = SimilarityIndex::read_from(&mut &bytes[..], index.bytes() - 1).unwrap_err();
+    assert!(matches!(over, IndexError::Budget { .. }), "{over}");
+}
+
+#[test]
+fn the_index_corpus_and_mutations_of_it() {
+    println!("seed {SEED}");
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/index");
+    if std::env::var_os("FARSIDE_WRITE_CORPUS").is_some() {
+        let mut empty = Vec::new();
+        SimilarityIndex::new(64).write_to(&mut empty).unwrap();
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("empty"), empty).unwrap();
+        let mut small = SimilarityIndex::new(256);
+        small.enter(7, &noise(MIB, &mut SmallRng::seed_from_u64(SEED + 7)));
+        let mut bytes = Vec::new();
+        small.write_to(&mut bytes).unwrap();
+        std::fs::write(directory.join("small"), bytes).unwrap();
+    }
+    let corpus: Vec<Vec<u8>> =
+        std::fs::read_dir(directory).unwrap().map(|e| std::fs::read(e.unwrap().path()).unwrap()).collect();
+    assert!(corpus.len() >= 2, "the corpus is missing");
+    for bytes in &corpus {
+        assert!(SimilarityIndex::read_from(&mut &bytes[..], 1 << 20).is_ok(), "version 1 is read no more");
+    }
+    let mut rng = SmallRng::seed_from_u64(SEED);
+    for _ in 0..5_000 {
+        let mut bytes = corpus[rng.random_range(0..corpus.len())].clone();
+        for _ in 0..rng.random_range(0..4) {
+            let at = rng.random_range(0..bytes.len());
+            match rng.random_range(0..3) {
+                0 => bytes[at] = rng.random(),
+                1 => bytes.truncate(at.max(1)),
+                _ => bytes.insert(at, rng.random()),
+            }
+        }
+        fuzz_index(&bytes);
+    }
+}
