@@ -39,7 +39,7 @@ fn share(staged: &StagedVersion, to: u64, handle: &VersionHandle, from: u64, cou
     staged.share(to, handle, from, &expected).expect("a share")
 }
 
-/// The pool as a crash leaves it once all that was answered is flushed, checked; and what it says of shared blocks.
+/// The pool as a crash leaves it once all that was answered is flushed, checked as it is and opened.
 fn check(disk: &SimulatedDisk, pool: &Pool, what: &str) {
     pool.flush().expect("a flush");
     let image = disk.crash_at(disk.events(), CrashFate::DropUnsynced).without_history();
@@ -49,12 +49,6 @@ fn check(disk: &SimulatedDisk, pool: &Pool, what: &str) {
     drop(Pool::open(Arc::new(image.clone()), options(6)).unwrap_or_else(|e| panic!("{what}: {e}")));
     let report = farside_check::check(&image, &farside_check::CheckOptions::default()).expect("it runs");
     assert!(report.is_clean(), "{what}, opened: {report}");
-    let known = pool.status().shared_blocks;
-    assert!(
-        report.shared_blocks >= known,
-        "{what}: {} shared blocks, the pool says {known}",
-        report.shared_blocks
-    );
 }
 
 fn assert_reads(handle: &VersionHandle, first: u64, stamps: impl IntoIterator<Item = u64>, what: &str) {
