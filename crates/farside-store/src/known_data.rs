@@ -36,10 +36,15 @@ use crate::volumes::published_by;
 const REALMS_MAX: usize = 8;
 /// Time without a question after which an index is dropped. Building it anew takes seconds per TiB.
 const IDLE_MAX: Duration = Duration::from_secs(600);
-/// Leaves looked at in one step, during which no freed place becomes free.
+/// Leaves looked at in one step, during which no freed place becomes free: as many as one inner node knows the fingerprints
+/// of; where each must be read itself, fewer.
 const LEAVES_PER_STEP: usize = 128;
+/// See above.
+const LEAVES_READ_PER_STEP: usize = 32;
 /// Leaves looked at per question at most, of those that were staged and of those to walk: 512 MiB each.
 const LEAVES_PER_QUESTION: usize = 1024;
+/// After this time a question learns no more, though it may: on a slow device each leaf is a seek. The pool's thread goes on.
+const TIME_PER_QUESTION: Duration = Duration::from_millis(50);
 /// Ranges of staged leaves that wait to be looked at, over all versions: 1 MiB. Past it a version's ranges become one.
 const STAGED_RANGES_MAX: usize = 1 << 16;
 
@@ -120,6 +125,12 @@ struct Seen {
     leaf: u64,
     own: Option<Fingerprint>,
     blocks: Option<Box<[Fingerprint; FAN_OUT]>>,
+}
+
+impl Walk {
+    fn leaves_per_step(&self) -> usize {
+        if self.pass == Pass::Leaf { LEAVES_PER_STEP } else { LEAVES_READ_PER_STEP }
+    }
 }
 
 impl KnownData {
@@ -337,9 +348,10 @@ impl Pool {
 
     /// Learns some of what is not known yet; true if there is more.
     pub(crate) fn learn(self: &Arc<Self>) -> bool {
-        let of_staged = self.learn_staged();
+        let until = self.options.clock.monotonic() + TIME_PER_QUESTION;
+        let of_staged = self.learn_staged(until);
         let realms: Vec<_> = self.known.realms.lock().values().cloned().collect();
-        realms.iter().fold(of_staged, |more, realm| self.learn_by_walking(realm) || more)
+        realms.iter().fold(of_staged, |more, realm| self.learn_by_walking(realm, until) || more)
     }
 
     /// The same for the pool's thread, which also drops what nobody asks for any more.
@@ -352,12 +364,12 @@ impl Pool {
     }
 
     /// Looks at leaves that staged writes have touched.
-    fn learn_staged(self: &Arc<Self>) -> bool {
+    fn learn_staged(self: &Arc<Self>, until: Duration) -> bool {
         let mut left = LEAVES_PER_QUESTION as u64;
-        while left > 0 {
+        while left > 0 && self.options.clock.monotonic() < until {
             let Some((version, (first, last))) = self.known.staged.lock().take() else { return false };
             let Some((realm, volume, walked)) = self.realm_of(version) else { continue };
-            let leaves = (last - first + 1).min(left).min(LEAVES_PER_STEP as u64);
+            let leaves = (last - first + 1).min(left).min(LEAVES_READ_PER_STEP as u64);
             left -= leaves;
             match self.look(&walked, first, leaves as usize, Pass::Both) {
                 Ok((mut seen, next)) => {
@@ -390,14 +402,16 @@ impl Pool {
     }
 
     /// Goes on with the walks of a new index.
-    fn learn_by_walking(self: &Arc<Self>, realm: &Arc<Realm>) -> bool {
-        for _ in 0..LEAVES_PER_QUESTION / LEAVES_PER_STEP {
+    fn learn_by_walking(self: &Arc<Self>, realm: &Arc<Realm>, until: Duration) -> bool {
+        let mut left = LEAVES_PER_QUESTION;
+        while left > 0 && self.options.clock.monotonic() < until {
             let walk = {
                 let mut known = realm.known.lock();
                 let Some(walk) = known.walks.pop_front() else { return false };
                 known.steps += 1;
                 walk
             };
+            left -= walk.leaves_per_step();
             let rest = self.walk_on(realm, walk);
             let mut known = realm.known.lock();
             known.steps -= 1;
@@ -417,7 +431,7 @@ impl Pool {
         };
         let wanted = walk.staged.unwrap_or(published);
         let walked = versions.iter().find(|v| v.version == wanted)?;
-        match self.look(walked, walk.next, LEAVES_PER_STEP, walk.pass) {
+        match self.look(walked, walk.next, walk.leaves_per_step(), walk.pass) {
             Ok((seen, next)) => {
                 realm.enter(walk.volume, seen);
                 next.map(|next| Walk { next, ..walk })
