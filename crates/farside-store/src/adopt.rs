@@ -2,10 +2,11 @@
 //!
 //! The index (`fingerprint_index.rs`) says where to look; whom it may answer, `known_data.rs`. It is only a hint: the version it
 //! leads to is held open (S5) while its mappings are looked up and compared, its blocks are read and hashed, and only bytes
-//! that have the fingerprint are written into the staged version, by the way of every staged write: reserved, journalled,
-//! checked against the pool's room. So whatever happened to the other version since (overwritten, deleted, reaped, another
-//! volume's by now), the staged one gets the wanted content or nothing. Damage is no error of the transfer: what cannot be
-//! read here is not held, and the link brings it.
+//! that have the fingerprint become part of the staged version: within a pool by sharing the places they were read from
+//! (`sharing.rs`), so that no data is written; from another pool, or where a block has all the owners it may have, by a staged
+//! write like any other. So whatever happened to the other version since (overwritten, deleted, reaped, another volume's by
+//! now), the staged one gets the wanted content or nothing. Damage is no error of the transfer: what cannot be read here is not
+//! held, and the link brings it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -114,8 +115,8 @@ impl StagedVersion {
         let Found { source, from, to, volume, .. } = &found[0];
         let expected: Vec<Fingerprint> = found.iter().flat_map(|f| f.fingerprints.iter().copied()).collect();
         let is_read = search.read(source, *volume, *from, &expected, buffer);
-        let is_here_already =
-            Arc::ptr_eq(search.pool, &self.pool) && source.version == self.version && from == to;
+        let is_of_this_pool = Arc::ptr_eq(search.pool, &self.pool);
+        let is_here_already = is_of_this_pool && source.version == self.version && from == to;
         let mut good = Vec::with_capacity(found.len());
         let mut at = 0;
         for f in found {
@@ -132,11 +133,47 @@ impl StagedVersion {
         if is_here_already {
             return Ok(());
         }
+        let shared_from = is_of_this_pool.then_some(source);
         for together in good.chunk_by(|a, b| a.0 + a.2 as u64 == b.0) {
             let (to, begin, _) = together[0];
             let count: usize = together.iter().map(|(_, _, inside)| inside).sum();
             let bytes = &buffer[begin * BLOCK_BYTES..(begin + count) * BLOCK_BYTES];
-            self.pool.write(self.version, to * BLOCK_BYTES as u64, bytes, SpaceClass::Staging)?;
+            let shared_from = shared_from.map(|source| (source.version, from + begin as u64));
+            self.put(to, shared_from, &expected[begin..begin + count], bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Maps blocks from block `to` on to the places where a version of this pool has them; writes what cannot be shared:
+    /// what lies in another pool, has as many owners as a block may have, or went from there since it was read.
+    fn put(
+        &self,
+        to: u64,
+        shared_from: Option<(u64, u64)>,
+        fingerprints: &[Fingerprint],
+        bytes: &[u8],
+    ) -> Result<()> {
+        let mut done = 0;
+        // Doubled each time in a row that nothing could be shared.
+        let mut copied_at_once = 1;
+        while done < fingerprints.len() {
+            let at = to + done as u64;
+            let mut copied = fingerprints.len() - done;
+            if let Some((version, from)) = shared_from {
+                let source = (version, from + done as u64);
+                let shared = self.pool.share_blocks(self.version, at, source, &fingerprints[done..])?;
+                if shared > 0 {
+                    self.pool.known.staged(self.version, at, shared);
+                    done += shared as usize;
+                    copied_at_once = 1;
+                    continue;
+                }
+                copied = copied.min(copied_at_once);
+                copied_at_once *= 2;
+            }
+            let bytes = &bytes[done * BLOCK_BYTES..(done + copied) * BLOCK_BYTES];
+            self.pool.write(self.version, at * BLOCK_BYTES as u64, bytes, SpaceClass::Staging)?;
+            done += copied;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ mod sparse;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farside_format::{FAN_OUT, Fingerprint};
@@ -354,14 +355,51 @@ fn what_cannot_be_read_is_not_held_and_no_error() {
 }
 
 #[test]
-fn a_full_pool_is_an_error_as_for_any_staged_write() {
+fn within_a_pool_nothing_is_written_and_every_owner_has_it() {
     let disk = SimulatedDisk::new("adopt", 24 << 20).without_history();
     let pool = Pool::create(Arc::new(disk.clone()), options(5)).expect("a pool");
     let all = stamps(1, 8 * LEAF);
     publish(&first_copy(&pool, "a", PEER, &all, 1), 1);
+    let written = |pool: &Pool| pool.counters.written_bytes.load(Ordering::Relaxed);
+    let before = written(&pool);
+    // Eight times the volume in a pool that has room for five.
+    let copies: Vec<u64> = std::iter::repeat_n(&all, 8).flatten().copied().collect();
+    replica(&pool, "b", PEER, copies.len() as u64);
+    let staged = stage(&pool, "b", copies.len() as u64, 2);
+    assert_eq!(count(&staged.adopt(&PEER, &want_leaves(&copies)).expect("adopted")), 64);
+    assert_eq!(written(&pool), before);
+    // By single blocks, one behind where it lay: another volume, from both.
+    let moved = [&[0][..], &all[..all.len() - 1]].concat();
+    replica(&pool, "c", PEER, moved.len() as u64);
+    let third = stage(&pool, "c", moved.len() as u64, 3);
+    let wanted = want_blocks(&moved);
+    assert_eq!(count(&third.adopt(&PEER, &wanted).expect("adopted")), wanted.len());
+    assert_eq!(written(&pool), before);
+    publish(&staged, 2);
+    publish(&third, 3);
+    pool.delete_volume("a").expect("it can go");
+    pool.reap_all().expect("reaped");
+    pool.close().expect("closed");
+    check(&disk);
+    drop((staged, third, pool));
+    let pool = Pool::open(Arc::new(disk), options(6)).expect("it opens");
+    for (volume, stamps) in [("b", &copies), ("c", &moved)] {
+        let mut bytes = vec![0; stamps.len() * BLOCK as usize];
+        pool.open_volume(volume).expect("it opens").read(0, &mut bytes).expect("it reads");
+        assert!(bytes.chunks(BLOCK as usize).zip(stamps).all(|(bytes, stamp)| bytes == block(*stamp)));
+    }
+}
+
+#[test]
+fn a_full_pool_is_an_error_as_for_any_staged_write() {
+    let (_disk, other) = pool();
+    let all = stamps(1, 8 * LEAF);
+    publish(&first_copy(&other, "a", PEER, &all, 1), 1);
+    let disk = SimulatedDisk::new("adopt", 24 << 20).without_history();
+    let pool = Pool::create(Arc::new(disk.clone()), options(5)).expect("a pool");
     replica(&pool, "b", PEER, 64 * LEAF);
     let staged = stage(&pool, "b", 64 * LEAF, 2);
-    // Seven copies of the first volume in one: 28 MiB.
+    // From another pool it must be copied. Seven times: 28 MiB.
     let mut adopted = Ok(Vec::new());
     let mut taken = 0;
     for copy in 0..7 {
@@ -369,7 +407,7 @@ fn a_full_pool_is_an_error_as_for_any_staged_write() {
             .into_iter()
             .map(|wanted| Wanted { position: wanted.position + copy * 8, ..wanted })
             .collect();
-        adopted = staged.adopt(&PEER, &wanted);
+        adopted = staged.adopt_from(&other, &PEER, &wanted);
         if adopted.is_err() {
             break;
         }
