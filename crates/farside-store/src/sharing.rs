@@ -118,6 +118,11 @@ impl Pool {
                 return Err(error);
             }
         };
+        // A replay goes record by record. Where a version shares with itself, what one record replaces may be what the
+        // next one shares, and nobody else's: so one record at a time, and the next look finds what is left.
+        if target == source.0 && !pointers.is_empty() {
+            pointers.truncate(run_length(&pointers).min(MAP_BLOCKS_MAX));
+        }
         // Counts first, so that what the mapping replaces may be these very places.
         let owners = &mut state.allocator.owners;
         let raise = |p: &&Pointer| {
