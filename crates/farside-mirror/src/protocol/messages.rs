@@ -401,12 +401,7 @@ pub struct StepEnd {
     /// Bytes that the source read to code against: of the base, or of what it had sent before.
     #[prost(uint64, tag = "5")]
     pub base_read_bytes: u64,
-    /// Of the changed bytes, those whose old block was in their frame's prefix.
-    #[prost(uint64, tag = "6")]
-    pub delta_bytes: u64,
-    /// The other changed bytes.
-    #[prost(uint64, tag = "7")]
-    pub literal_bytes: u64,
+    // 6 and 7 were the source's word for what the destination counts itself.
     /// Bytes of data that the difference found and that were not sent, because the destination holds them.
     #[prost(uint64, tag = "8")]
     pub held_bytes: u64,

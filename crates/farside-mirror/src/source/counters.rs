@@ -17,8 +17,6 @@ pub(super) struct Counters {
     pub(super) source_read: Counter,
     /// Bytes that were read to code against: of the base, or of the incremental where the stream has carried it.
     pub(super) base_read: Counter,
-    /// Bytes of data in frames coded against what both sides hold.
-    pub(super) delta: Counter,
     /// Bytes not sent because the destination had staged them before.
     pub(super) held: Counter,
     /// Bytes not sent because the destination took them from its own store.
@@ -53,8 +51,6 @@ impl Counters {
             deallocated_bytes: self.deallocated.get(),
             source_read_bytes: self.source_read.get(),
             base_read_bytes: self.base_read.get(),
-            delta_bytes: self.delta.get(),
-            literal_bytes: self.changed.get().saturating_sub(self.delta.get()),
             held_bytes: self.held.get(),
             known_bytes: self.known.get(),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_engine::BLOCK_BYTES;
-use farside_wire::{FrameRung, Sent};
+use farside_wire::Sent;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
@@ -77,15 +77,12 @@ impl Encoding {
         let mut bytes = self.sent.take();
         let Work { data, prefix, encoder } = &mut work;
         let plan = &planned.plan;
-        let encoded = encoder
+        encoder
             .encode(&plan.runs, data, &planned.fingerprints, prefix, effort, &mut bytes)
             .map_err(|e| MirrorError::Internal(e.to_string()))?;
         self.counters.frames.add(1);
         self.counters.changed.add(plan.data_bytes() + plan.repeat_blocks * BLOCK_BYTES);
         self.counters.deallocated.add(plan.hole_blocks() * BLOCK_BYTES);
-        if encoded.rung == FrameRung::Delta {
-            self.counters.delta.add(plan.data_bytes());
-        }
         self.spares.give(work);
         let sent = Sent {
             effort,
