@@ -1,6 +1,8 @@
 //! The ladder on a simulated pipeline: encoders, a queue, a socket's buffer, a link. No clock, no threads: what takes time
 //! is added up, so links from 256 kb/s to 10 Gb/s cost the same milliseconds.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
 use std::time::Duration;
 
 use farside_wire::Effort;
