@@ -61,7 +61,7 @@ pub(crate) static RESYNC: Table = Table {
         },
         Row {
             step: "data",
-            calls: &[(B, "stream"), (B, "read"), (A, "read"), (A, "write"), (A, "discard")],
+            calls: &[(B, "stream"), (A, "adopt"), (B, "read"), (A, "read"), (A, "write"), (A, "discard")],
             holds: BETWEEN,
             then: [F, R, F, F, E, E, R, F, E, E, F, F, F, X, F, C],
         },

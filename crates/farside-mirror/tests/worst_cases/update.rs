@@ -53,7 +53,7 @@ pub(crate) static INITIALIZE: Table = Table {
         },
         Row {
             step: "data",
-            calls: &[(A, "stream"), (A, "read"), (B, "write"), (B, "discard")],
+            calls: &[(A, "stream"), (B, "adopt"), (A, "read"), (B, "write"), (B, "discard")],
             holds: OLD,
             then: [F, R, F, F, E, E, R, F, E, E, F, F, F, X, F, C],
         },

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use farside_engine::VolumeName;
 use farside_session::{ByteStream, SessionError};
 use farside_wire::Run;
 use tokio::io::ReadHalf;
@@ -36,9 +37,11 @@ type AnswerPart = Result<Vec<u8>, MirrorError>;
 
 /// What the stage works with.
 pub(in crate::source) struct Stage {
-    pub(in crate::source) planner: Planner,
-    pub(in crate::source) counters: Arc<Counters>,
-    pub(in crate::source) pulse: Arc<Pulse>,
+    /// For the log.
+    volume: VolumeName,
+    planner: Planner,
+    counters: Arc<Counters>,
+    pulse: Arc<Pulse>,
     /// Whether the destination has told all that it holds.
     may_ask: Arc<AtomicBool>,
     answers: mpsc::Receiver<AnswerPart>,
@@ -46,6 +49,7 @@ pub(in crate::source) struct Stage {
 
 /// The planner's part of the stage, on a blocking thread.
 struct Work {
+    volume: VolumeName,
     planner: Planner,
     /// Runs that are to be added.
     waiting: VecDeque<Run>,
@@ -78,9 +82,9 @@ impl Work {
         for answer in std::mem::take(&mut self.answers) {
             if let Answered::Mismatch { batch, entries } = self.planner.answer(&answer)? {
                 tracing::warn!(
-                    batch,
-                    entries,
-                    "the destination says it has known data whose fingerprints are not those asked for; it is sent instead"
+                    volume = %self.volume, batch, entries,
+                    "the destination took content from its own volumes that is not what was asked for; it is sent instead, and \
+                     overwrites that. If it happens again, check the pool there offline (farside pool check)"
                 );
             }
         }
@@ -111,6 +115,7 @@ impl Stage {
     /// A stage, and where its answers are to be read.
     /// `may_ask`: at once, because nothing is held.
     pub(in crate::source) fn new(
+        volume: VolumeName,
         planner: Planner,
         counters: Arc<Counters>,
         pulse: Arc<Pulse>,
@@ -119,7 +124,7 @@ impl Stage {
         let (out, answers) = mpsc::channel(ASKS_IN_FLIGHT_MAX);
         let may_ask = Arc::new(AtomicBool::new(may_ask));
         let reading = Answers { may_ask: may_ask.clone(), out };
-        (Stage { planner, counters, pulse, may_ask, answers }, reading)
+        (Stage { volume, planner, counters, pulse, may_ask, answers }, reading)
     }
 
     /// Runs until all that travels was passed on, or nobody wants any more.
@@ -129,9 +134,15 @@ impl Stage {
         asks: mpsc::Sender<Outgoing>,
         travels: mpsc::Sender<RunBatch>,
     ) -> Result<(), MirrorError> {
-        let Stage { planner, counters, pulse, may_ask, mut answers } = self;
-        let mut work =
-            Work { planner, waiting: VecDeque::new(), gathers: true, has_ended: false, answers: Vec::new() };
+        let Stage { volume, planner, counters, pulse, may_ask, mut answers } = self;
+        let mut work = Work {
+            volume,
+            planner,
+            waiting: VecDeque::new(),
+            gathers: true,
+            has_ended: false,
+            answers: Vec::new(),
+        };
         loop {
             while let Ok(answer) = answers.try_recv() {
                 work.answers.push(answer?);
@@ -195,8 +206,8 @@ fn within_time(answer: Result<Option<AnswerPart>, tokio::time::error::Elapsed>) 
 
 /// Where answers are read.
 pub(in crate::source) struct Answers {
-    pub(in crate::source) may_ask: Arc<AtomicBool>,
-    pub(in crate::source) out: mpsc::Sender<AnswerPart>,
+    may_ask: Arc<AtomicBool>,
+    out: mpsc::Sender<AnswerPart>,
 }
 
 impl Answers {

@@ -164,7 +164,7 @@ async fn send_step(
     let blocks = step.size_bytes / BLOCK_BYTES;
     let asking = known.then(|| {
         let planner = Planner::new(source.metadata(), blocks, held != Held::None);
-        Stage::new(planner, counters.clone(), pulse.clone(), held == Held::None)
+        Stage::new(serving.volume.clone(), planner, counters.clone(), pulse.clone(), held == Held::None)
     });
     let (asking, answers) = asking.unzip();
     let held = difference::held_chunks(held, blocks, reader, answers, &mut stages);
