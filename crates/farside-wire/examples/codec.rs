@@ -129,7 +129,7 @@ fn main() -> Result<(), Failure> {
     let runs = difference(&old, &new);
 
     let start = on_core();
-    let budget = (new.len().max(1 << 30) as u64 >> 10) * per_tib >> 30;
+    let budget = (new.len() as u64 / 1024 * per_tib) >> 30;
     let mut index = SimilarityIndex::new(budget);
     for (i, segment) in old.chunks(1 << 20).enumerate() {
         index.enter(i as u64 * 256, segment);
