@@ -16,11 +16,11 @@ use crate::protocol::{Body, Comparison, Description, Plan, Request, StreamHeader
 
 /// Any bytes as a call of a peer, as an answer to one, and as the header of a stream.
 pub fn fuzz_call(bytes: &[u8]) {
-    if let Ok(request) = Request::decode(bytes) {
-        if let Ok(body) = check_request(request) {
-            // What is wrong with it, each call finds out by itself.
-            let _ = convert_body(&body);
-        }
+    if let Ok(request) = Request::decode(bytes)
+        && let Ok(body) = check_request(request)
+    {
+        // What is wrong with it, each call finds out by itself.
+        let _ = convert_body(&body);
     }
     if let Ok(plan) = Plan::decode(bytes)
         && let Ok(plan) = TransferPlan::from_message(&plan)

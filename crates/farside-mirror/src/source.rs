@@ -630,7 +630,10 @@ impl Shared {
         if is_last {
             let (engine, indexes, of) = (self.engine.clone(), self.indexes.clone(), volume.clone());
             // Of a volume that is gone the file stays; it is small, and nobody asks for it.
-            let forgotten = blocking(move || Ok::<_, EngineError>(indexes.forget(engine.volume(&of)?.uuid)));
+            let forgotten = blocking(move || {
+                indexes.forget(engine.volume(&of)?.uuid);
+                Ok::<_, EngineError>(())
+            });
             let _ = forgotten.await;
         }
         if released.is_some_and(|released| released.overtaken.is_some()) {

@@ -47,7 +47,7 @@ enum Activity {
 /// What an activity ended with.
 enum Ending {
     Waited(Result<Ready, MirrorError>),
-    Ran(Result<Outcome, MirrorError>),
+    Ran(Result<Box<Outcome>, MirrorError>),
 }
 
 impl Activity {
@@ -56,7 +56,9 @@ impl Activity {
         let ending = match self {
             Activity::None => std::future::pending().await,
             Activity::Waiting { task, .. } => Ending::Waited(task.await.unwrap_or_else(|e| Err(e.into()))),
-            Activity::Running { task, .. } => Ending::Ran(task.await.map_err(MirrorError::from)),
+            Activity::Running { task, .. } => {
+                Ending::Ran(task.await.map(Box::new).map_err(MirrorError::from))
+            }
         };
         *self = Activity::None;
         ending

@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(budget(SIMILARITY_BYTES_PER_TIB, tib), 171 << 20);
         assert_eq!(budget(SIMILARITY_BYTES_PER_TIB, tib / 2), 171 << 19);
         assert_eq!(budget(SIMILARITY_BYTES_PER_TIB, 4096), INDEX_BYTES_MIN);
-        assert_eq!(budget(SIMILARITY_BYTES_PER_TIB, u64::MAX), 16 * 171 << 20);
+        assert_eq!(budget(SIMILARITY_BYTES_PER_TIB, u64::MAX), (16 * 171) << 20);
         assert_eq!(budget(u64::MAX, u64::MAX), u64::MAX);
     }
 }

@@ -140,7 +140,7 @@ fn known() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("ask", with(15 << 1, encode_ask(&mixed))),
         ("ask-nodes", with(10 << 1, encode_ask(&nodes))),
-        ("answer", with(1, encode_answer(&Answer { held: vec![0..1], ..held.clone() }))),
+        ("answer", with(1, encode_answer(&Answer { held: std::iter::once(0..1).collect(), ..held.clone() }))),
         ("answer-runs", with(3, encode_answer(&held))),
         ("answer-nothing", with(1, encode_answer(&nothing))),
     ]

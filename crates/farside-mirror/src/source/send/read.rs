@@ -45,14 +45,12 @@ pub(super) async fn read(
         })
         .await?;
         pulse.beat();
-        match frame {
-            Some(frame) => {
-                if out.send(frame).await.is_err() {
-                    return Ok(());
-                }
-            }
-            None if ended => return Ok(()),
-            None => {}
+        let goes_on = match frame {
+            Some(frame) => out.send(frame).await.is_ok(),
+            None => !ended,
+        };
+        if !goes_on {
+            return Ok(());
         }
     }
 }
