@@ -147,7 +147,7 @@ impl Pipeline {
         for sending in 0..frames {
             // An encoder begins a frame as soon as it is idle and there is a place for what it makes. What the ladder
             // says then, it says from what was sent by then.
-            while next < frames && next <= sending + self.encoders + QUEUE - 1 {
+            while next < frames && next < sending + self.encoders + QUEUE {
                 let place_at = next.checked_sub(self.encoders + QUEUE).map_or(0.0, |before| taken[before]);
                 let encoder = (0..self.encoders).min_by(|a, b| idle_at[*a].total_cmp(&idle_at[*b])).unwrap();
                 let data = self.data.iter().find(|(end, _)| next < *end).unwrap().1;
