@@ -1,5 +1,5 @@
-//! Chooses the [`Effort`] for the next frame: as much as the link leaves time for, and no more. Pure: what it knows it was
-//! told of frames that were sent.
+//! Chooses the [`Effort`] for the next frame: the fewest bytes that the link leaves time for. Pure: what it knows it was told
+//! of frames that were sent.
 //!
 //! A transfer is a pipeline: read, search, encode (several at a time), send in order. Its speed in bytes of the volume is
 //! what its slowest stage allows:
@@ -10,23 +10,26 @@
 //!                          link bytes per second / ratio(effort) )
 //! ```
 //!
-//! More effort raises the last limit and lowers the others, so the best effort is where they meet.
+//! More effort raises the last limit and lowers the others. Bytes have a price of their own (a link is shared, or paid for),
+//! so an effort is worth its time if it saves bytes in the same proportion: the best is the one with the least *time x bytes*,
+//! among those that are not slower than *raw*. A database's update over a T3 may take three times as long to send a quarter
+//! of the bytes; a first copy is not slowed to half for a tenth of them.
 //! All the ladder does is to keep the unknowns of that line honest:
 //!
 //! * *Seconds per byte* and *ratio* of an effort come from its latest frames. One that was not used lately is
 //!   *sampled*, two frames at a time, and only if its encoders could keep up at all; a sample that changes nothing makes
 //!   the next one wait twice as long.
 //! * *The link's rate* shows only while the link is full: when the sender spends half of its time or more in writes that
-//!   block. A link that is not full was never seen (then it is faster than what was sent, and the ladder goes down a
-//!   step at a time), or was seen full before. That is believed until more goes through than it should carry, and looked
-//!   at again now and then with one step less effort, each time after a longer while.
+//!   block. A link that is not full was never seen (then it is faster than what was sent, and once the transfer is long
+//!   enough for that to matter the ladder goes down a step at a time), or was seen full before. That is believed until more
+//!   goes through than it should carry, and looked at again now and then with one step less effort.
 //! * Where neither the link nor the encoders are busy, something else is slow (reads): nothing is changed.
 //!
 //! What keeps it calm: nothing is concluded from fewer than four frames of an effort; small gains wait until an effort has
 //! had its time, and that time doubles when the ladder comes back to an effort that it has just left.
 //!
 //! What keeps it from harm: no step up without idle cores for it, none beyond what the site's memory budget allows, and
-//! *raw* is taken as soon as it promises two per cent more than what is.
+//! what is slower than *raw* by two per cent is left.
 
 use std::time::Duration;
 
@@ -54,13 +57,20 @@ const BUFFERED_FIRST: f64 = 262_144.0;
 /// Bytes beyond what the link should have carried that prove it faster: the buffer was full when its rate was taken, and
 /// what drained since is accounted for.
 const OUTGROWN: f64 = 262_144.0;
-/// Gain that is worth a step down: raw must not be missed by more.
+/// By how much raw may be faster.
+const SLOWER_THAN_RAW: f64 = 1.02;
+/// Bytes of the volume that a transfer carries before it goes down on a link that was never full. With fewer it is over in
+/// a second at any effort, and what goes through says nothing: it fits the buffers on the way.
+const UNSEEN_MIN: f64 = 67_108_864.0;
+/// Gain that is worth a step down on a link that was never full.
 const GAIN_DOWN: f64 = 1.02;
+/// The same on a link whose rate is known. The ratio counts twice, and frames differ.
+const GAIN_DOWN_WHEN_KNOWN: f64 = 1.15;
 /// The same while the link is full, when a step down promises fewer bytes: more effort seldom makes more of them, and what
 /// frames show of it is mostly that they differ.
 const GAIN_DOWN_WHEN_FULL: f64 = 1.25;
 /// Gain that is worth a step up.
-const GAIN_UP: f64 = 1.05;
+const GAIN_UP: f64 = 1.1;
 /// Gain that is worth a step before the effort has had its time.
 const GAIN_AT_ONCE: f64 = 1.5;
 /// Frames that are an effort's time, at first and at most.
@@ -77,7 +87,7 @@ const SAMPLE_EVERY: (u64, u64) = (32, 2048);
 const LOOK_EVERY: u64 = 64;
 /// Frames that a look is taken to last: those to judge by, those under way, and a socket's buffer.
 const LOOK_FRAMES: f64 = 16.0;
-/// Share of the time that looks may cost.
+/// Share of the time, and of the bytes, that looks may cost.
 const LOOK_COST: f64 = 0.01;
 /// The same for the first look after the link has stopped being full: most likely it has become faster.
 const FIRST_LOOK_COST: f64 = 0.05;
@@ -199,6 +209,10 @@ pub struct Ladder {
     passed: f64,
     /// Time in which the link could have carried something.
     seconds: f64,
+    /// Bytes sent.
+    out_bytes: f64,
+    /// Bytes of the volume that this stream has carried.
+    stream_bytes: f64,
     /// Number of the frame at which the effort was chosen.
     chosen_at: u64,
     dwell: u64,
@@ -207,8 +221,8 @@ pub struct Ladder {
     /// When each effort was left.
     left_at: [Option<u64>; 4],
     sample: [Now; 4],
-    /// Number of the frame and time of the latest look at the link.
-    looked_at: (u64, f64),
+    /// When the link was last looked at, or full: number of the frame, time, bytes sent.
+    looked_at: (u64, f64, f64),
     /// The link was full with the present effort, and since then it was not looked at.
     was_full: bool,
 }
@@ -232,12 +246,14 @@ impl Ladder {
             link: None,
             passed: 0.0,
             seconds: 0.0,
+            out_bytes: 0.0,
+            stream_bytes: 0.0,
             chosen_at: 0,
             dwell: DWELL.0,
             is_looking: false,
             left_at: [None; 4],
             sample: [Now { at: 0, every: SAMPLE_EVERY.0 }; 4],
-            looked_at: (0, 0.0),
+            looked_at: (0, 0.0, 0.0),
             was_full: false,
         }
     }
@@ -267,7 +283,7 @@ impl Ladder {
     /// For the next stream over the same link: begins with what was learnt, and with the effort that was in force.
     #[must_use]
     pub fn again(&self) -> Ladder {
-        Ladder { sampling: None, window: Window::default(), ..self.clone() }
+        Ladder { sampling: None, window: Window::default(), stream_bytes: 0.0, ..self.clone() }
     }
 
     /// Learns from a frame that was sent. Frames are told in the order of the stream.
@@ -275,6 +291,8 @@ impl Ladder {
         self.frames += 1;
         let seconds = frame.waited.as_secs_f64() + frame.writing.as_secs_f64();
         self.seconds += seconds;
+        self.out_bytes += frame.out_bytes as f64;
+        self.stream_bytes += frame.in_bytes as f64;
         let carried = self.link.map_or(0.0, |link| LINK_CHANGE * link * seconds);
         // What the link could have carried and did not have is room in the buffer now.
         self.passed = (self.passed + frame.out_bytes as f64 - carried).max(-BUFFERED_MAX);
@@ -314,7 +332,15 @@ impl Ladder {
             capacity(effort).min(self.link.map_or(f64::INFINITY, |link| link / ratio))
         };
 
-        let has_had_its_time = self.frames - self.chosen_at >= self.dwell;
+        // Bytes count where the link is known; where it is not, only whether something faster goes through as well.
+        let is_known = self.link.is_some();
+        let worth = |speed: f64, ratio: f64| if is_known { speed / ratio } else { speed };
+        let raw = promise(Effort::Raw, 1.0);
+        let is_slower_than_raw = |speed: f64| is_known && raw > SLOWER_THAN_RAW * speed;
+        let must_leave = is_slower_than_raw(goodput);
+        let has_had_its_time =
+            self.frames - self.chosen_at >= self.dwell || (must_leave && raw >= GAIN_AT_ONCE * goodput);
+        let now = worth(goodput, self.ratio(current, current));
         let mut best: Option<(Effort, f64)> = None;
         let mut unknown: Option<Effort> = None;
         for candidate in Effort::ALL {
@@ -323,18 +349,26 @@ impl Ladder {
                 continue;
             }
             let is_up = candidate > current;
-            let gain = promise(candidate, self.ratio(candidate, current)) / goodput;
+            let ratio = self.ratio(candidate, current);
+            let speed = promise(candidate, ratio);
+            if candidate != Effort::Raw && is_slower_than_raw(speed) {
+                continue;
+            }
+            let gain = worth(speed, ratio) / now;
             let needed = match (has_had_its_time, is_up) {
                 (false, _) => GAIN_AT_ONCE,
+                (true, _) if must_leave => 0.0,
                 (true, true) => GAIN_UP,
                 (true, false) if is_full => GAIN_DOWN_WHEN_FULL,
+                (true, false) if is_known => GAIN_DOWN_WHEN_KNOWN,
                 (true, false) => GAIN_DOWN,
             };
             let is_fresh = self.is_fresh(candidate) || capacity(candidate) >= AMPLE * goodput;
             if is_fresh && gain >= needed && best.is_none_or(|(_, most)| gain > most) {
                 best = Some((candidate, gain));
             }
-            let hope = promise(candidate, self.hoped_ratio(candidate, current)) / goodput;
+            let hoped = self.hoped_ratio(candidate, current);
+            let hope = worth(promise(candidate, hoped), hoped) / now;
             if !is_fresh && hope >= GAIN_UP && self.sample[candidate as usize].at <= self.frames {
                 unknown = Some(candidate);
             }
@@ -347,12 +381,16 @@ impl Ladder {
         } else if let (false, true, Some(_), Some(cheaper)) =
             (is_full, has_had_its_time, self.link, cheaper(current))
         {
-            let slower = 1.0 / promise(cheaper, self.ratio(cheaper, current)) - 1.0 / goodput;
-            let lost = LOOK_FRAMES * window.in_bytes / f64::from(window.frames.min(WINDOW_FRAMES)) * slower;
-            let (frame, time) = self.looked_at;
+            let ratio = self.ratio(cheaper, current);
+            let slower = 1.0 / promise(cheaper, ratio) - 1.0 / goodput;
+            let larger = ratio - self.ratio(current, current);
+            let looked = LOOK_FRAMES * window.in_bytes / f64::from(window.frames.min(WINDOW_FRAMES));
+            let (frame, time, bytes) = self.looked_at;
             let share = if self.was_full { FIRST_LOOK_COST } else { LOOK_COST };
-            if self.frames - frame >= LOOK_EVERY && (self.seconds - time) * share >= lost {
-                self.looked_at = (self.frames, self.seconds);
+            let is_paid = (self.seconds - time) * share >= looked * slower
+                && (self.out_bytes - bytes) * share >= looked * larger;
+            if self.frames - frame >= LOOK_EVERY && is_paid {
+                self.looked_at = (self.frames, self.seconds, self.out_bytes);
                 self.choose(cheaper);
                 self.is_looking = true;
                 self.dwell = 0;
@@ -370,22 +408,23 @@ impl Ladder {
             self.link = Some(rate);
             self.passed = 0.0;
             self.was_full = true;
-            self.looked_at = (self.frames, self.seconds);
+            self.looked_at = (self.frames, self.seconds, self.out_bytes);
         } else if self.link.is_some() && self.passed > OUTGROWN {
             self.link = None;
             self.passed = 0.0;
         }
     }
 
-    /// On a link of unknown rate the ladder goes down only, step by step, and to *raw* only when the link has proved it.
+    /// On a link of unknown rate the ladder goes down only, step by step, each when the link has proved it.
     fn may_try(&self, candidate: Effort, current: Effort, is_full: bool) -> bool {
-        if is_full {
+        let is_down = candidate < current;
+        if is_full || (self.link.is_some() && !is_down) {
             return true;
         }
-        let is_down = candidate < current;
         let is_next = self.link.is_some() || cheaper(current) == Some(candidate);
         let needed = if candidate == Effort::Raw { BUFFERED_MAX } else { BUFFERED_FIRST };
-        is_down && is_next && (self.link.is_some() || self.passed >= needed)
+        let is_proved = self.passed >= needed && self.stream_bytes >= UNSEEN_MIN;
+        is_down && is_next && (self.link.is_some() || is_proved)
     }
 
     fn is_fresh(&self, effort: Effort) -> bool {
