@@ -11,7 +11,7 @@
 //! What it does not do: repair anything, or judge a pool that a daemon holds open (the device's lock prevents it).
 //!
 //! Memory: one bit per pool block and point (two points: 64 MiB per TiB), about 40 bytes per tree node of the pool,
-//! about 50 bytes per block with several owners, 24 MiB of cached nodes, and with [`CheckOptions::replay`] about 100 bytes per block that the journal maps.
+//! about 50 bytes per block with several owners, 24 MiB of cached nodes, and with [`CheckOptions::replay`] about 120 bytes per block that the journal maps.
 //!
 //! Where to read on: [`tree`] for ownership by descent (F3, F4), [`free_map`], [`owners`] for blocks with several owners (F8), [`journal`] for the scan and its rules,
 //! [`replay`] for what the records may say and [`overlay`] for the contents after them.

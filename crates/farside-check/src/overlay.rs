@@ -34,8 +34,8 @@ struct Changes {
 
 #[derive(Clone)]
 enum Change {
-    /// A data block (children of level 1).
-    Block(Fingerprint),
+    /// A data block, or a hole (children of level 1).
+    Block(Pointer),
     /// A subtree (children of higher levels).
     Below(Rc<Changes>),
 }
@@ -60,19 +60,22 @@ impl Content {
         Content::stored(TreeReference::default(), family)
     }
 
-    pub(crate) fn map(&mut self, block: u64, fingerprint: Fingerprint) {
+    /// Maps one block; the mapping that came since the point and is replaced, if there is one.
+    pub(crate) fn map(&mut self, block: u64, pointer: Pointer) -> Option<Pointer> {
         let mut changes = Rc::make_mut(&mut self.root);
         for level in (2..=TOP_LEVEL).rev() {
             changes.fingerprint.take();
             changes = changes.below(child_of(block, level));
         }
         changes.fingerprint.take();
-        changes.set(child_of(block, 1), Change::Block(fingerprint));
+        changes.set(child_of(block, 1), Change::Block(pointer))
     }
 
-    /// Blocks `start` to `end` (not included) become holes.
-    pub(crate) fn unmap(&mut self, start: u64, end: u64) {
-        Rc::make_mut(&mut self.root).unmap(TOP_LEVEL, 0, start, end);
+    /// Blocks `start` to `end` (not included) become holes; the mappings that came since the point and are replaced.
+    pub(crate) fn unmap(&mut self, start: u64, end: u64) -> Vec<(u64, Pointer)> {
+        let mut replaced = Vec::new();
+        Rc::make_mut(&mut self.root).unmap(TOP_LEVEL, 0, (start, end), &mut replaced);
+        replaced
     }
 
     /// The content root at this size.
@@ -155,7 +158,7 @@ impl Content {
             for (index, change) in &changes.children {
                 let index = usize::from(*index);
                 fingerprints[index] = match change {
-                    Change::Block(fingerprint) => *fingerprint,
+                    Change::Block(pointer) => pointer.fingerprint,
                     Change::Below(below) => {
                         let position = position << FAN_OUT_BITS | index as u64;
                         self.fingerprint(reader, below, level - 1, position, children[index].1)?
@@ -216,10 +219,29 @@ impl Changes {
         self.children.binary_search_by_key(&child, |(c, _)| *c).ok().map(|i| &self.children[i].1)
     }
 
-    fn set(&mut self, child: u8, change: Change) {
+    /// Answers with the block that was mapped there, if it was.
+    fn set(&mut self, child: u8, change: Change) -> Option<Pointer> {
         match self.children.binary_search_by_key(&child, |(c, _)| *c) {
-            Ok(i) => self.children[i].1 = change,
-            Err(i) => self.children.insert(i, (child, change)),
+            Ok(i) => match std::mem::replace(&mut self.children[i].1, change) {
+                Change::Block(pointer) if !pointer.is_hole() => Some(pointer),
+                _ => None,
+            },
+            Err(i) => {
+                self.children.insert(i, (child, change));
+                None
+            }
+        }
+    }
+
+    /// All blocks mapped here.
+    fn collect(&self, position: u64, into: &mut Vec<(u64, Pointer)>) {
+        for (child, change) in &self.children {
+            let position = position << FAN_OUT_BITS | u64::from(*child);
+            match change {
+                Change::Block(pointer) if !pointer.is_hole() => into.push((position, *pointer)),
+                Change::Block(_) => {}
+                Change::Below(below) => below.collect(position, into),
+            }
         }
     }
 
@@ -242,10 +264,17 @@ impl Changes {
         }
     }
 
-    fn unmap(&mut self, level: u8, position: u64, start: u64, end: u64) {
+    fn unmap(
+        &mut self,
+        level: u8,
+        position: u64,
+        (start, end): (u64, u64),
+        replaced: &mut Vec<(u64, Pointer)>,
+    ) {
         self.fingerprint.take();
         let (first, last) = (position * span(level), (position + 1) * span(level));
         if start <= first && last <= end {
+            self.collect(position, replaced);
             self.cleared = true;
             self.children.clear();
             return;
@@ -255,9 +284,11 @@ impl Changes {
         let to = (end.min(last) - first).div_ceil(child_span);
         for child in from..to {
             if level == 1 {
-                self.set(child as u8, Change::Block(Fingerprint::HOLE));
+                let old = self.set(child as u8, Change::Block(Pointer::HOLE));
+                replaced.extend(old.map(|old| (first + child, old)));
             } else {
-                self.below(child as u8).unmap(level - 1, position << FAN_OUT_BITS | child, start, end);
+                let position = position << FAN_OUT_BITS | child;
+                self.below(child as u8).unmap(level - 1, position, (start, end), replaced);
             }
         }
     }
@@ -265,6 +296,7 @@ impl Changes {
 
 #[cfg(test)]
 mod tests {
+    use farside_format::{Birth, Place};
     use farside_platform::SimulatedDisk;
 
     use super::*;
@@ -290,25 +322,27 @@ mod tests {
         let options = CheckOptions::default();
         let reader = &mut Reader::new(&disk, &options);
         let f = |n: u8| Fingerprint([n; 16]);
+        let p = |n: u8| Pointer { fingerprint: f(n), place: Place(n.into()), birth: Birth(1) };
         let mut content = Content::empty(1);
-        content.map(3, f(3));
-        content.map(130, f(4));
-        content.map(span(5) + 7, f(5));
+        for (block, n) in [(3, 3), (130, 9), (span(5) + 7, 5)] {
+            assert_eq!(content.map(block, p(n)), None);
+        }
+        assert_eq!(content.map(130, p(4)), Some(p(9)));
         let expected = root_of(&[(3, f(3)), (130, f(4)), (span(5) + 7, f(5))]);
         assert_eq!(content.content_root(reader, 9), Ok(ContentRoot::new(expected, 9)));
         let before = content.clone();
-        content.unmap(100, span(5) + 8);
+        assert_eq!(content.unmap(100, span(5) + 8), [(130, p(4)), (span(5) + 7, p(5))]);
         assert_eq!(content.content_root(reader, 9), Ok(ContentRoot::new(root_of(&[(3, f(3))]), 9)));
         assert_eq!(before.content_root(reader, 9), Ok(ContentRoot::new(expected, 9)));
         assert_eq!(content.maps_from(reader, 3), Ok(true));
         assert_eq!(content.maps_from(reader, 4), Ok(false));
         assert_eq!(before.maps_from(reader, 131), Ok(true));
-        content.map(130, f(6));
+        assert_eq!(content.map(130, p(6)), None, "a hole has no owner");
         assert_eq!(
             content.content_root(reader, 9),
             Ok(ContentRoot::new(root_of(&[(3, f(3)), (130, f(6))]), 9))
         );
-        content.unmap(0, span(6));
+        assert_eq!(content.unmap(0, span(6)), [(3, p(3)), (130, p(6))]);
         assert_eq!(content.content_root(reader, 9), Ok(ContentRoot::new(Fingerprint::HOLE, 9)));
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use farside_format::catalog::{
     CatalogChange, Change, MovedHead, Replica, Restage, Snapshot, StagedFor, VersionKind, Volume,
 };
-use farside_format::fingerprint::BLOCKS_MAX;
+use farside_format::fingerprint::{BLOCKS_MAX, level_for, span};
 use farside_format::journal::Record;
-use farside_format::{BLOCK_BYTES, Birth};
+use farside_format::{BLOCK_BYTES, Birth, Place, Pointer};
 
 use crate::catalog::{replica_faults, snapshot_faults, staged_fault};
 use crate::overlay::Content;
@@ -29,6 +29,12 @@ fn require(holds: bool, expected: &str, found: impl std::fmt::Display) -> Result
 /// A version while records are applied.
 struct Version {
     volume: u64,
+    /// 0: none.
+    parent: u64,
+    /// Blocks below this are held no more. Reaping is no record: as of the point.
+    reaped: u64,
+    /// Blocks that its tree covers: an opening changes nothing beyond. It never sinks.
+    reach: u64,
     kind: VersionKind,
     snapshot: Option<Snapshot>,
     deleted: bool,
@@ -42,7 +48,16 @@ struct Version {
     whole: bool,
 }
 
+/// Blocks that the tree of a version of this size covers at least.
+fn reach(size_bytes: u64) -> u64 {
+    span(level_for(size_bytes.div_ceil(BLOCK_BYTES as u64)))
+}
+
 impl Version {
+    fn resize(&mut self, size_bytes: u64) {
+        (self.size_bytes, self.reach) = (size_bytes, self.reach.max(reach(size_bytes)));
+    }
+
     fn freeze(&mut self, epoch: u64, snapshot: &Snapshot) {
         (self.kind, self.frozen, self.inherited) = (VersionKind::Snapshot, epoch, 0);
         self.snapshot = Some(snapshot.clone());
@@ -87,7 +102,13 @@ pub(crate) struct Replay<'p> {
     points: u64,
     /// Whether blocks that waited at the point may be reused after the next point's record.
     reuses_waiting: bool,
+    /// Places that map records took.
     mapped: PlaceSet,
+    /// Of those with several owners: owners beyond the first. (What the point has in use stays so: an ownership of the
+    /// point ends with the next point, not with a record.)
+    further_owners: BTreeMap<u64, u32>,
+    /// Of those, the ones whose last owner has gone: nothing uses them any more.
+    freed: PlaceSet,
     pub(crate) records: u64,
 }
 
@@ -103,6 +124,9 @@ impl<'p> Replay<'p> {
         let versions = versions.map(|(version, tree)| {
             let live = Version {
                 volume: version.volume,
+                parent: tree.parent.map_or(0, |parent| point.versions[parent].id),
+                reaped: tree.reaped,
+                reach: span(tree.tree.level).max(reach(version.size_bytes)),
                 kind: tree.kind,
                 snapshot: version.snapshot.clone(),
                 deleted: version.deleted,
@@ -124,6 +148,8 @@ impl<'p> Replay<'p> {
             points: 0,
             reuses_waiting,
             mapped: PlaceSet::default(),
+            further_owners: BTreeMap::new(),
+            freed: PlaceSet::default(),
             records: 0,
         })
     }
@@ -149,6 +175,7 @@ impl<'p> Replay<'p> {
                 let count = fingerprints.len() as u64;
                 if matches!(record, Record::Share { .. }) {
                     self.require_shared(place.0, count)?;
+                    (place.0..place.0 + count).for_each(|place| self.gain(place));
                 } else {
                     self.require_places(place.0, count)?;
                 }
@@ -158,14 +185,24 @@ impl<'p> Replay<'p> {
                     "blocks below the version's size",
                     format!("blocks up to {end}, size {} bytes", target.size_bytes),
                 )?;
-                for (block, fingerprint) in (*block..end).zip(fingerprints) {
-                    target.content.map(block, *fingerprint);
+                let mut replaced = Vec::new();
+                for ((block, place), fingerprint) in (*block..end).zip(place.0..).zip(fingerprints) {
+                    let pointer = Pointer { fingerprint: *fingerprint, place: Place(place), birth: *birth };
+                    replaced.extend(target.content.map(block, pointer).map(|old| (block, old)));
                 }
+                self.release(*version, &replaced);
             }
             Record::Unmap { version, birth, block, count } => {
                 self.require_epoch(birth)?;
                 require(*count > 0, "a range of at least one block", count)?;
-                self.writable(*version)?.content.unmap(*block, block + count);
+                let target = self.writable(*version)?;
+                require(
+                    block + count <= target.reach,
+                    "blocks below the end of the version's tree",
+                    format!("blocks up to {}, a tree of {}", block + count, target.reach),
+                )?;
+                let replaced = target.content.unmap(*block, block + count);
+                self.release(*version, &replaced);
             }
             Record::Catalog(change) => self.change(reader, change)?,
             Record::Point { generation, birth_epoch } => {
@@ -176,8 +213,8 @@ impl<'p> Replay<'p> {
                     generation,
                 )?;
                 require(
-                    birth_epoch.0 > self.epoch,
-                    &format!("a birth epoch above {}", self.epoch),
+                    birth_epoch.0 == self.epoch + 1,
+                    &format!("birth epoch {}", self.epoch + 1),
                     birth_epoch.0,
                 )?;
                 // The superblock names whole batches as in the point or not.
@@ -222,7 +259,8 @@ impl<'p> Replay<'p> {
     fn require_shared(&self, first: u64, count: u64) -> Result<(), Fault> {
         let first_allocatable = self.point.superblock.first_allocatable();
         for place in first..first + count {
-            let in_use = self.point.usage.used.contains(place) || self.mapped.contains(place);
+            let since = self.mapped.contains(place) && !self.freed.contains(place);
+            let in_use = self.point.usage.used.contains(place) || since;
             require(
                 place >= first_allocatable && in_use,
                 "places that are in use",
@@ -230,6 +268,42 @@ impl<'p> Replay<'p> {
             )?;
         }
         Ok(())
+    }
+
+    /// One owner more.
+    fn gain(&mut self, place: u64) {
+        if self.mapped.contains(place) {
+            *self.further_owners.entry(place).or_default() += 1;
+        }
+    }
+
+    /// Mappings of a version that came since the point have been replaced: those that no ancestor has end here.
+    fn release(&mut self, version: u64, replaced: &[(u64, Pointer)]) {
+        for (block, pointer) in replaced {
+            let place = pointer.place.0;
+            if pointer.birth.0 <= self.held(version, *block) || !self.mapped.contains(place) {
+                continue;
+            }
+            match self.further_owners.get_mut(&place) {
+                Some(1) => {
+                    self.further_owners.remove(&place);
+                }
+                Some(further) => *further -= 1,
+                None => {
+                    self.freed.insert(place);
+                }
+            }
+        }
+    }
+
+    /// Births up to this are held by an ancestor at `block`: by the nearest that is not reaped there.
+    fn held(&self, version: u64, block: u64) -> u64 {
+        let parent_of = |version: &Version| self.versions.get(&version.parent);
+        let mut ancestor = self.versions.get(&version).and_then(parent_of);
+        while let Some(reaped) = ancestor.filter(|a| block < a.reaped) {
+            ancestor = parent_of(reaped);
+        }
+        ancestor.map_or(0, |a| a.frozen)
     }
 
     fn version(&mut self, id: u64) -> Result<&mut Version, Fault> {
@@ -309,7 +383,7 @@ impl<'p> Replay<'p> {
                 Self::require_size(resize.size_bytes)?;
                 let version = self.of_kind(resize.version, VersionKind::Head)?;
                 version.require_cut(reader, resize.size_bytes)?;
-                version.size_bytes = resize.size_bytes;
+                version.resize(resize.size_bytes);
             }
             Change::DeleteVolume(delete) => {
                 self.volume(delete.volume)?.deleted = true;
@@ -328,6 +402,9 @@ impl<'p> Replay<'p> {
                     let volume = head.volume;
                     let version = Version {
                         volume,
+                        parent: std::mem::replace(&mut head.parent, frozen.version),
+                        reaped: 0,
+                        reach: head.reach,
                         kind: VersionKind::Snapshot,
                         snapshot: Some(snapshot.clone()),
                         deleted: false,
@@ -378,11 +455,12 @@ impl<'p> Replay<'p> {
                 let volume = clone.volume.as_ref().ok_or_else(|| missing("a volume"))?;
                 let base = self.of_kind(clone.base, VersionKind::Snapshot)?;
                 let (content, size, whole) = (base.content.clone(), base.size_bytes, base.whole);
-                let (base_volume, inherited) = (base.volume, base.frozen);
+                let (base_volume, inherited, reach) = (base.volume, base.frozen, base.reach);
                 self.require_family(base_volume, volume.family)?;
                 self.add_volume(volume, content, size)?;
                 let head = self.version(volume.head)?;
-                (head.whole, head.inherited) = (whole, inherited);
+                (head.parent, head.whole, head.inherited) = (clone.base, whole, inherited);
+                head.reach = head.reach.max(reach);
             }
         }
         Ok(())
@@ -409,6 +487,9 @@ impl<'p> Replay<'p> {
         self.require_volume_name(&volume.name)?;
         let head = Version {
             volume: volume.id,
+            parent: 0,
+            reaped: 0,
+            reach: reach(size_bytes),
             kind: VersionKind::Head,
             snapshot: None,
             deleted: false,
@@ -428,11 +509,11 @@ impl<'p> Replay<'p> {
         Self::require_size(stage.size_bytes)?;
         let family = self.volume(stage.volume)?.family;
         // All of its base, even if it is staged smaller: unmap records cut what lies past its own size.
-        let (content, whole, inherited) = match stage.base {
-            0 => (Content::empty(family), true, 0),
+        let (content, whole, inherited, of_base) = match stage.base {
+            0 => (Content::empty(family), true, 0, 0),
             base => {
                 let base = self.of_kind(base, VersionKind::Snapshot)?;
-                let found = (base.content.clone(), base.whole, base.frozen);
+                let found = (base.content.clone(), base.whole, base.frozen, base.reach);
                 let volume = base.volume;
                 self.require_family(volume, family)?;
                 found
@@ -441,6 +522,9 @@ impl<'p> Replay<'p> {
         require_purpose(&stage.staged)?;
         let version = Version {
             volume: stage.volume,
+            parent: stage.base,
+            reaped: 0,
+            reach: reach(stage.size_bytes).max(of_base),
             kind: VersionKind::Staged,
             snapshot: None,
             deleted: false,
@@ -459,7 +543,7 @@ impl<'p> Replay<'p> {
         require_purpose(&restage.staged)?;
         let version = self.of_kind(restage.version, VersionKind::Staged)?;
         version.require_cut(reader, restage.size_bytes)?;
-        version.size_bytes = restage.size_bytes;
+        version.resize(restage.size_bytes);
         Ok(())
     }
 
@@ -489,9 +573,13 @@ impl<'p> Replay<'p> {
         epoch: u64,
     ) -> Result<(), Fault> {
         self.require_new_id(head)?;
+        let parent = base;
         let base = self.of_kind(base, VersionKind::Snapshot)?;
         let begun = Version {
             volume: base.volume,
+            parent,
+            reaped: 0,
+            reach: base.reach,
             kind: VersionKind::Head,
             snapshot: None,
             deleted: false,

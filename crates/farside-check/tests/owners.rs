@@ -5,7 +5,7 @@ mod pool_writer;
 use std::collections::BTreeMap;
 
 use farside_check::{CheckOptions, Report, Severity, What, check};
-use farside_format::catalog::{Catalog, VersionKind};
+use farside_format::catalog::{Catalog, Change, Freeze, FrozenHead, VersionKind};
 use farside_format::free_map::BlockState;
 use farside_format::journal::Record;
 use farside_format::{Birth, Fingerprint, Pointer, TreeKind};
@@ -217,6 +217,91 @@ fn share_records_name_what_is_in_use() {
     );
     let report = run(&pool.writer);
     assert_eq!(report.findings, [], "{report}");
+}
+
+fn unmap(version: u64, birth: u64, block: u64) -> Record {
+    Record::Unmap { version, birth: Birth(birth), block, count: 1 }
+}
+
+/// As an opening sees it: what came since the point ends with the record that replaces it, and a place that nobody has any
+/// more gets no further owner.
+#[test]
+fn no_share_record_names_a_place_whose_last_owner_has_gone() {
+    type Tail = fn(&Pointer) -> Vec<Record>;
+    let lost: [Tail; 5] = [
+        |p| vec![map(ALPHA_HEAD, 60, p), unmap(ALPHA_HEAD, 3, 60), share(BETA_HEAD, 10, p)],
+        // A version that moves its own blocks by one: what the first record replaces is what the second one names.
+        |p| {
+            let next = Pointer { place: farside_format::Place(p.place.0 + 1), ..*p };
+            let both = [map(ALPHA_HEAD, 60, p), map(ALPHA_HEAD, 61, &next)];
+            let moved = [share(ALPHA_HEAD, 61, p), share(ALPHA_HEAD, 62, &next)];
+            [both, moved].concat()
+        },
+        // The last of several.
+        |p| {
+            let three = [map(ALPHA_HEAD, 60, p), share(BETA_HEAD, 10, p), share(BETA_HEAD, 11, p)];
+            let gone = [unmap(BETA_HEAD, 3, 10), unmap(ALPHA_HEAD, 3, 60), unmap(BETA_HEAD, 3, 11)];
+            [&three[..], &gone, &[share(BETA_HEAD, 12, p)]].concat()
+        },
+        // All of it at once.
+        |p| {
+            let all = Record::Unmap { version: ALPHA_HEAD, birth: Birth(3), block: 0, count: 128 * 128 };
+            vec![map(ALPHA_HEAD, 60, p), all, share(BETA_HEAD, 10, p)]
+        },
+        // Of a head that was frozen: what it gained afterwards is its own.
+        |p| {
+            let p = born(4, *p);
+            vec![freeze_alpha(), map(ALPHA_HEAD, 60, &p), unmap(ALPHA_HEAD, 4, 60), share(BETA_HEAD, 10, &p)]
+        },
+    ];
+    let kept: [Tail; 4] = [
+        |p| {
+            let two = [map(ALPHA_HEAD, 60, p), share(BETA_HEAD, 10, p), unmap(ALPHA_HEAD, 3, 60)];
+            [&two[..], &[share(ALPHA_HEAD, 61, p), unmap(BETA_HEAD, 3, 10), share(BETA_HEAD, 11, p)]].concat()
+        },
+        // One record that moves a block onto the one it lies beside.
+        |p| vec![map(ALPHA_HEAD, 60, p), share(ALPHA_HEAD, 60, p), share(ALPHA_HEAD, 61, p)],
+        // The snapshot has it.
+        |p| {
+            let later = born(4, *p);
+            vec![
+                map(ALPHA_HEAD, 60, p),
+                freeze_alpha(),
+                unmap(ALPHA_HEAD, 4, 60),
+                share(BETA_HEAD, 10, &later),
+            ]
+        },
+        // An ownership of the point ends with the next point only.
+        |_| vec![],
+    ];
+    for (tails, is_sound) in [(&lost[..], false), (&kept, true)] {
+        for (number, tail) in tails.iter().enumerate() {
+            let mut pool = shared(&|_, _, _, _| {});
+            let fresh = pool.writer.data(3, 4096);
+            // The one beside it has the same bytes.
+            let bytes = pool.writer.disk.peek(fresh.place.0 * BLOCK, BLOCK as usize);
+            let beside = pool.writer.data(3, 4096);
+            assert_eq!(beside.place.0, fresh.place.0 + 1);
+            pool.writer.disk.damage(beside.place.0 * BLOCK, &bytes);
+            let mut records = tail(&fresh);
+            if records.is_empty() {
+                let of_point = born(3, pool.alpha[&5]);
+                records = vec![unmap(ALPHA_HEAD, 3, 5), share(BETA_HEAD, 10, &of_point)];
+            }
+            pool.writer.batch(3, &records);
+            let report = run(&pool.writer);
+            if is_sound {
+                assert_eq!(report.findings, [], "{number}: {report}");
+            } else {
+                assert_found(&report, What::JournalRecord, "places that are in use", "which nothing uses");
+            }
+        }
+    }
+}
+
+fn freeze_alpha() -> Record {
+    let frozen = FrozenHead { head: ALPHA_HEAD, version: 20, snapshot: Some(description("monday")) };
+    change(Change::Freeze(Freeze { frozen: vec![frozen], epoch: 3 }))
 }
 
 /// An answered flush may be in a batch that nothing proves. A shared block that rots must not end the journal before it.

@@ -208,7 +208,7 @@ fn the_free_map_says_exactly_what_is_used() {
 #[test]
 fn records_that_cannot_follow() {
     type Tail = fn(&mut Story) -> Record;
-    let rows: [(&str, Tail); 19] = [
+    let rows: [(&str, Tail); 21] = [
         ("a version that exists", |s| map(99, 0, &s.writer.data(4, 4096))),
         ("a head or staged version", |s| map(MONDAY, 0, &s.writer.data(4, 4096))),
         ("birth 4, the epoch", |s| map(ALPHA_HEAD, 0, &s.writer.data(3, 4096))),
@@ -239,7 +239,15 @@ fn records_that_cannot_follow() {
         ("epoch 4 to be closed", |_| {
             change(Change::Freeze(farside_format::catalog::Freeze { frozen: vec![], epoch: 3 }))
         }),
-        ("a birth epoch above 4", |_| Record::Point { generation: 3, birth_epoch: Birth(4) }),
+        ("birth epoch 5", |_| Record::Point { generation: 3, birth_epoch: Birth(4) }),
+        ("birth epoch 5", |_| Record::Point { generation: 3, birth_epoch: Birth(6) }),
+        // Its tree has two levels.
+        ("blocks below the end of the version's tree", |_| Record::Unmap {
+            version: ALPHA_HEAD,
+            birth: Birth(4),
+            block: 128 * 128,
+            count: 1,
+        }),
         ("a point after generation 2", |_| Record::Point { generation: 2, birth_epoch: Birth(5) }),
         ("blocks past the new size unmapped", |_| {
             change(Change::ResizeHead(farside_format::catalog::ResizeHead {
