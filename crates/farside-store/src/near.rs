@@ -63,7 +63,8 @@ impl NearLeaves {
     /// The block of this short fingerprint, if one lies near.
     pub(crate) fn block(&self, wanted: u64) -> Option<NearBlock> {
         let (number, index) = *self.blocks.get(&wanted)?;
-        let leaf = self.leaves.get((number - self.first) as usize)?;
+        // What a leaf held before it was read again can outlive it here.
+        let leaf = self.leaves.get(number.checked_sub(self.first)? as usize)?;
         let fingerprint = leaf.fingerprints[index];
         // The leaf was read again since, and holds something else there.
         let is_still = short(fingerprint) == wanted;
@@ -109,5 +110,29 @@ impl NearLeaves {
             let first = self.first;
             self.blocks.retain(|_, (number, _)| *number >= first);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_leaf_held_before_it_was_read_again_is_not_found_once_it_has_gone() {
+        let leaf = |n: u64| {
+            let mut fingerprints = [Fingerprint::HOLE; FAN_OUT];
+            fingerprints[3].0[..8].copy_from_slice(&n.to_be_bytes());
+            fingerprints
+        };
+        let at = |leaf| LeafAt { volume: 1, leaf };
+        let mut near = NearLeaves::default();
+        near.enter(at(0), 7, &leaf(1000));
+        near.enter(at(0), 7, &leaf(2000));
+        for n in 1..=LEAVES_MAX as u64 {
+            near.enter(at(n), 7, &leaf(n));
+        }
+        assert!(near.block(1000).is_none() && near.block(2000).is_none());
+        let found = near.block(1).expect("it lies near");
+        assert_eq!((found.at, found.index), (at(1), 3));
     }
 }
