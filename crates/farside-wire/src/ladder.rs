@@ -280,10 +280,17 @@ impl Ladder {
         effort.min(room.ceiling)
     }
 
-    /// For the next stream over the same link: begins with what was learnt, and with the effort that was in force.
+    /// For the next stream over the same link: begins with what was learnt, and with the effort that was in force. What has
+    /// passed before proves nothing of the link any more: the buffer has drained since, and takes as much again at once.
     #[must_use]
     pub fn again(&self) -> Ladder {
-        Ladder { sampling: None, window: Window::default(), stream_bytes: 0.0, ..self.clone() }
+        Ladder {
+            sampling: None,
+            window: Window::default(),
+            passed: self.passed.min(0.0),
+            stream_bytes: 0.0,
+            ..self.clone()
+        }
     }
 
     /// Learns from a frame that was sent. Frames are told in the order of the stream.

@@ -357,6 +357,52 @@ fn slow_reads_are_not_held_against_the_encoders() {
     assert_eq!(ladder.effort(), Effort::Standard);
 }
 
+/// Updates that the socket takes at once, minutes apart: each leaves an empty buffer to the next, and none shows the link.
+#[test]
+fn small_updates_of_which_none_fills_the_buffer_prove_no_fast_link() {
+    let room = Room { encoders: 1, idle_cores: 1.0, ceiling: Effort::Strong };
+    // Little of each block is new.
+    let data = Data { ratio: [1.0, 0.004, 0.001, 0.0009], ..DATABASE_UPDATE };
+    let frame = |effort: Effort, writing| {
+        let encoding = Duration::from_secs_f64(MIB as f64 / (data.speed[effort as usize] * MB));
+        Sent {
+            effort,
+            in_bytes: MIB,
+            out_bytes: (data.ratio[effort as usize] * MIB as f64) as u64,
+            searching: encoding / 8,
+            encoding,
+            // The encoder is the slow part of what the buffer takes at once.
+            waited: encoding,
+            writing,
+        }
+    };
+    // Frames of each effort in 100 updates of 80 MiB.
+    let updates = |mut ladder: Ladder| {
+        let mut frames = [0; 4];
+        for _ in 0..100 {
+            ladder = ladder.again();
+            for _ in 0..80 {
+                let effort = ladder.next_effort(&room);
+                ladder.sent(&frame(effort, Duration::from_micros(50)), &room);
+                frames[effort as usize] += 1;
+            }
+        }
+        frames
+    };
+    let [raw, fast, _, _] = updates(Ladder::new());
+    assert!(raw == 0 && fast < 100, "{raw} {fast}");
+    // The same after a first copy over a T1, which was full.
+    let mut slow = Ladder::new();
+    for _ in 0..200 {
+        let effort = slow.next_effort(&room);
+        let out_bytes = frame(effort, Duration::ZERO).out_bytes;
+        slow.sent(&frame(effort, Duration::from_secs_f64(out_bytes as f64 / 193e3)), &room);
+    }
+    assert!(slow.effort() >= Effort::Standard);
+    let frames = updates(slow);
+    assert!(frames[..2].iter().sum::<usize>() < 100, "{frames:?}");
+}
+
 #[test]
 fn nonsense_of_clocks_changes_nothing_but_the_effort() {
     let seed = 3;
