@@ -72,15 +72,19 @@ impl EncoderBudget {
         self.settings.effort.map_or_else(Ladder::new, Ladder::pinned)
     }
 
-    /// What there is now. An effort for which memory is short is not chosen.
+    /// What there is now. Frames that are being encoded do not lower the ceiling: waiting for them takes milliseconds, and a
+    /// frame that goes out raw instead takes seconds of a slow link. Of a budget that is small as a whole fewer frames are
+    /// encoded at a time, and *strong* is not chosen.
     pub(super) fn room(&self) -> Room {
-        let free = self.memory.available_permits();
-        let fits = |effort: &Effort| units(*effort) as usize <= free;
-        let ceiling = [Effort::Strong, Effort::Standard, Effort::Fast].into_iter().find(fits);
+        let at_once = (self.memory_units / units(Effort::Standard)).max(1);
+        let encoders = at_once.min(self.encoders.min(ENCODERS_PER_TRANSFER) as u32);
+        // What somebody has pinned is encoded one frame after the other, if need be.
+        let together = if self.settings.effort.is_some() { 1 } else { encoders };
+        let has_strong = units(Effort::Strong).saturating_mul(together) <= self.memory_units;
         Room {
-            encoders: self.encoders.min(ENCODERS_PER_TRANSFER) as u32,
+            encoders,
             idle_cores: self.settings.cores.idle(),
-            ceiling: ceiling.unwrap_or(Effort::Raw),
+            ceiling: if has_strong { Effort::Strong } else { Effort::Standard },
         }
     }
 
@@ -132,29 +136,39 @@ mod tests {
             }
             let used = turns.len() as u64 * effort.encoder_bytes();
             assert!(used <= ENCODER_MEMORY && used + effort.encoder_bytes() > ENCODER_MEMORY, "{effort:?}");
-            // What does not fit is not chosen, and what is given back serves again.
-            assert!(budget.room().ceiling < effort);
-            turns.clear();
-            assert_eq!(budget.room().ceiling, Effort::Strong);
+            // What does not fit waits.
+            assert_eq!((budget.room().ceiling, budget.room().encoders), (Effort::Strong, 3));
         }
     }
 
     #[tokio::test]
     async fn the_smallest_budget_encodes_one_frame_after_the_other() {
         let budget = budget(0);
-        assert_eq!(budget.room().ceiling, Effort::Standard);
         let turn = budget.turn(Effort::Strong).await.unwrap();
         assert!(now(budget.turn(Effort::Fast)).is_none());
-        assert_eq!(budget.room().ceiling, Effort::Raw);
+        // The next frame waits for it, however little its link carries: it is not sent raw.
+        assert_eq!((budget.room().ceiling, budget.room().encoders), (Effort::Standard, 1));
         drop(turn);
         budget.turn(Effort::Fast).await.unwrap();
+    }
+
+    #[test]
+    fn a_small_budget_has_no_strong_frames_or_fewer_at_a_time() {
+        let room = |memory_bytes| budget(memory_bytes).room();
+        let of = |memory_bytes| (room(memory_bytes).ceiling, room(memory_bytes).encoders);
+        assert_eq!(of(32 << 20), (Effort::Standard, 2));
+        assert_eq!(of(64 << 20), (Effort::Standard, 3));
+        assert_eq!(of(120 << 20), (Effort::Strong, 3));
     }
 
     #[test]
     fn a_pinned_effort_stays() {
         let mut settings = EncoderSettings::new(Arc::new(ManualCores::new(2.0)));
         settings.effort = Some(Effort::Fast);
-        let budget = EncoderBudget::with_encoders(settings, 1);
+        let budget = EncoderBudget::with_encoders(settings.clone(), 1);
         assert_eq!(budget.ladder().next_effort(&budget.room()), Effort::Fast);
+        (settings.effort, settings.memory_bytes) = (Some(Effort::Strong), 64 << 20);
+        let budget = EncoderBudget::with_encoders(settings, 4);
+        assert_eq!(budget.ladder().next_effort(&budget.room()), Effort::Strong);
     }
 }
