@@ -148,7 +148,8 @@ impl Planner {
         }
         let (first, known) = &self.behind;
         if !(*first..*first + known.len() as u64).contains(&next) {
-            let blocks = FINGERPRINTS_PER_LOOKUP.min(begins - next);
+            // As far ahead as the run has come: where each block was sent somewhere else, each would read for a thousand.
+            let blocks = (*blocks).min(FINGERPRINTS_PER_LOOKUP).min(begins - next);
             self.behind = (next, (self.lookup)(next, blocks)?);
         }
         let (first, known) = &self.behind;
@@ -172,6 +173,9 @@ impl Planner {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     fn fingerprint(content: u64) -> Fingerprint {
@@ -231,6 +235,22 @@ mod tests {
         let frames = planned(content, &[data(0, 256), data(256, 4)], true);
         let expected: Vec<Run> = (256..260).map(|p| repeat(p, 1, (511 - p) * 2 % 256)).collect();
         assert_eq!(frames[1].plan.runs, expected);
+    }
+
+    #[test]
+    fn repeats_that_do_not_follow_each_other_read_next_to_no_fingerprints() {
+        let looked_up = Arc::new(AtomicU64::new(0));
+        let counted = looked_up.clone();
+        let content = |p: u64| if p < 512 { p } else { (p - 512) * 37 % 512 };
+        let lookup = move |first: u64, count| {
+            counted.fetch_add(count, Ordering::Relaxed);
+            Ok((first..first + count).map(|p| fingerprint(content(p))).collect())
+        };
+        let mut planner = Planner::new(Box::new(lookup), true);
+        planner.add(vec![data(0, 1024)]);
+        while planner.next(true).unwrap().is_some() {}
+        // Each of its own, and for each repeat the one that would follow it.
+        assert!(looked_up.load(Ordering::Relaxed) <= 1024 + 512);
     }
 
     #[test]
