@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use farside_mirror::SimilarityStore;
@@ -12,6 +13,8 @@ use uuid::Uuid;
 
 /// The directory within the data directory.
 const DIRECTORY: &str = "similarity";
+/// Extension of a file that is being written.
+const BESIDE: &str = "new";
 
 pub(crate) struct SimilarityFiles {
     directory: PathBuf,
@@ -39,18 +42,34 @@ impl SimilarityStore for SimilarityFiles {
     fn save(&self, volume: Uuid, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         fs::create_dir_all(&self.directory)?;
         let path = self.path(volume);
-        let beside = path.with_extension("new");
-        let mut file = BufWriter::new(File::create(&beside)?);
-        write(&mut file)?;
-        file.flush()?;
-        fs::rename(beside, path)
+        let beside = path.with_extension(BESIDE);
+        let saved = write_file(&beside, write).and_then(|()| fs::rename(&beside, path));
+        if saved.is_err() {
+            // Most likely the disk is full: half an index would make it no better.
+            let _ = remove_file(&beside);
+        }
+        saved
     }
 
     fn remove(&self, volume: Uuid) -> io::Result<()> {
-        match fs::remove_file(self.path(volume)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        let path = self.path(volume);
+        // One that a crash has left behind.
+        remove_file(&path.with_extension(BESIDE)).and(remove_file(&path))
+    }
+}
+
+fn write_file(path: &Path, write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut options = File::options();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut file = BufWriter::new(file);
+    write(&mut file)?;
+    file.flush()
+}
+
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -78,9 +97,13 @@ mod tests {
         });
         assert!(failed.is_err());
         assert_eq!(read(), "one");
+        let names = || fs::read_dir(directory.path().join(DIRECTORY)).unwrap().count();
+        assert_eq!(names(), 1, "half a file does not stay");
         files.save(volume, &mut |out| out.write_all(b"three")).unwrap();
         assert_eq!(read(), "three");
+        fs::write(files.path(volume).with_extension(BESIDE), "of a crash").unwrap();
         files.remove(volume).unwrap();
         assert!(files.load(volume).unwrap().is_none());
+        assert_eq!(names(), 0);
     }
 }

@@ -109,6 +109,8 @@ pub(super) struct VolumeIndex {
     /// Bytes of content entered since it was saved last.
     unsaved: AtomicU64,
     is_saving: AtomicBool,
+    /// Nobody will ask for it again: who still has it in hand leaves no file behind.
+    is_forgotten: AtomicBool,
 }
 
 /// What is missing in an index.
@@ -183,6 +185,7 @@ impl Indexes {
             is_stored: AtomicBool::new(is_stored),
             unsaved: AtomicU64::new(0),
             is_saving: AtomicBool::new(false),
+            is_forgotten: AtomicBool::new(false),
         });
         // Of two that came at once both use the first.
         Some(self.volumes().entry(volume).or_insert(index).clone())
@@ -190,7 +193,9 @@ impl Indexes {
 
     /// Nobody mirrors this volume any more. Blocks.
     pub(super) fn forget(&self, volume: Uuid) {
-        self.volumes().remove(&volume);
+        if let Some(index) = self.volumes().remove(&volume) {
+            index.is_forgotten.store(true, Ordering::SeqCst);
+        }
         if let Err(error) = self.similarity.store.remove(volume) {
             tracing::warn!(%volume, "the file of an index that is not needed any more cannot be removed: {error}");
         }
@@ -264,14 +269,19 @@ impl VolumeIndex {
 
     /// Saves it if that is due.
     pub(super) async fn save_if_due(self: &Arc<Self>) {
-        if !self.is_due() || self.is_saving.swap(true, Ordering::AcqRel) {
+        let is_wanted = !self.is_forgotten.load(Ordering::SeqCst) && self.is_due();
+        if !is_wanted || self.is_saving.swap(true, Ordering::AcqRel) {
             return;
         }
         let index = self.clone();
         let saved = blocking(move || {
             index.unsaved.store(0, Ordering::Relaxed);
-            let saved =
+            let mut saved =
                 index.store.save(index.volume, &mut |mut out| index.read(|index| index.write_to(&mut out)));
+            // Forgotten while it was written; else whoever forgets it now removes the file.
+            if index.is_forgotten.load(Ordering::SeqCst) {
+                saved = saved.and_then(|()| index.store.remove(index.volume));
+            }
             index.is_stored.store(saved.is_ok(), Ordering::Relaxed);
             index.is_saving.store(false, Ordering::Release);
             saved.map_err(|e| MirrorError::Store(e.to_string()))
@@ -352,6 +362,10 @@ impl Walk {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
+    use farside_platform::SystemClock;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -382,6 +396,59 @@ mod tests {
         assert_eq!(pieces(extents(), 0), [&[(0, MIB / 2), (4 * MIB, MIB)], &rest[..]].concat());
         assert_eq!(pieces(extents(), 5 * MIB), rest);
         assert_eq!(pieces(extents(), 7 * MIB), []);
+    }
+
+    /// Its file comes when the volume was forgotten already.
+    #[derive(Default)]
+    struct ForgetsMeanwhile {
+        files: MemorySimilarityStore,
+        indexes: OnceLock<Arc<Indexes>>,
+    }
+
+    impl SimilarityStore for ForgetsMeanwhile {
+        fn load(&self, volume: Uuid) -> io::Result<Option<Box<dyn Read + Send>>> {
+            self.files.load(volume)
+        }
+
+        fn save(
+            &self,
+            volume: Uuid,
+            write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+        ) -> io::Result<()> {
+            if let Some(indexes) = self.indexes.get() {
+                indexes.forget(volume);
+            }
+            self.files.save(volume, write)
+        }
+
+        fn remove(&self, volume: Uuid) -> io::Result<()> {
+            self.files.remove(volume)
+        }
+    }
+
+    #[tokio::test]
+    async fn of_a_volume_that_was_forgotten_no_file_comes_back() {
+        let (store, volume) = (Arc::<ForgetsMeanwhile>::default(), Uuid::from_u128(7));
+        let similarity = Similarity { store: store.clone(), ..Similarity::default() };
+        let indexes = Arc::new(Indexes::new(similarity, Arc::new(SystemClock::default())));
+        let is_there = || store.files.files().contains_key(&volume);
+        let entered = || {
+            let index = indexes.of(volume, MIB, false).unwrap();
+            index.enter_at(0, &[1; 4096]);
+            index
+        };
+        entered().save_if_due().await;
+        assert!(is_there());
+        indexes.forget(volume);
+        assert!(!is_there());
+        // Forgotten before it is saved, and while it is.
+        let index = entered();
+        indexes.forget(volume);
+        index.save_if_due().await;
+        assert!(!is_there());
+        assert!(store.indexes.set(indexes.clone()).is_ok());
+        entered().save_if_due().await;
+        assert!(!is_there());
     }
 
     #[test]
