@@ -62,11 +62,13 @@ pub(super) struct Questions {
     taken: Arc<Taken>,
     asks: mpsc::Sender<Ask>,
     next_batch: u64,
+    /// Blocks asked for so far, those of nodes included.
+    asked_blocks: u64,
 }
 
 impl Questions {
     pub(super) fn new(volume_blocks: u64, taken: Arc<Taken>, asks: mpsc::Sender<Ask>) -> Questions {
-        Questions { volume_blocks, taken, asks, next_batch: 0 }
+        Questions { volume_blocks, taken, asks, next_batch: 0, asked_blocks: 0 }
     }
 
     /// Checks one, and has it answered.
@@ -77,6 +79,11 @@ impl Questions {
             return Err(MirrorError::Protocol(format!("question {came} came instead of {expected}")));
         }
         self.next_batch += 1;
+        // A KiB of questions costs up to 64 MiB of reading: as a node and by itself a block is asked for, and no more.
+        self.asked_blocks = self.asked_blocks.saturating_add(ask.wanted_blocks());
+        if self.asked_blocks > self.volume_blocks.saturating_mul(2) {
+            return Err(MirrorError::Protocol("the source asks for the same again and again".into()));
+        }
         self.taken.add(0, ENVELOPE_BYTES + bytes.len());
         match self.asks.try_send(ask) {
             // Who answers has said already why it does not any more.
@@ -207,6 +214,7 @@ async fn first_of(underway: &mut VecDeque<Adopting>) -> Result<Result<Answer, Mi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::known::encode_ask;
 
     #[test]
     fn questions_are_answered_where_there_is_no_base_and_in_a_resync() {
@@ -215,5 +223,17 @@ mod tests {
         assert!(is_worth_asking(TransferKind::Resync, true));
         assert!(!is_worth_asking(TransferKind::Update, true));
         assert!(!is_worth_asking(TransferKind::Initialize, true), "a later snapshot of a first copy");
+    }
+
+    #[test]
+    fn all_of_a_volume_is_asked_for_twice_at_most() {
+        let (asks, _answered) = mpsc::channel(ASKS_IN_FLIGHT_MAX);
+        let mut questions = Questions::new(256, Arc::default(), asks);
+        let entry = |position| Entry { position, short: 1 };
+        let nodes = |batch| Ask { batch, nodes: vec![entry(0), entry(1)], blocks: Vec::new() };
+        let blocks = Ask { batch: 1, nodes: Vec::new(), blocks: (0..256).map(entry).collect() };
+        questions.take(&encode_ask(&nodes(0))).unwrap();
+        questions.take(&encode_ask(&blocks)).unwrap();
+        assert!(matches!(questions.take(&encode_ask(&nodes(2))), Err(MirrorError::Protocol(_))));
     }
 }
