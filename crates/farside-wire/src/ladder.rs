@@ -60,8 +60,11 @@ const OUTGROWN: f64 = 262_144.0;
 /// By how much raw may be faster.
 const SLOWER_THAN_RAW: f64 = 1.02;
 /// Bytes of the volume that a transfer carries before it goes down on a link that was never full. With fewer it is over in
-/// a second at any effort, and what goes through says nothing: it fits the buffers on the way.
-const UNSEEN_MIN: f64 = 67_108_864.0;
+/// two seconds or so at any effort, and what goes through says nothing: it fits the buffers on the way.
+const UNSEEN_MIN: f64 = 268_435_456.0;
+/// The same before it tries *raw*: on a link that proves to be slow that costs some ten megabytes, which were measured as
+/// three times a whole first copy of a database. *Fast* carries 1 Gb/s and more meanwhile.
+const UNSEEN_RAW_MIN: f64 = 1_073_741_824.0;
 /// Gain that is worth a step down on a link that was never full.
 const GAIN_DOWN: f64 = 1.02;
 /// The same on a link whose rate is known. The ratio counts twice, and frames differ.
@@ -211,7 +214,7 @@ pub struct Ladder {
     seconds: f64,
     /// Bytes sent.
     out_bytes: f64,
-    /// Bytes of the volume that this stream has carried.
+    /// Bytes of the volume that this stream has carried; more once the link has become faster.
     stream_bytes: f64,
     /// Number of the frame at which the effort was chosen.
     chosen_at: u64,
@@ -419,6 +422,8 @@ impl Ladder {
         } else if self.link.is_some() && self.passed > OUTGROWN {
             self.link = None;
             self.passed = 0.0;
+            // It has just proved itself faster than it was: no need to wait until that matters.
+            self.stream_bytes = self.stream_bytes.max(UNSEEN_RAW_MIN);
         }
     }
 
@@ -429,8 +434,11 @@ impl Ladder {
             return true;
         }
         let is_next = self.link.is_some() || cheaper(current) == Some(candidate);
-        let needed = if candidate == Effort::Raw { BUFFERED_MAX } else { BUFFERED_FIRST };
-        let is_proved = self.passed >= needed && self.stream_bytes >= UNSEEN_MIN;
+        let (passed, carried) = match candidate {
+            Effort::Raw => (BUFFERED_MAX, UNSEEN_RAW_MIN),
+            _ => (BUFFERED_FIRST, UNSEEN_MIN),
+        };
+        let is_proved = self.passed >= passed && self.stream_bytes >= carried;
         is_down && is_next && (self.link.is_some() || is_proved)
     }
 

@@ -90,7 +90,7 @@ struct Outcome {
 impl Pipeline {
     fn new(link: f64, data: Data, encoders: usize) -> Pipeline {
         // What the start costs counts most where a frame takes least.
-        let frames = if link > 2e9 { 12_288 } else { 4096 };
+        let frames = if link > 2e9 { 65_536 } else { 4096 };
         Pipeline {
             data: vec![(frames, data)],
             link: vec![(link, f64::INFINITY)],
@@ -206,15 +206,19 @@ fn within(found: f64, wanted: f64, more: f64, what: &str) {
 }
 
 /// Time x bytes of the best fixed effort that is not slower than raw, but for what goes before the ladder can know better:
-/// what the socket's buffer takes, the frames under way by then, and the 64 MiB that go at *standard* on a link never seen full.
+/// what the socket's buffer takes, the frames under way by then, and what goes at *standard* (256 MiB) and *fast* (1 GiB) on a
+/// link never seen full.
 /// And, but for the same, never slower than raw.
 fn is_good(pipeline: &Pipeline, outcome: &Outcome, what: &str) {
     let fixed = EFFORTS.map(|effort| pipeline.fixed(effort));
     let under_way = (pipeline.encoders + QUEUE) as f64 * MIB as f64;
     let hidden = (pipeline.buffer + under_way) / (pipeline.link[0].0 / 8.0);
-    let standard = &pipeline.data[0].1;
-    let unseen = 2.0 * 64.0 * MIB as f64 / MB
-        * (1.0 / standard.search[2]).max(1.0 / standard.speed[2] / pipeline.encoders as f64);
+    let data = &pipeline.data[0].1;
+    let seconds_of = |mib: u64, effort: usize| {
+        let encoding = 1.0 / data.speed[effort] / pipeline.encoders as f64;
+        (mib * MIB) as f64 / MB * encoding.max(1.0 / data.search[effort])
+    };
+    let unseen = seconds_of(256, 2) + seconds_of(1024, 1);
     let raw = fixed[0].seconds;
     let best = fixed.iter().filter(|one| one.seconds <= 1.02 * raw).map(|one| one.seconds * one.wire_bytes);
     let best = best.fold(f64::INFINITY, f64::min);
