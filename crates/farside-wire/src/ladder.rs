@@ -283,16 +283,20 @@ impl Ladder {
         effort.min(room.ceiling)
     }
 
-    /// For the next stream over the same link: begins with what was learnt, and with the effort that was in force. What has
-    /// passed before proves nothing of the link any more: the buffer has drained since, and takes as much again at once.
+    /// For the next stream over the same link: begins with what was learnt of that, and with *standard* or more. What was
+    /// learnt of efforts was of other data: for a first copy *fast* is nearly as good, for the update after it three to
+    /// twenty times larger. And what has passed before proves nothing of the link any more: the buffer has drained since, and
+    /// takes as much again at once.
     #[must_use]
     pub fn again(&self) -> Ladder {
+        let effort = if self.is_pinned { self.effort } else { self.effort.max(Effort::Standard) };
         Ladder {
-            sampling: None,
-            window: Window::default(),
+            is_pinned: self.is_pinned,
+            effort,
+            link: self.link,
             passed: self.passed.min(0.0),
-            stream_bytes: 0.0,
-            ..self.clone()
+            was_full: self.was_full,
+            ..Ladder::new()
         }
     }
 
@@ -354,8 +358,10 @@ impl Ladder {
         let mut best: Option<(Effort, f64)> = None;
         let mut unknown: Option<Effort> = None;
         for candidate in Effort::ALL {
-            if candidate == current || candidate > room.ceiling || !self.may_try(candidate, current, is_full)
-            {
+            if candidate == current || candidate > room.ceiling {
+                continue;
+            }
+            if !self.may_try(candidate, current, is_full, must_leave) {
                 continue;
             }
             let is_up = candidate > current;
@@ -399,7 +405,7 @@ impl Ladder {
             let share = if self.was_full { FIRST_LOOK_COST } else { LOOK_COST };
             let is_paid = (self.seconds - time) * share >= looked * slower
                 && (self.out_bytes - bytes) * share >= looked * larger;
-            if self.frames - frame >= LOOK_EVERY && is_paid {
+            if self.frames - frame >= LOOK_EVERY && self.stream_bytes >= UNSEEN_MIN && is_paid {
                 self.looked_at = (self.frames, self.seconds, self.out_bytes);
                 self.choose(cheaper);
                 self.is_looking = true;
@@ -427,19 +433,28 @@ impl Ladder {
         }
     }
 
-    /// On a link of unknown rate the ladder goes down only, step by step, each when the link has proved it.
-    fn may_try(&self, candidate: Effort, current: Effort, is_full: bool) -> bool {
-        let is_down = candidate < current;
-        if is_full || (self.link.is_some() && !is_down) {
+    /// Upwards wherever the link's rate is known. Downwards only in a transfer that is long enough for it to matter, or off what
+    /// is slower than *raw*: to try costs bytes, up to twenty times as many for a frame of moved files. On a link of unknown
+    /// rate step by step, each when the link has proved it.
+    fn may_try(&self, candidate: Effort, current: Effort, is_full: bool, must_leave: bool) -> bool {
+        if candidate > current {
+            return is_full || self.link.is_some();
+        }
+        if must_leave {
             return true;
         }
-        let is_next = self.link.is_some() || cheaper(current) == Some(candidate);
+        if self.stream_bytes < UNSEEN_MIN {
+            return false;
+        }
+        if is_full || self.link.is_some() {
+            return true;
+        }
         let (passed, carried) = match candidate {
             Effort::Raw => (BUFFERED_MAX, UNSEEN_RAW_MIN),
             _ => (BUFFERED_FIRST, UNSEEN_MIN),
         };
         let is_proved = self.passed >= passed && self.stream_bytes >= carried;
-        is_down && is_next && (self.link.is_some() || is_proved)
+        cheaper(current) == Some(candidate) && is_proved
     }
 
     fn is_fresh(&self, effort: Effort) -> bool {
