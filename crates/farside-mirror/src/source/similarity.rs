@@ -235,6 +235,15 @@ impl VolumeIndex {
         self.rebuild.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The volume has content that was not entered. Begins from the start: what is there is entered once more, as a hint that
+    /// is there already.
+    pub(super) fn lacks_content(&self) {
+        let mut state = self.rebuild();
+        if *state == Rebuild::Nothing {
+            *state = Rebuild::From(0);
+        }
+    }
+
     /// Looks something up.
     pub(super) fn read<T>(&self, look: impl FnOnce(&SimilarityIndex) -> T) -> T {
         // Half an entry is a wrong hint at worst.

@@ -48,7 +48,7 @@ use self::search::Searching;
 use self::step::StepSource;
 use super::counters::Counters;
 use super::known::{Planner, Stage};
-use super::similarity::{Content, VolumeIndex};
+use super::similarity::VolumeIndex;
 use super::{Serving, Shared, refusal, to_refusal};
 use crate::error::{MirrorError, blocking};
 use crate::limits::{
@@ -151,6 +151,7 @@ async fn send_step(
     };
 
     let index = index_of(shared, &source).await?;
+    let content = source.content();
     let clock = &shared.clock;
     let (counters, pulse) = (Arc::new(Counters::default()), Arc::new(Pulse::default()));
     let (spares, sent) = (Arc::new(Spares::default()), Arc::new(Spares::default()));
@@ -219,10 +220,15 @@ async fn send_step(
     while let Some(ended) = stages.join_next().await {
         ended.map_err(MirrorError::from).and_then(|result| result).map_err(to_refusal)?;
     }
+    let end = counters.step_end();
     if let Some(index) = index {
+        if end.known_bytes > 0 {
+            // It was neither read nor sent, so the index has not seen it; the next update may be coded against it.
+            index.lacks_content();
+            shared.indexes.rebuild(&index, content);
+        }
         tokio::spawn(async move { index.save_if_due().await });
     }
-    let end = counters.step_end();
     write_in_time(stream::write(writer, &StreamMessage::StepEnd(end))).await?;
     write_in_time(writer.shutdown()).await?;
     Ok(end)
@@ -237,9 +243,7 @@ async fn index_of(shared: &Arc<Shared>, source: &StepSource) -> Result<Option<Ar
     });
     let index = found.await.map_err(to_refusal)?;
     if let Some(index) = &index {
-        // Not of the base, which goes when this transfer is over: this is the next one's.
-        let (engine, volume) = (source.engine.clone(), source.volume.clone());
-        shared.indexes.rebuild(index, Content { engine, volume, snapshot: source.incremental });
+        shared.indexes.rebuild(index, source.content());
     }
     Ok(index)
 }

@@ -12,6 +12,7 @@ use crate::protocol::held::Held;
 use crate::source::counters::Counters;
 use crate::source::known::Metadata;
 use crate::source::remaining::Remaining;
+use crate::source::similarity::Content;
 
 /// What a step is made of.
 #[derive(Clone)]
@@ -27,6 +28,13 @@ pub(in crate::source) struct StepSource {
 }
 
 impl StepSource {
+    /// What the volume's index of similar content shall have for the next step: not of the base, which goes when this transfer
+    /// is over.
+    pub(super) fn content(&self) -> Content {
+        let (engine, volume) = (self.engine.clone(), self.volume.clone());
+        Content { engine, volume, snapshot: self.incremental }
+    }
+
     /// The difference, as far as the incremental reaches: of a volume that has shrunk nothing travels for what was
     /// cut off, the size says it.
     pub(super) fn extents(&self) -> Result<ChangedExtents, EngineError> {
