@@ -71,8 +71,9 @@ async fn a_second_volume_of_the_same_content_does_not_travel_and_is_not_read() {
     let second = copied(&mut pair, 2, &content).await;
     assert_eq!(pair.b.disk.engine.staged_write_bytes(), arrived);
     assert_eq!((known_bytes(&second), second.changed_bytes, second.source_read_bytes), (SIZE, 0, 0));
-    // The replica was read to check it, at the other site.
-    assert_eq!(pair.a.disk.engine.read_bytes(), read, "nothing is read at the source");
+    // The replica was read to check it, at the other site. At the source the index of similar content reads it in the
+    // background, once.
+    assert!(pair.a.disk.engine.read_bytes() - read <= SIZE, "the transfer reads nothing at the source");
     let wire = wire_bytes(&second);
     assert!((wire as f64) < 0.005 * SIZE as f64, "{wire} bytes on the wire");
     println!("a second volume of {SIZE} bytes: {wire} on the wire, {:?}", second.rungs.unwrap().known);
@@ -437,6 +438,6 @@ async fn on_the_embedded_store_a_second_volume_does_not_travel_either() {
     let second = copied(&mut pair, 2, &content).await;
     assert_eq!((known_bytes(&second), second.changed_bytes, second.source_read_bytes), (SIZE, 0, 0));
     let read_now = pair.a.disk.engine.pool().counters.read_bytes.load(std::sync::atomic::Ordering::SeqCst);
-    assert_eq!(read_now, read, "nothing is read at the source");
+    assert!(read_now - read <= SIZE, "only the index of similar content reads it, in the background, once");
     assert!((wire_bytes(&second) as f64) < 0.005 * SIZE as f64, "{} bytes on the wire", wire_bytes(&second));
 }
