@@ -118,6 +118,11 @@ struct Figures {
     decode: Duration,
 }
 
+/// MB per second; 0 for what was not done, or took no time that the clock can tell.
+fn rate_of(bytes: f64, time: Duration) -> u64 {
+    if time.as_secs_f64() < 1e-4 { 0 } else { (bytes / 1e6 / time.as_secs_f64()) as u64 }
+}
+
 fn main() -> Result<(), Failure> {
     let (keys, paths): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|a| a.contains('='));
     let key =
@@ -147,8 +152,7 @@ fn main() -> Result<(), Failure> {
         }
         let figures = Figures::default();
         let (figures, search) = run(&runs, &old, &new, &index, effort, decodes, figures)?;
-        let rate =
-            |time: Duration| ((figures.data * BLOCK_BYTES as u64) as f64 / 1e6 / time.as_secs_f64()) as u64;
+        let rate = |time: Duration| rate_of((figures.data * BLOCK_BYTES as u64) as f64, time);
         println!(
             "{{\"effort\":\"{name}\",\"frames\":{},\"data_bytes\":{},\"repeat_bytes\":{},\"frame_bytes\":{},\"payload_bytes\":{},\
              \"table_bytes\":{},\"raw_in\":{},\"compressed_in\":{},\"delta_in\":{},\"prefix_bytes\":{},\"segments_read\":{},\
@@ -165,7 +169,7 @@ fn main() -> Result<(), Failure> {
             figures.prefix,
             search.segments_read(),
             index.bytes(),
-            (old.len() as f64 / 1e6 / entering.as_secs_f64()) as u64,
+            rate_of(old.len() as f64, entering),
             rate(figures.search),
             rate(figures.encode),
             rate(figures.search + figures.encode),

@@ -19,7 +19,7 @@
 //! * *Seconds per byte* and *ratio* of an effort come from its latest frames. One that was not used lately is
 //!   *sampled*, two frames at a time, and only if its encoders could keep up at all; a sample that changes nothing makes
 //!   the next one wait twice as long.
-//! * *The link's rate* shows only while the link is full: when the sender spends half of its time or more in writes that
+//! * *The link's rate* shows only while the link is full: when the sender spends 85 % of its time or more in writes that
 //!   block. A link that is not full was never seen (then it is faster than what was sent, and once the transfer is long
 //!   enough for that to matter the ladder goes down a step at a time), or was seen full before. That is believed until more
 //!   goes through than it should carry, and looked at again now and then with one step less effort.

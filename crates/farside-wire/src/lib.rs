@@ -33,8 +33,8 @@
 //!   64+t      p  payload: the data runs' bytes, in order
 //! ```
 //!
-//! Reading order: [`layout`], [`encode`], [`decode`]; [`plan`] cuts a difference into frames, [`prefix`] is what a
-//! frame may refer to, [`similarity`] finds it, [`effort`] says what may be spent on it.
+//! Reading order: [`layout`], [`encode`], [`decode`]; [`plan`] is what a frame will carry (a mirror, which
+//! knows what repeats, cuts its own; [`FramePlans`] cuts for tools), [`prefix`] what it may refer to, [`similarity`] finds it, [`effort`] says what may be spent on it.
 
 mod compress;
 pub mod decode;

@@ -79,11 +79,6 @@ impl Prefix {
         &self.bytes
     }
 
-    /// Blocks of the base in it.
-    pub fn base_blocks(&self) -> u64 {
-        self.ranges.iter().filter(|r| r.origin == Origin::Base).map(|r| u64::from(r.blocks)).sum()
-    }
-
     /// Whether regions stand in it that were found to resemble the frame.
     pub(crate) fn has_similar(&self) -> bool {
         self.has_similar
