@@ -317,7 +317,7 @@ fn ctrl_c_on_a_terminal_stops_in_order_and_a_second_one_at_once() {
         let _: std::io::Result<()> = fs::remove_file(&up);
         // `trap ''` does not listen to the first one; the command would stay until it is ended.
         let command = format!("trap '{trap}' INT TERM; touch {}; while :; do sleep 0.05; done", up.display());
-        let inner = format!("{} wan --json -- bash -c \"{command}\"", place::PROGRAM);
+        let inner = format!("exec {} wan --json -- bash -c \"{command}\"", place::PROGRAM);
         let mut script = std::process::Command::new("script");
         script.args(["-qefc", &inner, "/dev/null"]).env("FARSIDE_LAB_CACHE", place.dir.path());
         let child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

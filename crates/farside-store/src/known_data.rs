@@ -55,6 +55,9 @@ pub(crate) struct KnownData {
     is_asked: AtomicBool,
     staged: Mutex<StagedLeaves>,
     realms: Mutex<HashMap<[u8; 32], Arc<Realm>>>,
+    /// Who learns; taken before every other lock. What one question has begun to learn another one needs as much: without
+    /// waiting for it, the second question of a transfer found nothing of what the first had in hand.
+    learning: Mutex<()>,
 }
 
 /// How much a pool knows of what it holds, for people, metrics and tests.
@@ -142,6 +145,7 @@ impl KnownData {
             is_asked: AtomicBool::new(false),
             staged: Mutex::default(),
             realms: Mutex::default(),
+            learning: Mutex::default(),
         }
     }
 
@@ -346,9 +350,11 @@ impl Pool {
         status
     }
 
-    /// Learns some of what is not known yet; true if there is more.
+    /// Learns some of what is not known yet, after whoever is at it; true if there is more. Whoever waited past its own time
+    /// learns nothing, so nobody waits for more than that and one step.
     pub(crate) fn learn(self: &Arc<Self>) -> bool {
         let until = self.options.clock.monotonic() + TIME_PER_QUESTION;
+        let _learning = self.known.learning.lock();
         let of_staged = self.learn_staged(until);
         let realms: Vec<_> = self.known.realms.lock().values().cloned().collect();
         realms.iter().fold(of_staged, |more, realm| self.learn_by_walking(realm, until) || more)
