@@ -227,6 +227,7 @@ fn check_name(name: &str) -> Result<(), ErrorBody> {
 mod tests {
     use super::*;
     use farside_platform::Timestamp;
+    use farside_session::LinkTerms;
 
     #[tokio::test]
     async fn a_right_holds_at_once_and_after_a_restart() {
@@ -234,7 +235,13 @@ mod tests {
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
         let peer = PeerId([7; 32]);
         state
-            .pin(PeerRecord { id: peer, name: "n".into(), address: None, added_at: Timestamp(0) })
+            .pin(PeerRecord {
+                id: peer,
+                name: "n".into(),
+                address: None,
+                link: LinkTerms::default(),
+                added_at: Timestamp(0),
+            })
             .await
             .unwrap();
         let volume: VolumeName = "p/v".parse().unwrap();

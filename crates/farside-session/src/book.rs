@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::error::SessionError;
 use crate::link::PeerId;
+use crate::terms::LinkTerms;
 
 /// A pinned peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,6 +20,8 @@ pub struct PeerRecord {
     pub name: String,
     /// Where it can be dialled, `HOST:PORT`; `None`: it dials us.
     pub address: Option<String>,
+    /// Over which paths, and how.
+    pub link: LinkTerms,
     /// When it was pinned.
     pub added_at: Timestamp,
 }
@@ -30,7 +33,7 @@ pub trait PeerBook: Send + Sync + 'static {
     async fn list(&self) -> Result<Vec<PeerRecord>, SessionError>;
     /// The peer with this key.
     async fn lookup(&self, id: PeerId) -> Result<Option<PeerRecord>, SessionError>;
-    /// Adds a peer, or replaces name and address of one that is there (its `added_at` stays). Returns the record as
+    /// Adds a peer, or replaces name, address and link of one that is there (its `added_at` stays). Returns the record as
     /// kept: a name that another peer bears is to be changed, not refused.
     async fn pin(&self, record: PeerRecord) -> Result<PeerRecord, SessionError>;
     /// Removes a peer; whether it was there.

@@ -21,6 +21,7 @@ pub mod pairing;
 mod session;
 mod settle;
 mod stream;
+mod terms;
 mod tls;
 pub mod transport;
 
@@ -35,6 +36,7 @@ pub use link::{
 };
 pub use node::{Node, NodeConfig, NodeParts, PeerState, PeerStatus};
 pub use pairing::{CodeError, Invite, PairingCode};
+pub use terms::{LinkTerms, PathTerms, PathsMode, Priority, StreamTerms, Window};
 pub use transport::{LinkSettings, Listener, SimulatedHost, SimulatedNetwork, TcpTransport, Transport};
 
 #[cfg(test)]

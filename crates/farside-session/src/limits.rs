@@ -69,6 +69,8 @@ pub const STRANGER_LINES_WITHIN: Duration = Duration::from_secs(60);
 
 /// Longest name of a site, bytes of UTF-8.
 pub const SITE_NAME_MAX: usize = 64;
+/// Paths to a peer: more pairs of addresses than a host has links.
+pub const PATHS_MAX: usize = 8;
 /// Longest address of a peer, bytes.
 pub const ADDRESS_MAX: usize = 255;
 /// Largest identity file read, bytes.

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::SessionError;
+use crate::terms::StreamTerms;
 
 /// A peer's identity: SHA-256 of its certificate's subject public key info.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +81,7 @@ pub trait PeerLink: Send + Sync {
     async fn call(&self, request: Bytes, wire: Option<&WireCounters>) -> Result<Bytes, SessionError>;
     /// Opens a data stream; `header` (at most [`HEADER_BYTES_MAX`]) tells the other side's [`PeerService::stream`]
     /// what it is for. Works whichever side dialled the session.
-    async fn open_stream(&self, header: Bytes) -> Result<DataStream, SessionError>;
+    async fn open_stream(&self, header: Bytes, terms: StreamTerms) -> Result<DataStream, SessionError>;
     /// Resolves once the session is lost or closed.
     async fn closed(&self);
     /// Round-trip time as last measured on the control stream, seconds.

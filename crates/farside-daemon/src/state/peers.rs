@@ -1,11 +1,17 @@
 //! Who is pinned.
 
 use async_trait::async_trait;
-use farside_session::{PeerBook, PeerId, PeerRecord, SessionError};
+use farside_session::{LinkTerms, PathsMode, PeerBook, PeerId, PeerRecord, SessionError};
+
+use sqlx::AssertSqlSafe;
 
 use super::rows::{nanoseconds, peer_id, time};
 use super::{State, StateError};
 use crate::peers::is_peer_name;
+
+/// [`PathsMode`] as the table has it.
+const MULTIPLEX: &str = "multiplex";
+const FAILOVER: &str = "failover";
 
 #[derive(sqlx::FromRow)]
 struct Row {
@@ -13,7 +19,14 @@ struct Row {
     name: String,
     address: Option<String>,
     added_at: i64,
+    paths: String,
+    paths_mode: String,
+    dscp: Option<u8>,
+    rate: Option<i64>,
 }
+
+/// The columns of a [`Row`].
+const COLUMNS: &str = "id, name, address, added_at, paths, paths_mode, dscp, rate";
 
 impl Row {
     fn record(self) -> Result<PeerRecord, StateError> {
@@ -21,6 +34,23 @@ impl Row {
             id: peer_id(&self.id)?,
             name: self.name,
             address: self.address,
+            link: LinkTerms {
+                paths: self
+                    .paths
+                    .split_ascii_whitespace()
+                    .map(|path| path.parse().map_err(|_| StateError::Row("a path that is none")))
+                    .collect::<Result<_, _>>()?,
+                mode: match self.paths_mode.as_str() {
+                    MULTIPLEX => PathsMode::Multiplex,
+                    FAILOVER => PathsMode::Failover,
+                    _ => return Err(StateError::Row("a way to use paths that is none")),
+                },
+                dscp: self.dscp,
+                rate: self
+                    .rate
+                    .map(|rate| u64::try_from(rate).map_err(|_| StateError::Row("a negative rate")))
+                    .transpose()?,
+            },
             added_at: time(self.added_at),
         })
     }
@@ -44,19 +74,21 @@ fn sayable(name: &str, id: PeerId) -> String {
 #[async_trait]
 impl PeerBook for State {
     async fn list(&self) -> Result<Vec<PeerRecord>, SessionError> {
-        let rows: Vec<Row> = sqlx::query_as("SELECT id, name, address, added_at FROM peers ORDER BY id")
-            .fetch_all(&self.readers)
-            .await
-            .map_err(local)?;
+        let rows: Vec<Row> =
+            sqlx::query_as(AssertSqlSafe(format!("SELECT {COLUMNS} FROM peers ORDER BY id")))
+                .fetch_all(&self.readers)
+                .await
+                .map_err(local)?;
         rows.into_iter().map(|row| row.record().map_err(local)).collect()
     }
 
     async fn lookup(&self, id: PeerId) -> Result<Option<PeerRecord>, SessionError> {
-        let row: Option<Row> = sqlx::query_as("SELECT id, name, address, added_at FROM peers WHERE id = ?")
-            .bind(id.0.as_slice())
-            .fetch_optional(&self.readers)
-            .await
-            .map_err(local)?;
+        let row: Option<Row> =
+            sqlx::query_as(AssertSqlSafe(format!("SELECT {COLUMNS} FROM peers WHERE id = ?")))
+                .bind(id.0.as_slice())
+                .fetch_optional(&self.readers)
+                .await
+                .map_err(local)?;
         row.map(|row| row.record().map_err(local)).transpose()
     }
 
@@ -72,13 +104,23 @@ impl PeerBook for State {
         // The key tells apart what the name does not.
         let name = if taken.is_some() { format!("{name}-{:?}", record.id) } else { name };
         let kept: Row = sqlx::query_as(
-            "INSERT INTO peers (id, name, address, added_at) VALUES (?1, ?2, ?3, ?4) \
-             ON CONFLICT (id) DO UPDATE SET name = ?2, address = ?3 RETURNING id, name, address, added_at",
+            "INSERT INTO peers (id, name, address, added_at, paths, paths_mode, dscp, rate) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (id) DO UPDATE \
+             SET name = ?2, address = ?3, paths = ?5, paths_mode = ?6, dscp = ?7, rate = ?8 \
+             RETURNING id, name, address, added_at, paths, paths_mode, dscp, rate",
         )
         .bind(record.id.0.as_slice())
         .bind(name)
         .bind(record.address)
         .bind(nanoseconds(record.added_at))
+        .bind(record.link.paths.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        .bind(match record.link.mode {
+            PathsMode::Multiplex => MULTIPLEX,
+            PathsMode::Failover => FAILOVER,
+        })
+        .bind(record.link.dscp)
+        // A rate beyond 2^63 bytes per second is no bound.
+        .bind(record.link.rate.and_then(|rate| i64::try_from(rate).ok()))
         .fetch_one(&mut *transaction)
         .await
         .map_err(local)?;
@@ -107,6 +149,7 @@ mod tests {
             id: PeerId([id; 32]),
             name: name.into(),
             address: address.map(Into::into),
+            link: LinkTerms::default(),
             added_at: Timestamp(id.into()),
         }
     }
@@ -137,6 +180,15 @@ mod tests {
         let again = PeerRecord { added_at: Timestamp(99), ..record(1, "north", Some("h:1")) };
         assert_eq!(book.pin(again).await.unwrap(), record(1, "north", Some("h:1")));
         assert_eq!(book.list().await.unwrap().len(), 2);
+        let mut linked = record(1, "north", Some("h:1"));
+        linked.link = LinkTerms {
+            paths: vec!["10.0.0.1=h:1".parse().unwrap(), "h2:1".parse().unwrap()],
+            mode: PathsMode::Failover,
+            dscp: Some(10),
+            rate: Some(1_250_000),
+        };
+        assert_eq!(book.pin(linked.clone()).await.unwrap(), linked);
+        assert_eq!(book.lookup(PeerId([1; 32])).await.unwrap(), Some(linked));
         assert!(book.unpin(PeerId([1; 32])).await.unwrap());
         assert!(!book.unpin(PeerId([1; 32])).await.unwrap());
         assert_eq!(book.lookup(PeerId([1; 32])).await.unwrap(), None);

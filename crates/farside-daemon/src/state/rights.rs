@@ -64,7 +64,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use farside_platform::Timestamp;
-    use farside_session::{PeerBook, PeerRecord};
+    use farside_session::{LinkTerms, PeerBook, PeerRecord};
 
     use super::*;
 
@@ -75,7 +75,13 @@ mod tests {
         let peer = PeerId([7; 32]);
         let right = |volume: &str, reverse| RightRow { peer, volume: volume.into(), reverse, fence: reverse };
         assert!(state.allow(&[right("p/v", false)]).await.is_err(), "nobody has this key");
-        let record = PeerRecord { id: peer, name: "n".into(), address: None, added_at: Timestamp(0) };
+        let record = PeerRecord {
+            id: peer,
+            name: "n".into(),
+            address: None,
+            link: LinkTerms::default(),
+            added_at: Timestamp(0),
+        };
         state.pin(record).await.unwrap();
         state.allow(&[right("p/v", false), right("p/w", false)]).await.unwrap();
         state.allow(&[right("p/v", true)]).await.unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{BLOCK_BYTES, Engine, Realm, StagedVersion, VolumeName};
-use farside_session::{ByteStream, DataStream, SessionError, WireCounters};
+use farside_session::{ByteStream, DataStream, SessionError, StreamTerms, WireCounters};
 use farside_wire::{Decoder, FrameFigures, Origin, Regions, RunKind};
 use prost::Message;
 use tokio::io::{ReadHalf, WriteHalf};
@@ -62,7 +62,7 @@ pub(super) async fn receive(
         held: step.held.number(),
         known: step.known,
     };
-    let opening = transfer.link.open_stream(header.encode_to_vec().into());
+    let opening = transfer.link.open_stream(header.encode_to_vec().into(), StreamTerms::default());
     let stream = tokio::select! {
         opened = tokio::time::timeout(CALL_TIMEOUT, opening) => match opened {
             Ok(stream) => stream?,

@@ -373,7 +373,8 @@ async fn nonsense_is_refused_and_the_source_lives_on() {
         known: true,
     };
     for header in [unknown.encode_to_vec(), vec![0xff; 40]] {
-        let mut opened = link.open_stream(header.into()).await.unwrap();
+        let mut opened =
+            link.open_stream(header.into(), farside_session::StreamTerms::default()).await.unwrap();
         let answer = stream::read(&mut opened.io).await.unwrap();
         assert!(matches!(answer, StreamMessage::Failure(_)), "{answer:?}");
         assert_eq!(opened.io.read(&mut [0; 1]).await.unwrap(), 0, "and nothing more");

@@ -380,7 +380,10 @@ async fn a_long_held_list_and_questions_do_not_wait_for_each_other() {
         known: true,
         ..Default::default()
     };
-    let opened = link.open_stream(header.encode_to_vec().into()).await.unwrap();
+    let opened = link
+        .open_stream(header.encode_to_vec().into(), farside_session::StreamTerms::default())
+        .await
+        .unwrap();
     let (mut reader, mut writer) = tokio::io::split(opened.io);
     let runs = 1u64 << 20;
     let telling = async {

@@ -299,7 +299,10 @@ async fn a_second_stream_of_a_transfer_takes_the_place_of_the_first() {
         ..Default::default()
     };
     let link = pair.b.node.wait_link(pair.a.node.id(), PATIENCE).await.unwrap();
-    let stream = link.open_stream(header.encode_to_vec().into()).await.unwrap();
+    let stream = link
+        .open_stream(header.encode_to_vec().into(), farside_session::StreamTerms::default())
+        .await
+        .unwrap();
     ended(&mut pair, asked).await;
     let history = learn(&mut pair).await;
     let first = history.iter().find(|r| r.id == transfer).unwrap();

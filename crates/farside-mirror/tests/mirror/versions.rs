@@ -57,7 +57,8 @@ async fn an_older_destination_is_refused_with_both_versions_named() {
             assert!(refusal.message.contains(&both), "{}", refusal.message);
         }
         let header = [vec![0x08, version], id(2, 8)].concat();
-        let mut opened = link.open_stream(Bytes::from(header)).await.unwrap();
+        let mut opened =
+            link.open_stream(Bytes::from(header), farside_session::StreamTerms::default()).await.unwrap();
         let said = stream::read(&mut opened.io).await.unwrap();
         let StreamMessage::Failure(failure) = said else { panic!("{said:?}") };
         assert!(failure.code == "version" && failure.message.contains(&both), "{failure:?}");

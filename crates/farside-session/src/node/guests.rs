@@ -13,6 +13,7 @@ use crate::hello::{Hello, Role, Verdict, check_name};
 use crate::limits::{ADDRESS_MAX, FAREWELL_TIMEOUT, PAIRING_TIMEOUT};
 use crate::link::{PeerId, Refusal};
 use crate::pairing::{Invite, PairingCode, Reachable, protocol};
+use crate::terms::LinkTerms;
 use crate::tls::Secured;
 use crate::transport::{split_address, with_port};
 
@@ -57,6 +58,7 @@ impl Inner {
             name: local_name.map_or(welcome.site_name, str::to_owned),
             // Where we have just found it; what it says of itself may be of use to others only.
             address: Some(address.to_owned()),
+            link: LinkTerms::default(),
             added_at: self.clock.now(),
         };
         let record = self.pin(record).await?;
@@ -120,6 +122,7 @@ impl Inner {
             id: guest,
             name: hello.site_name.clone(),
             address: address_of(&asked.reachable, from),
+            link: LinkTerms::default(),
             added_at: self.clock.now(),
         };
         let record = self.pin(record).await.map_err(|e| {

@@ -199,9 +199,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Pins a peer in book and memory.
-    pub(super) async fn pin(self: &Arc<Self>, record: PeerRecord) -> Result<PeerRecord, SessionError> {
+    /// Pins a peer in book and memory. One that is pinned anew keeps its link's terms.
+    pub(super) async fn pin(self: &Arc<Self>, mut record: PeerRecord) -> Result<PeerRecord, SessionError> {
         let _turn = self.book_turn.lock().await;
+        if let Some(known) = self.book.lookup(record.id).await? {
+            record.link = known.link;
+        }
         let record = self.book.pin(record).await?;
         let mut peers = self.peers.lock();
         self.take_up(&mut peers, record.clone());

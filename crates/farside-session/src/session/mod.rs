@@ -38,6 +38,7 @@ use crate::link::{
     CALL_BYTES_MAX, DataStream, HEADER_BYTES_MAX, PeerId, PeerLink, PeerService, Refusal, WireCounters,
 };
 use crate::stream::write_header;
+use crate::terms::StreamTerms;
 use crate::tls::Secured;
 
 use streams::{Asker, ticket_of};
@@ -404,7 +405,7 @@ impl PeerLink for Session {
         answer
     }
 
-    async fn open_stream(&self, header: Bytes) -> Result<DataStream, SessionError> {
+    async fn open_stream(&self, header: Bytes, _terms: StreamTerms) -> Result<DataStream, SessionError> {
         if header.len() > HEADER_BYTES_MAX {
             return Err(SessionError::TooLarge { bytes: header.len(), limit: HEADER_BYTES_MAX });
         }

@@ -12,6 +12,7 @@ use crate::error::SessionError;
 use crate::hello::Role;
 use crate::identity::Identity;
 use crate::limits::{DIAL_TIMEOUT, PING_EVERY, REDIAL_MAX, SILENCE_MAX, SUSPECT_SILENCE_MAX};
+use crate::terms::{LinkTerms, StreamTerms};
 use crate::transport::{LinkSettings, SimulatedNetwork, TcpTransport};
 
 fn wan(seed: u64) -> SimulatedNetwork {
@@ -194,7 +195,7 @@ async fn a_session_that_the_peer_seems_to_have_lost_is_kept_but_doubted() {
 async fn a_removed_peer_is_cut_at_once_and_stays_out() {
     let (a, b) = b_dials_a().await;
     let (ab, ba) = (a.link(&b).await, b.link(&a).await);
-    let _stream = ba.open_stream(Bytes::from_static(b"echo")).await.unwrap();
+    let _stream = ba.open_stream(Bytes::from_static(b"echo"), StreamTerms::default()).await.unwrap();
     assert!(a.node.remove_peer(b.id()).await.unwrap());
     assert!(timeout(Duration::ZERO, ab.closed()).await.is_ok(), "cut before the call returned");
     assert!(a.node.link(b.id()).is_none());
@@ -228,7 +229,13 @@ async fn a_moved_peer_is_dialled_at_its_new_address() {
     let plan = Plan::simulated(&network, "b").knows(a.id(), "a", Some("nowhere:1")).await;
     let mut known = plan.book.lookup(a.id()).await.unwrap().unwrap();
     let b = plan.start().await;
-    let record = crate::PeerRecord { id: b.id(), name: "b".into(), address: None, added_at: known.added_at };
+    let record = crate::PeerRecord {
+        id: b.id(),
+        name: "b".into(),
+        address: None,
+        link: LinkTerms::default(),
+        added_at: known.added_at,
+    };
     a.book.pin(record).await.unwrap();
     a.node.book_changed().await.unwrap();
     b.wait_state(a.id(), |s| s.last_error.is_some()).await;

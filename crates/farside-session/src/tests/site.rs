@@ -15,6 +15,7 @@ use crate::hello::VERSIONS;
 use crate::identity::Identity;
 use crate::link::{DataStream, PeerId, PeerLink, PeerService, Refusal};
 use crate::node::{Node, NodeConfig, NodeParts, PeerState};
+use crate::terms::LinkTerms;
 use crate::transport::{SimulatedNetwork, TcpTransport, Transport};
 
 use super::log;
@@ -96,6 +97,7 @@ impl Plan {
             id,
             name: name.to_owned(),
             address: address.map(str::to_owned),
+            link: LinkTerms::default(),
             added_at: Timestamp(1),
         };
         self.book.pin(record).await.unwrap();

@@ -12,6 +12,7 @@ use super::site::{PATIENCE, Plan, Site, b_dials_a, b_dials_a_on};
 use crate::error::SessionError;
 use crate::limits::STREAMS_OPEN_MAX;
 use crate::link::PeerLink;
+use crate::terms::StreamTerms;
 use crate::transport::{LinkSettings, SimulatedNetwork};
 
 const MIB: usize = 1 << 20;
@@ -22,7 +23,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
 }
 
 async fn echoed(link: &Arc<dyn PeerLink>, payload: Vec<u8>) {
-    let stream = link.open_stream(Bytes::from_static(b"echo")).await.unwrap();
+    let stream = link.open_stream(Bytes::from_static(b"echo"), StreamTerms::default()).await.unwrap();
     let (mut reader, mut writer) = tokio::io::split(stream.io);
     let sent = payload.clone();
     let writing = tokio::spawn(async move {
@@ -43,7 +44,11 @@ async fn they_work_both_ways_whoever_dialled() {
         for length in [0, 1, 100_000, 5 * MIB] {
             echoed(&link, pattern(length)).await;
         }
-        let error = link.open_stream(Bytes::from(vec![0; crate::HEADER_BYTES_MAX + 1])).await.err().unwrap();
+        let error = link
+            .open_stream(Bytes::from(vec![0; crate::HEADER_BYTES_MAX + 1]), StreamTerms::default())
+            .await
+            .err()
+            .unwrap();
         assert!(matches!(error, SessionError::TooLarge { .. }), "{error}");
     }
 }
@@ -52,7 +57,7 @@ async fn they_work_both_ways_whoever_dialled() {
 async fn the_header_arrives_and_the_writers_end_is_an_end() {
     let (mut a, b) = b_dials_a().await;
     let header = Bytes::from([&b"keep"[..], &[7; crate::HEADER_BYTES_MAX - 4]].concat());
-    let mut near = b.link(&a).await.open_stream(header.clone()).await.unwrap();
+    let mut near = b.link(&a).await.open_stream(header.clone(), StreamTerms::default()).await.unwrap();
     let (seen, mut far) = a.kept().await;
     assert_eq!(seen, header);
     near.io.write_all(b"question").await.unwrap();
@@ -71,7 +76,8 @@ async fn the_header_arrives_and_the_writers_end_is_an_end() {
 #[tokio::test]
 async fn a_writer_that_vanishes_is_an_error_and_no_end() {
     let (mut a, b) = b_dials_a().await;
-    let mut near = b.link(&a).await.open_stream(Bytes::from_static(b"keep")).await.unwrap();
+    let mut near =
+        b.link(&a).await.open_stream(Bytes::from_static(b"keep"), StreamTerms::default()).await.unwrap();
     let (_, mut far) = a.kept().await;
     near.io.write_all(b"half a sent").await.unwrap();
     near.io.flush().await.unwrap();
@@ -88,13 +94,16 @@ async fn their_number_is_bounded_and_places_come_back() {
     for link in [b.link(&a).await, a.link(&b).await] {
         let mut open = Vec::new();
         for _ in 0..STREAMS_OPEN_MAX {
-            open.push(link.open_stream(Bytes::from_static(b"echo")).await.unwrap());
+            open.push(link.open_stream(Bytes::from_static(b"echo"), StreamTerms::default()).await.unwrap());
         }
-        assert!(matches!(link.open_stream(Bytes::new()).await, Err(SessionError::Local(_))));
+        assert!(matches!(
+            link.open_stream(Bytes::new(), StreamTerms::default()).await,
+            Err(SessionError::Local(_))
+        ));
         drop(open);
         echoed(&link, pattern(1000)).await;
     }
-    let _ = b.link(&a).await.open_stream(Bytes::from_static(b"keep")).await.unwrap();
+    let _ = b.link(&a).await.open_stream(Bytes::from_static(b"keep"), StreamTerms::default()).await.unwrap();
     a.kept().await;
 }
 
@@ -103,7 +112,8 @@ async fn a_reader_that_does_not_read_stops_the_writer() {
     let network =
         SimulatedNetwork::new(3, LinkSettings { latency: Duration::from_millis(20), ..Default::default() });
     let (mut a, b) = b_dials_a_on(&network).await;
-    let mut near = b.link(&a).await.open_stream(Bytes::from_static(b"keep")).await.unwrap();
+    let mut near =
+        b.link(&a).await.open_stream(Bytes::from_static(b"keep"), StreamTerms::default()).await.unwrap();
     let (_, mut far) = a.kept().await;
     let block = pattern(64 * 1024);
     let mut taken = 0_usize;
@@ -130,7 +140,8 @@ async fn a_cut_link_is_an_error_at_both_ends() {
     let network =
         SimulatedNetwork::new(4, LinkSettings { latency: Duration::from_millis(5), ..Default::default() });
     let (mut a, b) = b_dials_a_on(&network).await;
-    let mut near = b.link(&a).await.open_stream(Bytes::from_static(b"keep")).await.unwrap();
+    let mut near =
+        b.link(&a).await.open_stream(Bytes::from_static(b"keep"), StreamTerms::default()).await.unwrap();
     let (_, mut far) = a.kept().await;
     near.io.write_all(b"begun").await.unwrap();
     near.io.flush().await.unwrap();
@@ -146,7 +157,8 @@ async fn the_end_of_the_session_ends_streams_on_links_that_still_work() {
     let network =
         SimulatedNetwork::new(5, LinkSettings { latency: Duration::from_millis(5), ..Default::default() });
     let (mut a, b) = b_dials_a_on(&network).await;
-    let near = b.link(&a).await.open_stream(Bytes::from_static(b"keep")).await.unwrap();
+    let near =
+        b.link(&a).await.open_stream(Bytes::from_static(b"keep"), StreamTerms::default()).await.unwrap();
     let (_, mut far) = a.kept().await;
     // Reader and writer wait in two tasks: both must be woken.
     let (mut reader, mut writer) = tokio::io::split(near.io);
@@ -172,7 +184,8 @@ async fn the_end_of_the_session_ends_streams_on_links_that_still_work() {
 async fn a_flipped_bit_is_an_error_and_the_data_before_it_is_right() {
     let network = SimulatedNetwork::new(6, LinkSettings::default());
     let (mut a, b) = b_dials_a_on(&network).await;
-    let mut near = b.link(&a).await.open_stream(Bytes::from_static(b"keep")).await.unwrap();
+    let mut near =
+        b.link(&a).await.open_stream(Bytes::from_static(b"keep"), StreamTerms::default()).await.unwrap();
     let (_, mut far) = a.kept().await;
     network.corrupt("b", "a", 100_000);
     let payload = pattern(MIB);
