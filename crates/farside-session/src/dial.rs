@@ -12,7 +12,7 @@ use crate::identity::Identity;
 use crate::limits::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT};
 use crate::link::PeerId;
 use crate::tls::{self, Secured};
-use crate::transport::{Counted, Transport};
+use crate::transport::{Counted, SocketTerms, Transport};
 
 /// What every dial of a node needs.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ impl Dialler {
     ) -> Result<(Secured, Answer), SessionError> {
         let unreachable = |reason: String| SessionError::Unreachable { address: address.to_owned(), reason };
         let connector = tls::connector(&self.identity, expected)?;
-        let io = timeout(DIAL_TIMEOUT, self.transport.dial(address))
+        let connection = timeout(DIAL_TIMEOUT, self.transport.dial(address, &SocketTerms::default()))
             .await
             .map_err(|_| unreachable(format!("no connection within {} s", DIAL_TIMEOUT.as_secs())))?
             .map_err(|e| unreachable(e.to_string()))?;
@@ -50,7 +50,7 @@ impl Dialler {
             site_name: self.site_name.clone(),
         };
         let greet = async {
-            let mut secured = tls::secure_dialled(&connector, Counted::new(io), address).await?;
+            let mut secured = tls::secure_dialled(&connector, Counted::new(connection), address).await?;
             let mut bytes = Vec::with_capacity(HELLO_BYTES + more.len());
             bytes.extend_from_slice(&hello.encode());
             bytes.extend_from_slice(more);

@@ -37,7 +37,10 @@ pub use link::{
 pub use node::{Node, NodeConfig, NodeParts, PeerState, PeerStatus};
 pub use pairing::{CodeError, Invite, PairingCode};
 pub use terms::{LinkTerms, PathTerms, PathsMode, Priority, StreamTerms, Window};
-pub use transport::{LinkSettings, Listener, SimulatedHost, SimulatedNetwork, TcpTransport, Transport};
+pub use transport::{
+    Congestion, Connection, LinkFigures, LinkSettings, Listener, NoFigures, SimulatedHost, SimulatedNetwork,
+    SocketFigures, SocketTerms, TcpTransport, Transport,
+};
 
 #[cfg(test)]
 mod tests;

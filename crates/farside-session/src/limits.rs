@@ -26,6 +26,10 @@ pub const REDIAL_MAX: Duration = Duration::from_secs(30);
 /// A session that lived this long resets the pause.
 pub const SESSION_PROVEN_AFTER: Duration = Duration::from_secs(10);
 
+/// Bytes that a socket takes beyond what is on its way. It asks for more at half of it, and a busy daemon needs half a millisecond
+/// until it writes: 64 KiB last that long at 1 Gb/s.
+pub const UNSENT_MAX: u32 = 128 * 1024;
+
 /// Connections that have not yet shown a known key, all addresses together.
 pub const UNAUTHENTICATED_MAX: usize = 64;
 /// The same from one address, so that one stranger cannot take all places.

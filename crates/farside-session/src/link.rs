@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::SessionError;
 use crate::terms::StreamTerms;
+use crate::transport::SocketFigures;
 
 /// A peer's identity: SHA-256 of its certificate's subject public key info.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +68,8 @@ pub struct DataStream {
     pub io: Box<dyn ByteStream>,
     /// What this stream alone has cost on the wire.
     pub wire: Arc<WireCounters>,
+    /// How the connections that carry it go, taken together.
+    pub figures: Arc<dyn SocketFigures>,
 }
 
 /// One live session with an authenticated peer.

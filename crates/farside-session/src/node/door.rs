@@ -21,10 +21,10 @@ use crate::limits::{
     FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT, STRANGER_LINES_MAX, STRANGER_LINES_WITHIN, UNAUTHENTICATED_MAX,
     UNAUTHENTICATED_PER_ADDRESS_MAX,
 };
-use crate::link::{ByteStream, PeerId};
+use crate::link::PeerId;
 use crate::session::Terms;
 use crate::tls::{self, Secured};
-use crate::transport::{Counted, Listener, split_address};
+use crate::transport::{Connection, Counted, Listener, split_address};
 
 /// Pause after a failed accept: most often descriptors are short, and trying harder does not help.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -111,7 +111,7 @@ pub(super) async fn keep_open(node: Arc<Inner>, mut door: Box<dyn Listener>) {
             () = node.stop.cancelled() => return,
             accepted = door.accept() => accepted,
         };
-        let (io, from) = match accepted {
+        let connection = match accepted {
             Ok(accepted) => accepted,
             Err(e) => {
                 tracing::warn!("cannot accept a connection: {e}");
@@ -119,9 +119,14 @@ pub(super) async fn keep_open(node: Arc<Inner>, mut door: Box<dyn Listener>) {
                 continue;
             }
         };
-        let host = split_address(&from).map_or(from.as_str(), |(host, _)| host).to_owned();
+        let host =
+            split_address(&connection.remote).map_or(connection.remote.as_str(), |(host, _)| host).to_owned();
         if !node.strangers.admit(&host) {
-            node.strangers.log(&from, None, "too many connections have not yet shown who they are");
+            node.strangers.log(
+                &connection.remote,
+                None,
+                "too many connections have not yet shown who they are",
+            );
             continue;
         }
         let place = Place { node: Arc::clone(&node), host };
@@ -130,22 +135,23 @@ pub(super) async fn keep_open(node: Arc<Inner>, mut door: Box<dyn Listener>) {
             let stop = node.stop.clone();
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = greet(node, io, from, place) => {}
+                () = greet(node, connection, place) => {}
             }
         });
     }
 }
 
 /// TLS and the hello's bytes.
-async fn hear(node: &Inner, io: Box<dyn ByteStream>) -> io::Result<(Secured, PeerId, [u8; HELLO_BYTES])> {
-    let (mut io, key) = tls::secure_accepted(&node.acceptor, Counted::new(io)).await?;
+async fn hear(node: &Inner, connection: Connection) -> io::Result<(Secured, PeerId, [u8; HELLO_BYTES])> {
+    let (mut io, key) = tls::secure_accepted(&node.acceptor, Counted::new(connection)).await?;
     let mut bytes = [0; HELLO_BYTES];
     io.read_exact(&mut bytes).await?;
     Ok((io, key, bytes))
 }
 
-async fn greet(node: Arc<Inner>, io: Box<dyn ByteStream>, from: String, place: Place) {
-    let (io, key, bytes) = match timeout(HANDSHAKE_TIMEOUT, hear(&node, io)).await {
+async fn greet(node: Arc<Inner>, connection: Connection, place: Place) {
+    let from = connection.remote.clone();
+    let (io, key, bytes) = match timeout(HANDSHAKE_TIMEOUT, hear(&node, connection)).await {
         Ok(Ok(heard)) => heard,
         Ok(Err(e)) => return node.strangers.log(&from, None, &format!("no TLS and hello: {e}")),
         Err(_) => {

@@ -33,7 +33,7 @@ use crate::limits::{ADDRESS_MAX, FAREWELL_TIMEOUT};
 use crate::link::{PeerId, PeerLink, PeerService};
 use crate::pairing::{Failures, Invite, Invites, PairingCode, Reachable};
 use crate::tls;
-use crate::transport::{Transport, split_address};
+use crate::transport::{SocketTerms, Transport, split_address};
 
 use door::Strangers;
 use peers::Peers;
@@ -152,7 +152,7 @@ impl Node {
             None => None,
             Some(address) => {
                 let failed = |e| SessionError::Local(format!("cannot listen for peers at {address}: {e}"));
-                Some(transport.listen(address).await.map_err(failed)?)
+                Some(transport.listen(address, &SocketTerms::default()).await.map_err(failed)?)
             }
         };
         let listen_address = door.as_ref().map(|d| d.address());

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::identity::Identity;
     use crate::tls;
-    use crate::transport::Counted;
+    use crate::transport::{Connection, Counted};
     use zeroize::Zeroizing;
 
     /// A guest's and an inviter's end of one TLS connection.
@@ -229,8 +229,8 @@ mod tests {
         let connector = tls::connector(guest, inviter.id()).unwrap();
         let acceptor = tls::acceptor(inviter).unwrap();
         let (near, far) = tokio::join!(
-            tls::secure_dialled(&connector, Counted::new(Box::new(near)), "there"),
-            tls::secure_accepted(&acceptor, Counted::new(Box::new(far))),
+            tls::secure_dialled(&connector, Counted::new(Connection::unknown(Box::new(near))), "there"),
+            tls::secure_accepted(&acceptor, Counted::new(Connection::unknown(Box::new(far)))),
         );
         let (far, key) = far.unwrap();
         assert_eq!(key, guest.id());

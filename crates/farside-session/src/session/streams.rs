@@ -22,8 +22,8 @@ impl Session {
     /// Ties a connection to this session; `None` when the session is gone.
     pub(super) fn bind(&self, io: Secured, place: OwnedSemaphorePermit) -> Option<DataStream> {
         let session = self.me.upgrade()?;
-        let wire = io.get_ref().0.wire();
-        Some(DataStream { io: Box::new(BoundStream::new(io, session, place)), wire })
+        let (wire, figures) = (io.get_ref().0.wire(), io.get_ref().0.figures());
+        Some(DataStream { io: Box::new(BoundStream::new(io, session, place)), wire, figures })
     }
 
     fn charge(&self, io: &Secured) {

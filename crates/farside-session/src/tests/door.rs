@@ -14,7 +14,7 @@ use crate::hello::{HELLO_BYTES, Role};
 use crate::identity::Identity;
 use crate::limits::{HANDSHAKE_TIMEOUT, UNAUTHENTICATED_PER_ADDRESS_MAX};
 use crate::tls;
-use crate::transport::{Counted, LinkSettings, SimulatedNetwork, TcpTransport, Transport};
+use crate::transport::{Counted, LinkSettings, SimulatedNetwork, SocketTerms, TcpTransport, Transport};
 
 #[tokio::test]
 async fn an_unknown_peer_is_refused_and_both_logs_say_who_and_why() {
@@ -121,7 +121,7 @@ async fn a_hello_cut_short_or_spoilt_is_refused() {
     let (a, b) = b_dials_a().await;
     let connector = tls::connector(&b.identity, a.id()).unwrap();
     for bytes in [&[b'f'; 50][..], &[0xaa; HELLO_BYTES]] {
-        let io = Counted::new(TcpTransport.dial(a.address()).await.unwrap());
+        let io = Counted::new(TcpTransport.dial(a.address(), &SocketTerms::default()).await.unwrap());
         let mut io = tls::secure_dialled(&connector, io, a.address()).await.unwrap();
         io.write_all(bytes).await.unwrap();
         io.shutdown().await.unwrap();
@@ -141,7 +141,7 @@ async fn the_silent_are_shown_out_and_cannot_take_every_place() {
     let start = tokio::time::Instant::now();
     let mut silent = Vec::new();
     for _ in 0..UNAUTHENTICATED_PER_ADDRESS_MAX + 1 {
-        silent.push(stranger.dial(a.address()).await.unwrap());
+        silent.push(stranger.dial(a.address(), &SocketTerms::default()).await.unwrap().io);
     }
     // One too many: closed at once. Sites at other addresses are served.
     let mut one_too_many = silent.pop().unwrap();
@@ -154,6 +154,6 @@ async fn the_silent_are_shown_out_and_cannot_take_every_place() {
     }
     assert!(start.elapsed() <= HANDSHAKE_TIMEOUT + Duration::from_secs(1));
     // The places are free again.
-    let mut again = stranger.dial(a.address()).await.unwrap();
+    let mut again = stranger.dial(a.address(), &SocketTerms::default()).await.unwrap().io;
     assert!(tokio::time::timeout(Duration::from_secs(1), again.read(&mut [0; 1])).await.is_err());
 }

@@ -7,18 +7,25 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::{Connection, SocketFigures};
 use crate::link::{ByteStream, WireCounters};
 
 /// A socket with its own counters and, once its session is known, those of the session and the peer.
 pub(crate) struct Counted {
     io: Box<dyn ByteStream>,
+    figures: Arc<dyn SocketFigures>,
     own: Arc<WireCounters>,
     also: OnceLock<Vec<Arc<WireCounters>>>,
 }
 
 impl Counted {
-    pub(crate) fn new(io: Box<dyn ByteStream>) -> Self {
-        Counted { io, own: Arc::default(), also: OnceLock::new() }
+    pub(crate) fn new(connection: Connection) -> Self {
+        Counted { io: connection.io, figures: connection.figures, own: Arc::default(), also: OnceLock::new() }
+    }
+
+    /// How the socket goes.
+    pub(crate) fn figures(&self) -> Arc<dyn SocketFigures> {
+        Arc::clone(&self.figures)
     }
 
     /// What this socket alone has carried.

@@ -7,26 +7,54 @@
 //! * [`SimulatedNetwork`]: hosts in one process, on tokio's clock, with latency and faults.
 
 mod counted;
+mod figures;
 mod simulated;
 mod tcp;
+mod tcp_info;
+mod terms;
 
 use std::io;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
 pub(crate) use counted::Counted;
+pub use figures::{LinkFigures, NoFigures, SocketFigures};
 pub use simulated::{LinkSettings, SimulatedHost, SimulatedNetwork};
 pub use tcp::TcpTransport;
+pub use terms::{Congestion, SocketTerms};
 
 use crate::link::ByteStream;
+
+/// A connection as it was made.
+pub struct Connection {
+    /// The bytes.
+    pub io: Box<dyn ByteStream>,
+    /// How it goes.
+    pub figures: Arc<dyn SocketFigures>,
+    /// This end's address.
+    pub local: String,
+    /// The other end's address.
+    pub remote: String,
+}
+
+#[cfg(test)]
+impl Connection {
+    /// Bytes that no network carries.
+    pub(crate) fn unknown(io: Box<dyn ByteStream>) -> Connection {
+        Connection { io, figures: Arc::new(NoFigures), local: String::new(), remote: String::new() }
+    }
+}
 
 /// Dials and listens.
 #[async_trait]
 pub trait Transport: Send + Sync + 'static {
-    /// Connects to `address`. May take as long as the kernel likes: the caller sets the time.
-    async fn dial(&self, address: &str) -> io::Result<Box<dyn ByteStream>>;
-    /// Listens at `address`; port 0 takes a free one.
-    async fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>>;
+    /// Connects to `address`. May take as long as the kernel likes: the caller sets the time. Of `terms` only
+    /// the local address is a condition.
+    async fn dial(&self, address: &str, terms: &SocketTerms) -> io::Result<Connection>;
+    /// Listens at `address`; port 0 takes a free one. What is accepted begins with `terms`; whose connection it is, is
+    /// known later ([`SocketFigures::apply`]).
+    async fn listen(&self, address: &str, terms: &SocketTerms) -> io::Result<Box<dyn Listener>>;
 }
 
 /// Where others dial in.
@@ -34,8 +62,8 @@ pub trait Transport: Send + Sync + 'static {
 pub trait Listener: Send {
     /// Where it listens, with the real port.
     fn address(&self) -> String;
-    /// The next connection, and the address it comes from.
-    async fn accept(&mut self) -> io::Result<(Box<dyn ByteStream>, String)>;
+    /// The next connection.
+    async fn accept(&mut self) -> io::Result<Connection>;
 }
 
 /// `HOST:PORT` split; the host without brackets.

@@ -9,8 +9,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,8 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::{Listener, Transport, split_address};
-use crate::link::ByteStream;
+use super::{Connection, LinkFigures, Listener, SocketFigures, SocketTerms, Transport, split_address};
 
 /// Socket buffer of either end, bytes.
 const SOCKET_BUFFER: usize = 64 * 1024;
@@ -79,7 +78,7 @@ struct Link {
 
 #[derive(Default)]
 struct State {
-    doors: HashMap<String, mpsc::Sender<(DuplexStream, String)>>,
+    doors: HashMap<String, mpsc::Sender<Connection>>,
     links: HashMap<(String, String), Arc<Link>>,
     settings: LinkSettings,
     killed: Vec<String>,
@@ -230,7 +229,7 @@ fn break_connections(link: &Link) {
 
 #[async_trait]
 impl Transport for SimulatedHost {
-    async fn dial(&self, address: &str) -> io::Result<Box<dyn ByteStream>> {
+    async fn dial(&self, address: &str, _: &SocketTerms) -> io::Result<Connection> {
         let refused = |why: &str| io::Error::new(io::ErrorKind::ConnectionRefused, why.to_owned());
         let (host, _) = split_address(address).ok_or_else(|| refused("not an address"))?;
         if self.network.is_killed(&self.name) || self.network.is_killed(host) {
@@ -255,8 +254,15 @@ impl Transport for SimulatedHost {
             .ok_or_else(|| refused("connection refused"))?;
         let (ours, near) = duplex(SOCKET_BUFFER);
         let (theirs, far) = duplex(SOCKET_BUFFER);
-        let from = format!("{}:{}", self.name, 50_000 + self.network.random.next_u64() % 10_000);
-        door.try_send((theirs, from)).map_err(|_| refused("connection refused"))?;
+        let local = format!("{}:{}", self.name, 50_000 + self.network.random.next_u64() % 10_000);
+        let theirs = Connection {
+            io: Box::new(theirs),
+            figures: SimulatedFigures::of(&link),
+            local: address.to_owned(),
+            remote: local.clone(),
+        };
+        door.try_send(theirs).map_err(|_| refused("connection refused"))?;
+        let figures = SimulatedFigures::of(&link);
         let alive = link.connections.lock().child_token();
         let (near_read, near_write) = tokio::io::split(near);
         let (far_read, far_write) = tokio::io::split(far);
@@ -266,10 +272,10 @@ impl Transport for SimulatedHost {
         // A host that talks to itself has one direction.
         let back = if self.name == host { out } else { 1 - out };
         carry(network.clone(), link, back, far_read, near_write, alive);
-        Ok(Box::new(ours))
+        Ok(Connection { io: Box::new(ours), figures, local, remote: address.to_owned() })
     }
 
-    async fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
+    async fn listen(&self, address: &str, _: &SocketTerms) -> io::Result<Box<dyn Listener>> {
         let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "not an address");
         let (_, port) = split_address(address).ok_or_else(invalid)?;
         if self.network.is_killed(&self.name) {
@@ -294,7 +300,7 @@ impl Transport for SimulatedHost {
 
 struct SimulatedDoor {
     address: String,
-    arrivals: mpsc::Receiver<(DuplexStream, String)>,
+    arrivals: mpsc::Receiver<Connection>,
 }
 
 #[async_trait]
@@ -303,13 +309,41 @@ impl Listener for SimulatedDoor {
         self.address.clone()
     }
 
-    async fn accept(&mut self) -> io::Result<(Box<dyn ByteStream>, String)> {
+    async fn accept(&mut self) -> io::Result<Connection> {
         match self.arrivals.recv().await {
-            Some((stream, from)) => Ok((Box::new(stream), from)),
+            Some(connection) => Ok(connection),
             // The host was killed: nobody will ever come again.
             None => std::future::pending().await,
         }
     }
+}
+
+/// What the network knows of a link; nothing of one connection on it.
+struct SimulatedFigures {
+    link: Weak<Link>,
+}
+
+impl SimulatedFigures {
+    fn of(link: &Arc<Link>) -> Arc<dyn SocketFigures> {
+        Arc::new(SimulatedFigures { link: Arc::downgrade(link) })
+    }
+}
+
+impl SocketFigures for SimulatedFigures {
+    fn figures(&self) -> Option<LinkFigures> {
+        let settings = *self.link.upgrade()?.settings.lock();
+        let rtt = 2 * settings.latency;
+        Some(LinkFigures {
+            rtt,
+            min_rtt: rtt,
+            delivery_rate: settings.bytes_per_second,
+            window_bytes: (IN_FLIGHT_CHUNKS * CHUNK) as u64,
+            mss: CHUNK as u32,
+            ..LinkFigures::default()
+        })
+    }
+
+    fn apply(&self, _: &SocketTerms) {}
 }
 
 /// Carries one direction of a connection until it ends or breaks.
@@ -412,14 +446,16 @@ fn apply_faults(direction: &Direction, chunk: &[u8]) -> (Vec<u8>, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::ByteStream;
 
     async fn connected(network: &SimulatedNetwork) -> (Box<dyn ByteStream>, Box<dyn ByteStream>) {
         let (a, b) = (network.host("a"), network.host("b"));
-        let mut door = b.listen("b:0").await.unwrap();
-        let near = a.dial(&door.address()).await.unwrap();
-        let (far, from) = door.accept().await.unwrap();
-        assert!(from.starts_with("a:"), "{from}");
-        (near, far)
+        let terms = SocketTerms::default();
+        let mut door = b.listen("b:0", &terms).await.unwrap();
+        let near = a.dial(&door.address(), &terms).await.unwrap();
+        let far = door.accept().await.unwrap();
+        assert!(far.remote.starts_with("a:"), "{}", far.remote);
+        (near.io, far.io)
     }
 
     #[tokio::test(start_paused = true)]
@@ -458,7 +494,7 @@ mod tests {
         network.cut("b", "a");
         assert_eq!(far.read(&mut got).await.unwrap(), 0);
         assert_eq!(near.read(&mut got).await.unwrap(), 0);
-        assert!(network.host("a").dial("b:1").await.is_err());
+        assert!(network.host("a").dial("b:1", &SocketTerms::default()).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,53 +1,131 @@
 //! TCP by the kernel.
 //!
-//! Nagle is off: frames are written whole. Buffers are left to the kernel's autotuning, which is bounded by
-//! `tcp_rmem` and `tcp_wmem`. Keepalive finds a dead path on a quiet connection. TCP_USER_TIMEOUT is *not* set:
-//! Linux counts the time a reader keeps its window closed against it, though the reader's host answers every probe
-//! (measured on Linux 6.18: set to 3 s, a healthy connection with a reader that pauses died after 3.5 s). It would kill
-//! a data stream whose far disk stalls. A black hole is found by the pings of the control connection, and the loss of a
-//! session closes its data streams.
+//! * **Congestion control** is asked for before the connection is made, so that it begins with it; the listening socket
+//!   hands what it was given on to what it accepts. What is refused (a module that is not there, a name that only the
+//!   administrator may use) stays the host's own, and is told as such.
+//! * **Buffers** are the kernel's to size, within the host's bounds: a size set by hand ends that, and without CAP_NET_ADMIN it
+//!   is cut to twice `wmem_max` (two times 4 MiB where it was looked at, while autotuning went to 32 MiB for receiving and
+//!   4 MiB for sending). Several times rate x round trip are needed, as what was lost waits in them: 4 MiB do for OC-3 up
+//!   to 100 ms, and for 1 Gb/s up to 15 ms. Beyond that a second connection has a second buffer; that they are what limits
+//!   shows in the figures. With the right to, a size that is asked for is forced (64 MiB were granted).
+//! * **Unsent bytes** are few ([`UNSENT_MAX`]): what a socket has taken is lost to other connections, to throttles and to
+//!   priorities. Bytes in flight are not counted among them.
+//! * **Nagle is off**: frames are written whole. Keepalive finds a dead path on a quiet connection.
+//! * TCP_USER_TIMEOUT is *not* set: Linux counts the time a reader keeps its window closed against it, though the reader's
+//!   host answers every probe (measured on Linux 6.18: set to 3 s, a healthy connection with a reader that pauses died
+//!   after 3.5 s). It would kill a data stream whose far disk stalls. A black hole is found by the pings of the control
+//!   connection, and the loss of a session closes its data streams.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::{Listener, Transport};
-use crate::limits::DIAL_TIMEOUT;
-use crate::link::ByteStream;
+use super::tcp_info::{self, MaxPacingRate, ReadTcpInfo};
+use super::{Congestion, Connection, LinkFigures, Listener, SocketFigures, SocketTerms, Transport};
+use crate::limits::{DIAL_TIMEOUT, UNSENT_MAX};
 
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
 
 /// Real connections.
 #[derive(Debug, Default)]
 pub struct TcpTransport;
 
-fn prepare(socket: &TcpStream) -> io::Result<()> {
-    let socket = SockRef::from(socket);
+/// Asks for what does not depend on whether the socket is connected. What is not granted stays as it is.
+fn ask(socket: &impl AsFd, terms: &SocketTerms, is_v6: bool) {
+    let granted = |what: &str, result: io::Result<()>| {
+        if let Err(e) = result {
+            tracing::debug!("the kernel does not grant a connection {what}: {e}");
+        }
+    };
+    let of = SockRef::from(socket);
+    if let Congestion::Named(name) = &terms.congestion {
+        granted("its congestion control", of.set_tcp_congestion(name.as_bytes()));
+    }
+    if let Some(dscp) = terms.dscp {
+        // Six bits of eight; the other two are the kernel's, for congestion marks.
+        let class = u32::from(dscp.min(63)) << 2;
+        if is_v6 {
+            granted("its class", of.set_tclass_v6(class));
+        }
+        // A socket of IPv6 has it for IPv4 too, for the addresses that are mapped; one of IPv6 alone refuses.
+        let v4 = of.set_tos_v4(class);
+        if !is_v6 {
+            granted("its class", v4);
+        }
+    }
+    if terms.pacing.is_some() || getsockopt(socket, MaxPacingRate).is_ok_and(|rate| rate != u64::MAX) {
+        let rate = terms.pacing.unwrap_or(u64::MAX);
+        granted("its rate", setsockopt(socket, MaxPacingRate, &rate).map_err(io::Error::from));
+    }
+    if let Some(bytes) = terms.buffer {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(i32::MAX as usize / 2);
+        granted("its send buffer", setsockopt(socket, sockopt::SndBufForce, &bytes).map_err(io::Error::from));
+        granted(
+            "its receive buffer",
+            setsockopt(socket, sockopt::RcvBufForce, &bytes).map_err(io::Error::from),
+        );
+    }
+}
+
+fn connected(stream: TcpStream, terms: &SocketTerms) -> io::Result<Connection> {
+    let (local, remote) = (stream.local_addr()?, stream.peer_addr()?);
+    let socket = SockRef::from(&stream);
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_AFTER)
         .with_interval(KEEPALIVE_EVERY)
         .with_retries(KEEPALIVE_PROBES);
-    socket.set_tcp_keepalive(&keepalive)
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_notsent_lowat(UNSENT_MAX)?;
+    ask(&stream, terms, local.is_ipv6());
+    let stream = Arc::new(Mutex::new(stream));
+    let figures = TcpFigures { stream: Arc::downgrade(&stream), is_v6: local.is_ipv6() };
+    Ok(Connection {
+        io: Box::new(Tcp { stream }),
+        figures: Arc::new(figures),
+        local: local.to_string(),
+        remote: remote.to_string(),
+    })
+}
+
+async fn dial_one(to: SocketAddr, terms: &SocketTerms) -> io::Result<Connection> {
+    let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    ask(&socket, terms, to.is_ipv6());
+    if let Some(local) = terms.local {
+        let bound = socket.bind(SocketAddr::new(local, 0));
+        bound.map_err(|e| io::Error::new(e.kind(), format!("cannot go out from {local}: {e}")))?;
+    }
+    connected(socket.connect(to).await?, terms)
 }
 
 #[async_trait]
 impl Transport for TcpTransport {
-    async fn dial(&self, address: &str) -> io::Result<Box<dyn ByteStream>> {
+    async fn dial(&self, address: &str, terms: &SocketTerms) -> io::Result<Connection> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         // A name may have several addresses, and one of them may swallow packets: each gets its own time.
         for candidate in tokio::net::lookup_host(address).await? {
-            match tokio::time::timeout(DIAL_TIMEOUT / 2, TcpStream::connect(candidate)).await {
-                Ok(Ok(socket)) => {
-                    prepare(&socket)?;
-                    return Ok(Box::new(socket));
-                }
+            if terms.local.is_some_and(|local| !is_same_family(local, candidate.ip())) {
+                let why = format!("{candidate} cannot be reached from an address of the other IP version");
+                last = io::Error::new(io::ErrorKind::AddrNotAvailable, why);
+                continue;
+            }
+            match tokio::time::timeout(DIAL_TIMEOUT / 2, dial_one(candidate, terms)).await {
+                Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(e)) => last = e,
                 Err(_) => {
                     last = io::Error::new(io::ErrorKind::TimedOut, format!("{candidate} does not answer"))
@@ -57,16 +135,38 @@ impl Transport for TcpTransport {
         Err(last)
     }
 
-    async fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>> {
-        let socket = TcpListener::bind(address).await?;
-        let address = socket.local_addr()?;
-        Ok(Box::new(TcpDoor { socket, address }))
+    async fn listen(&self, address: &str, terms: &SocketTerms) -> io::Result<Box<dyn Listener>> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for candidate in tokio::net::lookup_host(address).await? {
+            match bind(candidate, terms) {
+                Ok(socket) => {
+                    let address = socket.local_addr()?;
+                    return Ok(Box::new(TcpDoor { socket, address, terms: terms.clone() }));
+                }
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
     }
+}
+
+fn is_same_family(a: IpAddr, b: IpAddr) -> bool {
+    a.is_ipv4() == b.is_ipv4()
+}
+
+fn bind(address: SocketAddr, terms: &SocketTerms) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A daemon that is started again takes its port at once, whatever connections of the last one linger.
+    socket.set_reuseaddr(true)?;
+    ask(&socket, terms, address.is_ipv6());
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 struct TcpDoor {
     socket: TcpListener,
     address: SocketAddr,
+    terms: SocketTerms,
 }
 
 #[async_trait]
@@ -75,9 +175,177 @@ impl Listener for TcpDoor {
         self.address.to_string()
     }
 
-    async fn accept(&mut self) -> io::Result<(Box<dyn ByteStream>, String)> {
-        let (socket, from) = self.socket.accept().await?;
-        prepare(&socket)?;
-        Ok((Box::new(socket), from.to_string()))
+    async fn accept(&mut self) -> io::Result<Connection> {
+        let (socket, _) = self.socket.accept().await?;
+        connected(socket, &self.terms)
+    }
+}
+
+/// A connection that can be asked for its figures. The lock is held for a call that does not wait, and nobody but the figures
+/// competes for it.
+struct Tcp {
+    stream: Arc<Mutex<TcpStream>>,
+}
+
+impl AsyncRead for Tcp {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.lock()).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Tcp {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream.lock()).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream.lock()).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.lock()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.lock()).poll_shutdown(cx)
+    }
+}
+
+/// Asks a connection as long as it lives.
+struct TcpFigures {
+    stream: Weak<Mutex<TcpStream>>,
+    is_v6: bool,
+}
+
+impl SocketFigures for TcpFigures {
+    fn figures(&self) -> Option<LinkFigures> {
+        if !tcp_info::is_known_here() {
+            return None;
+        }
+        let stream = self.stream.upgrade()?;
+        let stream = stream.lock();
+        let info = getsockopt(&*stream, ReadTcpInfo).ok()?;
+        let micros = |of: u64| Duration::from_micros(of);
+        let segments = |of: u32| u64::from(of) * u64::from(info.snd_mss);
+        Some(LinkFigures {
+            rtt: micros(info.rtt.into()),
+            min_rtt: if info.min_rtt == u32::MAX { Duration::ZERO } else { micros(info.min_rtt.into()) },
+            delivery_rate: (info.delivery_rate > 0).then_some(info.delivery_rate),
+            app_limited: info.is_app_limited(),
+            unsent_bytes: info.notsent_bytes.into(),
+            in_flight_bytes: segments(info.unacked),
+            window_bytes: segments(info.snd_cwnd),
+            pacing_rate: (info.pacing_rate != u64::MAX && info.pacing_rate > 0).then_some(info.pacing_rate),
+            congestion: SockRef::from(&*stream).tcp_congestion().ok().map(|name| {
+                let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+                String::from_utf8_lossy(&name[..end]).into()
+            }),
+            mss: info.snd_mss,
+            path_mtu: (info.pmtu > 0).then_some(info.pmtu),
+            sent_bytes: info.bytes_sent,
+            retransmitted_bytes: info.bytes_retrans,
+            busy: micros(info.busy_time),
+            receiver_limited: micros(info.rwnd_limited),
+            buffer_limited: micros(info.sndbuf_limited),
+        })
+    }
+
+    fn apply(&self, terms: &SocketTerms) {
+        if let Some(stream) = self.stream.upgrade() {
+            ask(&*stream.lock(), terms, self.is_v6);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn pair(at: &str, dialled: &SocketTerms, accepted: &SocketTerms) -> (Connection, Connection) {
+        let mut door = TcpTransport.listen(at, accepted).await.unwrap();
+        let address = door.address();
+        let (near, far) = tokio::join!(TcpTransport.dial(&address, dialled), door.accept());
+        (near.unwrap(), far.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_connection_tells_how_it_goes_until_it_is_closed() {
+        let terms = SocketTerms::default();
+        let (mut near, mut far) = pair("127.0.0.1:0", &terms, &terms).await;
+        assert_eq!((&near.local, &near.remote), (&far.remote, &far.local));
+        near.io.write_all(&[7; 100_000]).await.unwrap();
+        let mut got = vec![0; 100_000];
+        far.io.read_exact(&mut got).await.unwrap();
+        // Answered, so acknowledged.
+        far.io.write_all(&[1]).await.unwrap();
+        near.io.read_exact(&mut got[..1]).await.unwrap();
+        let figures = near.figures.figures().expect("a kernel of this decade");
+        assert!(figures.sent_bytes >= 100_000, "{figures:?}");
+        assert!(figures.rtt > Duration::ZERO && figures.min_rtt <= figures.rtt, "{figures:?}");
+        assert!(figures.mss > 500 && figures.window_bytes >= u64::from(figures.mss), "{figures:?}");
+        assert!(figures.path_mtu.is_some_and(|mtu| mtu > figures.mss), "{figures:?}");
+        drop(near.io);
+        assert_eq!(near.figures.figures(), None);
+        assert_eq!(far.io.read(&mut got).await.unwrap(), 0, "asking keeps nothing open");
+    }
+
+    #[tokio::test]
+    async fn what_is_granted_is_told_and_what_is_not_is_no_failure() {
+        // Every kernel has reno, for everybody.
+        let reno = SocketTerms { congestion: Congestion::Named("reno".to_owned()), ..SocketTerms::default() };
+        let absurd = SocketTerms {
+            congestion: Congestion::Named("no-such".to_owned()),
+            dscp: Some(200),
+            buffer: Some(u64::MAX),
+            ..SocketTerms::default()
+        };
+        let (near, far) = pair("127.0.0.1:0", &reno, &absurd).await;
+        assert_eq!(near.figures.figures().unwrap().congestion.as_deref(), Some("reno"));
+        let of_host = far.figures.figures().unwrap().congestion.expect("one is always in force");
+        assert_ne!(&*of_host, "no-such");
+        far.figures.apply(&reno);
+        assert_eq!(far.figures.figures().unwrap().congestion.as_deref(), Some("reno"));
+    }
+
+    #[tokio::test]
+    async fn marks_and_rates_are_set_and_taken_back() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let marked = SocketTerms { dscp: Some(10), pacing: Some(5_000_000_000), ..SocketTerms::default() };
+        ask(&socket, &marked, false);
+        assert_eq!(SockRef::from(&socket).tos_v4().unwrap(), 40);
+        assert_eq!(getsockopt(&socket, MaxPacingRate), Ok(5_000_000_000));
+        ask(&socket, &SocketTerms { dscp: Some(0), ..SocketTerms::default() }, false);
+        assert_eq!(SockRef::from(&socket).tos_v4().unwrap(), 0);
+        assert_eq!(getsockopt(&socket, MaxPacingRate), Ok(u64::MAX));
+    }
+
+    #[tokio::test]
+    async fn ipv6_is_marked_too_where_there_is_any() {
+        let Ok(listener) = TcpListener::bind("[::1]:0").await else { return };
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        ask(&socket, &SocketTerms { dscp: Some(46), ..SocketTerms::default() }, true);
+        assert_eq!(SockRef::from(&socket).tclass_v6().unwrap(), 184);
+    }
+
+    #[tokio::test]
+    async fn goes_out_from_the_address_it_is_told() {
+        let from = |local: &str| SocketTerms { local: local.parse().ok(), ..SocketTerms::default() };
+        let (_, far) = pair("127.0.0.1:0", &from("127.0.0.9"), &SocketTerms::default()).await;
+        assert!(far.remote.starts_with("127.0.0.9:"), "{}", far.remote);
+        let error = TcpTransport.dial("127.0.0.1:9", &from("192.0.2.1")).await.err().expect("not ours");
+        assert!(error.to_string().contains("cannot go out from 192.0.2.1"), "{error}");
+        let error = TcpTransport.dial("127.0.0.1:9", &from("::1")).await.err().expect("not the same kind");
+        assert!(error.to_string().contains("other IP version"), "{error}");
     }
 }
