@@ -22,6 +22,7 @@ mod session;
 mod settle;
 mod stream;
 mod terms;
+pub mod throttle;
 mod tls;
 pub mod transport;
 
@@ -37,6 +38,7 @@ pub use link::{
 pub use node::{Node, NodeConfig, NodeParts, PeerState, PeerStatus};
 pub use pairing::{CodeError, Invite, PairingCode};
 pub use terms::{LinkTerms, PathTerms, PathsMode, Priority, StreamTerms, Window};
+pub use throttle::{Bucket, Granted, Limits, Rate, RateError};
 pub use transport::{
     Congestion, Connection, LinkFigures, LinkSettings, Listener, NoFigures, SimulatedHost, SimulatedNetwork,
     SocketFigures, SocketTerms, TcpTransport, Transport,

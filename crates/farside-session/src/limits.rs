@@ -79,3 +79,27 @@ pub const PATHS_MAX: usize = 8;
 pub const ADDRESS_MAX: usize = 255;
 /// Largest identity file read, bytes.
 pub const IDENTITY_FILE_MAX: u64 = 64 * 1024;
+
+/// What one stream gets at a time from a limit that others wait at too. Shorter turns are smoother, and cost more segments.
+pub const THROTTLE_QUANTUM: Duration = Duration::from_millis(10);
+/// The smallest turn, bytes: what a packet of an Ethernet carries (MTU 1500, IPv4, TCP timestamps), so that at low
+/// rates what is sent fills packets. Over ten seconds at the lowest rate it is 1.8 %.
+pub const THROTTLE_QUANTUM_MIN: u64 = 1448;
+/// The largest turn, bytes: two segments of the largest size with all that is around them.
+pub const THROTTLE_QUANTUM_MAX: u64 = 132 * 1024;
+/// What a limit saves up while nobody asks, and so the longest burst.
+pub const THROTTLE_DEPTH: Duration = Duration::from_millis(20);
+/// What a limit saves up for those who wait and come late to collect: a timer or a thread of a busy machine may be that late.
+/// It is 1 % of ten seconds.
+pub const THROTTLE_CATCH_UP: Duration = Duration::from_millis(100);
+/// What may be owed at most for bytes that went without asking (answers to calls, pings), so that those who ask are
+/// never kept out for longer.
+pub const THROTTLE_DEBT_MAX: Duration = Duration::from_secs(1);
+/// The longest pause before a stream that waits asks again: a limit that was changed meanwhile holds from then on.
+pub const THROTTLE_LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// A stream that has not asked for so long has nothing to send; what is booked for it goes to the others.
+pub const THROTTLE_UNUSED_AFTER: Duration = Duration::from_millis(500);
+/// The lowest rate that can be set, bytes per second: an ISDN channel. Below it a packet is more than 2 % of ten seconds.
+pub const RATE_MIN: u64 = 8_000;
+/// The highest, bytes per second: more than any link; what is above is "unlimited".
+pub const RATE_MAX: u64 = 1_000_000_000_000;
