@@ -36,7 +36,7 @@ pub use link::{
     WireCounters,
 };
 pub use node::{Node, NodeConfig, NodeParts, PeerState, PeerStatus};
-pub use pairing::{CodeError, Invite, PairingCode};
+pub use pairing::{CodeError, Invite, PairingCode, fuzz_pairing};
 pub use terms::{LinkTerms, PathTerms, PathsMode, Priority, StreamTerms, Window};
 pub use throttle::{Bucket, Granted, Limits, Rate, RateError};
 pub use transport::{

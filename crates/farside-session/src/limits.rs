@@ -30,10 +30,16 @@ pub const SESSION_PROVEN_AFTER: Duration = Duration::from_secs(10);
 /// until it writes: 64 KiB last that long at 1 Gb/s.
 pub const UNSENT_MAX: u32 = 128 * 1024;
 
-/// Connections that have not yet shown a known key, all addresses together.
-pub const UNAUTHENTICATED_MAX: usize = 64;
-/// The same from one address, so that one stranger cannot take all places.
-pub const UNAUTHENTICATED_PER_ADDRESS_MAX: usize = 16;
+/// Connections that have not yet shown a known key, all origins together: with TLS buffers of at most about 80 KiB each,
+/// 10 MiB.
+pub const UNAUTHENTICATED_MAX: usize = 128;
+/// The same from one origin (IPv4 address, IPv6 /64), so that one stranger cannot take all places.
+pub const UNAUTHENTICATED_PER_ORIGIN_MAX: usize = 16;
+/// The same from an origin where a pinned peer has proved itself: two data streams of 32 lanes each and a session may come
+/// at the same moment, from two sites behind one address.
+pub const UNAUTHENTICATED_PER_KNOWN_ORIGIN_MAX: usize = 96;
+/// Origins of pinned peers that are remembered.
+pub const ORIGINS_KNOWN_MAX: usize = 256;
 
 /// Calls that one side may have under way on a session. With answers of
 /// [`CALL_BYTES_MAX`](crate::CALL_BYTES_MAX) this bounds what waits in memory to 32 MiB for each direction.
@@ -59,10 +65,18 @@ pub const INVITES_OPEN_MAX: usize = 16;
 pub const INVITES_REMEMBERED_MAX: usize = 64;
 /// Failed proofs after which an invitation is withdrawn.
 pub const INVITE_FAILURES_MAX: u32 = 5;
-/// Failed pairings admitted within [`PAIRING_FAILURES_WITHIN`].
-pub const PAIRING_FAILURES_MAX: usize = 10;
+/// Failed pairings from one origin before it has to wait: a person who copies the wrong line tries again at once.
+pub const PAIRING_FAILURES_FREE: u32 = 4;
+/// Wait after the next one; it doubles with each.
+pub const PAIRING_BACKOFF_MIN: Duration = Duration::from_secs(2);
+/// Longest wait; after twice as long without a failure they are forgotten.
+pub const PAIRING_BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
+/// Failed pairings of all origins within [`PAIRING_FAILURES_WITHIN`], after which those that have failed wait for its end.
+pub const PAIRING_FAILURES_MAX: usize = 60;
 /// See [`PAIRING_FAILURES_MAX`].
 pub const PAIRING_FAILURES_WITHIN: Duration = Duration::from_secs(60);
+/// Origins whose failed pairings are remembered; of more, the oldest are forgotten.
+pub const PAIRING_ORIGINS_MAX: usize = 1024;
 /// Longest life of an invitation.
 pub const INVITE_VALID_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 

@@ -1,107 +1,28 @@
 //! Whoever dials in: TLS, hello, and what becomes of it.
 //!
-//! Until a key is known to be pinned, a connection counts among the strangers, whose number and time are bounded. A
+//! Until a key is known to be pinned, a connection counts among the strangers (`strangers.rs`), whose number and time are bounded. A
 //! stranger learns the versions spoken here and that it is not known; nothing else.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_platform::Clock;
-use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
 use super::Inner;
+use super::strangers::{Place, origin_of};
 use crate::hello::{
     Answer, HELLO_BYTES, Hello, HelloError, Role, Verdict, common_version, parse_hello, versions_differ,
 };
-use crate::limits::{
-    FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT, STRANGER_LINES_MAX, STRANGER_LINES_WITHIN, UNAUTHENTICATED_MAX,
-    UNAUTHENTICATED_PER_ADDRESS_MAX,
-};
+use crate::limits::{FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT};
 use crate::link::PeerId;
 use crate::session::Terms;
 use crate::tls::{self, Secured};
-use crate::transport::{Connection, Counted, Listener, split_address};
+use crate::transport::{Connection, Counted, Listener};
 
 /// Pause after a failed accept: most often descriptors are short, and trying harder does not help.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-
-/// Counts the strangers, and what is logged about them.
-pub(super) struct Strangers {
-    by_host: Mutex<HashMap<String, usize>>,
-    lines: Mutex<Lines>,
-    clock: Arc<dyn Clock>,
-}
-
-#[derive(Default)]
-struct Lines {
-    since: Duration,
-    written: usize,
-    left_out: u64,
-}
-
-impl Strangers {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Strangers { by_host: Mutex::default(), lines: Mutex::default(), clock }
-    }
-
-    /// A place for one more from `host`.
-    fn admit(self: &Strangers, host: &str) -> bool {
-        let mut by_host = self.by_host.lock();
-        let all: usize = by_host.values().sum();
-        let here = by_host.get(host).copied().unwrap_or(0);
-        if all >= UNAUTHENTICATED_MAX || here >= UNAUTHENTICATED_PER_ADDRESS_MAX {
-            return false;
-        }
-        by_host.insert(host.to_owned(), here + 1);
-        true
-    }
-
-    fn leave(&self, host: &str) {
-        let mut by_host = self.by_host.lock();
-        if let Some(here) = by_host.get_mut(host) {
-            *here -= 1;
-            if *here == 0 {
-                by_host.remove(host);
-            }
-        }
-    }
-
-    /// Writes a line about a stranger, unless there were too many of late: whoever knocks all day must not fill
-    /// the disk.
-    pub(super) fn log(&self, from: &str, key: Option<PeerId>, why: &str) {
-        let now = self.clock.monotonic();
-        let mut lines = self.lines.lock();
-        if now.saturating_sub(lines.since) >= STRANGER_LINES_WITHIN {
-            if lines.left_out > 0 {
-                tracing::warn!(lines = lines.left_out, "more connections were refused than are told here");
-            }
-            *lines = Lines { since: now, ..Lines::default() };
-        }
-        if lines.written >= STRANGER_LINES_MAX {
-            lines.left_out += 1;
-            return;
-        }
-        lines.written += 1;
-        let key = key.map(|k| k.to_string());
-        tracing::warn!(from, key, "refused a connection: {why}");
-    }
-}
-
-/// A stranger's place; given back when dropped.
-struct Place {
-    node: Arc<Inner>,
-    host: String,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.node.strangers.leave(&self.host);
-    }
-}
 
 /// Accepts connections until the node stops.
 pub(super) async fn keep_open(node: Arc<Inner>, mut door: Box<dyn Listener>) {
@@ -119,23 +40,20 @@ pub(super) async fn keep_open(node: Arc<Inner>, mut door: Box<dyn Listener>) {
                 continue;
             }
         };
-        let host =
-            split_address(&connection.remote).map_or(connection.remote.as_str(), |(host, _)| host).to_owned();
-        if !node.strangers.admit(&host) {
-            node.strangers.log(
-                &connection.remote,
-                None,
-                "too many connections have not yet shown who they are",
-            );
+        let from = connection.remote.clone();
+        let Some(place) = node.strangers.admit(&origin_of(&from)) else {
+            node.strangers.log(&from, None, "too many connections have not yet shown who they are");
             continue;
-        }
-        let place = Place { node: Arc::clone(&node), host };
+        };
         let node = Arc::clone(&node);
         node.tasks.clone().spawn(async move {
-            let stop = node.stop.clone();
+            let (stop, displaced) = (node.stop.clone(), place.displaced());
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = greet(node, connection, place) => {}
+                () = displaced.cancelled() => {
+                    node.strangers.log(&from, None, "it showed nothing, and others wait for its place");
+                }
+                () = greet(Arc::clone(&node), connection, place) => {}
             }
         });
     }
@@ -176,7 +94,7 @@ async fn greet(node: Arc<Inner>, connection: Connection, place: Place) {
         node.strangers.log(&from, Some(key), &why);
         return node.turn_away(io, Verdict::UnknownKey).await;
     };
-    drop(place);
+    place.is_known();
     match hello.role {
         Role::Data { asked_for } => node.receive_stream(io, key, &peer_name, &hello, asked_for).await,
         Role::Control | Role::Pairing => node.receive_session(io, key, peer_name, &hello).await,

@@ -7,6 +7,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::Inner;
+use super::strangers::origin_of;
 use crate::book::PeerRecord;
 use crate::error::SessionError;
 use crate::hello::{Hello, Role, Verdict, check_name};
@@ -115,9 +116,11 @@ impl Inner {
         from: &str,
     ) -> Result<(PeerRecord, aws_lc_rs::hmac::Key), Refusal> {
         let now = self.clock.monotonic();
-        self.failures.lock().admit(now)?;
+        let origin = origin_of(from);
+        self.failures.lock().admit(&origin, now)?;
         let spent = self.invites.lock().spend(&asked.invitation, &asked.proved, &asked.proof, now);
-        let key = spent.inspect_err(|_| self.failures.lock().note(now))?;
+        let key = spent.inspect_err(|_| self.failures.lock().note(&origin, now))?;
+        self.failures.lock().forgive(&origin);
         let record = PeerRecord {
             id: guest,
             name: hello.site_name.clone(),

@@ -11,6 +11,7 @@ mod door;
 mod guests;
 mod peers;
 mod redial;
+mod strangers;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -35,8 +36,8 @@ use crate::pairing::{Failures, Invite, Invites, PairingCode, Reachable};
 use crate::tls;
 use crate::transport::{SocketTerms, Transport, split_address};
 
-use door::Strangers;
 use peers::Peers;
+use strangers::Strangers;
 
 /// How a node presents itself.
 #[derive(Clone, Debug)]
@@ -123,7 +124,7 @@ struct Inner {
     peers: Mutex<Peers>,
     invites: Mutex<Invites>,
     failures: Mutex<Failures>,
-    strangers: Strangers,
+    strangers: Arc<Strangers>,
     listen_address: Option<String>,
     /// What a pairing tells the other side.
     reachable: Reachable,
@@ -276,6 +277,12 @@ impl Node {
         local_name: Option<&str>,
     ) -> Result<PeerRecord, SessionError> {
         self.inner.join(address, code, local_name).await
+    }
+
+    /// Connections that have not shown a known key yet.
+    #[cfg(test)]
+    pub(crate) fn strangers_inside(&self) -> usize {
+        self.inner.strangers.inside()
     }
 
     /// Unpins a peer and cuts its sessions; whether it was pinned.

@@ -11,10 +11,7 @@ use zeroize::Zeroizing;
 
 use super::code::{PairingCode, TOKEN_BYTES};
 use crate::error::SessionError;
-use crate::limits::{
-    INVITE_FAILURES_MAX, INVITE_VALID_MAX, INVITES_OPEN_MAX, INVITES_REMEMBERED_MAX, PAIRING_FAILURES_MAX,
-    PAIRING_FAILURES_WITHIN,
-};
+use crate::limits::{INVITE_FAILURES_MAX, INVITE_VALID_MAX, INVITES_OPEN_MAX, INVITES_REMEMBERED_MAX};
 use crate::link::{PeerId, Refusal};
 
 /// An open invitation, as told to whoever made it.
@@ -150,30 +147,6 @@ impl Invites {
     }
 }
 
-/// Failed attempts of late; slows down whoever tries.
-#[derive(Default)]
-pub(crate) struct Failures(VecDeque<Duration>);
-
-impl Failures {
-    /// Whether one more attempt may be made.
-    pub(crate) fn admit(&mut self, now: Duration) -> Result<(), Refusal> {
-        while self.0.front().is_some_and(|t| *t + PAIRING_FAILURES_WITHIN <= now) {
-            self.0.pop_front();
-        }
-        if self.0.len() < PAIRING_FAILURES_MAX {
-            return Ok(());
-        }
-        let message = "too many pairings have failed here of late; try again in a minute";
-        Err(refusal("busy", message))
-    }
-
-    pub(crate) fn note(&mut self, now: Duration) {
-        if self.0.len() < PAIRING_FAILURES_MAX {
-            self.0.push_back(now);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,16 +196,5 @@ mod tests {
             invited(&mut invites, n * MINUTE);
         }
         assert!(invites.entries.len() <= INVITES_REMEMBERED_MAX);
-    }
-
-    #[test]
-    fn failures_are_forgotten_after_a_while() {
-        let mut failures = Failures::default();
-        for _ in 0..PAIRING_FAILURES_MAX {
-            failures.admit(MINUTE).unwrap();
-            failures.note(MINUTE);
-        }
-        assert_eq!(failures.admit(MINUTE).unwrap_err().code, "busy");
-        failures.admit(MINUTE + PAIRING_FAILURES_WITHIN).unwrap();
     }
 }

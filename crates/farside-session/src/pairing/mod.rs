@@ -20,10 +20,13 @@
 //! was meant to be listed; inviting it again repairs the rest.
 
 mod code;
+mod failures;
 mod invites;
 pub(crate) mod protocol;
 
 pub use code::{CodeError, PairingCode};
+pub(crate) use failures::Failures;
 pub use invites::Invite;
-pub(crate) use invites::{Failures, Invites};
+pub(crate) use invites::Invites;
 pub(crate) use protocol::Reachable;
+pub use protocol::fuzz_pairing;

@@ -1,6 +1,8 @@
 //! What guest and inviter say to each other after the hello. Pure but for the stream.
 
 use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use aws_lc_rs::hmac;
 use bytes::{Bytes, BytesMut};
@@ -213,6 +215,59 @@ async fn read<M: Message + Default>(io: &mut (impl AsyncRead + Unpin)) -> Result
     io.read_exact(&mut bytes).await.map_err(lost)?;
     M::decode(&bytes[..])
         .map_err(|e| SessionError::Protocol(format!("a pairing message that does not decode: {e}")))
+}
+
+/// A message of each kind and a code, as they travel: where fuzzers start.
+#[cfg(test)]
+pub(crate) fn samples() -> [(&'static str, Vec<u8>); 4] {
+    let reachable = Some(Reachable { advertised: "vault.example:7440".to_owned(), port: 7440 });
+    let request = Request {
+        invitation: Bytes::from_static(&[0x11; 16]),
+        proof: Bytes::from_static(&[0x22; 32]),
+        reachable: reachable.clone(),
+    };
+    let accepted = Outcome::Accepted(Accepted { proof: Bytes::from_static(&[0x33; 32]), reachable });
+    let refused = Outcome::Refused(Refused { code: "used".to_owned(), message: "used already".to_owned() });
+    let travels = |message: Vec<u8>| [&(message.len() as u32).to_le_bytes()[..], &message].concat();
+    let reply = |outcome| travels(Reply { outcome: Some(outcome) }.encode_to_vec());
+    let code = PairingCode::new(PeerId([0xab; 32]), zeroize::Zeroizing::new([7; 16]));
+    [
+        ("request", travels(request.encode_to_vec())),
+        ("accepted", reply(accepted)),
+        ("refused", reply(refused)),
+        ("code", code.to_string().into_bytes()),
+    ]
+}
+
+/// Feeds arbitrary bytes to what reads a guest's request, an inviter's reply and a pairing code. What is taken for true must
+/// keep to its limits, and survive being written.
+///
+/// # Panics
+/// If it does not: that is what a fuzzer looks for.
+pub fn fuzz_pairing(data: &[u8]) {
+    let at_once = |bytes: &[u8]| {
+        let (mut for_request, mut for_reply) = (bytes, bytes);
+        let (request, reply) = (pin!(read::<Request>(&mut for_request)), pin!(read::<Reply>(&mut for_reply)));
+        let mut cx = Context::from_waker(Waker::noop());
+        match (request.poll(&mut cx), reply.poll(&mut cx)) {
+            (Poll::Ready(request), Poll::Ready(reply)) => (request.ok(), reply.ok()),
+            _ => panic!("bytes in memory are always there"),
+        }
+    };
+    let (request, reply) = at_once(data);
+    if let Some(request) = request {
+        let again = Request::decode(&request.encode_to_vec()[..]).expect("own encoding");
+        assert_eq!(again, request);
+        if let Ok(reachable) = request.reachable.unwrap_or_default().checked() {
+            assert!(reachable.advertised.len() <= ADDRESS_MAX && reachable.port <= u32::from(u16::MAX));
+        }
+    }
+    if let Some(reply) = reply {
+        assert_eq!(Reply::decode(&reply.encode_to_vec()[..]).expect("own encoding"), reply);
+    }
+    if let Ok(code) = String::from_utf8_lossy(data).parse::<PairingCode>() {
+        assert!(code.to_string().parse::<PairingCode>().is_ok_and(|again| again == code));
+    }
 }
 
 #[cfg(test)]

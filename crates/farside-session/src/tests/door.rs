@@ -12,7 +12,7 @@ use super::site::{PATIENCE, Plan, Site, b_dials_a, dialler};
 use crate::error::SessionError;
 use crate::hello::{HELLO_BYTES, Role};
 use crate::identity::Identity;
-use crate::limits::{HANDSHAKE_TIMEOUT, UNAUTHENTICATED_PER_ADDRESS_MAX};
+use crate::limits::{HANDSHAKE_TIMEOUT, UNAUTHENTICATED_PER_ORIGIN_MAX};
 use crate::tls;
 use crate::transport::{Counted, LinkSettings, SimulatedNetwork, SocketTerms, TcpTransport, Transport};
 
@@ -140,7 +140,7 @@ async fn the_silent_are_shown_out_and_cannot_take_every_place() {
     let (stranger, b) = (network.host("stranger"), Site::simulated(&network, "b").await);
     let start = tokio::time::Instant::now();
     let mut silent = Vec::new();
-    for _ in 0..UNAUTHENTICATED_PER_ADDRESS_MAX + 1 {
+    for _ in 0..UNAUTHENTICATED_PER_ORIGIN_MAX + 1 {
         silent.push(stranger.dial(a.address(), &SocketTerms::default()).await.unwrap().io);
     }
     // One too many: closed at once. Sites at other addresses are served.

@@ -1,14 +1,17 @@
-//! Hello, answer and control frames against spoilt bytes. The corpus in `corpus/` is where fuzzers start, too.
+//! Hello, answer, control frames and pairing messages against spoilt bytes. The corpora in `corpus/` are where fuzzers start, too.
 
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use farside_platform::{Randomness, SeededRandomness};
 
+use crate::control::{self, Body, FailedDial, Payload, RefusedCall};
 use crate::hello::{
     Answer, HELLO_BYTES, Hello, HelloError, Role, VERSIONS, Verdict, check_name, common_version,
     parse_answer, parse_hello,
 };
-use crate::{fuzz_control, fuzz_hello};
+use crate::pairing::protocol::samples as pairing_samples;
+use crate::{fuzz_control, fuzz_hello, fuzz_pairing};
 
 fn hello(role: Role) -> Hello {
     Hello {
@@ -41,8 +44,58 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn corpus() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus/hello")
+fn corpus(of: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(of)
+}
+
+/// Control frames of every kind, and pairing messages.
+fn frames() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let id = 7;
+    let payload = || Payload { id, body: Bytes::from_static(b"request") };
+    let refused = RefusedCall { id, code: "state".to_owned(), message: "später".to_owned() };
+    let failed = FailedDial { ticket: Bytes::from_static(&[0x22; 16]), reason: "unreachable".to_owned() };
+    let control = [
+        ("call", Body::Call(payload())),
+        ("answer", Body::Answer(payload())),
+        ("refused", Body::Refused(refused)),
+        ("ping", Body::Ping(u64::MAX)),
+        ("pong", Body::Pong(1)),
+        ("dial-back", Body::DialBack(Bytes::from_static(&[0x22; 16]))),
+        ("dial-back-failed", Body::DialBackFailed(failed)),
+        ("farewell", Body::Farewell("the site is shutting down".to_owned())),
+    ];
+    // The fuzzer's frames have no length before them.
+    let control = control.map(|(name, body)| ("control", name, control::encode(body)[4..].to_vec()));
+    control.into_iter().chain(pairing_samples().map(|(name, bytes)| ("pairing", name, bytes))).collect()
+}
+
+/// Frames and messages of this version are these bytes. `FARSIDE_WRITE_CORPUS=1` writes them anew.
+#[test]
+fn frames_and_pairing_messages_are_the_committed_bytes() {
+    for (of, name, bytes) in frames() {
+        let path = corpus(of).join(name);
+        if std::env::var_os("FARSIDE_WRITE_CORPUS").is_some() {
+            std::fs::create_dir_all(corpus(of)).unwrap();
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "{}", path.display());
+    }
+}
+
+/// Everything that is committed, what a fuzzer found included.
+#[test]
+fn the_corpora_are_replayed() {
+    for of in ["hello", "control", "pairing"] {
+        let mut files = 0;
+        for file in std::fs::read_dir(corpus(of)).unwrap() {
+            let bytes = std::fs::read(file.unwrap().path()).unwrap();
+            fuzz_hello(&bytes);
+            fuzz_control(&bytes);
+            fuzz_pairing(&bytes);
+            files += 1;
+        }
+        assert!(files > 0, "{of}");
+    }
 }
 
 /// The layout is frozen with version 1: the committed bytes are what this build writes. Run with
@@ -50,9 +103,9 @@ fn corpus() -> PathBuf {
 #[test]
 fn the_corpus_is_what_version_1_writes() {
     for (name, bytes) in samples() {
-        let path = corpus().join(name);
+        let path = corpus("hello").join(name);
         if std::env::var_os("FARSIDE_WRITE_CORPUS").is_some() {
-            std::fs::create_dir_all(corpus()).unwrap();
+            std::fs::create_dir_all(corpus("hello")).unwrap();
             std::fs::write(&path, &bytes).unwrap();
         }
         assert_eq!(std::fs::read(&path).unwrap(), bytes, "{}", path.display());
@@ -101,8 +154,7 @@ fn spoilt_bytes_are_an_error_and_never_a_panic() {
     println!("seed {seed}");
     let random = SeededRandomness::new(seed);
     let mut seeds: Vec<Vec<u8>> = samples().into_iter().map(|(_, bytes)| bytes).collect();
-    seeds.push(vec![0x0a, 0x05, 0x08, 0x07, 0x12, 0x01, 0x78]); // a call
-    seeds.push(vec![0x1a, 0x09, 0x08, 0x07, 0x12, 0x01, 0x61, 0x1a, 0x02, 0xc3, 0xa4]); // a refusal
+    seeds.extend(frames().into_iter().map(|(_, _, bytes)| bytes));
     for _ in 0..20_000 {
         let mut bytes = seeds[random.next_u64() as usize % seeds.len()].clone();
         for _ in 0..=random.next_u64() % 4 {
@@ -116,5 +168,6 @@ fn spoilt_bytes_are_an_error_and_never_a_panic() {
         }
         fuzz_hello(&bytes);
         fuzz_control(&bytes);
+        fuzz_pairing(&bytes);
     }
 }

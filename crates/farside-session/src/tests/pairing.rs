@@ -8,8 +8,9 @@ use super::log;
 use super::site::{Plan, Site};
 use crate::book::PeerBook;
 use crate::error::SessionError;
-use crate::limits::PAIRING_FAILURES_MAX;
+use crate::limits::{PAIRING_BACKOFF_MIN, PAIRING_FAILURES_FREE};
 use crate::pairing::{CodeError, PairingCode};
+use crate::transport::{LinkSettings, SimulatedNetwork};
 
 const VALID: Duration = Duration::from_secs(900);
 
@@ -133,16 +134,24 @@ async fn nobody_comes_without_an_invitation() {
     nothing_pinned(&[&a, &b]).await;
 }
 
-#[tokio::test]
-async fn guessing_is_slowed_down() {
-    let (a, b) = (Site::tcp("site-a").await, Site::tcp("site-b").await);
+#[tokio::test(start_paused = true)]
+async fn guessing_is_slowed_down_and_keeps_no_guest_away() {
+    let network = SimulatedNetwork::new(3, LinkSettings::default());
+    let a = Site::simulated(&network, "a").await;
+    let (guesser, guest) = (Site::simulated(&network, "x").await, Site::simulated(&network, "b").await);
     let invite = a.node.invite(VALID).unwrap();
-    for n in 0..PAIRING_FAILURES_MAX {
+    for n in 0..=PAIRING_FAILURES_FREE {
         let guess = PairingCode::new(a.id(), Zeroizing::new([n as u8; 16]));
-        b.node.join(a.address(), &guess, None).await.unwrap_err();
+        let error = guesser.node.join(a.address(), &guess, None).await.unwrap_err();
+        assert!(error.to_string().contains("not known here"), "{error}");
     }
-    let error = b.node.join(a.address(), &invite.code, None).await.unwrap_err();
-    assert!(error.to_string().contains("try again in a minute"), "{error}");
-    a.clock.advance(Duration::from_secs(60));
-    b.node.join(a.address(), &invite.code, None).await.unwrap();
+    let error = guesser.node.join(a.address(), &invite.code, None).await.unwrap_err();
+    assert!(error.to_string().contains("try again in 2 s"), "{error}");
+    log::wait_for(&["pairing failed", &guesser.id().to_string(), "too many pairings from your address"])
+        .await;
+    // Others have their tries; whoever waits has its own again.
+    let second = a.node.invite(VALID).unwrap();
+    guest.node.join(a.address(), &second.code, None).await.unwrap();
+    a.clock.advance(PAIRING_BACKOFF_MIN);
+    guesser.node.join(a.address(), &invite.code, None).await.unwrap();
 }
