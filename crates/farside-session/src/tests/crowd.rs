@@ -53,9 +53,8 @@ async fn linger(origin: usize, way: usize, door: SocketAddr, open: Arc<AtomicUsi
 
 /// Whoever has just been paired may dial while it is dialled, and one of two sessions goes: asks until one is there to stay.
 async fn is_answered(site: &Site, peer: &Site) {
-    let answered = async {
-        while site.link(peer).await.call(Bytes::from_static(b"alive?"), None).await.is_err() {}
-    };
+    let answered =
+        async { while site.link(peer).await.call(Bytes::from_static(b"alive?"), None).await.is_err() {} };
     timeout(PATIENCE, answered).await.expect("a peer gets in");
 }
 

@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use super::site::{PATIENCE, b_dials_a, dialler};
 use crate::error::SessionError;
 use crate::hello::{HELLO_BYTES, Hello, Role, VERSIONS, Verdict, parse_answer};
+use crate::terms::StreamTerms;
 use crate::tls;
 use crate::transport::{Counted, TcpTransport, Transport};
 
@@ -21,9 +22,9 @@ async fn all_that_a_removed_peer_had_ends_at_once() {
     let (mut a, mut b) = b_dials_a().await;
     let (ab, ba) = (a.link(&b).await, b.link(&a).await);
     let header = Bytes::from_static(b"keep");
-    let mut from_b = ba.open_stream(header.clone()).await.unwrap();
+    let mut from_b = ba.open_stream(header.clone(), StreamTerms::default()).await.unwrap();
     let mut at_a = a.kept().await.1;
-    let mut from_a = ab.open_stream(header).await.unwrap();
+    let mut from_a = ab.open_stream(header, StreamTerms::default()).await.unwrap();
     let mut at_b = b.kept().await.1;
     for (writer, reader) in [(&mut from_b, &mut at_a), (&mut from_a, &mut at_b)] {
         writer.io.write_all(b"x").await.unwrap();
