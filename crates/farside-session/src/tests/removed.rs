@@ -15,7 +15,7 @@ use crate::error::SessionError;
 use crate::hello::{HELLO_BYTES, Hello, Role, VERSIONS, Verdict, parse_answer};
 use crate::terms::StreamTerms;
 use crate::tls;
-use crate::transport::{Counted, TcpTransport, Transport};
+use crate::transport::{Counted, SocketTerms, TcpTransport, Transport};
 
 #[tokio::test]
 async fn all_that_a_removed_peer_had_ends_at_once() {
@@ -84,7 +84,7 @@ async fn no_session_is_resumed_before_or_after_a_removal() {
         if is_removed {
             a.node.remove_peer(b.id()).await.unwrap();
         }
-        let io = Counted::new(TcpTransport.dial(a.address()).await.unwrap());
+        let io = Counted::new(TcpTransport.dial(a.address(), &SocketTerms::default()).await.unwrap());
         let mut io = tls::secure_dialled(&connector, io, a.address()).await.unwrap();
         io.write_all(&hello.encode()).await.unwrap();
         let mut answer = [0; HELLO_BYTES];
