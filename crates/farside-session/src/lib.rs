@@ -9,6 +9,12 @@
 //! ```
 
 pub mod book;
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "sessions carry data streams over bundles from protocol version 4 on"
+)]
+mod bundle;
 mod control;
 mod dial;
 pub mod error;
@@ -27,6 +33,7 @@ mod tls;
 pub mod transport;
 
 pub use book::{MemoryPeerBook, PeerBook, PeerRecord};
+pub use bundle::{BlockedShares, BundleFigures, LaneFigures, fuzz_segments};
 pub use control::fuzz_control;
 pub use error::SessionError;
 pub use hello::fuzz_hello;

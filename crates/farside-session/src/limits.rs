@@ -117,3 +117,70 @@ pub const THROTTLE_UNUSED_AFTER: Duration = Duration::from_millis(500);
 pub const RATE_MIN: u64 = 8_000;
 /// The highest, bytes per second: more than any link; what is above is "unlimited".
 pub const RATE_MAX: u64 = 1_000_000_000_000;
+
+/// Most lanes of a bundle: what one stream may take of a link that others use too.
+pub const LANES_MAX: usize = 32;
+/// Payload of a data segment, bytes. With its header, an ack and a pong before it a batch is 64 KiB: four full TLS
+/// records, and what rustls takes at once.
+pub const SEGMENT_PAYLOAD_MAX: usize = 64 * 1024 - 80;
+/// The smallest full segment, bytes, for lanes so slow that a large one would hold up what comes after it: one TLS record.
+pub const SEGMENT_PAYLOAD_SLOW: usize = 16 * 1024 - 64;
+/// The time that a full segment may take on a slow lane.
+pub const SEGMENT_TIME: Duration = Duration::from_millis(50);
+/// Segments of a stream that are unacknowledged at the sender, and pieces that wait out of order at the receiver: 64
+/// MiB in pieces of 4 KiB. It bounds what the bookkeeping of tiny segments costs.
+pub const SEGMENTS_HELD_MAX: usize = 16 * 1024;
+/// The end of the longest stream, bytes: far from where sums of offsets and lengths wrap.
+pub const STREAM_BYTES_MAX: u64 = 1 << 62;
+/// Longest reason of an abort, bytes of UTF-8.
+pub const BUNDLE_REASON_MAX: usize = 512;
+/// Longest opening that an attach carries, bytes: a stream's header and what the session says with it.
+pub const ATTACH_OPENING_MAX: usize = crate::HEADER_BYTES_MAX + 1024;
+
+/// What each side may send on a bundle before it has heard anything, bytes, and the smallest window. Part of the protocol.
+pub const WINDOW_MIN: u64 = 64 * 1024;
+/// The window that an automatic one starts from, bytes, where nothing better is known: all streams of a session at
+/// once stay within [`WINDOW_BUDGET`].
+pub const WINDOW_START: u64 = 2 << 20;
+/// The largest window of a stream, bytes: 1 Gb/s at 500 ms.
+pub const WINDOW_MAX: u64 = 64 << 20;
+/// What all windows of a site that grew past [`WINDOW_START`] have together, bytes, and what its senders retain past
+/// that until it is acknowledged.
+pub const WINDOW_BUDGET: u64 = 256 << 20;
+
+/// What an application may write ahead of the lanes, bytes: 8 ms at 1 Gb/s, so that lanes find something whenever they ask.
+pub const SEND_AHEAD_MAX: u64 = 1 << 20;
+/// Bytes of a lane's after which it acks, at most; with small windows a quarter of the window.
+pub const ACK_EVERY_MAX: u64 = 256 * 1024;
+/// Time after data until it is acked, where bytes do not make it sooner.
+pub const ACK_AFTER: Duration = Duration::from_millis(10);
+/// Reads of a lane before others on its thread have their turn; each brings up to a TLS record.
+pub const LANE_READS_IN_TURN: usize = 64;
+/// Least time without progress after which a lane that owes some is stalled, while others move.
+pub const LANE_STALL_MIN: Duration = Duration::from_secs(1);
+/// The same, in round trips of the lane, queues included.
+pub const LANE_STALL_ROUND_TRIPS: u32 = 4;
+/// The most that makes of it.
+pub const LANE_STALL_MAX: Duration = Duration::from_secs(20);
+/// The same when no other lane moves either: then the path is doubted, and dialled anew.
+pub const LANE_STALL_ALONE: Duration = Duration::from_secs(3);
+/// How often lanes that owe progress are looked at.
+pub const LANE_LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Over what time a lane's rate is measured.
+pub const LANE_RATE_OVER: Duration = Duration::from_millis(250);
+/// A lane that was told something and has been silent for so long is pinged.
+pub const LANE_QUIET_MAX: Duration = Duration::from_secs(1);
+/// How often a sender without credit asks whether there is some that it has not heard of.
+pub const WINDOW_PROBE_EVERY: Duration = Duration::from_secs(2);
+/// How long a bundle waits for a lane when it has none.
+pub const LANELESS_MAX: Duration = Duration::from_secs(30);
+/// Time for both sides to leave a lane when the bundle has ended.
+pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a stream whose application is gone after its shutdown may make no progress.
+pub const LINGER_MAX: Duration = Duration::from_secs(60);
+/// Under a limit: credit that may be granted ahead of what arrives, beside a round trip's worth.
+pub const CREDIT_AHEAD: Duration = Duration::from_millis(50);
+/// Under a limit: the least credit that is told by itself, bytes, so that a slow link is not full of acks.
+pub const CREDIT_PIECE: u64 = 4096;
+/// Under a limit: what is told by itself is worth so much time.
+pub const CREDIT_TIME: Duration = Duration::from_millis(15);

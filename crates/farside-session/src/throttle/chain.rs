@@ -95,6 +95,12 @@ impl Limits {
         Granted { bytes, retry_after: Duration::ZERO }
     }
 
+    /// The lowest rate of the chain as it is now, bytes per second; `None`: nothing limits.
+    pub fn rate(&self) -> Option<u64> {
+        let gates = self.chain.iter().flat_map(|chain| &chain.gates);
+        gates.filter_map(|gate| gate.rate().bytes_per_second()).min()
+    }
+
     /// Returns what was granted and has not gone.
     pub fn give_back(&self, bytes: u64) {
         let Some(chain) = &self.chain else { return };

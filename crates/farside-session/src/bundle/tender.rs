@@ -1,0 +1,184 @@
+//! The task that watches a bundle's time: stalls, throttles, pings, and ends that do not come.
+//!
+//! It sleeps without a limit while nothing is owed by anybody.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::lane::{Handle, PING, TELL};
+use super::terms::{LaneId, LostLane};
+use super::{Bundle, Loss, Phase, Want};
+use crate::limits::{
+    CREDIT_PIECE, CREDIT_TIME, LANE_LOOK_EVERY, LANE_QUIET_MAX, LANELESS_MAX, LINGER_MAX, WINDOW_PROBE_EVERY,
+};
+
+/// Watches until the bundle is over.
+pub(super) async fn tend(bundle: Arc<Bundle>) {
+    let mut tender = Tender { bundle, acked: BTreeMap::new() };
+    while let Some(next) = tender.look(Instant::now()) {
+        tokio::select! {
+            () = tender.bundle.bell.notified() => {}
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+        }
+    }
+}
+
+struct Tender {
+    bundle: Arc<Bundle>,
+    /// What lanes' kernels have acknowledged of their bytes, when they were looked at last.
+    acked: BTreeMap<LaneId, u64>,
+}
+
+/// The earlier of two moments, if any.
+fn sooner(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+impl Tender {
+    /// Does what is due; when to look again, if ever. `None`: the bundle is over.
+    fn look(&mut self, now: Instant) -> Option<Option<Instant>> {
+        let handles = {
+            let lanes = self.bundle.lanes.lock();
+            if lanes.phase != Phase::Open {
+                return None;
+            }
+            if lanes.none_since.is_some_and(|since| now >= since + LANELESS_MAX) {
+                drop(lanes);
+                self.lose(io::ErrorKind::ConnectionReset, || {
+                    format!("no connection to the peer for {} s", LANELESS_MAX.as_secs())
+                });
+                return None;
+            }
+            lanes.handles.values().cloned().collect::<Vec<_>>()
+        };
+        self.acked.retain(|id, _| handles.iter().any(|handle| handle.id == *id));
+        let without_lanes = self.bundle.lanes.lock().none_since.map(|since| since + LANELESS_MAX);
+        let next = sooner(without_lanes, self.look_at_lanes(&handles, now));
+        let next = sooner(next, self.look_at_throttles(now));
+        match self.look_at_lingering(now) {
+            Ok(lingering) => Some(sooner(next, lingering)),
+            Err(reason) => {
+                self.lose(io::ErrorKind::ConnectionAborted, || reason);
+                None
+            }
+        }
+    }
+
+    fn lose(&self, kind: io::ErrorKind, reason: impl FnOnce() -> String) {
+        self.bundle.lose(Loss { kind, reason: reason(), after_reading: false, tell: true });
+    }
+
+    /// Lanes that owe a sign of life: asked by a ping, looked at in the kernel, and in the end taken for stalled.
+    fn look_at_lanes(&mut self, handles: &[Arc<Handle>], now: Instant) -> Option<Instant> {
+        let life = now - self.bundle.born;
+        let (late, is_owed, is_out_of_credit) = {
+            let sender = &self.bundle.outward.lock().sender;
+            (sender.late(life), sender.is_owed(), sender.has_waiting() && sender.credit() == 0)
+        };
+        let mut is_watched = is_owed;
+        for handle in handles {
+            let quiet = life.saturating_sub(handle.heard());
+            // A late lane is stalled only if another one moves: so have the others show that they do. Whoever waits for
+            // credit asks, since what told of it may have been lost with a lane.
+            let is_to_be_pinged = handle.is_owed() && quiet >= LANE_QUIET_MAX
+                || !late.is_empty() && quiet >= LANE_LOOK_EVERY
+                || is_out_of_credit && quiet >= WINDOW_PROBE_EVERY;
+            if is_to_be_pinged && !self.bundle.outward.lock().sender.is_pinged(handle.id) {
+                handle.order(PING);
+            }
+            is_watched |= handle.is_owed() || is_out_of_credit;
+        }
+        for handle in handles.iter().filter(|handle| late.contains(&handle.id)) {
+            if let Some(figures) = handle.terms.figures.figures() {
+                let kept = figures.retransmitted_bytes + figures.in_flight_bytes;
+                let acked = figures.sent_bytes.saturating_sub(kept);
+                let before = self.acked.insert(handle.id, acked);
+                if before.is_some_and(|before| acked > before) {
+                    self.bundle.outward.lock().sender.on_moved(handle.id, life);
+                }
+            }
+        }
+        self.stall(handles, life);
+        is_watched.then(|| now + LANE_LOOK_EVERY)
+    }
+
+    fn stall(&self, handles: &[Arc<Handle>], life: Duration) {
+        let overdue = {
+            let mut outward = self.bundle.outward.lock();
+            let overdue = outward.sender.overdue(life);
+            overdue.iter().for_each(|lane| outward.sender.stall(*lane));
+            if !overdue.is_empty() {
+                outward.rouse();
+            }
+            overdue
+        };
+        if overdue.is_empty() {
+            return;
+        }
+        let lost = handles.iter().filter(|handle| overdue.contains(&handle.id)).map(|handle| LostLane {
+            id: handle.id,
+            path: handle.terms.path,
+            ended: false,
+            reason: format!("nothing arrived for {} ms", (life.saturating_sub(handle.heard())).as_millis()),
+        });
+        self.bundle.lanes.lock().lost.extend(lost);
+        // What it was to tell, the others tell.
+        handles.iter().filter(|handle| !overdue.contains(&handle.id)).for_each(|handle| handle.order(TELL));
+        self.bundle.wanted.notify_one();
+    }
+
+    /// Those who wait for a throttle, when it may have more.
+    fn look_at_throttles(&self, now: Instant) -> Option<Instant> {
+        let out = {
+            let mut outward = self.bundle.outward.lock();
+            outward.throttled_until = outward.throttled_until.filter(|until| *until > now);
+            if outward.throttled_until.is_none() {
+                let is_throttled = |(_, want): &&(Arc<Handle>, Want)| *want == Want::Throttle;
+                outward.hungry.iter().filter(is_throttled).for_each(|(handle, _)| handle.ring());
+            }
+            outward.throttled_until
+        };
+        let round_trip = self.bundle.outward.lock().sender.latency();
+        let mut inward = self.bundle.inward.lock();
+        inward.round_trip = round_trip.unwrap_or_default();
+        if inward.throttled_until.is_some_and(|until| until <= now) {
+            self.bundle.grant(&mut inward);
+            let rate = self.bundle.terms.limits_in.rate().unwrap_or(u64::MAX);
+            let piece = CREDIT_PIECE.max((rate as f64 * CREDIT_TIME.as_secs_f64()) as u64);
+            if !inward.telling && (inward.receiver.untold() >= piece || inward.receiver.is_to_be_told()) {
+                inward.telling = true;
+                let again = inward.throttled_until;
+                drop(inward);
+                self.bundle.tell_soon();
+                return sooner(out, again);
+            }
+        }
+        sooner(out, inward.throttled_until)
+    }
+
+    /// A stream whose application is gone is delivered as long as that goes on; then the peer is told that nobody reads.
+    fn look_at_lingering(&self, now: Instant) -> Result<Option<Instant>, String> {
+        let mut outward = self.bundle.outward.lock();
+        let undelivered = outward.sender.undelivered();
+        let is_delivered = outward.sender.is_delivered();
+        let Some((since, before)) = &mut outward.lingering else { return Ok(None) };
+        if is_delivered {
+            return Err("its application let go of it".to_owned());
+        }
+        if undelivered < *before {
+            (*since, *before) = (now, undelivered);
+        }
+        let until = *since + LINGER_MAX;
+        if now >= until {
+            return Err(format!("its application is gone, and nothing moved for {} s", LINGER_MAX.as_secs()));
+        }
+        Ok(Some(until))
+    }
+}

@@ -1,0 +1,136 @@
+//! What a bundle and its lanes are made with, and what they tell of themselves. Plain data.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::task::TaskTracker;
+
+use super::budget::WindowBudget;
+use crate::link::{ByteStream, WireCounters};
+use crate::terms::{Priority, Window};
+use crate::throttle::Limits;
+use crate::transport::{LinkFigures, SocketFigures};
+
+/// What a bundle is made with.
+pub(crate) struct BundleTerms {
+    /// For what this side receives.
+    pub(crate) window: Window,
+    /// Where an automatic window starts, bytes: what the last stream over the same paths ended with
+    /// ([`BundleFigures::window`]), so that a warm link is full at once. `None`: [`WINDOW_START`](crate::limits::WINDOW_START).
+    pub(crate) window_start: Option<u64>,
+    /// For what this side sends.
+    pub(crate) priority: Priority,
+    /// What this side's sending is under. Lanes take from it before they take a segment.
+    pub(crate) limits_out: Limits,
+    /// What this side's receiving is under: credit is granted no faster, so that it holds whatever the peer does.
+    pub(crate) limits_in: Limits,
+    /// Shared by all bundles of the site.
+    pub(crate) budget: Arc<WindowBudget>,
+    /// Runs the tasks of bundle and lanes; all of them end soon after the bundle.
+    pub(crate) tasks: TaskTracker,
+}
+
+/// Which lane of a bundle; never used twice in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct LaneId(pub(crate) u32);
+
+/// What a lane is made with. It comes back with the lane ([`IdleLane`]).
+#[derive(Clone)]
+pub(crate) struct LaneTerms {
+    /// Over which path, by its number in the peer's record.
+    pub(crate) path: usize,
+    /// It carries data only while no other lane can: the second path in failover mode, kept warm.
+    pub(crate) standby: bool,
+    /// How the connection goes.
+    pub(crate) figures: Arc<dyn SocketFigures>,
+    /// What the connection has cost on the wire, before this bundle too.
+    pub(crate) wire: Arc<WireCounters>,
+}
+
+/// A lane that a bundle has done with: both sides have said so, and the next segment on it is an attach.
+pub(crate) struct IdleLane {
+    pub(crate) io: Box<dyn ByteStream>,
+    pub(crate) terms: LaneTerms,
+}
+
+/// A lane that is gone or does not move.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LostLane {
+    pub(crate) id: LaneId,
+    pub(crate) path: usize,
+    /// Its connection ended. Otherwise it only makes no progress: it is not given new segments, and used again if it comes
+    /// back.
+    pub(crate) ended: bool,
+    /// What the kernel, TLS or the clock said.
+    pub(crate) reason: String,
+}
+
+/// Why the side that dials should look at the bundle's lanes.
+#[derive(Debug)]
+pub(crate) struct LanesWanted {
+    /// Lanes that can carry data now. With none nothing moves, and after
+    /// [`LANELESS_MAX`](crate::limits::LANELESS_MAX) the bundle is lost.
+    pub(crate) live: usize,
+    /// Since the last time.
+    pub(crate) lost: Vec<LostLane>,
+}
+
+/// Where the time of the sending side went; shares of the time in which there was something to send, each 0 to 1,
+/// together 1 if there was any.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct BlockedShares {
+    /// The peer granted no more: its application does not read, or the window is too small for the link.
+    pub window: f64,
+    /// The sockets took no more: the link is full.
+    pub socket: f64,
+    /// A throttle of this side.
+    pub throttle: f64,
+    /// Low priority: it gave way to other traffic.
+    pub yielded: f64,
+    /// No lane could be used.
+    pub lanes: f64,
+}
+
+/// One lane of [`BundleFigures`].
+#[derive(Clone, Debug)]
+pub struct LaneFigures {
+    /// Over which path, by its number in the peer's record.
+    pub path: usize,
+    /// It carries data only while no other lane can.
+    pub standby: bool,
+    /// It makes no progress; nothing new is given to it.
+    pub stalled: bool,
+    /// Bytes of the stream that it has carried to the peer, repeated ones included.
+    pub delivered_bytes: u64,
+    /// From being given a segment to hearing of its arrival, smoothed. `None`: none has arrived yet.
+    pub latency: Option<Duration>,
+    /// What the socket knows.
+    pub socket: Option<LinkFigures>,
+}
+
+/// How a bundle goes.
+#[derive(Clone, Debug)]
+pub struct BundleFigures {
+    /// Its lanes now.
+    pub lanes: Vec<LaneFigures>,
+    /// Bytes of the stream that the application has written.
+    pub written_bytes: u64,
+    /// Bytes of the stream that lanes were given, repeated ones included.
+    pub sent_bytes: u64,
+    /// Of these, bytes given to a second lane because the first died or stalled.
+    pub sent_twice_bytes: u64,
+    /// Bytes of the stream that lanes have and that are not acknowledged.
+    pub in_flight_bytes: u64,
+    /// Bytes of the stream that have arrived, in order.
+    pub received_bytes: u64,
+    /// Bytes that arrived a second time.
+    pub duplicate_bytes: u64,
+    /// What this side grants beyond what its application has read, bytes: the window of the receiving direction.
+    pub window: u64,
+    /// What the peer's credit still allows to send, bytes.
+    pub credit: u64,
+    /// Where the time of the sending direction went.
+    pub blocked: BlockedShares,
+    /// Bytes per second that the lanes' sockets deliver, together. `None`: they do not know.
+    pub delivery_rate: Option<u64>,
+}
