@@ -45,7 +45,7 @@ pub use link::{
 pub use node::{Node, NodeConfig, NodeParts, PeerState, PeerStatus};
 pub use pairing::{CodeError, Invite, PairingCode, fuzz_pairing};
 pub use terms::{LinkTerms, PathTerms, PathsMode, Priority, StreamTerms, Window};
-pub use throttle::{Bucket, Granted, Limits, Rate, RateError};
+pub use throttle::{Bucket, Direction, Granted, Limits, Rate, RateError, StreamLimits, Throttles};
 pub use transport::{
     Congestion, Connection, LinkFigures, LinkSettings, Listener, NoFigures, SimulatedHost, SimulatedNetwork,
     SocketFigures, SocketTerms, TcpTransport, Transport,

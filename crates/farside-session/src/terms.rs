@@ -3,8 +3,10 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::limits::{ADDRESS_MAX, PATHS_MAX};
+use crate::throttle::Bucket;
 use crate::transport::split_address;
 
 /// A path: from which of this host's addresses to which of the peer's. Written `LOCAL=HOST:PORT` or `HOST:PORT`.
@@ -119,6 +121,8 @@ pub struct StreamTerms {
     pub window: Window,
     /// See [`Priority`].
     pub priority: Priority,
+    /// What comes on the stream is under this limit too, beside those of site and peer.
+    pub throttle: Option<Arc<Bucket>>,
     /// Instead of the peer's paths; empty: the peer's. Has effect at the side that dialled the session.
     pub paths: Vec<PathTerms>,
 }

@@ -33,6 +33,7 @@ use crate::identity::Identity;
 use crate::limits::{ADDRESS_MAX, FAREWELL_TIMEOUT};
 use crate::link::{PeerId, PeerLink, PeerService};
 use crate::pairing::{Failures, Invite, Invites, PairingCode, Reachable};
+use crate::throttle::Throttles;
 use crate::tls;
 use crate::transport::{SocketTerms, Transport, split_address};
 
@@ -125,6 +126,7 @@ struct Inner {
     invites: Mutex<Invites>,
     failures: Mutex<Failures>,
     strangers: Arc<Strangers>,
+    throttles: Arc<Throttles>,
     listen_address: Option<String>,
     /// What a pairing tells the other side.
     reachable: Reachable,
@@ -178,6 +180,7 @@ impl Node {
             peers: Mutex::default(),
             invites: Mutex::default(),
             failures: Mutex::default(),
+            throttles: Arc::default(),
             listen_address,
             reachable: Reachable { advertised: config.advertise.unwrap_or_default(), port: u32::from(port) },
             tasks: TaskTracker::new(),
@@ -188,6 +191,11 @@ impl Node {
             inner.tasks.spawn(door::keep_open(Arc::clone(&inner), door));
         }
         Ok(Node { inner })
+    }
+
+    /// The limits of this site and its peers; open until somebody sets them.
+    pub fn throttles(&self) -> &Throttles {
+        &self.inner.throttles
     }
 
     /// This site's id.

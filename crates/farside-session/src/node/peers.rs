@@ -109,6 +109,7 @@ impl Inner {
             random: Arc::clone(&self.random),
             tasks: self.tasks.clone(),
             peer_wire: Arc::clone(&peer.wire),
+            throttles: Arc::clone(&self.throttles),
             peer_calls: Arc::clone(&peer.calls),
         };
         tracing::info!(
@@ -221,6 +222,7 @@ impl Inner {
         if let Some(peer) = self.peers.lock().remove(&id) {
             tracing::info!(peer = %peer.record.name, ?id, "peer removed");
             peer.cut();
+            self.throttles.forget(id);
         }
         Ok(was_pinned)
     }

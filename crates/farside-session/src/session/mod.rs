@@ -39,7 +39,9 @@ use crate::link::{
 };
 use crate::stream::write_header;
 use crate::terms::StreamTerms;
+use crate::throttle::Throttles;
 use crate::tls::Secured;
+use crate::transport::SocketLimits;
 
 use streams::{Asker, ticket_of};
 
@@ -66,6 +68,8 @@ pub(crate) struct Surroundings {
     pub(crate) tasks: TaskTracker,
     /// Everything this peer's sockets have carried since the node started.
     pub(crate) peer_wire: Arc<WireCounters>,
+    /// The limits of this site and its peers.
+    pub(crate) throttles: Arc<Throttles>,
     /// Calls of this peer that services are working on; outlives sessions, as the calls do.
     pub(crate) peer_calls: Arc<Semaphore>,
 }
@@ -105,6 +109,7 @@ impl Session {
         let wire: Arc<WireCounters> = Arc::default();
         let socket = control.get_ref().0;
         socket.charge(vec![Arc::clone(&wire), Arc::clone(&around.peer_wire)]);
+        socket.limit(SocketLimits::Counts(around.throttles.limits(terms.peer, None)));
         let control_wire = socket.wire();
         let (calls, calls_out) = mpsc::channel(CONTROL_QUEUE);
         let (urgent, urgent_out) = mpsc::channel(CONTROL_URGENT_QUEUE);
@@ -405,7 +410,7 @@ impl PeerLink for Session {
         answer
     }
 
-    async fn open_stream(&self, header: Bytes, _terms: StreamTerms) -> Result<DataStream, SessionError> {
+    async fn open_stream(&self, header: Bytes, terms: StreamTerms) -> Result<DataStream, SessionError> {
         if header.len() > HEADER_BYTES_MAX {
             return Err(SessionError::TooLarge { bytes: header.len(), limit: HEADER_BYTES_MAX });
         }
@@ -431,7 +436,7 @@ impl PeerLink for Session {
                 SessionError::Lost(format!("no data stream within {} s", STREAM_OPEN_TIMEOUT.as_secs()))
             })??,
         };
-        self.bind(io, place).ok_or_else(|| self.loss())
+        self.bind(io, place, terms.throttle).ok_or_else(|| self.loss())
     }
 
     async fn closed(&self) {

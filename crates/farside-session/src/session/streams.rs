@@ -13,15 +13,24 @@ use crate::hello::Role;
 use crate::limits::{HANDSHAKE_TIMEOUT, REFUSAL_TEXT_MAX};
 use crate::link::DataStream;
 use crate::stream::{BoundStream, read_header};
+use crate::throttle::Bucket;
 use crate::tls::Secured;
+use crate::transport::SocketLimits;
 
 /// Waits for the data stream it has asked for.
 pub(super) type Asker = oneshot::Sender<Result<Secured, SessionError>>;
 
 impl Session {
-    /// Ties a connection to this session; `None` when the session is gone.
-    pub(super) fn bind(&self, io: Secured, place: OwnedSemaphorePermit) -> Option<DataStream> {
+    /// Ties a connection to this session and its limits; what is received is also under `throttle`. `None` when the session is gone.
+    pub(super) fn bind(
+        &self,
+        io: Secured,
+        place: OwnedSemaphorePermit,
+        throttle: Option<Arc<Bucket>>,
+    ) -> Option<DataStream> {
         let session = self.me.upgrade()?;
+        let limits = self.around.throttles.limits(self.terms.peer, throttle);
+        io.get_ref().0.limit(SocketLimits::Waits(limits));
         let (wire, figures) = (io.get_ref().0.wire(), io.get_ref().0.figures());
         Some(DataStream { io: Box::new(BoundStream::new(io, session, place)), wire, figures })
     }
@@ -118,7 +127,7 @@ impl Session {
                 return;
             }
         };
-        if let Some(stream) = self.bind(io, place) {
+        if let Some(stream) = self.bind(io, place, None) {
             self.around.service.stream(&self.link(), header, stream).await;
         }
     }

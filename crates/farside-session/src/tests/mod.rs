@@ -10,3 +10,4 @@ mod pairing;
 mod removed;
 mod site;
 mod streams;
+mod throttles;

@@ -13,6 +13,7 @@
 mod bucket;
 mod chain;
 mod rate;
+mod throttles;
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use tokio::time::Instant;
 pub use bucket::Bucket;
 pub use chain::{Granted, Limits};
 pub use rate::{Rate, RateError};
+pub use throttles::{Direction, StreamLimits, Throttles};
 
 /// The time that every user of a bucket hands in: tokio's, since some fixed moment of this process.
 pub fn clock() -> Duration {

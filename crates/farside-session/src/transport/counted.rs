@@ -1,4 +1,5 @@
-//! Counts what a socket carries, under TLS, so that the figures are those of the wire.
+//! Counts what a socket carries, under TLS, so that the figures are those of the wire; and keeps it to its limits, in the
+//! same bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -6,9 +7,11 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 use super::{Connection, SocketFigures};
 use crate::link::{ByteStream, WireCounters};
+use crate::throttle::{self, Limits, StreamLimits};
 
 /// A socket with its own counters and, once its session is known, those of the session and the peer.
 pub(crate) struct Counted {
@@ -16,11 +19,31 @@ pub(crate) struct Counted {
     figures: Arc<dyn SocketFigures>,
     own: Arc<WireCounters>,
     also: OnceLock<Vec<Arc<WireCounters>>>,
+    limits: OnceLock<SocketLimits>,
+    /// Reader and writer may be different tasks: each has its own wait.
+    reader_waits: Option<Pin<Box<Sleep>>>,
+    writer_waits: Option<Pin<Box<Sleep>>>,
+}
+
+/// How a socket heeds its limits.
+pub(crate) enum SocketLimits {
+    /// It waits until its bytes may go.
+    Waits(StreamLimits),
+    /// It does not wait, and its bytes count: whoever waits makes up for them.
+    Counts(StreamLimits),
 }
 
 impl Counted {
     pub(crate) fn new(connection: Connection) -> Self {
-        Counted { io: connection.io, figures: connection.figures, own: Arc::default(), also: OnceLock::new() }
+        Counted {
+            io: connection.io,
+            figures: connection.figures,
+            own: Arc::default(),
+            also: OnceLock::new(),
+            limits: OnceLock::new(),
+            reader_waits: None,
+            writer_waits: None,
+        }
     }
 
     /// How the socket goes.
@@ -43,6 +66,15 @@ impl Counted {
         let _ = self.also.set(counters);
     }
 
+    /// Puts the socket under limits, at which everything it has carried so far counts. The first call counts.
+    pub(crate) fn limit(&self, limits: SocketLimits) {
+        let (SocketLimits::Waits(both) | SocketLimits::Counts(both)) = &limits;
+        let now = throttle::clock();
+        both.sent.charge(now, self.own.sent());
+        both.received.charge(now, self.own.received());
+        let _ = self.limits.set(limits);
+    }
+
     fn each(&self, add: impl Fn(&WireCounters)) {
         add(&self.own);
         self.also.get().into_iter().flatten().for_each(|counter| add(counter));
@@ -57,6 +89,68 @@ fn never_an_end(error: io::Error) -> io::Error {
     }
 }
 
+/// Waits for leave to move at most `want` bytes.
+fn poll_granted(
+    limits: &Limits,
+    waits: &mut Option<Pin<Box<Sleep>>>,
+    cx: &mut Context<'_>,
+    want: usize,
+) -> Poll<usize> {
+    loop {
+        if let Some(timer) = waits {
+            ready!(timer.as_mut().poll(cx));
+            *waits = None;
+        }
+        let granted = limits.take(throttle::clock(), want as u64);
+        if granted.bytes > 0 || want == 0 {
+            // At most `want`, which was a usize.
+            return Poll::Ready(granted.bytes as usize);
+        }
+        *waits = Some(Box::pin(tokio::time::sleep(granted.retry_after)));
+    }
+}
+
+impl Counted {
+    fn poll_receive(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Some(SocketLimits::Waits(StreamLimits { received, .. })) = self.limits.get() else {
+            return Pin::new(&mut self.io).poll_read(cx, buf);
+        };
+        let granted = ready!(poll_granted(received, &mut self.reader_waits, cx, buf.remaining()));
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(granted));
+        let read = Pin::new(&mut self.io).poll_read(cx, &mut part);
+        let bytes = part.filled().len();
+        received.give_back((granted - bytes) as u64);
+        buf.advance(bytes);
+        read
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let Some(SocketLimits::Waits(StreamLimits { sent, .. })) = self.limits.get() else {
+            return Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        };
+        let want = bufs.iter().map(|buf| buf.len()).sum();
+        let granted = ready!(poll_granted(sent, &mut self.writer_waits, cx, want));
+        let io = Pin::new(&mut self.io);
+        let written = if granted == want {
+            io.poll_write_vectored(cx, bufs)
+        } else {
+            // A part of the first that is not empty: there is one, or nothing would have been wanted.
+            let first = bufs.iter().find(|buf| !buf.is_empty()).map_or(&[][..], |buf| buf);
+            io.poll_write(cx, &first[..granted.min(first.len())])
+        };
+        let bytes = if let Poll::Ready(Ok(bytes)) = &written { *bytes } else { 0 };
+        sent.give_back(granted.saturating_sub(bytes) as u64);
+        written
+    }
+
+    fn count_sent(&self, bytes: usize) {
+        self.each(|counter| counter.add_sent(bytes as u64));
+        if let Some(SocketLimits::Counts(limits)) = self.limits.get() {
+            limits.sent.charge(throttle::clock(), bytes as u64);
+        }
+    }
+}
+
 impl AsyncRead for Counted {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -64,17 +158,20 @@ impl AsyncRead for Counted {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.io).poll_read(cx, buf)).map_err(never_an_end)?;
+        ready!(self.poll_receive(cx, buf)).map_err(never_an_end)?;
         let bytes = (buf.filled().len() - before) as u64;
         self.each(|counter| counter.add_received(bytes));
+        if let Some(SocketLimits::Counts(limits)) = self.limits.get() {
+            limits.received.charge(throttle::clock(), bytes);
+        }
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for Counted {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let bytes = ready!(Pin::new(&mut self.io).poll_write(cx, buf)).map_err(never_an_end)?;
-        self.each(|counter| counter.add_sent(bytes as u64));
+        let bytes = ready!(self.poll_send(cx, &[io::IoSlice::new(buf)])).map_err(never_an_end)?;
+        self.count_sent(bytes);
         Poll::Ready(Ok(bytes))
     }
 
@@ -83,8 +180,8 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let bytes = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, bufs)).map_err(never_an_end)?;
-        self.each(|counter| counter.add_sent(bytes as u64));
+        let bytes = ready!(self.poll_send(cx, bufs)).map_err(never_an_end)?;
+        self.count_sent(bytes);
         Poll::Ready(Ok(bytes))
     }
 

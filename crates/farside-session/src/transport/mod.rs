@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub(crate) use counted::Counted;
+pub(crate) use counted::{Counted, SocketLimits};
 pub use figures::{LinkFigures, NoFigures, SocketFigures};
 pub use simulated::{LinkSettings, SimulatedHost, SimulatedNetwork};
 pub use tcp::TcpTransport;
