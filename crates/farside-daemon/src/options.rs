@@ -111,6 +111,7 @@ enum EffortChoice {
     Raw,
     Fast,
     Standard,
+    Thorough,
     Strong,
 }
 
@@ -121,6 +122,7 @@ impl EffortChoice {
             EffortChoice::Raw => Some(Effort::Raw),
             EffortChoice::Fast => Some(Effort::Fast),
             EffortChoice::Standard => Some(Effort::Standard),
+            EffortChoice::Thorough => Some(Effort::Thorough),
             EffortChoice::Strong => Some(Effort::Strong),
         }
     }

@@ -51,12 +51,12 @@ fn frames(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("frame");
     group.throughput(Throughput::Bytes(bytes as u64)).sample_size(20);
     let known: Vec<Fingerprint> = new.chunks_exact(BLOCK_BYTES).map(Fingerprint::of_block).collect();
-    for (name, prefix) in [("alone", &Prefix::new()), ("same_place", &with_base)] {
+    for (name, mut prefix) in [("alone", Prefix::new()), ("same_place", with_base)] {
         let (mut encoder, mut frame) = (Encoder::new(), Vec::new());
         group.bench_function(format!("encode/{name}"), |b| {
             b.iter(|| {
                 encoder
-                    .encode(&runs, black_box(&new), &known, prefix, Effort::Standard, &mut frame)
+                    .encode(&runs, black_box(&new), &known, &mut prefix, Effort::Standard, &mut frame)
                     .expect("the input is well-formed")
             });
         });

@@ -2,7 +2,7 @@
 //! that a first copy of the image NEW, or its update from the image OLD, puts on the wire, and the speed of each part
 //! by its CPU time. Every frame is decoded and compared. Bounds: `zstd -9 --long=27 NEW`, `zstd -3 --long=28 --patch-from OLD NEW`.
 //!
-//! Keys: `effort=fast|standard|strong|raw` (default: all), `index=BYTES` per TiB of the image (default 171 MiB),
+//! Keys: `effort=raw|fast|standard|thorough|strong` (default: all), `index=BYTES` per TiB of the image (default 171 MiB),
 //! `decode=no`.
 
 use std::collections::HashMap;
@@ -145,6 +145,7 @@ fn main() -> Result<(), Failure> {
         ("raw", Effort::Raw),
         ("fast", Effort::Fast),
         ("standard", Effort::Standard),
+        ("thorough", Effort::Thorough),
         ("strong", Effort::Strong),
     ] {
         if key("effort").is_some_and(|wanted| wanted != name) {
@@ -222,7 +223,7 @@ fn run(
         }
         figures.search += on_core() - start;
         let start = on_core();
-        let encoded = encoder.encode(&plan.runs, &data, &known, &prefix, effort, &mut frame)?;
+        let encoded = encoder.encode(&plan.runs, &data, &known, &mut prefix, effort, &mut frame)?;
         figures.encode += on_core() - start;
         if decodes {
             let start = on_core();

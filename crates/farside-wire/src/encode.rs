@@ -48,13 +48,13 @@ impl Encoder {
 
     /// Writes one frame to `out` (cleared first): `runs`, ascending and apart, with the data runs' bytes
     /// concatenated in `data`, against `prefix`. `fingerprints` are those of every data and repeat block, in order; they
-    /// are believed here and checked by the destination.
+    /// are believed here and checked by the destination. The prefix stays what it is; its memory serves as scratch.
     pub fn encode(
         &mut self,
         runs: &[Run],
         data: &[u8],
         fingerprints: &[Fingerprint],
-        prefix: &Prefix,
+        prefix: &mut Prefix,
         effort: Effort,
         out: &mut Vec<u8>,
     ) -> Result<Encoded, EncodeError> {
@@ -63,7 +63,11 @@ impl Encoder {
             Effort::Raw => None,
             _ if data.is_empty() || !self.gate.lets_through(runs, data, prefix) => None,
             _ => {
-                let compressed = self.compressor.compress(data, prefix.bytes(), effort)?;
+                let compressor = &mut self.compressor;
+                let compressed = match prefix.bytes() {
+                    [] => compressor.compress(data, &[], effort)?,
+                    _ => prefix.joined(data, |prefix, data| compressor.compress(data, prefix, effort))?,
+                };
                 self.gate.was(compressed.len(), data.len());
                 Some(compressed).filter(|c| c.len() < data.len())
             }

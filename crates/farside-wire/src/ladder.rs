@@ -35,6 +35,8 @@ use std::time::Duration;
 
 use crate::effort::Effort;
 
+/// Efforts there are.
+const EFFORTS: usize = Effort::ALL.len();
 /// Frames of an effort before anything is concluded.
 const FRAMES_MIN: u32 = 4;
 /// Unless they took so long: a link that takes seconds for a frame is slow, whatever the next frame says.
@@ -103,12 +105,12 @@ const WINDOW_MEMORY: f64 = 7.0 / 8.0;
 /// Frames that a window weighs in all.
 const WINDOW_FRAMES: u32 = 8;
 
-/// Seconds of an encoder per byte, relative to *standard*, until they are measured (3000, 550, 200 and 40 MB/s).
-const TYPICAL_COST: [f64; 4] = [0.07, 0.36, 1.0, 5.0];
+/// Seconds of an encoder per byte, relative to *standard*, until they are measured (3000, 550, 200, 80 and 25 MB/s).
+const TYPICAL_COST: [f64; EFFORTS] = [0.07, 0.36, 1.0, 2.5, 8.0];
 /// The same of the search, which *raw* does without and *fast* nearly.
-const TYPICAL_SEARCH: [f64; 4] = [0.01, 0.2, 1.0, 1.0];
+const TYPICAL_SEARCH: [f64; EFFORTS] = [0.01, 0.2, 1.0, 1.0, 1.0];
 /// Bytes out per byte in until they are measured; only how they compare matters.
-const TYPICAL_RATIO: [f64; 4] = [1.0, 0.45, 0.35, 0.3];
+const TYPICAL_RATIO: [f64; EFFORTS] = [1.0, 0.45, 0.35, 0.32, 0.3];
 
 /// A frame that was sent.
 #[derive(Clone, Copy, Debug)]
@@ -201,7 +203,7 @@ pub struct Ladder {
     effort: Effort,
     /// Samples that are still to be encoded.
     sampling: Option<(Effort, u32)>,
-    measured: [Measured; 4],
+    measured: [Measured; EFFORTS],
     window: Window,
     /// Frames sent.
     frames: u64,
@@ -222,8 +224,8 @@ pub struct Ladder {
     /// The effort was chosen to see what the link does.
     is_looking: bool,
     /// When each effort was left.
-    left_at: [Option<u64>; 4],
-    sample: [Now; 4],
+    left_at: [Option<u64>; EFFORTS],
+    sample: [Now; EFFORTS],
     /// When the link was last looked at, or full: number of the frame, time, bytes sent.
     looked_at: (u64, f64, f64),
     /// The link was full with the present effort, and since then it was not looked at.
@@ -243,7 +245,7 @@ impl Ladder {
             is_pinned: false,
             effort: Effort::Standard,
             sampling: None,
-            measured: [Measured::default(); 4],
+            measured: [Measured::default(); EFFORTS],
             window: Window::default(),
             frames: 0,
             link: None,
@@ -254,8 +256,8 @@ impl Ladder {
             chosen_at: 0,
             dwell: DWELL.0,
             is_looking: false,
-            left_at: [None; 4],
-            sample: [Now { at: 0, every: SAMPLE_EVERY.0 }; 4],
+            left_at: [None; EFFORTS],
+            sample: [Now { at: 0, every: SAMPLE_EVERY.0 }; EFFORTS],
             looked_at: (0, 0.0, 0.0),
             was_full: false,
         }
@@ -419,7 +421,7 @@ impl Ladder {
         if is_full {
             let is_as_before = |link: f64| rate <= LINK_CHANGE * link && link <= LINK_CHANGE * rate;
             if !self.link.is_some_and(is_as_before) {
-                self.sample = [Now { at: 0, every: SAMPLE_EVERY.0 }; 4];
+                self.sample = [Now { at: 0, every: SAMPLE_EVERY.0 }; EFFORTS];
             }
             self.link = Some(rate);
             self.passed = 0.0;
@@ -477,7 +479,7 @@ impl Ladder {
         &self,
         effort: Effort,
         current: Effort,
-        typical: &[f64; 4],
+        typical: &[f64; EFFORTS],
         seconds: impl Fn(&Measured) -> f64,
     ) -> f64 {
         let of = |effort: Effort| {

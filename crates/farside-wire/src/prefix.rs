@@ -79,6 +79,19 @@ impl Prefix {
         &self.bytes
     }
 
+    /// Its bytes, and behind them, in the same memory, `data`: zstd takes both for one stretch then, and needs not ask at
+    /// each match in which of two it lies (a fifth to a third of the time of the quick levels). `data` is gone again with
+    /// the answer's last use.
+    pub(crate) fn joined<T>(&mut self, data: &[u8], with: impl FnOnce(&[u8], &[u8]) -> T) -> T {
+        let prefix_bytes = self.bytes.len();
+        self.bytes.reserve_exact(data.len());
+        self.bytes.extend_from_slice(data);
+        let (prefix, data) = self.bytes.split_at(prefix_bytes);
+        let result = with(prefix, data);
+        self.bytes.truncate(prefix_bytes);
+        result
+    }
+
     /// Whether regions stand in it that were found to resemble the frame.
     pub(crate) fn has_similar(&self) -> bool {
         self.has_similar

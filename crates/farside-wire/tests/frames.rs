@@ -59,7 +59,9 @@ fn noise(blocks: usize, seed: u64) -> Vec<u8> {
 
 fn frame_of(runs: &[Run], data: &[u8], prefix: &Prefix) -> Vec<u8> {
     let mut frame = Vec::new();
-    Encoder::new().encode(runs, data, &fingerprints(data), prefix, Effort::Standard, &mut frame).unwrap();
+    Encoder::new()
+        .encode(runs, data, &fingerprints(data), &mut prefix.clone(), Effort::Standard, &mut frame)
+        .unwrap();
     frame
 }
 
@@ -117,7 +119,7 @@ fn incompressible_data_grows_by_less_than_half_a_percent() {
     let mut frame = Vec::new();
     let runs: Vec<Run> = (0..TARGET_BLOCKS.into()).map(|i| data_run(i * 1_000_000, 1)).collect();
     let encoded = Encoder::new()
-        .encode(&runs, &data, &fingerprints(&data), &Prefix::new(), Effort::Standard, &mut frame)
+        .encode(&runs, &data, &fingerprints(&data), &mut Prefix::new(), Effort::Standard, &mut frame)
         .unwrap();
     assert_eq!(encoded.rung, FrameRung::Raw);
     assert!(frame.len() * 1000 <= data.len() * 1005, "{} for {}", frame.len(), data.len());
@@ -156,7 +158,7 @@ fn the_encoder_refuses_input_that_contradicts_itself() {
     let mut refuse = |runs: &[Run], data: &[u8]| {
         let known = fingerprints(data);
         let out = &mut Vec::new();
-        assert!(encoder.encode(runs, data, &known, &Prefix::new(), Effort::Standard, out).is_err());
+        assert!(encoder.encode(runs, data, &known, &mut Prefix::new(), Effort::Standard, out).is_err());
     };
     refuse(&[], &[]);
     refuse(&[data_run(0, 1)], &[0; 100]);
@@ -221,8 +223,9 @@ fn repeats() -> Vec<u8> {
     .concat();
     let mut frame = Vec::new();
     let known = fingerprints(&blocks);
-    let encoded =
-        Encoder::new().encode(&runs, &data, &known, &Prefix::new(), Effort::Standard, &mut frame).unwrap();
+    let encoded = Encoder::new()
+        .encode(&runs, &data, &known, &mut Prefix::new(), Effort::Standard, &mut frame)
+        .unwrap();
     assert_eq!((encoded.data_blocks, encoded.repeat_blocks), (1, 6));
     let decoded = Decoder::new().decode(&frame, &mut Pattern).unwrap();
     assert!(decoded.runs == runs && decoded.bytes == blocks && decoded.repeat_blocks == 6);
@@ -258,7 +261,7 @@ fn repeats_are_bounded_on_both_sides() {
         let known = vec![Fingerprint([1; 16]); blocks as usize];
         let runs = [repeat_run(0, blocks, Origin::Base, from)];
         let mut frame = Vec::new();
-        let encoded = Encoder::new().encode(&runs, &[], &known, &Prefix::new(), Effort::Raw, &mut frame);
+        let encoded = Encoder::new().encode(&runs, &[], &known, &mut Prefix::new(), Effort::Raw, &mut frame);
         encoded.map(|_| frame)
     };
     assert!(encode(most + 1, 0).is_err(), "more than a frame may repeat");
@@ -282,10 +285,10 @@ fn every_effort_comes_back() {
     let mut prefix = Prefix::new();
     prefix.add_same_place(&runs, &old);
     let mut sizes = Vec::new();
-    for effort in [Effort::Raw, Effort::Fast, Effort::Standard, Effort::Strong] {
+    for effort in Effort::ALL {
         let mut frame = Vec::new();
         let encoded =
-            Encoder::new().encode(&runs, &new, &fingerprints(&new), &prefix, effort, &mut frame).unwrap();
+            Encoder::new().encode(&runs, &new, &fingerprints(&new), &mut prefix, effort, &mut frame).unwrap();
         assert_eq!(encoded.rung == FrameRung::Raw, effort == Effort::Raw);
         assert!(Decoder::new().decode(&frame, &mut Base(old.clone())).unwrap().bytes == new);
         sizes.push(frame.len());
@@ -306,7 +309,7 @@ fn what_looks_like_noise_is_compressed_all_the_same_where_it_is_like_the_old() {
     let mut encode = |new: &[u8]| {
         let mut frame = Vec::new();
         let known = fingerprints(new);
-        encoder.encode(&runs, new, &known, &prefix, Effort::Standard, &mut frame).unwrap().rung
+        encoder.encode(&runs, new, &known, &mut prefix, Effort::Standard, &mut frame).unwrap().rung
     };
     for _ in 0..20 {
         assert_eq!(encode(&new), FrameRung::Delta);

@@ -96,7 +96,7 @@ fn send(base: &[u8], new: &[u8], runs: &[Run], index: &SimilarityIndex, effort: 
         }
         let known: Vec<Fingerprint> = data.chunks_exact(BLOCK_BYTES).map(Fingerprint::of_block).collect();
         let mut frame = Vec::new();
-        encoder.encode(&plan.runs, &data, &known, &prefix, effort, &mut frame).unwrap();
+        encoder.encode(&plan.runs, &data, &known, &mut prefix, effort, &mut frame).unwrap();
         let decoded = decoder.decode(&frame, &mut both).unwrap();
         assert!(decoded.runs == plan.runs && decoded.bytes == data);
         for (run, bytes) in decoded.pieces() {
@@ -174,7 +174,7 @@ fn a_first_copy_refers_to_what_it_carried_and_to_nothing_else() {
     }
     runs.push(data_run(310 * 256, 513));
     let data_bytes = runs.iter().map(|r| r.blocks as usize * BLOCK_BYTES).sum::<usize>();
-    for effort in [Effort::Standard, Effort::Strong] {
+    for effort in [Effort::Standard, Effort::Thorough, Effort::Strong] {
         let sent = send(&[], &new, &runs, &SimilarityIndex::new(0), effort);
         println!("{} of {data_bytes} bytes, {} segments read again", sent.frame_bytes, sent.segments_read);
         assert!(sent.frame_bytes < data_bytes - 4 * MIB + MIB / 4, "{} bytes", sent.frame_bytes);

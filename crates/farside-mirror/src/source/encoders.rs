@@ -74,17 +74,18 @@ impl EncoderBudget {
 
     /// What there is now. Frames that are being encoded do not lower the ceiling: waiting for them takes milliseconds, and a
     /// frame that goes out raw instead takes seconds of a slow link. Of a budget that is small as a whole fewer frames are
-    /// encoded at a time, and *strong* is not chosen.
+    /// encoded at a time, and *strong*, then *thorough*, are not chosen.
     pub(super) fn room(&self) -> Room {
         let at_once = (self.memory_units / units(Effort::Standard)).max(1);
         let encoders = at_once.min(self.encoders.min(ENCODERS_PER_TRANSFER) as u32);
         // What somebody has pinned is encoded one frame after the other, if need be.
         let together = if self.settings.effort.is_some() { 1 } else { encoders };
-        let has_strong = units(Effort::Strong).saturating_mul(together) <= self.memory_units;
+        let fits = |effort: &Effort| units(*effort).saturating_mul(together) <= self.memory_units;
+        let ceiling = [Effort::Strong, Effort::Thorough].into_iter().find(fits);
         Room {
             encoders,
             idle_cores: self.settings.cores.idle(),
-            ceiling: if has_strong { Effort::Strong } else { Effort::Standard },
+            ceiling: ceiling.unwrap_or(Effort::Standard),
         }
     }
 
@@ -129,7 +130,7 @@ mod tests {
     #[tokio::test]
     async fn frames_at_the_same_time_stay_within_the_memory() {
         let budget = budget(ENCODER_MEMORY);
-        for effort in [Effort::Fast, Effort::Standard, Effort::Strong] {
+        for effort in [Effort::Fast, Effort::Standard, Effort::Thorough, Effort::Strong] {
             let mut turns = Vec::new();
             while let Some(turn) = now(budget.turn(effort)) {
                 turns.push(turn.unwrap());
@@ -157,7 +158,7 @@ mod tests {
         let room = |memory_bytes| budget(memory_bytes).room();
         let of = |memory_bytes| (room(memory_bytes).ceiling, room(memory_bytes).encoders);
         assert_eq!(of(32 << 20), (Effort::Standard, 2));
-        assert_eq!(of(64 << 20), (Effort::Standard, 3));
+        assert_eq!(of(64 << 20), (Effort::Thorough, 3));
         assert_eq!(of(120 << 20), (Effort::Strong, 3));
     }
 

@@ -102,7 +102,7 @@ async fn streams() -> Vec<(&'static str, Vec<u8>)> {
     let data = [Run { position: 3, blocks: 1, kind: RunKind::Data }];
     let fingerprint = [Fingerprint::of_block(&[7; 4096])];
     Encoder::new()
-        .encode(&data, &[7; 4096], &fingerprint, &Prefix::new(), Effort::Standard, &mut frame)
+        .encode(&data, &[7; 4096], &fingerprint, &mut Prefix::new(), Effort::Standard, &mut frame)
         .unwrap();
     let scanned = Scanned { changed_bytes: 4096, complete: true, ..Scanned::default() };
     let end = StepEnd { frames: 1, changed_bytes: 4096, held_bytes: 8192, ..StepEnd::default() };

@@ -390,7 +390,7 @@ async fn lies() -> Vec<(&'static str, Vec<u8>)> {
         let block = [7; BLOCK_BYTES as usize];
         let fingerprint = [Fingerprint::of_block(&block)];
         Encoder::new()
-            .encode(&runs, &block, &fingerprint, &Prefix::new(), Effort::Standard, &mut frame)
+            .encode(&runs, &block, &fingerprint, &mut Prefix::new(), Effort::Standard, &mut frame)
             .unwrap();
         StreamMessage::Frame(frame)
     };
