@@ -63,6 +63,8 @@ pub struct Contender {
     pub verify: Option<String>,
     /// What the contender measures itself, by the figure's name; run after each counted phase.
     pub figures: BTreeMap<String, FigureScript>,
+    /// What scripts find in their environment beside the run's own: an experiment's variant of the file.
+    pub settings: BTreeMap<String, String>,
     /// Where the file is.
     pub path: PathBuf,
     /// The whole file and the shell functions that it uses, for an experiment's digest.

@@ -88,6 +88,9 @@ pub struct Event {
     pub at: Duration,
     /// Which way; both if absent.
     pub way: Option<Way>,
+    /// Which of several parallel links, counted from 0; all if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<u32>,
     /// What happens.
     pub change: Change,
 }

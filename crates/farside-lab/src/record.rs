@@ -77,9 +77,24 @@ pub struct PhaseRecord {
     /// where the kernel does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stolen_percent: Option<f64>,
+    /// What came out of the link over time, where the experiment wants it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
     /// What the contender measured itself, by name.
     #[serde(default)]
     pub figures: BTreeMap<String, Figure>,
+}
+
+/// What came out of the link in each interval of a phase, from the start of the phase's scripts on, all paths together.
+/// The last interval is not whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Length of an interval.
+    pub every_ms: u32,
+    /// Bytes of IP at b.
+    pub forward: Vec<u64>,
+    /// Bytes of IP at a.
+    pub back: Vec<u64>,
 }
 
 /// A measured number.

@@ -267,7 +267,12 @@ fn an_outage_lets_nothing_through_and_ends() {
         rate: Some(10_000_000),
         rtt: Some(Duration::from_millis(2)),
         // By script: down a while after the link has come up, for good.
-        script: vec![Event { at: Duration::from_millis(300), way: Some(Way::Back), change: Change::Down }],
+        script: vec![Event {
+            at: Duration::from_millis(300),
+            way: Some(Way::Back),
+            path: None,
+            change: Change::Down,
+        }],
         ..LinkTerms::default()
     };
     let Some(lab) = Lab::lay(&terms, 1) else { return };

@@ -156,7 +156,7 @@ fn estimate(place: &Place, setting: &Setting, filter: &Filter, out: &Path) -> Ou
     setting.refuse_stale(&records, &setting.digests(&data)?)?;
     let left = plan::left(&setting.planned, &records, filter);
     let facts = setting.data_facts(&data);
-    let known = Known { records: &records, links: &setting.links, data: &facts };
+    let known = Known { records: &records, links: &setting.links, portions: &setting.portions, data: &facts };
     let mut text = String::new();
     for run in &left {
         let estimate = known.estimate(run);
@@ -182,7 +182,8 @@ fn estimate(place: &Place, setting: &Setting, filter: &Filter, out: &Path) -> Ou
 }
 
 fn tell_beginning(setting: &Setting, journal: &Journal, left: &[PlannedRun], facts: &[DataFacts]) {
-    let known = Known { records: journal.records(), links: &setting.links, data: facts };
+    let known =
+        Known { records: journal.records(), links: &setting.links, portions: &setting.portions, data: facts };
     let (count, all) = (left.len(), setting.planned.len());
     eprintln!(
         "{}: {count} of {all} runs to make, about {}",

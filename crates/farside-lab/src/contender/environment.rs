@@ -1,5 +1,6 @@
 //! What every script of a contender finds in its environment. Pure.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,10 @@ pub struct Environment {
     pub rtt_ms: f64,
     /// Share of packets lost from a to b, 0 to 1.
     pub loss: f64,
+    /// How much of the data is to be brought over, bytes; absent: all.
+    pub portion: Option<u64>,
+    /// Of the contender's variant. A name that the run itself uses keeps the run's value.
+    pub settings: BTreeMap<String, String>,
     /// Directory of `farside` and `farsided`.
     pub farside_bin: PathBuf,
     /// The laboratory's own program, for its helpers (`copy-changed`).
@@ -52,7 +57,8 @@ impl Environment {
         let list =
             |addresses: &[Ipv4Addr]| addresses.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>().join(" ");
         let first = |addresses: &[Ipv4Addr]| addresses.first().map(Ipv4Addr::to_string).unwrap_or_default();
-        [
+        let portion = self.portion.map(|bytes| bytes.to_string()).unwrap_or_default();
+        let own = [
             ("SITE", site.to_string()),
             ("HERE", path(&self.here(site))),
             ("A_HERE", path(&self.here(Site::A))),
@@ -69,14 +75,15 @@ impl Environment {
             ("LINK_RATE_BITS", self.rate_bits.to_string()),
             ("LINK_RTT_MS", self.rtt_ms.to_string()),
             ("LINK_LOSS", self.loss.to_string()),
+            ("PORTION_BYTES", portion),
             ("FARSIDE_BIN", path(&self.farside_bin)),
             ("FARSIDE_LAB", path(&self.lab)),
             ("CONTENDERS", path(&self.contenders)),
             ("HOME", path(&self.here(site).join("home"))),
             ("LC_ALL", "C.UTF-8".to_owned()),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+        ];
+        // The later of two values of a name holds.
+        let settings = self.settings.iter().map(|(name, value)| (name.clone(), value.clone()));
+        settings.chain(own.into_iter().map(|(name, value)| (name.to_owned(), value))).collect()
     }
 }

@@ -91,6 +91,18 @@ impl Contender {
         }
     }
 
+    /// The same under another name and with settings, which are part of its text.
+    #[must_use]
+    pub fn with_settings(mut self, name: &str, settings: BTreeMap<String, String>) -> Self {
+        name.clone_into(&mut self.name);
+        for (key, value) in &settings {
+            self.text.push_str(&format!("\n# setting {key}={value}\n"));
+            self.about.push_str(&format!(", {key} = {value}"));
+        }
+        self.settings = settings;
+        self
+    }
+
     /// Reads a contender from the text of its file; `path` gives it its name and stands in errors.
     ///
     /// # Errors
@@ -291,6 +303,7 @@ impl RawContender {
             phases,
             verify,
             figures: self.figures.into_iter().map(figure).collect::<Result<_, _>>()?,
+            settings: BTreeMap::new(),
             path: PathBuf::new(),
             text: String::new(),
         })

@@ -117,7 +117,8 @@ impl Conductor<'_> {
     }
 
     fn known<'r>(&'r self, records: &'r [RunRecord]) -> Known<'r> {
-        Known { records, links: &self.setting.links, data: self.facts }
+        let (links, portions) = (&self.setting.links, &self.setting.portions);
+        Known { records, links, portions, data: self.facts }
     }
 
     fn make(&self, run: &PlannedRun, limit: std::time::Duration) -> Result<RunRecord, GroundError> {
@@ -137,6 +138,8 @@ impl Conductor<'_> {
             link: &setting.links[run.link],
             hosts: &setting.hosts(&run.cell.congestion),
             data,
+            portion: setting.portions[run.link],
+            series: setting.experiment.series,
             contender: setting.contender(&run.cell.contender),
             versions: self.versions.get(&run.cell.contender).unwrap_or(&none),
             limit,

@@ -19,6 +19,8 @@ pub struct Subject<'a> {
     pub paths: u32,
     /// The link.
     pub link: &'a Link,
+    /// How much of the data goes over it, bytes; all where absent.
+    pub portion: Option<u64>,
     /// Congestion control of all hosts.
     pub congestion: &'a str,
     /// Largest receive and send buffer of a TCP connection, where set.
@@ -35,7 +37,7 @@ impl Subject<'_> {
     /// The digest, 16 bytes in hex.
     #[must_use]
     pub fn digest(&self) -> String {
-        let text = serde_json::json!({
+        let mut text = serde_json::json!({
             "lab": [env!("CARGO_PKG_VERSION"), RECORD_VERSION.to_string()],
             "topology": self.topology,
             "paths": self.paths,
@@ -47,6 +49,10 @@ impl Subject<'_> {
             "contender": self.contender,
             "farside": self.farside,
         });
+        // Only where there is one: runs of whole data sets keep the digest that they had before there were portions.
+        if let Some(portion) = self.portion {
+            text["portion"] = portion.into();
+        }
         let mut hasher = blake3::Hasher::new_derive_key("farside-lab 2026 what a run was of");
         hasher.update(text.to_string().as_bytes());
         short(&hasher.finalize())
@@ -92,6 +98,7 @@ mod tests {
             topology: Topology::Sites,
             paths: 1,
             link: &link,
+            portion: None,
             congestion: "cubic",
             tcp_buffers: (None, None),
             data: Some((&data, DataKind::Image)),
@@ -103,6 +110,7 @@ mod tests {
             Subject { topology: Topology::Boxes, ..subject },
             Subject { paths: 2, ..subject },
             Subject { link: &faster, ..subject },
+            Subject { portion: Some(1), ..subject },
             Subject { congestion: "bbr", ..subject },
             Subject { tcp_buffers: (Some(1), None), ..subject },
             Subject { tcp_buffers: (None, Some(1)), ..subject },

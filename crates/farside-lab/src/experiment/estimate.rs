@@ -58,6 +58,8 @@ pub struct Known<'a> {
     pub records: &'a [RunRecord],
     /// The experiment's links.
     pub links: &'a [Link],
+    /// How many bytes of the data each of them carries; all where nothing is said.
+    pub portions: &'a [Option<u64>],
     /// The experiment's data sets.
     pub data: &'a [DataFacts],
 }
@@ -120,8 +122,13 @@ impl Known<'_> {
     }
 
     fn computed(&self, run: &PlannedRun) -> f64 {
-        let Some(data) = run.data.and_then(|data| self.data.get(data)) else { return PROBE_SECONDS };
         let link = &self.links[run.link];
+        let portion = self.portions.get(run.link).copied().flatten();
+        let Some(data) = run.data.and_then(|data| self.data.get(data)) else {
+            let of_portion =
+                |bytes: u64| bytes as f64 * 8.0 / link.forward.rate_bits.max(1) as f64 + UNCOUNTED_SECONDS;
+            return portion.map_or(PROBE_SECONDS, of_portion);
+        };
         let rate = goodput_bits(link, &run.cell.congestion);
         let mut seconds = UNCOUNTED_SECONDS;
         for generation in &data.generations {
@@ -129,8 +136,10 @@ impl Known<'_> {
             let changed = generation.changed_blocks.map_or(1.0, |blocks| {
                 (blocks as f64 * 4096.0 / (generation.size_bytes.max(1) as f64)).min(1.0)
             });
-            seconds += generation.zstd_bytes as f64 * changed * 8.0 / rate;
-            seconds += generation.size_bytes as f64 * SECONDS_PER_BYTE;
+            let size = generation.size_bytes.max(1) as f64;
+            let share = portion.map_or(1.0, |bytes| (bytes as f64 / size).min(1.0));
+            seconds += generation.zstd_bytes as f64 * share * changed * 8.0 / rate;
+            seconds += size * share * SECONDS_PER_BYTE;
         }
         seconds
     }

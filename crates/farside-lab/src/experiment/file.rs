@@ -12,6 +12,9 @@ use crate::ground::Topology;
 use crate::link::{Change, Event, Link, LinkTerms, Loss, Way, units};
 
 mod check;
+mod matrix;
+
+pub use matrix::{GridEntry, Portion, Value, Values, VariantEntry};
 
 /// An experiment as its file says it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -28,8 +31,13 @@ pub struct Experiment {
     /// Parallel links between the two ends of the WAN, each an address pair of its own.
     #[serde(default = "one")]
     pub paths: u32,
-    /// Names of contenders (`lab/contenders/NAME.toml`), in the order in which they run and are shown.
+    /// Names of contenders (`lab/contenders/NAME.toml`), in the order in which they run and are shown; once read, the
+    /// variants' names are behind them.
+    #[serde(default)]
     pub contenders: Vec<String>,
+    /// Contenders with settings, each combination a contender of its own.
+    #[serde(default, rename = "variant")]
+    pub variants: Vec<VariantEntry>,
     /// How often each cell runs, unless its link says otherwise.
     #[serde(default = "one")]
     pub repetitions: u32,
@@ -40,12 +48,18 @@ pub struct Experiment {
     /// Everything random follows from it: losses, jitter, data.
     #[serde(default = "one_u64")]
     pub seed: u64,
+    /// Length of the intervals in which a record tells what came out of the link: `100ms`. Absent: records tell totals only.
+    #[serde(default, deserialize_with = "time")]
+    pub series: Option<Duration>,
     /// What is set in every host.
     #[serde(default)]
     pub hosts: HostsEntry,
-    /// The links, in order.
-    #[serde(rename = "link")]
+    /// The links, in order; once read, those of the grids are behind them.
+    #[serde(default, rename = "link")]
     pub links: Vec<LinkEntry>,
+    /// Links by their properties, each combination a link.
+    #[serde(default, rename = "grid")]
+    pub grids: Vec<GridEntry>,
     /// The data sets; none where every contender is a probe of the link.
     #[serde(default, rename = "data")]
     pub data: Vec<DataEntry>,
@@ -124,6 +138,9 @@ pub struct LinkEntry {
     /// What happens to it while it runs.
     #[serde(default)]
     pub script: Vec<ScriptEntry>,
+    /// How much of the data contenders bring over it, for those that heed it; absent: all.
+    #[serde(default)]
+    pub portion: Option<Portion>,
     /// How often its cells run; absent: as the experiment says.
     #[serde(default)]
     pub repetitions: Option<u32>,
@@ -151,6 +168,9 @@ pub struct ScriptEntry {
     /// `forward` or `back`; both if absent.
     #[serde(default)]
     pub way: Option<Way>,
+    /// Which of the experiment's `paths`, counted from 0; all if absent.
+    #[serde(default)]
+    pub path: Option<u32>,
     /// New rate.
     #[serde(default, deserialize_with = "rate")]
     pub rate: Option<u64>,
@@ -293,9 +313,12 @@ impl Experiment {
     /// # Errors
     /// [`FileError`], but not that it cannot be read.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
-        let experiment: Self = toml::from_str(text)
+        let mut experiment: Self = toml::from_str(text)
             .map_err(|source| FileError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
-        experiment.check().map_err(|wrong| FileError::Meaning { path: path.to_owned(), wrong })?;
+        experiment
+            .expand()
+            .and_then(|()| experiment.check())
+            .map_err(|wrong| FileError::Meaning { path: path.to_owned(), wrong })?;
         Ok(experiment)
     }
 
@@ -309,6 +332,13 @@ impl Experiment {
     #[must_use]
     pub fn seed_of(&self, data: &DataEntry) -> u64 {
         data.seed.unwrap_or(self.seed)
+    }
+
+    /// How many bytes of the data each of `links`, which are the experiment's, carries; all where nothing is said.
+    #[must_use]
+    pub fn portions(&self, links: &[Link]) -> Vec<Option<u64>> {
+        let of = |(entry, link): (&LinkEntry, &Link)| Some(entry.portion?.bytes(link));
+        self.links.iter().zip(links).map(of).collect()
     }
 
     /// All links, in order.
@@ -375,7 +405,7 @@ impl ScriptEntry {
         .flatten();
         let change = changes.next()?;
         let single = changes.next().is_none() && (self.burst.is_none() || self.loss.is_some());
-        single.then_some(Event { at: self.at, way: self.way, change })
+        single.then_some(Event { at: self.at, way: self.way, path: self.path, change })
     }
 }
 

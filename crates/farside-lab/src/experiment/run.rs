@@ -26,6 +26,9 @@ use crate::record::{PhaseRecord, RECORD_VERSION, RunRecord};
 
 mod count;
 mod script;
+mod series;
+
+use series::Sampler;
 
 /// A service that is not ready by then does not come: borg and databases take seconds on a busy machine.
 const READY_LIMIT: Duration = Duration::from_secs(120);
@@ -67,6 +70,10 @@ pub struct Job<'a> {
     pub hosts: &'a Hosts,
     /// The data and what of it the contender gets; nothing for probes.
     pub data: Option<(&'a Prepared, DataKind)>,
+    /// How much of it is to be brought over, bytes; absent: all.
+    pub portion: Option<u64>,
+    /// Length of the intervals in which the record tells what came out of the link; absent: it does not.
+    pub series: Option<Duration>,
     /// The contender.
     pub contender: &'a Contender,
     /// Versions of what takes part.
@@ -269,17 +276,21 @@ impl Stage<'_> {
         let time_before = ProcessorTime::now();
         let begun = Instant::now();
         let mut running: Vec<Running> = Vec::new();
-        for site in Site::START_ORDER {
-            let Some(script) = steps.scripts.get(&site) else { continue };
-            let mut started = self.start(&step_name(name, site, moment), site, script, moment)?;
-            if running.is_empty() {
-                for ready in &steps.ready {
-                    started.wait_ready(ready, READY_LIMIT).map_err(failed())?;
+        let (ended, looks) = thread::scope(|scope| {
+            let sampler = self.job.series.map(|every| Sampler::start(scope, self.laid, every));
+            for site in Site::START_ORDER {
+                let Some(script) = steps.scripts.get(&site) else { continue };
+                let mut started = self.start(&step_name(name, site, moment), site, script, moment)?;
+                if running.is_empty() {
+                    for ready in &steps.ready {
+                        started.wait_ready(ready, READY_LIMIT).map_err(failed())?;
+                    }
                 }
+                running.push(started);
             }
-            running.push(started);
-        }
-        let ended = crate::ground::wait_all(&mut running, self.job.limit).map_err(failed())?;
+            let ended = crate::ground::wait_all(&mut running, self.job.limit).map_err(failed())?;
+            Ok((ended, sampler.map(Sampler::stop)))
+        })?;
         let last = ended.iter().map(|ended| ended.at).max().unwrap_or(begun);
         let load = super::machine::load();
         let stolen_percent =
@@ -287,6 +298,7 @@ impl Stage<'_> {
         count::wait_quiet(self.laid, self.job.link).map_err(failed())?;
         let (forward, back, cpu_seconds) = before.until_now(self.laid).map_err(failed())?;
         drop(running);
+        let series = looks.zip(self.job.series).map(|(looks, every)| series::by_intervals(&looks, every));
         let mut record = PhaseRecord {
             phase: name.to_owned(),
             generation: moment.1.map(|generation| generation.name.clone()),
@@ -296,6 +308,7 @@ impl Stage<'_> {
             cpu_seconds,
             load,
             stolen_percent,
+            series,
             figures: BTreeMap::new(),
         };
         let figures = self.figures(phase, moment, &mut record);
@@ -356,6 +369,8 @@ impl Stage<'_> {
             rate_bits: link.forward.rate_bits,
             rtt_ms: (link.forward.delay + link.back.delay).as_secs_f64() * 1e3,
             loss: super::expect::loss_rate(&link.forward.loss),
+            portion: self.job.portion,
+            settings: self.job.contender.settings.clone(),
             farside_bin: self.job.places.farside_bin.clone(),
             lab: self.job.places.lab.clone(),
             contenders: self.job.places.contenders.clone(),

@@ -40,6 +40,8 @@ pub struct Setting {
     pub experiment: Experiment,
     /// Its links, in order.
     pub links: Vec<Link>,
+    /// How many bytes of the data each link carries; all where nothing is said.
+    pub portions: Vec<Option<u64>>,
     /// Its contenders, in order.
     pub contenders: Vec<Contender>,
     /// All runs that it wants.
@@ -119,11 +121,13 @@ impl Setting {
             experiment.repetitions = repetitions;
             experiment.links.iter_mut().for_each(|link| link.repetitions = None);
         }
-        let contenders: Vec<Contender> = experiment
-            .contenders
-            .iter()
-            .map(|name| Contender::load(&places.contenders, name))
-            .collect::<Result<_, _>>()?;
+        let variants = experiment.written_variants()?;
+        let load = |name: &String| match variants.iter().find(|variant| variant.name == *name) {
+            None => Contender::load(&places.contenders, name),
+            Some(variant) => Contender::load(&places.contenders, &variant.of)
+                .map(|contender| contender.with_settings(name, variant.settings.clone())),
+        };
+        let contenders: Vec<Contender> = experiment.contenders.iter().map(load).collect::<Result<_, _>>()?;
         let abilities = contenders.iter().map(|c| (c.name.clone(), c.carries.clone())).collect();
         let planned = plan::plan(&experiment, &abilities);
         let idle = contenders.iter().find(|c| !planned.iter().any(|run| run.cell.contender == c.name));
@@ -137,9 +141,11 @@ impl Setting {
                 carries.join(" and ")
             )));
         }
+        let links = experiment.build_links()?;
         Ok(Self {
             name: file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-            links: experiment.build_links()?,
+            portions: experiment.portions(&links),
+            links,
             experiment,
             contenders,
             planned,
@@ -261,6 +267,7 @@ impl Setting {
                 topology: self.topology(),
                 paths: self.experiment.paths,
                 link: &self.links[run.link],
+                portion: self.portions[run.link],
                 congestion: &run.cell.congestion,
                 tcp_buffers: (self.experiment.hosts.tcp_rmem_max, self.experiment.hosts.tcp_wmem_max),
                 data,

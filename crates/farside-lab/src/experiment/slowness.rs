@@ -63,6 +63,7 @@ mod tests {
             cpu_seconds: BTreeMap::new(),
             load: 0.0,
             stolen_percent: None,
+            series: None,
             figures: BTreeMap::new(),
         };
         slowness(&[phase], &link)

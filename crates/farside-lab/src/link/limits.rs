@@ -221,7 +221,12 @@ mod tests {
 
     #[test]
     fn a_script_is_checked_as_it_adds_up() {
-        let event = |at_ms, change| Event { at: Duration::from_millis(at_ms), way: Some(Way::Back), change };
+        let event = |at_ms, change| Event {
+            at: Duration::from_millis(at_ms),
+            way: Some(Way::Back),
+            path: None,
+            change,
+        };
         let slower = event(1, Change::Rate { rate_bits: 1_000_000 });
         let longer = event(2, Change::Delay { delay: Duration::from_secs(5) });
         let script = |events: [&Event; 2]| Link {

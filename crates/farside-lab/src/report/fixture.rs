@@ -175,6 +175,7 @@ pub(super) fn phase(phase: &str, seconds: f64, forward_mb: f64, back_mb: f64) ->
         cpu_seconds: BTreeMap::from([("a".to_owned(), seconds * 0.2), ("b".to_owned(), seconds * 0.1)]),
         load: 1.5,
         stolen_percent: None,
+        series: None,
         figures: BTreeMap::new(),
     }
 }

@@ -63,6 +63,7 @@ fn record(run: &PlannedRun, whole_seconds: f64, forward_bytes: u64) -> RunRecord
             cpu_seconds: BTreeMap::new(),
             load: 0.0,
             stolen_percent: None,
+            series: None,
             figures: BTreeMap::new(),
         }],
         failed: None,
@@ -71,7 +72,7 @@ fn record(run: &PlannedRun, whole_seconds: f64, forward_bytes: u64) -> RunRecord
 }
 
 fn estimate(records: &[RunRecord], run: &PlannedRun) -> Estimate {
-    Known { records, links: &links(), data: &data() }.estimate(run)
+    Known { records, links: &links(), portions: &[], data: &data() }.estimate(run)
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn the_total_knows_what_runs_at_once() {
         (planned(0, "a", "cubic", 2), planned(0, "b", "cubic", 2), planned(1, "a", "cubic", 1));
     let records = [record(&one, 10.0, 0), record(&two, 30.0, 0), record(&alone, 5.0, 0)];
     let (links, data) = (links(), data());
-    let known = Known { records: &records, links: &links, data: &data };
+    let known = Known { records: &records, links: &links, portions: &[], data: &data };
     assert_eq!(known.total_seconds(&[one.clone(), two.clone()]), 30.0);
     assert_eq!(known.total_seconds(&[one.clone(), two, alone.clone()]), 35.0);
     assert_eq!(known.total_seconds(&[one.clone(), alone, one]), 25.0);

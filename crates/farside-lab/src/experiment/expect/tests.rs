@@ -42,6 +42,7 @@ fn run(figures: &[(&str, f64)]) -> RunRecord {
             cpu_seconds: BTreeMap::new(),
             load: 0.0,
             stolen_percent: None,
+            series: None,
             figures: figures
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), Figure { value: *value, unit: "u".to_owned() }))

@@ -1,6 +1,8 @@
 //! What an experiment file must fulfil beyond its form: names that exist, numbers within limits.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use super::{DataKind, Expectation, Experiment, LinkEntry, Target, Tolerance, Wrong};
 use crate::data;
@@ -20,6 +22,9 @@ const PARALLEL_MAX: u32 = 8;
 /// time on two cores.
 const PARALLEL_RATE_BITS_MAX: u64 = 155_520_000;
 
+/// Intervals of a series: below, the machine's own pauses are all that is seen; above, a round trip is not.
+const SERIES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(10);
+
 /// Longest name of a link or data set: it stands in tables and file names.
 const NAME_BYTES_MAX: usize = 40;
 
@@ -37,6 +42,12 @@ impl Experiment {
         unique("[[data]]", self.data.iter().map(|data| &data.name))?;
         for name in self.links.iter().map(|link| &link.name).chain(self.data.iter().map(|data| &data.name)) {
             check_name(name)?;
+        }
+        if let Some(every) = self.series
+            && !SERIES.contains(&every)
+        {
+            let what = format!("{every:?} is no interval to count in");
+            return Err(Wrong::new("series", what, "write 10ms to 10s"));
         }
         for link in &self.links {
             self.check_link(link)?;
@@ -64,6 +75,12 @@ impl Experiment {
         known(&place, "data set", entry.data.as_deref(), &data)?;
         if entry.congestion.as_ref().is_some_and(Vec::is_empty) {
             return Err(Wrong::new(place, "its congestion is empty", "leave it out to have that of [hosts]"));
+        }
+        if let Some(path) =
+            entry.script.iter().filter_map(|event| event.path).find(|path| *path >= self.paths)
+        {
+            let what = format!("its script changes path {path}, and there are {}", self.paths);
+            return Err(Wrong::new(place, what, "paths are counted from 0"));
         }
         let link = entry.build()?;
         let parallel = entry.parallel.unwrap_or(self.parallel);

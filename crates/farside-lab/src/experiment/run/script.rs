@@ -7,7 +7,7 @@ use crate::emulator::EmulatorError;
 use crate::ground::Laid;
 use crate::link::Event;
 
-/// Waits for the beginning, then makes each change at its time, on every path; ends early when the run does.
+/// Waits for the beginning, then makes each change at its time, on its path or on every one; ends early when the run does.
 ///
 /// # Errors
 /// A change that the link cannot have, or a link that has failed.
@@ -23,8 +23,10 @@ pub(super) fn play(laid: &Laid, script: &[Event], begun: &Receiver<Instant>) -> 
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
         }
-        for emulator in laid.emulators() {
-            emulator.change(event.way, &event.change)?;
+        for (path, emulator) in (0..).zip(laid.emulators()) {
+            if event.path.is_none_or(|only| only == path) {
+                emulator.change(event.way, &event.change)?;
+            }
         }
     }
     Ok(())

@@ -48,6 +48,7 @@ fn record(run: &PlannedRun, seconds: f64) -> RunRecord {
         cpu_seconds: [("a".to_owned(), 0.5)].into(),
         load: seconds / 10.0,
         stolen_percent: None,
+        series: None,
         figures: [("rtt_ms".to_owned(), Figure { value: 10.5, unit: "ms".to_owned() })].into(),
     };
     RunRecord {
