@@ -3,7 +3,7 @@
 # scripts/install-test-tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full soak bench bench-emulator bench-main-job bench-wire bench-codec check doc
+.PHONY: help demo test test-full soak bench bench-emulator bench-main-job bench-wire bench-link bench-codec check doc
 
 help:  ## Show this list.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,9 @@ bench-main-job:  ## Farside and its peers: copy and update over T3, 10 Mb/s and 
 
 bench-wire:  ## Bytes of every data set, farside and its peers; T1 and 1 Gb/s (root, 40 minutes, resumable). ARGS=--estimate
 	@scripts/bench-wire $(ARGS)
+
+bench-link:  ## How full lines get, farside and iperf3 and rsync (root, 20 minutes, resumable). ARGS=--all, ARGS=--estimate
+	@scripts/bench-link $(ARGS)
 
 bench-codec:  ## The codec alone on the data sets: bytes and speed per effort, break-even rates, index sizes.
 	@scripts/bench-codec

@@ -47,3 +47,23 @@ verify_piece() { # N, M
     farside_at a snapshot list "tank/$1" --json |
         jq -e --arg root "$root" 'max_by(.created_at).content_root == $root'
 }
+
+# A daemon that is started again whenever it ends; its process is in daemon.pid.
+serve_again() { # ADDRESS:PORT for peers, or off
+    local daemon
+    while :; do
+        serve_farside "$1" &
+        daemon=$!
+        echo "$daemon" >"$HERE/daemon.pid"
+        wait "$daemon" || true
+        sleep 0.2
+    done
+}
+
+# Volume N's copy is whole. One that nobody is making is asked for again; a daemon that does not answer comes again.
+copied() { # N
+    local state
+    state=$(farside_at b mirror status "vault/$1" --json | jq -r '.[0].state') || return 1
+    if [ "$state" = uninitialized ]; then farside_at b mirror initialize "vault/$1" --no-wait || true; fi
+    [ "$state" = mirrored ]
+}

@@ -1,5 +1,6 @@
 //! The words and flags of `farside-lab`. What they do is in [`crate::commands`].
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -72,6 +73,14 @@ pub(crate) enum Command {
     /// Write into TARGET, a copy of OLD, the 4 KiB blocks in which NEW differs; contenders' scripts use it
     #[command(hide = true)]
     CopyChanged(CopyChangedArguments),
+    /// Answer one connection's small requests until it ends; contenders' scripts use it
+    #[command(hide = true)]
+    Answer(AnswerArguments),
+    /// Ask again and again and tell how long answers took; contenders' scripts use it
+    #[command(hide = true)]
+    Ask(AskArguments),
+    /// Write what experiments about links showed as a section of the manual, with plots
+    Links(LinksArguments),
 }
 
 #[derive(Args, Debug)]
@@ -233,4 +242,37 @@ pub(crate) struct CopyChangedArguments {
     pub(crate) new: PathBuf,
     /// Changed in place
     pub(crate) target: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct AnswerArguments {
+    /// Where to listen
+    pub(crate) address: SocketAddr,
+    /// Bytes of an answer
+    #[arg(long)]
+    pub(crate) bytes: usize,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct AskArguments {
+    /// Who answers
+    pub(crate) address: SocketAddr,
+    /// Bytes of an answer
+    #[arg(long)]
+    pub(crate) bytes: usize,
+    /// From one request to the next
+    #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
+    pub(crate) every: Duration,
+    /// How long to ask
+    #[arg(long = "for", value_name = "TIME", value_parser = units::parse_time)]
+    pub(crate) time: Duration,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LinksArguments {
+    /// Where link.md and its pictures go
+    pub(crate) out: PathBuf,
+    /// Results of experiments about links (result.json), in the order of the sections
+    #[arg(required = true)]
+    pub(crate) results: Vec<PathBuf>,
 }

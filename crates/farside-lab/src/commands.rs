@@ -5,6 +5,8 @@ pub(crate) mod contenders;
 pub(crate) mod copy_changed;
 pub(crate) mod curves;
 pub(crate) mod data;
+pub(crate) mod interactive;
+pub(crate) mod links;
 pub(crate) mod profiles;
 pub(crate) mod report;
 pub(crate) mod run;

@@ -28,6 +28,9 @@ fn main() -> ExitCode {
         Command::Profiles(arguments) => commands::profiles::run(arguments),
         Command::Clean(arguments) => commands::clean::run(&place, arguments),
         Command::CopyChanged(arguments) => commands::copy_changed::run(arguments),
+        Command::Answer(arguments) => commands::interactive::answer(arguments),
+        Command::Ask(arguments) => commands::interactive::ask(arguments),
+        Command::Links(arguments) => commands::links::run(arguments),
     };
     outcome.unwrap_or_else(|error| {
         if let Some(GroundError::Interrupted) = error.downcast_ref() {

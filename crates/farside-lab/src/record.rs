@@ -91,10 +91,24 @@ pub struct PhaseRecord {
 pub struct Series {
     /// Length of an interval.
     pub every_ms: u32,
-    /// Bytes of IP at b.
+    /// Bytes of IP at b, in JSON as words: a number a line would make results ten times as long.
+    #[serde(with = "words")]
     pub forward: Vec<u64>,
-    /// Bytes of IP at a.
-    pub back: Vec<u64>,
+}
+
+/// Whole numbers as one string with blanks between them.
+mod words {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(numbers: &[u64], serializer: S) -> Result<S::Ok, S::Error> {
+        let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
+        serializer.serialize_str(&words.join(" "))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
+        let words = String::deserialize(deserializer)?;
+        words.split_ascii_whitespace().map(|word| word.parse().map_err(de::Error::custom)).collect()
+    }
 }
 
 /// A measured number.

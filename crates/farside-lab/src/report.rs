@@ -6,15 +6,22 @@
 
 pub mod breakeven;
 pub mod describe;
+pub mod filling;
 #[cfg(test)]
 mod fixture;
+pub mod flow;
 pub mod goodput;
+pub mod links;
+pub mod model;
+pub mod outages;
 pub mod page;
 pub mod plot;
+pub mod sharing;
 pub mod sheet;
 pub mod table;
 pub mod text;
 pub mod view;
+pub mod volumes;
 
 pub use page::page;
 pub use table::{markdown, terminal};

@@ -19,6 +19,9 @@ const SECONDS_PER_BYTE: f64 = 3.0 / 200e6;
 /// What a probe of the link takes where nothing is known: ten seconds of traffic, and the start.
 const PROBE_SECONDS: f64 = 15.0;
 
+/// How many times as long as the line needs a contender takes at most for a portion of data.
+const PORTION_PATIENCE: f64 = 2.0;
+
 /// A phase may take this many times the estimate of its whole run before it counts as hung. Peers differ in bytes by a
 /// factor of ten, and losses fall badly by a factor of two.
 const LIMIT_FACTOR: f64 = 20.0;
@@ -121,7 +124,13 @@ impl Known<'_> {
         self.records.iter().filter(|record| record.failed.is_none())
     }
 
+    /// What a run takes where nothing is known of such ones; at least as long as what happens to its link.
     fn computed(&self, run: &PlannedRun) -> f64 {
+        let script = self.links[run.link].script.last().map_or(0.0, |event| event.at.as_secs_f64());
+        script + self.computed_undisturbed(run)
+    }
+
+    fn computed_undisturbed(&self, run: &PlannedRun) -> f64 {
         let link = &self.links[run.link];
         let portion = self.portions.get(run.link).copied().flatten();
         let Some(data) = run.data.and_then(|data| self.data.get(data)) else {
@@ -138,7 +147,14 @@ impl Known<'_> {
             });
             let size = generation.size_bytes.max(1) as f64;
             let share = portion.map_or(1.0, |bytes| (bytes as f64 / size).min(1.0));
-            seconds += generation.zstd_bytes as f64 * share * changed * 8.0 / rate;
+            let sent = generation.zstd_bytes as f64 * share * changed * 8.0;
+            // Who carries a portion does not try for longer than a few times what the line needs.
+            let rate = if portion.is_some() {
+                rate.max(link.forward.rate_bits as f64 / PORTION_PATIENCE)
+            } else {
+                rate
+            };
+            seconds += sent / rate;
             seconds += size * share * SECONDS_PER_BYTE;
         }
         seconds

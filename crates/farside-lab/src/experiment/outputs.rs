@@ -73,8 +73,16 @@ pub fn write(directory: &Path, result: &ExperimentResult) -> Result<Vec<PathBuf>
 /// # Errors
 /// [`OutputError`].
 pub fn read(directory: &Path) -> Result<ExperimentResult, OutputError> {
-    let path = directory.join(RESULT_FILE);
-    let text = at("read", &path, fs::read(&path))?;
+    read_file(&directory.join(RESULT_FILE))
+}
+
+/// Reads the result `path`.
+///
+/// # Errors
+/// [`OutputError`].
+pub fn read_file(path: &Path) -> Result<ExperimentResult, OutputError> {
+    let text = at("read", path, fs::read(path))?;
+    let path = path.to_owned();
     let wrong = |source| OutputError::Result { path: path.clone(), source };
     // The version first: of another one nothing else is certain.
     let any: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;

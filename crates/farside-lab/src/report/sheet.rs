@@ -69,11 +69,11 @@ impl From<&str> for Field {
     }
 }
 
-fn words(text: &str) -> Head {
+pub(super) fn words(text: &str) -> Head {
     Head { text: text.to_owned(), is_figures: false }
 }
 
-fn figures(text: &str) -> Head {
+pub(super) fn figures(text: &str) -> Head {
     Head { text: text.to_owned(), is_figures: true }
 }
 

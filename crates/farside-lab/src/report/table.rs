@@ -134,11 +134,11 @@ pub fn markdown(result: &ExperimentResult) -> String {
 }
 
 /// Sentences of ours may be long, the foreign pieces in them were cut when they were put in.
-fn escape_long(sentence: &str) -> String {
+pub(super) fn escape_long(sentence: &str) -> String {
     sentence.split(' ').map(text::markdown).collect::<Vec<_>>().join(" ")
 }
 
-fn markdown_table(sheet: &Sheet) -> String {
+pub(super) fn markdown_table(sheet: &Sheet) -> String {
     let mut table = String::new();
     let heads: Vec<String> = sheet.head.iter().map(|head| text::markdown(&head.text)).collect();
     table.push_str(&format!("| {} |\n", heads.join(" | ")));

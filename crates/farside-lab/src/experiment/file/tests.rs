@@ -202,14 +202,18 @@ fn the_manuals_example_and_the_projects_experiments_are_understood() {
     let experiment = parse(example).expect("the manual's example");
     assert_eq!(
         (experiment.links.len(), experiment.links[1].script.len(), experiment.expectations.len()),
-        (2, 5, 3)
+        (2 + 12, 5, 3)
     );
+    assert_eq!(experiment.contenders.len(), 3 + 4);
 
     let mut count = 0;
     for entry in std::fs::read_dir(project.join("lab/experiments")).expect("the experiments") {
         let path = entry.expect("an entry").path();
         let experiment = Experiment::read(&path).expect("an experiment");
+        let variants = experiment.written_variants().expect("variants");
         for contender in &experiment.contenders {
+            let variant = variants.iter().find(|variant| variant.name == *contender);
+            let contender = variant.map_or(contender, |variant| &variant.of);
             let file = project.join(format!("lab/contenders/{contender}.toml"));
             assert!(file.exists(), "{} names {contender}, which has no file", path.display());
         }

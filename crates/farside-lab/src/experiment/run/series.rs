@@ -14,8 +14,8 @@ const LOOKS: u32 = 2;
 /// Most intervals of a series: an hour at 100 ms. Of a longer phase neighbours are put together until they fit.
 const INTERVALS_MAX: usize = 36_000;
 
-/// What the counters said: since the phase began, bytes out at b, bytes out at a.
-pub(super) type Look = (Duration, u64, u64);
+/// What the counters said: since the phase began, bytes out at b.
+pub(super) type Look = (Duration, u64);
 
 /// A thread that looks until it is told to stop.
 pub(super) struct Sampler<'scope> {
@@ -36,11 +36,9 @@ impl<'scope> Sampler<'scope> {
             let mut looks: Vec<Look> = Vec::new();
             loop {
                 let Ok(counters) = laid.counters() else { break };
-                let out = counters.iter().fold((0, 0), |(forward, back), link| {
-                    (forward + link.forward.bytes_out, back + link.back.bytes_out)
-                });
+                let out = counters.iter().map(|link| link.forward.bytes_out).sum();
                 let at = begun.elapsed();
-                looks.push((at, out.0, out.1));
+                looks.push((at, out));
                 match stopped.recv_timeout((every / LOOKS).saturating_sub(begun.elapsed() - at)) {
                     Err(RecvTimeoutError::Timeout) => {}
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
@@ -67,14 +65,10 @@ pub(super) fn by_intervals(looks: &[Look], every: Duration) -> Series {
         seconds *= 2.0;
     }
     let every_ms = (seconds * 1e3).round() as u32;
-    Series {
-        every_ms,
-        forward: intervals(looks, seconds, last, |look| look.1),
-        back: intervals(looks, seconds, last, |look| look.2),
-    }
+    Series { every_ms, forward: intervals(looks, seconds, last) }
 }
 
-fn intervals(looks: &[Look], seconds: f64, last: f64, of: fn(&Look) -> u64) -> Vec<u64> {
+fn intervals(looks: &[Look], seconds: f64, last: f64) -> Vec<u64> {
     let count = (last / seconds).ceil() as usize;
     let mut position = 0;
     // Bytes until a moment, moments in order.
@@ -84,9 +78,9 @@ fn intervals(looks: &[Look], seconds: f64, last: f64, of: fn(&Look) -> u64) -> V
         }
         let Some(before) = looks.get(position) else { return 0.0 };
         let from = before.0.as_secs_f64();
-        let Some(after) = looks.get(position + 1) else { return of(before) as f64 };
+        let Some(after) = looks.get(position + 1) else { return before.1 as f64 };
         let share = ((at - from) / (after.0.as_secs_f64() - from)).clamp(0.0, 1.0);
-        of(before) as f64 + share * (of(after) as f64 - of(before) as f64)
+        before.1 as f64 + share * (after.1 as f64 - before.1 as f64)
     };
     let mut told = 0.0;
     let mut intervals = Vec::with_capacity(count);
@@ -103,24 +97,23 @@ fn intervals(looks: &[Look], seconds: f64, last: f64, of: fn(&Look) -> u64) -> V
 mod tests {
     use super::*;
 
-    fn look(ms: u64, forward: u64, back: u64) -> Look {
-        (Duration::from_millis(ms), forward, back)
+    fn look(ms: u64, forward: u64) -> Look {
+        (Duration::from_millis(ms), forward)
     }
 
     #[test]
     fn late_looks_are_shared_out_over_the_intervals_and_nothing_is_lost() {
-        let looks = [look(0, 0, 0), look(50, 0, 5), look(150, 1000, 5), look(430, 3800, 7)];
+        let looks = [look(0, 0), look(50, 0), look(150, 1000), look(430, 3800)];
         let series = by_intervals(&looks, Duration::from_millis(100));
         assert_eq!(series.every_ms, 100);
         // 10 a millisecond from 50 on; the last interval has 30 ms.
         assert_eq!(series.forward, [500, 1000, 1000, 1000, 300]);
-        assert_eq!(series.back.iter().sum::<u64>(), 7);
         assert_eq!(by_intervals(&[], Duration::from_millis(100)).forward, Vec::<u64>::new());
     }
 
     #[test]
     fn a_long_phase_has_longer_intervals() {
-        let looks = [look(0, 0, 0), look(50_000_000, 5_000_000, 0)];
+        let looks = [look(0, 0), look(50_000_000, 5_000_000)];
         let series = by_intervals(&looks, Duration::from_millis(100));
         assert_eq!(series.every_ms, 1600);
         assert!(series.forward.len() <= INTERVALS_MAX, "{}", series.forward.len());
