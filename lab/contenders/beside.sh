@@ -9,7 +9,7 @@ LEAD_SECONDS=8
 MEASURE_SECONDS=30
 
 # More than the line carries in the time.
-VOLUME_BYTES=$(((LINK_RATE_BITS / 8 * (LEAD_SECONDS + MEASURE_SECONDS + 20) / 4096) * 4096))
+VOLUME_BYTES=$((LINK_RATE_BITS * (LEAD_SECONDS + MEASURE_SECONDS + 20) / 8 / 4096 * 4096))
 
 prepare_beside() {
     local terms=()

@@ -360,3 +360,91 @@ fn the_smoke_experiment_has_every_part_work_together() {
     );
     lab.assert_clean();
 }
+
+/// One of two paths is cut while it runs, and stays so; the other one answers.
+const LISTS: &str = r#"
+title = "Links and contenders of lists"
+paths = 2
+series = "20ms"
+
+[[variant]]
+of = "probe"
+name = "probe-{COUNT}"
+settings = { COUNT = [3, 5] }
+
+[[grid]]
+profiles = ["10mb"]
+rtt = ["2ms"]
+loss = ["0"]
+mtu = [1000]
+portion = "1s"
+
+[[link]]
+name = "one-path"
+rate = "10Mbit"
+rtt = "2ms"
+contenders = ["probe-3"]
+script = [{ at = "200ms", path = 1, down = true }]
+"#;
+
+/// Waits until the second path is cut where that is going to happen, then counts answers on the first.
+const PATHS: &str = r#"
+name = "probe"
+about = "answers over the first path"
+packages = ["iputils-ping"]
+carries = ["link"]
+
+[[versions]]
+name = "ping"
+command = "ping -V | awk 'NR == 1 { print $3, $4 }'"
+
+[measure]
+a = '''
+read -ra addresses <<<"$B_ADDRS"
+if [ -z "$PORTION_BYTES" ]; then
+    while ping -q -c 1 -W 1 "${addresses[1]}" >"$HERE/second.txt"; do sleep 0.05; done
+fi
+ping -q -c "$COUNT" -i 0.01 -w 200 "${addresses[0]}" >"$HERE/ping.txt" || true
+'''
+
+[figures.answered]
+site = "a"
+run = '''awk '/received/ { print $4 }' "$HERE/ping.txt"'''
+unit = "answers"
+
+[figures.portion]
+run = '''echo "${PORTION_BYTES:-0}"'''
+unit = "bytes"
+"#;
+
+#[test]
+fn lists_become_links_and_contenders_and_what_comes_out_is_told_over_time() {
+    let Some(lab) = Lab::new() else { return };
+    println!("seed 1");
+    lab.write("contenders/probe.toml", PATHS);
+    lab.write("experiments/x.toml", LISTS);
+    let (status, said) = lab.run(&[]);
+    assert_eq!(status, Some(0), "{said}");
+    let mut told: Vec<(String, f64, f64)> = Vec::new();
+    for run in &lab.result().runs {
+        let phase = &run.phases[0];
+        told.push((run.cell.to_string(), phase.figures["answered"].value, phase.figures["portion"].value));
+        let series = phase.series.as_ref().expect("a series");
+        assert_eq!(series.every_ms, 20);
+        // All that ping sent had come out before it ended.
+        assert_eq!(series.forward.iter().sum::<u64>(), phase.forward.bytes_out, "{}", run.cell);
+        assert_eq!(phase.forward.dropped_down > 0, run.cell.link == "one-path", "{}", run.cell);
+    }
+    told.sort_by(|one, other| one.0.cmp(&other.0));
+    // 10 Mb/s carry 1.3 MB in a second and 20 round trips of 2 ms.
+    let portion = 1_310_720.0;
+    assert_eq!(
+        told,
+        [
+            ("10mb-2ms-0-1000/probe-3/cubic".to_owned(), 3.0, portion),
+            ("10mb-2ms-0-1000/probe-5/cubic".to_owned(), 5.0, portion),
+            ("one-path/probe-3/cubic".to_owned(), 3.0, 0.0),
+        ]
+    );
+    lab.assert_clean();
+}

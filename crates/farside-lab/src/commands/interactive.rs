@@ -24,15 +24,19 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// Answers one connection until it ends.
 pub(crate) fn answer(arguments: &AnswerArguments) -> Outcome {
-    let listener = TcpListener::bind(arguments.address)?;
+    answer_one(&TcpListener::bind(arguments.address)?, arguments.bytes)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn answer_one(listener: &TcpListener, bytes: usize) -> std::io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
     let mut request = [0; REQUEST_BYTES];
-    let answer = vec![0; arguments.bytes];
+    let answer = vec![0; bytes];
     while stream.read_exact(&mut request).is_ok() {
         stream.write_all(&answer)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Asks, and prints what it found as one line of JSON.
@@ -115,9 +119,9 @@ mod tests {
 
     #[test]
     fn every_request_of_a_session_is_answered() {
-        // The port is free when it has been given back; nobody else binds on loopback in between but by chance.
-        let address = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
-        let serving = thread::spawn(move || answer(&AnswerArguments { address, bytes: 300 }).is_ok());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let serving = thread::spawn(move || answer_one(&listener, 300).is_ok());
         let every = Duration::from_millis(2);
         let asking = AskArguments { address, bytes: 300, every, time: every * 20 };
         assert!(ask(&asking).is_ok());

@@ -10,13 +10,14 @@ use super::{outages, sharing, volumes};
 type Part = fn(&ExperimentResult) -> Result<Section, PlotError>;
 
 /// Names of experiments, and what makes a section of each.
-const PARTS: [(&str, Part); 8] = [
+const PARTS: [(&str, Part); 9] = [
     ("link", filling::steady_section),
     ("link-matrix", filling::steady_section),
     ("link-transfers", filling::transfers_section),
     ("cuts", outages::section),
     ("interactive", sharing::section),
     ("d5-volumes", volumes::volumes_section),
+    ("d5-volumes-matrix", volumes::volumes_section),
     ("d5-window", volumes::window_section),
     ("d5-frames", volumes::frames_section),
 ];
@@ -57,3 +58,6 @@ pub fn section(results: &[ExperimentResult]) -> Result<Section, LinksError> {
     all.markdown.push('\n');
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests;

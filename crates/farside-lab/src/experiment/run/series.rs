@@ -34,15 +34,17 @@ impl<'scope> Sampler<'scope> {
         let begun = Instant::now();
         let thread = scope.spawn(move || {
             let mut looks: Vec<Look> = Vec::new();
-            loop {
-                let Ok(counters) = laid.counters() else { break };
+            // One look more after the end, so that nothing that came out before it is missing.
+            let mut is_last = false;
+            while let Ok(counters) = laid.counters() {
                 let out = counters.iter().map(|link| link.forward.bytes_out).sum();
                 let at = begun.elapsed();
                 looks.push((at, out));
-                match stopped.recv_timeout((every / LOOKS).saturating_sub(begun.elapsed() - at)) {
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+                if is_last {
+                    break;
                 }
+                let rest = (every / LOOKS).saturating_sub(begun.elapsed() - at);
+                is_last = stopped.recv_timeout(rest) != Err(RecvTimeoutError::Timeout);
             }
             looks
         });
