@@ -20,6 +20,8 @@ mod dial;
 pub mod error;
 pub mod hello;
 pub mod identity;
+#[cfg_attr(not(test), expect(dead_code, reason = "bundles ask it once they have several lanes"))]
+mod lanes;
 pub mod limits;
 pub mod link;
 pub mod node;
@@ -31,6 +33,8 @@ mod terms;
 pub mod throttle;
 mod tls;
 pub mod transport;
+#[cfg_attr(not(test), expect(dead_code, reason = "bundles ask it once they have several lanes"))]
+mod yielding;
 
 pub use book::{MemoryPeerBook, PeerBook, PeerRecord};
 pub use bundle::{BlockedShares, BundleFigures, LaneFigures, fuzz_segments};

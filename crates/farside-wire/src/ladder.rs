@@ -23,6 +23,11 @@
 //!   block. A link that is not full was never seen (then it is faster than what was sent, and once the transfer is long
 //!   enough for that to matter the ladder goes down a step at a time), or was seen full before. That is believed until more
 //!   goes through than it should carry, and looked at again now and then with one step less effort.
+//! * Connections that measure what arrives of them show what the link carries *at least* ([`Ladder::link_delivers`]), from the
+//!   bursts in which frames leave, long before it is full. If *raw* at that rate would be faster than what goes through, effort
+//!   goes down at once: nothing needs to be tried for it. On a link that has shown more than an OC-3 *fast* is tried
+//!   at once. It never says that a link is slow, and once the link is
+//!   full at less than was shown, the rest of the stream does without.
 //! * Where neither the link nor the encoders are busy, something else is slow (reads): nothing is changed.
 //!
 //! What keeps it calm: nothing is concluded from fewer than four frames of an effort; small gains wait until an effort has
@@ -67,6 +72,9 @@ const UNSEEN_MIN: f64 = 268_435_456.0;
 /// The same before it tries *raw*: on a link that proves to be slow that costs some ten megabytes, which were measured as
 /// three times a whole first copy of a database. *Fast* carries 1 Gb/s and more meanwhile.
 const UNSEEN_RAW_MIN: f64 = 1_073_741_824.0;
+/// Rate that connections must have measured for *fast* to be tried before that, bytes per second: more than an OC-3. What a try
+/// costs there is sent in milliseconds.
+const SHOWN_FAST: f64 = 20e6;
 /// Gain that is worth a step down on a link that was never full.
 const GAIN_DOWN: f64 = 1.02;
 /// The same on a link whose rate is known. The ratio counts twice, and frames differ.
@@ -209,6 +217,10 @@ pub struct Ladder {
     frames: u64,
     /// Rate of the link when it was full, bytes per second.
     link: Option<f64>,
+    /// What the link carries at least by what its connections have measured, bytes per second.
+    shown: Option<f64>,
+    /// The link was full at less than was shown: that is not heeded in this stream.
+    is_misled: bool,
     /// Bytes that have passed since the link was last full, beyond what it would have carried; less than none if it could
     /// have carried more.
     passed: f64,
@@ -249,6 +261,8 @@ impl Ladder {
             window: Window::default(),
             frames: 0,
             link: None,
+            shown: None,
+            is_misled: false,
             passed: 0.0,
             seconds: 0.0,
             out_bytes: 0.0,
@@ -296,9 +310,19 @@ impl Ladder {
             is_pinned: self.is_pinned,
             effort,
             link: self.link,
+            shown: self.shown,
             passed: self.passed.min(0.0),
             was_full: self.was_full,
             ..Ladder::new()
+        }
+    }
+
+    /// What the connections of the stream have measured to arrive, bytes per second: the link carries at least that. Told
+    /// before [`sent`](Self::sent), as often as there is something to tell; never where nobody measures.
+    pub fn link_delivers(&mut self, bytes_per_second: u64) {
+        if !self.is_misled && bytes_per_second > 0 {
+            let rate = bytes_per_second as f64;
+            self.shown = Some(self.shown.map_or(rate, |shown| shown.max(rate)));
         }
     }
 
@@ -344,12 +368,16 @@ impl Ladder {
         }
         let capacity =
             |effort| (encoders / self.cost(effort, current)).min(1.0 / self.search_cost(effort, current));
+        // A link that was never full counts as what it has shown where that is enough for raw to be faster, and as endless otherwise.
+        let shown = self.shown.filter(|shown| shown.min(capacity(Effort::Raw)) > SLOWER_THAN_RAW * goodput);
+        let is_shown = self.link.is_none() && !is_full && shown.is_some();
+        let link = if is_shown { shown } else { self.link };
         let promise = |effort: Effort, ratio: f64| {
-            capacity(effort).min(self.link.map_or(f64::INFINITY, |link| link / ratio))
+            capacity(effort).min(link.map_or(f64::INFINITY, |link| link / ratio))
         };
 
         // Bytes count where the link is known; where it is not, only whether something faster goes through as well.
-        let is_known = self.link.is_some();
+        let is_known = link.is_some();
         let worth = |speed: f64, ratio: f64| if is_known { speed / ratio } else { speed };
         let raw = promise(Effort::Raw, 1.0);
         let is_slower_than_raw = |speed: f64| is_known && raw > SLOWER_THAN_RAW * speed;
@@ -381,7 +409,8 @@ impl Ladder {
                 (true, false) if is_known => GAIN_DOWN_WHEN_KNOWN,
                 (true, false) => GAIN_DOWN,
             };
-            let is_fresh = self.is_fresh(candidate) || capacity(candidate) >= AMPLE * goodput;
+            // What is slower than raw is left for what is likely faster: if it is not, raw is next.
+            let is_fresh = is_shown || self.is_fresh(candidate) || capacity(candidate) >= AMPLE * goodput;
             if is_fresh && gain >= needed && best.is_none_or(|(_, most)| gain > most) {
                 best = Some((candidate, gain));
             }
@@ -424,10 +453,14 @@ impl Ladder {
                 self.sample = [Now { at: 0, every: SAMPLE_EVERY.0 }; EFFORTS];
             }
             self.link = Some(rate);
+            self.is_misled |= self.shown.is_some_and(|shown| shown > LINK_CHANGE * rate);
+            self.shown = self.shown.filter(|_| !self.is_misled);
             self.passed = 0.0;
             self.was_full = true;
             self.looked_at = (self.frames, self.seconds, self.out_bytes);
-        } else if self.link.is_some() && self.passed > OUTGROWN {
+        } else if self.link.is_some_and(|link| {
+            self.passed > OUTGROWN || self.shown.is_some_and(|shown| shown > LINK_CHANGE * link)
+        }) {
             self.link = None;
             self.passed = 0.0;
             // It has just proved itself faster than it was: no need to wait until that matters.
@@ -445,7 +478,8 @@ impl Ladder {
         if must_leave {
             return true;
         }
-        if self.stream_bytes < UNSEEN_MIN {
+        let is_shown_fast = self.shown.is_some_and(|shown| shown >= SHOWN_FAST);
+        if self.stream_bytes < UNSEEN_MIN && !(is_shown_fast && candidate != Effort::Raw) {
             return false;
         }
         if is_full || self.link.is_some() {
@@ -453,6 +487,7 @@ impl Ladder {
         }
         let (passed, carried) = match candidate {
             Effort::Raw => (BUFFERED_MAX, UNSEEN_RAW_MIN),
+            _ if is_shown_fast => (BUFFERED_FIRST, 0.0),
             _ => (BUFFERED_FIRST, UNSEEN_MIN),
         };
         let is_proved = self.passed >= passed && self.stream_bytes >= carried;

@@ -75,6 +75,8 @@ struct Pipeline {
     /// Cores others leave idle.
     idle_cores: f64,
     ceiling: Effort,
+    /// Round trip, seconds, of connections that measure what arrives; `None`: nobody measures.
+    measures: Option<f64>,
     seed: u64,
 }
 
@@ -98,6 +100,7 @@ impl Pipeline {
             encoders,
             idle_cores: encoders as f64,
             ceiling: Effort::Strong,
+            measures: None,
             seed: 1,
         }
     }
@@ -176,6 +179,12 @@ impl Pipeline {
             backlog = (backlog - self.carried(begins, written)).max(0.0);
             free_at = written;
             let before = ladder.effort();
+            if let Some(rtt) = self.measures {
+                // What is handed over at once arrives at the link's rate, and the first of it after a round trip.
+                let rate = self.carried(written, written + 1e-3) * 1e3;
+                let burst = (backlog + self.carried(begins, written)).max(out_bytes);
+                ladder.link_delivers((burst / (rtt + burst / rate)) as u64);
+            }
             ladder.sent(
                 &Sent {
                     effort,
@@ -267,6 +276,75 @@ fn on_every_link_time_and_bytes_are_near_the_best_and_it_is_never_slower_than_ra
             }
         }
     }
+}
+
+/// A link that is measured is good on the same terms; and what is short too, which without is over before the ladder goes down.
+#[test]
+fn where_connections_measure_what_arrives_it_does_not_wait_to_go_down() {
+    for data in ALL_DATA {
+        for encoders in [1, 2, 4] {
+            for link in LINKS {
+                for rtt in [0.0005, 0.02] {
+                    let what = format!("{}, {encoders} encoders, {} Mb/s, {rtt} s", data.name, link / 1e6);
+                    let long = Pipeline {
+                        buffer: 131_072.0,
+                        measures: Some(rtt),
+                        ..Pipeline::new(link, data, encoders)
+                    };
+                    is_good(&long, &long.run(Ladder::new()), &what);
+                    // An update of 64 MiB.
+                    let short = Pipeline { data: vec![(64, data)], ..long };
+                    let blind = Pipeline { measures: None, ..short.clone() };
+                    let (seen, unseen) = (short.run(Ladder::new()), blind.run(Ladder::new()));
+                    let raw = short.fixed(Effort::Raw).seconds;
+                    let what = format!(
+                        "{what}: {:.3} s {:?} measured, {:.3} s {:?} not, raw {raw:.3} s",
+                        seen.seconds, seen.frames, unseen.seconds, unseen.frames
+                    );
+                    if link <= 45e6 {
+                        assert_eq!(seen.frames, unseen.frames, "nothing is larger: {what}");
+                    }
+                    // A try of *fast* that does not pay.
+                    assert!(seen.seconds <= 1.1 * unseen.seconds, "{what}");
+                    if rtt < 0.001 && link <= 1e9 {
+                        // What is under way when the first four frames have told what they cost.
+                        let under_way =
+                            (4 + encoders + QUEUE) as f64 / 64.0 * short.fixed(Effort::Standard).seconds;
+                        assert!(seen.seconds <= 1.1 * raw + 2.0 * under_way, "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_shown_of_a_link_is_not_believed_against_its_own_rate() {
+    // Claims a gigabit of a T3.
+    let room = Room { encoders: 2, idle_cores: 2.0, ceiling: Effort::Strong };
+    let mut ladder = Ladder::new();
+    let mut frames = [0; 4];
+    for _ in 0..300 {
+        let effort = ladder.next_effort(&room);
+        let ratio = FIRST_COPY.ratio[effort as usize];
+        let encoding = Duration::from_secs_f64(MIB as f64 / (FIRST_COPY.speed[effort as usize] * MB));
+        ladder.link_delivers(125_000_000);
+        let writing = Duration::from_secs_f64(ratio * MIB as f64 / 5.6e6);
+        ladder.sent(
+            &Sent {
+                effort,
+                in_bytes: MIB,
+                out_bytes: (ratio * MIB as f64) as u64,
+                searching: Duration::from_millis(1),
+                encoding,
+                waited: Duration::ZERO,
+                writing,
+            },
+            &room,
+        );
+        frames[effort as usize] += 1;
+    }
+    assert!(frames[..2].iter().sum::<usize>() <= 8, "{frames:?}");
 }
 
 #[test]

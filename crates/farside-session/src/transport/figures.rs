@@ -34,7 +34,9 @@ pub struct LinkFigures {
     pub rtt: Duration,
     /// Shortest round trip of late (Linux: five minutes): the path without queues. Zero: not measured.
     pub min_rtt: Duration,
-    /// Bytes per second that arrived, as last measured over about a round trip.
+    /// Bytes per second that arrived, as measured over about a round trip: the latest measure, or a higher one from a time with too
+    /// little to send. What the link carries at least; a window per round trip is no such bound, as BBR's is two to three times what
+    /// the path holds.
     pub delivery_rate: Option<u64>,
     /// That rate was of a time in which the connection had too little to send: the link carries at least that, not at most.
     pub app_limited: bool,
@@ -91,16 +93,6 @@ impl LinkFigures {
             buffer_limited: self.buffer_limited.saturating_sub(earlier.buffer_limited),
             ..self.clone()
         }
-    }
-
-    /// What the link carries at least, bytes per second: what arrived in a round trip, or the window that the path has accepted per
-    /// round trip. Never less than the link's rate by more than what the connection has not tried yet.
-    pub fn carries_at_least(&self) -> Option<u64> {
-        let by_window = match self.rtt.as_secs_f64() {
-            rtt if rtt > 0.0 => Some((self.in_flight_bytes.min(self.window_bytes) as f64 / rtt) as u64),
-            _ => None,
-        };
-        self.delivery_rate.max(by_window)
     }
 
     /// Several connections as one: rates, windows and sums added, the round trip of the one that is fastest. `None` of none.
@@ -179,13 +171,5 @@ mod tests {
         assert_eq!(since.receiver_limited_share(), 0.25);
         assert_eq!(since.buffer_limited_share(), 0.0);
         assert_eq!((since.sent_bytes, since.retransmitted_share()), (500, 0.0));
-    }
-
-    #[test]
-    fn a_link_carries_what_is_in_flight_per_round_trip() {
-        // 20 kB acknowledged each 20 ms: 1 MB/s, though the last measure of the rate had little to send.
-        assert_eq!(lane(1000, 20).carries_at_least(), Some(1_000_000));
-        assert_eq!(lane(3_000_000, 20).carries_at_least(), Some(3_000_000));
-        assert_eq!(LinkFigures::default().carries_at_least(), None);
     }
 }

@@ -80,11 +80,11 @@ pub(super) async fn serve_step(
     stream: DataStream,
 ) {
     let (transfer, index) = (serving.transfer, asked.index);
-    let (reader, mut writer) = tokio::io::split(stream.io);
+    let (link, (reader, mut writer)) = (stream.figures, tokio::io::split(stream.io));
     let ended = serving.next_stream();
     let sending = async {
         let _turn = serving.stream_turn.lock().await;
-        let pace = Arc::new(Pace::of(shared, serving.relationship));
+        let pace = Arc::new(Pace::of(shared, serving.relationship, link));
         let sent = send_step(shared, serving, asked, &pace, reader, &mut writer).await;
         pace.remember(shared, serving.relationship);
         sent

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farside_platform::Clock;
+use farside_session::SocketFigures;
 use farside_wire::{Effort, Ladder, Sent};
 use uuid::Uuid;
 
@@ -14,16 +15,19 @@ use crate::source::encoders::{EncoderBudget, Turn};
 /// The pace of one step.
 pub(super) struct Pace {
     ladder: Mutex<Ladder>,
+    /// How the stream's connections go.
+    link: Arc<dyn SocketFigures>,
     budget: Arc<EncoderBudget>,
     clock: Arc<dyn Clock>,
 }
 
 impl Pace {
     /// For a step of a relationship: begins with what earlier ones have learnt.
-    pub(super) fn of(shared: &Shared, relationship: Uuid) -> Pace {
+    pub(super) fn of(shared: &Shared, relationship: Uuid, link: Arc<dyn SocketFigures>) -> Pace {
         let learnt = shared.tables().ladders.get(&relationship).map(Ladder::again);
         let ladder = learnt.unwrap_or_else(|| shared.encoders.ladder());
-        Pace { ladder: Mutex::new(ladder), budget: shared.encoders.clone(), clock: shared.clock.clone() }
+        let (budget, clock) = (shared.encoders.clone(), shared.clock.clone());
+        Pace { ladder: Mutex::new(ladder), link, budget, clock }
     }
 
     /// Keeps for the next step what was learnt.
@@ -56,7 +60,12 @@ impl Pace {
     /// A frame was sent.
     pub(super) fn sent(&self, frame: &Sent) {
         let room = self.budget.room();
-        self.ladder().sent(frame, &room);
+        let delivered = self.link.figures().and_then(|figures| figures.delivery_rate);
+        let mut ladder = self.ladder();
+        if let Some(delivered) = delivered {
+            ladder.link_delivers(delivered);
+        }
+        ladder.sent(frame, &room);
     }
 
     fn ladder(&self) -> MutexGuard<'_, Ladder> {

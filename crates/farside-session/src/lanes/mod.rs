@@ -1,0 +1,309 @@
+//! How many connections carry a stream: as few as fill the link. Pure: the clock and what was measured are arguments.
+//!
+//! One connection under BBR fills a link by itself; one under cubic does where nothing is lost, and gets about
+//! `1.2 x segment / (round trip x root of loss)` where something is: 12 Mb/s at 20 ms and 0.3 %. Then two connections get twice that, and
+//! more of a link that is shared with others than one would. A send buffer that is smaller than rate x round trip has the
+//! same remedy.
+//!
+//! The rule is to try: with some more lanes, is the rate higher? Rates are compared over [`MEASURE_RTTS`] round trips, the lanes
+//! that are new having had [`SETTLE_RTTS`] to find theirs. More lanes are kept for [`GAIN`] more; otherwise it goes back, and
+//! waits twice as long until it tries again. Now and then fewer are tried and kept if they lose less than half of that. What
+//! is measured while the stream had nothing to send, or was held back by a throttle or by the peer's window, counts for
+//! nothing.
+//!
+//! What it guarantees: never more than it was allowed, never none; a step is a quarter of the lanes that there are, or as many
+//! again after a step that paid for itself or where a buffer is what limits.
+
+#[cfg(test)]
+mod simulation;
+
+use std::time::Duration;
+
+/// Lanes where each loss costs a connection a part of its rate, before anything is measured: with four a loss costs the stream
+/// an eighth, not half.
+const UNPACED_START: usize = 4;
+/// A higher rate that is worth more lanes, as a factor. Less is within what a link shows by itself.
+const GAIN: f64 = 1.05;
+/// Rate that fewer lanes may lose, as a factor.
+const LOSS: f64 = 0.975;
+/// Round trips that new lanes have until they count: ten segments become some thousand in eight doublings.
+const SETTLE_RTTS: u32 = 10;
+/// Round trips over which a rate is measured: about one saw tooth of a connection with 0.1 % of loss.
+const MEASURE_RTTS: u32 = 20;
+/// The same at least, where a round trip is nothing: a daemon's own pauses must be small against it.
+const SETTLE_MIN: Duration = Duration::from_millis(250);
+/// See [`SETTLE_MIN`].
+const MEASURE_MIN: Duration = Duration::from_millis(500);
+/// Measures until more lanes are tried again after they gained nothing: at first and at most.
+const WAIT_UP: (u32, u32) = (2, 256);
+/// The same for fewer lanes.
+const WAIT_DOWN: (u32, u32) = (16, 256);
+/// Share of the time in which a send buffer was full, that makes it what limits.
+const BUFFER_LIMITS: f64 = 0.2;
+
+/// What is seen of a stream's lanes at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Time on any clock that only goes forward.
+    pub(crate) now: Duration,
+    /// Lanes of each path that carry data. A measure waits until they are as many as were wanted.
+    pub(crate) lanes: usize,
+    /// Bytes that have arrived at the peer, all lanes together, since the stream began.
+    pub(crate) delivered_bytes: u64,
+    /// Round trip, of the path where it is longest.
+    pub(crate) rtt: Duration,
+    /// Every lane was granted a congestion control that loss does not slow (BBR).
+    pub(crate) is_paced: bool,
+    /// Since the last time the stream always had more to send than its sockets took.
+    pub(crate) was_hungry: bool,
+    /// Share of the time since then in which this side's or the peer's socket buffer was what limited the lanes.
+    pub(crate) buffer_limited: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Trial {
+    None,
+    /// With fewer lanes before, and their rate.
+    More {
+        before: usize,
+        rate: f64,
+    },
+    /// With more lanes before, and their rate.
+    Fewer {
+        before: usize,
+        rate: f64,
+    },
+}
+
+/// A span over which a rate is measured.
+#[derive(Clone, Copy, Debug)]
+struct Measure {
+    /// What is seen earlier does not count.
+    not_before: Duration,
+    /// When it began and what had arrived then.
+    since: Option<(Duration, u64)>,
+    buffer_limited: f64,
+    looks: u32,
+}
+
+/// How many lanes each path of a stream should have.
+#[derive(Clone, Debug)]
+pub(crate) struct LaneCount {
+    most: usize,
+    wanted: usize,
+    has_started: bool,
+    trial: Trial,
+    measure: Measure,
+    /// The next step upwards may be as large as what there is.
+    is_fast: bool,
+    /// Measures until the next trial, and how many there were the last time.
+    until_more: (u32, u32),
+    until_fewer: (u32, u32),
+}
+
+impl LaneCount {
+    /// For a stream over `paths` paths which may have `most` lanes in all.
+    pub(crate) fn new(paths: usize, most: usize) -> LaneCount {
+        LaneCount {
+            most: (most / paths.max(1)).max(1),
+            wanted: 1,
+            has_started: false,
+            trial: Trial::None,
+            measure: Measure::from(Duration::ZERO),
+            is_fast: false,
+            until_more: (0, WAIT_UP.0),
+            until_fewer: (WAIT_DOWN.0, WAIT_DOWN.0),
+        }
+    }
+
+    /// Lanes that each path should have now.
+    pub(crate) fn wanted(&self) -> usize {
+        self.wanted
+    }
+
+    /// Learns from what is seen, as often as once in a round trip or so, and says how many lanes each path should have now.
+    pub(crate) fn see(&mut self, seen: &Seen) -> usize {
+        if !self.has_started && seen.was_hungry {
+            self.has_started = true;
+            self.wanted = if seen.is_paced { 1 } else { UNPACED_START.min(self.most) };
+            self.measure = Measure::from(seen.now + settle(seen.rtt));
+        }
+        if !seen.was_hungry {
+            // Whatever is being tried was not tried.
+            if let Trial::More { before, .. } | Trial::Fewer { before, .. } = self.trial {
+                self.wanted = before;
+                self.trial = Trial::None;
+            }
+            self.measure = Measure::from(seen.now);
+        } else if seen.lanes < self.wanted {
+            // Lanes that are still being made, or cannot be.
+            self.measure = Measure::from(seen.now + settle(seen.rtt));
+        } else if let Some((rate, buffer_limited)) = self.measure.look(seen) {
+            self.decide(rate, buffer_limited >= BUFFER_LIMITS);
+            self.measure = Measure::from(match self.trial {
+                Trial::None => seen.now,
+                _ => seen.now + settle(seen.rtt),
+            });
+        }
+        self.wanted
+    }
+
+    fn decide(&mut self, rate: f64, is_buffer_limited: bool) {
+        match self.trial {
+            Trial::More { before, rate: earlier } => {
+                self.trial = Trial::None;
+                if rate >= GAIN * earlier {
+                    // Did each new lane bring half of what each old one carried, there is likely more.
+                    let added = (self.wanted - before) as f64 / before as f64;
+                    self.is_fast = rate / earlier - 1.0 >= 0.5 * added;
+                    self.until_more = (0, WAIT_UP.0);
+                    // A large step that brought less went too far.
+                    let soon = if added > 0.5 && !self.is_fast { 1 } else { WAIT_DOWN.0 };
+                    self.until_fewer = (soon, WAIT_DOWN.0);
+                } else {
+                    self.wanted = before;
+                    self.is_fast = false;
+                    wait(&mut self.until_more, WAIT_UP.1);
+                    return;
+                }
+            }
+            Trial::Fewer { before, rate: earlier } => {
+                self.trial = Trial::None;
+                if rate >= LOSS * earlier {
+                    self.until_fewer = (0, WAIT_DOWN.0);
+                } else {
+                    self.wanted = before;
+                    wait(&mut self.until_fewer, WAIT_DOWN.1);
+                    return;
+                }
+            }
+            Trial::None => {}
+        }
+        if self.until_more.0 == 0 && self.wanted < self.most {
+            let step = if self.is_fast || is_buffer_limited { self.wanted } else { self.wanted.div_ceil(4) };
+            self.trial = Trial::More { before: self.wanted, rate };
+            self.wanted = (self.wanted + step).min(self.most);
+        } else if self.until_fewer.0 == 0 && self.wanted > 1 {
+            self.trial = Trial::Fewer { before: self.wanted, rate };
+            self.wanted -= self.wanted.div_ceil(4);
+        } else {
+            self.until_more.0 = self.until_more.0.saturating_sub(1);
+            self.until_fewer.0 = self.until_fewer.0.saturating_sub(1);
+        }
+    }
+}
+
+/// The next time, and twice as long the time after.
+fn wait(until: &mut (u32, u32), most: u32) {
+    *until = (until.1, (2 * until.1).min(most));
+}
+
+fn settle(rtt: Duration) -> Duration {
+    (rtt * SETTLE_RTTS).max(SETTLE_MIN)
+}
+
+impl Measure {
+    fn from(not_before: Duration) -> Measure {
+        Measure { not_before, since: None, buffer_limited: 0.0, looks: 0 }
+    }
+
+    /// Bytes per second, and the share of the time for which buffers were full, once it has lasted.
+    fn look(&mut self, seen: &Seen) -> Option<(f64, f64)> {
+        if seen.now < self.not_before {
+            return None;
+        }
+        let (began, before) = *self.since.get_or_insert((seen.now, seen.delivered_bytes));
+        let lasted = seen.now.saturating_sub(began);
+        if lasted.is_zero() {
+            return None;
+        }
+        self.buffer_limited += seen.buffer_limited;
+        self.looks += 1;
+        if lasted < (seen.rtt * MEASURE_RTTS).max(MEASURE_MIN) {
+            return None;
+        }
+        let bytes = seen.delivered_bytes.saturating_sub(before) as f64;
+        Some((bytes / lasted.as_secs_f64(), self.buffer_limited / f64::from(self.looks)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    /// Feeds what a link with this rate for each number of lanes shows, for so many round trips.
+    fn run(count: &mut LaneCount, start: &mut Seen, rtts: u32, rate: impl Fn(usize) -> f64) -> Vec<usize> {
+        let mut wanted = Vec::new();
+        for _ in 0..rtts {
+            start.now += RTT;
+            start.delivered_bytes += (rate(start.lanes) * RTT.as_secs_f64()) as u64;
+            start.lanes = count.see(start);
+            wanted.push(start.lanes);
+        }
+        wanted
+    }
+
+    fn seen(is_paced: bool) -> Seen {
+        Seen {
+            now: Duration::ZERO,
+            lanes: 1,
+            delivered_bytes: 0,
+            rtt: RTT,
+            is_paced,
+            was_hungry: true,
+            buffer_limited: 0.0,
+        }
+    }
+
+    #[test]
+    fn one_lane_that_fills_the_link_stays_alone() {
+        let (mut count, mut at) = (LaneCount::new(1, 32), seen(true));
+        let wanted = run(&mut count, &mut at, 20_000, |_| 1e7);
+        let alone = wanted.iter().filter(|n| **n == 1).count();
+        assert!(alone * 100 >= wanted.len() * 95, "{alone} of {}", wanted.len());
+    }
+
+    #[test]
+    fn as_many_as_the_link_pays_and_never_more_than_allowed() {
+        let (mut count, mut at) = (LaneCount::new(1, 32), seen(false));
+        let wanted = run(&mut count, &mut at, 2000, |n| 1e6 * n.min(11) as f64);
+        assert!((11..=16).contains(wanted.last().unwrap()), "{wanted:?}");
+        let (mut count, mut at) = (LaneCount::new(2, 32), seen(false));
+        let wanted = run(&mut count, &mut at, 1000, |n| 1e6 * n as f64);
+        assert_eq!((wanted.iter().max(), wanted.last()), (Some(&16), Some(&16)));
+    }
+
+    #[test]
+    fn goes_back_when_the_link_no_longer_pays() {
+        let (mut count, mut at) = (LaneCount::new(1, 32), seen(false));
+        run(&mut count, &mut at, 1000, |n| 1e6 * n as f64);
+        assert_eq!(count.wanted(), 32);
+        let wanted = run(&mut count, &mut at, 40_000, |n| 1e6 * n.min(3) as f64);
+        assert!(*wanted.last().unwrap() <= 4, "{:?}", wanted.last());
+    }
+
+    #[test]
+    fn a_full_buffer_doubles_at_once() {
+        let (mut count, mut at) = (LaneCount::new(1, 32), seen(true));
+        at.buffer_limited = 0.9;
+        let wanted = run(&mut count, &mut at, 200, |n| 1e6 * n.min(8) as f64);
+        assert!(wanted.contains(&8), "{wanted:?}");
+        let mut steps = wanted.clone();
+        steps.dedup();
+        assert_eq!(steps[..4], [1, 2, 4, 8], "{steps:?}");
+    }
+
+    #[test]
+    fn what_had_nothing_to_send_proves_nothing() {
+        let (mut count, mut at) = (LaneCount::new(1, 32), seen(true));
+        at.was_hungry = false;
+        assert_eq!(run(&mut count, &mut at, 500, |n| 1e6 * n as f64), vec![1; 500]);
+        at.was_hungry = true;
+        run(&mut count, &mut at, 22, |n| 1e6 * n as f64);
+        at.was_hungry = false;
+        let wanted = run(&mut count, &mut at, 1, |n| 1e6 * n as f64);
+        assert_eq!(wanted, vec![1], "a trial in which the stream ran dry is taken back");
+    }
+}
