@@ -177,8 +177,10 @@ pub fn steady_section(result: &ExperimentResult) -> Result<Section, PlotError> {
 pub fn transfers_section(result: &ExperimentResult) -> Result<Section, PlotError> {
     let all = filled(result);
     let mut section = Section { markdown: head(result), pictures: Vec::new() };
-    section.markdown.push_str(WHOLE_READING);
-    section.markdown.push_str(&table::markdown_table(&whole_sheet(&all)));
+    if !all.is_empty() {
+        section.markdown.push_str(WHOLE_READING);
+        section.markdown.push_str(&table::markdown_table(&whole_sheet(&all)));
+    }
     let warm = warm_sheet(result);
     if !warm.rows.is_empty() {
         section.markdown.push_str(&format!("### The second transfer on a session\n\n{WARM_READING}"));
@@ -299,7 +301,7 @@ fn standing(all: &[Filled<'_>]) -> String {
         format!("wanted {wanted:.2}: {}", if ratio >= wanted { "reached" } else { "**missed**" })
     };
     let mut lines = vec![format!(
-        "* farside ÷ the best iperf3 variant, median over {} cells: {middle:.3} ({}).",
+        "* farside ÷ the best iperf3 variant, median over the cells ({}): {middle:.3} ({}).",
         ratios.len(),
         judge(middle, WANTED[0])
     )];

@@ -107,7 +107,7 @@ pub fn section(result: &ExperimentResult) -> Result<Section, PlotError> {
 
 /// MB that the contender sends when nothing happens to its link and nobody is killed.
 fn undisturbed(result: &ExperimentResult, contender: &str) -> Option<f64> {
-    // Variants are named by what is killed; the one that kills nobody is the measure for all.
+    // Variants end with the number of their paths; the one that kills nobody is the measure for all of them.
     let paths = contender.rsplit('-').next()?;
     let quiet = |run: &&RunRecord| {
         let link = result.links.iter().find(|link| link.name == run.cell.link);

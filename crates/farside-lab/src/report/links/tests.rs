@@ -65,7 +65,7 @@ fn steady_states_are_compared_by_payload_and_misses_are_told() {
             "| 10 Mb/s, 20 ms, 0 % | 9.68 | 96.8 % | bbr × 8 9.65 | 1.003 | 8.69 | 4.21 | 0.30 | 1 |",
             // 700 × 0.947 against 900 × 0.965.
             "| 1 Gb/s, 20 ms, 0.1 % | 663 | 66.3 % | bbr × 4 869 | **0.763** | – | – |",
-            "median over 2 cells: 0.883 (wanted 0.97: **missed**)",
+            "median over the cells (2): 0.883 (wanted 0.97: **missed**)",
             "The least up to OC-3: 1.003, at 10 Mb/s, 20 ms, 0 % (wanted 0.92: reached)",
             "The least above: 0.763, at 1 Gb/s, 20 ms, 0.1 % (wanted 0.90: **missed**)",
             // 4.6 MB in 4 s over 10 Mb/s.
@@ -110,8 +110,8 @@ fn what_breaks_is_told_with_the_pause_and_what_it_cost() {
         phase.forward.bytes_in = sent;
         run
     };
-    let plain = |link: &str| run(link, Some("noise"), "farside-nobody-one", 40.0, 6.0, &[("killed", 0.0)]);
-    let mut killed = run("whole", Some("noise"), "farside-source-one", 40.0, 6.0, &[("killed", 2.05)]);
+    let plain = |link: &str| run(link, Some("noise"), "kill-none-paths-1", 40.0, 6.0, &[("killed", 0.0)]);
+    let mut killed = run("whole", Some("noise"), "kill-source-paths-1", 40.0, 6.0, &[("killed", 2.05)]);
     killed = silent(killed, 22, 29, 31_000_000);
     let runs = vec![
         silent(plain("whole"), 0, 0, 30_000_000),
@@ -123,10 +123,10 @@ fn what_breaks_is_told_with_the_pause_and_what_it_cost() {
     holds(
         &section.markdown,
         &[
-            "| nothing | farside-nobody-one | – | 6.00 | 30.0 | 0 |",
-            "| daemon killed at 2.05 s | farside-source-one | 0.85 | 6.00 | 31.0 | 1.00 |",
-            "| cut at 2.00 s, whole again at 3.00 s | farside-nobody-one | 0.40 | 6.00 | 32.0 | 2.00 |",
-            "| path 1 cut at 2.00 s | farside-nobody-one | 0 | 6.00 | 30.5 | 0.50 |",
+            "| nothing | kill-none-paths-1 | – | 6.00 | 30.0 | 0 |",
+            "| daemon killed at 2.05 s | kill-source-paths-1 | 0.85 | 6.00 | 31.0 | 1.00 |",
+            "| cut at 2.00 s, whole again at 3.00 s | kill-none-paths-1 | 0.40 | 6.00 | 32.0 | 2.00 |",
+            "| path 1 cut at 2.00 s | kill-none-paths-1 | 0 | 6.00 | 30.5 | 0.50 |",
             "(measured/cuts.svg)",
         ],
     );
