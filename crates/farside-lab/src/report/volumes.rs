@@ -10,13 +10,16 @@ use crate::record::result::{CellResult, ExperimentResult, Spread};
 use super::describe;
 use super::filling::{Section, head};
 use super::model::{Job, Model};
-use super::plot::PlotError;
+use super::plot::{self, Curve, PlotError};
 use super::sheet::{self, Field, Line, NOTHING, Sheet, figures, words};
 use super::table;
 use super::text::{self, exact, number, one_line, times};
 
 /// The line of the paper that no emulator on such a machine carries, bits a second.
 const CALCULATED_BITS: f64 = 10e9;
+
+/// Width of pictures, pixels.
+const WIDTH: u32 = 700;
 
 /// What a contender's name says: `v18-t3-loaded`, `window-73728`, `frames`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -107,6 +110,12 @@ impl Measured<'_> {
 
     fn mbit(&self) -> f64 {
         self.payload_mb * 8.0 / self.seconds.median
+    }
+
+    /// RTT in ms, and Mb/s of the slowest run, the median and the fastest.
+    fn point(&self) -> (f64, f64, f64, f64) {
+        let mbit = |seconds: f64| self.payload_mb * 8.0 / seconds;
+        (self.rtt() * 1e3, mbit(self.seconds.max), self.mbit(), mbit(self.seconds.min))
     }
 
     fn field(&self) -> Field {
@@ -282,7 +291,7 @@ fn window_words(window: Option<u64>) -> String {
 /// Latency × window × line.
 ///
 /// # Errors
-/// None; sections have this form.
+/// [`PlotError`].
 pub fn window_section(result: &ExperimentResult) -> Result<Section, PlotError> {
     let all = measured(result);
     let mut markdown = head(result);
@@ -310,6 +319,27 @@ pub fn window_section(result: &ExperimentResult) -> Result<Section, PlotError> {
          trip it is half of that.)\n\n"
     ));
     markdown.push_str(&table::markdown_table(&sheet));
+    let mut pictures = Vec::new();
+    let marks: Vec<String> = windows
+        .iter()
+        .enumerate()
+        .map(|(series, window)| format!("{} {}", plot::mark(series), window_words(*window)))
+        .collect();
+    for rate in rates(&all) {
+        let name = format!("{}-{}.svg", result.name, rate / 1000);
+        let title = format!("{}: Mb/s over RTT in ms", describe::rate(rate));
+        markdown
+            .push_str(&format!("![{title}](measured/{name})\n\n{title}; window {}\n\n", marks.join(" · ")));
+        let curve = |(series, window): (usize, &Option<u64>)| {
+            let of_curve =
+                |cell: &&Measured<'_>| cell.link.forward.rate_bits == rate && cell.setting.window == *window;
+            let mut points: Vec<_> = all.iter().filter(of_curve).map(Measured::point).collect();
+            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            Curve { series, points }
+        };
+        let curves: Vec<Curve> = windows.iter().enumerate().map(curve).collect();
+        pictures.push((name, plot::curves(WIDTH, "RTT, ms", "Mb/s", 0.0, &curves)?));
+    }
     let mut beside = Vec::new();
     for link in result.links.iter().filter(|link| link.forward.delay.as_millis() == 50) {
         let narrow = windows.first().and_then(|window| find(&link.name, *window));
@@ -343,7 +373,7 @@ pub fn window_section(result: &ExperimentResult) -> Result<Section, PlotError> {
             window_words(cell.setting.window)
         )
     }));
-    Ok(Section { markdown, pictures: Vec::new() })
+    Ok(Section { markdown, pictures })
 }
 
 /// Loss × packet size × line.
