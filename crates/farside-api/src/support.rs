@@ -14,6 +14,9 @@ pub struct Support {
     pub now: Timestamp,
     /// What it runs with.
     pub configuration: Configuration,
+    /// What makes this host's connections slower than they need to be, each with what to do about it.
+    #[serde(default)]
+    pub network_advice: Vec<String>,
     /// The newest log lines, oldest first.
     pub log: Vec<String>,
     /// How many older ones are not kept.

@@ -550,6 +550,7 @@ fn support() {
                 log_format: "text".into(),
             },
             log: vec!["one".into()],
+            network_advice: vec!["sysctl".into()],
             log_dropped: 7,
         },
         json!({
@@ -561,7 +562,7 @@ fn support() {
                 "name": "a", "data_dir": "/var/lib/farside", "peer_listen": "0.0.0.0:7440", "http": "off",
                 "log": "info", "log_format": "text"
             },
-            "log": ["one"], "log_dropped": 7
+            "network_advice": ["sysctl"], "log": ["one"], "log_dropped": 7
         }),
     );
 }

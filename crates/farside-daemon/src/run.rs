@@ -8,7 +8,7 @@ use std::time::Duration;
 use farside_api::Site as SiteDocument;
 use farside_mirror::{EncoderSettings, Similarity, SourceService};
 use farside_platform::{Clock, OsRandomness, Randomness, SystemClock, SystemCores};
-use farside_session::{Identity, Node, NodeConfig, NodeParts, TcpTransport};
+use farside_session::{Congestion, HostTcp, Identity, Node, NodeConfig, NodeParts, TcpTransport};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -139,6 +139,9 @@ async fn start(
         clock: Arc::clone(&clock),
         random: Arc::clone(&randomness),
     };
+    for advice in HostTcp::read().advice(&Congestion::default()) {
+        tracing::info!("{advice}");
+    }
     let node = Node::start(node_config, parts).await?;
     let exports = Arc::new(Exports::new(Arc::clone(&pools)));
     let mirrors = Arc::new(Mirrors::new(MirrorParts {

@@ -51,8 +51,8 @@ pub use pairing::{CodeError, Invite, PairingCode, fuzz_pairing};
 pub use terms::{LinkTerms, PathTerms, PathsMode, Priority, StreamTerms, Window};
 pub use throttle::{Bucket, Direction, Granted, Limits, Rate, RateError, StreamLimits, Throttles};
 pub use transport::{
-    Congestion, Connection, LinkFigures, LinkSettings, Listener, NoFigures, SimulatedHost, SimulatedNetwork,
-    SocketFigures, SocketTerms, TcpTransport, Transport,
+    Congestion, Connection, HostTcp, LinkFigures, LinkSettings, Listener, NoFigures, SimulatedHost,
+    SimulatedNetwork, SocketFigures, SocketTerms, TcpTransport, Transport,
 };
 
 #[cfg(test)]

@@ -158,7 +158,11 @@ async fn ask(context: &Context, parts: &mut Parts) {
     match context.client.get::<Support>(&["support"]).await {
         Ok(support) => {
             parts.add("versions.json", pretty(&support.versions));
-            let daemon = json!({"started_at": support.started_at, "now": support.now});
+            let daemon = json!({
+                "started_at": support.started_at,
+                "now": support.now,
+                "network_advice": support.network_advice,
+            });
             parts.add("daemon.json", pretty(&daemon));
             parts.add("configuration.json", pretty(&support.configuration));
             let mut log = support.log.join("\n");

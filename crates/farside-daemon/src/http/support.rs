@@ -9,6 +9,7 @@ use farside_api::{Configuration, Operation, Support, Versions};
 use farside_format::superblock::FORMAT_VERSION;
 use farside_mirror::protocol::{PROTOCOL_VERSION, PROTOCOL_VERSION_OLDEST};
 use farside_session::hello::VERSIONS;
+use farside_session::{Congestion, HostTcp};
 
 use super::{Answer, Shared};
 use crate::options::{Config, Listen, LogFormat};
@@ -33,6 +34,7 @@ async fn support(State(site): Shared) -> Answer<Support> {
         started_at: words::time(site.started_at),
         now: words::time(site.clock.now()),
         configuration: configuration(&site.configuration),
+        network_advice: HostTcp::read().advice(&Congestion::default()),
         log,
         log_dropped,
     }))

@@ -8,6 +8,7 @@
 
 mod counted;
 mod figures;
+mod host;
 mod simulated;
 mod tcp;
 mod tcp_info;
@@ -20,6 +21,7 @@ use async_trait::async_trait;
 
 pub(crate) use counted::{Counted, SocketLimits};
 pub use figures::{LinkFigures, NoFigures, SocketFigures};
+pub use host::HostTcp;
 pub use simulated::{LinkSettings, SimulatedHost, SimulatedNetwork};
 pub use tcp::TcpTransport;
 pub use terms::{Congestion, SocketTerms};
