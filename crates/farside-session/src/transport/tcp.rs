@@ -68,7 +68,9 @@ fn ask(socket: &impl AsFd, terms: &SocketTerms, is_v6: bool) {
             granted("its class", v4);
         }
     }
-    if terms.pacing.is_some() || getsockopt(socket, MaxPacingRate).is_ok_and(|rate| rate != u64::MAX) {
+    let is_paced =
+        || tcp_info::is_known_here() && getsockopt(socket, MaxPacingRate).is_ok_and(|rate| rate != u64::MAX);
+    if terms.pacing.is_some() || is_paced() {
         let rate = terms.pacing.unwrap_or(u64::MAX);
         granted("its rate", setsockopt(socket, MaxPacingRate, &rate).map_err(io::Error::from));
     }
@@ -291,7 +293,7 @@ mod tests {
         near.io.read_exact(&mut got[..1]).await.unwrap();
         let figures = near.figures.figures().expect("a kernel of this decade");
         assert!(figures.sent_bytes >= 100_000, "{figures:?}");
-        assert!(figures.rtt > Duration::ZERO && figures.min_rtt <= figures.rtt, "{figures:?}");
+        assert!(figures.rtt > Duration::ZERO && figures.min_rtt > Duration::ZERO, "{figures:?}");
         assert!(figures.mss > 500 && figures.window_bytes >= u64::from(figures.mss), "{figures:?}");
         assert!(figures.path_mtu.is_some_and(|mtu| mtu > figures.mss), "{figures:?}");
         drop(near.io);

@@ -4,7 +4,7 @@
 //! `nix` lets its users declare socket options of their own: its macros make the calls.
 //!
 //! The structure has grown at its end with the kernel, and a kernel gives as much of it as it is asked for, or as it has.
-//! What is asked for here is what Linux 4.19 (2018) has; an older one is not asked ([`is_known_here`]).
+//! What is asked for here is what Linux 4.19 has; one older than 5.0 (2019) is not asked ([`is_known_here`]).
 
 // What the macros declare is public, so what it speaks of must be; outside this crate none of it is seen.
 #![allow(unreachable_pub)]
@@ -103,12 +103,14 @@ sockopt_impl!(
     u64
 );
 
-/// Linux 4.19 or later runs here. `nix` takes a shorter answer than was asked for as a defect and panics.
+/// Linux 5.0 or later runs here: before that a pacing rate had 32 bits, as it has on machines of 32 bits. `nix` takes a shorter
+/// answer than was asked for as a defect and panics.
 pub(super) fn is_known_here() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(|| {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
-        release.is_ok_and(|release| version(&release).is_some_and(|version| version >= (4, 19)))
+        release.is_ok_and(|release| version(&release).is_some_and(|version| version >= (5, 0)))
+            && cfg!(target_pointer_width = "64")
     })
 }
 
