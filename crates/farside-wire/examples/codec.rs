@@ -215,7 +215,8 @@ fn run(
                 prefix.add_regions(&search.recent(&list), &mut images);
             }
         }
-        if effort >= Effort::Fast && !old.is_empty() {
+        let has_old = effort >= Effort::Fast && !old.is_empty();
+        if has_old && search.wants_old(&data) && search.resembles_old(&data, &was) {
             prefix.add_same_place(&plan.runs, &was);
         }
         if effort >= Effort::Standard {

@@ -61,7 +61,7 @@ impl Encoder {
         let blocks = check(runs, data, fingerprints)?;
         let compressed = match effort {
             Effort::Raw => None,
-            _ if data.is_empty() || !self.gate.lets_through(runs, data, prefix) => None,
+            _ if data.is_empty() || !self.gate.lets_through(data, prefix) => None,
             _ => {
                 let compressor = &mut self.compressor;
                 let compressed = match prefix.bytes() {

@@ -53,7 +53,6 @@ pub trait Regions {
 pub struct Prefix {
     ranges: Vec<Region>,
     bytes: Vec<u8>,
-    has_similar: bool,
 }
 
 impl Prefix {
@@ -66,7 +65,6 @@ impl Prefix {
     pub fn clear(&mut self) {
         self.ranges.clear();
         self.bytes.clear();
-        self.has_similar = false;
     }
 
     /// Its ranges.
@@ -92,11 +90,6 @@ impl Prefix {
         result
     }
 
-    /// Whether regions stand in it that were found to resemble the frame.
-    pub(crate) fn has_similar(&self) -> bool {
-        self.has_similar
-    }
-
     /// Adds `list`, in its order, as far as it can be read here: a prefix is a help, never a need. Answers the first
     /// reason why something could not.
     pub fn add_regions(&mut self, list: &[Region], regions: &mut dyn Regions) -> Option<String> {
@@ -104,10 +97,7 @@ impl Prefix {
         for region in list {
             bytes.resize(region.bytes(), 0);
             match regions.read(region.origin, region.position, &mut bytes) {
-                Ok(()) => {
-                    self.add(region.origin, region.position, &bytes);
-                    self.has_similar = true;
-                }
+                Ok(()) => self.add(region.origin, region.position, &bytes),
                 Err(error) => {
                     failed.get_or_insert(error);
                 }
@@ -116,7 +106,8 @@ impl Prefix {
         failed
     }
 
-    /// Adds the base's bytes at the positions of a frame's data `runs`; `old` is those bytes, concatenated.
+    /// Adds the base's bytes at the positions of a frame's data `runs`; `old` is those bytes, concatenated. Whether they
+    /// are of use [`crate::Search::resembles_old`] says.
     pub fn add_same_place(&mut self, runs: &[Run], mut old: &[u8]) {
         for run in runs.iter().filter(|r| r.kind == RunKind::Data) {
             let length = (run.blocks as usize * BLOCK_BYTES).min(old.len());

@@ -6,7 +6,7 @@ use farside_format::Fingerprint;
 use farside_wire::fuzz::{Pattern, fuzz_frame};
 use farside_wire::{
     BLOCK_BYTES, Decoder, Effort, Encoder, FrameError, FrameFigures, FrameRung, Origin, Prefix,
-    REPEAT_BLOCKS_MAX, RUNS_MAX, Regions, Run, RunKind, TARGET_BLOCKS,
+    REPEAT_BLOCKS_MAX, RUNS_MAX, Regions, Run, RunKind, Search, TARGET_BLOCKS,
 };
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
@@ -303,11 +303,15 @@ fn what_looks_like_noise_is_compressed_all_the_same_where_it_is_like_the_old() {
     let mut new = noise(64, 11);
     new[..4 * BLOCK_BYTES].copy_from_slice(&old[..4 * BLOCK_BYTES]);
     let runs = [data_run(0, 64)];
-    let mut prefix = Prefix::new();
-    prefix.add_same_place(&runs, &old);
-    let mut encoder = Encoder::new();
+    let (mut encoder, mut search, mut looked) = (Encoder::new(), Search::new(), 0);
     let mut encode = |new: &[u8]| {
-        let mut frame = Vec::new();
+        let (mut frame, mut prefix) = (Vec::new(), Prefix::new());
+        if search.wants_old(new) {
+            looked += 1;
+            if search.resembles_old(new, &old) {
+                prefix.add_same_place(&runs, &old);
+            }
+        }
         let known = fingerprints(new);
         encoder.encode(&runs, new, &known, &mut prefix, Effort::Standard, &mut frame).unwrap().rung
     };
@@ -316,6 +320,10 @@ fn what_looks_like_noise_is_compressed_all_the_same_where_it_is_like_the_old() {
     }
     let rungs: Vec<FrameRung> = (0..20).map(|n| encode(&noise(64, 100 + n))).collect();
     assert!(rungs.iter().all(|r| *r == FrameRung::Raw), "{rungs:?}");
+    // What resembles the old again is found within eight frames.
+    let until = (0..8).position(|_| encode(&new) == FrameRung::Delta);
+    assert!(until.is_some() && encode(&new) == FrameRung::Delta);
+    assert!((20 + 4..20 + 4 + 4 + 2).contains(&looked), "the old bytes were looked at {looked} times");
 }
 
 #[test]

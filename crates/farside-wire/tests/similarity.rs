@@ -92,7 +92,9 @@ fn send(base: &[u8], new: &[u8], runs: &[Run], index: &SimilarityIndex, effort: 
         }
         if !base.is_empty() {
             let old = of(base);
-            prefix.add_same_place(&plan.runs, &old);
+            if search.wants_old(&data) && search.resembles_old(&data, &old) {
+                prefix.add_same_place(&plan.runs, &old);
+            }
         }
         let known: Vec<Fingerprint> = data.chunks_exact(BLOCK_BYTES).map(Fingerprint::of_block).collect();
         let mut frame = Vec::new();

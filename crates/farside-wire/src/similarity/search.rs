@@ -34,6 +34,9 @@ const REGIONS_PER_DATA_BLOCK: u64 = 1;
 /// After so many frames whose reading brought next to nothing, only every eighth reads.
 const FRUITLESS_MAX: u32 = 4;
 const FRUITLESS_RETRY: u32 = 8;
+/// Places at which new and old bytes of a block are compared, and bytes compared.
+const SPOTS_PER_BLOCK: usize = 4;
+const SPOT_BYTES: usize = 16;
 /// Anchors that a segment that was read must give a frame to count as having been of use.
 const ANCHORS_PER_READ: u32 = 8;
 /// What a stream carried last, as far as it is of use to what follows: 3 MiB.
@@ -58,6 +61,10 @@ pub struct Search {
     fruitless_reads: u32,
     /// Frames in a row that look like noise and resemble nothing.
     fruitless_noise: u32,
+    /// The latest frame looks like noise.
+    is_noise: bool,
+    /// Frames in a row that look like noise and are nowhere what they were.
+    fruitless_places: u32,
     scratch: Scratch,
 }
 
@@ -95,6 +102,8 @@ impl Search {
             segments_read: 0,
             fruitless_reads: 0,
             fruitless_noise: 0,
+            is_noise: false,
+            fruitless_places: 0,
             scratch: Scratch::default(),
         }
     }
@@ -114,6 +123,7 @@ impl Search {
         regions: &mut dyn Regions,
     ) -> Vec<Region> {
         let is_noise = looks_random(data);
+        self.is_noise = is_noise;
         if is_noise && is_skipped(&mut self.fruitless_noise) {
             return Vec::new();
         }
@@ -282,7 +292,11 @@ impl Search {
 
     /// The last 3 MiB that the stream carried, without what is in `found` already: behind the regions found, for
     /// [`crate::Effort::Strong`] and copies without a base, which it makes 3 % smaller. For updates it does nothing.
+    /// Nor for noise that resembles nothing.
     pub fn recent(&self, found: &[Region]) -> Vec<Region> {
+        if self.is_noise && found.is_empty() {
+            return Vec::new();
+        }
         let is_found = |position: u64| {
             let of_incremental = |r: &&Region| r.origin == Origin::Incremental;
             found.iter().filter(of_incremental).any(|r| r.position <= position && position < r.end())
@@ -292,6 +306,28 @@ impl Search {
             extend(&mut recent, Origin::Incremental, position);
         }
         recent
+    }
+
+    /// Whether the old bytes at the frame's own places are worth reading. Where data looks like noise and was nowhere what
+    /// it had been for some frames, they are not, but for one frame in eight.
+    pub fn wants_old(&mut self, data: &[u8]) -> bool {
+        !looks_random(data) || !is_skipped(&mut self.fruitless_places)
+    }
+
+    /// Whether those bytes, `old`, have anything in common with `data`. Of what does not look like noise that is taken for
+    /// granted. An encrypted volume keeps its cipher's blocks of 16 bytes where they did not change.
+    pub fn resembles_old(&mut self, data: &[u8], old: &[u8]) -> bool {
+        if !looks_random(data) {
+            return true;
+        }
+        let blocks = data.chunks_exact(BLOCK_BYTES).zip(old.chunks_exact(BLOCK_BYTES));
+        let mut spots = blocks.flat_map(|(new, old)| {
+            let step = BLOCK_BYTES / SPOTS_PER_BLOCK;
+            new.chunks_exact(step).zip(old.chunks_exact(step))
+        });
+        let resembles = spots.any(|(new, old)| new[..SPOT_BYTES] == old[..SPOT_BYTES]);
+        count_fruitless(&mut self.fruitless_places, !resembles);
+        resembles
     }
 
     /// The frame was made: later frames of the stream may refer to its blocks. Frames must come in the order in which

@@ -66,7 +66,9 @@ impl Searching {
                 self.add_similar(frame);
             }
             // Last, because the compressor reaches back most cheaply to what stands last.
-            self.add_same_place(frame);
+            if self.search.wants_old(&frame.work.data) {
+                self.add_same_place(frame);
+            }
         }
         if let Some(index) = &self.index {
             index.enter(&frame.planned.plan, &frame.work.data);
@@ -108,6 +110,8 @@ impl Searching {
             }
             rest = after;
         }
-        frame.work.prefix.add_same_place(&plan.runs, &self.old);
+        if self.search.resembles_old(&frame.work.data, &self.old) {
+            frame.work.prefix.add_same_place(&plan.runs, &self.old);
+        }
     }
 }
