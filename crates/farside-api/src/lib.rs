@@ -27,8 +27,9 @@ pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use jiff::Timestamp;
 pub use log::{LogEvent, LogLine, RequestedBy};
 pub use mirror::{
-    BreakMirror, CreateMirror, Mirror, MirrorDestination, MirrorState, Overtaken, ResyncMirror, Role,
-    SetMirror, StartTransfer, Transfer, TransferKind, TransferPhase, TransferRecord, TransferResult,
+    BreakMirror, BudgetUse, CreateMirror, LetGo, Mirror, MirrorDestination, MirrorState, Overtaken,
+    ResyncMirror, Role, SetMirror, StartTransfer, Transfer, TransferKind, TransferPhase, TransferRecord,
+    TransferResult,
 };
 pub use operation::{Operation, OperationKind, OperationState, SwapPhase};
 pub use peer::{

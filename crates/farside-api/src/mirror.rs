@@ -245,6 +245,44 @@ pub struct MirrorDestination {
     /// That the destination was broken off; null if not.
     #[serde(default)]
     pub overtaken: Option<Overtaken>,
+    /// That its base was let go here because of a budget, and why; null if not. Its next update is compared as a whole.
+    #[serde(default)]
+    pub let_go: Option<LetGo>,
+    /// How much of its budgets the peer uses; null for one that nobody here knows.
+    #[serde(default)]
+    pub budgets: Option<BudgetUse>,
+}
+
+/// That a base was let go.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct LetGo {
+    /// When.
+    pub at: Timestamp,
+    /// The budget and what was over it.
+    pub why: String,
+}
+
+/// What a peer uses of its budgets, and what it may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BudgetUse {
+    /// Transfers that are being served.
+    pub transfers: u64,
+    /// At most.
+    pub transfers_max: u64,
+    /// Mirrors of volumes here.
+    pub mirrors: u64,
+    /// At most.
+    pub mirrors_max: u64,
+    /// Snapshots that are kept for them.
+    pub pins: u64,
+    /// At most.
+    pub pins_max: u64,
+    /// Snapshots of the last minute.
+    pub snapshots: u64,
+    /// At most, in a minute.
+    pub snapshots_max: u64,
+    /// Bytes that are kept, at most; null: what the pool has above its reserve.
+    pub pinned_bytes_max: Option<u64>,
 }
 
 /// What a daemon that does not say has.

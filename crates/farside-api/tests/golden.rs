@@ -223,6 +223,18 @@ fn mirror_destinations() {
                 diverged_blocks: Some(2),
                 fenced: true,
             }),
+            let_go: Some(LetGo { at: at("2026-11-21T23:00:00Z"), why: "the pool had less free".into() }),
+            budgets: Some(BudgetUse {
+                transfers: 1,
+                transfers_max: 16,
+                mirrors: 2,
+                mirrors_max: 1024,
+                pins: 3,
+                pins_max: 16384,
+                snapshots: 4,
+                snapshots_max: 1200,
+                pinned_bytes_max: None,
+            }),
         }],
         json!([{
             "id": ID, "volume": "p/v", "peer": "b", "destination": "q/r", "base_snapshot": "s1",
@@ -231,6 +243,11 @@ fn mirror_destinations() {
             "overtaken": {
                 "since": "2026-11-21T21:00:00Z", "heard_at": "2026-11-21T22:00:00Z", "snapshot": "s1",
                 "diverged_bytes": 8192, "diverged_blocks": 2, "fenced": true
+            },
+            "let_go": {"at": "2026-11-21T23:00:00Z", "why": "the pool had less free"},
+            "budgets": {
+                "transfers": 1, "transfers_max": 16, "mirrors": 2, "mirrors_max": 1024, "pins": 3,
+                "pins_max": 16384, "snapshots": 4, "snapshots_max": 1200, "pinned_bytes_max": null
             }
         }]),
     );

@@ -125,7 +125,7 @@ impl Failure for MirrorError {
             MirrorError::Engine(error) => error.tell(),
             MirrorError::NoSession(_) => ErrorBody::new(ErrorCode::PeerUnreachable, message)
                 .hint("farside peer list shows the session; mirroring goes on when it is back"),
-            MirrorError::State(_) => ErrorBody::new(ErrorCode::Refused, message),
+            MirrorError::State(_) | MirrorError::OverBudget(_) => ErrorBody::new(ErrorCode::Refused, message),
             MirrorError::NotFound(_) => ErrorBody::new(ErrorCode::NotFound, message),
             MirrorError::Exists(_) => ErrorBody::new(ErrorCode::Exists, message),
             MirrorError::Invalid(_) => ErrorBody::new(ErrorCode::WrongUsage, message),

@@ -4,8 +4,9 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
-use farside_mirror::{ENCODER_MEMORY, ENCODER_MEMORY_MIN, Effort};
+use farside_mirror::{Budgets, ENCODER_MEMORY, ENCODER_MEMORY_MIN, Effort};
 use serde::Deserialize;
 
 use crate::error::DaemonError;
@@ -14,6 +15,8 @@ use crate::error::DaemonError;
 const CONFIG_FILE: &str = "farside.toml";
 /// Longest configuration read, bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Largest part of a pool that can be held for hosts, percent.
+const RESERVE_PERCENT_MAX: u8 = 90;
 /// Where peers are met by default.
 const PEER_LISTEN_DEFAULT: &str = "0.0.0.0:7440";
 /// Where metrics are served by default: to this machine only.
@@ -89,6 +92,8 @@ struct File {
     log_format: Option<LogFormat>,
     #[serde(default)]
     wire: Wire,
+    #[serde(default)]
+    budgets: BudgetChoice,
 }
 
 /// `[wire]`: how volumes of this site travel.
@@ -99,6 +104,53 @@ struct Wire {
     effort: EffortChoice,
     encoder_memory_bytes: Option<u64>,
     similarity_bytes_per_tib: Option<u64>,
+}
+
+/// `[budgets]`: what each peer may cost this site as a source. What is left out is [`Budgets::default`]'s.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BudgetChoice {
+    snapshots_per_minute: Option<u32>,
+    calls_per_minute: Option<u32>,
+    transfers: Option<usize>,
+    mirrors: Option<usize>,
+    pins: Option<usize>,
+    pinned_bytes: Option<u64>,
+    /// 0: any age.
+    pin_age_days: Option<u32>,
+    reserve_percent: Option<u8>,
+}
+
+impl BudgetChoice {
+    fn resolve(self) -> Result<Budgets, DaemonError> {
+        let default = Budgets::default();
+        let budgets = Budgets {
+            snapshots_per_minute: self.snapshots_per_minute.unwrap_or(default.snapshots_per_minute),
+            calls_per_minute: self.calls_per_minute.unwrap_or(default.calls_per_minute),
+            transfers: self.transfers.unwrap_or(default.transfers).min(default.transfers),
+            mirrors: self.mirrors.unwrap_or(default.mirrors),
+            pins: self.pins.unwrap_or(default.pins),
+            pinned_bytes: self.pinned_bytes,
+            pin_age: match self.pin_age_days {
+                None => default.pin_age,
+                Some(0) => None,
+                Some(days) => Some(Duration::from_secs(u64::from(days) * 86_400)),
+            },
+            reserve_percent: self.reserve_percent.unwrap_or(default.reserve_percent),
+        };
+        if budgets.reserve_percent > RESERVE_PERCENT_MAX {
+            return Err(DaemonError::Config(format!(
+                "reserve_percent = {} would leave mirrors no base; the most is {RESERVE_PERCENT_MAX}",
+                budgets.reserve_percent
+            )));
+        }
+        if budgets.snapshots_per_minute == 0 || budgets.calls_per_minute == 0 || budgets.transfers == 0 {
+            return Err(DaemonError::Config(String::from(
+                "snapshots_per_minute, calls_per_minute and transfers of [budgets] are at least 1; to stop a peer, farside peer deny",
+            )));
+        }
+        Ok(budgets)
+    }
 }
 
 /// What is spent on a frame.
@@ -143,6 +195,8 @@ pub(crate) struct Config {
     pub(crate) effort: Option<Effort>,
     /// Memory of all frames that are being encoded, bytes.
     pub(crate) encoder_memory_bytes: u64,
+    /// What each peer may cost this site as a source.
+    pub(crate) budgets: Budgets,
 }
 
 impl Config {
@@ -173,6 +227,7 @@ impl Config {
             name,
             log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),
             log_format: file.log_format.unwrap_or_default(),
+            budgets: file.budgets.resolve()?,
             effort: file.wire.effort.pinned(),
             encoder_memory_bytes,
             similarity_bytes_per_tib: file
@@ -264,6 +319,24 @@ mod tests {
         }
         for text in ["effort = \"most\"", "encoder_memory_bytes = 4096", "window = 1"] {
             let error = config(&format!("[wire]\n{text}\n")).unwrap_err().to_string();
+            assert!(error.contains(text.split(' ').next().unwrap()), "{error}");
+        }
+    }
+
+    #[test]
+    fn budgets_have_a_table_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = |text: &str| {
+            std::fs::write(directory.path().join(CONFIG_FILE), text).unwrap();
+            Config::resolve(options(directory.path()))
+        };
+        assert_eq!(config("").unwrap().budgets, Budgets::default());
+        let set = config("[budgets]\npin_age_days = 30\npinned_bytes = 1000\nreserve_percent = 0\n").unwrap();
+        assert_eq!(set.budgets.pin_age, Some(Duration::from_secs(30 * 86_400)));
+        assert_eq!((set.budgets.pinned_bytes, set.budgets.reserve_percent), (Some(1000), 0));
+        assert_eq!(config("[budgets]\npin_age_days = 0\n").unwrap().budgets.pin_age, None);
+        for text in ["reserve_percent = 91", "calls_per_minute = 0", "snapshots = 1"] {
+            let error = config(&format!("[budgets]\n{text}\n")).unwrap_err().to_string();
             assert!(error.contains(text.split(' ').next().unwrap()), "{error}");
         }
     }

@@ -70,6 +70,9 @@ async fn serve(config: Config, log: KeptLines) -> Result<(), DaemonError> {
     requests.spawn(service::feed_watchdog(stop.clone()));
     let mirrors = Arc::clone(&site.mirrors);
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_fences().await }));
+    let mirrors = Arc::clone(&site.mirrors);
+    requests
+        .spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_within_budgets().await }));
     if let Some(listener) = http_listener {
         let server = axum::serve(listen::Limited::new(listener), http::public(Arc::clone(&site)));
         requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
@@ -124,6 +127,7 @@ async fn start(
         },
     );
     let source = Arc::new(source.await?);
+    source.set_budgets(config.budgets);
     let node_config = NodeConfig {
         listen: match &config.peer_listen {
             Listen::Off => None,

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use farside_format::{ContentRoot, Fingerprint};
 use farside_store::{
-    Difference, DifferenceKind, NewSnapshot, Pool, ReplicaStatus, SnapshotStatus, StoreError, VersionHandle,
-    VolumeStatus,
+    Difference, DifferenceKind, NewSnapshot, Pool, ReplicaStatus, SnapshotStatus, StoreError, Version,
+    VersionHandle, VolumeStatus,
 };
 use parking_lot::RwLock;
 use uuid::Uuid;
 
 use crate::{
     BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, Engine, EngineError, Realm,
-    ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor, StagedInfo, StagedVersion,
+    ReplicaRecord, Room, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor, StagedInfo, StagedVersion,
     VolumeInfo, VolumeName, Wanted, is_label,
 };
 
@@ -191,6 +191,26 @@ impl Engine for EmbeddedEngine {
         let replica = record.map(replica_status);
         let rescued = self.on(volume, |pool| pool.move_main(&volume.volume, snapshot, replica))?;
         Ok(rescued.as_ref().map(snapshot_info))
+    }
+
+    fn kept_bytes(&self, volume: &VolumeName, snapshot: Uuid) -> Result<u64, EngineError> {
+        let (head, kept) = (Some(Version::Head), Version::Snapshot(snapshot));
+        let difference = self.on(volume, |pool| pool.difference(&volume.volume, head, kept))?;
+        let mut blocks = 0;
+        for range in difference {
+            let range = range.map_err(|e| convert(&volume.pool, e))?;
+            if range.kind == DifferenceKind::Data {
+                blocks += range.count;
+            }
+        }
+        Ok(blocks * BLOCK_BYTES)
+    }
+
+    fn room(&self, pool: &str) -> Result<Option<Room>, EngineError> {
+        let status = self.pool(pool)?.status();
+        let spoken_for = status.reserved_bytes.min(status.free_bytes + status.waiting_bytes);
+        let free_bytes = status.free_bytes + status.waiting_bytes - spoken_for;
+        Ok(Some(Room { capacity_bytes: status.size_bytes, free_bytes }))
     }
 
     fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError> {

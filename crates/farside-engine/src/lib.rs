@@ -223,6 +223,15 @@ pub struct Realm {
     pub peer: [u8; 32],
 }
 
+/// What a pool has and what of it is free, bytes; what the next points of consistency free counts as free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// All of it.
+    pub capacity_bytes: u64,
+    /// For hosts to fill.
+    pub free_bytes: u64,
+}
+
 /// The storage of one site.
 pub trait Engine: Send + Sync + 'static {
     /// One volume.
@@ -288,6 +297,16 @@ pub trait Engine: Send + Sync + 'static {
     /// How the volume as hosts see it now differs from `snapshot`: metadata only; nothing is changed. What hosts write
     /// meanwhile may be counted or not.
     fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError>;
+    /// Bytes of data that `snapshot` holds and the volume as hosts see it does not: about what keeping it costs. Metadata only;
+    /// nothing is changed. As provided, rather too much: what hosts wrote where nothing was counts too.
+    fn kept_bytes(&self, volume: &VolumeName, snapshot: Uuid) -> Result<u64, EngineError> {
+        let changed = self.changed_since(volume, snapshot)?;
+        Ok(changed.data_bytes.saturating_add(changed.hole_bytes))
+    }
+    /// What room a pool has; none if this engine cannot tell.
+    fn room(&self, _pool: &str) -> Result<Option<Room>, EngineError> {
+        Ok(None)
+    }
     /// Whether hosts have written to the volume since `snapshot` was taken, for an engine that can tell even if they wrote
     /// what was there. What they wrote would stay as a side branch when another version takes its place.
     fn is_written_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<bool, EngineError> {

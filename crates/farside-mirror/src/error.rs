@@ -74,6 +74,9 @@ pub enum MirrorError {
     /// The state forbids it.
     #[error("{0}")]
     State(String),
+    /// A peer asks for more than its budgets allow.
+    #[error("over a budget: {0}")]
+    OverBudget(String),
     /// No such mirror.
     #[error("no mirror has {0} as its destination; see `farside mirror status`")]
     NotFound(VolumeName),

@@ -21,6 +21,7 @@
 //! [`PeerLink`](farside_session::PeerLink) and [`RelationshipStore`] for that. What a transfer that was
 //! cut has staged stays in the pool, and the next one goes on with it ([`TransferReport::resumed`]).
 
+pub mod budgets;
 pub mod destination;
 pub mod error;
 pub mod fuzz;
@@ -35,6 +36,7 @@ pub mod state;
 pub mod store;
 mod transfer;
 
+pub use budgets::Budgets;
 pub use destination::{
     Destination, DestinationParts, Links, PlanPoint, SwapReport, TurnPlan, transfer_slots,
 };
@@ -45,11 +47,11 @@ pub use relationship::{Asked, Mirror, MirrorStatus, Published};
 pub use report::{Phase, Progress, Rung, RungKind, Rungs, TransferReport, TransferResult};
 pub use schedule::{Moment, Schedule, Ticker, Timetable};
 pub use source::{
-    ENCODER_MEMORY, ENCODER_MEMORY_MIN, EncoderSettings, MemorySimilarityStore, Reversal, ReverseAccepted,
-    ReverseOffer, ReverseRights, SIMILARITY_BYTES_PER_TIB, Similarity, SimilarityStore, SourceRights,
-    SourceService, UnexplainedPin,
+    BudgetUse, ENCODER_MEMORY, ENCODER_MEMORY_MIN, EncoderSettings, MemorySimilarityStore, Reversal,
+    ReverseAccepted, ReverseOffer, ReverseRights, SIMILARITY_BYTES_PER_TIB, Similarity, SimilarityStore,
+    SourceRights, SourceService, UnexplainedPin,
 };
 pub use state::{State, TransferKind};
 pub use store::{
-    MemoryStore, Overtaken, Relationship, RelationshipStore, SourceRelationship, SourceStore, SwapMark,
+    LetGo, MemoryStore, Overtaken, Relationship, RelationshipStore, SourceRelationship, SourceStore, SwapMark,
 };

@@ -153,6 +153,19 @@ pub const RATE_WINDOW: Duration = Duration::from_secs(5);
 pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Relationships that one peer may keep bases for at this site.
 pub const RELATIONSHIPS_PER_PEER_MAX: usize = 1024;
+/// How often a source looks whether its pools have room for hosts: a host that writes 1 GB/s fills 2 GB in between, a
+/// twenty-fifth of the default reserve of a pool of 1 TB.
+pub const BUDGET_LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often it measures what is kept for destinations, at most.
+pub const BUDGETS_MEASURED_EVERY: Duration = Duration::from_secs(60);
+/// Rest after measuring, in times of its work: a twentieth of a disk at most.
+pub const BUDGET_REST: u32 = 20;
+/// How long what was let go may take to come free, before more goes for the same need.
+pub const FREED_WITHIN: Duration = Duration::from_secs(30);
+/// The same while only the lower half of the reserve is left.
+pub const FREED_WITHIN_IN_NEED: Duration = Duration::from_secs(10);
+/// What part of a pool a base must keep to be let go while only the upper half of the reserve is used: 0.4 %.
+pub const PRESSED_PART_MIN: u64 = 256;
 /// Highest number of a change of direction that is believed: what is counted stays far below it, and fits a database's
 /// signed integer.
 pub const TURN_MAX: u64 = 1 << 62;

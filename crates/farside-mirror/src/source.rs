@@ -14,6 +14,7 @@ mod complaints;
 mod counters;
 mod encoders;
 mod heard;
+mod keep;
 mod known;
 mod overtaken;
 mod pins;
@@ -26,6 +27,7 @@ mod similarity;
 use complaints::{Admitted, Complaints};
 use encoders::EncoderBudget;
 pub use encoders::{ENCODER_MEMORY, ENCODER_MEMORY_MIN, EncoderSettings};
+pub use keep::BudgetUse;
 pub use pins::UnexplainedPin;
 pub(crate) use prepare::let_go;
 pub use reversal::{Reversal, ReverseAccepted, ReverseOffer, ReverseRights};
@@ -45,8 +47,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::budgets::{Budgets, Rates};
 use crate::error::{MirrorError, blocking};
-use crate::limits::{RELATIONSHIPS_PER_PEER_MAX, SERVED_MAX, SERVED_PER_PEER_MAX};
+use crate::limits::SERVED_MAX;
 use crate::protocol::convert::{self, TransferPlan};
 use crate::protocol::held::Held;
 use crate::protocol::stream::cut;
@@ -58,7 +61,6 @@ use crate::state::TransferKind;
 use crate::store::{SourceRelationship, SourceStore};
 
 /// Who may mirror what from this site. Asked at every operation, so an answer taken back takes effect at once.
-/// Budgets per peer (snapshot rate, pinned space and age) will be asked here too.
 pub trait SourceRights: Send + Sync + 'static {
     /// Whether `peer` may read `volume`. An unknown volume is simply not allowed.
     fn may_read(&self, peer: PeerId, volume: &VolumeName) -> bool;
@@ -102,10 +104,22 @@ struct Tables {
     /// By relationship: one change of its snapshots at a time, however its calls overtake each other.
     turns: HashMap<Uuid, Arc<tokio::sync::Mutex<()>>>,
     complaints: Complaints,
+    budgets: Budgets,
+    rates: Rates,
+    /// By relationship: how many snapshots are kept for it, as far as that was seen since the start.
+    pins: HashMap<Uuid, usize>,
+    keeping: keep::Keeping,
     /// By relationship: what its transfers have learnt of the link and of their data.
     ladders: HashMap<Uuid, Ladder>,
     /// At most about [`HEARD_MAX`](crate::limits::HEARD_MAX) besides those in `relationships`.
     heard: HashMap<Uuid, heard::Heard>,
+}
+
+impl Tables {
+    /// How many snapshots are kept for a relationship: before its first transfer since the start, what is known for sure.
+    fn pins_of(&self, relationship: &SourceRelationship) -> usize {
+        self.pins.get(&relationship.id).copied().unwrap_or(usize::from(relationship.base.is_some()))
+    }
 }
 
 /// A transfer that is being served.
@@ -235,8 +249,13 @@ impl PeerService for SourceService {
 
     async fn stream(&self, link: &Arc<dyn PeerLink>, header: Bytes, mut stream: DataStream) {
         let peer = link.peer();
-        let opened = StreamHeader::decode(&header[..])
-            .map_err(|e| refusal("failed", format!("a stream header that cannot be read: {e}")))
+        let opened = self
+            .shared
+            .admit(peer)
+            .and_then(|()| {
+                StreamHeader::decode(&header[..])
+                    .map_err(|e| refusal("failed", format!("a stream header that cannot be read: {e}")))
+            })
             .and_then(|header| {
                 check_version(header.version).map_err(|why| refusal("version", why))?;
                 let transfer = convert::uuid(&header.transfer).map_err(to_refusal)?;
@@ -266,6 +285,10 @@ fn refusal(code: &str, message: impl Into<String>) -> Refusal {
     Refusal { code: code.into(), message: message.into() }
 }
 
+fn over_budget(said: String) -> Refusal {
+    refusal("budget", format!("this is over what the source allows you: {said}"))
+}
+
 /// What a peer is told of an error here.
 fn to_refusal(error: MirrorError) -> Refusal {
     let code = match &error {
@@ -273,6 +296,7 @@ fn to_refusal(error: MirrorError) -> Refusal {
         MirrorError::Engine(EngineError::NoSpace { .. }) => "no-space",
         MirrorError::Engine(EngineError::Corrupt(_)) | MirrorError::IdentityClash { .. } => "corrupt",
         MirrorError::State(_) => "state",
+        MirrorError::OverBudget(said) => return over_budget(said.clone()),
         _ => "failed",
     };
     refusal(code, error.to_string())
@@ -289,17 +313,37 @@ impl Shared {
             .map_err(|e| refusal("failed", format!("a request that cannot be read: {e}")))?;
         let body = check_request(request).map_err(|why| refusal("version", why))?;
         let peer = link.peer();
+        // What frees something is always heard.
+        if !matches!(body, Body::End(_) | Body::Release(_)) {
+            self.admit(peer)?;
+        }
         let answer = match body {
             Body::Describe(describe) => self.describe(peer, describe).await?.encode_to_vec(),
             Body::Begin(begin) => self.begin(link, begin).await?.to_message().encode_to_vec(),
             Body::Acknowledge(acknowledge) => self.acknowledge(peer, acknowledge).await?.encode_to_vec(),
-            Body::End(end) => self.end(peer, &end)?.encode_to_vec(),
+            Body::End(end) => self.end(peer, &end).await?.encode_to_vec(),
             Body::Release(release) => self.release_for(peer, &release).await?.encode_to_vec(),
             Body::Compare(compare) => self.compare(peer, compare).await?.encode_to_vec(),
             Body::Overtaken(overtaken) => self.overtaken(peer, overtaken).await?.encode_to_vec(),
             Body::Swap(swap) => self.swap(peer, swap).await?.encode_to_vec(),
         };
         Ok(answer.into())
+    }
+
+    /// Counts a call or a stream of `peer` against its budget.
+    fn admit(&self, peer: PeerId) -> Result<(), Refusal> {
+        let now = self.clock.monotonic();
+        let mut tables = self.tables();
+        let Tables { rates, budgets, .. } = &mut *tables;
+        rates.call(budgets, peer, now).map_err(over_budget)
+    }
+
+    /// The same for what takes a snapshot or walks through metadata.
+    fn admit_snapshot(&self, peer: PeerId) -> Result<(), Refusal> {
+        let now = self.clock.monotonic();
+        let mut tables = self.tables();
+        let Tables { rates, budgets, .. } = &mut *tables;
+        rates.snapshot(budgets, peer, now).map_err(over_budget)
     }
 
     /// Rights first, existence second: who may not read a volume does not learn whether it is there.
@@ -383,6 +427,7 @@ impl Shared {
         let change = convert::turn(message.turn).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
+        self.admit_snapshot(peer)?;
         self.check_not_own(relationship, &volume).await?;
         if kind == TransferKind::Resync {
             self.check_no_circle(peer, &volume, &destination).await?;
@@ -398,9 +443,20 @@ impl Shared {
         self.check_overtaken(relationship, &volume, kind, change).await?;
         // Remembered before anything is pinned: what is pinned can always be released by name.
         let is_new = self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
+        // It may have waited for its turn for long.
+        self.check_rights(peer, &volume)?;
         let (engine, clock) = (self.engine.clone(), self.clock.clone());
-        let asked =
-            prepare::Asked { relationship, transfer, volume: volume.clone(), kind, candidates, half_brought };
+        let (let_go, pins_left) = self.left_for(peer, relationship);
+        let asked = prepare::Asked {
+            relationship,
+            transfer,
+            volume: volume.clone(),
+            kind,
+            candidates,
+            half_brought,
+            is_whole: let_go,
+            pins_left,
+        };
         let prepared = match blocking(move || prepare::prepare(&*engine, &*clock, &asked)).await {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -411,6 +467,9 @@ impl Shared {
             }
         };
 
+        self.tables().pins.insert(relationship, prepared.pins);
+        // The right may have gone while the snapshot was taken: its frames would be refused.
+        self.check_rights(peer, &volume)?;
         let _ = serving.local_base.set(prepared.local_base);
         let plan = serving.plan.get_or_init(|| prepared.plan).clone();
         tracing::info!(
@@ -420,6 +479,15 @@ impl Shared {
         self.leave_when_lost(link.clone(), &serving);
         leave.disarm();
         Ok(plan)
+    }
+
+    /// Whether the relationship's base was let go here, and how many snapshots may be kept for it.
+    fn left_for(&self, peer: PeerId, relationship: Uuid) -> (bool, usize) {
+        let tables = self.tables();
+        let of_peer = tables.relationships.values().filter(|r| r.peer == peer && r.id != relationship);
+        let pins: usize = of_peer.map(|r| tables.pins_of(r)).sum();
+        let let_go = tables.relationships.get(&relationship).is_some_and(|r| r.let_go.is_some());
+        (let_go, tables.budgets.pins.saturating_sub(pins))
     }
 
     fn turn(&self, relationship: Uuid) -> Arc<tokio::sync::Mutex<()>> {
@@ -478,11 +546,11 @@ impl Shared {
     ) -> Result<Arc<Serving>, Refusal> {
         let mut tables = self.tables();
         let of_peer = tables.relationships.values().filter(|r| r.peer == peer).count();
-        if of_peer >= RELATIONSHIPS_PER_PEER_MAX && !tables.relationships.contains_key(&relationship) {
-            return Err(refusal(
-                "state",
-                format!("this site keeps {of_peer} bases for you, the limit; release some there first"),
-            ));
+        let Budgets { mirrors, transfers, .. } = tables.budgets;
+        if of_peer >= mirrors && !tables.relationships.contains_key(&relationship) {
+            return Err(over_budget(format!(
+                "{mirrors} mirrors (budgets.mirrors there); end some, or have some released there"
+            )));
         }
         tables.serving.retain(|_, s| {
             let is_old = s.relationship == relationship;
@@ -492,7 +560,12 @@ impl Shared {
             !is_old
         });
         let (all, yours) = (tables.serving.len(), tables.serving.values().filter(|s| s.peer == peer).count());
-        if all >= SERVED_MAX || yours >= SERVED_PER_PEER_MAX {
+        if yours >= transfers {
+            return Err(over_budget(format!(
+                "{transfers} transfers at the same time (budgets.transfers there)"
+            )));
+        }
+        if all >= SERVED_MAX {
             let message =
                 format!("the source is serving {all} transfers, {yours} of them yours; try again later");
             return Err(refusal("state", message));
@@ -564,11 +637,13 @@ impl Shared {
         if let Some(plan) = travelling {
             keep.extend(plan.steps.iter().map(|s| s.uuid).skip_while(|uuid| *uuid != snapshot));
         }
-        let (engine, of) = (self.engine.clone(), volume.clone());
+        let (engine, of, kept) = (self.engine.clone(), volume.clone(), keep.len());
         blocking(move || prepare::move_base(&*engine, &of, relationship, snapshot, content_root, &keep))
             .await
             .map_err(to_refusal)?;
-        let known = SourceRelationship { base: Some(snapshot), since: Some(self.clock.now()), ..known };
+        self.tables().pins.insert(relationship, kept);
+        let known =
+            SourceRelationship { base: Some(snapshot), since: Some(self.clock.now()), let_go: None, ..known };
         let replica = known.destination.clone();
         self.keep(known).await.map_err(to_refusal)?;
         if let Err(error) = self.let_go_dormant(peer, &volume, &replica).await {
@@ -578,7 +653,7 @@ impl Shared {
         Ok(Nothing {})
     }
 
-    fn end(&self, peer: PeerId, message: &End) -> Result<Nothing, Refusal> {
+    async fn end(&self, peer: PeerId, message: &End) -> Result<Nothing, Refusal> {
         let transfer = convert::uuid(&message.transfer).map_err(to_refusal)?;
         let serving = self.tables().serving.get(&transfer).filter(|s| s.peer == peer).cloned();
         if let Some(serving) = serving {
@@ -591,8 +666,23 @@ impl Shared {
                 );
             }
             self.leave(&serving);
+            if !message.failure.is_empty()
+                && let Some(keep) = self.half_there(&serving)
+            {
+                self.loosen(serving.relationship, &serving.volume, keep).await;
+            }
         }
         Ok(Nothing {})
+    }
+
+    /// What the next transfer of the same relationship goes on with: the base, and the snapshot that was arriving.
+    fn half_there(&self, serving: &Serving) -> Option<Vec<Uuid>> {
+        let plan = serving.plan.get()?;
+        let acknowledged = self.tables().relationships.get(&serving.relationship)?.base;
+        let done = plan.steps.iter().position(|s| Some(s.uuid) == acknowledged).map_or(0, |at| at + 1);
+        let local_base = serving.local_base.get().copied().flatten();
+        let arriving = plan.steps.get(done).map(|s| s.uuid);
+        Some(acknowledged.into_iter().chain(local_base).chain(arriving).collect())
     }
 
     /// Letting go needs no right to read: a peer that was denied a volume may still free its space.
@@ -625,6 +715,7 @@ impl Shared {
             let released = tables.relationships.remove(&relationship);
             tables.turns.remove(&relationship);
             tables.ladders.remove(&relationship);
+            tables.pins.remove(&relationship);
             (released, tables.relationships.values().all(|other| other.source != volume))
         };
         if is_last {

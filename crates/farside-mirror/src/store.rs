@@ -100,6 +100,17 @@ pub struct SourceRelationship {
     pub since: Option<Timestamp>,
     /// The destination was broken off and went on without this site.
     pub overtaken: Option<Overtaken>,
+    /// Its base was let go here, because of a budget; until there is another.
+    pub let_go: Option<LetGo>,
+}
+
+/// That a base was let go, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LetGo {
+    /// When.
+    pub at: Timestamp,
+    /// The budget and what was over it, in a sentence's part.
+    pub why: String,
 }
 
 /// What a source was told of a destination that was broken off. Updates of that relationship are refused until it is
@@ -117,7 +128,16 @@ pub struct Overtaken {
 impl SourceRelationship {
     /// A new one: no base is held yet.
     pub fn new(id: Uuid, peer: PeerId, source: VolumeName, destination: VolumeName) -> SourceRelationship {
-        SourceRelationship { id, peer, source, destination, base: None, since: None, overtaken: None }
+        SourceRelationship {
+            id,
+            peer,
+            source,
+            destination,
+            base: None,
+            since: None,
+            overtaken: None,
+            let_go: None,
+        }
     }
 }
 

@@ -102,7 +102,7 @@ pub const HEADER_BYTES_MAX: usize = 4096;
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// A stable word: `forbidden`, `not-found`, `state`, `version`, `no-space`, `corrupt`, `failed`;
+    /// A stable word: `forbidden`, `not-found`, `state`, `version`, `no-space`, `corrupt`, `budget`, `failed`;
     /// from the session itself: `busy` (too many calls under way; try again).
     pub code: String,
     /// A sentence for the operator.

@@ -3,9 +3,9 @@
 mod rungs;
 
 use farside_api::{
-    BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
-    Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, SetMirror, StartTransfer,
-    TransferRecord,
+    BreakMirror, BudgetUse, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination,
+    MirrorState, Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, SetMirror,
+    StartTransfer, TransferRecord,
 };
 use reqwest::Method;
 
@@ -341,17 +341,55 @@ fn destinations(held: &[MirrorDestination]) -> String {
             or_dash(h.base_snapshot.clone(), |s| s),
             or_dash(h.since, time),
             or_dash(h.pinned_bytes, size),
-            match (&h.overtaken, h.known, h.transferring) {
+            match (&h.overtaken, h.known, h.transferring, &h.let_go) {
                 (Some(overtaken), ..) if overtaken.fenced => "overtaken us, fenced",
                 (Some(_), ..) => "overtaken us",
-                (None, false, _) => "nobody here knows it",
-                (None, true, true) => "transferring",
-                (None, true, false) => "",
+                (None, false, ..) => "nobody here knows it",
+                (None, true, true, _) => "transferring",
+                (None, true, false, Some(_)) => "base let go",
+                (None, true, false, None) => "",
             }
             .into(),
         ]
     });
-    table(&columns, rows.collect(), "nobody mirrors volumes of this site")
+    let mut text = table(&columns, rows.collect(), "nobody mirrors volumes of this site");
+    let mut peers: Vec<&str> = Vec::new();
+    for h in held {
+        if let Some(let_go) = &h.let_go {
+            text.push_str(&format!(
+                "\n{} of {}: base let go {}: {}\n",
+                h.volume,
+                h.peer,
+                time(let_go.at),
+                let_go.why
+            ));
+        }
+        if let Some(used) = &h.budgets
+            && !peers.contains(&h.peer.as_str())
+        {
+            peers.push(&h.peer);
+            text.push_str(&budgets(&h.peer, used));
+        }
+    }
+    text
+}
+
+/// One line about a peer: what it uses of what it may.
+fn budgets(peer: &str, used: &BudgetUse) -> String {
+    let kept =
+        used.pinned_bytes_max.map_or_else(String::new, |most| format!(", at most {} kept", size(most)));
+    format!(
+        "\nbudgets of {peer}: {} of {} mirrors, {} of {} transfers at a time, {} of {} snapshots kept, {} of {} snapshots a \
+         minute{kept}\n",
+        used.mirrors,
+        used.mirrors_max,
+        used.transfers,
+        used.transfers_max,
+        used.pins,
+        used.pins_max,
+        used.snapshots,
+        used.snapshots_max
+    )
 }
 
 fn history(records: &[TransferRecord]) -> String {

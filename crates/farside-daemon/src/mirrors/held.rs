@@ -60,6 +60,7 @@ impl Mirrors {
                 diverged_blocks: figures.diverged_bytes.map(plans::blocks),
                 fenced: fenced.contains(&relationship.source),
             });
+            let let_go = relationship.let_go.clone();
             held.push(api::MirrorDestination {
                 id: relationship.id,
                 volume: relationship.source.to_string(),
@@ -72,12 +73,29 @@ impl Mirrors {
                 transferring: serving.iter().any(|(id, _)| *id == relationship.id),
                 known: true,
                 overtaken,
+                let_go: let_go.map(|let_go| api::LetGo { at: words::time(let_go.at), why: let_go.why }),
+                budgets: Some(self.budget_use(relationship.peer)),
             });
         }
         if costs {
             held.extend(self.unexplained(volume).await?);
         }
         Ok(held)
+    }
+
+    fn budget_use(&self, peer: PeerId) -> api::BudgetUse {
+        let (used, budgets) = (self.parts.source.budget_use(peer), self.parts.source.budgets());
+        api::BudgetUse {
+            transfers: used.transfers as u64,
+            transfers_max: budgets.transfers as u64,
+            mirrors: used.mirrors as u64,
+            mirrors_max: budgets.mirrors as u64,
+            pins: used.pins as u64,
+            pins_max: budgets.pins as u64,
+            snapshots: u64::from(used.snapshots),
+            snapshots_max: u64::from(budgets.snapshots_per_minute),
+            pinned_bytes_max: budgets.pinned_bytes,
+        }
     }
 
     /// Names and figures of one relationship, from its volume.
@@ -154,6 +172,8 @@ impl Mirrors {
                 transferring: false,
                 known: false,
                 overtaken: None,
+                let_go: None,
+                budgets: None,
             }));
         }
         Ok(found)
@@ -256,6 +276,11 @@ impl Mirrors {
                 tracing::warn!(%volume, "the fence is gone: hosts may write to {volume} again, unless it is a replica now");
             }
         }
+    }
+
+    /// Lets go of bases that are over the budgets of their peers, for as long as the site lives.
+    pub(crate) async fn keep_within_budgets(&self) {
+        self.parts.source.keep_within_budgets().await;
     }
 
     /// Does so whenever what is overtaken changes, for as long as the site lives.

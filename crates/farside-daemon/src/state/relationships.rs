@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use farside_engine::{ContentRoot, VolumeName};
 use farside_mirror::{
-    LogEntry, MirrorError, Overtaken, Relationship, RelationshipStore, Schedule, SourceRelationship,
+    LetGo, LogEntry, MirrorError, Overtaken, Relationship, RelationshipStore, Schedule, SourceRelationship,
     SourceStore, SwapMark, TransferReport,
 };
 use uuid::Uuid;
@@ -197,6 +197,8 @@ struct SourceRow {
     overtaken_broken_off_at: Option<i64>,
     overtaken_snapshot: Option<Vec<u8>>,
     overtaken_root: Option<Vec<u8>>,
+    let_go_at: Option<i64>,
+    let_go_why: Option<String>,
 }
 
 impl SourceRow {
@@ -219,6 +221,7 @@ impl SourceRow {
                     },
                 }),
             },
+            let_go: self.let_go_at.map(|at| LetGo { at: time(at), why: self.let_go_why.unwrap_or_default() }),
         })
     }
 }
@@ -238,8 +241,8 @@ impl SourceStore for State {
         let stands_on = overtaken.and_then(|o| o.snapshot);
         sqlx::query(
             "INSERT OR REPLACE INTO source_relationships (id, peer, source, destination, base, since, \
-             overtaken_heard_at, overtaken_broken_off_at, overtaken_snapshot, overtaken_root) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             overtaken_heard_at, overtaken_broken_off_at, overtaken_snapshot, overtaken_root, let_go_at, let_go_why) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -251,6 +254,8 @@ impl SourceStore for State {
         .bind(overtaken.and_then(|o| o.broken_off_at).map(nanoseconds))
         .bind(stands_on.map(|(snapshot, _)| snapshot.as_bytes().to_vec()))
         .bind(stands_on.map(|(_, root)| root.0.to_vec()))
+        .bind(relationship.let_go.as_ref().map(|let_go| nanoseconds(let_go.at)))
+        .bind(relationship.let_go.as_ref().map(|let_go| &let_go.why))
         .execute(&self.writer)
         .await
         .map_err(failed)?;
@@ -335,6 +340,7 @@ mod tests {
             heard_at: Timestamp(6),
             snapshot: Some((Uuid::from_u128(4), ContentRoot([9; 16]))),
         });
+        source.let_go = Some(LetGo { at: Timestamp(7), why: "it was old".into() });
         state.save_source(&source).await.unwrap();
         assert_eq!(state.source_relationships().await.unwrap(), vec![source]);
         state.remove_source(Uuid::from_u128(1)).await.unwrap();

@@ -18,6 +18,7 @@ impl Shared {
         let candidates = convert::candidates(&message.candidates).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
+        self.admit_snapshot(peer)?;
         self.check_not_own(relationship, &volume).await?;
         self.check_no_circle(peer, &volume, &destination).await?;
         let engine = self.engine.clone();

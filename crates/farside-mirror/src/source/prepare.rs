@@ -21,12 +21,18 @@ pub(super) struct Asked {
     pub(super) candidates: Vec<CandidateBase>,
     /// The incremental of a transfer that was cut, of which the destination has a part.
     pub(super) half_brought: Option<Uuid>,
+    /// An update without a common base is compared as a whole, because this side has let the base go.
+    pub(super) is_whole: bool,
+    /// Snapshots that may be kept for the relationship.
+    pub(super) pins_left: usize,
 }
 
 /// What will travel, and from which snapshot of this side.
 pub(super) struct Prepared {
     pub(super) plan: TransferPlan,
     pub(super) local_base: Option<Uuid>,
+    /// How many snapshots are kept for it.
+    pub(super) pins: usize,
 }
 
 /// Chooses the base, takes the incremental snapshot, pins what travels and lets go of what earlier transfers of the
@@ -40,7 +46,7 @@ pub(super) fn prepare(
     let is_replica = engine.volume(volume)?.is_replica;
     let snapshots = rooted(engine, volume)?;
     let base = choose_base(&snapshots, &asked.candidates)?;
-    if base.is_none() && asked.kind == TransferKind::Update {
+    if base.is_none() && asked.kind == TransferKind::Update && !asked.is_whole {
         return Err(MirrorError::State(format!(
             "no snapshot of {volume} at the source is also at the destination; nothing was changed. To copy everything, \
              `farside mirror create` to a new volume there, then `farside mirror delete` this one"
@@ -55,6 +61,15 @@ pub(super) fn prepare(
         return Err(MirrorError::State(format!(
             "{} snapshots of {volume} wait to travel, more than one transfer carries ({STEPS_MAX}); delete some",
             steps.len()
+        )));
+    }
+    // With the base and the incremental.
+    if steps.len() + 2 > asked.pins_left {
+        return Err(MirrorError::OverBudget(format!(
+            "{} snapshots to be kept for this mirror, beside those of your others (budgets.pins there): {} are left. Delete \
+             snapshots of {volume} there, or end mirrors",
+            steps.len() + 2,
+            asked.pins_left
         )));
     }
     let incremental;
@@ -80,10 +95,11 @@ pub(super) fn prepare(
         engine.pin(volume, *snapshot, asked.relationship)?;
     }
     let_go(engine, volume, asked.relationship, &keep)?;
-    Ok(prepared(&snapshots, base, &steps))
+    keep.dedup();
+    Ok(prepared(&snapshots, base, &steps, keep.len()))
 }
 
-fn prepared(snapshots: &[Rooted], base: Option<Base>, steps: &[&Rooted]) -> Prepared {
+fn prepared(snapshots: &[Rooted], base: Option<Base>, steps: &[&Rooted], pins: usize) -> Prepared {
     let local = base.map(|b| &snapshots[b.index].info);
     let steps = steps.iter().map(|s| TravellingSnapshot {
         uuid: s.info.uuid,
@@ -100,6 +116,7 @@ fn prepared(snapshots: &[Rooted], base: Option<Base>, steps: &[&Rooted]) -> Prep
             steps: steps.collect(),
         },
         local_base: local.map(|info| info.uuid),
+        pins,
     }
 }
 

@@ -1,0 +1,248 @@
+//! Keeps what is kept for destinations within the budgets: lets go of what is too old, too large, or in the way of hosts.
+//!
+//! Who loses a base keeps its relationship: its next update finds what both sides still hold in common, or else is compared
+//! as a whole, where what the destination has is asked for and does not travel (`known.rs`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_engine::{Engine, EngineError, Room, SnapshotInfo, SnapshotOwner, VolumeName};
+use farside_platform::Timestamp;
+use farside_session::PeerId;
+use uuid::Uuid;
+
+use super::{Shared, SourceService, prepare};
+use crate::budgets::{self, Budget, Budgets, Kept};
+use crate::error::{MirrorError, blocking};
+use crate::limits::{
+    BUDGET_LOOK_EVERY, BUDGET_REST, BUDGETS_MEASURED_EVERY, FREED_WITHIN, FREED_WITHIN_IN_NEED,
+};
+use crate::store::{LetGo, SourceRelationship};
+
+/// When what was measured last, and what is about to come free. In memory only.
+#[derive(Default)]
+pub(super) struct Keeping {
+    /// When everything is measured again (monotonic).
+    due: Duration,
+    /// By pool: what was let go there last and is not free yet.
+    expected: HashMap<String, Expected>,
+}
+
+/// What will come free: the store gives it back in steps, in the background.
+struct Expected {
+    /// When it was let go (monotonic).
+    at: Duration,
+    /// What was free then.
+    free_then: u64,
+    /// What is still to come, bytes.
+    bytes: u64,
+    /// What was to come in all.
+    of: u64,
+}
+
+/// How much of its budgets a peer uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BudgetUse {
+    /// Transfers that are being served.
+    pub transfers: usize,
+    /// Mirrors.
+    pub mirrors: usize,
+    /// Snapshots that are kept; as far as they are known since the start.
+    pub pins: usize,
+    /// Snapshots of the last minute's worth.
+    pub snapshots: u32,
+}
+
+impl SourceService {
+    /// The budgets, from now on.
+    pub fn set_budgets(&self, budgets: Budgets) {
+        self.shared.tables().budgets = budgets;
+    }
+
+    /// The budgets.
+    pub fn budgets(&self) -> Budgets {
+        self.shared.tables().budgets
+    }
+
+    /// How much of them `peer` uses.
+    pub fn budget_use(&self, peer: PeerId) -> BudgetUse {
+        let now = self.shared.clock.monotonic();
+        let tables = self.shared.tables();
+        let of_peer = || tables.relationships.values().filter(|r| r.peer == peer);
+        BudgetUse {
+            transfers: tables.serving.values().filter(|s| s.peer == peer).count(),
+            mirrors: of_peer().count(),
+            pins: of_peer().map(|r| tables.pins_of(r)).sum(),
+            snapshots: tables.rates.snapshots_of(&tables.budgets, peer, now),
+        }
+    }
+
+    /// Looks again and again, for as long as the site lives.
+    pub async fn keep_within_budgets(&self) {
+        loop {
+            self.look_at_budgets().await;
+            tokio::time::sleep(BUDGET_LOOK_EVERY).await;
+        }
+    }
+
+    /// Looks once, and lets go of what has to. Answers of whom. Free space is looked at each time; what is kept is measured,
+    /// which reads metadata, where space is short, and otherwise as seldom as it takes long.
+    pub async fn look_at_budgets(&self) -> Vec<Uuid> {
+        let shared = &self.shared;
+        let (budgets, begun, is_due) = {
+            let tables = shared.tables();
+            let now = shared.clock.monotonic();
+            (tables.budgets, now, now >= tables.keeping.due)
+        };
+        let mut by_pool: BTreeMap<String, Vec<SourceRelationship>> = BTreeMap::new();
+        for relationship in self.destinations() {
+            by_pool.entry(relationship.source.pool.clone()).or_default().push(relationship);
+        }
+        let (mut all, mut goes) = (Vec::new(), Vec::new());
+        for (pool, relationships) in by_pool {
+            let room = shared.room(&pool, &budgets).await.filter(|room| budgets::is_pressed(&budgets, *room));
+            if !is_due && room.is_none() {
+                continue;
+            }
+            let mut kept = Vec::new();
+            // Where only age counts, what is young need not be measured; of a first copy its snapshots tell.
+            let matters = |r: &SourceRelationship| {
+                let is_old = || r.since.is_none_or(|since| budgets.is_old(since, shared.clock.now()));
+                room.is_some() || budgets.pinned_bytes.is_some() || is_old()
+            };
+            for relationship in relationships.into_iter().filter(matters) {
+                kept.extend(shared.kept(relationship).await);
+            }
+            all.extend(kept.iter().copied());
+            if let Some(room) = room {
+                let freed = budgets::to_make_room(&budgets, room, kept);
+                if !freed.is_empty() {
+                    let bytes = freed.iter().map(|k| k.bytes).sum();
+                    let free_then = room.free_bytes;
+                    let expected = Expected { at: begun, free_then, bytes, of: bytes };
+                    shared.tables().keeping.expected.insert(pool, expected);
+                }
+                goes.extend(freed.into_iter().map(|k| (k, Budget::Reserve)));
+            }
+        }
+        if is_due {
+            let is_going =
+                |k: &Kept| goes.iter().any(|(g, _): &(Kept, Budget)| g.relationship == k.relationship);
+            all.retain(|k| !is_going(k));
+            goes.extend(budgets::over(&budgets, &all, shared.clock.now()));
+            let now = shared.clock.monotonic();
+            let rest = (now.saturating_sub(begun) * BUDGET_REST).max(BUDGETS_MEASURED_EVERY);
+            shared.tables().keeping.due = now + rest;
+        }
+        let mut gone = Vec::new();
+        for (kept, budget) in goes {
+            match shared.let_go_of(kept, budget.why(&budgets, kept.bytes)).await {
+                Ok(()) => gone.push(kept.relationship),
+                Err(error) => {
+                    tracing::error!(relationship = %kept.relationship, peer = %kept.peer, "a base over its budget could not be let go: {error}");
+                }
+            }
+        }
+        gone
+    }
+}
+
+impl Shared {
+    /// What a pool has free, with what letting go will give back soon.
+    async fn room(&self, pool: &str, budgets: &Budgets) -> Option<Room> {
+        let (engine, of) = (self.engine.clone(), pool.to_owned());
+        // A pool that is not open has nothing to run short of.
+        let room = blocking(move || engine.room(&of)).await.ok().flatten()?;
+        let now = self.clock.monotonic();
+        let patience = if budgets::is_in_need(budgets, room) { FREED_WITHIN_IN_NEED } else { FREED_WITHIN };
+        let mut tables = self.tables();
+        let expected = &mut tables.keeping.expected;
+        expected.retain(|_, e| now.saturating_sub(e.at) < FREED_WITHIN);
+        let soon = expected.get_mut(pool).filter(|e| now.saturating_sub(e.at) < patience).map_or(0, |e| {
+            // What has come free is seen, unless hosts took it at once: then time ends the wait.
+            e.bytes = e.bytes.min(e.of.saturating_sub(room.free_bytes.saturating_sub(e.free_then)));
+            e.bytes
+        });
+        Some(Room { free_bytes: room.free_bytes.saturating_add(soon), ..room })
+    }
+
+    /// What is kept for a relationship; none if nothing, or if its volume is gone.
+    async fn kept(&self, of: SourceRelationship) -> Option<Kept> {
+        let engine = self.engine.clone();
+        let measured = blocking(move || {
+            measure(&*engine, &of).map(|found| found.map(|(since, bytes)| (of, since, bytes)))
+        });
+        match measured.await {
+            Ok(measured) => measured.map(|(of, since, bytes)| Kept {
+                relationship: of.id,
+                peer: of.peer,
+                since: of.since.unwrap_or(since),
+                bytes,
+                overtaken: of.overtaken.is_some(),
+            }),
+            Err(MirrorError::Engine(EngineError::NotFound { .. })) => None,
+            Err(error) => {
+                tracing::warn!("what is kept for a mirror could not be measured: {error}");
+                None
+            }
+        }
+    }
+
+    async fn let_go_of(self: &Arc<Self>, kept: Kept, why: String) -> Result<(), MirrorError> {
+        let id = kept.relationship;
+        let serving: Vec<_> =
+            self.tables().serving.values().filter(|s| s.relationship == id).cloned().collect();
+        serving.iter().for_each(|s| self.leave(s));
+        let turn = self.turn(id);
+        let _turn = turn.lock().await;
+        let Some(known) = self.tables().relationships.get(&id).cloned() else { return Ok(()) };
+        let (volume, peer) = (known.source.clone(), known.peer);
+        // Remembered first: a base that is gone without a word would be a riddle at the other side.
+        let let_go = LetGo { at: self.clock.now(), why: why.clone() };
+        self.keep(SourceRelationship { base: None, since: None, let_go: Some(let_go), ..known }).await?;
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        blocking(move || prepare::let_go(&*engine, &of, id, &[])).await?;
+        self.tables().pins.insert(id, 0);
+        tracing::warn!(
+            relationship = %id, %peer, %volume,
+            "let go of the base that is kept for this mirror: {why}. Its next update is compared as a whole; what the destination \
+             has does not travel again"
+        );
+        Ok(())
+    }
+
+    /// Of a transfer that its destination gave up, only the base and what is half there stay: the other snapshots that were to
+    /// travel are their owners' again.
+    pub(super) async fn loosen(&self, relationship: Uuid, volume: &VolumeName, keep_of: Vec<Uuid>) {
+        let turn = self.turn(relationship);
+        let _turn = turn.lock().await;
+        if self.tables().serving.values().any(|s| s.relationship == relationship) {
+            return;
+        }
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        let kept = keep_of.len();
+        match blocking(move || prepare::let_go(&*engine, &of, relationship, &keep_of)).await {
+            Ok(()) => drop(self.tables().pins.insert(relationship, kept)),
+            Err(error) => {
+                tracing::warn!(%relationship, %volume, "snapshots of a transfer that was given up stay pinned until the next: {error}");
+            }
+        }
+    }
+}
+
+/// Since when anything is kept, and how many bytes of it hosts have replaced. What a person made is that person's: it counts
+/// with nothing, because letting go would not free it.
+fn measure(engine: &dyn Engine, of: &SourceRelationship) -> Result<Option<(Timestamp, u64)>, MirrorError> {
+    let is_ours =
+        |s: &SnapshotInfo| s.pinned_by.contains(&of.id) && matches!(s.owner, SnapshotOwner::Relationship(_));
+    let ours: Vec<_> = engine.all_snapshots(&of.source)?.into_iter().filter(is_ours).collect();
+    let mut found = None;
+    for snapshot in &ours {
+        let bytes = engine.kept_bytes(&of.source, snapshot.uuid)?;
+        let (since, most) = found.unwrap_or((snapshot.created_at, 0));
+        // One that is younger keeps a part of the same.
+        found = Some((snapshot.created_at.min(since), bytes.max(most)));
+    }
+    Ok(found)
+}

@@ -1,0 +1,264 @@
+//! A source against destinations that take too much: hostile ones, and ones that are only gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use farside_engine::{Engine, SnapshotOwner};
+use farside_mirror::protocol::{Begin, Body, Describe, PROTOCOL_VERSION, Request, convert};
+use farside_mirror::{Budgets, Mirror, Schedule, TransferKind, TransferResult};
+use farside_platform::Clock;
+use farside_session::{LinkSettings, PeerLink, SessionError};
+use prost::Message;
+use rand::RngCore;
+use uuid::Uuid;
+
+use crate::embedded_storage::Embedded;
+use crate::site::{PATIENCE, Pair, Storage, assert_ok, slow};
+
+const SIZE: u64 = 2 << 20;
+const DAYS: i64 = 86_400;
+
+async fn mirrored(seed: u64) -> (Pair, Mirror) {
+    let mut pair = Pair::new(seed, SIZE, LinkSettings::default()).await;
+    pair.scribble(40);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    (pair, mirror)
+}
+
+async fn hostile<S: Storage>(pair: &Pair<S>) -> Arc<dyn PeerLink> {
+    pair.b.node.wait_link(pair.a.node.id(), PATIENCE).await.unwrap()
+}
+
+fn asked(body: Body) -> Bytes {
+    Request { version: PROTOCOL_VERSION, body: Some(body) }.encode_to_vec().into()
+}
+
+/// The beginning of a first copy that nobody means to end.
+fn begin(relationship: u128, transfer: u128) -> Bytes {
+    asked(Body::Begin(Begin {
+        relationship: Uuid::from_u128(relationship).as_bytes().to_vec(),
+        transfer: Uuid::from_u128(transfer).as_bytes().to_vec(),
+        volume: "p/v".into(),
+        destination: "x/y".into(),
+        kind: convert::kind_number(TransferKind::Initialize),
+        candidates: Vec::new(),
+        staged: None,
+        turn: 0,
+    }))
+}
+
+/// The budget that a refusal names; none if it was granted.
+fn refused(answer: Result<Bytes, SessionError>) -> Option<String> {
+    match answer {
+        Ok(_) => None,
+        Err(SessionError::Refused(refusal)) if refusal.code == "budget" => Some(refusal.message),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn transfers_that_begin_and_never_end_take_what_is_allowed_and_no_more() {
+    let (mut pair, mirror) = mirrored(400).await;
+    let budgets =
+        Budgets { snapshots_per_minute: 60, transfers: 4, mirrors: 6, pins: 10, ..Budgets::default() };
+    pair.a.source.set_budgets(budgets);
+    let link = hostile(&pair).await;
+    let started = pair.clock.monotonic();
+    let (mut granted, mut named) = (0_u32, [0; 4]);
+    for n in 0..1500_u128 {
+        match refused(link.call(begin(1 + n % 9, 1000 + n), None).await) {
+            None => granted += 1,
+            Some(said) => {
+                let budget = ["snapshots_per_minute", "transfers", "mirrors", "pins"]
+                    .iter()
+                    .position(|budget| said.contains(&format!("budgets.{budget} ")));
+                named[budget.unwrap_or_else(|| panic!("no budget is named: {said}"))] += 1;
+            }
+        }
+        assert!(pair.a.source.serving().len() <= budgets.transfers);
+        let kept = pair.a.disk.engine.all_snapshots(&pair.original).unwrap();
+        let kept = kept.iter().filter(|s| matches!(s.owner, SnapshotOwner::Relationship(_))).count();
+        assert!(kept <= budgets.pins, "{kept} snapshots");
+        assert!(pair.a.source.destinations().len() <= budgets.mirrors);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let minutes = (pair.clock.monotonic() - started).as_secs_f64() / 60.0;
+    assert!(f64::from(granted) <= 60.0 * (minutes + 1.0) + 1.0, "{granted} in {minutes} minutes");
+    assert!(granted >= 60 && named[0] > 0 && named[1] > 0, "{granted} granted, refused {named:?}");
+    let used = pair.a.source.budget_use(pair.b.node.id());
+    assert!(used.pins <= budgets.pins && used.transfers <= budgets.transfers, "{used:?}");
+    // With the budgets as they were, its honest mirror goes on.
+    pair.a.source.set_budgets(Budgets::default());
+    pair.scribble(3);
+    assert_ok(&pair.update(&mirror).await);
+    pair.check_replica();
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_have_a_rate_and_the_answer_says_so() {
+    let (mut pair, mirror) = mirrored(401).await;
+    pair.a.source.set_budgets(Budgets { calls_per_minute: 100, ..Budgets::default() });
+    let link = hostile(&pair).await;
+    let started = pair.clock.monotonic();
+    let describe = asked(Body::Describe(Describe { volume: "p/v".into(), ..Describe::default() }));
+    let mut granted = 0;
+    for _ in 0..5000 {
+        match refused(link.call(describe.clone(), None).await) {
+            None => granted += 1,
+            Some(said) => assert!(said.contains("budgets.calls_per_minute"), "{said}"),
+        }
+    }
+    let minutes = (pair.clock.monotonic() - started).as_secs_f64() / 60.0;
+    assert!(
+        granted >= 100 && f64::from(granted) <= 100.0 * (minutes + 1.0) + 1.0,
+        "{granted} in {minutes} minutes"
+    );
+    // A mirror of the same peer is told too, and goes on when the minute is over.
+    pair.scribble(3);
+    let report = pair.update(&mirror).await;
+    assert!(report.reason.is_some_and(|why| why.contains("budgets.calls_per_minute")));
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_ok(&pair.update(&mirror).await);
+    pair.check_replica();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_was_gone_for_too_long_goes_on_by_itself() {
+    let (mut pair, mirror) = mirrored(402).await;
+    pair.scribble(10);
+    pair.clock.step_wall(365 * DAYS);
+    assert!(pair.a.source.look_at_budgets().await.is_empty(), "not yet");
+    pair.clock.step_wall(2 * DAYS);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let id = mirror.status().relationship.id;
+    assert_eq!(pair.a.source.look_at_budgets().await, [id]);
+    assert!(pair.a.disk.engine.all_snapshots(&pair.original).unwrap().is_empty());
+    let listed = &pair.a.source.destinations()[0];
+    assert_eq!((listed.base, listed.since), (None, None));
+    let why = listed.let_go.clone().unwrap().why;
+    assert!(why.contains("budgets.pin_age_days = 366"), "{why}");
+    // It survives a restart, and the next update brings what changed and nothing else.
+    pair.crash_a(1).await;
+    pair.b.node.wait_link(pair.a.node.id(), PATIENCE).await.unwrap();
+    assert!(pair.a.source.destinations()[0].let_go.is_some());
+    pair.scribble(3);
+    let report = pair.update(&mirror).await;
+    assert_ok(&report);
+    pair.check_replica();
+    let listed = &pair.a.source.destinations()[0];
+    assert!(listed.let_go.is_none() && listed.base.is_some());
+    assert_ok(&pair.update(&mirror).await);
+    pair.check_replica();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_base_that_goes_under_a_running_transfer_ends_it_and_the_next_heals() {
+    let mut pair = Pair::<Embedded>::with_storage(403, 8 << 20, slow()).await;
+    pair.scribble(60);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.scribble(200);
+    let asked = mirror.update(PATIENCE).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(pair.a.source.serving().len(), 1, "it runs");
+    pair.a.source.set_budgets(Budgets { pinned_bytes: Some(0), ..Budgets::default() });
+    assert_eq!(pair.a.source.look_at_budgets().await, [mirror.status().relationship.id]);
+    let report = asked.ended().await.unwrap();
+    assert_eq!(report.result, TransferResult::Failed, "{:?}", report.reason);
+    pair.check_replica();
+    pair.a.source.set_budgets(Budgets::default());
+    let report = pair.update(&mirror).await;
+    assert_ok(&report);
+    pair.check_replica();
+    // What the destination had did not travel: all of the volume would have been the same again.
+    assert!(report.referenced_bytes > Some(0), "{report:?}");
+}
+
+/// Fills a pool of 96 MiB by overwriting a volume, while a destination begins a first copy of every state of it and ends
+/// none. Answers whether all writes were taken.
+async fn overwrite(seed: u64, budgets: Budgets) -> bool {
+    const VOLUME: u64 = 16 << 20;
+    const PIECE: usize = 1 << 20;
+    let mut pair = Pair::<Embedded>::with_storage(seed, VOLUME, LinkSettings::default()).await;
+    pair.a.source.set_budgets(budgets);
+    let link = hostile(&pair).await;
+    let pool = pair.a.disk.engine.pool();
+    let mut piece = vec![0; PIECE];
+    for round in 0..8_u128 {
+        assert_eq!(refused(link.call(begin(1 + round, 1000 + round), None).await), None);
+        for at in 0..VOLUME / PIECE as u64 {
+            pair.rng.fill_bytes(&mut piece);
+            let volume = pair.a.disk.engine.open(&pair.original);
+            if volume.write(at * PIECE as u64, &piece).is_err() {
+                return false;
+            }
+            drop(volume);
+            pair.a.source.look_at_budgets().await;
+            // The store's own background work.
+            while pool.reap_step().unwrap() {}
+            pool.consistency_point().unwrap();
+            pool.consistency_point().unwrap();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    }
+    true
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_for_destinations_goes_before_writes_of_hosts_fail() {
+    assert!(overwrite(404, Budgets { reserve_percent: 20, ..Budgets::default() }).await);
+    assert!(
+        !overwrite(404, Budgets { reserve_percent: 0, ..Budgets::default() }).await,
+        "it would have filled the pool"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_honest_mirror_every_ten_seconds_meets_no_budget() {
+    let mut pair = Pair::new(405, SIZE, LinkSettings::default()).await;
+    pair.scribble(40);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    for _ in 0..100 {
+        pair.scribble(2);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(pair.a.source.look_at_budgets().await.is_empty());
+        assert_ok(&pair.update(&mirror).await);
+    }
+    pair.check_replica();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_copy_that_was_given_up_leaves_a_person_s_snapshots_free() {
+    let mut pair = Pair::new(406, SIZE, slow()).await;
+    for name in ["monday", "tuesday", "wednesday"] {
+        pair.scribble(40);
+        pair.snapshot(name);
+    }
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    let asked = mirror.initialize(PATIENCE).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(pair.a.source.serving().len(), 1, "it runs");
+    mirror.abort().await.unwrap();
+    let report = asked.ended().await.unwrap();
+    assert_eq!(report.result, TransferResult::Aborted);
+    let engine = pair.a.disk.engine.engine();
+    let pinned = |engine: &dyn Engine| {
+        let all = engine.all_snapshots(&pair.original).unwrap().into_iter();
+        all.filter(|s| !s.pinned_by.is_empty()).map(|s| s.name).collect::<Vec<_>>()
+    };
+    // The source hears of it after the person does.
+    let is_free = async {
+        while pinned(&*engine) != ["monday"] {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, is_free).await.unwrap_or_else(|_| panic!("{:?}", pinned(&*engine)));
+    // What was arriving goes on from there, and the rest travels as before.
+    let report = pair.initialize(&mirror).await;
+    assert_ok(&report);
+    assert!(report.resumed);
+    assert_eq!(pair.check_replica().len(), 4);
+}
