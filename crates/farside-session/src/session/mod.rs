@@ -25,6 +25,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch}
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use crate::control::{self, Body, FailedDial, Payload, RefusedCall, bounded, printable, wire_cost};
 use crate::dial::Dialler;
@@ -273,12 +274,18 @@ impl Session {
         });
     }
 
+    /// Names the peer in every line that a service logs while it works for it.
+    fn in_log(&self) -> tracing::Span {
+        tracing::info_span!("peer", name = %self.terms.peer_name)
+    }
+
     /// Answers even if the service panics: whoever called waits without a time limit.
     async fn ask_service(self: &Arc<Self>, request: Bytes) -> Result<Bytes, Refusal> {
         let failed = |message: String| Refusal { code: "failed".to_owned(), message };
         let session = Arc::clone(self);
         let link = self.link();
-        let answer = tokio::spawn(async move { session.around.service.call(&link, request).await }).await;
+        let called = async move { session.around.service.call(&link, request).await };
+        let answer = tokio::spawn(called.instrument(self.in_log())).await;
         match answer {
             Ok(Ok(body)) if body.len() > CALL_BYTES_MAX => {
                 tracing::error!(peer = %self.terms.peer_name, bytes = body.len(), "an answer is larger than a call may be");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use super::Session;
 use crate::control::{self, Body, FailedDial, printable};
@@ -128,7 +129,7 @@ impl Session {
             }
         };
         if let Some(stream) = self.bind(io, place, None) {
-            self.around.service.stream(&self.link(), header, stream).await;
+            self.around.service.stream(&self.link(), header, stream).instrument(self.in_log()).await;
         }
     }
 }
