@@ -235,6 +235,12 @@ impl Receiver {
         self.limit - self.highest
     }
 
+    /// How far the sender may send.
+    #[cfg(test)]
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Enough credit is granted that the sender does not know of.
     pub(super) fn is_to_be_told(&self) -> bool {
         self.untold() >= (self.window / 4).clamp(1, ACK_EVERY_MAX * 4)
