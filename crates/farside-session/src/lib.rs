@@ -33,7 +33,6 @@ mod terms;
 pub mod throttle;
 mod tls;
 pub mod transport;
-#[cfg_attr(not(test), expect(dead_code, reason = "bundles ask it once they have several lanes"))]
 mod yielding;
 
 pub use book::{MemoryPeerBook, PeerBook, PeerRecord};

@@ -24,7 +24,7 @@ use super::terms::LaneId;
 use crate::limits::{
     LANE_RATE_OVER, LANE_STALL_ALONE, LANE_STALL_MAX, LANE_STALL_MIN, LANE_STALL_ROUND_TRIPS,
     SEGMENT_PAYLOAD_MAX, SEGMENT_PAYLOAD_SLOW, SEGMENT_TIME, SEGMENTS_HELD_MAX, SEND_AHEAD_MAX, WINDOW_MAX,
-    WINDOW_MIN, WINDOW_START,
+    WINDOW_MIN, WINDOW_START, YIELDING_SEGMENT_MIN,
 };
 
 /// The peer broke the protocol.
@@ -288,10 +288,11 @@ impl Sender {
             return Next::Nothing(Wait::Window);
         }
         let cap = self.cap.map_or(u64::MAX, |cap| cap.saturating_sub(self.retained_bytes));
-        // A low priority still moves: one segment when nothing else is in flight.
-        if cap < wanted && self.retained_bytes > 0 {
+        // A low priority still moves: one segment when nothing else is in flight. Never one of a few bytes otherwise.
+        if cap < wanted.min(YIELDING_SEGMENT_MIN) && self.retained_bytes > 0 {
             return Next::Nothing(Wait::Yielding);
         }
+        let wanted = wanted.min(cap.max(YIELDING_SEGMENT_MIN));
         Next::Data(wanted.min(credit))
     }
 
@@ -302,7 +303,9 @@ impl Sender {
         }
         let may_retain = self.limit > self.sent
             && self.retained.len() < SEGMENTS_HELD_MAX
-            && self.cap.is_none_or(|cap| self.retained_bytes == 0 || self.retained_bytes < cap);
+            && self.cap.is_none_or(|cap| {
+                self.retained_bytes == 0 || self.retained_bytes + YIELDING_SEGMENT_MIN <= cap
+            });
         !self.again.is_empty() || self.unsent > 0 && may_retain || self.unsent == 0 && self.end == End::Due
     }
 

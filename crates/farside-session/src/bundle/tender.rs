@@ -14,11 +14,17 @@ use super::terms::{LaneId, LostLane};
 use super::{Bundle, Loss, Phase, Want};
 use crate::limits::{
     CREDIT_PIECE, CREDIT_TIME, LANE_LOOK_EVERY, LANE_QUIET_MAX, LANELESS_MAX, LINGER_MAX, WINDOW_PROBE_EVERY,
+    YIELDING_LOOK_EVERY,
 };
+use crate::terms::Priority;
+use crate::transport::LinkFigures;
+use crate::yielding::{Flow, Yielding};
 
 /// Watches until the bundle is over.
 pub(super) async fn tend(bundle: Arc<Bundle>) {
-    let mut tender = Tender { bundle, acked: BTreeMap::new() };
+    let yields = bundle.terms.priority == Priority::Low;
+    let yielding = yields.then(Yielding::new);
+    let mut tender = Tender { bundle, acked: BTreeMap::new(), yielding, sampled: None };
     while let Some(next) = tender.look(Instant::now()) {
         tokio::select! {
             () = tender.bundle.bell.notified() => {}
@@ -31,6 +37,10 @@ struct Tender {
     bundle: Arc<Bundle>,
     /// What lanes' kernels have acknowledged of their bytes, when they were looked at last.
     acked: BTreeMap<LaneId, u64>,
+    /// Of a low priority.
+    yielding: Option<Yielding>,
+    /// When its lanes were last looked at.
+    sampled: Option<Instant>,
 }
 
 /// The earlier of two moments, if any.
@@ -62,6 +72,7 @@ impl Tender {
         let without_lanes = self.bundle.lanes.lock().none_since.map(|since| since + LANELESS_MAX);
         let next = sooner(without_lanes, self.look_at_lanes(&handles, now));
         let next = sooner(next, self.look_at_throttles(now));
+        let next = sooner(next, self.look_at_priority(&handles, now));
         match self.look_at_lingering(now) {
             Ok(lingering) => Some(sooner(next, lingering)),
             Err(reason) => {
@@ -161,6 +172,47 @@ impl Tender {
             }
         }
         sooner(out, inward.throttled_until)
+    }
+
+    /// A low priority: what may be in flight, by the queues that the lanes' sockets see. Where they see nothing, nothing is
+    /// bounded.
+    fn look_at_priority(&mut self, handles: &[Arc<Handle>], now: Instant) -> Option<Instant> {
+        let yielding = self.yielding.as_mut()?;
+        let in_flight_bytes = {
+            let sender = &self.bundle.outward.lock().sender;
+            if !sender.has_waiting() && sender.in_flight() == 0 {
+                return None;
+            }
+            sender.in_flight()
+        };
+        let due = self.sampled.map(|at| at + YIELDING_LOOK_EVERY).filter(|due| *due > now);
+        if due.is_some() {
+            return due;
+        }
+        self.sampled = Some(now);
+        let mut rtts: BTreeMap<usize, Duration> = BTreeMap::new();
+        let mut lanes = Vec::new();
+        for handle in handles {
+            if let Some(figures) = handle.terms.figures.figures().filter(|figures| !figures.rtt.is_zero()) {
+                let rtt = rtts.entry(handle.terms.path).or_insert(figures.rtt);
+                *rtt = figures.rtt.min(*rtt);
+                lanes.push(figures);
+            }
+        }
+        let together = LinkFigures::together(lanes);
+        let cap = together.map(|together| {
+            yielding.see(&Flow {
+                now: now - self.bundle.born,
+                rtts: &rtts.into_iter().collect::<Vec<_>>(),
+                in_flight_bytes,
+                mss: together.mss,
+                delivery_rate: together.delivery_rate,
+            })
+        });
+        let mut outward = self.bundle.outward.lock();
+        outward.sender.set_cap(cap);
+        outward.rouse();
+        Some(now + YIELDING_LOOK_EVERY)
     }
 
     /// A stream whose application is gone is delivered as long as that goes on; then the peer is told that nobody reads.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::site::{MIB, Pair, link, read_pattern, terms, write_pattern};
+use crate::terms::Priority;
 use crate::throttle::{self, Bucket, Limits, Rate};
 
 /// Seconds that 4 MiB take, and then 4 MiB more at another rate, where the limit is this side's or that one's.
@@ -67,5 +68,20 @@ async fn without_a_limit_nothing_is_throttled() {
     let writing = write_pattern(near, 8 * MIB);
     read_pattern(&mut far, 8 * MIB).await;
     assert_eq!(pair.a.figures().blocked.throttle, 0.0);
+    drop(writing.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_low_priority_begins_with_little_and_takes_what_nobody_else_uses() {
+    let mut low = terms();
+    low.priority = Priority::Low;
+    let (pair, near, mut far) = Pair::with(link(20, 2_000_000), 2, low, terms()).await;
+    let writing = write_pattern(near, 16 * MIB);
+    let begun = Instant::now();
+    read_pattern(&mut far, 16 * MIB).await;
+    let blocked = pair.a.figures().blocked;
+    assert!(blocked.yielded > 0.01 && blocked.throttle == 0.0, "{blocked:?}");
+    // The simulated link shows no queue, so that the cap grows: 4 MB/s in the end.
+    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
     drop(writing.await.unwrap());
 }
