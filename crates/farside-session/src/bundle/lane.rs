@@ -495,6 +495,9 @@ impl Lane {
             self.we_left = true;
             self.leave_until = Some(Instant::now() + LEAVE_TIMEOUT);
         }
+        if self.output.payload.is_empty() && !head.is_empty() {
+            self.bundle.charge(head.len());
+        }
         self.output.is_flushed = head.is_empty();
         !head.is_empty()
     }

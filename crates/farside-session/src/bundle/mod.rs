@@ -47,6 +47,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::control::wire_cost;
 use crate::limits::{CREDIT_AHEAD, LANES_MAX, SEND_AHEAD_MAX, WINDOW_MIN};
 use crate::link::{ByteStream, WireCounters};
 use crate::throttle;
@@ -64,6 +65,11 @@ use pace::{Limiting, Pace};
 use receiver::Receiver;
 use segment::Ack;
 use sender::{Broken, Next, Sender, Wait};
+
+/// What a data segment costs on the wire beside its payload: limits are in bytes of the wire.
+fn overhead(payload: u64) -> u64 {
+    wire_cost(segment::HEADER_BYTES + payload as usize) - payload
+}
 
 /// Why a bundle is lost.
 #[derive(Clone, Debug)]
@@ -375,6 +381,11 @@ impl Bundle {
         inward.loss.as_ref().filter(|loss| loss.tell).map(|loss| segment::encode_abort(&loss.reason))
     }
 
+    /// What went beside data counts too, and does not wait.
+    fn charge(&self, bytes: usize) {
+        self.terms.limits_out.charge(throttle::clock(), wire_cost(bytes));
+    }
+
     fn count_wire(&self, sent: u64, received: u64) {
         self.wire.add_sent(sent);
         self.wire.add_received(received);
@@ -401,14 +412,19 @@ impl Bundle {
                 outward.hungry.push((Arc::clone(lane), Want::Throttle));
             }
             Next::Data(bytes) => {
-                let granted = self.terms.limits_out.take(throttle::clock(), bytes);
+                let limits = &self.terms.limits_out;
+                let granted = limits.take(throttle::clock(), bytes + overhead(bytes));
                 if granted.bytes == 0 {
                     outward.throttled_until = Some(Instant::now() + granted.retry_after);
                     outward.hungry.push((Arc::clone(lane), Want::Throttle));
                     self.bell.notify_one();
-                } else if let Some(segment) = outward.sender.take(lane.id, granted.bytes, now) {
-                    self.terms.limits_out.give_back(granted.bytes - segment.bytes.len() as u64);
-                    taken = Taken::Data(segment);
+                } else {
+                    let payload = granted.bytes.saturating_sub(overhead(granted.bytes)).clamp(1, bytes);
+                    if let Some(segment) = outward.sender.take(lane.id, payload, now) {
+                        let cost = segment.bytes.len() as u64 + overhead(segment.bytes.len() as u64);
+                        limits.give_back(granted.bytes.saturating_sub(cost));
+                        taken = Taken::Data(segment);
+                    }
                 }
             }
         }
@@ -539,7 +555,8 @@ impl Bundle {
 
     /// Data came; bytes of a lane's after which an ack is due there.
     fn on_data(&self, offset: u64, bytes: Bytes, crowded: bool) -> Result<u64, Broken> {
-        let end = offset + bytes.len() as u64;
+        let bytes_came = bytes.len() as u64;
+        let end = offset + bytes_came;
         let mut inward = self.inward.lock();
         let has_more = inward.receiver.on_data(offset, bytes, crowded)?;
         if inward.charged < WINDOW_MIN {
@@ -548,6 +565,7 @@ impl Bundle {
             self.terms.limits_in.charge(throttle::clock(), charged - inward.charged);
             inward.charged = charged;
         }
+        self.terms.limits_in.charge(throttle::clock(), overhead(bytes_came));
         let every = inward.receiver.ack_every();
         let is_complete = inward.receiver.is_complete();
         let reader = if has_more { inward.reader.take() } else { None };

@@ -7,3 +7,4 @@ mod limits;
 mod model;
 mod segments;
 mod site;
+mod speed;
