@@ -33,7 +33,8 @@ pub use mirror::{
 };
 pub use operation::{Operation, OperationKind, OperationState, SwapPhase};
 pub use peer::{
-    CreateInvitation, Invitation, JoinPeer, Peer, PeerRights, PeerState, PeerStatus, SetPeer, VolumeRights,
+    CreateInvitation, Invitation, JoinPeer, PathState, PathsMode, Peer, PeerLink, PeerPath, PeerRights,
+    PeerState, PeerStatus, PeerStreams, SetPeer, VolumeRights,
 };
 pub use plan::Plan;
 pub use pool::{CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, Severity};

@@ -49,6 +49,86 @@ pub struct VolumeRights {
     pub fence: bool,
 }
 
+/// How several paths to a peer are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathsMode {
+    /// All at once.
+    #[default]
+    Multiplex,
+    /// The first that works; back to an earlier one when that has worked again for a while.
+    Failover,
+}
+
+/// How the link to a peer is made, as it was set.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PeerLink {
+    /// `LOCAL=HOST:PORT` or `HOST:PORT`, in the order of preference; empty: the peer's address.
+    pub paths: Vec<String>,
+    /// How they are used.
+    pub mode: PathsMode,
+    /// Differentiated services code point of its packets.
+    pub dscp: Option<u8>,
+    /// The contracted rate that connections are paced to.
+    pub rate_bytes_per_second: Option<u64>,
+}
+
+/// Whether a path carries anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathState {
+    /// It works.
+    Up,
+    /// It has connections, and nothing moves on them.
+    Stalled,
+    /// No connection.
+    Down,
+}
+
+/// One path of the session with a peer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PeerPath {
+    /// The address here; null: the kernel's choice.
+    pub local: Option<String>,
+    /// Where the peer is dialled; the host it comes from if it dials this site.
+    pub remote: String,
+    /// Whether it works.
+    pub state: PathState,
+    /// Connections on it, warm ones not counted.
+    pub lanes: u64,
+    /// The congestion control that the kernel has granted.
+    pub congestion: Option<String>,
+    /// Round-trip time, as the kernel has smoothed it.
+    pub rtt_seconds: Option<f64>,
+    /// Largest packet that the path takes.
+    pub path_mtu_bytes: Option<u32>,
+    /// Payload of a full segment.
+    pub mss_bytes: Option<u32>,
+    /// Packets larger than Ethernet's 1500 bytes go through.
+    pub jumbo: Option<bool>,
+    /// What arrives at the peer, as last measured.
+    pub delivery_bytes_per_second: Option<u64>,
+    /// Bytes sent over it in this session, TLS included.
+    pub sent_bytes: u64,
+    /// Bytes received, likewise.
+    pub received_bytes: u64,
+    /// Bytes that the kernel had to send again.
+    pub retransmitted_bytes: Option<u64>,
+}
+
+/// What is shared by the paths of a session.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PeerStreams {
+    /// Data streams that are open now.
+    pub open: u64,
+    /// Connections that wait for the next stream.
+    pub warm_lanes: u64,
+    /// Streams that began on such a connection, in this session.
+    pub warm_starts: u64,
+    /// Bytes that went over a second lane because the first died or stalled, in this session.
+    pub sent_twice_bytes: u64,
+}
+
 /// `peer status`: a peer and its rights.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PeerStatus {
@@ -59,6 +139,15 @@ pub struct PeerStatus {
     pub paired_at: Option<Timestamp>,
     /// What it may do here.
     pub rights: Vec<VolumeRights>,
+    /// How its link is made.
+    #[serde(default)]
+    pub link: PeerLink,
+    /// The paths of its session; none without a session.
+    #[serde(default)]
+    pub paths: Vec<PeerPath>,
+    /// The streams of its session.
+    #[serde(default)]
+    pub streams: PeerStreams,
 }
 
 /// `POST /peers/invitations`.
@@ -111,6 +200,18 @@ pub struct SetPeer {
     /// What it shall be called here.
     #[serde(default)]
     pub name: Option<String>,
+    /// All its paths, see [`PeerLink::paths`]; empty: its address alone.
+    #[serde(default)]
+    pub paths: Option<Vec<String>>,
+    /// How they are used.
+    #[serde(default)]
+    pub mode: Option<PathsMode>,
+    /// See [`PeerLink::dscp`]; 0: the packets are not marked.
+    #[serde(default)]
+    pub dscp: Option<u8>,
+    /// The contracted rate, such as `10Mb/s`; `unlimited`: none.
+    #[serde(default)]
+    pub rate: Option<String>,
 }
 
 /// `POST /peers/NAME/allow` and `/deny`.

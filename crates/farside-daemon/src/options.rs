@@ -2,11 +2,13 @@
 //!
 //! A word beats the file, the file beats the default. The file is read once, at start.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use farside_mirror::{Budgets, ENCODER_MEMORY, ENCODER_MEMORY_MIN, Effort};
+use farside_session::hello::{VERSIONS, VERSIONS_SPOKEN};
 use serde::Deserialize;
 
 use crate::error::DaemonError;
@@ -94,6 +96,15 @@ struct File {
     wire: Wire,
     #[serde(default)]
     budgets: BudgetChoice,
+    #[serde(default)]
+    link: Link,
+}
+
+/// `[link]`: how sites are connected.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Link {
+    protocol: Option<u16>,
 }
 
 /// `[wire]`: how volumes of this site travel.
@@ -197,6 +208,8 @@ pub(crate) struct Config {
     pub(crate) encoder_memory_bytes: u64,
     /// What each peer may cost this site as a source.
     pub(crate) budgets: Budgets,
+    /// Versions of the session protocol that are spoken.
+    pub(crate) protocols: RangeInclusive<u16>,
 }
 
 impl Config {
@@ -217,7 +230,16 @@ impl Config {
                 "encoder_memory_bytes = {encoder_memory_bytes} is not enough for one frame; the least is {ENCODER_MEMORY_MIN}"
             )));
         }
+        let protocol = file.link.protocol.unwrap_or(*VERSIONS_SPOKEN.end());
+        if !VERSIONS.contains(&protocol) {
+            return Err(DaemonError::Config(format!(
+                "[link] protocol = {protocol}: this farside speaks {} to {}",
+                VERSIONS.start(),
+                VERSIONS.end()
+            )));
+        }
         Ok(Config {
+            protocols: *VERSIONS.start()..=protocol,
             data_dir,
             peer_listen: options
                 .peer_listen

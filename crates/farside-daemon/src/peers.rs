@@ -6,13 +6,19 @@ use std::time::Duration;
 use farside_api::{self as api, ErrorBody, ErrorCode, Invitation, VolumeRights};
 use farside_engine::{VolumeName, is_label};
 use farside_mirror::SourceRights;
-use farside_session::{Node, PairingCode, PeerBook, PeerId, PeerRecord, PeerStatus};
+use farside_session::{
+    LinkTerms, Node, PairingCode, PathFigures, PathsMode, PeerBook, PeerId, PeerRecord, PeerStatus, Rate,
+    RateError,
+};
 use parking_lot::RwLock;
 
 use crate::failure::Failure;
 use crate::options::Listen;
 use crate::state::{RightRow, State, StateError};
 use crate::words;
+
+/// Largest packet of Ethernet without jumbo frames, bytes.
+const ETHERNET_MTU: u32 = 1500;
 
 /// What peers may do, in memory: asked at every frame of a transfer. The database has the same.
 #[derive(Debug, Default)]
@@ -148,11 +154,56 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
 }
 
 /// A peer with its rights.
-pub(crate) fn status(peer: &PeerStatus, rights: &Rights) -> api::PeerStatus {
+pub(crate) fn status(node: &Node, peer: &PeerStatus, rights: &Rights) -> api::PeerStatus {
+    let figures = node.link_figures(peer.record.id).unwrap_or_default();
     api::PeerStatus {
+        link: link(&peer.record.link),
+        paths: figures.paths.iter().map(path).collect(),
+        streams: api::PeerStreams {
+            open: figures.streams as u64,
+            warm_lanes: figures.warm_lanes as u64,
+            warm_starts: figures.warm_starts,
+            sent_twice_bytes: figures.sent_twice_bytes,
+        },
         peer: document(peer),
         paired_at: Some(words::time(peer.record.added_at)),
         rights: rights.of(peer.record.id),
+    }
+}
+
+fn link(link: &LinkTerms) -> api::PeerLink {
+    api::PeerLink {
+        paths: link.paths.iter().map(ToString::to_string).collect(),
+        mode: match link.mode {
+            PathsMode::Multiplex => api::PathsMode::Multiplex,
+            PathsMode::Failover => api::PathsMode::Failover,
+        },
+        dscp: link.dscp,
+        rate_bytes_per_second: link.rate,
+    }
+}
+
+fn path(figures: &PathFigures) -> api::PeerPath {
+    let socket = figures.socket.as_ref();
+    let path_mtu_bytes = socket.and_then(|s| s.path_mtu);
+    api::PeerPath {
+        local: figures.path.local.map(|local| local.to_string()),
+        remote: figures.path.remote.clone(),
+        state: match figures {
+            _ if figures.up => api::PathState::Up,
+            _ if figures.lanes > 0 => api::PathState::Stalled,
+            _ => api::PathState::Down,
+        },
+        lanes: figures.lanes as u64,
+        congestion: socket.and_then(|s| s.congestion.as_deref().map(str::to_owned)),
+        rtt_seconds: socket.filter(|s| !s.rtt.is_zero()).map(|s| s.rtt.as_secs_f64()),
+        path_mtu_bytes,
+        mss_bytes: socket.map(|s| s.mss).filter(|mss| *mss > 0),
+        jumbo: path_mtu_bytes.map(|mtu| mtu > ETHERNET_MTU),
+        delivery_bytes_per_second: socket.and_then(|s| s.delivery_rate),
+        sent_bytes: figures.sent_bytes,
+        received_bytes: figures.received_bytes,
+        retransmitted_bytes: socket.map(|s| s.retransmitted_bytes),
     }
 }
 
@@ -203,6 +254,25 @@ pub(crate) async fn set(
         },
         None => {}
     }
+    let wrong = |why: String| ErrorBody::new(ErrorCode::WrongUsage, why);
+    if let Some(paths) = &request.paths {
+        changed.link.paths =
+            paths.iter().map(|path| path.parse()).collect::<Result<_, _>>().map_err(wrong)?;
+    }
+    if let Some(mode) = request.mode {
+        changed.link.mode = match mode {
+            api::PathsMode::Multiplex => PathsMode::Multiplex,
+            api::PathsMode::Failover => PathsMode::Failover,
+        };
+    }
+    if let Some(dscp) = request.dscp {
+        changed.link.dscp = Some(dscp).filter(|dscp| *dscp > 0);
+    }
+    if let Some(rate) = &request.rate {
+        let rate: Rate = rate.parse().map_err(|e: RateError| wrong(e.to_string()))?;
+        changed.link.rate = rate.bytes_per_second();
+    }
+    changed.link.check().map_err(wrong)?;
     let kept = state.pin(changed).await.map_err(Failure::tell)?;
     node.book_changed().await.map_err(Failure::tell)?;
     Ok(kept)
@@ -227,7 +297,6 @@ fn check_name(name: &str) -> Result<(), ErrorBody> {
 mod tests {
     use super::*;
     use farside_platform::Timestamp;
-    use farside_session::LinkTerms;
 
     #[tokio::test]
     async fn a_right_holds_at_once_and_after_a_restart() {

@@ -133,6 +133,7 @@ async fn start(
             Listen::Off => None,
             Listen::At(address) => Some(address.clone()),
         },
+        versions: config.protocols.clone(),
         ..NodeConfig::new(config.name.clone())
     };
     let parts = NodeParts {

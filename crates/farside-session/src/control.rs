@@ -22,7 +22,7 @@ const RECORD_BYTES: u64 = 16 * 1024;
 /// One frame.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Frame {
-    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub(crate) body: Option<Body>,
 }
 
@@ -51,6 +51,41 @@ pub(crate) enum Body {
     /// The session ends, and why.
     #[prost(string, tag = "8")]
     Farewell(String),
+    /// Since version 2: the side that was dialled opens a bundle; dial lanes for it.
+    #[prost(message, tag = "9")]
+    OpenBundle(OpenBundle),
+    /// Since version 2: the side that was dialled could use so many lanes of a bundle on each path.
+    #[prost(message, tag = "10")]
+    MoreLanes(MoreLanes),
+}
+
+/// What the opener of a bundle says to the other side.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Opening {
+    /// Always 1: an opening is never empty, so that an *attach* with one is told from an *attach* without.
+    #[prost(uint32, tag = "1")]
+    pub(crate) format: u32,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(crate) header: Bytes,
+    /// What is sent to the opener gives way to other traffic.
+    #[prost(bool, tag = "3")]
+    pub(crate) low_priority: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct OpenBundle {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) bundle: Bytes,
+    #[prost(message, required, tag = "2")]
+    pub(crate) opening: Opening,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MoreLanes {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) bundle: Bytes,
+    #[prost(uint32, tag = "2")]
+    pub(crate) lanes: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]

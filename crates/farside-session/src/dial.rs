@@ -11,6 +11,7 @@ use crate::hello::{Answer, HELLO_BYTES, Hello, HelloError, Role, Verdict, parse_
 use crate::identity::Identity;
 use crate::limits::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT};
 use crate::link::PeerId;
+use crate::terms::PathTerms;
 use crate::tls::{self, Secured};
 use crate::transport::{Counted, SocketTerms, Transport};
 
@@ -35,9 +36,26 @@ impl Dialler {
         ticket: [u8; 16],
         more: &[u8],
     ) -> Result<(Secured, Answer), SessionError> {
+        let path = PathTerms { local: None, remote: address.to_owned() };
+        self.dial_path(&path, &SocketTerms::default(), expected, role, session, ticket, more).await
+    }
+
+    /// The same over a path and on terms.
+    #[allow(clippy::too_many_arguments, reason = "they are the fields of a hello")]
+    pub(crate) async fn dial_path(
+        &self,
+        path: &PathTerms,
+        socket: &SocketTerms,
+        expected: PeerId,
+        role: Role,
+        session: [u8; 16],
+        ticket: [u8; 16],
+        more: &[u8],
+    ) -> Result<(Secured, Answer), SessionError> {
+        let address = path.remote.as_str();
         let unreachable = |reason: String| SessionError::Unreachable { address: address.to_owned(), reason };
         let connector = tls::connector(&self.identity, expected)?;
-        let connection = timeout(DIAL_TIMEOUT, self.transport.dial(address, &SocketTerms::default()))
+        let connection = timeout(DIAL_TIMEOUT, self.transport.dial(address, socket))
             .await
             .map_err(|_| unreachable(format!("no connection within {} s", DIAL_TIMEOUT.as_secs())))?
             .map_err(|e| unreachable(e.to_string()))?;

@@ -8,7 +8,7 @@
 //!      8  u16 lowest version spoken      u16 lowest version spoken
 //!     10  u16 highest version spoken     u16 highest version spoken
 //!     12  u8 role                        u8 verdict
-//!     13  u8 flags (bit 0: asked for)    u8 zero
+//!     13  u8 flags                       u8 zero
 //!     14  u8 bytes of the site name      u8 bytes of the site name
 //!     15  u8 zero                        u8 zero
 //!     16  session id, 16 bytes           u16 chosen version, 14 zero bytes
@@ -21,6 +21,18 @@
 //! Magic and the two versions keep their place for ever; whatever else a newer version changes, both sides can
 //! name both versions when they share none. The chosen version is the highest that both speak.
 //!
+//! | role | since | flags | ticket |
+//! | --- | --- | --- | --- |
+//! | 1 control connection of a new session | 1 | 0 | zero |
+//! | 2 data stream | 1 | bit 0: asked for | the asked-for stream's, else zero |
+//! | 3 pairing | 1 | 0 | zero |
+//! | 4 lane of a session: what follows is segments, the first an *attach* | 2 | 0 | zero |
+//!
+//! | version | since | change |
+//! | --- | --- | --- |
+//! | 1 | 0.1.0 | first: control stream and each data stream are a connection of their own |
+//! | 2 | 0.1.0 | control stream and data streams are bundles of lanes (`bundle`), over several paths |
+//!
 //! The *instance* is drawn when a node starts: a peer that restarted is told from one that dials twice.
 
 use std::ops::RangeInclusive;
@@ -31,7 +43,11 @@ use crate::limits::SITE_NAME_MAX;
 /// Bytes of a hello and of an answer.
 pub const HELLO_BYTES: usize = 144;
 /// The versions this build speaks.
-pub const VERSIONS: RangeInclusive<u16> = 1..=1;
+pub const VERSIONS: RangeInclusive<u16> = 1..=2;
+/// The versions that a node speaks unless it is told otherwise.
+pub const VERSIONS_SPOKEN: RangeInclusive<u16> = 1..=1;
+/// From this version on streams are bundles of lanes.
+pub const VERSION_OF_BUNDLES: u16 = 2;
 
 const HELLO_MAGIC: &[u8; 8] = b"farsideH";
 const ANSWER_MAGIC: &[u8; 8] = b"farsideA";
@@ -52,6 +68,8 @@ pub enum Role {
     },
     /// A guest with an invitation.
     Pairing,
+    /// A connection that carries parts of bundles, one after the other. Only in sessions of [`VERSION_OF_BUNDLES`] and later.
+    Lane,
 }
 
 /// What whoever dials says.
@@ -137,16 +155,13 @@ pub(crate) fn versions_differ(ours: &RangeInclusive<u16>, theirs: (u16, u16)) ->
 /// [`HelloError`]; never panics, whatever the bytes.
 pub fn parse_hello(bytes: &[u8; HELLO_BYTES], ours: &RangeInclusive<u16>) -> Result<Hello, HelloError> {
     let versions = parse_versions(bytes, HELLO_MAGIC, ours)?;
-    let asked_for = match bytes[13] {
-        0 => false,
-        FLAG_ASKED_FOR => true,
-        _ => return Err(HelloError::Malformed("unknown flags")),
-    };
-    let role = match (bytes[12], asked_for) {
-        (1, false) => Role::Control,
-        (2, asked_for) => Role::Data { asked_for },
-        (3, false) => Role::Pairing,
-        _ => return Err(HelloError::Malformed("unknown role")),
+    let role = match (bytes[12], bytes[13]) {
+        (1, 0) => Role::Control,
+        (2, 0) => Role::Data { asked_for: false },
+        (2, FLAG_ASKED_FOR) => Role::Data { asked_for: true },
+        (3, 0) => Role::Pairing,
+        (4, 0) if versions.1 >= VERSION_OF_BUNDLES => Role::Lane,
+        _ => return Err(HelloError::Malformed("unknown role or flags")),
     };
     let hello = Hello {
         versions,
@@ -270,6 +285,7 @@ impl Hello {
             Role::Control => (1, 0),
             Role::Data { asked_for } => (2, u8::from(asked_for)),
             Role::Pairing => (3, 0),
+            Role::Lane => (4, 0),
         };
         bytes[16..32].copy_from_slice(&self.session);
         bytes[32..48].copy_from_slice(&self.ticket);

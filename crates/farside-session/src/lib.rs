@@ -26,6 +26,7 @@ pub mod limits;
 pub mod link;
 pub mod node;
 pub mod pairing;
+mod pauses;
 mod session;
 mod settle;
 mod stream;
@@ -47,6 +48,7 @@ pub use link::{
 };
 pub use node::{Node, NodeConfig, NodeParts, PeerState, PeerStatus};
 pub use pairing::{CodeError, Invite, PairingCode, fuzz_pairing};
+pub use session::{PathFigures, SessionFigures};
 pub use terms::{LinkTerms, PathTerms, PathsMode, Priority, StreamTerms, Window};
 pub use throttle::{Bucket, Direction, Granted, Limits, Rate, RateError, StreamLimits, Throttles};
 pub use transport::{

@@ -48,6 +48,33 @@ pub const CALLS_OUTSTANDING_MAX: usize = 32;
 pub const STREAMS_OPEN_MAX: usize = 64;
 /// Data streams of both sides together that a side accepts; twice the other's own limit, because an end is seen later there.
 pub const STREAMS_SERVED_MAX: usize = 2 * STREAMS_OPEN_MAX;
+/// Lanes of all bundles of a session together that the dialled side takes: a bundle on each place of one side, some of them with
+/// several lanes. A site that wants more gets on with fewer.
+pub const SESSION_LANES_MAX: usize = 256;
+/// Lanes of a session that are dialled at the same time: with several peers behind one address these count against
+/// [`UNAUTHENTICATED_PER_ADDRESS_MAX`].
+pub const LANES_DIALLED_AT_ONCE: usize = 6;
+/// Lanes of a stream on a path where the kernel did not grant BBR: each loss halves the rate of one of them only.
+pub const LANES_PER_PATH: usize = 4;
+/// The most that the other side may ask for on each path.
+pub const LANES_PER_PATH_MAX: usize = 16;
+/// Bytes that a stream has sent before it gets more than one lane on a path: less is over before the handshake is.
+pub const MORE_LANES_AFTER: u64 = 1 << 20;
+/// How often a stream is looked at for lanes that it lacks.
+pub const LANES_LOOKED_AT_EVERY: Duration = Duration::from_millis(250);
+/// Paths that are told apart in the figures of one session: those of the peer, of mirrors with paths of their own, and former ones.
+pub const PATHS_NUMBERED_MAX: usize = 64;
+/// Longest pause between two dials for a bundle that has no lane at all: within [`SILENCE_MAX`] there are several, so that a cut
+/// of some seconds is a pause and no lost session.
+pub const LANELESS_REDIAL_MAX: Duration = Duration::from_secs(1);
+/// Ended bundles remembered, so that a lane that comes too late opens none of them anew: more than are open at a time.
+pub const BUNDLES_REMEMBERED: usize = 256;
+/// A path that is preferred carries data again when it has worked for so long: one that comes and goes does not take data along.
+pub const FAILBACK_AFTER: Duration = Duration::from_secs(10);
+/// Warm lanes of a session. Each holds a socket, and buffers of some 10 KiB.
+pub const WARM_LANES_MAX: usize = 32;
+/// How long a lane stays warm: updates that come every minute find one.
+pub const WARM_LANES_IDLE_MAX: Duration = Duration::from_secs(90);
 /// Frames queued for the control connection.
 pub const CONTROL_QUEUE: usize = 2 * CALLS_OUTSTANDING_MAX;
 /// Small frames (pings, requests for streams) that overtake the calls.

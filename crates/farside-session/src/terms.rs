@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::limits::{ADDRESS_MAX, PATHS_MAX};
 use crate::throttle::Bucket;
-use crate::transport::split_address;
+use crate::transport::{SocketTerms, split_address};
 
 /// A path: from which of this host's addresses to which of the peer's. Written `LOCAL=HOST:PORT` or `HOST:PORT`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -91,6 +91,29 @@ impl LinkTerms {
             return Err("a rate of 0 would stop everything; to stop mirrors, quiesce them".to_owned());
         }
         Ok(())
+    }
+}
+
+/// How a peer is reached, as its record says now.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Reach {
+    pub(crate) link: LinkTerms,
+    pub(crate) address: Option<String>,
+}
+
+impl Reach {
+    /// Where to dial, in the order of preference; none if the peer has to dial this side.
+    pub(crate) fn paths(&self) -> Vec<PathTerms> {
+        if !self.link.paths.is_empty() {
+            return self.link.paths.clone();
+        }
+        self.address.iter().map(|address| PathTerms { local: None, remote: address.clone() }).collect()
+    }
+
+    /// What is asked of a connection over `path`.
+    pub(crate) fn socket(&self, path: &PathTerms) -> SocketTerms {
+        let LinkTerms { dscp, rate, .. } = self.link;
+        SocketTerms { local: path.local, dscp, pacing: rate, ..SocketTerms::default() }
     }
 }
 

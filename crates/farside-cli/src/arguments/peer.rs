@@ -3,11 +3,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 
 use super::Destructive;
 use super::names::{VolumeName, parse_label};
 use crate::quantities::parse_duration;
+
+/// See `farside_api::PathsMode`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum PathsMode {
+    /// All at once
+    Multiplex,
+    /// The first that works, and back to it when it works again
+    Failover,
+}
 
 /// `farside peer`.
 #[derive(Debug, Subcommand)]
@@ -49,20 +58,37 @@ pub enum Peer {
         #[arg(value_parser = parse_label)]
         peer: String,
     },
-    /// Change where a peer is dialled, or what it is called here
+    /// Change how a peer is reached, or what it is called here
     #[command(
-        after_help = "Examples:\n  farside peer set siteA --address siteA.example:7440\n  farside peer set siteA --name north"
+        after_help = "All of it holds at once; transfers under way go on. --path names the pairs of addresses over which the peer is \
+                      reached, all of them, in the order of preference; it has effect at the site that dials.\n\nExamples:\n  \
+                      farside peer set siteA --address siteA.example:7440\n  farside peer set siteA --path \
+                      10.0.1.1=10.0.1.2:7440 --path 10.0.2.1=10.0.2.2:7440 --paths failover\n  farside peer set siteA --rate \
+                      10Mb/s --dscp 10\n  farside peer set siteA --name north"
     )]
+    #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
     Set {
         /// The peer
         #[arg(value_parser = parse_label)]
         peer: String,
         /// Where it is dialled; off: it dials us
-        #[arg(long, value_name = "HOST:PORT", required_unless_present = "name")]
+        #[arg(long, value_name = "HOST:PORT", group = "change")]
         address: Option<String>,
         /// What it shall be called here
-        #[arg(long, value_name = "LOCAL_NAME", value_parser = parse_label)]
+        #[arg(long, value_name = "LOCAL_NAME", value_parser = parse_label, group = "change")]
         name: Option<String>,
+        /// A path to it: from which address here to which there; once for each path; off: the address alone
+        #[arg(long = "path", value_name = "LOCAL=HOST:PORT", group = "change")]
+        path: Vec<String>,
+        /// How several paths are used: all at once, or the first that works
+        #[arg(long, value_name = "MODE", group = "change")]
+        paths: Option<PathsMode>,
+        /// Mark its packets for quality of service: a DSCP from 1 to 63; 0: no mark
+        #[arg(long, value_name = "N", group = "change")]
+        dscp: Option<u8>,
+        /// The rate that was contracted, to which connections are paced, such as 10Mb/s; unlimited: none
+        #[arg(long, value_name = "RATE", group = "change")]
+        rate: Option<String>,
     },
     /// End the pairing: the peer is unknown from now on
     #[command(

@@ -4,17 +4,17 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 
 use farside_api::{
-    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerState, PeerStatus,
-    SetPeer,
+    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, PathState, PathsMode, Peer, PeerPath,
+    PeerRights, PeerState, PeerStatus, SetPeer,
 };
 use reqwest::Method;
 
 use super::Context;
 use crate::arguments::names::VolumeName;
-use crate::arguments::peer::Peer as Verb;
+use crate::arguments::peer::{self as arguments, Peer as Verb};
 use crate::confirm::{Deed, Stake, carry_out};
 use crate::output::{Column, details, or_dash, table};
-use crate::quantities::{size, time};
+use crate::quantities::{rate, size, time};
 
 /// A code is some hundred characters; what is longer is another file.
 const CODE_BYTES_MAX: u64 = 4096;
@@ -45,10 +45,19 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let peer: PeerStatus = context.client.get(&["peers", &peer]).await?;
             context.show(&peer, status);
         }
-        Verb::Set { peer, address, name } => {
+        Verb::Set { peer, address, name, path, paths: mode, dscp, rate } => {
             let address = address.map(|address| if address == "off" { String::new() } else { address });
-            let peer: PeerStatus =
-                context.client.post(&["peers", &peer, "set"], &SetPeer { address, name }).await?;
+            let mode = mode.map(|mode| match mode {
+                arguments::PathsMode::Multiplex => PathsMode::Multiplex,
+                arguments::PathsMode::Failover => PathsMode::Failover,
+            });
+            let paths = match &path[..] {
+                [] => None,
+                [off] if off == "off" => Some(Vec::new()),
+                _ => Some(path),
+            };
+            let request = SetPeer { address, name, paths, mode, dscp, rate };
+            let peer: PeerStatus = context.client.post(&["peers", &peer, "set"], &request).await?;
             context.show(&peer, status);
         }
         Verb::Remove { peer, destructive } => {
@@ -158,6 +167,31 @@ fn status(status: &PeerStatus) -> String {
         ("received", size(peer.received_bytes)),
         ("paired", or_dash(status.paired_at, time)),
     ]);
+    let link = &status.link;
+    if !link.paths.is_empty() {
+        let mode = match link.mode {
+            PathsMode::Multiplex => "all at once",
+            PathsMode::Failover => "the first that works",
+        };
+        text += &format!("paths, {mode}: {}\n", link.paths.join(", "));
+    }
+    if let Some(bytes) = link.rate_bytes_per_second {
+        text += &format!("paced to {} Mb/s\n", bytes as f64 * 8.0 / 1e6);
+    }
+    if let Some(dscp) = link.dscp {
+        text += &format!("packets are marked DSCP {dscp}\n");
+    }
+    if !status.paths.is_empty() {
+        text += &paths(&status.paths);
+        let streams = &status.streams;
+        text += &format!(
+            "streams open {}, warm lanes {}, begun on warm lanes {}, sent twice {}\n",
+            streams.open,
+            streams.warm_lanes,
+            streams.warm_starts,
+            size(streams.sent_twice_bytes)
+        );
+    }
     for right in &status.rights {
         text += &format!(
             "may mirror {}{}{}\n",
@@ -167,4 +201,44 @@ fn status(status: &PeerStatus) -> String {
         );
     }
     text
+}
+
+/// The paths of a session, one in each line.
+fn paths(paths: &[PeerPath]) -> String {
+    let columns = [
+        Column::Left("path"),
+        Column::Left("state"),
+        Column::Right("lanes"),
+        Column::Left("congestion"),
+        Column::Right("rtt"),
+        Column::Right("mtu"),
+        Column::Right("mss"),
+        Column::Left("frames"),
+        Column::Right("delivers"),
+        Column::Right("sent"),
+        Column::Right("received"),
+    ];
+    let rows = paths.iter().map(|path| {
+        let state = match path.state {
+            PathState::Up => "up",
+            PathState::Stalled => "stalled",
+            PathState::Down => "down",
+        };
+        vec![
+            path.local
+                .as_ref()
+                .map_or_else(|| path.remote.clone(), |local| format!("{local}={}", path.remote)),
+            state.into(),
+            path.lanes.to_string(),
+            or_dash(path.congestion.clone(), |name| name),
+            or_dash(path.rtt_seconds, milliseconds),
+            or_dash(path.path_mtu_bytes, |mtu| mtu.to_string()),
+            or_dash(path.mss_bytes, |mss| mss.to_string()),
+            or_dash(path.jumbo, |jumbo| String::from(if jumbo { "jumbo" } else { "standard" })),
+            or_dash(path.delivery_bytes_per_second, |bytes| rate(bytes as f64)),
+            size(path.sent_bytes),
+            size(path.received_bytes),
+        ]
+    });
+    table(&columns, rows.collect(), "no paths")
 }

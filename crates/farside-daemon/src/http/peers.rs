@@ -37,7 +37,7 @@ async fn list(State(site): Shared) -> Answer<Vec<Peer>> {
 }
 
 async fn status(State(site): Shared, Path(name): Path<String>) -> Answer<PeerStatus> {
-    Ok(Json(peers::status(&peers::named(&site.node, &name)?, &site.rights)))
+    Ok(Json(peers::status(&site.node, &peers::named(&site.node, &name)?, &site.rights)))
 }
 
 async fn invite(State(site): Shared, Body(request): Body<CreateInvitation>) -> Answer<Invitation> {
@@ -85,7 +85,7 @@ async fn set(
 ) -> Answer<PeerStatus> {
     let peer = peers::named(&site.node, &name)?;
     let kept = peers::set(&site.node, &site.state, peer.record, request).await?;
-    Ok(Json(peers::status(&peers::named(&site.node, &kept.name)?, &site.rights)))
+    Ok(Json(peers::status(&site.node, &peers::named(&site.node, &kept.name)?, &site.rights)))
 }
 
 async fn allow(
@@ -99,7 +99,7 @@ async fn allow(
         |volume| RightRow { peer: peer.record.id, volume, reverse: request.reverse, fence: request.fence };
     site.rights.allow(&site.state, volumes.into_iter().map(right).collect()).await?;
     site.mirrors.refresh_fences();
-    Ok(Json(peers::status(&peer, &site.rights)))
+    Ok(Json(peers::status(&site.node, &peer, &site.rights)))
 }
 
 async fn deny(
@@ -110,7 +110,7 @@ async fn deny(
     let peer = peers::named(&site.node, &name)?;
     site.rights.deny(&site.state, peer.record.id, &volumes(&request)?).await?;
     site.mirrors.refresh_fences();
-    Ok(Json(peers::status(&peer, &site.rights)))
+    Ok(Json(peers::status(&site.node, &peer, &site.rights)))
 }
 
 fn volumes(request: &PeerRights) -> Result<Vec<String>, ErrorBody> {

@@ -54,8 +54,8 @@ use crate::throttle;
 use crate::transport::LinkFigures;
 
 pub(crate) use budget::WindowBudget;
-pub(crate) use segment::Attach;
 pub use segment::fuzz_segments;
+pub(crate) use segment::{Attach, encode_abort};
 pub(crate) use stream::BundleStream;
 pub use terms::{BlockedShares, BundleFigures, LaneFigures};
 pub(crate) use terms::{BundleTerms, IdleLane, LaneId, LaneTerms, LanesWanted, LostLane};

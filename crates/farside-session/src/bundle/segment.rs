@@ -168,7 +168,7 @@ impl Ack {
 }
 
 /// An abort with its reason, cut to what it may have.
-pub(super) fn encode_abort(reason: &str) -> Vec<u8> {
+pub(crate) fn encode_abort(reason: &str) -> Vec<u8> {
     let reason = printable(reason, BUNDLE_REASON_MAX);
     let mut bytes = Header::Abort { bytes: reason.len() }.encode().to_vec();
     bytes.extend_from_slice(reason.as_bytes());

@@ -15,11 +15,12 @@ use super::strangers::{Place, origin_of};
 use crate::hello::{
     Answer, HELLO_BYTES, Hello, HelloError, Role, Verdict, common_version, parse_hello, versions_differ,
 };
-use crate::limits::{FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT};
+use crate::limits::{FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT, SESSION_LANES_MAX};
 use crate::link::PeerId;
 use crate::session::Terms;
+use crate::terms::PathTerms;
 use crate::tls::{self, Secured};
-use crate::transport::{Connection, Counted, Listener};
+use crate::transport::{Connection, Counted, Listener, split_address};
 
 /// Pause after a failed accept: most often descriptors are short, and trying harder does not help.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -69,6 +70,7 @@ async fn hear(node: &Inner, connection: Connection) -> io::Result<(Secured, Peer
 
 async fn greet(node: Arc<Inner>, connection: Connection, place: Place) {
     let from = connection.remote.clone();
+    let path = path_of(&connection);
     let (io, key, bytes) = match timeout(HANDSHAKE_TIMEOUT, hear(&node, connection)).await {
         Ok(Ok(heard)) => heard,
         Ok(Err(e)) => return node.strangers.log(&from, None, &format!("no TLS and hello: {e}")),
@@ -97,8 +99,15 @@ async fn greet(node: Arc<Inner>, connection: Connection, place: Place) {
     place.is_known();
     match hello.role {
         Role::Data { asked_for } => node.receive_stream(io, key, &peer_name, &hello, asked_for).await,
-        Role::Control | Role::Pairing => node.receive_session(io, key, peer_name, &hello).await,
+        Role::Lane => node.receive_lane(io, key, &peer_name, &hello, path).await,
+        Role::Control | Role::Pairing => node.receive_session(io, key, peer_name, &hello, path).await,
     }
+}
+
+/// The pair of addresses of a connection that came in. Of the other side only the host: it dials from any port.
+fn path_of(connection: &Connection) -> PathTerms {
+    let host = |address: &str| split_address(address).map_or(address, |(host, _)| host).to_owned();
+    PathTerms { local: host(&connection.local).parse().ok(), remote: host(&connection.remote) }
 }
 
 impl Inner {
@@ -148,9 +157,17 @@ impl Inner {
         peer: PeerId,
         peer_name: String,
         hello: &Hello,
+        first: PathTerms,
     ) {
-        let mut terms =
-            Terms { peer, peer_name, id: hello.session, instance: hello.instance, version: 0, dialled: None };
+        let mut terms = Terms {
+            peer,
+            peer_name,
+            id: hello.session,
+            instance: hello.instance,
+            version: 0,
+            dialled: None,
+            first,
+        };
         if !self.would_take(&terms) {
             return self.turn_away(io, Verdict::AlreadyConnected).await;
         }
@@ -188,6 +205,29 @@ impl Inner {
         match self.welcome(&mut io, hello).await {
             Ok(_) => session.accept_stream(io, admitted).await,
             Err(e) => tracing::info!(peer = peer_name, "a data stream ended in its hello: {e}"),
+        }
+    }
+
+    async fn receive_lane(
+        self: &Arc<Self>,
+        mut io: Secured,
+        peer: PeerId,
+        peer_name: &str,
+        hello: &Hello,
+        path: PathTerms,
+    ) {
+        let session = self.live(peer).filter(|s| s.terms.id == hello.session && s.takes_lanes());
+        let Some(session) = session else {
+            tracing::info!(peer = peer_name, "refused a lane of a session that is not there");
+            return self.turn_away(io, Verdict::NoSuchSession).await;
+        };
+        let Some(place) = session.lane_place() else {
+            tracing::warn!(peer = peer_name, "refused a lane: the session has {SESSION_LANES_MAX} already");
+            return self.turn_away(io, Verdict::Busy).await;
+        };
+        match self.welcome(&mut io, hello).await {
+            Ok(_) => session.accept_lane(io, &path, place).await,
+            Err(e) => tracing::info!(peer = peer_name, "a lane ended in its hello: {e}"),
         }
     }
 }

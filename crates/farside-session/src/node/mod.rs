@@ -26,13 +26,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::book::{PeerBook, PeerRecord};
+use crate::bundle::WindowBudget;
 use crate::dial::Dialler;
 use crate::error::SessionError;
-use crate::hello::{VERSIONS, check_name};
+use crate::hello::{VERSIONS_SPOKEN, check_name};
 use crate::identity::Identity;
 use crate::limits::{ADDRESS_MAX, FAREWELL_TIMEOUT};
 use crate::link::{PeerId, PeerLink, PeerService};
 use crate::pairing::{Failures, Invite, Invites, PairingCode, Reachable};
+use crate::session::SessionFigures;
 use crate::throttle::Throttles;
 use crate::tls;
 use crate::transport::{SocketTerms, Transport, split_address};
@@ -49,14 +51,14 @@ pub struct NodeConfig {
     pub listen: Option<String>,
     /// Where peers should dial this site, if not at the address it comes from; `HOST:PORT`.
     pub advertise: Option<String>,
-    /// Protocol versions to speak; a part of [`VERSIONS`] outside of tests.
+    /// Protocol versions to speak; a part of [`VERSIONS`](crate::hello::VERSIONS) outside of tests.
     pub versions: RangeInclusive<u16>,
 }
 
 impl NodeConfig {
     /// A site of this name that does not listen.
     pub fn new(site_name: impl Into<String>) -> Self {
-        NodeConfig { site_name: site_name.into(), listen: None, advertise: None, versions: VERSIONS }
+        NodeConfig { site_name: site_name.into(), listen: None, advertise: None, versions: VERSIONS_SPOKEN }
     }
 }
 
@@ -130,6 +132,8 @@ struct Inner {
     listen_address: Option<String>,
     /// What a pairing tells the other side.
     reachable: Reachable,
+    /// What the windows of all bundles share.
+    budget: Arc<WindowBudget>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -183,6 +187,7 @@ impl Node {
             throttles: Arc::default(),
             listen_address,
             reachable: Reachable { advertised: config.advertise.unwrap_or_default(), port: u32::from(port) },
+            budget: Arc::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
@@ -261,6 +266,11 @@ impl Node {
     /// All pinned peers, by id.
     pub fn peers(&self) -> Vec<PeerStatus> {
         self.inner.statuses()
+    }
+
+    /// How the link to a peer goes; `None` without a session.
+    pub fn link_figures(&self, peer: PeerId) -> Option<SessionFigures> {
+        self.inner.live(peer).map(|session| session.figures())
     }
 
     /// Opens an invitation that is good once, for `valid`. A restart of the node withdraws it.

@@ -16,6 +16,7 @@ use crate::limits::CALLS_OUTSTANDING_MAX;
 use crate::link::{PeerId, WireCounters};
 use crate::session::{Session, Surroundings, Terms};
 use crate::settle::{Candidate, Settlement, settle};
+use crate::terms::Reach;
 use crate::tls::Secured;
 
 /// By id.
@@ -27,6 +28,7 @@ pub(super) struct Peer {
     state: watch::Sender<PeerState>,
     wire: Arc<WireCounters>,
     calls: Arc<Semaphore>,
+    reach: watch::Sender<Reach>,
     /// Stops the task that dials.
     redial: CancellationToken,
     /// Ends its pause: somebody waits for the session.
@@ -111,10 +113,12 @@ impl Inner {
             peer_wire: Arc::clone(&peer.wire),
             throttles: Arc::clone(&self.throttles),
             peer_calls: Arc::clone(&peer.calls),
+            reach: peer.reach.subscribe(),
+            budget: Arc::clone(&self.budget),
         };
         tracing::info!(
             peer = %terms.peer_name, id = ?terms.peer, version = terms.version,
-            dialled = terms.dialled.as_deref(), "session with the peer is up"
+            dialled = terms.dialled.as_ref().map(tracing::field::display), "session with the peer is up"
         );
         let version = terms.version;
         let dialled_by_us = terms.dialled.is_some();
@@ -230,8 +234,14 @@ impl Inner {
     fn take_up(self: &Arc<Self>, peers: &mut Peers, record: PeerRecord) {
         let id = record.id;
         if let Some(peer) = peers.get_mut(&id) {
-            let moved = peer.record.address != record.address;
+            let reach = reach_of(&record);
+            let moved = peer.reach.borrow().paths() != reach.paths();
             peer.record = record;
+            peer.reach.send_if_modified(|known| {
+                let changed = *known != reach;
+                *known = reach;
+                changed
+            });
             if moved {
                 self.dial_now(peer);
             }
@@ -239,13 +249,15 @@ impl Inner {
         }
         let state = watch::Sender::new(PeerState::default());
         let wanted: Arc<Notify> = Arc::default();
-        let redial = self.keep_dialled(&record, state.subscribe(), Arc::clone(&wanted));
+        let reach = watch::Sender::new(reach_of(&record));
+        let redial = self.keep_dialled(&record, reach.subscribe(), state.subscribe(), Arc::clone(&wanted));
         let peer = Peer {
             record,
             session: None,
             state,
             wire: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_OUTSTANDING_MAX)),
+            reach,
             redial,
             wanted,
         };
@@ -254,7 +266,9 @@ impl Inner {
 
     fn dial_now(self: &Arc<Self>, peer: &mut Peer) {
         peer.redial.cancel();
-        peer.redial = self.keep_dialled(&peer.record, peer.state.subscribe(), Arc::clone(&peer.wanted));
+        let (reach, state, wanted) =
+            (peer.reach.subscribe(), peer.state.subscribe(), Arc::clone(&peer.wanted));
+        peer.redial = self.keep_dialled(&peer.record, reach, state, wanted);
     }
 
     pub(super) fn close_all(&self, reason: &str) {
@@ -265,6 +279,10 @@ impl Inner {
             }
         }
     }
+}
+
+fn reach_of(record: &PeerRecord) -> Reach {
+    Reach { link: record.link.clone(), address: record.address.clone() }
 }
 
 impl Peer {

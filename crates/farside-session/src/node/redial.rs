@@ -1,9 +1,7 @@
 //! Dials a peer whenever it has no session, for as long as it is pinned.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use farside_platform::Randomness;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -12,42 +10,28 @@ use super::{Inner, PeerState};
 use crate::book::PeerRecord;
 use crate::error::SessionError;
 use crate::hello::Role;
-use crate::limits::{REDIAL_MAX, REDIAL_MIN, SESSION_PROVEN_AFTER};
+use crate::limits::{REDIAL_MIN, SESSION_PROVEN_AFTER};
+use crate::pauses::Pauses;
 use crate::session::{Session, Terms};
-
-/// Pauses that double, drawn from their upper half so that two sites do not stay in step.
-struct Pauses {
-    next: Duration,
-}
-
-impl Pauses {
-    fn new() -> Self {
-        Pauses { next: REDIAL_MIN }
-    }
-
-    fn draw(&mut self, random: &dyn Randomness) -> Duration {
-        let pause = self.next;
-        self.next = (self.next * 2).min(REDIAL_MAX);
-        pause.mul_f64(0.5 + 0.5 * (random.next_u64() as f64 / u64::MAX as f64))
-    }
-}
+use crate::terms::Reach;
 
 impl Inner {
     /// Starts the task; cancelling the token stops it.
     pub(super) fn keep_dialled(
         self: &Arc<Self>,
         record: &PeerRecord,
+        reach: watch::Receiver<Reach>,
         state: watch::Receiver<PeerState>,
         wanted: Arc<Notify>,
     ) -> CancellationToken {
         let token = self.stop.child_token();
-        if let Some(address) = &record.address {
-            let (node, record, address) = (Arc::clone(self), record.clone(), address.clone());
+        if !reach.borrow().paths().is_empty() {
+            let (node, record) = (Arc::clone(self), record.clone());
             let stop = token.clone();
             self.tasks.spawn(async move {
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = node.dial_for_ever(&record, &address, state, &wanted) => {}
+                    () = node.dial_for_ever(&record, &reach, state, &wanted) => {}
                 }
             });
         }
@@ -57,7 +41,7 @@ impl Inner {
     async fn dial_for_ever(
         self: &Arc<Self>,
         record: &PeerRecord,
-        address: &str,
+        reach: &watch::Receiver<Reach>,
         mut state: watch::Receiver<PeerState>,
         wanted: &Notify,
     ) {
@@ -65,7 +49,7 @@ impl Inner {
         let mut told = None;
         // Ends with the peer's entry, which holds the sender.
         while state.wait_for(|s| !s.connected).await.is_ok() {
-            match self.dial(record, address).await {
+            match self.dial(record, reach).await {
                 Ok(session) => {
                     let since = Instant::now();
                     session.lost_token().cancelled().await;
@@ -80,7 +64,7 @@ impl Inner {
                     let error = e.to_string();
                     self.note_error(record.id, &error);
                     if told.as_ref() != Some(&error) {
-                        tracing::warn!(peer = %record.name, id = ?record.id, address, "cannot connect to the peer, will keep trying; its mirrors stand still until then: {error}");
+                        tracing::warn!(peer = %record.name, id = ?record.id, "cannot connect to the peer, will keep trying; its mirrors stand still until then: {error}");
                         told = Some(error);
                     }
                 }
@@ -95,38 +79,42 @@ impl Inner {
         }
     }
 
+    /// Dials over one path after the other until one brings a session.
     async fn dial(
         self: &Arc<Self>,
         record: &PeerRecord,
-        address: &str,
+        reach: &watch::Receiver<Reach>,
     ) -> Result<Arc<Session>, SessionError> {
-        let id = self.random.uuid_bytes();
-        let (control, welcome) =
-            self.dialler.dial(address, record.id, Role::Control, id, [0; 16], &[]).await?;
-        let terms = Terms {
-            peer: record.id,
-            peer_name: record.name.clone(),
-            id,
-            instance: welcome.instance,
-            version: welcome.version,
-            dialled: Some(address.to_owned()),
+        let reach = reach.borrow().clone();
+        let mut failed = SessionError::Unreachable {
+            address: "the peer".to_owned(),
+            reason: "it has no address here".to_owned(),
         };
-        self.install(terms, control)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use farside_platform::SeededRandomness;
-
-    #[test]
-    fn pauses_grow_to_their_limit() {
-        let random = SeededRandomness::new(5);
-        let mut pauses = Pauses::new();
-        let drawn: Vec<_> = (0..12).map(|_| pauses.draw(&random)).collect();
-        assert!(drawn[0] >= REDIAL_MIN / 2 && drawn[0] <= REDIAL_MIN);
-        assert!(drawn.iter().all(|p| *p <= REDIAL_MAX));
-        assert!(drawn[11] >= REDIAL_MAX / 2);
+        for path in reach.paths() {
+            let id = self.random.uuid_bytes();
+            let socket = reach.socket(&path);
+            let role = Role::Control;
+            let dialled = self.dialler.dial_path(&path, &socket, record.id, role, id, [0; 16], &[]).await;
+            let (control, welcome) = match dialled {
+                Ok(dialled) => dialled,
+                // Another path may do.
+                Err(e @ SessionError::Unreachable { .. }) => {
+                    failed = e;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            let terms = Terms {
+                peer: record.id,
+                peer_name: record.name.clone(),
+                id,
+                instance: welcome.instance,
+                version: welcome.version,
+                dialled: Some(path.clone()),
+                first: path,
+            };
+            return self.install(terms, control);
+        }
+        Err(failed)
     }
 }

@@ -10,6 +10,12 @@
 //! A call on a lost session fails, and nothing is known about what the peer did with it. A service that has begun to
 //! answer a call is not interrupted when the session is lost; only its answer has nowhere to go.
 
+mod bundles;
+mod keeper;
+mod lanes;
+mod paths;
+mod pool;
+mod status;
 mod streams;
 
 use std::collections::HashMap;
@@ -27,23 +33,30 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
+use crate::bundle::WindowBudget;
 use crate::control::{self, Body, FailedDial, Payload, RefusedCall, bounded, printable, wire_cost};
 use crate::dial::Dialler;
 use crate::error::SessionError;
+use crate::hello::VERSION_OF_BUNDLES;
 use crate::limits::{
     CALLS_OUTSTANDING_MAX, CONTROL_QUEUE, CONTROL_URGENT_QUEUE, FAREWELL_TIMEOUT, PING_EVERY,
     REFUSAL_TEXT_MAX, SILENCE_MAX, STREAM_OPEN_TIMEOUT, STREAMS_OPEN_MAX, STREAMS_SERVED_MAX,
     SUSPECT_SILENCE_MAX,
 };
 use crate::link::{
-    CALL_BYTES_MAX, DataStream, HEADER_BYTES_MAX, PeerId, PeerLink, PeerService, Refusal, WireCounters,
+    ByteStream, CALL_BYTES_MAX, DataStream, HEADER_BYTES_MAX, PeerId, PeerLink, PeerService, Refusal,
+    WireCounters,
 };
 use crate::stream::write_header;
-use crate::terms::StreamTerms;
+use crate::terms::{PathTerms, Reach, StreamTerms};
 use crate::throttle::Throttles;
 use crate::tls::Secured;
-use crate::transport::SocketLimits;
+use crate::transport::{SocketFigures, SocketLimits};
 
+pub use status::{PathFigures, SessionFigures};
+
+use lanes::{CONTROL, Lanes};
+use paths::Paths;
 use streams::{Asker, ticket_of};
 
 /// Which session, and between whom.
@@ -57,7 +70,9 @@ pub(crate) struct Terms {
     pub(crate) instance: [u8; 16],
     pub(crate) version: u16,
     /// Where we dialled; `None` if the peer did.
-    pub(crate) dialled: Option<String>,
+    pub(crate) dialled: Option<PathTerms>,
+    /// The addresses of the connection that the session began with.
+    pub(crate) first: PathTerms,
 }
 
 /// What a session uses of its node.
@@ -73,7 +88,14 @@ pub(crate) struct Surroundings {
     pub(crate) throttles: Arc<Throttles>,
     /// Calls of this peer that services are working on; outlives sessions, as the calls do.
     pub(crate) peer_calls: Arc<Semaphore>,
+    /// How the peer is reached, as its record says now.
+    pub(crate) reach: watch::Receiver<Reach>,
+    /// What the windows of all bundles of this site share.
+    pub(crate) budget: Arc<WindowBudget>,
 }
+
+/// The bytes of the control stream.
+type Control = Box<dyn ByteStream>;
 
 /// A call that waits for its answer. Its place among the outstanding calls is free when the answer is there, not
 /// when the caller has given up: the peer is still working on it.
@@ -87,8 +109,11 @@ pub(crate) struct Session {
     around: Surroundings,
     me: Weak<Session>,
     wire: Arc<WireCounters>,
-    /// What the control connection alone has carried; its growth is the peer's sign of life.
-    control_wire: Arc<WireCounters>,
+    /// Whose growth is the peer's sign of life: the control connection, or since version 2 whatever the session has.
+    heard: Arc<WireCounters>,
+    lanes: Lanes,
+    /// For terms that change while they live.
+    sockets: Mutex<Vec<Weak<dyn SocketFigures>>>,
     calls: mpsc::Sender<Bytes>,
     urgent: mpsc::Sender<Bytes>,
     next_call: AtomicU64,
@@ -108,10 +133,10 @@ impl Session {
     /// Makes a session of a connection that is past its hello, and sets it to work.
     pub(crate) fn start(terms: Terms, around: Surroundings, control: Secured) -> Arc<Session> {
         let wire: Arc<WireCounters> = Arc::default();
-        let socket = control.get_ref().0;
-        socket.charge(vec![Arc::clone(&wire), Arc::clone(&around.peer_wire)]);
-        socket.limit(SocketLimits::Counts(around.throttles.limits(terms.peer, None)));
-        let control_wire = socket.wire();
+        control.get_ref().0.limit(SocketLimits::Counts(around.throttles.limits(terms.peer, None)));
+        let has_bundles = terms.version >= VERSION_OF_BUNDLES;
+        let heard = if has_bundles { Arc::clone(&wire) } else { control.get_ref().0.wire() };
+        let lanes = Lanes::new(Paths::new(&around.reach.borrow(), &terms.first));
         let (calls, calls_out) = mpsc::channel(CONTROL_QUEUE);
         let (urgent, urgent_out) = mpsc::channel(CONTROL_URGENT_QUEUE);
         let tasks = around.tasks.clone();
@@ -120,7 +145,9 @@ impl Session {
             around,
             me: Weak::clone(me),
             wire,
-            control_wire,
+            heard,
+            lanes,
+            sockets: Mutex::default(),
             calls,
             urgent,
             next_call: AtomicU64::new(1),
@@ -135,7 +162,18 @@ impl Session {
             lost: CancellationToken::new(),
             lost_because: OnceLock::new(),
         });
+        let control: Control = if has_bundles {
+            let (carried, stream) = session.carry(CONTROL, &StreamTerms::default(), Bytes::new());
+            let first = session.lane(control, &session.terms.first, None);
+            session.give(&carried, first);
+            tasks.spawn(Arc::clone(&session).tend_warm_lanes());
+            Box::new(stream)
+        } else {
+            session.adopt(&control, None);
+            Box::new(control)
+        };
         let (reader, writer) = tokio::io::split(control);
+        tasks.spawn(Arc::clone(&session).follow_reach());
         tasks.spawn(Arc::clone(&session).read_frames(reader));
         tasks.spawn(Arc::clone(&session).write_frames(writer, urgent_out, calls_out));
         tasks.spawn(Arc::clone(&session).watch_for_silence());
@@ -149,6 +187,43 @@ impl Session {
             // Dropping the waiting ends wakes their callers; they read the reason.
             self.waiting.lock().clear();
             self.tickets.lock().clear();
+            self.lanes.close_data(reason);
+        }
+    }
+
+    /// Whether its streams are bundles of lanes.
+    fn has_bundles(&self) -> bool {
+        self.terms.version >= VERSION_OF_BUNDLES
+    }
+
+    /// Counts a connection among those of this session and asks it for the peer's terms.
+    fn adopt(&self, io: &Secured, of_path: Option<Arc<WireCounters>>) {
+        let socket = io.get_ref().0;
+        let mut counters = vec![Arc::clone(&self.wire), Arc::clone(&self.around.peer_wire)];
+        counters.extend(of_path);
+        socket.charge(counters);
+        let figures = socket.figures();
+        figures.apply(&self.around.reach.borrow().socket(&self.terms.first));
+        let mut sockets = self.sockets.lock();
+        sockets.retain(|known| known.strong_count() > 0);
+        sockets.push(Arc::downgrade(&figures));
+    }
+
+    /// Takes up changes of the peer's record while the session lives.
+    async fn follow_reach(self: Arc<Self>) {
+        let mut reach = self.around.reach.clone();
+        loop {
+            tokio::select! {
+                () = self.lost.cancelled() => return,
+                changed = reach.changed() => if changed.is_err() { return },
+            }
+            let reach = reach.borrow_and_update().clone();
+            self.lanes.paths.lock().change(&reach, &self.terms.first);
+            let terms = reach.socket(&self.terms.first);
+            for socket in self.sockets.lock().iter().filter_map(Weak::upgrade) {
+                socket.apply(&terms);
+            }
+            self.lanes.look_everywhere();
         }
     }
 
@@ -178,7 +253,7 @@ impl Session {
         Arc::clone(self) as Arc<dyn PeerLink>
     }
 
-    async fn read_frames(self: Arc<Self>, mut reader: ReadHalf<Secured>) {
+    async fn read_frames(self: Arc<Self>, mut reader: ReadHalf<Control>) {
         let reason = loop {
             let frame = tokio::select! {
                 () = self.lost.cancelled() => return,
@@ -227,8 +302,15 @@ impl Session {
                         SessionError::Lost(format!("the peer could not open the data stream: {reason}"));
                     // Whoever asked may have given up.
                     let _ = waiting.send(Err(failed));
+                } else if let Some(carried) = ticket_of(&ticket).and_then(|t| self.lanes.bundle(&t)) {
+                    carried.refuse(&format!(
+                        "the peer could not open it: {}",
+                        printable(&reason, REFUSAL_TEXT_MAX)
+                    ));
                 }
             }
+            Body::OpenBundle(open) => self.open_for_peer(open)?,
+            Body::MoreLanes(more) => self.more_lanes(&more)?,
             Body::Farewell(_) => {}
         }
         Ok(())
@@ -301,7 +383,7 @@ impl Session {
 
     async fn write_frames(
         self: Arc<Self>,
-        mut writer: WriteHalf<Secured>,
+        mut writer: WriteHalf<Control>,
         mut urgent: mpsc::Receiver<Bytes>,
         mut calls: mpsc::Receiver<Bytes>,
     ) {
@@ -339,7 +421,7 @@ impl Session {
     async fn watch_for_silence(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(PING_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut heard = (self.control_wire.received(), Instant::now());
+        let mut heard = (self.heard.received(), Instant::now());
         let mut limit = SILENCE_MAX;
         loop {
             tokio::select! {
@@ -347,11 +429,11 @@ impl Session {
                 _ = ticks.tick() => {}
                 () = self.doubted.notified() => {
                     limit = SUSPECT_SILENCE_MAX;
-                    heard = (self.control_wire.received(), Instant::now());
+                    heard = (self.heard.received(), Instant::now());
                     *self.pings.lock() = None;
                 }
             }
-            let received = self.control_wire.received();
+            let received = self.heard.received();
             if received != heard.0 {
                 heard = (received, Instant::now());
                 limit = SILENCE_MAX;
@@ -427,6 +509,16 @@ impl PeerLink for Session {
                 self.terms.peer_name
             ))
         })?;
+        if self.has_bundles() {
+            let session = self.me.upgrade().ok_or_else(|| self.loss())?;
+            let open = timeout(STREAM_OPEN_TIMEOUT, session.open_bundle(header, &terms, place));
+            return tokio::select! {
+                () = self.lost.cancelled() => Err(self.loss()),
+                opened = open => opened.map_err(|_| {
+                    SessionError::Lost(format!("no data stream within {} s", STREAM_OPEN_TIMEOUT.as_secs()))
+                })?,
+            };
+        }
         let open = async {
             if self.terms.dialled.is_some() {
                 return self.dial_stream(false, [0; 16], &write_header(&header)).await;

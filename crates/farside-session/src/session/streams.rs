@@ -36,10 +36,6 @@ impl Session {
         Some(DataStream { io: Box::new(BoundStream::new(io, session, place)), wire, figures })
     }
 
-    fn charge(&self, io: &Secured) {
-        io.get_ref().0.charge(vec![Arc::clone(&self.wire), Arc::clone(&self.around.peer_wire)]);
-    }
-
     /// Dials a data stream of this session.
     pub(super) async fn dial_stream(
         &self,
@@ -47,25 +43,27 @@ impl Session {
         ticket: [u8; 16],
         header: &[u8],
     ) -> Result<Secured, SessionError> {
-        let Some(address) = &self.terms.dialled else {
+        let Some(path) = &self.terms.dialled else {
             return Err(SessionError::Protocol(
                 "asks this side to dial a session that it did not dial".to_owned(),
             ));
         };
         let role = Role::Data { asked_for };
-        let dial = self.around.dialler.dial(address, self.terms.peer, role, self.terms.id, ticket, header);
+        let socket = self.around.reach.borrow().socket(path);
+        let dialler = &self.around.dialler;
+        let dial = dialler.dial_path(path, &socket, self.terms.peer, role, self.terms.id, ticket, header);
         let (io, _) = tokio::select! {
             () = self.lost.cancelled() => return Err(self.loss()),
             dialled = dial => dialled?,
         };
-        self.charge(&io);
+        self.adopt(&io, None);
         Ok(io)
     }
 
     /// The peer asks for a data stream.
     pub(super) fn dial_back(self: &Arc<Self>, ticket: &Bytes) -> Result<(), SessionError> {
         let ticket = ticket_of(ticket)
-            .filter(|_| self.terms.dialled.is_some())
+            .filter(|_| self.terms.dialled.is_some() && !self.has_bundles())
             .ok_or_else(|| SessionError::Protocol("a malformed request for a data stream".to_owned()))?;
         let session = Arc::clone(self);
         let Ok(place) = Arc::clone(&self.streams_served).try_acquire_owned() else {
@@ -81,7 +79,7 @@ impl Session {
         Ok(())
     }
 
-    fn refuse_dial_back(&self, ticket: [u8; 16], reason: &str) {
+    pub(super) fn refuse_dial_back(&self, ticket: [u8; 16], reason: &str) {
         tracing::warn!(peer = %self.terms.peer_name, "could not open the data stream that the peer asked for: {reason}");
         let failed = FailedDial {
             ticket: Bytes::copy_from_slice(&ticket),
@@ -93,7 +91,7 @@ impl Session {
 
     /// Whether an incoming data stream has a place here. Its holder then calls one of the two functions below.
     pub(crate) fn admit_stream(&self, asked_for: bool, ticket: &[u8; 16]) -> Option<Admitted> {
-        if self.is_closed() || self.terms.dialled.is_some() {
+        if self.is_closed() || self.terms.dialled.is_some() || self.has_bundles() {
             return None;
         }
         if asked_for {
@@ -104,7 +102,7 @@ impl Session {
 
     /// Carries on with an admitted stream after it was welcomed.
     pub(crate) async fn accept_stream(self: &Arc<Self>, io: Secured, admitted: Admitted) {
-        self.charge(&io);
+        self.adopt(&io, None);
         match admitted {
             // Whoever asked may have given up; then the stream is closed.
             Admitted::AskedFor(waiting) => drop(waiting.send(Ok(io))),

@@ -74,13 +74,13 @@ async fn a_stolen_certificate_is_worth_nothing() {
 #[tokio::test]
 async fn other_versions_are_refused_with_both_named_on_both_sides() {
     let mut b = Plan::tcp("site-b");
-    b.config.versions = 2..=3;
+    b.config.versions = 3..=4;
     let a = Plan::tcp("site-a").knows(b.identity.id(), "b", None).await.start().await;
     let b = b.knows(a.id(), "a", Some(a.address())).await.start().await;
     let state = b.wait_state(a.id(), |s| s.last_error.is_some()).await;
     let error = state.last_error.unwrap();
-    assert!(error.contains("this site speaks 3, the peer 1"), "{error}");
-    log::wait_for(&["refused a connection", &b.id().to_string(), "this site speaks 1, the peer 3"]).await;
+    assert!(error.contains("this site speaks 4, the peer 2"), "{error}");
+    log::wait_for(&["refused a connection", &b.id().to_string(), "this site speaks 2, the peer 4"]).await;
 
     // A newer site that still speaks the old version is welcome, and the old version is spoken.
     let mut c = Plan::tcp("site-c");
@@ -88,7 +88,7 @@ async fn other_versions_are_refused_with_both_named_on_both_sides() {
     let c = c.start().await;
     a.pair(&c).await;
     a.proves_alive(&c).await;
-    assert_eq!(c.wait_state(a.id(), |s| s.connected).await.version, Some(1));
+    assert_eq!(c.wait_state(a.id(), |s| s.connected).await.version, Some(2));
 }
 
 #[tokio::test]

@@ -30,6 +30,8 @@ fn answer(verdict: Verdict) -> Answer {
 }
 
 fn samples() -> Vec<(&'static str, Vec<u8>)> {
+    let mut lane = hello(Role::Lane);
+    lane.versions = (1, 2);
     let mut newer = hello(Role::Control);
     newer.versions = (2, 9);
     vec![
@@ -40,6 +42,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ("newer-version", newer.encode().to_vec()),
         ("truncated", hello(Role::Control).encode()[..77].to_vec()),
         ("welcome", answer(Verdict::Welcome).encode().to_vec()),
+        ("lane", lane.encode().to_vec()),
         ("unknown-key", answer(Verdict::UnknownKey).encode().to_vec()),
     ]
 }
@@ -98,10 +101,10 @@ fn the_corpora_are_replayed() {
     }
 }
 
-/// The layout is frozen with version 1: the committed bytes are what this build writes. Run with
+/// The layout is frozen with version 1, lanes with version 2: the committed bytes are what this build writes. Run with
 /// `FARSIDE_WRITE_CORPUS=1` to write them anew.
 #[test]
-fn the_corpus_is_what_version_1_writes() {
+fn the_corpus_is_what_this_build_writes() {
     for (name, bytes) in samples() {
         let path = corpus("hello").join(name);
         if std::env::var_os("FARSIDE_WRITE_CORPUS").is_some() {
@@ -119,6 +122,10 @@ fn what_is_written_is_read_back() {
     {
         assert_eq!(parse_hello(&hello(role).encode(), &VERSIONS), Ok(hello(role)));
     }
+    let mut lane = hello(Role::Lane);
+    assert!(parse_hello(&lane.encode(), &VERSIONS).is_err(), "version 1 has no lanes");
+    lane.versions = (1, 2);
+    assert_eq!(parse_hello(&lane.encode(), &VERSIONS), Ok(lane));
     for verdict in
         [Verdict::Welcome, Verdict::Version, Verdict::UnknownKey, Verdict::Busy, Verdict::NoSuchSession]
     {
@@ -130,8 +137,8 @@ fn what_is_written_is_read_back() {
 fn versions_are_read_from_whatever_a_newer_site_sends() {
     let mut bytes = [0xee; HELLO_BYTES];
     bytes[..8].copy_from_slice(b"farsideH");
-    bytes[8..12].copy_from_slice(&[2, 0, 9, 0]);
-    assert_eq!(parse_hello(&bytes, &VERSIONS), Err(HelloError::OtherVersions(2, 9)));
+    bytes[8..12].copy_from_slice(&[3, 0, 9, 0]);
+    assert_eq!(parse_hello(&bytes, &VERSIONS), Err(HelloError::OtherVersions(3, 9)));
     assert_eq!(common_version(&(1..=3), (2, 9)), Some(3));
     assert_eq!(common_version(&(1..=3), (1, 2)), Some(2));
     assert_eq!(common_version(&(1..=3), (4, 9)), None);

@@ -88,16 +88,28 @@ impl Plan {
         log::start();
         let mut config = NodeConfig::new(name);
         config.listen = listen.map(str::to_owned);
+        config.versions = VERSIONS;
         Plan { config, identity: Identity::generate().unwrap(), transport, book: Arc::default() }
     }
 
     /// Pins a peer before the node starts.
     pub(super) async fn knows(self, id: PeerId, name: &str, address: Option<&str>) -> Self {
+        self.knows_over(id, name, address, LinkTerms::default()).await
+    }
+
+    /// The same with terms of the link.
+    pub(super) async fn knows_over(
+        self,
+        id: PeerId,
+        name: &str,
+        address: Option<&str>,
+        link: LinkTerms,
+    ) -> Self {
         let record = PeerRecord {
             id,
             name: name.to_owned(),
             address: address.map(str::to_owned),
-            link: LinkTerms::default(),
+            link,
             added_at: Timestamp(1),
         };
         self.book.pin(record).await.unwrap();
@@ -177,7 +189,8 @@ pub(super) fn dialler(identity: &Identity, transport: Arc<dyn Transport>) -> Dia
     Dialler {
         transport,
         identity: identity.clone(),
-        versions: VERSIONS,
+        // Version 1 is what can be written by hand.
+        versions: 1..=1,
         instance: [0x77; 16],
         site_name: "by-hand".to_owned(),
     }

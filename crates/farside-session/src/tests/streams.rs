@@ -18,11 +18,11 @@ use crate::transport::{LinkSettings, SimulatedNetwork};
 const MIB: usize = 1 << 20;
 
 /// Bytes that differ everywhere.
-fn pattern(bytes: usize) -> Vec<u8> {
+pub(super) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-async fn echoed(link: &Arc<dyn PeerLink>, payload: Vec<u8>) {
+pub(super) async fn echoed(link: &Arc<dyn PeerLink>, payload: Vec<u8>) {
     let stream = link.open_stream(Bytes::from_static(b"echo"), StreamTerms::default()).await.unwrap();
     let (mut reader, mut writer) = tokio::io::split(stream.io);
     let sent = payload.clone();
@@ -181,9 +181,21 @@ async fn the_end_of_the_session_ends_streams_on_links_that_still_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flipped_bit_is_an_error_and_the_data_before_it_is_right() {
+async fn a_flipped_bit_costs_a_lane_and_nothing_else() {
     let network = SimulatedNetwork::new(6, LinkSettings::default());
-    let (mut a, b) = b_dials_a_on(&network).await;
+    let (a, b) = b_dials_a_on(&network).await;
+    network.corrupt("b", "a", 100_000);
+    echoed(&b.link(&a).await, pattern(MIB)).await;
+    assert!(b.node.link_figures(a.id()).unwrap().sent_twice_bytes > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_version_1_a_flipped_bit_is_an_error_and_the_data_before_it_is_right() {
+    let network = SimulatedNetwork::new(6, LinkSettings::default());
+    let mut plan = Plan::simulated(&network, "b");
+    plan.config.versions = 1..=1;
+    let mut a = Plan::simulated(&network, "a").knows(plan.identity.id(), "b", None).await.start().await;
+    let b = plan.knows(a.id(), "a", Some(a.address())).await.start().await;
     let mut near =
         b.link(&a).await.open_stream(Bytes::from_static(b"keep"), StreamTerms::default()).await.unwrap();
     let (_, mut far) = a.kept().await;

@@ -81,6 +81,8 @@ struct State {
     doors: HashMap<String, mpsc::Sender<Connection>>,
     links: HashMap<(String, String), Arc<Link>>,
     settings: LinkSettings,
+    /// Further addresses of hosts.
+    other_names: HashMap<String, String>,
     killed: Vec<String>,
     ports_given: u16,
 }
@@ -108,6 +110,11 @@ impl SimulatedNetwork {
     /// The transport of the host `name`. Its addresses are `name:PORT`.
     pub fn host(&self, name: &str) -> Arc<SimulatedHost> {
         Arc::new(SimulatedHost { name: name.to_owned(), network: self.clone() })
+    }
+
+    /// Gives the host a further address: who dials `other` gets to the host by a link of its own, under that name.
+    pub fn also_known_as(&self, host: &str, other: &str) {
+        self.state.lock().other_names.insert(other.to_owned(), host.to_owned());
     }
 
     /// Changes the link between two hosts; holds for bytes sent from now on.
@@ -244,14 +251,14 @@ impl Transport for SimulatedHost {
         }
         let round_trip = link.settings.lock().latency * 2;
         sleep(round_trip).await;
-        let door = self
-            .network
-            .state
-            .lock()
-            .doors
-            .get(address)
-            .cloned()
-            .ok_or_else(|| refused("connection refused"))?;
+        let door = {
+            let state = self.network.state.lock();
+            let known_as = match (state.other_names.get(host), split_address(address)) {
+                (Some(name), Some((_, port))) => format!("{name}:{port}"),
+                _ => address.to_owned(),
+            };
+            state.doors.get(&known_as).cloned().ok_or_else(|| refused("connection refused"))?
+        };
         let (ours, near) = duplex(SOCKET_BUFFER);
         let (theirs, far) = duplex(SOCKET_BUFFER);
         let local = format!("{}:{}", self.name, 50_000 + self.network.random.next_u64() % 10_000);

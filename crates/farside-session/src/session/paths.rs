@@ -1,0 +1,171 @@
+//! Which of a peer's paths carry data. Pure: time comes as an argument.
+//!
+//! A path is up while it has a lane of the control stream: those are kept on every path in either mode, so that a path that
+//! carries no data is known to work before it is needed.
+
+use std::time::Duration;
+
+use crate::limits::FAILBACK_AFTER;
+use crate::terms::{PathTerms, PathsMode, Reach};
+
+struct Path {
+    terms: PathTerms,
+    up_since: Option<Duration>,
+}
+
+/// The paths of a session as its dialler sees them.
+pub(super) struct Paths {
+    mode: PathsMode,
+    paths: Vec<Path>,
+    /// In failover mode: which path carries data.
+    active: usize,
+}
+
+impl Paths {
+    /// Those of a peer that is dialled at least at `first`.
+    pub(super) fn new(reach: &Reach, first: &PathTerms) -> Paths {
+        let mut paths = Paths { mode: reach.link.mode, paths: Vec::new(), active: 0 };
+        paths.change(reach, first);
+        paths
+    }
+
+    /// Takes up other terms; paths that stay keep their state. Where nothing is to be dialled any more, `first` stays.
+    pub(super) fn change(&mut self, reach: &Reach, first: &PathTerms) {
+        let active = self.paths.get(self.active).map(|path| path.terms.clone());
+        let mut wanted = reach.paths();
+        if wanted.is_empty() {
+            wanted.push(first.clone());
+        }
+        let known = |terms: &PathTerms| self.paths.iter().find(|path| path.terms == *terms);
+        self.paths = wanted
+            .iter()
+            .map(|terms| Path { terms: terms.clone(), up_since: known(terms).and_then(|path| path.up_since) })
+            .collect();
+        self.mode = reach.link.mode;
+        self.active = self.paths.iter().position(|path| Some(&path.terms) == active.as_ref()).unwrap_or(0);
+    }
+
+    /// All of them, up or not.
+    pub(super) fn all(&self) -> impl Iterator<Item = &PathTerms> {
+        self.paths.iter().map(|path| &path.terms)
+    }
+
+    /// The number of a path, if it is one of these.
+    pub(super) fn number(&self, terms: &PathTerms) -> Option<usize> {
+        self.paths.iter().position(|path| path.terms == *terms)
+    }
+
+    /// The path works, or does not, from `now` on.
+    pub(super) fn set_up(&mut self, terms: &PathTerms, is_up: bool, now: Duration) {
+        if let Some(path) = self.paths.iter_mut().find(|path| path.terms == *terms) {
+            path.up_since = if is_up { path.up_since.or(Some(now)) } else { None };
+        }
+    }
+
+    /// Whether a path works.
+    pub(super) fn is_up(&self, terms: &PathTerms) -> bool {
+        self.number(terms).is_some_and(|at| self.paths[at].up_since.is_some())
+    }
+
+    /// The paths that shall carry data now. Never none: where no path is known to work, each may.
+    pub(super) fn for_data(&mut self, now: Duration) -> Vec<PathTerms> {
+        let up = |path: &Path| path.up_since.is_some();
+        if self.mode == PathsMode::Failover {
+            if !self.paths.get(self.active).is_some_and(up)
+                && let Some(first) = self.paths.iter().position(up)
+            {
+                self.active = first;
+            }
+            let proven = |path: &Path| path.up_since.is_some_and(|since| now >= since + FAILBACK_AFTER);
+            if let Some(better) = self.paths[..self.active].iter().position(proven) {
+                self.active = better;
+            }
+            return vec![self.paths[self.active].terms.clone()];
+        }
+        let is_any_up = self.paths.iter().any(up);
+        self.paths.iter().filter(|path| !is_any_up || up(path)).map(|path| path.terms.clone()).collect()
+    }
+
+    /// When [`for_data`](Self::for_data) answers otherwise though nothing happens: an earlier path has then worked for long enough.
+    pub(super) fn next_change(&self) -> Option<Duration> {
+        let earlier = self.paths[..self.active].iter().filter_map(|path| path.up_since);
+        earlier.map(|since| since + FAILBACK_AFTER).min().filter(|_| self.mode == PathsMode::Failover)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terms::LinkTerms;
+
+    fn path(name: &str) -> PathTerms {
+        PathTerms { local: None, remote: format!("{name}:1") }
+    }
+
+    fn reach(paths: &[&str], mode: PathsMode) -> Reach {
+        let paths = paths.iter().copied().map(path).collect();
+        Reach { link: LinkTerms { paths, mode, ..LinkTerms::default() }, address: Some("address:1".into()) }
+    }
+
+    fn three(mode: PathsMode) -> Paths {
+        Paths::new(&reach(&["x", "y", "z"], mode), &path("unused"))
+    }
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn without_paths_the_address_is_the_only_one() {
+        let mut paths = Paths::new(&reach(&[], PathsMode::Multiplex), &path("first"));
+        assert_eq!(paths.for_data(S), vec![path("address")]);
+        paths.change(&Reach::default(), &path("first"));
+        assert_eq!(paths.for_data(S), vec![path("first")]);
+    }
+
+    #[test]
+    fn multiplex_takes_all_that_work() {
+        let mut paths = three(PathsMode::Multiplex);
+        assert_eq!(paths.for_data(S).len(), 3, "none is known to work");
+        paths.set_up(&path("y"), true, S);
+        assert_eq!(paths.for_data(S), vec![path("y")]);
+        paths.set_up(&path("x"), true, S);
+        assert_eq!(paths.for_data(S), vec![path("x"), path("y")]);
+        paths.set_up(&path("y"), false, S);
+        assert_eq!(paths.for_data(S), vec![path("x")]);
+        assert_eq!(paths.next_change(), None);
+    }
+
+    #[test]
+    fn failover_takes_one_and_goes_back_when_the_first_has_worked_for_a_while() {
+        let mut paths = three(PathsMode::Failover);
+        assert_eq!(paths.for_data(S), vec![path("x")]);
+        for name in ["x", "y", "z"] {
+            paths.set_up(&path(name), true, S);
+        }
+        assert_eq!(paths.for_data(S), vec![path("x")]);
+        paths.set_up(&path("x"), false, 2 * S);
+        assert_eq!(paths.for_data(2 * S), vec![path("y")]);
+        paths.set_up(&path("x"), true, 3 * S);
+        assert_eq!(paths.for_data(4 * S), vec![path("y")], "not at once");
+        let due = paths.next_change().unwrap();
+        assert_eq!(due, 3 * S + FAILBACK_AFTER);
+        assert_eq!(paths.for_data(due), vec![path("x")]);
+        assert_eq!(paths.next_change(), None);
+        // With every path down it stays where it was.
+        for name in ["x", "y", "z"] {
+            paths.set_up(&path(name), false, 2 * due);
+        }
+        assert_eq!(paths.for_data(2 * due), vec![path("x")]);
+    }
+
+    #[test]
+    fn a_change_keeps_what_is_known() {
+        let mut paths = three(PathsMode::Failover);
+        paths.set_up(&path("y"), true, S);
+        assert_eq!(paths.for_data(S), vec![path("y")]);
+        paths.change(&reach(&["w", "y"], PathsMode::Failover), &path("unused"));
+        assert_eq!(paths.for_data(S), vec![path("y")]);
+        assert!(paths.is_up(&path("y")) && !paths.is_up(&path("w")) && !paths.is_up(&path("x")));
+        assert_eq!((paths.number(&path("y")), paths.number(&path("z"))), (Some(1), None));
+        assert_eq!(paths.all().count(), 2);
+    }
+}

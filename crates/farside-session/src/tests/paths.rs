@@ -1,0 +1,198 @@
+//! Several paths, lanes that die, and lanes that stay warm.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::site::{PATIENCE, Plan, Site, b_dials_a_on};
+use super::streams::{echoed, pattern};
+use crate::limits::{SILENCE_MAX, STREAMS_OPEN_MAX, WARM_LANES_IDLE_MAX, WARM_LANES_MAX};
+use crate::link::DataStream;
+use crate::terms::{LinkTerms, PathTerms, PathsMode, StreamTerms};
+use crate::transport::{LinkSettings, SimulatedNetwork};
+
+const MIB: usize = 1 << 20;
+
+/// 20 ms there and back, 2 MB/s on each link.
+fn network(seed: u64) -> SimulatedNetwork {
+    println!("seed {seed}");
+    let latency = Duration::from_millis(10);
+    let network = SimulatedNetwork::new(
+        seed,
+        LinkSettings { latency, bytes_per_second: Some(2_000_000), ..LinkSettings::default() },
+    );
+    network.also_known_as("a", "a2");
+    network
+}
+
+/// `b` dials `a` over two paths; what they are called is the name of the link's other end.
+async fn over_two_paths(network: &SimulatedNetwork, mode: PathsMode) -> (Site, Site) {
+    let b = Plan::simulated(network, "b");
+    let a = Plan::simulated(network, "a").knows(b.identity.id(), "b", None).await.start().await;
+    let paths = vec![path("a"), path("a2")];
+    let link = LinkTerms { paths, mode, ..LinkTerms::default() };
+    let b = b.knows_over(a.id(), "a", Some(a.address()), link).await.start().await;
+    a.link(&b).await;
+    b.link(&a).await;
+    both_up(&a, &b).await;
+    (a, b)
+}
+
+fn path(host: &str) -> PathTerms {
+    PathTerms { local: None, remote: format!("{host}:7440") }
+}
+
+fn is_up(a: &Site, b: &Site, host: &str) -> bool {
+    let figures = b.node.link_figures(a.id()).unwrap_or_default();
+    figures.paths.iter().any(|figures| figures.path == path(host) && figures.up)
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let waited = timeout(Duration::from_secs(600), async {
+        while !is_so() {
+            sleep(Duration::from_millis(100)).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("{what}"));
+}
+
+async fn both_up(a: &Site, b: &Site) {
+    until("both paths work", || is_up(a, b, "a") && is_up(a, b, "a2")).await;
+}
+
+/// Writes `bytes` to one end and reads them at the other.
+fn transfer(mut near: DataStream, mut far: DataStream, bytes: usize) -> JoinHandle<(DataStream, DataStream)> {
+    tokio::spawn(async move {
+        let payload = pattern(bytes);
+        let sending = async {
+            near.io.write_all(&payload).await.unwrap();
+            near.io.shutdown().await.unwrap();
+        };
+        let receiving = async {
+            let mut got = Vec::new();
+            far.io.read_to_end(&mut got).await.unwrap();
+            assert!(got == payload, "{} of {bytes} bytes", got.len());
+            far.io.shutdown().await.unwrap();
+        };
+        tokio::join!(sending, receiving);
+        (near, far)
+    })
+}
+
+/// A stream that `opener` has opened, and its other end at `server`.
+async fn opened(opener: &Site, server: &mut Site) -> (DataStream, DataStream) {
+    let link = opener.link(server).await;
+    let near = link.open_stream(Bytes::from_static(b"keep"), StreamTerms::default()).await.unwrap();
+    (near, server.kept().await.1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_cut_of_everything_is_a_pause() {
+    let network = network(44);
+    let (mut a, b) = b_dials_a_on(&network).await;
+    let session = b.link(&a).await;
+    let (up, at_a) = opened(&b, &mut a).await;
+    let up = transfer(up, at_a, 10 * MIB);
+    for _ in 0..3 {
+        sleep(Duration::from_secs(1)).await;
+        network.cut("a", "b");
+        sleep(Duration::from_secs(6)).await;
+        network.heal("a", "b");
+        sleep(Duration::from_secs(2)).await;
+    }
+    up.await.unwrap();
+    assert!(timeout(Duration::ZERO, session.closed()).await.is_err(), "one session all along");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_cut_of_everything_ends_session_and_streams_and_a_new_one_comes() {
+    for (seed, seconds) in [(45, 30), (46, 300)] {
+        let network = network(seed);
+        let (mut a, b) = over_two_paths(&network, PathsMode::Multiplex).await;
+        let session = b.link(&a).await;
+        let (mut near, mut far) = opened(&b, &mut a).await;
+        near.io.write_all(b"begun").await.unwrap();
+        let mut got = [0; 5];
+        far.io.read_exact(&mut got).await.unwrap();
+        network.cut("b", "a");
+        network.cut("b", "a2");
+        let cut = Instant::now();
+        assert!(far.io.read(&mut got).await.is_err() && near.io.read(&mut got).await.is_err());
+        timeout(PATIENCE, session.closed()).await.unwrap();
+        assert!(cut.elapsed() < SILENCE_MAX + Duration::from_secs(4), "{:?}", cut.elapsed());
+        sleep(Duration::from_secs(seconds)).await;
+        network.heal("b", "a2");
+        echoed(&b.link(&a).await, pattern(MIB)).await;
+        echoed(&a.link(&b).await, pattern(MIB)).await;
+        network.heal("b", "a");
+        both_up(&a, &b).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn paths_change_while_the_session_lives() {
+    use crate::book::PeerBook;
+    let network = network(47);
+    let (mut a, b) = b_dials_a_on(&network).await;
+    let session = b.link(&a).await;
+    let mut record = b.book.lookup(a.id()).await.unwrap().unwrap();
+    record.link.paths = vec![path("a"), path("a2")];
+    b.book.pin(record.clone()).await.unwrap();
+    b.node.book_changed().await.unwrap();
+    both_up(&a, &b).await;
+    let (up, at_a) = opened(&b, &mut a).await;
+    transfer(up, at_a, 4 * MIB).await.unwrap();
+    assert!(network.carried("b", "a2") > MIB as u64);
+    // A stream with paths of its own keeps to them.
+    let before = network.carried("b", "a2");
+    let terms = StreamTerms { paths: vec![path("a")], ..StreamTerms::default() };
+    let near = b.link(&a).await.open_stream(Bytes::from_static(b"keep"), terms).await.unwrap();
+    let far = a.kept().await.1;
+    transfer(near, far, 4 * MIB).await.unwrap();
+    assert!(network.carried("b", "a2") < before + 100_000);
+    assert!(timeout(Duration::ZERO, session.closed()).await.is_err(), "one session all along");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_begins_on_the_lane_of_the_one_before() {
+    let network = network(48);
+    let (a, b) = b_dials_a_on(&network).await;
+    let warm = || b.node.link_figures(a.id()).unwrap();
+    for (number, opener) in [&b, &a, &b, &a].into_iter().enumerate() {
+        let server = if opener.id() == a.id() { &b } else { &a };
+        echoed(&opener.link(server).await, pattern(MIB)).await;
+        until("the lane is free", || warm().streams == 0 && warm().warm_lanes == 1).await;
+        assert_eq!(warm().warm_starts, number as u64, "each but the first, whoever opened");
+    }
+    // Nobody uses it for long: then it is closed.
+    sleep(WARM_LANES_IDLE_MAX + Duration::from_secs(1)).await;
+    assert_eq!(warm().warm_lanes, 0);
+    echoed(&b.link(&a).await, pattern(MIB)).await;
+    assert_eq!(warm().warm_starts, 3);
+    // A warm lane that broke meanwhile costs nothing but the handshake.
+    until("the lane is free", || warm().warm_lanes == 1).await;
+    network.reset("a", "b");
+    echoed(&b.link(&a).await, pattern(MIB)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pool_of_warm_lanes_is_bounded() {
+    let network = network(49);
+    let (a, b) = b_dials_a_on(&network).await;
+    let link = b.link(&a).await;
+    let mut open = tokio::task::JoinSet::new();
+    for _ in 0..STREAMS_OPEN_MAX {
+        let link = std::sync::Arc::clone(&link);
+        open.spawn(async move { echoed(&link, pattern(50_000)).await });
+    }
+    while let Some(done) = open.join_next().await {
+        done.unwrap();
+    }
+    until("the streams have ended", || b.node.link_figures(a.id()).unwrap().streams == 0).await;
+    let warm = b.node.link_figures(a.id()).unwrap().warm_lanes;
+    assert!((1..=WARM_LANES_MAX).contains(&warm), "{warm}");
+    b.proves_alive(&a).await;
+}
