@@ -50,7 +50,7 @@ pub use node::{Node, NodeConfig, NodeParts, PeerState, PeerStatus};
 pub use pairing::{CodeError, Invite, PairingCode, fuzz_pairing};
 pub use session::{PathFigures, SessionFigures};
 pub use terms::{LinkTerms, PathTerms, PathsMode, Priority, StreamTerms, Window};
-pub use throttle::{Bucket, Direction, Granted, Limits, Rate, RateError, StreamLimits, Throttles};
+pub use throttle::{Bucket, Direction, Granted, Limits, Rate, RateError, Rules, StreamLimits, Throttles};
 pub use transport::{
     Congestion, Connection, HostTcp, LinkFigures, LinkSettings, Listener, NoFigures, SimulatedHost,
     SimulatedNetwork, SocketFigures, SocketTerms, TcpTransport, Transport,

@@ -140,6 +140,10 @@ pub const THROTTLE_DEBT_MAX: Duration = Duration::from_secs(1);
 pub const THROTTLE_LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// A stream that has not asked for so long has nothing to send; what is booked for it goes to the others.
 pub const THROTTLE_UNUSED_AFTER: Duration = Duration::from_millis(500);
+/// Longest text of a throttle with its times, bytes.
+pub const THROTTLE_RULES_BYTES_MAX: usize = 512;
+/// Times in a throttle: each day its own, morning, noon and night.
+pub const THROTTLE_RULES_MAX: usize = 24;
 /// The lowest rate that can be set, bytes per second: an ISDN channel. Below it a packet is more than 2 % of ten seconds.
 pub const RATE_MIN: u64 = 8_000;
 /// The highest, bytes per second: more than any link; what is above is "unlimited".

@@ -119,18 +119,6 @@ impl Limits {
             state.charge(bytes);
         }
     }
-
-    /// Waits until bytes may go: between 1 and `want` of them, none only if none are wanted. Dropped while it waits,
-    /// it has taken nothing.
-    pub async fn granted(&self, want: u64) -> u64 {
-        loop {
-            let granted = self.take(super::clock(), want);
-            if granted.bytes > 0 || want == 0 {
-                return granted.bytes;
-            }
-            tokio::time::sleep(granted.retry_after).await;
-        }
-    }
 }
 
 impl Purse {

@@ -13,6 +13,7 @@
 mod bucket;
 mod chain;
 mod rate;
+mod rules;
 mod throttles;
 
 use std::sync::LazyLock;
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 pub use bucket::Bucket;
 pub use chain::{Granted, Limits};
 pub use rate::{Rate, RateError};
+pub use rules::Rules;
 pub use throttles::{Direction, StreamLimits, Throttles};
 
 /// The time that every user of a bucket hands in: tokio's, since some fixed moment of this process.
