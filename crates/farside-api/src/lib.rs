@@ -21,6 +21,7 @@ pub mod rungs;
 pub mod site;
 pub mod snapshot;
 pub mod support;
+pub mod throttle;
 pub mod volume;
 
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
@@ -42,6 +43,7 @@ pub use rungs::{Rung, Rungs};
 pub use site::Site;
 pub use snapshot::{CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, Rename, Rollback, Snapshot};
 pub use support::{Configuration, Support, Versions};
+pub use throttle::{MirrorLink, SetMirrorLink, SetSite, SiteStatus, Throttle};
 pub use uuid::Uuid;
 pub use volume::{CreateVolume, ResizeVolume, Volume};
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::rungs::Rungs;
+use crate::throttle::{MirrorLink, SetMirrorLink};
 
 /// State of a relationship.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -119,8 +120,11 @@ pub struct Mirror {
     pub last_proven_at: Option<Timestamp>,
     /// `every 10s`; null if updates are only asked for.
     pub schedule: Option<String>,
-    /// Bytes per second, the limit of this mirror.
+    /// Bytes per second, the limit of this mirror at this moment; null if it has none of its own.
     pub throttle: Option<u64>,
+    /// What its transfers take of the link, as it is set; null at the source.
+    #[serde(default)]
+    pub link: Option<MirrorLink>,
     /// The transfer under way, if any.
     pub transfer: Option<Transfer>,
     /// At the source: that the destination was broken off and lives a life of its own; null if not.
@@ -310,6 +314,9 @@ pub struct CreateMirror {
     /// The timetable's time zone, by name; the one of the daemon's system if absent.
     #[serde(default)]
     pub time_zone: Option<String>,
+    /// What its transfers may take of the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<SetMirrorLink>,
 }
 
 /// `POST /mirrors/POOL/VOL/set`: what is absent stays as it is.
@@ -325,6 +332,9 @@ pub struct SetMirror {
     /// The timetable's time zone, by name; the one of the daemon's system if absent.
     #[serde(default)]
     pub time_zone: Option<String>,
+    /// What its transfers may take of the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<SetMirrorLink>,
 }
 
 /// `POST /mirrors/POOL/VOL/break`. Without a body: at the newest replicated point.

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::throttle::Throttle;
+
 /// Whether there is a session with a peer now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -148,6 +150,12 @@ pub struct PeerStatus {
     /// The streams of its session.
     #[serde(default)]
     pub streams: PeerStreams,
+    /// What it may send here.
+    #[serde(default)]
+    pub throttle_in: Option<Throttle>,
+    /// What may be sent to it.
+    #[serde(default)]
+    pub throttle_out: Option<Throttle>,
 }
 
 /// `POST /peers/invitations`.
@@ -212,6 +220,12 @@ pub struct SetPeer {
     /// The contracted rate, such as `10Mb/s`; `unlimited`: none.
     #[serde(default)]
     pub rate: Option<String>,
+    /// What it may send here: `4MB/s`, with times `4MB/s,08:00-18:00=1MB/s`, or `unlimited`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle_in: Option<String>,
+    /// What may be sent to it, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle_out: Option<String>,
 }
 
 /// `POST /peers/NAME/allow` and `/deny`.

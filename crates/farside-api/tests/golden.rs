@@ -139,12 +139,22 @@ fn peer_list_and_status() {
     golden(&peer(), listed.clone());
     let mut status = listed;
     status["paired_at"] = json!("2026-11-21T20:00:00Z");
+    status["link"] = json!({"paths": [], "mode": "multiplex", "dscp": 10, "rate_bytes_per_second": null});
+    status["paths"] = json!([]);
+    status["streams"] = json!({"open": 0, "warm_lanes": 0, "warm_starts": 0, "sent_twice_bytes": 0});
+    status["throttle_in"] = json!({"rules": "4MB/s", "bytes_per_second": 4_000_000});
+    status["throttle_out"] = json!({"rules": "unlimited", "bytes_per_second": null});
     status["rights"] = json!([{"volume": "p/v", "reverse": true, "fence": false}]);
     golden(
         &PeerStatus {
             peer: peer(),
             paired_at: Some(at("2026-11-21T20:00:00Z")),
             rights: vec![VolumeRights { volume: "p/v".into(), reverse: true, fence: false }],
+            link: PeerLink { dscp: Some(10), ..PeerLink::default() },
+            paths: Vec::new(),
+            streams: PeerStreams::default(),
+            throttle_in: Some(Throttle { rules: "4MB/s".into(), bytes_per_second: Some(4_000_000) }),
+            throttle_out: Some(Throttle { rules: "unlimited".into(), bytes_per_second: None }),
         },
         status,
     );
@@ -174,7 +184,13 @@ fn mirror_status() {
             base_snapshot: Some("s1".into()),
             last_proven_at: None,
             schedule: Some("every 10s".into()),
-            throttle: None,
+            throttle: Some(4_000_000),
+            link: Some(MirrorLink {
+                throttle: "4MB/s".into(),
+                window_bytes: None,
+                low_priority: true,
+                paths: vec!["10.0.0.1=a:7440".into()],
+            }),
             transfer: Some(Transfer {
                 kind: TransferKind::Update,
                 phase: TransferPhase::Difference,
@@ -191,7 +207,8 @@ fn mirror_status() {
             "id": ID, "name": "q/r", "role": "destination", "source": "a:p/v", "destination": "q/r",
             "state": "transferring", "why": null, "lag_seconds": 12.5, "objective_seconds": null,
             "current_snapshot": "s1", "content_root": "00".repeat(16), "base_snapshot": "s1", "last_proven_at": null,
-            "schedule": "every 10s", "throttle": null,
+            "schedule": "every 10s", "throttle": 4_000_000,
+            "link": {"throttle": "4MB/s", "window_bytes": null, "low_priority": true, "paths": ["10.0.0.1=a:7440"]},
             "transfer": {
                 "kind": "update", "phase": "difference", "changed_bytes": null, "done_bytes": 0, "wire_bytes": 300,
                 "rate_bytes_per_second": null, "eta_seconds": null, "rungs": rungs_as_json()
@@ -397,6 +414,7 @@ fn schedules_of_requests() {
             schedule: Some("*/15 * * * *".into()),
             time_zone: Some("Europe/Berlin".into()),
             no_reverse: false,
+            link: None,
         },
         json!({
             "source": "a:p/v", "destination": "q/r", "every_seconds": null, "schedule": "*/15 * * * *",

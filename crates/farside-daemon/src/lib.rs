@@ -38,6 +38,7 @@ mod service;
 mod similarity;
 mod site;
 mod state;
+mod throttles;
 mod words;
 
 pub use error::DaemonError;

@@ -203,6 +203,12 @@ impl Mirrors {
         Ok(all)
     }
 
+    /// Has every mirror's throttle be what it is at this hour.
+    pub(crate) fn follow_throttles(&self) {
+        let destinations: Vec<_> = self.destinations.lock().values().cloned().collect();
+        destinations.iter().flat_map(|of_pool| of_pool.mirrors()).for_each(|mirror| mirror.follow_throttle());
+    }
+
     /// A mirror as its destination lists it.
     pub(crate) fn document(&self, status: &MirrorStatus, now: Timestamp) -> api::Mirror {
         let current = status.current.as_ref();
@@ -240,7 +246,8 @@ impl Mirrors {
             last_proven_at: None,
             schedule: (relationship.schedule != Schedule::OnRequest)
                 .then(|| relationship.schedule.to_string()),
-            throttle: None,
+            throttle: relationship.terms.throttle.rate_at(self.parts.clock.now()).bytes_per_second(),
+            link: Some(words::link(&relationship.terms)),
             transfer: None,
             overtaken: None,
         }

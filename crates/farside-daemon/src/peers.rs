@@ -168,6 +168,8 @@ pub(crate) fn status(node: &Node, peer: &PeerStatus, rights: &Rights) -> api::Pe
         peer: document(peer),
         paired_at: Some(words::time(peer.record.added_at)),
         rights: rights.of(peer.record.id),
+        throttle_in: None,
+        throttle_out: None,
     }
 }
 

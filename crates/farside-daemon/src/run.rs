@@ -28,6 +28,7 @@ use crate::pools::Pools;
 use crate::similarity::SimilarityFiles;
 use crate::site::Site;
 use crate::state::State;
+use crate::throttles::{self, Throttles};
 use crate::{http, listen, logging, service};
 
 /// How long requests under way may take to end once the stop has begun. systemd's own patience is 90 s.
@@ -73,6 +74,7 @@ async fn serve(config: Config, log: KeptLines) -> Result<(), DaemonError> {
     let mirrors = Arc::clone(&site.mirrors);
     requests
         .spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_within_budgets().await }));
+    requests.spawn(stop.clone().run_until_cancelled_owned(throttles::keep(Arc::clone(&site))));
     if let Some(listener) = http_listener {
         let server = axum::serve(listen::Limited::new(listener), http::public(Arc::clone(&site)));
         requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
@@ -106,6 +108,7 @@ async fn start(
     let identity = Identity::load_or_create(data_dir.path())?;
     let state = State::open(&data_dir.join("farside.db")).await?;
     let rights = Arc::new(Rights::load(&state).await?);
+    let throttles = Throttles::load(&state).await?;
 
     // Pools before peers: whoever is met finds them open.
     let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness)));
@@ -148,6 +151,7 @@ async fn start(
         tracing::info!("{advice}");
     }
     let node = Node::start(node_config, parts).await?;
+    throttles.follow(&node, clock.now());
     let exports = Arc::new(Exports::new(Arc::clone(&pools)));
     let mirrors = Arc::new(Mirrors::new(MirrorParts {
         exports: Arc::clone(&exports),
@@ -195,6 +199,7 @@ async fn start(
         pools,
         node,
         rights,
+        throttles,
         mirrors,
         operations: Operations::new(Arc::clone(&clock)),
         log,

@@ -30,11 +30,16 @@ pub(crate) fn asked(
         (None, Some(pattern)) => {
             let zone = match time_zone {
                 Some(name) => name.to_owned(),
-                None => system_zone(Path::new(SYSTEM_ZONE))?,
+                None => zone_of_system()?,
             };
             Schedule::cron(pattern, &zone).map(Some).map_err(Failure::tell)
         }
     }
+}
+
+/// The name of the zone this system is in, now.
+pub(crate) fn zone_of_system() -> Result<String, ErrorBody> {
+    system_zone(Path::new(SYSTEM_ZONE))
 }
 
 /// The name of the zone this system is in, now: it is stored with the timetable.

@@ -16,6 +16,7 @@ use crate::options::Config;
 use crate::peers::Rights;
 use crate::pools::Pools;
 use crate::state::State;
+use crate::throttles::Throttles;
 
 /// The site while it runs. Shared by every request.
 pub(crate) struct Site {
@@ -42,6 +43,8 @@ pub(crate) struct Site {
     pub(crate) node: Node,
     /// What peers may do.
     pub(crate) rights: Arc<Rights>,
+    /// What site and peers may send and receive.
+    pub(crate) throttles: Throttles,
     /// Relationships.
     pub(crate) mirrors: Arc<Mirrors>,
     /// Long work.

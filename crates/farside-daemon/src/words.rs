@@ -3,10 +3,11 @@
 use farside_api as api;
 use farside_engine::ContentRoot;
 use farside_mirror::{
-    LogEntry, LogEvent, Phase, Progress, RequestedBy, Rung, Rungs, State, TransferKind, TransferReport,
-    TransferResult,
+    LogEntry, LogEvent, MirrorTerms, Phase, Progress, RequestedBy, Rung, Rungs, State, TransferKind,
+    TransferReport, TransferResult,
 };
 use farside_platform::Timestamp;
+use farside_session::{Priority, Window};
 
 /// A time, to the nanosecond.
 pub(crate) fn time(time: Timestamp) -> api::Timestamp {
@@ -70,6 +71,18 @@ fn rungs_back(rungs: &api::Rungs) -> Rungs {
         delta: rung(rungs.delta),
         compressed: rung(rungs.compressed),
         raw: rung(rungs.raw),
+    }
+}
+
+pub(crate) fn link(terms: &MirrorTerms) -> api::MirrorLink {
+    api::MirrorLink {
+        throttle: terms.throttle.to_string(),
+        window_bytes: match terms.window {
+            Window::Auto => None,
+            Window::Bytes(bytes) => Some(bytes),
+        },
+        low_priority: terms.priority == Priority::Low,
+        paths: terms.paths.iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -34,6 +34,7 @@ pub mod schedule;
 pub mod source;
 pub mod state;
 pub mod store;
+pub mod terms;
 mod transfer;
 
 pub use budgets::Budgets;
@@ -55,3 +56,4 @@ pub use state::{State, TransferKind};
 pub use store::{
     LetGo, MemoryStore, Overtaken, Relationship, RelationshipStore, SourceRelationship, SourceStore, SwapMark,
 };
+pub use terms::MirrorTerms;

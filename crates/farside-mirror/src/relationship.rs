@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use farside_engine::{ContentRoot, Engine};
 use farside_platform::{Clock, Randomness, Timestamp};
+use farside_session::{Bucket, throttle};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,7 @@ use crate::schedule::Schedule;
 use crate::source::SourceService;
 use crate::state::{Event, State, TransferKind};
 use crate::store::{Relationship, RelationshipStore};
+use crate::terms::MirrorTerms;
 
 pub(crate) use herald::{newest_in, swap_message};
 pub(crate) use resync::{candidates, common_base};
@@ -124,6 +126,10 @@ enum Command {
         schedule: Schedule,
         done: oneshot::Sender<Result<(), MirrorError>>,
     },
+    SetTerms {
+        terms: MirrorTerms,
+        done: oneshot::Sender<Result<(), MirrorError>>,
+    },
     Delete {
         done: oneshot::Sender<Result<(), MirrorError>>,
     },
@@ -136,6 +142,7 @@ pub struct Mirror {
     commands: mpsc::Sender<Command>,
     status: watch::Receiver<MirrorStatus>,
     progress: watch::Receiver<Option<Progress>>,
+    throttle: Arc<Bucket>,
 }
 
 /// A transfer that was asked for.
@@ -171,11 +178,18 @@ impl Mirror {
             progress: None,
         };
         let (status_tx, status) = watch::channel(status);
-        let ports = driver::Ports { commands, status: status_tx, progress: progress_tx };
+        let rate = relationship.terms.throttle.rate_at(parts.clock.now());
+        let throttle = Arc::new(Bucket::new(rate));
+        let ports = driver::Ports {
+            commands,
+            status: status_tx,
+            progress: progress_tx,
+            throttle: Arc::clone(&throttle),
+        };
         let driver =
             driver::Driver::new(parts.clone(), relationship, at_once, ports, commands_tx.downgrade());
         let driver = tokio::spawn(driver.run().instrument(span));
-        (Mirror { parts, commands: commands_tx, status, progress }, driver)
+        (Mirror { parts, commands: commands_tx, status, progress, throttle }, driver)
     }
 
     /// Its status now.
@@ -253,6 +267,20 @@ impl Mirror {
         let (done, is_done) = oneshot::channel();
         self.send(Command::SetSchedule { schedule, done }).await?;
         is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Changes what transfers may take of the link: the throttle from now on, the rest with the next data stream.
+    pub async fn set_terms(&self, terms: MirrorTerms) -> Result<(), MirrorError> {
+        terms.check()?;
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::SetTerms { terms, done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Has the throttle be what it is at this hour; to be called each minute.
+    pub fn follow_throttle(&self) {
+        let rules = &self.status.borrow().relationship.terms.throttle;
+        self.throttle.set_rate(throttle::clock(), rules.rate_at(self.parts.clock.now()));
     }
 
     /// Ends the relationship and the driver: the volume stays, no longer a replica; the source is told if it can be.

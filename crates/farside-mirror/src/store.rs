@@ -14,6 +14,7 @@ use crate::error::MirrorError;
 use crate::log::LogEntry;
 use crate::report::TransferReport;
 use crate::schedule::Schedule;
+use crate::terms::MirrorTerms;
 
 /// A relationship, as its destination configures it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +29,8 @@ pub struct Relationship {
     pub destination: VolumeName,
     /// When updates begin.
     pub schedule: Schedule,
+    /// What its transfers may take of the link.
+    pub terms: MirrorTerms,
     /// No transfers until resumed.
     pub quiesced: bool,
     /// When it was broken off; none if it is not, or if the moment was lost with the database.
@@ -60,7 +63,7 @@ pub enum SwapMark {
 }
 
 impl Relationship {
-    /// A new one: nothing has happened to it yet.
+    /// A new one: nothing has happened to it yet, and it may take of the link what it can.
     pub fn new(
         id: Uuid,
         peer: PeerId,
@@ -74,6 +77,7 @@ impl Relationship {
             source,
             destination,
             schedule,
+            terms: MirrorTerms::default(),
             quiesced: false,
             broken_off_at: None,
             resync_pending: false,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use farside_engine::{Engine, StagedFor, StagedVersion};
 use farside_platform::Clock;
-use farside_session::{PeerId, PeerLink, SessionError, WireCounters};
+use farside_session::{Bucket, PeerId, PeerLink, SessionError, WireCounters};
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -45,6 +45,7 @@ pub(crate) struct Transfer {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) link: Arc<dyn PeerLink>,
+    pub(crate) throttle: Arc<Bucket>,
     pub(crate) cancel: CancellationToken,
     pub(crate) progress: ProgressSender,
 }

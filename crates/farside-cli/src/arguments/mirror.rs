@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use farside_api::SetMirrorLink;
 
 use super::Destructive;
 use super::names::{PeerVolumeName, VolumeName, parse_label};
-use crate::quantities::parse_duration;
+use crate::quantities::{parse_duration, parse_size};
 
 /// `farside mirror`.
 #[derive(Debug, Subcommand)]
@@ -14,7 +15,8 @@ pub enum Mirror {
     /// Make a mirror of a peer's volume; makes the volume here if it is not there
     #[command(
         after_help = "Without --every or --schedule, updates begin only when asked for.\n\nExamples:\n  farside mirror create \
-                      siteA:p/db q/db --every 1m\n  farside mirror create siteA:p/db q/db --schedule '*/15 * * * *'"
+                      siteA:p/db q/db --every 1m\n  farside mirror create siteA:p/db q/db --schedule '*/15 * * * *'\n  farside mirror \
+                      create siteA:p/db q/db --every 1m --throttle 4MB/s,sat+sun=unlimited"
     )]
     Create {
         /// PEER:POOL/VOL
@@ -27,6 +29,9 @@ pub enum Mirror {
         /// Update by a timetable.
         #[command(flatten)]
         timetable: Timetable,
+        /// What it takes of the link.
+        #[command(flatten)]
+        link: Link,
         /// Do not give the source's site the right to mirror the volume back, should it allow that way round
         #[arg(long)]
         no_reverse: bool,
@@ -34,18 +39,22 @@ pub enum Mirror {
     /// Change a mirror, live
     #[command(
         after_help = "Examples:\n  farside mirror set q/db --every 10s\n  farside mirror set q/db --every off\n  farside \
-                      mirror set q/db --schedule '30 2 * * MON-FRI' --time-zone Europe/Berlin"
+                      mirror set q/db --schedule '30 2 * * MON-FRI' --time-zone Europe/Berlin\n  farside mirror set q/db --throttle \
+                      4MB/s,08:00-18:00=1MB/s\n  farside mirror set q/db --priority low --window auto"
     )]
     Set {
         /// POOL/VOL here
         volume: VolumeName,
         /// Update at this interval, or off
-        #[arg(long, value_name = "DURATION", value_parser = parse_every, required_unless_present = "schedule")]
-        #[arg(conflicts_with = "schedule")]
+        #[arg(long, value_name = "DURATION", value_parser = parse_every, conflicts_with = "schedule")]
+        #[arg(required_unless_present_any = ["schedule", "throttle", "window", "priority", "path"])]
         every: Option<Every>,
         /// Update by a timetable.
         #[command(flatten)]
         timetable: Timetable,
+        /// What it takes of the link.
+        #[command(flatten)]
+        link: Link,
     },
     /// Make the first copy
     #[command(after_help = "Example:\n  farside mirror initialize q/db")]
@@ -192,6 +201,59 @@ pub struct Timetable {
     /// The timetable's time zone [default: the zone of the daemon's system now; it is stored by name]
     #[arg(long, value_name = "ZONE", requires = "schedule", conflicts_with = "every")]
     pub time_zone: Option<String>,
+}
+
+/// What a mirror's transfers take of the link.
+#[derive(Clone, Debug, Args)]
+pub struct Link {
+    /// What may come of it, bytes on the wire: RATE[,TIME=RATE]…, or unlimited; the limits of site and peer hold too. A
+    /// transfer under way heeds it at once
+    #[arg(long, value_name = "RATE", help_heading = "Link")]
+    pub throttle: Option<String>,
+    /// How much may be on its way, unacknowledged: bytes, or auto [default: auto]; from the next transfer on
+    #[arg(long, value_name = "BYTES|auto", value_parser = parse_window, help_heading = "Link")]
+    pub window: Option<u64>,
+    /// Low gives way to other traffic on the same path [default: normal]; from the next transfer on
+    #[arg(long, value_name = "PRIORITY", help_heading = "Link")]
+    pub priority: Option<Priority>,
+    /// From which address here to which of the peer's, LOCAL=HOST:PORT; several are used together; off: the peer's
+    /// [default: the peer's]; from the next transfer on
+    #[arg(long, value_name = "LOCAL=REMOTE", help_heading = "Link")]
+    pub path: Vec<String>,
+}
+
+/// Whether a mirror competes with other traffic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Priority {
+    /// As any connection does.
+    Normal,
+    /// It gives way.
+    Low,
+}
+
+impl Link {
+    /// As a request has it; none if nothing was said.
+    pub fn request(self) -> Option<SetMirrorLink> {
+        let is_off = self.path == ["off"];
+        let link = SetMirrorLink {
+            throttle: self.throttle,
+            window_bytes: self.window,
+            low_priority: self.priority.map(|priority| priority == Priority::Low),
+            paths: (!self.path.is_empty()).then(|| if is_off { Vec::new() } else { self.path }),
+        };
+        (link != SetMirrorLink::default()).then_some(link)
+    }
+}
+
+/// A window in bytes; 0 is auto.
+fn parse_window(text: &str) -> Result<u64, String> {
+    match text {
+        "auto" => Ok(0),
+        _ => match parse_size(text) {
+            Ok(0) => Err(String::from("a window has at least 64K; auto finds the right one")),
+            other => other.map_err(|_| String::from("use bytes, such as 72K or 1M, or auto")),
+        },
+    }
 }
 
 /// What a verb takes that transfers.

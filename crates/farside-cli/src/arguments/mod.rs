@@ -5,6 +5,7 @@ pub mod mirror;
 pub mod names;
 pub mod peer;
 pub mod pool;
+pub mod site;
 pub mod snapshot;
 pub mod volume;
 
@@ -85,6 +86,9 @@ pub enum Noun {
     /// Peers: other sites this one is paired with
     #[command(subcommand, arg_required_else_help = true)]
     Peer(peer::Peer),
+    /// This site: its limits
+    #[command(subcommand, arg_required_else_help = true)]
+    Site(site::Site),
     /// Mirrors: volumes here that follow a peer's volume
     #[command(subcommand, arg_required_else_help = true)]
     Mirror(mirror::Mirror),

@@ -58,13 +58,14 @@ pub enum Peer {
         #[arg(value_parser = parse_label)]
         peer: String,
     },
-    /// Change how a peer is reached, or what it is called here
+    /// Change how a peer is reached, what it is called here, or what may be sent either way
     #[command(
         after_help = "All of it holds at once; transfers under way go on. --path names the pairs of addresses over which the peer is \
                       reached, all of them, in the order of preference; it has effect at the site that dials.\n\nExamples:\n  \
                       farside peer set siteA --address siteA.example:7440\n  farside peer set siteA --path \
                       10.0.1.1=10.0.1.2:7440 --path 10.0.2.1=10.0.2.2:7440 --paths failover\n  farside peer set siteA --rate \
-                      10Mb/s --dscp 10\n  farside peer set siteA --name north"
+                      10Mb/s --dscp 10\n  farside peer set siteA --name north\n  farside peer set siteA \
+                      --throttle-in 2MB/s --throttle-out 4MB/s,mon-fri@08:00-18:00=1MB/s"
     )]
     #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
     Set {
@@ -89,6 +90,12 @@ pub enum Peer {
         /// The rate that was contracted, to which connections are paced, such as 10Mb/s; unlimited: none
         #[arg(long, value_name = "RATE", group = "change")]
         rate: Option<String>,
+        /// What it may send here, bytes on the wire: RATE[,TIME=RATE]…, or unlimited
+        #[arg(long, value_name = "RATE", group = "change")]
+        throttle_in: Option<String>,
+        /// What may be sent to it: RATE[,TIME=RATE]…, or unlimited
+        #[arg(long, value_name = "RATE", group = "change")]
+        throttle_out: Option<String>,
     },
     /// End the pairing: the peer is unknown from now on
     #[command(

@@ -4,12 +4,13 @@ mod rungs;
 
 use farside_api::{
     BreakMirror, BudgetUse, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination,
-    MirrorState, Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, SetMirror,
-    StartTransfer, TransferRecord,
+    MirrorLink, MirrorState, Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, SetMirror,
+    StartTransfer, Throttle, TransferRecord,
 };
 use reqwest::Method;
 
 use super::Context;
+use super::site::throttle;
 use crate::arguments::Destructive;
 use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
 use crate::arguments::names::VolumeName;
@@ -20,7 +21,7 @@ use crate::quantities::{duration, size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     match verb {
-        Verb::Create { source, destination, every, timetable, no_reverse } => {
+        Verb::Create { source, destination, every, timetable, link, no_reverse } => {
             let request = CreateMirror {
                 source: source.to_string(),
                 destination: destination.to_string(),
@@ -28,6 +29,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 no_reverse,
                 schedule: timetable.schedule,
                 time_zone: timetable.time_zone,
+                link: link.request(),
             };
             let mirror: Mirror = context.client.post(&["mirrors"], &request).await?;
             context.show(&mirror, |m| {
@@ -38,10 +40,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 )
             });
         }
-        Verb::Set { volume, every, timetable } => {
+        Verb::Set { volume, every, timetable, link } => {
             let every_seconds = every.map(Every::seconds);
-            let request =
-                SetMirror { every_seconds, schedule: timetable.schedule, time_zone: timetable.time_zone };
+            let request = SetMirror {
+                every_seconds,
+                schedule: timetable.schedule,
+                time_zone: timetable.time_zone,
+                link: link.request(),
+            };
             let mirror: Mirror = context.client.post(&path(&volume, "set"), &request).await?;
             context.show(&mirror, status);
         }
@@ -146,6 +152,11 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         }
     }
     Ok(())
+}
+
+/// A mirror's own limit, as it is set and as it holds now.
+fn own_throttle(link: &MirrorLink, now: Option<u64>) -> String {
+    throttle(&Throttle { rules: link.throttle.clone(), bytes_per_second: now })
 }
 
 async fn act(context: &Context, volume: &VolumeName, verb: &str) -> Result<(), ErrorBody> {
@@ -311,6 +322,10 @@ fn status(m: &Mirror) -> String {
         ("content root", or_dash(m.content_root.clone(), |r| r)),
         ("base snapshot", or_dash(m.base_snapshot.clone(), |s| s)),
         ("schedule", or_dash(m.schedule.clone(), |s| s)),
+        ("throttle", or_dash(m.link.as_ref(), |link| own_throttle(link, m.throttle))),
+        ("window", or_dash(m.link.as_ref(), |l| l.window_bytes.map_or_else(|| "auto".into(), size))),
+        ("priority", or_dash(m.link.as_ref(), |l| if l.low_priority { "low" } else { "normal" }.into())),
+        ("paths", or_dash(m.link.as_ref().filter(|l| !l.paths.is_empty()), |l| l.paths.join(" "))),
         ("id", m.id.to_string()),
     ])
 }

@@ -5,6 +5,7 @@ mod generate;
 mod mirror;
 mod peer;
 mod pool;
+mod site;
 mod snapshot;
 mod support;
 mod volume;
@@ -54,6 +55,7 @@ pub async fn run(arguments: Arguments) -> Result<(), Failed> {
         Noun::Volume(verb) => volume::run(context()?, verb).await?,
         Noun::Snapshot(verb) => snapshot::run(context()?, verb).await?,
         Noun::Peer(verb) => peer::run(context()?, verb).await?,
+        Noun::Site(verb) => site::run(context()?, verb).await?,
         Noun::Mirror(verb) => mirror::run(context()?, verb).await?,
         Noun::Config(Config::Show) => config_show(context()?).await?,
         Noun::SupportBundle { output } => {

@@ -10,6 +10,7 @@ use farside_api::{
 use reqwest::Method;
 
 use super::Context;
+use super::site::throttle;
 use crate::arguments::names::VolumeName;
 use crate::arguments::peer::{self as arguments, Peer as Verb};
 use crate::confirm::{Deed, Stake, carry_out};
@@ -45,7 +46,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let peer: PeerStatus = context.client.get(&["peers", &peer]).await?;
             context.show(&peer, status);
         }
-        Verb::Set { peer, address, name, path, paths: mode, dscp, rate } => {
+        Verb::Set { peer, address, name, path, paths: mode, dscp, rate, throttle_in, throttle_out } => {
             let address = address.map(|address| if address == "off" { String::new() } else { address });
             let mode = mode.map(|mode| match mode {
                 arguments::PathsMode::Multiplex => PathsMode::Multiplex,
@@ -56,7 +57,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 [off] if off == "off" => Some(Vec::new()),
                 _ => Some(path),
             };
-            let request = SetPeer { address, name, paths, mode, dscp, rate };
+            let request = SetPeer { address, name, paths, mode, dscp, rate, throttle_in, throttle_out };
             let peer: PeerStatus = context.client.post(&["peers", &peer, "set"], &request).await?;
             context.show(&peer, status);
         }
@@ -165,6 +166,8 @@ fn status(status: &PeerStatus) -> String {
         ("rtt", or_dash(peer.rtt_seconds, milliseconds)),
         ("sent", size(peer.sent_bytes)),
         ("received", size(peer.received_bytes)),
+        ("throttle in", or_dash(status.throttle_in.as_ref(), throttle)),
+        ("throttle out", or_dash(status.throttle_out.as_ref(), throttle)),
         ("paired", or_dash(status.paired_at, time)),
     ]);
     let link = &status.link;

@@ -8,9 +8,11 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{
     CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, OperationKind,
-    SetMirror, StartTransfer, TransferRecord, Uuid,
+    SetMirror, SetMirrorLink, StartTransfer, TransferRecord, Uuid,
 };
 use farside_engine::VolumeName;
+use farside_mirror::MirrorTerms;
+use farside_session::{Priority, Window};
 use serde::Deserialize;
 
 use super::error::{Body, Query};
@@ -24,6 +26,7 @@ use crate::peers;
 use crate::plans;
 use crate::schedules;
 use crate::site::Site;
+use crate::throttles;
 
 /// How long `mirror create` waits for a session: long enough to dial once more.
 const CREATE_PATIENCE: Duration = Duration::from_secs(15);
@@ -90,10 +93,14 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
             .hint("disconnect the hosts first, or choose another volume")
             .into());
     }
+    let terms = terms(MirrorTerms::default(), request.link)?;
     let mirrors = site.mirrors.destination(&destination.pool)?;
     let made = mirrors
         .create(peer, parse(source)?, destination.clone(), schedule, CREATE_PATIENCE, !request.no_reverse)
         .await?;
+    if terms != MirrorTerms::default() {
+        made.set_terms(terms).await?;
+    }
     tracing::info!(replica = %destination, source = request.source, "mirror made");
     Ok(Json(site.mirrors.document(&made.status(), site.clock.now())))
 }
@@ -108,10 +115,38 @@ async fn set(
     let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
     let schedule =
         schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?;
+    let before = mirror.status().relationship.terms;
+    let terms = terms(before.clone(), request.link)?;
+    if terms != before {
+        mirror.set_terms(terms).await?;
+    }
     if let Some(schedule) = schedule {
         mirror.set_schedule(schedule).await?;
     }
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
+}
+
+/// What a request makes of a mirror's terms.
+fn terms(before: MirrorTerms, request: Option<SetMirrorLink>) -> Result<MirrorTerms, ErrorBody> {
+    let Some(SetMirrorLink { throttle, window_bytes, low_priority, paths }) = request else {
+        return Ok(before);
+    };
+    let mut terms = before;
+    if let Some(text) = throttle {
+        terms.throttle = throttles::asked(&text)?;
+    }
+    if let Some(bytes) = window_bytes {
+        terms.window = if bytes == 0 { Window::Auto } else { Window::Bytes(bytes) };
+    }
+    if let Some(low) = low_priority {
+        terms.priority = if low { Priority::Low } else { Priority::Normal };
+    }
+    if let Some(paths) = paths {
+        let read = |text: &String| text.parse().map_err(|e: String| ErrorBody::new(ErrorCode::WrongUsage, e));
+        terms.paths = paths.iter().map(read).collect::<Result<_, _>>()?;
+    }
+    terms.check().map_err(Failure::tell)?;
+    Ok(terms)
 }
 
 async fn initialize(

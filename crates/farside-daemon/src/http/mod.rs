@@ -8,6 +8,7 @@ mod mirrors;
 mod peers;
 mod plan;
 mod pools;
+mod site;
 mod snapshots;
 mod support;
 mod volumes;
@@ -18,7 +19,6 @@ use axum::extract::{Request, State};
 use axum::http::{Method, Uri};
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
-use axum::routing::get;
 use axum::{Json, Router};
 use farside_api::{API_PREFIX, ErrorBody, ErrorCode};
 use tokio_util::task::TaskTracker;
@@ -35,7 +35,7 @@ type Answer<T> = Result<Json<T>, ApiError>;
 /// deletion would be worse than one nobody hears of. `requests` knows them all.
 pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
     let api = Router::new()
-        .route("/site", get(site_document))
+        .merge(site::routes())
         .merge(pools::routes())
         .merge(volumes::routes())
         .merge(snapshots::routes())
@@ -64,10 +64,6 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
 /// The routes over TCP. Control is not among them: it would be open to every user of the machine, or worse.
 pub(crate) fn public(site: Arc<Site>) -> Router {
     Router::new().merge(health::routes()).fallback(unknown).with_state(site)
-}
-
-async fn site_document(State(site): Shared) -> Answer<farside_api::Site> {
-    Ok(Json(site.document.clone()))
 }
 
 async fn unknown(method: Method, uri: Uri) -> ApiError {

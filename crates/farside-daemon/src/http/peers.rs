@@ -10,6 +10,8 @@ use farside_api::{
     CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, SetPeer,
 };
 
+use farside_session::Direction;
+
 use super::error::{Body, Query};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::parse;
@@ -18,6 +20,7 @@ use crate::peers;
 use crate::plans::{self, RemoveFacts};
 use crate::site::Site;
 use crate::state::RightRow;
+use crate::throttles::{self, Limited};
 
 /// Volumes of one request.
 const VOLUMES_MAX: usize = 1024;
@@ -37,7 +40,17 @@ async fn list(State(site): Shared) -> Answer<Vec<Peer>> {
 }
 
 async fn status(State(site): Shared, Path(name): Path<String>) -> Answer<PeerStatus> {
-    Ok(Json(peers::status(&site.node, &peers::named(&site.node, &name)?, &site.rights)))
+    Ok(Json(status_of(&site, &peers::named(&site.node, &name)?)))
+}
+
+fn status_of(site: &Site, peer: &farside_session::PeerStatus) -> PeerStatus {
+    let throttle =
+        |direction| site.throttles.document(Limited::Peer(peer.record.id), direction, site.clock.now());
+    PeerStatus {
+        throttle_in: Some(throttle(Direction::In)),
+        throttle_out: Some(throttle(Direction::Out)),
+        ..peers::status(&site.node, peer, &site.rights)
+    }
 }
 
 async fn invite(State(site): Shared, Body(request): Body<CreateInvitation>) -> Answer<Invitation> {
@@ -73,6 +86,7 @@ async fn remove(
     }
     site.node.remove_peer(peer.record.id).await?;
     site.rights.forget(peer.record.id);
+    site.throttles.forget(peer.record.id);
     site.mirrors.refresh_fences();
     tracing::warn!(peer = name, id = %peer.record.id, "peer removed");
     Ok(Outcome::Done(peers::document(&peer)))
@@ -84,8 +98,17 @@ async fn set(
     Body(request): Body<SetPeer>,
 ) -> Answer<PeerStatus> {
     let peer = peers::named(&site.node, &name)?;
+    let id = peer.record.id;
+    let inward = request.throttle_in.as_deref().map(throttles::asked).transpose()?;
+    let outward = request.throttle_out.as_deref().map(throttles::asked).transpose()?;
     let kept = peers::set(&site.node, &site.state, peer.record, request).await?;
-    Ok(Json(peers::status(&site.node, &peers::named(&site.node, &kept.name)?, &site.rights)))
+    for (direction, rules) in [(Direction::In, inward), (Direction::Out, outward)] {
+        let Some(rules) = rules else { continue };
+        tracing::info!(peer = kept.name, ?direction, throttle = %rules, "the peer's throttle is set");
+        let now = site.clock.now();
+        site.throttles.set(&site.state, &site.node, now, Limited::Peer(id), direction, rules).await?;
+    }
+    Ok(Json(status_of(&site, &peers::named(&site.node, &kept.name)?)))
 }
 
 async fn allow(
@@ -99,7 +122,7 @@ async fn allow(
         |volume| RightRow { peer: peer.record.id, volume, reverse: request.reverse, fence: request.fence };
     site.rights.allow(&site.state, volumes.into_iter().map(right).collect()).await?;
     site.mirrors.refresh_fences();
-    Ok(Json(peers::status(&site.node, &peer, &site.rights)))
+    Ok(Json(status_of(&site, &peer)))
 }
 
 async fn deny(
@@ -110,7 +133,7 @@ async fn deny(
     let peer = peers::named(&site.node, &name)?;
     site.rights.deny(&site.state, peer.record.id, &volumes(&request)?).await?;
     site.mirrors.refresh_fences();
-    Ok(Json(peers::status(&site.node, &peer, &site.rights)))
+    Ok(Json(status_of(&site, &peer)))
 }
 
 fn volumes(request: &PeerRights) -> Result<Vec<String>, ErrorBody> {

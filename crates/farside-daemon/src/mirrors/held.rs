@@ -346,6 +346,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         last_proven_at: None,
         schedule: None,
         throttle: None,
+        link: None,
         transfer: None,
         overtaken: held.overtaken,
     }

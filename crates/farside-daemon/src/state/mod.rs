@@ -10,6 +10,7 @@ mod pools;
 mod relationships;
 mod rights;
 mod rows;
+mod settings;
 mod transfers;
 
 use std::fs::OpenOptions;
@@ -33,7 +34,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS_MAX: u32 = 4;
 
 /// What has ever changed the tables, oldest first. Once released, a migration is never edited.
-const MIGRATIONS: [(i64, &str, &str); 7] = [
+const MIGRATIONS: [(i64, &str, &str); 8] = [
     (1, "first", include_str!("migrations/0001_first.sql")),
     (2, "directions", include_str!("migrations/0002_directions.sql")),
     (3, "fence", include_str!("migrations/0003_fence.sql")),
@@ -41,6 +42,7 @@ const MIGRATIONS: [(i64, &str, &str); 7] = [
     (5, "turns", include_str!("migrations/0005_turns.sql")),
     (6, "paths", include_str!("migrations/0006_paths.sql")),
     (7, "let-go", include_str!("migrations/0007_let_go.sql")),
+    (8, "throttles", include_str!("migrations/0008_throttles.sql")),
 ];
 
 /// The newest schema this version knows: the number of its last migration.

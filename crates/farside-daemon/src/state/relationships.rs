@@ -3,9 +3,10 @@
 use async_trait::async_trait;
 use farside_engine::{ContentRoot, VolumeName};
 use farside_mirror::{
-    LetGo, LogEntry, MirrorError, Overtaken, Relationship, RelationshipStore, Schedule, SourceRelationship,
-    SourceStore, SwapMark, TransferReport,
+    LetGo, LogEntry, MirrorError, MirrorTerms, Overtaken, Relationship, RelationshipStore, Schedule,
+    SourceRelationship, SourceStore, SwapMark, TransferReport,
 };
+use farside_session::{Priority, Rules, Window};
 use uuid::Uuid;
 
 use super::rows::{nanoseconds, peer_id, time, uuid};
@@ -41,6 +42,10 @@ struct Row {
     swap: Option<String>,
     swap_with: Option<Vec<u8>>,
     turn: i64,
+    throttle: Option<String>,
+    window: Option<i64>,
+    low_priority: bool,
+    paths: String,
 }
 
 impl Row {
@@ -50,6 +55,16 @@ impl Row {
             peer: peer_id(&self.peer)?,
             source: volume_name(&self.source)?,
             schedule: schedule(self.schedule.as_deref(), &self.pool, &self.volume),
+            terms: MirrorTerms {
+                throttle: throttle(self.throttle.as_deref(), &self.pool, &self.volume),
+                window: self.window.map_or(Window::Auto, |bytes| Window::Bytes(bytes.unsigned_abs())),
+                priority: if self.low_priority { Priority::Low } else { Priority::Normal },
+                paths: self
+                    .paths
+                    .split_ascii_whitespace()
+                    .map(|path| path.parse().map_err(|_| StateError::Row("a path that is none")))
+                    .collect::<Result<_, _>>()?,
+            },
             destination: VolumeName { pool: self.pool, volume: self.volume },
             quiesced: self.quiesced,
             broken_off_at: self.broken_off_at.map(time),
@@ -85,6 +100,17 @@ fn schedule(text: Option<&str>, pool: &str, volume: &str) -> Schedule {
     })
 }
 
+/// A throttle as its row has it; one that cannot be read does not keep the mirror from anything.
+fn throttle(text: Option<&str>, pool: &str, volume: &str) -> Rules {
+    text.map_or(Ok(Rules::default()), str::parse).unwrap_or_else(|error| {
+        tracing::error!(
+            volume = %format_args!("{pool}/{volume}"), throttle = text, %error,
+            "the stored throttle cannot be read: this mirror is not limited until farside mirror set gives it one"
+        );
+        Rules::default()
+    })
+}
+
 fn volume_name(text: &str) -> Result<VolumeName, StateError> {
     text.parse().map_err(|_| StateError::Row("a volume's name is not POOL/VOL"))
 }
@@ -102,7 +128,7 @@ impl State {
     pub(crate) async fn relationships(&self, pool: Option<&str>) -> Result<Vec<Relationship>, StateError> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT id, peer, source, pool, volume, schedule, quiesced, broken_off_at, resync_pending, swap, \
-             swap_with, turn FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
+             swap_with, turn, throttle, window, low_priority, paths FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
         )
         .bind(pool)
         .fetch_all(&self.readers)
@@ -114,6 +140,7 @@ impl State {
     pub(crate) async fn save_relationship(&self, relationship: &Relationship) -> Result<(), StateError> {
         let schedule =
             (relationship.schedule != Schedule::OnRequest).then(|| relationship.schedule.to_string());
+        let terms = &relationship.terms;
         let (swap, swap_with) = match relationship.swap {
             None => (None, None),
             Some(SwapMark::Turning { reverse }) => (Some("turning"), Some(reverse)),
@@ -122,7 +149,8 @@ impl State {
         };
         sqlx::query(
             "INSERT OR REPLACE INTO relationships (id, peer, source, pool, volume, schedule, quiesced, \
-             broken_off_at, resync_pending, swap, swap_with, turn) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             broken_off_at, resync_pending, swap, swap_with, turn, throttle, window, low_priority, paths) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -136,6 +164,13 @@ impl State {
         .bind(swap)
         .bind(swap_with.map(|id| id.as_bytes().to_vec()))
         .bind(i64::try_from(relationship.turn).unwrap_or(i64::MAX))
+        .bind((terms.throttle != Rules::default()).then(|| terms.throttle.to_string()))
+        .bind(match terms.window {
+            Window::Auto => None,
+            Window::Bytes(bytes) => Some(i64::try_from(bytes).unwrap_or(i64::MAX)),
+        })
+        .bind(terms.priority == Priority::Low)
+        .bind(terms.paths.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
         .execute(&self.writer)
         .await?;
         Ok(())

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_session::{PeerId, PeerLink, SessionError};
+use farside_session::{Bucket, PeerId, PeerLink, SessionError, throttle};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -30,6 +30,8 @@ pub(super) struct Ports {
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) status: watch::Sender<MirrorStatus>,
     pub(super) progress: watch::Sender<Option<Progress>>,
+    /// What comes of this mirror is under it.
+    pub(super) throttle: Arc<Bucket>,
 }
 
 /// A turn and a session: what a transfer needs to start.
@@ -225,6 +227,17 @@ impl Driver {
                 let result = self.parts.store.save(&changed).await;
                 if result.is_ok() {
                     self.ticker = Ticker::new(schedule, Moment::of(&*self.parts.clock), false);
+                    self.relationship = changed;
+                }
+                self.publish();
+                let _ = done.send(result);
+            }
+            Command::SetTerms { terms, done } => {
+                let changed = Relationship { terms, ..self.relationship.clone() };
+                let result = self.parts.store.save(&changed).await;
+                if result.is_ok() {
+                    let rate = changed.terms.throttle.rate_at(self.parts.clock.now());
+                    self.ports.throttle.set_rate(throttle::clock(), rate);
                     self.relationship = changed;
                 }
                 self.publish();
@@ -540,6 +553,7 @@ impl Driver {
             engine: self.parts.engine.clone(),
             clock: clock.clone(),
             link: ready.link,
+            throttle: self.ports.throttle.clone(),
             cancel: cancel.clone(),
             progress: ProgressSender::new(clock, self.ports.progress.clone(), id, kind),
         };

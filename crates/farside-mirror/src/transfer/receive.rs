@@ -3,11 +3,12 @@
 //! stream, and with them the source. Decoding and writing run on blocking threads, a frame at a time. What is written is
 //! made durable now and then ([`CHECKPOINT_BYTES`], [`CHECKPOINT_EVERY`]), so that a crash costs little of it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{BLOCK_BYTES, Engine, Realm, StagedVersion, VolumeName};
-use farside_session::{ByteStream, DataStream, SessionError, StreamTerms, WireCounters};
+use farside_session::{ByteStream, DataStream, SessionError, WireCounters};
 use farside_wire::{Decoder, FrameFigures, Origin, Regions, RunKind};
 use prost::Message;
 use tokio::io::{ReadHalf, WriteHalf};
@@ -62,7 +63,8 @@ pub(super) async fn receive(
         held: step.held.number(),
         known: step.known,
     };
-    let opening = transfer.link.open_stream(header.encode_to_vec().into(), StreamTerms::default());
+    let terms = transfer.relationship.terms.of_stream(transfer.throttle.clone());
+    let opening = transfer.link.open_stream(header.encode_to_vec().into(), terms);
     let stream = tokio::select! {
         opened = tokio::time::timeout(CALL_TIMEOUT, opening) => match opened {
             Ok(stream) => stream?,
@@ -107,7 +109,7 @@ async fn apply_all(
     // Dropped on every way out, and the stream with it: the source notices and stops.
     let mut stages = JoinSet::new();
     let questions = step.known.then(|| Questions::new(step.size_bytes / BLOCK_BYTES, taken.clone(), asks_tx));
-    stages.spawn(read_ahead(reader, messages_tx.clone(), questions));
+    stages.spawn(read_ahead(reader, stream_wire.clone(), messages_tx.clone(), questions));
     let speaking =
         tokio::spawn(speak(holding, told.clone(), answering, asks, writer, messages_tx, stop.clone()));
     let arriving = Arriving { stream_wire, messages, told, taken };
@@ -290,15 +292,26 @@ impl Arriving {
 /// Reads until the step ends, the stream is lost, or nobody wants any more. Questions go their own way.
 async fn read_ahead(
     mut io: ReadHalf<Box<dyn ByteStream>>,
+    wire: Arc<WireCounters>,
     messages: mpsc::Sender<Result<StreamMessage, MirrorError>>,
     mut questions: Option<Questions>,
 ) {
     loop {
-        let message = match tokio::time::timeout(STREAM_SILENCE_MAX, stream::read(&mut io)).await {
-            Ok(message) => message,
-            Err(_) => {
-                let silence = STREAM_SILENCE_MAX.as_secs();
-                Err(SessionError::Lost(format!("the source sent nothing for {silence} s")).into())
+        let message = {
+            let mut reading = pin!(stream::read(&mut io));
+            let mut heard = wire.received();
+            loop {
+                match tokio::time::timeout(STREAM_SILENCE_MAX, &mut reading).await {
+                    Ok(message) => break message,
+                    // A part of a large message has come: a narrow throttle may take that long.
+                    Err(_) if wire.received() != heard => heard = wire.received(),
+                    Err(_) => {
+                        let silence = STREAM_SILENCE_MAX.as_secs();
+                        break Err(
+                            SessionError::Lost(format!("the source sent nothing for {silence} s")).into()
+                        );
+                    }
+                }
             }
         };
         let message = match (message, &mut questions) {

@@ -24,6 +24,13 @@ pub struct PerSecond(u64);
 #[error("{0}")]
 pub struct RateError(pub(super) String);
 
+impl RateError {
+    /// With these words: of whoever knows more, such as the zone of a system.
+    pub fn new(words: &str) -> RateError {
+        RateError(words.to_owned())
+    }
+}
+
 const ADVICE: &str =
     "write bytes as 4MB/s or bits as 10Mbit/s (k, M, G: thousands; Ki, Mi, Gi: of 1024), or unlimited";
 

@@ -1,0 +1,70 @@
+//! Limits: what a site, a peer or a mirror may take of the link.
+
+use serde::{Deserialize, Serialize};
+
+/// A limit as it is set, and as it holds now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Throttle {
+    /// As it is set: `4MB/s,08:00-18:00=1MB/s,zone=Europe/Berlin`, or `unlimited`.
+    pub rules: String,
+    /// What that is at this moment, bytes per second; null if nothing limits.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// What a mirror's transfers take of the link.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MirrorLink {
+    /// Its limit as it is set.
+    pub throttle: String,
+    /// Bytes that may be on their way, unacknowledged; null: as many as the path needs.
+    pub window_bytes: Option<u64>,
+    /// It gives way to other traffic.
+    pub low_priority: bool,
+    /// `LOCAL=HOST:PORT`; empty: the peer's.
+    pub paths: Vec<String>,
+}
+
+/// The same in a request: what is absent stays as it is.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetMirrorLink {
+    /// The limit: `4MB/s`, with times `4MB/s,08:00-18:00=1MB/s`, or `unlimited`.
+    #[serde(default)]
+    pub throttle: Option<String>,
+    /// Bytes that may be on their way, unacknowledged; 0: as many as the path needs.
+    #[serde(default)]
+    pub window_bytes: Option<u64>,
+    /// Whether it gives way to other traffic.
+    #[serde(default)]
+    pub low_priority: Option<bool>,
+    /// `LOCAL=HOST:PORT`; empty: the peer's.
+    #[serde(default)]
+    pub paths: Option<Vec<String>>,
+}
+
+/// `POST /site/set`: what is absent stays as it is.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetSite {
+    /// What all peers together may send here.
+    #[serde(default)]
+    pub throttle_in: Option<String>,
+    /// What may be sent to all peers together.
+    #[serde(default)]
+    pub throttle_out: Option<String>,
+}
+
+/// `GET /site/status`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SiteStatus {
+    /// The site's name.
+    pub name: String,
+    /// What all peers together may send here.
+    pub throttle_in: Throttle,
+    /// What may be sent to all peers together.
+    pub throttle_out: Throttle,
+    /// Bytes sent to all peers since this daemon started, TLS included.
+    pub sent_bytes: u64,
+    /// Bytes received from them, likewise.
+    pub received_bytes: u64,
+}

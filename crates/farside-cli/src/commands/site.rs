@@ -1,0 +1,37 @@
+//! `farside site`.
+
+use farside_api::{ErrorBody, SetSite, SiteStatus, Throttle};
+
+use super::Context;
+use crate::arguments::site::Site as Verb;
+use crate::output::details;
+use crate::quantities::{rate, size};
+
+pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
+    let site: SiteStatus = match verb {
+        Verb::Status => context.client.get(&["site", "status"]).await?,
+        Verb::Set { throttle_in, throttle_out } => {
+            context.client.post(&["site", "set"], &SetSite { throttle_in, throttle_out }).await?
+        }
+    };
+    context.show(&site, |site| {
+        details(&[
+            ("name", site.name.clone()),
+            ("throttle in", throttle(&site.throttle_in)),
+            ("throttle out", throttle(&site.throttle_out)),
+            ("sent", size(site.sent_bytes)),
+            ("received", size(site.received_bytes)),
+        ])
+    });
+    Ok(())
+}
+
+/// A limit for people: as it is set and, where that depends on the time, as it holds now.
+pub(super) fn throttle(throttle: &Throttle) -> String {
+    if !throttle.rules.contains('=') {
+        return throttle.rules.clone();
+    }
+    // Beyond 2^53 a rate is no limit.
+    let now = throttle.bytes_per_second.map_or_else(|| String::from("unlimited"), |now| rate(now as f64));
+    format!("{} (now {now})", throttle.rules)
+}

@@ -1,0 +1,144 @@
+//! The throttles of site and peers as people set them: kept in the database, followed by the clock, obeyed by the node.
+//! A mirror's is in its record (`MirrorTerms`); here it only follows the clock with the others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use farside_api::{ErrorBody, ErrorCode, Throttle};
+use farside_platform::Timestamp;
+use farside_session::throttle::clock;
+use farside_session::{Direction, Node, PeerId, RateError, Rules};
+use parking_lot::Mutex;
+
+use crate::failure::Failure;
+use crate::schedules;
+use crate::site::Site;
+use crate::state::{State, StateError};
+
+/// What is limited.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Limited {
+    Site,
+    Peer(PeerId),
+}
+
+/// The throttles of site and peers. What is not there is unlimited.
+#[derive(Debug, Default)]
+pub(crate) struct Throttles {
+    set: Mutex<BTreeMap<(Limited, Direction), Rules>>,
+    /// One change at a time, so that database, memory and node agree.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Throttles {
+    /// As the database has them.
+    pub(crate) async fn load(state: &State) -> Result<Throttles, StateError> {
+        let mut set = BTreeMap::new();
+        for direction in [Direction::In, Direction::Out] {
+            if let Some(text) = state.site_throttle(direction).await? {
+                set.insert((Limited::Site, direction), stored(&text, "the site"));
+            }
+        }
+        for (peer, direction, text) in state.peer_throttles().await? {
+            set.insert((Limited::Peer(peer), direction), stored(&text, "a peer"));
+        }
+        Ok(Throttles { set: Mutex::new(set), turn: tokio::sync::Mutex::default() })
+    }
+
+    /// Sets one: it holds when this returns, and after a restart.
+    pub(crate) async fn set(
+        &self,
+        state: &State,
+        node: &Node,
+        now: Timestamp,
+        of: Limited,
+        direction: Direction,
+        rules: Rules,
+    ) -> Result<(), ErrorBody> {
+        let _turn = self.turn.lock().await;
+        let text = rules.to_string();
+        match of {
+            Limited::Site => state.set_site_throttle(direction, &text).await,
+            Limited::Peer(peer) => state.set_peer_throttle(peer, direction, &text).await,
+        }
+        .map_err(Failure::tell)?;
+        self.set.lock().insert((of, direction), rules);
+        self.follow(node, now);
+        Ok(())
+    }
+
+    /// Has the node do what holds at `now`.
+    pub(crate) fn follow(&self, node: &Node, now: Timestamp) {
+        for ((of, direction), rules) in &*self.set.lock() {
+            let rate = rules.rate_at(now);
+            match of {
+                Limited::Site => node.throttles().set_site(clock(), *direction, rate),
+                Limited::Peer(peer) => node.throttles().set_peer(clock(), *peer, *direction, rate),
+            }
+        }
+    }
+
+    /// Forgets those of a peer that was removed.
+    pub(crate) fn forget(&self, peer: PeerId) {
+        self.set.lock().retain(|(of, _), _| *of != Limited::Peer(peer));
+    }
+
+    /// One, for status.
+    pub(crate) fn document(&self, of: Limited, direction: Direction, now: Timestamp) -> Throttle {
+        let rules = self.set.lock().get(&(of, direction)).cloned().unwrap_or_default();
+        Throttle { bytes_per_second: rules.rate_at(now).bytes_per_second(), rules: rules.to_string() }
+    }
+}
+
+/// What was stored must not keep the daemon from its start: what cannot be read is logged, and does not limit.
+fn stored(text: &str, of: &str) -> Rules {
+    text.parse().unwrap_or_else(|error| {
+        tracing::error!(
+            throttle = text, %error,
+            "the stored throttle of {of} cannot be read, and does not limit until it is set anew (farside site set, farside \
+             peer set)"
+        );
+        Rules::default()
+    })
+}
+
+/// The throttle of a request. Times without a zone are in the zone of this system, which is stored with them.
+pub(crate) fn asked(text: &str) -> Result<Rules, ErrorBody> {
+    let mut of_system = None;
+    let rules = Rules::parse(text, || {
+        schedules::zone_of_system().map_err(|error| {
+            let words = RateError::new(&error.message);
+            of_system = Some(error);
+            words
+        })
+    });
+    rules.map_err(|error| {
+        of_system.unwrap_or_else(|| ErrorBody::new(ErrorCode::WrongUsage, error.to_string()))
+    })
+}
+
+/// Has every limit follow the clock, as long as the daemon runs.
+pub(crate) async fn keep(site: Arc<Site>) {
+    loop {
+        let now = site.clock.now();
+        site.throttles.follow(&site.node, now);
+        site.mirrors.follow_throttles();
+        // Looked at anew each minute: a wall clock that is set is noticed then.
+        tokio::time::sleep(Rules::good_for(now)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throttles_of_requests() {
+        assert_eq!(asked("4MB/s").unwrap().to_string(), "4MB/s");
+        let with_zone = asked("4MB/s,08:00-18:00=1MB/s,zone=Europe/Berlin").unwrap();
+        assert_eq!(with_zone.to_string(), "4MB/s,08:00-18:00=1MB/s,zone=Europe/Berlin");
+        for text in ["", "fast", "4MB/s,noon=1MB/s", "4MB/s,mon=1MB/s,zone=Nowhere"] {
+            assert_eq!(asked(text).unwrap_err().code, ErrorCode::WrongUsage, "{text}");
+        }
+    }
+}
