@@ -259,6 +259,10 @@ impl Lane {
             if self.me.orders() & CLOSE != 0 {
                 return Err(Stop::Closed);
             }
+            if self.me.orders() & LEAVE != 0 && self.leave_until.is_none() {
+                // From now on, not from when it is said: a connection that takes nothing more never comes to that.
+                self.leave_until = Some(Instant::now() + LEAVE_TIMEOUT);
+            }
             let has_read = self.poll_input(cx)?;
             let has_written = self.poll_output(cx)?;
             if self.we_left && self.they_left && self.output.is_written() && self.output.is_flushed {
@@ -493,7 +497,6 @@ impl Lane {
         if orders & LEAVE != 0 {
             head.put_slice(&Header::Leave.encode());
             self.we_left = true;
-            self.leave_until = Some(Instant::now() + LEAVE_TIMEOUT);
         }
         if self.output.payload.is_empty() && !head.is_empty() {
             self.bundle.charge(head.len());

@@ -446,11 +446,11 @@ impl Bundle {
 
     /// The connection of a lane has taken all of its segment.
     fn on_written(&self, lane: &Handle) {
-        if !lane.has_segment.swap(false, Ordering::Relaxed) {
+        if !lane.has_segment.load(Ordering::Relaxed) {
             return;
         }
         let mut outward = self.outward.lock();
-        outward.in_hand -= 1;
+        outward.let_go(lane);
         let writer = outward.writer_to_wake();
         drop(outward);
         writer.into_iter().for_each(Waker::wake);
@@ -531,7 +531,7 @@ impl Bundle {
             let mut outward = self.outward.lock();
             outward.hungry.retain(|(handle, _)| handle.id != lane.id);
             outward.roused.retain(|id| *id != lane.id);
-            outward.in_hand -= usize::from(lane.has_segment.swap(false, Ordering::Relaxed));
+            outward.let_go(lane);
             outward.lanes -= 1;
             outward.sender.remove_lane(lane.id);
             outward.rouse();
@@ -676,6 +676,11 @@ impl Outward {
             Limiting::Lanes
         };
         self.pace.switch(limiting, now);
+    }
+
+    /// Nobody waits any longer for what `lane` has and its connection has not taken.
+    fn let_go(&mut self, lane: &Handle) {
+        self.in_hand -= usize::from(lane.has_segment.swap(false, Ordering::Relaxed));
     }
 
     fn is_handed_out(&self) -> bool {

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -121,15 +122,20 @@ impl Tender {
     }
 
     fn stall(&self, handles: &[Arc<Handle>], life: Duration) {
-        let overdue = {
+        let (overdue, writer) = {
             let mut outward = self.bundle.outward.lock();
             let overdue = outward.sender.overdue(life);
             overdue.iter().for_each(|lane| outward.sender.stall(*lane));
             if !overdue.is_empty() {
+                // What its connection does not take goes over others: a flush or a shutdown waits for those.
+                let stalled = handles.iter().filter(|handle| overdue.contains(&handle.id));
+                stalled.for_each(|handle| outward.let_go(handle));
                 outward.rouse();
             }
-            overdue
+            let writer = outward.writer_to_wake();
+            (overdue, writer)
         };
+        writer.into_iter().for_each(Waker::wake);
         if overdue.is_empty() {
             return;
         }

@@ -62,6 +62,11 @@ impl Session {
                         self.give(&carried, lane);
                         continue;
                     }
+                    if figures.lanes.is_empty() {
+                        // Nothing moves, and the session itself has not long to live: a pause that was drawn while there was a
+                        // lane does not hold.
+                        dials.retry_at = dials.retry_at.map(|at| at.min(now + LANELESS_REDIAL_MAX));
+                    }
                     if let Some(at) = dials.retry_at.filter(|at| *at > now) {
                         wake = Some(wake.map_or(at, |wake: Instant| wake.min(at)));
                         break;
@@ -78,7 +83,8 @@ impl Session {
                     });
                 }
             }
-            let next_change = self.lanes.paths.lock().next_change().map(|at| self.lanes.started + at);
+            let next_change = self.lanes.paths.lock().next_change(self.lanes.now());
+            let next_change = next_change.map(|at| self.lanes.started + at);
             let look_again = now + LANES_LOOKED_AT_EVERY;
             let wake =
                 [wake, next_change, Some(look_again)].into_iter().flatten().min().unwrap_or(look_again);
@@ -133,12 +139,7 @@ impl Session {
                 self.close(&e.to_string());
             }
             Err(e) => {
-                let mut pause = dials.pauses.draw(&*self.around.random);
-                if carried.bundle.figures().lanes.is_empty() {
-                    // Nothing moves, and the session itself has not long to live.
-                    pause = pause.min(LANELESS_REDIAL_MAX);
-                }
-                dials.retry_at = Some(now + pause);
+                dials.retry_at = Some(now + dials.pauses.draw(&*self.around.random));
                 let trouble = e.to_string();
                 if carried.trouble.lock().replace(trouble.clone()).as_ref() != Some(&trouble) {
                     tracing::warn!(peer = %self.terms.peer_name, %path, "no lane on this path, will keep trying: {trouble}");

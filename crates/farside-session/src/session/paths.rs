@@ -86,10 +86,12 @@ impl Paths {
         self.paths.iter().filter(|path| !is_any_up || up(path)).map(|path| path.terms.clone()).collect()
     }
 
-    /// When [`for_data`](Self::for_data) answers otherwise though nothing happens: an earlier path has then worked for long enough.
-    pub(super) fn next_change(&self) -> Option<Duration> {
+    /// When, after `now`, [`for_data`](Self::for_data) answers otherwise though nothing happens: an earlier path has then worked
+    /// for long enough. Never a moment that has passed: where no stream asks for paths, it would be there for ever.
+    pub(super) fn next_change(&self, now: Duration) -> Option<Duration> {
         let earlier = self.paths[..self.active].iter().filter_map(|path| path.up_since);
-        earlier.map(|since| since + FAILBACK_AFTER).min().filter(|_| self.mode == PathsMode::Failover)
+        let due = earlier.map(|since| since + FAILBACK_AFTER).filter(|at| *at > now).min();
+        due.filter(|_| self.mode == PathsMode::Failover)
     }
 }
 
@@ -131,7 +133,7 @@ mod tests {
         assert_eq!(paths.for_data(S), vec![path("x"), path("y")]);
         paths.set_up(&path("y"), false, S);
         assert_eq!(paths.for_data(S), vec![path("x")]);
-        assert_eq!(paths.next_change(), None);
+        assert_eq!(paths.next_change(S), None);
     }
 
     #[test]
@@ -146,10 +148,11 @@ mod tests {
         assert_eq!(paths.for_data(2 * S), vec![path("y")]);
         paths.set_up(&path("x"), true, 3 * S);
         assert_eq!(paths.for_data(4 * S), vec![path("y")], "not at once");
-        let due = paths.next_change().unwrap();
+        let due = paths.next_change(4 * S).unwrap();
         assert_eq!(due, 3 * S + FAILBACK_AFTER);
+        assert_eq!(paths.next_change(due), None, "whoever waits for it would wake at once, again and again");
         assert_eq!(paths.for_data(due), vec![path("x")]);
-        assert_eq!(paths.next_change(), None);
+        assert_eq!(paths.next_change(4 * S), None);
         // With every path down it stays where it was.
         for name in ["x", "y", "z"] {
             paths.set_up(&path(name), false, 2 * due);

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::site::{PATIENCE, Plan, Site, b_dials_a_on};
 use super::streams::{echoed, pattern};
-use crate::limits::{SILENCE_MAX, STREAMS_OPEN_MAX, WARM_LANES_IDLE_MAX, WARM_LANES_MAX};
+use crate::limits::{FAILBACK_AFTER, SILENCE_MAX, STREAMS_OPEN_MAX, WARM_LANES_IDLE_MAX, WARM_LANES_MAX};
 use crate::link::DataStream;
 use crate::terms::{LinkTerms, PathTerms, PathsMode, StreamTerms};
 use crate::transport::{LinkSettings, SimulatedNetwork};
@@ -87,6 +87,70 @@ async fn opened(opener: &Site, server: &mut Site) -> (DataStream, DataStream) {
     let link = opener.link(server).await;
     let near = link.open_stream(Bytes::from_static(b"keep"), StreamTerms::default()).await.unwrap();
     (near, server.kept().await.1)
+}
+
+/// A transfer that goes on, within a time that counts only while something waits.
+async fn through(transfer: JoinHandle<(DataStream, DataStream)>) {
+    timeout(PATIENCE, transfer).await.expect("the transfer goes on").unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_is_cut_costs_neither_transfer_nor_session() {
+    for (seed, silent) in [(41, false), (42, true)] {
+        let network = network(seed);
+        let (mut a, mut b) = over_two_paths(&network, PathsMode::Multiplex).await;
+        let session = b.link(&a).await;
+        let (up, at_a) = opened(&b, &mut a).await;
+        let (down, at_b) = opened(&a, &mut b).await;
+        let (up, down) = (transfer(up, at_a, 4 * MIB), transfer(down, at_b, 4 * MIB));
+        sleep(Duration::from_millis(500)).await;
+        assert!(network.carried("b", "a") > 100_000, "both paths carry");
+        assert!(network.carried("b", "a2") > 100_000, "both paths carry");
+        if silent {
+            network.black_hole("b", "a")
+        } else {
+            network.cut("b", "a")
+        };
+        until("the loss is noticed", || !is_up(&a, &b, "a")).await;
+        through(up).await;
+        through(down).await;
+        let figures = || b.node.link_figures(a.id()).unwrap();
+        until("streams end though a lane takes nothing more", || figures().streams == 0).await;
+        assert!(figures().sent_twice_bytes < 4 * MIB as u64, "{}", figures().sent_twice_bytes);
+        b.proves_alive(&a).await;
+        network.heal("b", "a");
+        until("the path comes back", || is_up(&a, &b, "a")).await;
+        let before = network.carried("b", "a");
+        let (up, at_a) = opened(&b, &mut a).await;
+        through(transfer(up, at_a, 4 * MIB)).await;
+        assert!(network.carried("b", "a") > before + 500_000, "it carries data again");
+        assert!(timeout(Duration::ZERO, session.closed()).await.is_err(), "one session all along");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failover_uses_the_first_path_that_works_and_goes_back() {
+    let network = network(43);
+    let (mut a, b) = over_two_paths(&network, PathsMode::Failover).await;
+    let session = b.link(&a).await;
+    let (up, at_a) = opened(&b, &mut a).await;
+    let up = transfer(up, at_a, 4 * MIB);
+    sleep(Duration::from_millis(500)).await;
+    assert!(network.carried("b", "a") > 500_000, "{}", network.carried("b", "a"));
+    assert!(network.carried("b", "a2") < 100_000, "only the first carries data");
+    network.cut("b", "a");
+    through(up).await;
+    assert!(network.carried("b", "a2") > 2 * MIB as u64, "then the second does");
+    network.heal("b", "a");
+    until("the path comes back", || is_up(&a, &b, "a")).await;
+    // Meanwhile no stream asks for paths.
+    sleep(FAILBACK_AFTER + Duration::from_secs(1)).await;
+    let before = (network.carried("b", "a"), network.carried("b", "a2"));
+    let (up, at_a) = opened(&b, &mut a).await;
+    through(transfer(up, at_a, 2 * MIB)).await;
+    assert!(network.carried("b", "a") > before.0 + 2 * MIB as u64);
+    assert!(network.carried("b", "a2") < before.1 + 100_000);
+    assert!(timeout(Duration::ZERO, session.closed()).await.is_err(), "one session all along");
 }
 
 #[tokio::test(start_paused = true)]
