@@ -68,7 +68,7 @@ pub struct LinkTerms {
     pub mode: PathsMode,
     /// Differentiated services code point of its packets, 0 to 63.
     pub dscp: Option<u8>,
-    /// The rate that was contracted, bytes per second: nothing is sent faster, all connections together.
+    /// The rate that was contracted, bytes per second: each connection is paced to it.
     pub rate: Option<u64>,
 }
 

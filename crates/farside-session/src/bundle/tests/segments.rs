@@ -39,7 +39,7 @@ fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus/segments")
 }
 
-/// The layout is frozen with version 4 of the protocol: the committed bytes are what this build writes. Run with
+/// The layout is frozen with version 2 of the session protocol: the committed bytes are what this build writes. Run with
 /// `FARSIDE_WRITE_CORPUS=1` to write them anew.
 #[test]
 fn the_corpus_is_what_version_4_writes() {
