@@ -30,7 +30,7 @@ pub struct StreamLimits {
 /// The limits of a site and of its peers. All are open at first, and every one can be changed at any time: streams that are
 /// under way heed it at once. What is counted is what goes over the sockets of the sessions, TLS included. Data streams
 /// wait; the calls of a session do not, but are counted, and the streams make up for it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Throttles {
     site: Gates,
     peers: Mutex<BTreeMap<PeerId, Gates>>,
@@ -55,12 +55,6 @@ impl Gates {
             Direction::In => &self.inward,
             Direction::Out => &self.outward,
         }
-    }
-}
-
-impl Default for Throttles {
-    fn default() -> Self {
-        Throttles { site: Gates::default(), peers: Mutex::default() }
     }
 }
 

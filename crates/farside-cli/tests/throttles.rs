@@ -1,0 +1,159 @@
+//! Limits as an administrator sets them: said, shown, refused in words, kept, and heeded by transfers under way.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
+mod support;
+
+use std::time::Instant;
+
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+use serde_json::{Value, json};
+use support::{Pair, Site, eventually, seed, status};
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn limits_are_shown_refused_in_words_and_kept() {
+    let mut pair = Pair::start();
+    pair.a.ok("volume create p/v --size 4M");
+    pair.a.ok("peer allow b p/v");
+    let open = json!({"rules": "unlimited", "bytes_per_second": null});
+    let site = pair.b.json("site status");
+    assert_eq!((&site["throttle_in"], &site["throttle_out"]), (&open, &open), "nothing limits by default");
+    let made = pair.b.json("mirror create a:p/v q/v --throttle 4MB/s --window 72K --priority low");
+    assert_eq!(made["throttle"], 4_000_000);
+    let link = json!({"throttle": "4MB/s", "window_bytes": 73_728, "low_priority": true, "paths": []});
+    assert_eq!(made["link"], link);
+
+    for words in [
+        "site set",
+        "site set --throttle-in fast",
+        "site set --throttle-out 4MB",
+        "site set --throttle-out 1kB/s",
+        "site set --throttle-in 8MB/s --throttle-out 4MB/s,noon=1MB/s",
+        "peer set a --throttle-in 4MB/s,8-18=1MB/s",
+        "peer set a --throttle-out 4MB/s,mon=1MB/s,zone=Nowhere/Land",
+        "mirror set q/v --throttle 4MB/s,1MB/s",
+        "mirror set q/v --window 1K",
+        "mirror set q/v --window 1G",
+        "mirror set q/v --window fast",
+        "mirror set q/v --priority high",
+        "mirror set q/v --path eth0=a:7440",
+    ] {
+        pair.b.fails(2, words);
+    }
+    let said = pair.b.fails(2, "site set --throttle-in 4MB");
+    assert!(said.contains("4MB/s") && said.contains("unlimited"), "{said}");
+    assert_eq!(pair.b.json("site status")["throttle_in"], open, "what was refused changed nothing");
+    assert_eq!(status(&pair.b, "q/v")["link"], link);
+
+    let rules = "4MB/s,mon-sun@00:00-24:00=1MB/s,zone=Europe/Berlin";
+    let site = pair.b.json(&format!("site set --throttle-in 10Mbit/s --throttle-out {rules}"));
+    assert_eq!(site["throttle_in"], json!({"rules": "1.25MB/s", "bytes_per_second": 1_250_000}));
+    let kept = "4MB/s,00:00-24:00=1MB/s,zone=Europe/Berlin";
+    assert_eq!(site["throttle_out"], json!({"rules": kept, "bytes_per_second": 1_000_000}));
+    assert!(pair.b.ok("site status").contains("(now "));
+    let peer = pair.b.json("peer set a --throttle-in 2MB/s --throttle-out unlimited");
+    assert_eq!(peer["throttle_in"]["bytes_per_second"], 2_000_000);
+    assert_eq!(peer["throttle_out"], open);
+    let port = pair.b.json("peer list")[0]["address"].as_str().unwrap().to_owned();
+    let set = pair.b.json(&format!("mirror set q/v --window auto --priority normal --path 127.0.0.1={port}"));
+    let link = json!({
+        "throttle": "4MB/s", "window_bytes": null, "low_priority": false, "paths": [format!("127.0.0.1={port}")],
+    });
+    assert_eq!(set["link"], link, "what was not said stays");
+
+    assert_eq!(pair.b.stop(), Some(0));
+    pair.b.restart();
+    let site = pair.b.json("site status");
+    assert_eq!(site["throttle_in"]["rules"], "1.25MB/s");
+    assert_eq!(site["throttle_out"]["rules"], kept);
+    assert_eq!(pair.b.json("peer status a")["throttle_in"]["rules"], "2MB/s");
+    assert_eq!(status(&pair.b, "q/v")["link"], link);
+    assert_eq!(pair.b.json("mirror set q/v --path off")["link"]["paths"], json!([]));
+    assert_eq!(pair.b.json("mirror set q/v --throttle unlimited")["throttle"], Value::Null);
+    pair.b.ok("mirror initialize q/v");
+}
+
+/// Sets one limit to a rate.
+type Limit<'a> = &'a dyn Fn(&str);
+
+/// Overwrites the volume with what cannot be compressed.
+fn overwrite(site: &Site, random: &mut StdRng) {
+    let mut data = vec![0; 4 * MIB];
+    random.fill_bytes(&mut data);
+    let mut client = site.nbd("p/v");
+    for (number, part) in data.chunks(MIB).enumerate() {
+        client.write((number * MIB) as u64, part).unwrap();
+    }
+    client.flush().unwrap();
+}
+
+#[test]
+fn whoever_limits_a_transfer_under_way_heeds_it() {
+    let mut random = StdRng::seed_from_u64(seed());
+    let pair = Pair::start();
+    let (a, b) = (&pair.a, &pair.b);
+    pair.mirror(4 << 20);
+    b.ok("mirror initialize q/v");
+    let of_mirror = |rate: &str| drop(b.ok(&format!("mirror set q/v --throttle {rate}")));
+    let of_peer_in = |rate: &str| drop(b.ok(&format!("peer set a --throttle-in {rate}")));
+    let of_site_in = |rate: &str| drop(b.ok(&format!("site set --throttle-in {rate}")));
+    let of_peer_out = |rate: &str| drop(a.ok(&format!("peer set b --throttle-out {rate}")));
+    let of_site_out = |rate: &str| drop(a.ok(&format!("site set --throttle-out {rate}")));
+    let limits: [(&str, Limit<'_>); 5] = [
+        ("the mirror", &of_mirror),
+        ("the peer, here", &of_peer_in),
+        ("the site, here", &of_site_in),
+        ("the peer, there", &of_peer_out),
+        ("the site, there", &of_site_out),
+    ];
+    for (who, limit) in limits {
+        limit("200kB/s");
+        overwrite(a, &mut random);
+        let begun = Instant::now();
+        b.ok("mirror update q/v --no-wait");
+        let mut seen = 0;
+        eventually("a part of it has come", || {
+            let transfer = &status(b, "q/v")["transfer"];
+            let Some(wire) = transfer["wire_bytes"].as_u64() else { return false };
+            // However slow this machine is, time has passed by its clock. Beside the rate: what a limit may save up, and the
+            // messages that do not wait.
+            let most = (begun.elapsed().as_secs_f64() * 200_000.0) as u64 + 150_000;
+            assert!(wire <= most, "{who}: {wire} bytes are more than {most}");
+            seen = wire;
+            wire >= 300_000
+        });
+        assert!(seen < 4 * MIB as u64, "{who}: the transfer is under way");
+        limit("unlimited");
+        eventually("it ends once it may", || status(b, "q/v")["transfer"].is_null());
+        let last = &b.json("mirror history q/v")[0];
+        assert_eq!(last["result"], "ok", "{who}: {last}");
+        assert!(last["wire_bytes_received"].as_u64().unwrap() > 4 * MIB as u64, "{who}: {last}");
+    }
+}
+
+#[test]
+fn a_limit_holds_over_a_restart_and_one_mirrors_is_not_the_others() {
+    let mut random = StdRng::seed_from_u64(seed());
+    let mut pair = Pair::start();
+    pair.mirror(4 << 20);
+    pair.a.ok("volume create p/w --size 4M");
+    pair.a.ok("peer allow b p/w");
+    pair.b.ok("mirror create a:p/w q/w");
+    overwrite(&pair.a, &mut random);
+    pair.b.ok("mirror set q/v --throttle 8kB/s");
+    assert_eq!(pair.b.stop(), Some(0));
+    pair.b.restart();
+    let b = &pair.b;
+    assert_eq!(status(b, "q/v")["throttle"], 8_000);
+    let begun = Instant::now();
+    b.ok("mirror initialize q/v --no-wait");
+    b.ok("mirror initialize q/w");
+    let wire = status(b, "q/v")["transfer"]["wire_bytes"].as_u64().unwrap();
+    let most = (begun.elapsed().as_secs_f64() * 8_000.0) as u64 + 50_000;
+    assert!(wire <= most, "{wire} bytes are more than {most}");
+    b.ok("mirror set q/v --throttle unlimited");
+    eventually("it ends once it may", || status(b, "q/v")["state"] == "mirrored");
+}
