@@ -20,7 +20,6 @@ mod dial;
 pub mod error;
 pub mod hello;
 pub mod identity;
-#[cfg_attr(not(test), expect(dead_code, reason = "bundles ask it once they have several lanes"))]
 mod lanes;
 pub mod limits;
 pub mod link;

@@ -30,8 +30,11 @@ pub const SESSION_PROVEN_AFTER: Duration = Duration::from_secs(10);
 /// until it writes: 64 KiB last that long at 1 Gb/s.
 pub const UNSENT_MAX: u32 = 128 * 1024;
 
-/// Connections that have not yet shown a known key, all origins together: with TLS buffers of at most about 80 KiB each,
-/// 10 MiB.
+/// What is read from a socket at once, bytes: four TLS records, as they are written.
+pub const READ_AHEAD: usize = 64 * 1024;
+
+/// Connections that have not yet shown a known key, all origins together: with TLS buffers of at most about 80 KiB each and
+/// what is read ahead, 18 MiB.
 pub const UNAUTHENTICATED_MAX: usize = 128;
 /// The same from one origin (IPv4 address, IPv6 /64), so that one stranger cannot take all places.
 pub const UNAUTHENTICATED_PER_ORIGIN_MAX: usize = 16;
@@ -52,16 +55,15 @@ pub const STREAMS_SERVED_MAX: usize = 2 * STREAMS_OPEN_MAX;
 /// several lanes. A site that wants more gets on with fewer.
 pub const SESSION_LANES_MAX: usize = 256;
 /// Lanes of a session that are dialled at the same time: with several peers behind one address these count against
-/// [`UNAUTHENTICATED_PER_ADDRESS_MAX`].
-pub const LANES_DIALLED_AT_ONCE: usize = 6;
-/// Lanes of a stream on a path where the kernel did not grant BBR: each loss halves the rate of one of them only.
-pub const LANES_PER_PATH: usize = 4;
-/// The most that the other side may ask for on each path.
+/// [`UNAUTHENTICATED_PER_KNOWN_ORIGIN_MAX`].
+pub const LANES_DIALLED_AT_ONCE: usize = 12;
+/// The most lanes of a stream on each path, and the most that the other side may ask for: 1 Gb/s with 300 ms are 16 buffers of
+/// 2 MiB.
 pub const LANES_PER_PATH_MAX: usize = 16;
 /// Bytes that a stream has sent before it gets more than one lane on a path: less is over before the handshake is.
 pub const MORE_LANES_AFTER: u64 = 1 << 20;
-/// How often a stream is looked at for lanes that it lacks.
-pub const LANES_LOOKED_AT_EVERY: Duration = Duration::from_millis(250);
+/// How often a stream is looked at for lanes that it lacks or could use: once in a round trip of a long line, a system call a lane.
+pub const LANES_LOOKED_AT_EVERY: Duration = Duration::from_millis(100);
 /// Paths that are told apart in the figures of one session: those of the peer, of mirrors with paths of their own, and former ones.
 pub const PATHS_NUMBERED_MAX: usize = 64;
 /// Longest pause between two dials for a bundle that has no lane at all: within [`SILENCE_MAX`] there are several, so that a cut

@@ -251,6 +251,35 @@ impl Bundle {
         });
     }
 
+    /// Has so many of the working lanes on each path carry what this side sends, those that have been there longest; the rest is on
+    /// standby, and at hand when one of these dies. Only this side's sending: the peer has its own idea of what it needs.
+    pub(crate) fn use_lanes(&self, on_path: impl Fn(usize) -> usize) {
+        let lanes = self.lanes.lock();
+        let mut used: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut outward = self.outward.lock();
+        for handle in lanes.handles.values() {
+            let used = used.entry(handle.terms.path).or_default();
+            let is_used = !outward.sender.is_stalled(handle.id) && *used < on_path(handle.terms.path);
+            *used += usize::from(is_used);
+            outward.sender.set_standby(handle.id, !is_used);
+        }
+        outward.rouse();
+        outward.paced(self.now());
+    }
+
+    /// Closes the lanes of paths that are no more. Each is put on standby first, and closed once nothing of this side's is on its
+    /// way there; what the peer has on its way goes over others.
+    pub(crate) fn retire_lanes(&self, is_retired: impl Fn(usize) -> bool) {
+        let lanes = self.lanes.lock();
+        let mut outward = self.outward.lock();
+        for handle in lanes.handles.values().filter(|handle| is_retired(handle.terms.path)) {
+            outward.sender.set_standby(handle.id, true);
+            if outward.sender.has_nothing_on(handle.id) {
+                handle.order(CLOSE);
+            }
+        }
+    }
+
     /// Waits until a lane died or stalled. Never again once the bundle is over.
     pub(crate) async fn lanes_wanted(&self) -> LanesWanted {
         loop {
@@ -299,14 +328,17 @@ impl Bundle {
             let receiver = &self.inward.lock().receiver;
             (receiver.contiguous(), receiver.duplicates(), receiver.window())
         };
+        let age = self.now();
         let outward = self.outward.lock();
         let sender = &outward.sender;
         let lane = |(handle, socket): (&Arc<Handle>, Option<LinkFigures>)| {
             let (latency, delivered_bytes) = sender.lane(handle.id);
             LaneFigures {
+                id: handle.id,
                 path: handle.terms.path,
-                standby: handle.terms.standby,
+                standby: sender.is_standby(handle.id),
                 stalled: sender.is_stalled(handle.id),
+                quiet: sender.quiet(handle.id, age),
                 delivered_bytes,
                 latency,
                 socket,
@@ -323,6 +355,8 @@ impl Bundle {
             window,
             credit: sender.credit(),
             blocked: outward.pace.shares(self.now()),
+            age,
+            socket_limited: outward.pace.socket_limited(self.now()),
             delivery_rate,
         }
     }

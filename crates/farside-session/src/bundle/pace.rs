@@ -39,6 +39,13 @@ impl Pace {
         (self.limiting, self.since) = (limiting, now);
     }
 
+    /// Time up to `now` in which there was something to send and the sockets were what limited.
+    pub(super) fn socket_limited(&self, now: Duration) -> Duration {
+        let running =
+            if self.limiting == Limiting::Socket { now.saturating_sub(self.since) } else { Duration::ZERO };
+        self.spent[1] + running
+    }
+
     /// The shares up to `now`.
     pub(super) fn shares(&self, now: Duration) -> BlockedShares {
         let mut spent = self.spent;
@@ -82,5 +89,8 @@ mod tests {
         pace.switch(Limiting::Application, at(104));
         let shares = pace.shares(at(1000));
         assert_eq!((shares.socket, shares.window, shares.throttle), (0.75, 0.25, 0.0));
+        assert_eq!(pace.socket_limited(at(1000)), at(3));
+        pace.switch(Limiting::Socket, at(1000));
+        assert_eq!(pace.socket_limited(at(1002)), at(5));
     }
 }

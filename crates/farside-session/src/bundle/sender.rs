@@ -229,6 +229,7 @@ impl Sender {
     }
 
     pub(super) fn add_lane(&mut self, lane: LaneId, standby: bool, now: Duration) {
+        let latency = self.latency();
         self.carriers.insert(
             lane,
             Carrier {
@@ -239,12 +240,30 @@ impl Sender {
                 in_flight: VecDeque::new(),
                 pinged: None,
                 moved: now,
-                latency: None,
+                // It will wait in the same queues: without that, a lane added to a link with seconds of queue is taken for
+                // stalled before it can have been heard of.
+                latency,
                 delivered: 0,
                 measured: (now, 0),
                 segment: SEGMENT_PAYLOAD_MAX as u64,
             },
         );
+    }
+
+    /// Whether `lane` carries data only while no other can. What it has on its way stays there.
+    pub(super) fn set_standby(&mut self, lane: LaneId, standby: bool) {
+        if let Some(carrier) = self.carriers.get_mut(&lane) {
+            carrier.standby = standby;
+        }
+    }
+
+    pub(super) fn is_standby(&self, lane: LaneId) -> bool {
+        self.carriers.get(&lane).is_none_or(|carrier| carrier.standby)
+    }
+
+    /// Nothing that `lane` has taken is unacknowledged.
+    pub(super) fn has_nothing_on(&self, lane: LaneId) -> bool {
+        self.carriers.get(&lane).is_none_or(|carrier| carrier.in_flight.is_empty())
     }
 
     /// The lane is gone: what it had goes over others.
@@ -591,6 +610,11 @@ impl Sender {
 
     pub(super) fn is_stalled(&self, lane: LaneId) -> bool {
         self.carriers.get(&lane).is_none_or(|carrier| carrier.stalled)
+    }
+
+    /// For how long `lane` has made no progress.
+    pub(super) fn quiet(&self, lane: LaneId, now: Duration) -> Duration {
+        self.carriers.get(&lane).map_or(now, |carrier| now.saturating_sub(carrier.moved))
     }
 
     /// Lanes that could carry data.

@@ -94,6 +94,7 @@ pub struct BlockedShares {
 /// One lane of [`BundleFigures`].
 #[derive(Clone, Debug)]
 pub struct LaneFigures {
+    pub(crate) id: LaneId,
     /// Over which path, by its number in the peer's record.
     pub path: usize,
     /// It carries data only while no other lane can.
@@ -102,6 +103,8 @@ pub struct LaneFigures {
     pub stalled: bool,
     /// Bytes of the stream that it has carried to the peer, repeated ones included.
     pub delivered_bytes: u64,
+    /// For how long it has made no progress, or has been there without any.
+    pub quiet: Duration,
     /// From being given a segment to hearing of its arrival, smoothed. `None`: none has arrived yet.
     pub latency: Option<Duration>,
     /// What the socket knows.
@@ -131,6 +134,10 @@ pub struct BundleFigures {
     pub credit: u64,
     /// Where the time of the sending direction went.
     pub blocked: BlockedShares,
+    /// How long the bundle has been there.
+    pub age: Duration,
+    /// For how much of that there was something to send and the sockets took no more.
+    pub socket_limited: Duration,
     /// Bytes per second that the lanes' sockets deliver, together. `None`: they do not know.
     pub delivery_rate: Option<u64>,
 }

@@ -10,15 +10,16 @@ use super::Session;
 use super::lanes::{Carried, Given};
 use crate::bundle::{BundleFigures, IdleLane};
 use crate::error::SessionError;
-use crate::limits::{LANELESS_REDIAL_MAX, LANES_LOOKED_AT_EVERY, SESSION_PROVEN_AFTER};
+use crate::limits::{LANE_STALL_MIN, LANELESS_REDIAL_MAX, LANES_LOOKED_AT_EVERY, SESSION_PROVEN_AFTER};
 use crate::pauses::Pauses;
 use crate::terms::PathTerms;
 
 /// Lanes that a bundle should have on one path.
 struct Wanted {
     path: PathTerms,
-    standby: bool,
     lanes: usize,
+    /// They carry data only while no others do.
+    standby: bool,
 }
 
 /// What is known of the dials of one bundle on one path.
@@ -54,7 +55,7 @@ impl Session {
                 self.note_paths(&figures);
             }
             let mut wake = None;
-            for wanted in self.wanted(&carried) {
+            for wanted in self.wanted(&carried, &figures) {
                 let dials = dials.entry(wanted.path.clone()).or_default();
                 for _ in 0..self.missing(&wanted, &figures, dials.under_way) {
                     if let Some(mut lane) = self.warm_lane(&wanted.path, &carried).await {
@@ -152,38 +153,58 @@ impl Session {
     fn missing(&self, wanted: &Wanted, figures: &BundleFigures, under_way: usize) -> usize {
         let number = self.lanes.number(&wanted.path);
         let here = || figures.lanes.iter().filter(|lane| lane.path == number);
-        let live = here().filter(|lane| !lane.stalled && lane.standby == wanted.standby).count();
+        // Those on standby will do, too: they are put to use first.
+        let live = here().filter(|lane| !lane.stalled).count();
         // What is stalled may move again: for each such lane there is one in its place, and no more.
         let room = (2 * wanted.lanes).saturating_sub(here().count());
         wanted.lanes.saturating_sub(live).min(room).saturating_sub(under_way)
     }
 
     /// What lanes a bundle should have now.
-    fn wanted(&self, carried: &Carried) -> Vec<Wanted> {
-        let on = |standby: bool, lanes: usize| move |path: PathTerms| Wanted { path, standby, lanes };
+    fn wanted(&self, carried: &Carried, figures: &BundleFigures) -> Vec<Wanted> {
+        let all: Vec<PathTerms> = self.lanes.paths.lock().all().cloned().collect();
+        let known: Vec<usize> =
+            all.iter().chain(&carried.paths).map(|path| self.lanes.number(path)).collect();
+        carried.bundle.retire_lanes(|path| !known.contains(&path));
         if carried.is_control() {
             // One on each path. Calls go over the first while it works: spread, each would wait for the slowest path.
-            let paths: Vec<PathTerms> = self.lanes.paths.lock().all().cloned().collect();
-            return paths.into_iter().enumerate().map(|(at, path)| on(at > 0, 1)(path)).collect();
+            let first = known.first().copied();
+            carried.bundle.use_lanes(|path| usize::from(Some(path) == first));
+            let on = |(at, path)| Wanted { path, lanes: 1, standby: at > 0 };
+            return all.into_iter().enumerate().map(on).collect();
         }
-        let lanes = carried.lanes_per_path();
-        if !carried.paths.is_empty() {
-            return carried.paths.iter().cloned().map(on(false, lanes)).collect();
-        }
-        let paths = self.lanes.paths.lock().for_data(self.lanes.now());
-        paths.into_iter().map(on(false, lanes)).collect()
+        let paths = if carried.paths.is_empty() {
+            self.lanes.paths.lock().for_data(self.lanes.now())
+        } else {
+            carried.paths.clone()
+        };
+        let numbers: Vec<usize> = paths.iter().map(|path| self.lanes.number(path)).collect();
+        let lanes = carried.use_lanes(figures, &numbers).max(carried.asked());
+        paths.into_iter().map(|path| Wanted { path, lanes, standby: false }).collect()
     }
 
-    /// A path works as long as its lane of the control stream does.
+    /// A path works as long as its lane of the control stream does, or one that carries data makes progress: behind seconds of
+    /// data in a queue a ping comes too late to say so.
     fn note_paths(&self, figures: &BundleFigures) {
         let mut changed = false;
+        let data: Vec<BundleFigures> = {
+            let bundles = self.lanes.bundles();
+            let data = bundles.iter().filter(|carried| !carried.is_control());
+            data.map(|carried| carried.bundle.figures()).collect()
+        };
+        let moves = |number: usize| {
+            let here = data.iter().flat_map(|figures| &figures.lanes).filter(|lane| lane.path == number);
+            here.filter(|lane| !lane.stalled && lane.delivered_bytes > 0)
+                .any(|lane| lane.quiet < LANE_STALL_MIN)
+        };
         {
             let mut paths = self.lanes.paths.lock();
             let now = self.lanes.now();
             let all: Vec<PathTerms> = paths.all().cloned().collect();
             for path in all {
                 let number = self.lanes.number(&path);
-                let is_up = figures.lanes.iter().any(|lane| lane.path == number && !lane.stalled);
+                let is_up =
+                    figures.lanes.iter().any(|lane| lane.path == number && !lane.stalled) || moves(number);
                 if is_up != paths.is_up(&path) {
                     changed = true;
                     paths.set_up(&path, is_up, now);

@@ -9,7 +9,7 @@
 //! missing, with pauses that grow while a path does not answer. The control stream is a bundle too, with one lane on each path: it
 //! shows which paths work.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,14 +26,16 @@ use tokio::time::{Duration, Instant, sleep_until, timeout};
 use super::Session;
 use super::paths::Paths;
 use super::pool::WarmLanes;
-use crate::bundle::{Attach, Bundle, BundleStream, BundleTerms, IdleLane, LaneTerms, encode_abort};
+use crate::bundle::{
+    Attach, Bundle, BundleFigures, BundleStream, BundleTerms, IdleLane, LaneTerms, encode_abort,
+};
 use crate::control::{self, Body, MoreLanes, Opening};
 use crate::error::SessionError;
 use crate::hello::Role;
+use crate::lanes::LaneWatch;
 use crate::limits::{
     BUNDLES_REMEMBERED, FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT, LANES_DIALLED_AT_ONCE, LANES_LOOKED_AT_EVERY,
-    LANES_PER_PATH, LANES_PER_PATH_MAX, MORE_LANES_AFTER, PATHS_NUMBERED_MAX, SESSION_LANES_MAX,
-    WARM_LANES_IDLE_MAX,
+    LANES_MAX, LANES_PER_PATH_MAX, PATHS_NUMBERED_MAX, SESSION_LANES_MAX, WARM_LANES_IDLE_MAX,
 };
 use crate::link::WireCounters;
 use crate::terms::{PathTerms, StreamTerms};
@@ -64,6 +66,7 @@ pub(super) struct Carried {
     opening: Bytes,
     /// Lanes on each path that the other side asks for.
     asked: AtomicUsize,
+    watch: Mutex<LaneWatch>,
     pub(super) given: watch::Sender<Given>,
     /// Why the last dial failed.
     pub(super) trouble: Mutex<Option<String>>,
@@ -76,20 +79,18 @@ impl Carried {
         self.id == CONTROL
     }
 
-    /// How many lanes on each path pay: one where the kernel granted BBR, several where each loss halves a connection's
-    /// rate. A stream that sends little has one.
-    pub(super) fn lanes_per_path(&self) -> usize {
-        let figures = self.bundle.figures();
-        let of_host = |lane: &crate::bundle::LaneFigures| {
-            let granted = lane.socket.as_ref().and_then(|socket| socket.congestion.clone());
-            granted.is_some_and(|name| !name.starts_with("bbr"))
-        };
-        let own = if figures.sent_bytes >= MORE_LANES_AFTER && figures.lanes.iter().any(of_host) {
-            LANES_PER_PATH
-        } else {
-            1
-        };
-        own.max(self.asked.load(Ordering::Relaxed))
+    /// Has as many lanes as pay carry what this side sends, on each of the paths with these numbers, and says how many; see
+    /// [`LaneWatch`].
+    pub(super) fn use_lanes(&self, figures: &BundleFigures, paths: &[usize]) -> usize {
+        let most = (LANES_MAX / paths.len().max(1)).max(1);
+        let wanted = self.watch.lock().look(figures, paths).min(most);
+        self.bundle.use_lanes(|path| if paths.contains(&path) { wanted } else { 0 });
+        wanted
+    }
+
+    /// Lanes on each path that the other side asks for.
+    pub(super) fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// The other side asks for so many lanes on each path.
@@ -141,6 +142,8 @@ pub(super) struct Lanes {
     sent_twice: AtomicU64,
     /// The window that the last stream ended with: the next one begins with it.
     last_window: AtomicU64,
+    /// Lanes on each path that this side's sending last needed: the next stream begins with so many.
+    last_lanes: AtomicUsize,
 }
 
 /// A path and what it has carried, all lanes that ever were on it together.
@@ -165,6 +168,7 @@ impl Lanes {
             warm_starts: AtomicU64::new(0),
             sent_twice: AtomicU64::new(0),
             last_window: AtomicU64::new(0),
+            last_lanes: AtomicUsize::new(1),
         }
     }
 
@@ -307,6 +311,7 @@ impl Session {
             paths: terms.paths.clone(),
             opening,
             asked: AtomicUsize::new(1),
+            watch: Mutex::new(LaneWatch::new(lanes.last_lanes.load(Ordering::Relaxed))),
             given: watch::Sender::new(Given::Nothing),
             trouble: Mutex::default(),
             look: Notify::new(),
@@ -336,6 +341,9 @@ impl Session {
         carried.refuse("the stream has ended");
         let figures = carried.bundle.figures();
         lanes.sent_twice.fetch_add(figures.sent_twice_bytes, Ordering::Relaxed);
+        if let Some(needed) = carried.watch.lock().needed() {
+            lanes.last_lanes.store(needed, Ordering::Relaxed);
+        }
         let Some(left) = left else { return };
         lanes.last_window.store(figures.window, Ordering::Relaxed);
         for lane in left {
@@ -380,13 +388,17 @@ impl Session {
             tokio::select! {
                 () = self.lost.cancelled() => return,
                 ended = given.wait_for(|given| matches!(given, Given::Refused(_))) => { drop(ended); return }
+                () = carried.look.notified() => {}
                 _ = carried.bundle.lanes_wanted() => {}
                 () = tokio::time::sleep(LANES_LOOKED_AT_EVERY) => {}
             }
             if self.lanes.bundle(&carried.id).is_none() {
                 return;
             }
-            let wanted = carried.lanes_per_path();
+            let figures = carried.bundle.figures();
+            // This side knows no order of paths: it sends over whatever there is.
+            let paths: BTreeSet<usize> = figures.lanes.iter().map(|lane| lane.path).collect();
+            let wanted = carried.use_lanes(&figures, &Vec::from_iter(paths));
             if wanted > asked {
                 asked = wanted;
                 let bundle = Bytes::copy_from_slice(&carried.id);

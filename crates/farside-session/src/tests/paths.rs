@@ -154,6 +154,48 @@ async fn failover_uses_the_first_path_that_works_and_goes_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_that_runs_goes_back_to_the_first_path_too() {
+    let network = network(50);
+    let (mut a, b) = over_two_paths(&network, PathsMode::Failover).await;
+    let (up, at_a) = opened(&b, &mut a).await;
+    let up = transfer(up, at_a, 100 * MIB);
+    sleep(Duration::from_millis(500)).await;
+    network.cut("b", "a");
+    until("the second carries", || network.carried("b", "a2") > 4 * MIB as u64).await;
+    network.heal("b", "a");
+    until("the path comes back", || is_up(&a, &b, "a")).await;
+    sleep(FAILBACK_AFTER + Duration::from_secs(5)).await;
+    let before = (network.carried("b", "a"), network.carried("b", "a2"));
+    until("the first carries again", || network.carried("b", "a") > before.0 + 4 * MIB as u64).await;
+    assert!(network.carried("b", "a2") < before.1 + 100_000);
+    through(up).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_is_taken_away_carries_nothing_more() {
+    use crate::book::PeerBook;
+    let network = network(51);
+    let (mut a, b) = over_two_paths(&network, PathsMode::Multiplex).await;
+    let (up, at_a) = opened(&b, &mut a).await;
+    let up = transfer(up, at_a, 100 * MIB);
+    until("both carry", || network.carried("b", "a").min(network.carried("b", "a2")) > MIB as u64).await;
+    let mut record = b.book.lookup(a.id()).await.unwrap().unwrap();
+    record.link.paths = vec![path("a2")];
+    b.book.pin(record).await.unwrap();
+    b.node.book_changed().await.unwrap();
+    let lanes = || -> usize {
+        let figures = b.node.link_figures(a.id()).unwrap();
+        figures.paths.iter().filter(|figures| figures.path == path("a")).map(|figures| figures.lanes).sum()
+    };
+    until("its lanes are closed", || lanes() == 0).await;
+    let before = network.carried("b", "a");
+    until("the other carries on", || network.carried("b", "a2") > 80 * MIB as u64).await;
+    assert!(network.carried("b", "a") < before + 10_000);
+    assert_eq!(b.node.link_figures(a.id()).unwrap().sent_twice_bytes, 0);
+    through(up).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_short_cut_of_everything_is_a_pause() {
     let network = network(44);
     let (mut a, b) = b_dials_a_on(&network).await;

@@ -127,6 +127,52 @@ async fn a_standby_carries_nothing_until_it_must() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_as_many_lanes_carry_as_are_to_be_used_and_others_step_in() {
+    let (pair, near, mut far) = Pair::new(link(20, 4_000_000), 3).await;
+    let delivered =
+        || -> Vec<u64> { pair.a.figures().lanes.iter().map(|lane| lane.delivered_bytes).collect() };
+    pair.a.use_lanes(|path| usize::from(path == 1));
+    let writing = write_pattern(near, 40 * MIB);
+    let reading = tokio::spawn(async move {
+        read_pattern(&mut far, 40 * MIB).await;
+        far
+    });
+    until("some is there", || pair.b.figures().received_bytes > 8 * MIB as u64).await;
+    assert_eq!((delivered()[0], delivered()[2]), (0, 0));
+    assert!(pair.a.figures().lanes[0].standby && !pair.a.figures().lanes[1].standby);
+    pair.a.use_lanes(|path| usize::from(path != 1));
+    until("the others carry", || delivered()[0].min(delivered()[2]) > MIB as u64).await;
+    until("what it had has arrived", || pair.a.figures().lanes[1].latency.is_some()).await;
+    let before = delivered()[1];
+    until("they go on", || delivered()[0] > 4 * MIB as u64).await;
+    // What was on its way when it was put on standby: the connection's buffers.
+    assert!(delivered()[1] <= before + 5 * MIB as u64, "{before} {:?}", delivered());
+    assert_eq!(pair.a.figures().sent_twice_bytes, 0);
+    pair.reset(0);
+    pair.reset(2);
+    drop((reading.await.unwrap(), writing.await.unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_of_a_path_that_is_no_more_are_closed_and_nothing_is_sent_twice() {
+    let (pair, near, mut far) = Pair::new(link(20, 4_000_000), 2).await;
+    let writing = write_pattern(near, 40 * MIB);
+    let reading = tokio::spawn(async move {
+        read_pattern(&mut far, 40 * MIB).await;
+        far
+    });
+    until("some is there", || pair.b.figures().received_bytes > 8 * MIB as u64).await;
+    until("the lane is closed", || {
+        pair.a.retire_lanes(|path| path == 1);
+        pair.a.figures().lanes.len() == 1 && pair.b.figures().lanes.len() == 1
+    })
+    .await;
+    assert!(pair.b.figures().received_bytes < 40 * MIB as u64, "before the stream has ended");
+    drop((reading.await.unwrap(), writing.await.unwrap()));
+    assert_eq!((pair.a.figures().sent_twice_bytes, pair.b.figures().duplicate_bytes), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_gigabyte_in_a_small_window_at_no_more_than_a_window_per_round_trip() {
     let mut small = terms();
     small.window = Window::Bytes(72 * 1024);

@@ -1,0 +1,203 @@
+//! What a bundle's figures say about the number of its lanes: from figures to what [`LaneCount`] is told. Pure.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{LaneCount, Seen};
+use crate::bundle::{BundleFigures, LaneFigures, LaneId};
+use crate::limits::{LANES_PER_PATH_MAX, MORE_LANES_AFTER};
+use crate::transport::LinkFigures;
+
+/// Share of the time in which the sockets must have been what limited, for a look to say something of them.
+const HUNGRY: f64 = 0.9;
+/// A socket that says that its buffer is what limits is believed if so much is on its way, bytes: a sender that comes late with the
+/// next segment makes the kernel say the same, and a small buffer is not what bounds a short link.
+const BUFFER_MIN: u64 = 1 << 20;
+
+/// Watches the lanes of one bundle, for what this side sends.
+#[derive(Debug)]
+pub(crate) struct LaneWatch {
+    count: LaneCount,
+    /// Age of the bundle and time limited by its sockets, at the last look.
+    before: (Duration, Duration),
+    sockets: HashMap<LaneId, LinkFigures>,
+}
+
+impl LaneWatch {
+    /// For a stream over a link on which `start` lanes on each path were right the last time; 1 if that is not known.
+    pub(crate) fn new(start: usize) -> LaneWatch {
+        LaneWatch {
+            count: LaneCount::new(start, LANES_PER_PATH_MAX),
+            before: (Duration::ZERO, Duration::ZERO),
+            sockets: HashMap::new(),
+        }
+    }
+
+    /// Lanes on each path that this side's sending needed, as last seen. `None` if it sent too little to tell.
+    pub(crate) fn needed(&self) -> Option<usize> {
+        self.count.has_started.then(|| self.count.kept())
+    }
+
+    /// Looks at the figures of the bundle, of which the paths with these numbers shall carry data; as often as once in a round
+    /// trip or so. How many lanes each of them should have.
+    pub(crate) fn look(&mut self, figures: &BundleFigures, paths: &[usize]) -> usize {
+        let used = || figures.lanes.iter().filter(|lane| !lane.standby && !lane.stalled);
+        let lanes = paths.iter().map(|path| used().filter(|lane| lane.path == *path).count()).min();
+        let over = figures.age.saturating_sub(self.before.0);
+        if over.is_zero() {
+            return self.count.wanted();
+        }
+        let limited = figures.socket_limited.saturating_sub(self.before.1);
+        self.before = (figures.age, figures.socket_limited);
+        let granted = |lane: &LaneFigures| lane.socket.as_ref().and_then(|socket| socket.congestion.clone());
+        let seen = Seen {
+            now: figures.age,
+            lanes: lanes.unwrap_or_default(),
+            delivered_bytes: figures
+                .sent_bytes
+                .saturating_sub(figures.sent_twice_bytes)
+                .saturating_sub(figures.in_flight_bytes),
+            rtt: used().map(round_trip).max().unwrap_or_default(),
+            is_paced: !used().filter_map(granted).any(|name| !name.starts_with("bbr")),
+            // A stream that sends little is over before a further handshake is.
+            was_hungry: figures.sent_bytes >= MORE_LANES_AFTER
+                && limited.as_secs_f64() >= HUNGRY * over.as_secs_f64(),
+            buffer_limited: self.buffer_limited(figures),
+        };
+        self.count.see(&seen)
+    }
+
+    /// Share of the lanes' time since the last look for which a buffer of this or of the other side was what limited.
+    fn buffer_limited(&mut self, figures: &BundleFigures) -> f64 {
+        let (mut limited, mut over) = (Duration::ZERO, Duration::ZERO);
+        self.sockets.retain(|id, _| figures.lanes.iter().any(|lane| lane.id == *id));
+        for lane in figures.lanes.iter().filter(|lane| !lane.standby) {
+            let Some(now) = &lane.socket else { continue };
+            if let Some(before) = self.sockets.insert(lane.id, now.clone()) {
+                let since = now.since(&before);
+                over += since.busy;
+                if now.in_flight_bytes >= BUFFER_MIN {
+                    limited += (since.buffer_limited + since.receiver_limited).min(since.busy);
+                }
+            }
+        }
+        if over.is_zero() { 0.0 } else { limited.as_secs_f64() / over.as_secs_f64() }
+    }
+}
+
+/// A lane's round trip: its socket's, or what a segment takes.
+fn round_trip(lane: &LaneFigures) -> Duration {
+    let of_socket = lane.socket.as_ref().map(|socket| socket.rtt).filter(|rtt| !rtt.is_zero());
+    of_socket.or(lane.latency).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Lanes that bring so many bytes a second each, of a socket whose buffer is full for a share of the time.
+    struct Link {
+        figures: BundleFigures,
+        each: f64,
+        full: f64,
+    }
+
+    const LOOK: Duration = Duration::from_millis(100);
+
+    impl Link {
+        fn new(congestion: &str, each: f64, full: f64) -> Link {
+            let figures = BundleFigures {
+                lanes: Vec::new(),
+                written_bytes: 0,
+                sent_bytes: 0,
+                sent_twice_bytes: 0,
+                in_flight_bytes: 0,
+                received_bytes: 0,
+                duplicate_bytes: 0,
+                window: 0,
+                credit: 0,
+                blocked: Default::default(),
+                age: Duration::ZERO,
+                socket_limited: Duration::ZERO,
+                delivery_rate: None,
+            };
+            let mut link = Link { figures, each, full };
+            link.set_lanes(1, congestion);
+            link
+        }
+
+        fn set_lanes(&mut self, lanes: usize, congestion: &str) {
+            let lane = |n: usize| LaneFigures {
+                id: LaneId(n as u32),
+                path: 0,
+                standby: false,
+                stalled: false,
+                quiet: Duration::ZERO,
+                delivered_bytes: 0,
+                latency: None,
+                socket: Some(LinkFigures {
+                    rtt: LOOK,
+                    congestion: Some(Arc::from(congestion)),
+                    in_flight_bytes: 2 * BUFFER_MIN,
+                    ..LinkFigures::default()
+                }),
+            };
+            let here = self.figures.lanes.len();
+            self.figures.lanes.truncate(lanes);
+            self.figures.lanes.extend((here..lanes).map(lane));
+        }
+
+        /// So many looks; the lanes wanted after each.
+        fn run(&mut self, watch: &mut LaneWatch, congestion: &str, looks: usize, hungry: f64) -> Vec<usize> {
+            let wanted = (0..looks).map(|_| {
+                self.figures.age += LOOK;
+                self.figures.socket_limited += LOOK.mul_f64(hungry);
+                let brought = self.each * LOOK.as_secs_f64() * self.figures.lanes.len() as f64;
+                self.figures.sent_bytes += brought as u64;
+                for lane in &mut self.figures.lanes {
+                    if let Some(socket) = &mut lane.socket {
+                        socket.busy += LOOK;
+                        socket.buffer_limited += LOOK.mul_f64(self.full);
+                    }
+                }
+                let wanted = watch.look(&self.figures, &[0]);
+                self.set_lanes(wanted, congestion);
+                wanted
+            });
+            wanted.collect()
+        }
+    }
+
+    #[test]
+    fn one_lane_of_bbr_four_of_cubic_and_only_once_something_was_sent() {
+        for (congestion, lanes) in [("bbr", 1), ("cubic", 4)] {
+            let (mut watch, mut link) = (LaneWatch::new(1), Link::new(congestion, 4e6, 0.0));
+            assert_eq!(link.run(&mut watch, congestion, 2, 1.0), [1, 1]);
+            assert_eq!(link.run(&mut watch, congestion, 4, 1.0).last(), Some(&lanes), "{congestion}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_throttle_or_the_application_gets_no_more() {
+        let (mut watch, mut link) = (LaneWatch::new(1), Link::new("cubic", 4e6, 0.9));
+        assert_eq!(link.run(&mut watch, "cubic", 500, 0.8).last(), Some(&1));
+    }
+
+    #[test]
+    fn a_full_buffer_gets_more_at_once_unless_little_is_on_its_way() {
+        let (mut watch, mut link) = (LaneWatch::new(1), Link::new("bbr", 20e6, 0.9));
+        let wanted = link.run(&mut watch, "bbr", 16, 1.0);
+        assert_eq!((wanted.first(), wanted.last()), (Some(&1), Some(&16)), "{wanted:?}");
+        let (mut watch, mut link) = (LaneWatch::new(1), Link::new("bbr", 20e6, 0.9));
+        for _ in 0..16 {
+            link.figures
+                .lanes
+                .iter_mut()
+                .for_each(|lane| lane.socket.as_mut().unwrap().in_flight_bytes = 100_000);
+            link.run(&mut watch, "bbr", 1, 1.0);
+        }
+        assert_eq!(watch.needed(), Some(1));
+    }
+}
