@@ -71,7 +71,7 @@ pub struct PeerLink {
     pub mode: PathsMode,
     /// Differentiated services code point of its packets.
     pub dscp: Option<u8>,
-    /// The contracted rate that connections are paced to.
+    /// The contracted rate: all that is sent to it keeps below.
     pub rate_bytes_per_second: Option<u64>,
 }
 

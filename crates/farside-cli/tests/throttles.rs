@@ -57,6 +57,17 @@ fn limits_are_shown_refused_in_words_and_kept() {
     let peer = pair.b.json("peer set a --throttle-in 2MB/s --throttle-out unlimited");
     assert_eq!(peer["throttle_in"]["bytes_per_second"], 2_000_000);
     assert_eq!(peer["throttle_out"], open);
+    let peer = pair.b.json("peer set a --rate 10Mb/s");
+    assert_eq!(peer["link"]["rate_bytes_per_second"], 1_250_000);
+    let contracted = json!({"rules": "unlimited", "bytes_per_second": 1_250_000});
+    assert_eq!(peer["throttle_out"], contracted, "what holds now is the contract");
+    assert_eq!(peer["throttle_in"]["bytes_per_second"], 2_000_000);
+    let said = pair.b.ok("peer status a");
+    assert!(said.contains("contracted: 10 Mb/s") && said.contains("unlimited (now "), "{said}");
+    let peer = pair.b.json("peer set a --throttle-out 1MB/s");
+    assert_eq!(peer["throttle_out"], json!({"rules": "1MB/s", "bytes_per_second": 1_000_000}));
+    pair.b.ok("peer set a --throttle-out unlimited");
+    assert_eq!(pair.b.json("site status")["throttle_out"]["bytes_per_second"], 1_000_000, "the site's own");
     let port = pair.b.json("peer list")[0]["address"].as_str().unwrap().to_owned();
     let set = pair.b.json(&format!("mirror set q/v --window auto --priority normal --path 127.0.0.1={port}"));
     let link = json!({
@@ -69,7 +80,10 @@ fn limits_are_shown_refused_in_words_and_kept() {
     let site = pair.b.json("site status");
     assert_eq!(site["throttle_in"]["rules"], "1.25MB/s");
     assert_eq!(site["throttle_out"]["rules"], kept);
-    assert_eq!(pair.b.json("peer status a")["throttle_in"]["rules"], "2MB/s");
+    let peer = pair.b.json("peer status a");
+    assert_eq!(peer["throttle_in"]["rules"], "2MB/s");
+    assert_eq!(peer["throttle_out"], contracted);
+    assert_eq!(pair.b.json("peer set a --rate unlimited")["throttle_out"], open);
     assert_eq!(status(&pair.b, "q/v")["link"], link);
     assert_eq!(pair.b.json("mirror set q/v --path off")["link"]["paths"], json!([]));
     assert_eq!(pair.b.json("mirror set q/v --throttle unlimited")["throttle"], Value::Null);
@@ -102,12 +116,14 @@ fn whoever_limits_a_transfer_under_way_heeds_it() {
     let of_site_in = |rate: &str| drop(b.ok(&format!("site set --throttle-in {rate}")));
     let of_peer_out = |rate: &str| drop(a.ok(&format!("peer set b --throttle-out {rate}")));
     let of_site_out = |rate: &str| drop(a.ok(&format!("site set --throttle-out {rate}")));
-    let limits: [(&str, Limit<'_>); 5] = [
+    let of_contract = |rate: &str| drop(a.ok(&format!("peer set b --rate {rate}")));
+    let limits: [(&str, Limit<'_>); 6] = [
         ("the mirror", &of_mirror),
         ("the peer, here", &of_peer_in),
         ("the site, here", &of_site_in),
         ("the peer, there", &of_peer_out),
         ("the site, there", &of_site_out),
+        ("the contract, there", &of_contract),
     ];
     for (who, limit) in limits {
         limit("200kB/s");

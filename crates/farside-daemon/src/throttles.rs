@@ -83,10 +83,14 @@ impl Throttles {
         self.set.lock().retain(|(of, _), _| *of != Limited::Peer(peer));
     }
 
-    /// One, for status.
-    pub(crate) fn document(&self, of: Limited, direction: Direction, now: Timestamp) -> Throttle {
+    /// One, for status: as it is set, and what the node heeds, in which a peer's contracted rate is.
+    pub(crate) fn document(&self, node: &Node, of: Limited, direction: Direction) -> Throttle {
         let rules = self.set.lock().get(&(of, direction)).cloned().unwrap_or_default();
-        Throttle { bytes_per_second: rules.rate_at(now).bytes_per_second(), rules: rules.to_string() }
+        let holds = match of {
+            Limited::Site => node.throttles().site(direction),
+            Limited::Peer(peer) => node.throttles().peer(peer, direction),
+        };
+        Throttle { bytes_per_second: holds.bytes_per_second(), rules: rules.to_string() }
     }
 }
 

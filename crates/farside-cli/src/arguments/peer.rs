@@ -87,7 +87,7 @@ pub enum Peer {
         /// Mark its packets for quality of service: a DSCP from 1 to 63; 0: no mark
         #[arg(long, value_name = "N", group = "change")]
         dscp: Option<u8>,
-        /// The rate that was contracted, to which connections are paced, such as 10Mb/s; unlimited: none
+        /// The rate that was contracted, such as 10Mb/s: what is sent to it over all connections and paths keeps below; unlimited: none
         #[arg(long, value_name = "RATE", group = "change")]
         rate: Option<String>,
         /// What it may send here, bytes on the wire: RATE[,TIME=RATE]…, or unlimited

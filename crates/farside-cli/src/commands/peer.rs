@@ -10,7 +10,7 @@ use farside_api::{
 use reqwest::Method;
 
 use super::Context;
-use super::site::throttle;
+use super::site::{throttle, throttle_now};
 use crate::arguments::names::VolumeName;
 use crate::arguments::peer::{self as arguments, Peer as Verb};
 use crate::confirm::{Deed, Stake, carry_out};
@@ -156,6 +156,11 @@ fn listing(peers: &[Peer]) -> String {
 
 fn status(status: &PeerStatus) -> String {
     let peer = &status.peer;
+    // Where there is a contract, what holds now may be that.
+    let throttle_out = match status.link.rate_bytes_per_second {
+        Some(_) => throttle_now,
+        None => throttle,
+    };
     let mut text = details(&[
         ("name", peer.name.clone()),
         ("id", peer.id.clone()),
@@ -167,7 +172,7 @@ fn status(status: &PeerStatus) -> String {
         ("sent", size(peer.sent_bytes)),
         ("received", size(peer.received_bytes)),
         ("throttle in", or_dash(status.throttle_in.as_ref(), throttle)),
-        ("throttle out", or_dash(status.throttle_out.as_ref(), throttle)),
+        ("throttle out", or_dash(status.throttle_out.as_ref(), throttle_out)),
         ("paired", or_dash(status.paired_at, time)),
     ]);
     let link = &status.link;
@@ -179,7 +184,7 @@ fn status(status: &PeerStatus) -> String {
         text += &format!("paths, {mode}: {}\n", link.paths.join(", "));
     }
     if let Some(bytes) = link.rate_bytes_per_second {
-        text += &format!("paced to {} Mb/s\n", bytes as f64 * 8.0 / 1e6);
+        text += &format!("contracted: {} Mb/s for all that is sent to it\n", bytes as f64 * 8.0 / 1e6);
     }
     if let Some(dscp) = link.dscp {
         text += &format!("packets are marked DSCP {dscp}\n");

@@ -28,9 +28,11 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
 
 /// A limit for people: as it is set and, where that depends on the time, as it holds now.
 pub(super) fn throttle(throttle: &Throttle) -> String {
-    if !throttle.rules.contains('=') {
-        return throttle.rules.clone();
-    }
+    if throttle.rules.contains('=') { throttle_now(throttle) } else { throttle.rules.clone() }
+}
+
+/// The same with what holds now in any case.
+pub(super) fn throttle_now(throttle: &Throttle) -> String {
     // Beyond 2^53 a rate is no limit.
     let now = throttle.bytes_per_second.map_or_else(|| String::from("unlimited"), |now| rate(now as f64));
     format!("{} (now {now})", throttle.rules)

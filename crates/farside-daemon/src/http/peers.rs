@@ -44,8 +44,7 @@ async fn status(State(site): Shared, Path(name): Path<String>) -> Answer<PeerSta
 }
 
 fn status_of(site: &Site, peer: &farside_session::PeerStatus) -> PeerStatus {
-    let throttle =
-        |direction| site.throttles.document(Limited::Peer(peer.record.id), direction, site.clock.now());
+    let throttle = |direction| site.throttles.document(&site.node, Limited::Peer(peer.record.id), direction);
     PeerStatus {
         throttle_in: Some(throttle(Direction::In)),
         throttle_out: Some(throttle(Direction::Out)),

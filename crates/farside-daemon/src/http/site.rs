@@ -42,7 +42,7 @@ async fn set(State(site): Shared, Body(request): Body<SetSite>) -> Answer<SiteSt
 }
 
 fn status_of(site: &Site) -> SiteStatus {
-    let throttle = |direction| site.throttles.document(Limited::Site, direction, site.clock.now());
+    let throttle = |direction| site.throttles.document(&site.node, Limited::Site, direction);
     let peers = site.node.peers();
     SiteStatus {
         name: site.document.name.clone(),

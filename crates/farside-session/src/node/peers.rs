@@ -17,6 +17,7 @@ use crate::link::{PeerId, WireCounters};
 use crate::session::{Session, Surroundings, Terms};
 use crate::settle::{Candidate, Settlement, settle};
 use crate::terms::Reach;
+use crate::throttle::{Rate, clock};
 use crate::tls::Secured;
 
 /// By id.
@@ -195,6 +196,7 @@ impl Inner {
             let stays = pinned.contains(id);
             if !stays {
                 peer.cut();
+                self.throttles.forget(*id);
             }
             stays
         });
@@ -233,6 +235,8 @@ impl Inner {
 
     fn take_up(self: &Arc<Self>, peers: &mut Peers, record: PeerRecord) {
         let id = record.id;
+        let contracted = record.link.rate.map_or(Rate::Unlimited, Rate::contracted);
+        self.throttles.set_contracted(clock(), id, contracted);
         if let Some(peer) = peers.get_mut(&id) {
             let reach = reach_of(&record);
             let moved = peer.reach.borrow().paths() != reach.paths();

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::site::{Site, b_dials_a_on};
+use crate::book::PeerBook;
 use crate::link::{PeerLink, WireCounters};
 use crate::terms::StreamTerms;
 use crate::throttle::{Bucket, Direction, Rate, clock};
@@ -124,6 +125,42 @@ async fn three_mirrors_under_a_peer_under_a_site() {
     for bytes in went {
         assert_within(bytes, 80_000, 3.0, "a third each");
     }
+}
+
+/// Changes what was contracted for the link from `at` to `with`, as the owner of the book does.
+async fn contract(at: &Site, with: &Site, bytes_per_second: Option<u64>) {
+    let mut record = at.book.lookup(with.id()).await.unwrap().unwrap();
+    record.link.rate = bytes_per_second;
+    at.book.pin(record).await.unwrap();
+    at.node.book_changed().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_contracted_rate_holds_for_all_connections_together() {
+    let network = wan(35);
+    let (mut a, b) = b_dials_a_on(&network).await;
+    contract(&a, &b, Some(600_000)).await;
+    let mut wires = Vec::new();
+    for _ in 0..3 {
+        wires.push(flood(&mut a, &b, None).await);
+    }
+    let wires: Vec<&WireCounters> = wires.iter().map(|wire| &**wire).collect();
+    let throttle = |rate| a.node.throttles().set_peer(clock(), b.id(), Direction::Out, rate);
+    let went = async || {
+        // What is under way at a change: two round trips, and what the pipe held.
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        in_ten_seconds(&wires).await.iter().sum::<u64>()
+    };
+    assert_within(went().await, 600_000, 2.0, "the contract");
+    throttle(rate(240_000));
+    assert_within(went().await, 240_000, 2.0, "a throttle below the contract");
+    contract(&a, &b, Some(120_000)).await;
+    assert_within(went().await, 120_000, 2.0, "another contract, below the throttle");
+    throttle(Rate::Unlimited);
+    assert_within(went().await, 120_000, 2.0, "the contract alone");
+    throttle(rate(300_000));
+    contract(&a, &b, None).await;
+    assert_within(went().await, 300_000, 2.0, "the throttle alone");
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,6 +52,19 @@ impl Rate {
         Ok(Rate::PerSecond(PerSecond(bytes_per_second)))
     }
 
+    /// What was contracted for a line, in bytes per second: a figure that no limit can be becomes the next one that can.
+    pub(crate) fn contracted(bytes_per_second: u64) -> Rate {
+        Rate::PerSecond(PerSecond(bytes_per_second.clamp(RATE_MIN, RATE_MAX)))
+    }
+
+    /// The one of two that lets less through.
+    pub fn lower(self, other: Rate) -> Rate {
+        match (self, other) {
+            (Rate::Unlimited, rate) | (rate, Rate::Unlimited) => rate,
+            (Rate::PerSecond(one), Rate::PerSecond(other)) => Rate::PerSecond(one.min(other)),
+        }
+    }
+
     /// Bytes per second; none if there is no limit.
     pub fn bytes_per_second(self) -> Option<u64> {
         match self {

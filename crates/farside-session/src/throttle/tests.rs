@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Bucket, Limits, Rate};
-use crate::limits::{RATE_MIN, THROTTLE_DEPTH, THROTTLE_QUANTUM_MAX, THROTTLE_QUANTUM_MIN};
+use super::{Bucket, Direction, Limits, Rate, Throttles};
+use crate::limits::{RATE_MAX, RATE_MIN, THROTTLE_DEPTH, THROTTLE_QUANTUM_MAX, THROTTLE_QUANTUM_MIN};
+use crate::link::PeerId;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MEBIBYTE: u64 = 1 << 20;
@@ -374,4 +375,41 @@ fn rates_as_people_write_them() {
     assert!("99999999999999999999GB/s".parse::<Rate>().is_err());
     assert_eq!(Rate::limited(5_625_000).unwrap().to_string(), "5.625MB/s");
     assert_eq!(Rate::limited(1_250_001).unwrap().to_string(), "1250.001kB/s");
+}
+
+#[test]
+fn what_is_sent_to_a_peer_keeps_to_its_throttle_and_to_the_contract() {
+    let (throttles, peer, other) = (Throttles::default(), PeerId([1; 32]), PeerId([2; 32]));
+    let limited = |rate: Option<u64>| rate.map_or(Rate::Unlimited, |rate| Rate::limited(rate).unwrap());
+    let limits = throttles.limits(peer, None);
+    for (throttle, contract, holds) in [
+        (None, None, None),
+        (None, Some(1_000_000), Some(1_000_000)),
+        (Some(4_000_000), Some(1_000_000), Some(1_000_000)),
+        (Some(400_000), Some(1_000_000), Some(400_000)),
+        (Some(400_000), None, Some(400_000)),
+        (None, None, None),
+    ] {
+        // In this order and the other: neither forgets what the other said.
+        for contract_first in [true, false] {
+            if contract_first {
+                throttles.set_contracted(SECOND, peer, limited(contract));
+            }
+            throttles.set_peer(SECOND, peer, Direction::Out, limited(throttle));
+            if !contract_first {
+                throttles.set_contracted(SECOND, peer, limited(contract));
+            }
+            assert_eq!(throttles.peer(peer, Direction::Out), limited(holds), "{throttle:?} {contract:?}");
+            assert_eq!(limits.sent.rate(), holds, "a stream under way heeds it");
+            assert_eq!(limits.received.rate(), None, "it limits what is sent");
+            assert_eq!(throttles.peer(other, Direction::Out), Rate::Unlimited);
+        }
+    }
+    throttles.set_contracted(SECOND, peer, limited(Some(1_000_000)));
+    throttles.forget(peer);
+    assert_eq!(throttles.peer(peer, Direction::Out), Rate::Unlimited, "it goes with the peer");
+    for (figure, rate) in [(0, RATE_MIN), (RATE_MIN, RATE_MIN), (5_625_000, 5_625_000), (u64::MAX, RATE_MAX)]
+    {
+        assert_eq!(Rate::contracted(figure).bytes_per_second(), Some(rate));
+    }
 }

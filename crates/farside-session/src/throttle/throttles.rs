@@ -1,4 +1,4 @@
-//! The limits of a site: its own and those of its peers, both ways.
+//! The limits of a site: its own and those of its peers, both ways, with what was contracted for the link to a peer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,22 @@ pub struct StreamLimits {
 #[derive(Debug, Default)]
 pub struct Throttles {
     site: Gates,
-    peers: Mutex<BTreeMap<PeerId, Gates>>,
+    peers: Mutex<BTreeMap<PeerId, Peer>>,
+}
+
+/// A peer's limits, and what the one on what is sent comes of.
+#[derive(Debug, Default)]
+struct Peer {
+    gates: Gates,
+    throttle_out: Rate,
+    contracted: Rate,
+}
+
+impl Peer {
+    /// What is sent keeps to both: a contract is no leave to pass a throttle, nor the other way round.
+    fn set_outward(&self, now: Duration) {
+        self.gates.outward.set_rate(now, self.throttle_out.lower(self.contracted));
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -69,14 +84,32 @@ impl Throttles {
         self.site.of(direction).rate()
     }
 
-    /// Sets what may be sent to or received from one peer, from `now` on.
+    /// Sets what may be sent to or received from one peer, from `now` on. Of what may be sent, this and what was
+    /// [contracted](crate::LinkTerms::rate) hold, so the lower of the two.
     pub fn set_peer(&self, now: Duration, peer: PeerId, direction: Direction, rate: Rate) {
-        self.gates(peer).of(direction).set_rate(now, rate);
+        let mut peers = self.peers.lock();
+        let peer = peers.entry(peer).or_default();
+        match direction {
+            Direction::In => peer.gates.inward.set_rate(now, rate),
+            Direction::Out => {
+                peer.throttle_out = rate;
+                peer.set_outward(now);
+            }
+        }
     }
 
-    /// What may be sent to or received from one peer.
+    /// Sets what was contracted for the link to one peer, from `now` on: all that is sent to it keeps below, over however
+    /// many connections and paths it goes.
+    pub(crate) fn set_contracted(&self, now: Duration, peer: PeerId, rate: Rate) {
+        let mut peers = self.peers.lock();
+        let peer = peers.entry(peer).or_default();
+        peer.contracted = rate;
+        peer.set_outward(now);
+    }
+
+    /// What holds now for what is sent to or received from one peer.
     pub fn peer(&self, peer: PeerId, direction: Direction) -> Rate {
-        self.peers.lock().get(&peer).map_or(Rate::Unlimited, |gates| gates.of(direction).rate())
+        self.peers.lock().get(&peer).map_or(Rate::Unlimited, |peer| peer.gates.of(direction).rate())
     }
 
     /// Forgets a peer that is no longer one.
@@ -95,6 +128,6 @@ impl Throttles {
     }
 
     fn gates(&self, peer: PeerId) -> Gates {
-        self.peers.lock().entry(peer).or_default().clone()
+        self.peers.lock().entry(peer).or_default().gates.clone()
     }
 }
