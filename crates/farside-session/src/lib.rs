@@ -9,11 +9,6 @@
 //! ```
 
 pub mod book;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "sessions carry data streams over bundles from protocol version 4 on"
-)]
 mod bundle;
 mod control;
 mod dial;

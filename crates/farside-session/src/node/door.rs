@@ -96,7 +96,7 @@ async fn greet(node: Arc<Inner>, connection: Connection, place: Place) {
         node.strangers.log(&from, Some(key), &why);
         return node.turn_away(io, Verdict::UnknownKey).await;
     };
-    place.is_known();
+    place.becomes_known();
     match hello.role {
         Role::Data { asked_for } => node.receive_stream(io, key, &peer_name, &hello, asked_for).await,
         Role::Lane => node.receive_lane(io, key, &peer_name, &hello, path).await,

@@ -55,7 +55,7 @@ impl Place {
     }
 
     /// The connection has shown the key of a pinned peer: it is no stranger, and where it comes from is remembered.
-    pub(super) fn is_known(self) {
+    pub(super) fn becomes_known(self) {
         self.strangers.places.lock().note_known(self.number);
     }
 }
