@@ -147,7 +147,7 @@ pub struct Curve {
 }
 
 /// The forms of the marks on curves.
-const MARKS: [&str; 4] = ["●", "▲", "✕", "○"];
+const MARKS: [&str; 5] = ["●", "▲", "✕", "○", "■"];
 
 /// The style rules that replace every colour of a plot by its dark twin; they go inside a media query.
 #[must_use]
@@ -168,7 +168,7 @@ fn css(color: RGBColor) -> String {
     format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2)
 }
 
-/// The mark of series `index`, as a legend in text shows it. Colour and mark together tell 32 series apart: the mark moves
+/// The mark of series `index`, as a legend in text shows it. Colour and mark together tell 40 series apart: the mark moves
 /// on by one each time the colours begin anew.
 #[must_use]
 pub fn mark(index: usize) -> &'static str {
@@ -369,9 +369,14 @@ fn draw_curves(
                 2 => {
                     chart.draw_series(at().map(|place| Cross::new(place, 4, ink.stroke_width(2)))).map(|_| ())
                 }
-                _ => chart
+                3 => chart
                     .draw_series(at().map(|place| Circle::new(place, 5, ink.stroke_width(2))))
                     .map(|_| ()),
+                _ => {
+                    let square =
+                        |place| EmptyElement::at(place) + Rectangle::new([(-4, -4), (4, 4)], ink.filled());
+                    chart.draw_series(at().map(square)).map(|_| ())
+                }
             }
             .map_err(PlotError::of)?;
         }
@@ -540,6 +545,16 @@ mod tests {
         let row = Percentiles { name: "x".to_owned(), p50: 0.0, p99: f64::INFINITY, max: -1.0 };
         assert!(percentiles(340, "µs", &[row]).is_ok());
         assert!(curves(340, "ms", "%", 0.0, &[Curve { series: 9, points: vec![] }]).is_ok());
+    }
+
+    #[test]
+    fn colour_and_mark_together_tell_series_apart() {
+        let series = SERIES.len() * MARKS.len();
+        let looks: std::collections::BTreeSet<_> = (0..series).map(|i| (i % SERIES.len(), mark(i))).collect();
+        assert_eq!(looks.len(), series);
+        // And the first few without colour: as many as there are efforts.
+        let first: std::collections::BTreeSet<_> = (0..5).map(mark).collect();
+        assert_eq!(first.len(), 5);
     }
 
     #[test]
