@@ -53,6 +53,9 @@ pub struct SetSite {
     /// What may be sent to all peers together.
     #[serde(default)]
     pub throttle_out: Option<String>,
+    /// How many transfers of mirrors whose replica is here may be under way at once, 1 to 16.
+    #[serde(default)]
+    pub transfer_size: Option<u64>,
 }
 
 /// `GET /site/status`.
@@ -64,6 +67,12 @@ pub struct SiteStatus {
     pub throttle_in: Throttle,
     /// What may be sent to all peers together.
     pub throttle_out: Throttle,
+    /// How many transfers of mirrors whose replica is here may be under way at once.
+    pub transfer_size: u64,
+    /// How many are. More than `transfer_size` for a while after that was made smaller.
+    pub transfers_under_way: u64,
+    /// How many wait for their turn; the one that waited longest is next.
+    pub transfers_waiting: u64,
     /// Bytes sent to all peers since this daemon started, TLS included.
     pub sent_bytes: u64,
     /// Bytes received from them, likewise.

@@ -151,6 +151,57 @@ fn whoever_limits_a_transfer_under_way_heeds_it() {
 }
 
 #[test]
+fn as_many_transfers_as_the_site_has_a_size_for_run_and_the_others_wait() {
+    let mut pair = Pair::start();
+    let volumes = ["v0", "v1", "v2"];
+    for volume in volumes {
+        pair.a.ok(&format!("volume create p/{volume} --size 4M"));
+        pair.a.ok(&format!("peer allow b p/{volume}"));
+        pair.b.ok(&format!("mirror create a:p/{volume} q/{volume}"));
+        let mut data = vec![0; MIB];
+        StdRng::seed_from_u64(seed()).fill_bytes(&mut data);
+        let mut client = pair.a.nbd(&format!("p/{volume}"));
+        client.write(0, &data).unwrap();
+        client.flush().unwrap();
+    }
+    assert_eq!(pair.b.json("site status")["transfer_size"], 16);
+    for size in ["0", "17", "all", "-1"] {
+        pair.b.fails(2, &format!("site set --transfer-size {size}"));
+    }
+    let said = pair.b.fails(2, "site set --transfer-size 17");
+    assert!(said.contains("1 to 16"), "{said}");
+    // So slow that none of them ends by itself.
+    let site = pair.b.json("site set --throttle-in 8kB/s --transfer-size 1");
+    assert_eq!((&site["transfer_size"], &site["throttle_in"]["rules"]), (&json!(1), &json!("8kB/s")));
+    for volume in volumes {
+        pair.b.ok(&format!("mirror initialize q/{volume} --no-wait"));
+    }
+    let queue = |b: &Site| {
+        let site = b.json("site status");
+        ["transfers_under_way", "transfers_waiting"].map(|count| site[count].as_u64().unwrap())
+    };
+    let running = |b: &Site| volumes.map(|v| status(b, &format!("q/{v}"))["state"] == "initializing");
+    eventually("one runs", || queue(&pair.b) == [1, 2] && running(&pair.b) == [true, false, false]);
+    assert_eq!(status(&pair.b, "q/v1")["state"], "queued");
+    assert!(pair.b.ok("site status").contains("1 under way, 2 waiting"));
+    pair.b.ok("site set --transfer-size 2");
+    eventually("the next begins", || queue(&pair.b) == [2, 1] && running(&pair.b) == [true, true, false]);
+    pair.b.ok("site set --transfer-size 1");
+    assert_eq!(queue(&pair.b), [2, 1], "what runs goes on");
+    pair.b.ok("mirror abort q/v0");
+    eventually("it has ended", || queue(&pair.b) == [1, 1]);
+    assert_eq!(running(&pair.b), [false, true, false], "there are as many as may run");
+    pair.b.ok("site set --throttle-in unlimited");
+    eventually("all that were asked for and not given up end, one after the other", || {
+        ["v1", "v2"].iter().all(|v| status(&pair.b, &format!("q/{v}"))["state"] == "mirrored")
+    });
+    assert_eq!(queue(&pair.b), [0, 0]);
+    assert_eq!(pair.b.stop(), Some(0));
+    pair.b.restart();
+    assert_eq!(pair.b.json("site status")["transfer_size"], 1, "kept");
+}
+
+#[test]
 fn a_limit_holds_over_a_restart_and_one_mirrors_is_not_the_others() {
     let mut random = StdRng::seed_from_u64(seed());
     let mut pair = Pair::start();

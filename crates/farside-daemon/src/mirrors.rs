@@ -15,14 +15,13 @@ use std::sync::Arc;
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
 use farside_engine::{Engine, VolumeName};
 use farside_mirror::{
-    Destination, DestinationParts, Mirror, MirrorStatus, Relationship, Reversal, Schedule, SourceService,
-    transfer_slots,
+    Destination, DestinationParts, Mirror, MirrorStatus, QueueStatus, Relationship, Reversal, Schedule,
+    SourceService, TransferQueue,
 };
 use farside_platform::{Clock, Randomness, Timestamp};
 use farside_session::{Node, PeerId};
 use farside_store::Pool;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 
 use turns::{Reversals, WayBack};
 
@@ -31,7 +30,7 @@ use crate::exports::Exports;
 use crate::failure::Failure;
 use crate::peers::{self, Rights};
 use crate::pools::Pools;
-use crate::state::{PoolRelationships, State};
+use crate::state::{PoolRelationships, State, StateError};
 use crate::words;
 
 /// The mirrors.
@@ -41,8 +40,10 @@ pub(crate) struct Mirrors {
     destinations: Arc<Mutex<BTreeMap<String, Arc<Destination>>>>,
     /// What the source side hands changes of roles to; it looks there.
     _reversals: Arc<dyn Reversal>,
-    /// Turns of transfers, shared by all pools.
-    slots: Arc<Semaphore>,
+    /// Whose turn it is to transfer, over all pools.
+    queue: TransferQueue,
+    /// One change of its size at a time, so that database and queue agree.
+    size_turn: tokio::sync::Mutex<()>,
     divergences: Mutex<held::Divergences>,
     fence_turn: Mutex<()>,
 }
@@ -79,10 +80,38 @@ impl Mirrors {
             parts,
             destinations,
             _reversals: reversals,
-            slots: transfer_slots(),
+            queue: TransferQueue::default(),
+            size_turn: tokio::sync::Mutex::default(),
             divergences: Mutex::default(),
             fence_turn: Mutex::default(),
         }
+    }
+
+    /// The queue of transfers as it is now.
+    pub(crate) fn queue(&self) -> QueueStatus {
+        self.queue.status()
+    }
+
+    /// Has as many transfers be under way at once as was set. What cannot be read must not keep the daemon from its start.
+    pub(crate) async fn load_transfer_size(&self) -> Result<(), StateError> {
+        let Some(text) = self.parts.state.transfer_size().await? else { return Ok(()) };
+        match text.parse() {
+            Ok(size) => self.queue.set_size(size),
+            Err(_) => tracing::error!(
+                text,
+                "the stored transfer size is no number; {} transfers at once until it is set anew (farside site set)",
+                self.queue().size
+            ),
+        }
+        Ok(())
+    }
+
+    /// Lets this many transfers be under way at once: from now on, and after a restart.
+    pub(crate) async fn set_transfer_size(&self, size: usize) -> Result<(), ErrorBody> {
+        let _turn = self.size_turn.lock().await;
+        self.parts.state.set_transfer_size(size).await.map_err(Failure::tell)?;
+        self.queue.set_size(size);
+        Ok(())
     }
 
     /// Starts the mirrors whose replicas are in `pool`. The caller sees to it that one pool is opened or closed at a time.
@@ -99,7 +128,7 @@ impl Mirrors {
             }),
             clock: Arc::clone(&self.parts.clock),
             randomness: Arc::clone(&self.parts.randomness),
-            slots: Arc::clone(&self.slots),
+            queue: self.queue.clone(),
         };
         let destination = Destination::open(parts).await.map_err(Failure::tell)?;
         self.destinations.lock().insert(name.to_owned(), Arc::new(destination));

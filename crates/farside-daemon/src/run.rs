@@ -165,6 +165,7 @@ async fn start(
         clock: Arc::clone(&clock),
         randomness,
     }));
+    mirrors.load_transfer_size().await?;
     // Before hosts are served: a fence must survive a restart without a gap.
     mirrors.refresh_fences();
     for (name, pool) in pools.open_pools() {

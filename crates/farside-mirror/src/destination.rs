@@ -15,7 +15,6 @@ use farside_format::Fingerprint;
 use farside_platform::{Clock, Randomness};
 use farside_session::{Node, PeerId, PeerLink, SessionError};
 use prost::Message;
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -24,9 +23,9 @@ pub use plans::{PlanPoint, TurnPlan};
 pub use swap::SwapReport;
 
 use crate::error::{MirrorError, blocking};
-use crate::limits::TRANSFERS_MAX;
 use crate::log::LogEntry;
 use crate::protocol::{Body, Describe, Description, convert};
+use crate::queue::TransferQueue;
 use crate::relationship::{Mirror, Parts};
 use crate::report::TransferReport;
 use crate::schedule::Schedule;
@@ -70,13 +69,8 @@ pub struct DestinationParts {
     pub clock: Arc<dyn Clock>,
     /// For identities.
     pub randomness: Arc<dyn Randomness>,
-    /// Turns of transfers, [`transfer_slots`]; the same for every `Destination` of a site.
-    pub slots: Arc<Semaphore>,
-}
-
-/// As many turns as a site runs transfers at the same time: [`TRANSFERS_MAX`].
-pub fn transfer_slots() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(TRANSFERS_MAX))
+    /// Whose turn it is to transfer; the same for every `Destination` of a site.
+    pub queue: TransferQueue,
 }
 
 /// The destination side of this site: its mirrors, by replica.
@@ -130,7 +124,7 @@ impl Destination {
     }
 
     fn driver_parts(&self) -> Parts {
-        let DestinationParts { engine, links, store, source, reverse: _, clock, randomness, slots } =
+        let DestinationParts { engine, links, store, source, reverse: _, clock, randomness, queue } =
             &self.parts;
         Parts {
             engine: engine.clone(),
@@ -139,7 +133,7 @@ impl Destination {
             source: source.clone(),
             clock: clock.clone(),
             randomness: randomness.clone(),
-            slots: slots.clone(),
+            queue: queue.clone(),
             stop: self.stop.clone(),
         }
     }

@@ -28,6 +28,7 @@ pub mod fuzz;
 pub mod limits;
 pub mod log;
 pub mod protocol;
+pub mod queue;
 pub mod relationship;
 pub mod report;
 pub mod schedule;
@@ -38,12 +39,11 @@ pub mod terms;
 mod transfer;
 
 pub use budgets::Budgets;
-pub use destination::{
-    Destination, DestinationParts, Links, PlanPoint, SwapReport, TurnPlan, transfer_slots,
-};
+pub use destination::{Destination, DestinationParts, Links, PlanPoint, SwapReport, TurnPlan};
 pub use error::MirrorError;
 pub use farside_wire::Effort;
 pub use log::{LogEntry, LogEvent, RequestedBy};
+pub use queue::{QueueStatus, TransferQueue};
 pub use relationship::{Asked, Mirror, MirrorStatus, Published};
 pub use report::{Phase, Progress, Rung, RungKind, Rungs, TransferReport, TransferResult};
 pub use schedule::{Moment, Schedule, Ticker, Timetable};

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-/// Transfers a destination runs at the same time; more wait. EqualLogic's replication calls it the *transfer size* and
-/// has 16 as its default.
+/// Most transfers that a destination runs at the same time; more wait. EqualLogic's replication calls it the *transfer size* and
+/// lets it be 1 to 16. Sixteen hold about 200 MiB here and 1.3 GiB at a source ([`ENCODERS_PER_TRANSFER`]).
 pub const TRANSFERS_MAX: usize = 16;
+/// The transfer size of a site where nobody has set it, as EqualLogic's.
+pub const TRANSFER_SIZE_DEFAULT: usize = TRANSFERS_MAX;
 /// Transfers a source serves for one peer: as many as that peer runs.
 pub const SERVED_PER_PEER_MAX: usize = TRANSFERS_MAX;
 /// Transfers a source serves for all peers together; more are told to come again.

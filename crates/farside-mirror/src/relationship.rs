@@ -18,7 +18,7 @@ use std::time::Duration;
 use farside_engine::{ContentRoot, Engine};
 use farside_platform::{Clock, Randomness, Timestamp};
 use farside_session::{Bucket, throttle};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -27,6 +27,7 @@ use uuid::Uuid;
 use crate::destination::Links;
 use crate::error::MirrorError;
 use crate::limits::COMMANDS_MAX;
+use crate::queue::TransferQueue;
 use crate::report::{Progress, TransferReport};
 use crate::schedule::Schedule;
 use crate::source::SourceService;
@@ -85,7 +86,7 @@ pub(crate) struct Parts {
     pub(crate) source: Arc<SourceService>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
-    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) queue: TransferQueue,
     /// Ends the driver, whoever still holds a handle.
     pub(crate) stop: CancellationToken,
 }

@@ -10,8 +10,9 @@ use crate::quantities::{rate, size};
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     let site: SiteStatus = match verb {
         Verb::Status => context.client.get(&["site", "status"]).await?,
-        Verb::Set { throttle_in, throttle_out } => {
-            context.client.post(&["site", "set"], &SetSite { throttle_in, throttle_out }).await?
+        Verb::Set { throttle_in, throttle_out, transfer_size } => {
+            let request = SetSite { throttle_in, throttle_out, transfer_size };
+            context.client.post(&["site", "set"], &request).await?
         }
     };
     context.show(&site, |site| {
@@ -19,6 +20,11 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             ("name", site.name.clone()),
             ("throttle in", throttle(&site.throttle_in)),
             ("throttle out", throttle(&site.throttle_out)),
+            ("transfer size", site.transfer_size.to_string()),
+            (
+                "transfers",
+                format!("{} under way, {} waiting", site.transfers_under_way, site.transfers_waiting),
+            ),
             ("sent", size(site.sent_bytes)),
             ("received", size(site.received_bytes)),
         ])

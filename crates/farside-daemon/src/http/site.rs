@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use farside_api::{SetSite, SiteStatus};
+use farside_api::{ErrorBody, ErrorCode, SetSite, SiteStatus};
+use farside_mirror::limits::TRANSFERS_MAX;
 use farside_session::Direction;
 
 use super::error::Body;
@@ -29,9 +30,14 @@ async fn status(State(site): Shared) -> Answer<SiteStatus> {
 }
 
 async fn set(State(site): Shared, Body(request): Body<SetSite>) -> Answer<SiteStatus> {
-    // Both are read before either is set.
+    // All is read before anything is set.
     let inward = request.throttle_in.as_deref().map(throttles::asked).transpose()?;
     let outward = request.throttle_out.as_deref().map(throttles::asked).transpose()?;
+    let size = request.transfer_size.map(transfer_size).transpose()?;
+    if let Some(size) = size {
+        tracing::info!(size, "the site's transfer size is set");
+        site.mirrors.set_transfer_size(size).await?;
+    }
     for (direction, rules) in [(Direction::In, inward), (Direction::Out, outward)] {
         let Some(rules) = rules else { continue };
         tracing::info!(?direction, throttle = %rules, "the site's throttle is set");
@@ -41,13 +47,26 @@ async fn set(State(site): Shared, Body(request): Body<SetSite>) -> Answer<SiteSt
     Ok(Json(status_of(&site)))
 }
 
+fn transfer_size(asked: u64) -> Result<usize, ErrorBody> {
+    usize::try_from(asked).ok().filter(|size| (1..=TRANSFERS_MAX).contains(size)).ok_or_else(|| {
+        ErrorBody::new(
+            ErrorCode::WrongUsage,
+            format!("a transfer size is 1 to {TRANSFERS_MAX}; to have none run, quiesce the mirrors"),
+        )
+    })
+}
+
 fn status_of(site: &Site) -> SiteStatus {
     let throttle = |direction| site.throttles.document(&site.node, Limited::Site, direction);
     let peers = site.node.peers();
+    let queue = site.mirrors.queue();
     SiteStatus {
         name: site.document.name.clone(),
         throttle_in: throttle(Direction::In),
         throttle_out: throttle(Direction::Out),
+        transfer_size: queue.size as u64,
+        transfers_under_way: queue.under_way as u64,
+        transfers_waiting: queue.waiting as u64,
         sent_bytes: peers.iter().map(|peer| peer.sent_bytes).sum(),
         received_bytes: peers.iter().map(|peer| peer.received_bytes).sum(),
     }

@@ -1,12 +1,15 @@
-//! Settings that are changed while the daemon runs: of the site, and the throttles of its peers.
+//! Settings that are changed while the daemon runs: of the site, by name in a table of texts, and the throttles of its peers.
 
 use farside_session::{Direction, PeerId};
 
 use super::rows::peer_id;
 use super::{State, StateError};
 
-/// A setting of the site, by its name in the table.
-fn name(direction: Direction) -> &'static str {
+/// The name of the site's transfer size.
+const TRANSFER_SIZE: &str = "transfer_size";
+
+/// The name of a throttle of the site.
+fn throttle(direction: Direction) -> &'static str {
     match direction {
         Direction::In => "throttle_in",
         Direction::Out => "throttle_out",
@@ -16,11 +19,7 @@ fn name(direction: Direction) -> &'static str {
 impl State {
     /// The site's throttle, as text; none if it was never set.
     pub(crate) async fn site_throttle(&self, direction: Direction) -> Result<Option<String>, StateError> {
-        let value = sqlx::query_scalar("SELECT value FROM settings WHERE name = ?")
-            .bind(name(direction))
-            .fetch_optional(&self.readers)
-            .await?;
-        Ok(value)
+        self.setting(throttle(direction)).await
     }
 
     /// Keeps the site's throttle.
@@ -29,9 +28,31 @@ impl State {
         direction: Direction,
         rules: &str,
     ) -> Result<(), StateError> {
+        self.set_setting(throttle(direction), rules).await
+    }
+
+    /// How many transfers may be under way at once, as text; none if it was never set.
+    pub(crate) async fn transfer_size(&self) -> Result<Option<String>, StateError> {
+        self.setting(TRANSFER_SIZE).await
+    }
+
+    /// Keeps how many transfers may be under way at once.
+    pub(crate) async fn set_transfer_size(&self, size: usize) -> Result<(), StateError> {
+        self.set_setting(TRANSFER_SIZE, &size.to_string()).await
+    }
+
+    async fn setting(&self, name: &str) -> Result<Option<String>, StateError> {
+        let value = sqlx::query_scalar("SELECT value FROM settings WHERE name = ?")
+            .bind(name)
+            .fetch_optional(&self.readers)
+            .await?;
+        Ok(value)
+    }
+
+    async fn set_setting(&self, name: &str, value: &str) -> Result<(), StateError> {
         sqlx::query("INSERT OR REPLACE INTO settings (name, value) VALUES (?, ?)")
-            .bind(name(direction))
-            .bind(rules)
+            .bind(name)
+            .bind(value)
             .execute(&self.writer)
             .await?;
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_session::{Bucket, PeerId, PeerLink, SessionError, throttle};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use crate::destination::Links;
 use crate::error::{MirrorError, blocking};
 use crate::limits::{BREAK_PATIENCE, GOT_ON_BYTES, LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
 use crate::log::{LogEvent, RequestedBy};
+use crate::queue::UnderWay;
 use crate::report::{Progress, TransferReport, TransferResult};
 use crate::schedule::{Moment, Ticker};
 use crate::state::{Action, Event, Standing, TransferKind, Work};
@@ -36,7 +37,7 @@ pub(super) struct Ports {
 
 /// A turn and a session: what a transfer needs to start.
 struct Ready {
-    slot: OwnedSemaphorePermit,
+    place: UnderWay,
     link: Arc<dyn PeerLink>,
 }
 
@@ -520,15 +521,14 @@ impl Driver {
 
     fn enqueue(&mut self, kind: TransferKind) {
         self.ports.progress.send_replace(Some(Progress::waiting(kind)));
-        let (links, slots) = (self.parts.links.clone(), self.parts.slots.clone());
+        let (links, queue) = (self.parts.links.clone(), self.parts.queue.clone());
         let (peer, wait) = (self.relationship.peer, self.link_wait);
         let (until, until_rx) = watch::channel(Instant::now() + wait);
         let task = tokio::spawn(async move {
             // The session first: whoever waits for one should not keep a turn from others.
             let link = link_until(&*links, peer, until_rx).await;
             let link = link.map_err(MirrorError::no_session)?;
-            let slot = slots.acquire_owned().await.map_err(|e| MirrorError::Internal(e.to_string()))?;
-            Ok(Ready { slot, link })
+            Ok(Ready { place: queue.enter().await, link })
         });
         self.activity = Activity::Waiting { task, until };
     }
@@ -557,10 +557,10 @@ impl Driver {
             cancel: cancel.clone(),
             progress: ProgressSender::new(clock, self.ports.progress.clone(), id, kind),
         };
-        let slot = ready.slot;
+        let place = ready.place;
         let task = async move {
             let outcome = transfer::run(transfer).await;
-            drop(slot);
+            drop(place);
             outcome
         };
         let task = tokio::spawn(task.in_current_span());

@@ -12,7 +12,7 @@ use farside_mirror::protocol::{Body, PROTOCOL_VERSION, Request, StreamHeader, Sw
 use farside_mirror::{
     Destination, DestinationParts, EncoderSettings, MemorySimilarityStore, MemoryStore, Mirror, MirrorError,
     Relationship, RelationshipStore, Reversal, ReverseRights, Schedule, Similarity, SourceRights,
-    SourceService, TransferReport, TransferResult, transfer_slots,
+    SourceService, TransferQueue, TransferReport, TransferResult,
 };
 use farside_platform::{Clock, ManualCores, SeededRandomness, Timestamp};
 use farside_session::{
@@ -314,10 +314,10 @@ impl<S: Storage> Site<S> {
         };
         let node = Node::start(config, parts).await.unwrap();
         let links = Arc::new(node.clone());
-        let (store, slots) = (disk.store.clone(), transfer_slots());
+        let (store, queue) = (disk.store.clone(), TransferQueue::default());
         let (of_source, reverse) = (source.clone(), rights.clone());
         let parts =
-            DestinationParts { engine, links, store, source: of_source, reverse, clock, randomness, slots };
+            DestinationParts { engine, links, store, source: of_source, reverse, clock, randomness, queue };
         let destination = Arc::new(Destination::open(parts).await.unwrap());
         let as_reversal: Arc<dyn Reversal> = destination.clone();
         source.set_reversal(Arc::downgrade(&as_reversal));
