@@ -226,8 +226,8 @@ pub fn volumes_section(result: &ExperimentResult) -> Result<Section, PlotError> 
     }
     markdown.push_str(
         "Seconds until all copies are there, and Mb/s of payload. *Host* is what a host's load on the source (8 KiB at random, 70 % \
-         reads, 30 at a time) got beside the transfers, percent of what it got alone. A transfer size is played by asking for so \
-         many copies at once.\n\n",
+         reads, 30 at a time) got beside the transfers, percent of what it got alone. All copies are asked for at \
+         once, and the destination's transfer size (`farside site set --transfer-size`) says how many run.\n\n",
     );
     markdown.push_str(&table::markdown_table(&sheet));
     let mut beside = Vec::new();
