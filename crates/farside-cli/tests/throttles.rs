@@ -93,11 +93,16 @@ fn limits_are_shown_refused_in_words_and_kept() {
 /// Sets one limit to a rate.
 type Limit<'a> = &'a dyn Fn(&str);
 
-/// Overwrites the volume with what cannot be compressed.
+/// Overwrites the volume `p/v` with what cannot be compressed.
 fn overwrite(site: &Site, random: &mut StdRng) {
+    fill(site, "p/v", random);
+}
+
+/// Overwrites a volume of 4 MiB.
+fn fill(site: &Site, volume: &str, random: &mut StdRng) {
     let mut data = vec![0; 4 * MIB];
     random.fill_bytes(&mut data);
-    let mut client = site.nbd("p/v");
+    let mut client = site.nbd(volume);
     for (number, part) in data.chunks(MIB).enumerate() {
         client.write((number * MIB) as u64, part).unwrap();
     }
@@ -152,17 +157,14 @@ fn whoever_limits_a_transfer_under_way_heeds_it() {
 
 #[test]
 fn as_many_transfers_as_the_site_has_a_size_for_run_and_the_others_wait() {
+    let mut random = StdRng::seed_from_u64(seed());
     let mut pair = Pair::start();
     let volumes = ["v0", "v1", "v2"];
     for volume in volumes {
         pair.a.ok(&format!("volume create p/{volume} --size 4M"));
         pair.a.ok(&format!("peer allow b p/{volume}"));
         pair.b.ok(&format!("mirror create a:p/{volume} q/{volume}"));
-        let mut data = vec![0; MIB];
-        StdRng::seed_from_u64(seed()).fill_bytes(&mut data);
-        let mut client = pair.a.nbd(&format!("p/{volume}"));
-        client.write(0, &data).unwrap();
-        client.flush().unwrap();
+        fill(&pair.a, &format!("p/{volume}"), &mut random);
     }
     assert_eq!(pair.b.json("site status")["transfer_size"], 16);
     for size in ["0", "17", "all", "-1"] {
@@ -173,24 +175,38 @@ fn as_many_transfers_as_the_site_has_a_size_for_run_and_the_others_wait() {
     // So slow that none of them ends by itself.
     let site = pair.b.json("site set --throttle-in 8kB/s --transfer-size 1");
     assert_eq!((&site["transfer_size"], &site["throttle_in"]["rules"]), (&json!(1), &json!("8kB/s")));
-    for volume in volumes {
-        pair.b.ok(&format!("mirror initialize q/{volume} --no-wait"));
-    }
     let queue = |b: &Site| {
         let site = b.json("site status");
         ["transfers_under_way", "transfers_waiting"].map(|count| site[count].as_u64().unwrap())
     };
     let running = |b: &Site| volumes.map(|v| status(b, &format!("q/{v}"))["state"] == "initializing");
-    eventually("one runs", || queue(&pair.b) == [1, 2] && running(&pair.b) == [true, false, false]);
+    for (waiting, volume) in volumes.iter().enumerate() {
+        pair.b.ok(&format!("mirror initialize q/{volume} --no-wait"));
+        eventually("it runs or waits", || queue(&pair.b) == [1, waiting as u64]);
+    }
+    eventually("one runs", || running(&pair.b) == [true, false, false]);
     assert_eq!(status(&pair.b, "q/v1")["state"], "queued");
     assert!(pair.b.ok("site status").contains("1 under way, 2 waiting"));
+    let metrics = pair.b.http("/metrics");
+    for figure in ["farside_transfers_under_way 1\n", "farside_transfers_waiting 2\n"] {
+        assert!(metrics.contains(figure), "{figure}: {metrics}");
+    }
+    let path = pair.b.json("peer status a")["paths"][0].clone();
+    let remote = path["remote"].as_str().unwrap();
+    let name = path["local"].as_str().map_or_else(|| remote.to_owned(), |local| format!("{local}={remote}"));
+    let up = format!("farside_path_up{{peer=\"a\",path=\"{name}\"}} 1\n");
+    assert!(metrics.contains(&up), "{up}: {metrics}");
+    let received =
+        format!("farside_path_wire_bytes_total{{peer=\"a\",path=\"{name}\",direction=\"received\"}} ");
+    let bytes = metrics.split(&received).nth(1).and_then(|rest| rest.lines().next()?.parse::<u64>().ok());
+    assert!(bytes.is_some_and(|bytes| bytes > 0), "{received}: {metrics}");
     pair.b.ok("site set --transfer-size 2");
     eventually("the next begins", || queue(&pair.b) == [2, 1] && running(&pair.b) == [true, true, false]);
     pair.b.ok("site set --transfer-size 1");
     assert_eq!(queue(&pair.b), [2, 1], "what runs goes on");
     pair.b.ok("mirror abort q/v0");
-    eventually("it has ended", || queue(&pair.b) == [1, 1]);
-    assert_eq!(running(&pair.b), [false, true, false], "there are as many as may run");
+    eventually("it has ended", || running(&pair.b) == [false, true, false]);
+    assert_eq!(queue(&pair.b), [1, 1], "there are as many as may run");
     pair.b.ok("site set --throttle-in unlimited");
     eventually("all that were asked for and not given up end, one after the other", || {
         ["v1", "v2"].iter().all(|v| status(&pair.b, &format!("q/{v}"))["state"] == "mirrored")

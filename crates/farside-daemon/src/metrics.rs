@@ -4,8 +4,8 @@
 //! the rooms into a recorder of its own when the page is asked for: it is never older than the question, and what is
 //! gone leaves the page at once.
 
-use farside_api::{Mirror, Peer, PeerState, Pool, PoolState, Role};
-use farside_mirror::{Relationship, RungKind, TransferReport, TransferResult};
+use farside_api::{Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolState, Role};
+use farside_mirror::{QueueStatus, Relationship, RungKind, TransferReport, TransferResult};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
@@ -20,6 +20,16 @@ const MIRROR_CHANGED_BYTES: &str = "farside_mirror_changed_bytes_total";
 const MIRROR_RUNG_IN_BYTES: &str = "farside_mirror_rung_in_bytes_total";
 const MIRROR_RUNG_OUT_BYTES: &str = "farside_mirror_rung_out_bytes_total";
 const MIRROR_TRANSFERS: &str = "farside_mirror_transfers_total";
+
+/// What is, when the page is asked for.
+pub(crate) struct Present {
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) mirrors: Vec<Mirror>,
+    pub(crate) peers: Vec<Peer>,
+    /// Of the live sessions, with the name of the peer.
+    pub(crate) paths: Vec<(String, PeerPath)>,
+    pub(crate) queue: QueueStatus,
+}
 
 /// Renders what has been measured.
 #[derive(Clone)]
@@ -63,13 +73,16 @@ impl Metrics {
     }
 
     /// The page, in Prometheus's text format.
-    pub(crate) fn render(&self, pools: &[Pool], mirrors: &[Mirror], peers: &[Peer]) -> String {
+    pub(crate) fn render(&self, now: &Present) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             describe();
-            pools.iter().for_each(pool);
-            mirrors.iter().for_each(mirror);
-            peers.iter().for_each(peer);
+            now.pools.iter().for_each(pool);
+            now.mirrors.iter().for_each(mirror);
+            now.peers.iter().for_each(peer);
+            now.paths.iter().for_each(|(peer, at)| path(peer, at));
+            gauge!("farside_transfers_under_way").set(now.queue.under_way as f64);
+            gauge!("farside_transfers_waiting").set(now.queue.waiting as f64);
         });
         self.counted.run_upkeep();
         self.counted.render() + &recorder.handle().render()
@@ -117,6 +130,18 @@ fn describe() {
         Unit::Bytes,
         "Bytes of the peer's sessions, TLS included"
     );
+    describe_gauge!("farside_path_up", Unit::Count, "1 if the path of the peer's session works");
+    describe_counter!(
+        "farside_path_wire_bytes_total",
+        Unit::Bytes,
+        "Bytes over the path in the peer's session, TLS included"
+    );
+    describe_gauge!(
+        "farside_transfers_under_way",
+        Unit::Count,
+        "Transfers under way of mirrors whose replica is here"
+    );
+    describe_gauge!("farside_transfers_waiting", Unit::Count, "Transfers that wait for their turn");
 }
 
 /// Exact up to 2^53 bytes, 8 PiB; above that Prometheus itself rounds.
@@ -154,5 +179,19 @@ fn peer(peer: &Peer) {
     for (direction, bytes) in [("sent", peer.sent_bytes), ("received", peer.received_bytes)] {
         counter!("farside_peer_wire_bytes_total", "peer" => peer.name.clone(), "direction" => direction)
             .absolute(bytes);
+    }
+}
+
+fn path(peer: &str, path: &PeerPath) {
+    let name =
+        path.local.as_ref().map_or_else(|| path.remote.clone(), |local| format!("{local}={}", path.remote));
+    gauge!("farside_path_up", "peer" => peer.to_owned(), "path" => name.clone())
+        .set(f64::from(u8::from(path.state == PathState::Up)));
+    for (direction, bytes) in [("sent", path.sent_bytes), ("received", path.received_bytes)] {
+        counter!(
+            "farside_path_wire_bytes_total",
+            "peer" => peer.to_owned(), "path" => name.clone(), "direction" => direction
+        )
+        .absolute(bytes);
     }
 }

@@ -138,6 +138,16 @@ pub(crate) fn list(node: &Node) -> Vec<api::Peer> {
     peers
 }
 
+/// The paths of all live sessions, with the peer's name.
+pub(crate) fn paths(node: &Node) -> Vec<(String, api::PeerPath)> {
+    let of = |peer: &PeerStatus| {
+        let figures = node.link_figures(peer.record.id).unwrap_or_default();
+        let name = peer.record.name.clone();
+        figures.paths.into_iter().map(move |figures| (name.clone(), path(&figures)))
+    };
+    node.peers().iter().flat_map(of).collect()
+}
+
 /// A peer as it is listed.
 pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
     api::Peer {

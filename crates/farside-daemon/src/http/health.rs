@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::Shared;
 use super::error::ApiError;
+use crate::metrics::Present;
 use crate::peers;
 use crate::site::Site;
 
@@ -20,8 +21,13 @@ pub(super) fn routes() -> Router<Arc<Site>> {
 }
 
 async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
-    let mirrors = site.mirrors.list().await?;
-    let page = site.metrics.render(&site.pools.list(), &mirrors, &peers::list(&site.node));
+    let page = site.metrics.render(&Present {
+        pools: site.pools.list(),
+        mirrors: site.mirrors.list().await?,
+        peers: peers::list(&site.node),
+        paths: peers::paths(&site.node),
+        queue: site.mirrors.queue(),
+    });
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response())
 }
 
