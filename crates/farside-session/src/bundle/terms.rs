@@ -70,6 +70,10 @@ pub(crate) struct LostLane {
 pub(crate) struct LanesWanted {
     /// Lanes that can carry data now. With none nothing moves, and after
     /// [`LANELESS_MAX`](crate::limits::LANELESS_MAX) the bundle is lost.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "whoever dials looks at the bundle's figures; tests look here")
+    )]
     pub(crate) live: usize,
     /// Since the last time.
     pub(crate) lost: Vec<LostLane>,
