@@ -16,6 +16,7 @@ mod encoders;
 mod heard;
 mod keep;
 mod known;
+mod learnt;
 mod overtaken;
 mod pins;
 mod prepare;
@@ -41,7 +42,6 @@ use bytes::Bytes;
 use farside_engine::{Engine, EngineError, VolumeName};
 use farside_platform::Clock;
 use farside_session::{DataStream, PeerId, PeerLink, PeerService, Refusal};
-use farside_wire::Ladder;
 use prost::Message;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -109,8 +109,7 @@ struct Tables {
     /// By relationship: how many snapshots are kept for it, as far as that was seen since the start.
     pins: HashMap<Uuid, usize>,
     keeping: keep::Keeping,
-    /// By relationship: what its transfers have learnt of the link and of their data.
-    ladders: HashMap<Uuid, Ladder>,
+    learnt: learnt::Learnt,
     /// At most about [`HEARD_MAX`](crate::limits::HEARD_MAX) besides those in `relationships`.
     heard: HashMap<Uuid, heard::Heard>,
 }
@@ -714,8 +713,9 @@ impl Shared {
             let mut tables = self.tables();
             let released = tables.relationships.remove(&relationship);
             tables.turns.remove(&relationship);
-            tables.ladders.remove(&relationship);
             tables.pins.remove(&relationship);
+            let Tables { relationships, learnt, .. } = &mut *tables;
+            learnt.forget(relationship, |peer| relationships.values().any(|other| other.peer == *peer));
             (released, tables.relationships.values().all(|other| other.source != volume))
         };
         if is_last {

@@ -84,9 +84,9 @@ pub(super) async fn serve_step(
     let ended = serving.next_stream();
     let sending = async {
         let _turn = serving.stream_turn.lock().await;
-        let pace = Arc::new(Pace::of(shared, serving.relationship, link));
+        let pace = Arc::new(Pace::of(shared, serving, link));
         let sent = send_step(shared, serving, asked, &pace, reader, &mut writer).await;
-        pace.remember(shared, serving.relationship);
+        pace.remember(shared, serving);
         sent
     };
     let outcome = tokio::select! {

@@ -6,11 +6,10 @@ use std::time::Duration;
 use farside_platform::Clock;
 use farside_session::SocketFigures;
 use farside_wire::{Effort, Ladder, Sent};
-use uuid::Uuid;
 
 use crate::error::MirrorError;
-use crate::source::Shared;
 use crate::source::encoders::{EncoderBudget, Turn};
+use crate::source::{Serving, Shared};
 
 /// The pace of one step.
 pub(super) struct Pace {
@@ -22,22 +21,23 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// For a step of a relationship: begins with what earlier ones have learnt.
-    pub(super) fn of(shared: &Shared, relationship: Uuid, link: Arc<dyn SocketFigures>) -> Pace {
-        let learnt = shared.tables().ladders.get(&relationship).map(Ladder::again);
+    /// For a step of a relationship: begins with what earlier ones have learnt, or else such of other volumes to that peer.
+    pub(super) fn of(shared: &Shared, serving: &Serving, link: Arc<dyn SocketFigures>) -> Pace {
+        let learnt = shared.tables().learnt.of(serving.relationship, serving.peer);
         let ladder = learnt.unwrap_or_else(|| shared.encoders.ladder());
         let (budget, clock) = (shared.encoders.clone(), shared.clock.clone());
         Pace { ladder: Mutex::new(ladder), link, budget, clock }
     }
 
     /// Keeps for the next step what was learnt.
-    pub(super) fn remember(&self, shared: &Shared, relationship: Uuid) {
+    pub(super) fn remember(&self, shared: &Shared, serving: &Serving) {
+        let (relationship, peer) = (serving.relationship, serving.peer);
         let ladder = self.ladder().clone();
         tracing::debug!(%relationship, effort = ladder.effort().name(), "what the link leaves time for");
         let mut tables = shared.tables();
         // Nothing is kept for one that was released meanwhile.
         if tables.relationships.contains_key(&relationship) {
-            tables.ladders.insert(relationship, ladder);
+            tables.learnt.remember(relationship, peer, ladder);
         }
     }
 
@@ -66,6 +66,7 @@ impl Pace {
             ladder.link_delivers(delivered);
         }
         ladder.sent(frame, &room);
+        tracing::trace!(?frame, ?room, ?delivered, next = ladder.effort().name(), "frame sent");
     }
 
     fn ladder(&self) -> MutexGuard<'_, Ladder> {
