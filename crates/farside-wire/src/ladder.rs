@@ -18,7 +18,10 @@
 //!
 //! * *Seconds per byte* and *ratio* of an effort come from its latest frames. One that was not used lately is
 //!   *sampled*, two frames at a time, and only if its encoders could keep up at all; a sample that changes nothing makes
-//!   the next one wait twice as long.
+//!   the next one wait twice as long. Frames differ by more than two efforts do: what few of them show of more effort counts
+//!   only beside what is usual.
+//! * A short transfer has no time for samples. As soon as the link is full the next effort is taken on trust, if encoders have
+//!   a quarter more than it should need; where they have half as much again, they always try.
 //! * *The link's rate* shows only while the link is full: when the sender spends 85 % of its time or more in writes that
 //!   block. A link that is not full was never seen (then it is faster than what was sent, and once the transfer is long
 //!   enough for that to matter the ladder goes down a step at a time), or was seen full before. That is believed until more
@@ -79,9 +82,6 @@ const SHOWN_FAST: f64 = 20e6;
 const GAIN_DOWN: f64 = 1.02;
 /// The same on a link whose rate is known. The ratio counts twice, and frames differ.
 const GAIN_DOWN_WHEN_KNOWN: f64 = 1.15;
-/// The same while the link is full, when a step down promises fewer bytes: more effort seldom makes more of them, and what
-/// frames show of it is mostly that they differ.
-const GAIN_DOWN_WHEN_FULL: f64 = 1.25;
 /// Gain that is worth a step up.
 const GAIN_UP: f64 = 1.1;
 /// Gain that is worth a step before the effort has had its time.
@@ -104,21 +104,36 @@ const LOOK_FRAMES: f64 = 16.0;
 const LOOK_COST: f64 = 0.01;
 /// The same for the first look after the link has stopped being full: most likely it has become faster.
 const FIRST_LOOK_COST: f64 = 0.05;
+/// Bytes out per byte in of what no effort makes smaller. Its encoders look ample because they give up at once; a step up would
+/// be paid for by what comes after it.
+const INCOMPRESSIBLE: f64 = 0.97;
 /// Encoders that could do so many times what is needed make a step up safe without a sample.
 const AMPLE: f64 = 4.0;
-/// What a frame weighs against the next, for what is measured of an effort: sixteen frames, more or less.
-const EFFORT_MEMORY: f64 = 15.0 / 16.0;
+/// The same for the next effort while the link is full: what one step costs more is much the same for all data, and a short
+/// transfer is over before two samples have gone through the pipeline.
+const AMPLE_FOR_NEXT: f64 = 1.25;
+/// Encoders that could do so many times what a full link takes of them may as well try the next effort: what few frames have
+/// shown of it is mostly that they differ.
+const AMPLE_WHEN_FULL: f64 = 1.5;
+/// Gain that is worth it then.
+const GAIN_UP_WHEN_AMPLE: f64 = 1.03;
+/// What a frame weighs against the next, for what is measured of an effort: 32 frames, more or less.
+const EFFORT_MEMORY: f64 = 31.0 / 32.0;
 /// The same for the window: eight frames.
 const WINDOW_MEMORY: f64 = 7.0 / 8.0;
 /// Frames that a window weighs in all.
 const WINDOW_FRAMES: u32 = 8;
 
-/// Seconds of an encoder per byte, relative to *standard*, until they are measured (3000, 550, 200, 80 and 25 MB/s).
-const TYPICAL_COST: [f64; EFFORTS] = [0.07, 0.36, 1.0, 2.5, 8.0];
+/// Seconds of an encoder per byte, relative to *standard*, until they are measured (3000, 550, 200, 80 and 17 MB/s).
+const TYPICAL_COST: [f64; EFFORTS] = [0.07, 0.36, 1.0, 2.5, 12.0];
 /// The same of the search, which *raw* does without and *fast* nearly.
 const TYPICAL_SEARCH: [f64; EFFORTS] = [0.01, 0.2, 1.0, 1.0, 1.0];
-/// Bytes out per byte in until they are measured; only how they compare matters.
-const TYPICAL_RATIO: [f64; EFFORTS] = [1.0, 0.45, 0.35, 0.32, 0.3];
+/// Bytes out per byte in until they are measured; only how they compare matters. *Thorough* makes 4 to 10 per cent less than
+/// *standard* of a first copy, *strong* 1 to 5 less than that.
+const TYPICAL_RATIO: [f64; EFFORTS] = [1.0, 0.45, 0.35, 0.325, 0.313];
+/// Bytes that what is usual weighs against what was measured, from *standard* up: eight frames. Frames differ by more than two
+/// such efforts do, so two of them say little. How much larger *fast* is depends on the data, up to twenty times.
+const USUAL_BYTES: f64 = 8_388_608.0;
 
 /// A frame that was sent.
 #[derive(Clone, Copy, Debug)]
@@ -382,9 +397,12 @@ impl Ladder {
         let raw = promise(Effort::Raw, 1.0);
         let is_slower_than_raw = |speed: f64| is_known && raw > SLOWER_THAN_RAW * speed;
         let must_leave = is_slower_than_raw(goodput);
-        let has_had_its_time =
-            self.frames - self.chosen_at >= self.dwell || (must_leave && raw >= GAIN_AT_ONCE * goodput);
-        let now = worth(goodput, self.ratio(current, current));
+        // What a transfer begins with was not chosen.
+        let is_first = self.left_at.iter().all(Option::is_none);
+        let has_had_its_time = self.frames - self.chosen_at >= self.dwell
+            || (is_first && is_full)
+            || (must_leave && raw >= GAIN_AT_ONCE * goodput);
+        let own = self.ratio(current, current);
         let mut best: Option<(Effort, f64)> = None;
         let mut unknown: Option<Effort> = None;
         for candidate in Effort::ALL {
@@ -400,22 +418,28 @@ impl Ladder {
             if candidate != Effort::Raw && is_slower_than_raw(speed) {
                 continue;
             }
-            let gain = worth(speed, ratio) / now;
+            // A few large frames at a full link are no reason to take more time for the next: by its usual ones it may be faster.
+            let usually = if is_up && is_full { promise(current, own).max(goodput) } else { goodput };
+            let now = worth(usually, own);
+            let ample = capacity(candidate) / usually;
+            let hoped = self.hoped_ratio(candidate, current);
+            let hope = worth(promise(candidate, hoped), hoped) / now;
+            let gain = if is_full && ample >= AMPLE_WHEN_FULL { hope } else { worth(speed, ratio) / now };
+            let is_next = is_full && cheaper(candidate) == Some(current);
             let needed = match (has_had_its_time, is_up) {
                 (false, _) => GAIN_AT_ONCE,
                 (true, _) if must_leave => 0.0,
+                (true, true) if is_full && ample >= AMPLE_WHEN_FULL => GAIN_UP_WHEN_AMPLE,
                 (true, true) => GAIN_UP,
-                (true, false) if is_full => GAIN_DOWN_WHEN_FULL,
                 (true, false) if is_known => GAIN_DOWN_WHEN_KNOWN,
                 (true, false) => GAIN_DOWN,
             };
             // What is slower than raw is left for what is likely faster: if it is not, raw is next.
-            let is_fresh = is_shown || self.is_fresh(candidate) || capacity(candidate) >= AMPLE * goodput;
+            let is_fresh =
+                is_shown || self.is_fresh(candidate) || ample >= if is_next { AMPLE_FOR_NEXT } else { AMPLE };
             if is_fresh && gain >= needed && best.is_none_or(|(_, most)| gain > most) {
                 best = Some((candidate, gain));
             }
-            let hoped = self.hoped_ratio(candidate, current);
-            let hope = worth(promise(candidate, hoped), hoped) / now;
             if !is_fresh && hope >= GAIN_UP && self.sample[candidate as usize].at <= self.frames {
                 unknown = Some(candidate);
             }
@@ -478,11 +502,16 @@ impl Ladder {
         if must_leave {
             return true;
         }
+        // It would have to make fewer bytes. More effort seldom makes more of them, and what frames show of it is mostly that
+        // they differ.
+        if is_full {
+            return false;
+        }
         let is_shown_fast = self.shown.is_some_and(|shown| shown >= SHOWN_FAST);
         if self.stream_bytes < UNSEEN_MIN && !(is_shown_fast && candidate != Effort::Raw) {
             return false;
         }
-        if is_full || self.link.is_some() {
+        if self.link.is_some() {
             return true;
         }
         let (passed, carried) = match candidate {
@@ -530,7 +559,11 @@ impl Ladder {
         let measured = &self.measured[effort as usize];
         match effort {
             Effort::Raw => 1.0,
-            _ if measured.in_bytes > 0.0 => (measured.out_bytes / measured.in_bytes).max(f64::MIN_POSITIVE),
+            _ if measured.in_bytes > 0.0 => {
+                let usual = if effort.min(current) >= Effort::Standard { USUAL_BYTES } else { 0.0 };
+                let out_bytes = measured.out_bytes + usual * self.typical_ratio(effort, current);
+                (out_bytes / (measured.in_bytes + usual)).max(f64::MIN_POSITIVE)
+            }
             _ => self.typical_ratio(effort, current),
         }
     }
@@ -543,7 +576,8 @@ impl Ladder {
             Effort::Raw => 1.0,
             _ => measured.out_bytes / measured.in_bytes.max(1.0),
         };
-        (now * relative).max(f64::MIN_POSITIVE)
+        let is_hopeless = current != Effort::Raw && effort > current && now >= INCOMPRESSIBLE;
+        (if is_hopeless { now } else { now * relative }).max(f64::MIN_POSITIVE)
     }
 
     /// The better of what an effort was once and what it usually is.
