@@ -6,11 +6,6 @@
 # shellcheck source=lab/contenders/portion.sh
 . "$CONTENDERS/portion.sh"
 
-# Streams over several connections and paths, which a site does where it is told so.
-serve_linked() { # ADDRESS:PORT for peers, or off
-    serve_farside "$1" '[link]' 'protocol = 2'
-}
-
 # How many volumes, where a variant says it.
 pieces() { echo "${VOLUME_COUNT:-1}"; }
 
@@ -57,7 +52,7 @@ verify_piece() { # N, M
 serve_again() { # ADDRESS:PORT for peers, or off
     local daemon
     while :; do
-        serve_linked "$1" &
+        serve_farside "$1" &
         daemon=$!
         echo "$daemon" >"$HERE/daemon.pid"
         wait "$daemon" || true

@@ -11,6 +11,9 @@ use crate::throttle::Throttle;
 pub enum PeerState {
     /// A session is up.
     Connected,
+    /// A session is up, and every connection to the peer has ended: it is stopped, or cannot be reached. Dialled in time the session
+    /// goes on.
+    NotAnswering,
     /// None.
     Disconnected,
 }
@@ -26,7 +29,7 @@ pub struct Peer {
     pub address: Option<String>,
     /// Whether there is a session.
     pub state: PeerState,
-    /// Why there is none.
+    /// Why there is none, or why the peer does not answer.
     #[serde(default)]
     pub why: Option<String>,
     /// The protocol of the session.

@@ -123,7 +123,7 @@ fn describe() {
         "Blocks found damaged since the pool was opened"
     );
     describe_gauge!("farside_mirror_lag_seconds", Unit::Seconds, "Age of the replica's data");
-    describe_gauge!("farside_peer_connected", Unit::Count, "1 if there is a session with the peer");
+    describe_gauge!("farside_peer_connected", Unit::Count, "1 if there is a session and the peer answers");
     describe_gauge!("farside_peer_rtt_seconds", Unit::Seconds, "Round-trip time of the session");
     describe_counter!(
         "farside_peer_wire_bytes_total",

@@ -35,6 +35,7 @@ pub use reversal::{Reversal, ReverseAccepted, ReverseOffer, ReverseRights};
 pub use similarity::{MemorySimilarityStore, SIMILARITY_BYTES_PER_TIB, Similarity, SimilarityStore};
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use async_trait::async_trait;
@@ -132,6 +133,8 @@ struct Serving {
     /// The base as this site calls it; differs from the plan's, which is the destination's.
     local_base: std::sync::OnceLock<Option<Uuid>>,
     cancel: CancellationToken,
+    /// Ended, but the destination may have it if it asks again: its stream breaks off, and nothing says that it has failed.
+    is_to_begin_again: AtomicBool,
     /// Ends the data stream that was opened last.
     stream: Mutex<CancellationToken>,
     /// Held by the stream that is being served: however many are opened, what one costs in memory is there once.
@@ -580,6 +583,7 @@ impl Shared {
             plan: std::sync::OnceLock::new(),
             local_base: std::sync::OnceLock::new(),
             cancel: CancellationToken::new(),
+            is_to_begin_again: AtomicBool::new(false),
             stream: Mutex::default(),
             stream_turn: tokio::sync::Mutex::default(),
         });

@@ -13,7 +13,7 @@ use crate::limits::{DIAL_TIMEOUT, HANDSHAKE_TIMEOUT};
 use crate::link::PeerId;
 use crate::terms::PathTerms;
 use crate::tls::{self, Secured};
-use crate::transport::{Counted, SocketTerms, Transport};
+use crate::transport::{Connection, Counted, SocketTerms, Transport};
 
 /// What every dial of a node needs.
 #[derive(Clone)]
@@ -52,13 +52,41 @@ impl Dialler {
         ticket: [u8; 16],
         more: &[u8],
     ) -> Result<(Secured, Answer), SessionError> {
+        let connection = self.connect(path, socket).await?;
+        self.greet(connection, path, expected, role, session, ticket, more).await
+    }
+
+    /// A connection, and nothing said over it.
+    ///
+    /// # Errors
+    /// [`SessionError::Unreachable`].
+    pub(crate) async fn connect(
+        &self,
+        path: &PathTerms,
+        socket: &SocketTerms,
+    ) -> Result<Connection, SessionError> {
+        let unreachable = |reason: String| SessionError::Unreachable { address: path.remote.clone(), reason };
+        timeout(DIAL_TIMEOUT, self.transport.dial(&path.remote, socket))
+            .await
+            .map_err(|_| unreachable(format!("no connection within {} s", DIAL_TIMEOUT.as_secs())))?
+            .map_err(|e| unreachable(e.to_string()))
+    }
+
+    /// TLS and hello over a connection on `path`, as [`dial_path`](Self::dial_path) says.
+    #[allow(clippy::too_many_arguments, reason = "they are the fields of a hello")]
+    pub(crate) async fn greet(
+        &self,
+        connection: Connection,
+        path: &PathTerms,
+        expected: PeerId,
+        role: Role,
+        session: [u8; 16],
+        ticket: [u8; 16],
+        more: &[u8],
+    ) -> Result<(Secured, Answer), SessionError> {
         let address = path.remote.as_str();
         let unreachable = |reason: String| SessionError::Unreachable { address: address.to_owned(), reason };
         let connector = tls::connector(&self.identity, expected)?;
-        let connection = timeout(DIAL_TIMEOUT, self.transport.dial(address, socket))
-            .await
-            .map_err(|_| unreachable(format!("no connection within {} s", DIAL_TIMEOUT.as_secs())))?
-            .map_err(|e| unreachable(e.to_string()))?;
         let hello = Hello {
             versions: (*self.versions.start(), *self.versions.end()),
             role,

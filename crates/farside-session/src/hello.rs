@@ -45,7 +45,7 @@ pub const HELLO_BYTES: usize = 144;
 /// The versions this build speaks.
 pub const VERSIONS: RangeInclusive<u16> = 1..=2;
 /// The versions that a node speaks unless it is told otherwise.
-pub const VERSIONS_SPOKEN: RangeInclusive<u16> = 1..=1;
+pub const VERSIONS_SPOKEN: RangeInclusive<u16> = 1..=2;
 /// From this version on streams are bundles of lanes.
 pub const VERSION_OF_BUNDLES: u16 = 2;
 

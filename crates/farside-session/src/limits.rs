@@ -6,6 +6,9 @@ use std::time::Duration;
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for a connection attempt to one address.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A new session's next path is dialled when the one before has not answered for so long: more than a round trip by satellite
+/// and less than the pause of a kernel before it tries again.
+pub const DIAL_NEXT_PATH_AFTER: Duration = Duration::from_millis(800);
 /// Time for a whole pairing after the hello.
 pub const PAIRING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time until a data stream must be open, dial-back included.

@@ -121,6 +121,7 @@ fn code(file: Option<&Path>) -> Result<String, ErrorBody> {
 fn state(state: PeerState) -> &'static str {
     match state {
         PeerState::Connected => "connected",
+        PeerState::NotAnswering => "not answering",
         PeerState::Disconnected => "disconnected",
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farside_engine::{Engine, EngineError, Room, SnapshotInfo, SnapshotOwner, VolumeName};
@@ -193,7 +194,10 @@ impl Shared {
         let id = kept.relationship;
         let serving: Vec<_> =
             self.tables().serving.values().filter(|s| s.relationship == id).cloned().collect();
-        serving.iter().for_each(|s| self.leave(s));
+        for serving in serving {
+            serving.is_to_begin_again.store(true, Ordering::Relaxed);
+            self.leave(&serving);
+        }
         let turn = self.turn(id);
         let _turn = turn.lock().await;
         let Some(known) = self.tables().relationships.get(&id).cloned() else { return Ok(()) };

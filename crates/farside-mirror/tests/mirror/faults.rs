@@ -133,7 +133,7 @@ async fn a_request_outlives_a_session() {
     let asked = mirror.update(PATIENCE).await.unwrap();
     let mut progress = mirror.progress();
     progress.wait_for(|p| p.as_ref().is_some_and(|p| p.done_bytes > 0)).await.unwrap();
-    pair.network.reset("a", "b");
+    pair.lose_session().await;
     let report = asked.ended().await.unwrap();
     assert_ok(&report);
     pair.model.insert(report.id, pair.live.clone());

@@ -257,7 +257,7 @@ async fn what_was_taken_before_a_cut_is_held_after_it() {
     for cut in 1..=3 {
         let enough = |p: &Option<Progress>| p.as_ref().is_some_and(|p| p.done_bytes >= cut * SIZE / 5);
         tokio::time::timeout(Duration::from_secs(300), progress.wait_for(enough)).await.unwrap().unwrap();
-        pair.network.reset("a", "b");
+        pair.lose_session().await;
     }
     let report = tokio::time::timeout(Duration::from_secs(900), asked.ended()).await.unwrap().unwrap();
     for report in pair.b.destination.history(&pair.replica, 10).await.unwrap() {

@@ -19,6 +19,8 @@ use crate::site::{PATIENCE, Pair, Storage, assert_ok, seeds};
 const SIZE: u64 = 8 << 20;
 /// Bytes of data in a frame of full size.
 const FRAME_BYTES: u64 = 1 << 20;
+/// What a cut may have a session send a second time: what is on its way, unacknowledged. A slow link does not let the window grow.
+const TWICE_MAX: u64 = farside_session::limits::WINDOW_START;
 
 /// 250 kB/s: with data that compresses by half a frame takes two seconds.
 fn very_slow() -> LinkSettings {
@@ -83,23 +85,24 @@ async fn a_first_copy_that_is_cut_many_times_travels_once() {
         let mut pair = Pair::new(seed, 2 * SIZE, very_slow()).await;
         pair.scribble(300);
         let mirror = pair.mirror(Schedule::OnRequest).await;
-        let (network, mut rng) = (pair.network.clone(), SmallRng::seed_from_u64(seed));
+        let mut rng = SmallRng::seed_from_u64(seed);
         let mut cuts = 0;
         loop {
             let asked = ask(&mirror).await.unwrap();
-            let mut ending = Box::pin(ended(&mut pair, asked));
+            let mut ending = Box::pin(asked.ended());
             let result = loop {
                 // A frame takes two seconds.
                 let moment = Duration::from_millis(rng.random_range(2500..9000));
                 tokio::select! {
                     report = &mut ending => break report.unwrap().result,
                     () = tokio::time::sleep(moment) => {
-                        network.reset("a", "b");
+                        pair.lose_session().await;
                         cuts += 1;
                     }
                 }
             };
             drop(ending);
+            learn(&mut pair).await;
             pair.check_replica();
             if result == TransferResult::Ok {
                 break;
@@ -117,6 +120,52 @@ async fn a_first_copy_that_is_cut_many_times_travels_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_first_copy_outlives_its_connections() {
+    for seed in seeds(407, 1) {
+        let mut pair = Pair::new(seed, 2 * SIZE, very_slow()).await;
+        pair.scribble(300);
+        let mirror = pair.mirror(Schedule::OnRequest).await;
+        // Both sites have dialled: until then one session may take the other's place.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let session = pair.b.node.wait_link(pair.a.node.id(), PATIENCE).await.unwrap();
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut cuts = 0;
+        let asked = mirror.initialize(PATIENCE).await.unwrap();
+        let mut ending = Box::pin(asked.ended());
+        let report = loop {
+            // Time for a dial and a sign of life: what is cut again before that is one long cut to the session.
+            let moment = Duration::from_millis(rng.random_range(2000..6000));
+            tokio::select! {
+                report = &mut ending => break report.unwrap(),
+                () = tokio::time::sleep(moment) => {
+                    // Some at once, some after a while in which nobody can be dialled.
+                    pair.network.cut("a", "b");
+                    tokio::time::sleep(Duration::from_millis(rng.random_range(0..5000))).await;
+                    pair.network.heal("a", "b");
+                    cuts += 1;
+                }
+            }
+        };
+        drop(ending);
+        assert_ok(&report);
+        learn(&mut pair).await;
+        pair.check_replica();
+        let (sent, received) = (report.wire_bytes_sent, report.wire_bytes_received);
+        let twice = pair.a.node.link_figures(pair.b.node.id()).unwrap().sent_twice_bytes;
+        println!("{cuts} cuts, {twice} bytes sent twice, wire {sent} + {received}");
+        assert!(cuts >= 4, "{cuts} cuts");
+        assert!(!report.resumed && learn(&mut pair).await.len() == 1, "one transfer: {report:?}");
+        assert_eq!(
+            pair.b.disk.engine.staged_write_bytes(),
+            data_bytes(&pair.live),
+            "every block arrived once"
+        );
+        assert!(tokio::time::timeout(Duration::ZERO, session.closed()).await.is_err(), "one session");
+        assert!(twice > 0 && twice <= cuts * TWICE_MAX, "{twice} bytes sent twice in {cuts} cuts");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_first_copy_is_asked_for_once_however_often_the_link_breaks_as_long_as_it_gets_on() {
     let mut pair = Pair::new(405, 2 * SIZE, very_slow()).await;
     let mut bytes = vec![0; 2 * SIZE as usize];
@@ -129,7 +178,7 @@ async fn a_first_copy_is_asked_for_once_however_often_the_link_breaks_as_long_as
         // Done counts what was held before, whichever transfer it is by now.
         let enough = |p: &Option<Progress>| p.as_ref().is_some_and(|p| p.done_bytes >= 2 * cut * FRAME_BYTES);
         tokio::time::timeout(Duration::from_secs(300), progress.wait_for(enough)).await.unwrap().unwrap();
-        pair.network.reset("a", "b");
+        pair.lose_session().await;
     }
     assert_ok(&ended(&mut pair, asked).await.expect("a report"));
     pair.check_replica();
@@ -377,12 +426,14 @@ async fn what_was_staged_wrong_is_found_out_and_brought_afresh() {
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_that_cannot_be_read_at_the_source_does_not_stand_in_the_way_for_ever() {
-    // More than a source reads ahead.
     let mut pair = Pair::new(441, 4 * SIZE, very_slow()).await;
     pair.scribble(30);
     let mirror = pair.mirror(Schedule::OnRequest).await;
     assert_ok(&pair.initialize(&mirror).await);
-    pair.scribble(600);
+    // More than a source reads ahead, the window of its stream included; and nothing that compresses.
+    let mut news = vec![0; 3 * SIZE as usize];
+    pair.rng.fill(&mut news[..]);
+    pair.write(0, &news);
     let asked = mirror.update(PATIENCE).await.unwrap();
     some_arrived(&mirror, FRAME_BYTES).await;
     let incremental = mirror.progress().borrow().as_ref().and_then(|p| p.transfer);
@@ -426,11 +477,16 @@ async fn a_life<S: Storage>(seed: u64, rounds: u32) -> usize {
     for round in 0..rounds {
         pair.a.disk.engine.flush();
         let asked = ask(&mirror).await.unwrap();
+        if round == 0 {
+            // Certainly in the middle: no life goes by without a transfer that goes on.
+            some_arrived(&mirror, FRAME_BYTES).await;
+            pair.lose_session().await;
+        }
         tokio::time::sleep(Duration::from_millis(pair.rng.random_range(0..6000))).await;
         let luck = seed * 100 + u64::from(round);
-        match pair.rng.random_range(0..8) {
+        match pair.rng.random_range(0..9) {
             0 => pair.network.cut("a", "b"),
-            1 | 2 => pair.network.reset("a", "b"),
+            1 | 2 => pair.lose_session().await,
             3 => {
                 let after_bytes = pair.rng.random_range(0..300_000);
                 pair.network.truncate("a", "b", after_bytes);
@@ -441,6 +497,7 @@ async fn a_life<S: Storage>(seed: u64, rounds: u32) -> usize {
             }
             5 => pair.crash_a(luck).await,
             6 => drop(mirror.abort().await),
+            7 => pair.network.reset("a", "b"),
             _ => {}
         }
         ended(&mut pair, asked).await;

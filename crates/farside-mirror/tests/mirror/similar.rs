@@ -139,7 +139,7 @@ async fn a_copy_of_repeats_goes_on_where_it_was_cut() {
     let mut progress = mirror.progress();
     for cut_at in [2, 7, 9] {
         progress.wait_for(|p| p.as_ref().is_some_and(|p| p.done_bytes >= cut_at * MIB)).await.unwrap();
-        pair.network.reset("a", "b");
+        pair.lose_session().await;
     }
     let report = asked.ended().await.unwrap();
     assert_ok(&report);

@@ -388,6 +388,15 @@ impl<S: Storage> Pair<S> {
         Pair { network, clock, clock_b, a, b, original, replica, live, model, rng, starts: seed + 2 }
     }
 
+    /// The link is away until the session is given up, and comes back then. A moment without it costs connections, and neither
+    /// session nor transfer.
+    pub(crate) async fn lose_session(&self) {
+        let session = self.b.node.wait_link(self.a.node.id(), PATIENCE).await.unwrap();
+        self.network.cut("a", "b");
+        tokio::time::timeout(PATIENCE, session.closed()).await.expect("the loss is noticed");
+        self.network.heal("a", "b");
+    }
+
     pub(crate) async fn mirror(&self, schedule: Schedule) -> Mirror {
         let (peer, source, destination) = (self.a.node.id(), self.original.clone(), self.replica.clone());
         self.b.destination.create(peer, source, destination, schedule, PATIENCE, true).await.unwrap()

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use farside_engine::EngineError;
 use farside_mirror::MemoryStore;
+use farside_session::limits::{PING_EVERY, SILENCE_MAX};
 use farside_store::StoreError;
 use parking_lot::Mutex;
 use rand::Rng;
@@ -70,7 +71,7 @@ impl Inflicted {
             let (network, watch) = (network.clone(), watch.clone());
             Box::new(move || {
                 watch.speak(source, speaks);
-                network.reset("a", "b");
+                network.cut("a", "b");
             })
         };
         let volumes = (world.volume(source), world.volume(destination));
@@ -127,6 +128,11 @@ impl Inflicted {
             }
             Fault::CutLink => {
                 sleep(self.away).await;
+                world.pair.network.heal("a", "b");
+            }
+            // Its daemon is another one now: no session outlives that.
+            Fault::NewerSource | Fault::OlderSource => {
+                sleep(SILENCE_MAX + 2 * PING_EVERY).await;
                 world.pair.network.heal("a", "b");
             }
             _ => {}

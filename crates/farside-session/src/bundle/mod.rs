@@ -60,7 +60,7 @@ pub(crate) use stream::BundleStream;
 pub use terms::{BlockedShares, BundleFigures, LaneFigures};
 pub(crate) use terms::{BundleTerms, IdleLane, LaneId, LaneTerms, LanesWanted, LostLane};
 
-use lane::{CLOSE, Handle, LEAVE, Lane, LaneEnd, TELL, Taken};
+use lane::{CLOSE, Handle, LEAVE, Lane, LaneEnd, PING, TELL, Taken};
 use pace::{Limiting, Pace};
 use receiver::Receiver;
 use segment::Ack;
@@ -280,6 +280,15 @@ impl Bundle {
         }
     }
 
+    /// Asks each lane for a sign of life, those too that carry nothing: one whose path has gone silent is found to be stalled.
+    pub(crate) fn ask_lanes(&self) {
+        for handle in self.handles() {
+            if !self.outward.lock().sender.is_pinged(handle.id) {
+                handle.order(PING);
+            }
+        }
+    }
+
     /// Waits until a lane died or stalled. Never again once the bundle is over.
     pub(crate) async fn lanes_wanted(&self) -> LanesWanted {
         loop {
@@ -311,6 +320,16 @@ impl Bundle {
             }
             over.await;
         }
+    }
+
+    /// Whether there is any, stalled or not.
+    pub(crate) fn has_lanes(&self) -> bool {
+        !self.lanes.lock().handles.is_empty()
+    }
+
+    /// Whether there ever was any.
+    pub(crate) fn has_had_lanes(&self) -> bool {
+        self.lanes.lock().next > 0
     }
 
     /// What the bundle has cost on the wire, both ways.

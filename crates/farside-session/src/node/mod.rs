@@ -102,6 +102,9 @@ pub struct PeerStatus {
     pub record: PeerRecord,
     /// As of now.
     pub state: PeerState,
+    /// Why a peer with a session does not answer: all connections of its control stream have ended. It is dialled again, by
+    /// whichever side does that, and the session goes on if that succeeds before it is given up.
+    pub trouble: Option<String>,
     /// To it.
     pub sent_bytes: u64,
     /// From it.

@@ -67,6 +67,7 @@ impl Inner {
         let status = |peer: &Peer| PeerStatus {
             record: peer.record.clone(),
             state: peer.state.borrow().clone(),
+            trouble: peer.session.as_ref().filter(|session| !session.is_closed()).and_then(|s| s.trouble()),
             sent_bytes: peer.wire.sent(),
             received_bytes: peer.wire.received(),
         };

@@ -1,8 +1,10 @@
 //! Dials a peer whenever it has no session, for as long as it is pinned.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -10,7 +12,7 @@ use super::{Inner, PeerState};
 use crate::book::PeerRecord;
 use crate::error::SessionError;
 use crate::hello::Role;
-use crate::limits::{REDIAL_MIN, SESSION_PROVEN_AFTER};
+use crate::limits::{DIAL_NEXT_PATH_AFTER, REDIAL_MIN, SESSION_PROVEN_AFTER};
 use crate::pauses::Pauses;
 use crate::session::{Session, Terms};
 use crate::terms::Reach;
@@ -79,7 +81,8 @@ impl Inner {
         }
     }
 
-    /// Dials over one path after the other until one brings a session.
+    /// Makes a session over the first path that brings one. Each is dialled [`DIAL_NEXT_PATH_AFTER`] after the one before, or as
+    /// soon as that has failed: a path that swallows everything holds up the others no longer than that.
     async fn dial(
         self: &Arc<Self>,
         record: &PeerRecord,
@@ -90,13 +93,36 @@ impl Inner {
             address: "the peer".to_owned(),
             reason: "it has no address here".to_owned(),
         };
-        for path in reach.paths() {
+        let mut untried = VecDeque::from(reach.paths());
+        let mut connecting = JoinSet::new();
+        let mut next_at = Instant::now();
+        loop {
+            if connecting.is_empty() || Instant::now() >= next_at {
+                if let Some(path) = untried.pop_front() {
+                    let (dialler, socket) = (self.dialler.clone(), reach.socket(&path));
+                    connecting.spawn(async move { (dialler.connect(&path, &socket).await, path) });
+                    next_at = Instant::now() + DIAL_NEXT_PATH_AFTER;
+                } else if connecting.is_empty() {
+                    return Err(failed);
+                }
+            }
+            let ended = tokio::select! {
+                ended = connecting.join_next() => ended,
+                () = sleep_until(next_at), if !untried.is_empty() => continue,
+            };
+            let Some(Ok((connected, path))) = ended else { continue };
+            next_at = Instant::now();
             let id = self.random.uuid_bytes();
-            let socket = reach.socket(&path);
-            let role = Role::Control;
-            let dialled = self.dialler.dial_path(&path, &socket, record.id, role, id, [0; 16], &[]).await;
-            let (control, welcome) = match dialled {
-                Ok(dialled) => dialled,
+            // Only one at a time says hello: the other side makes a session of each that does.
+            let greeted = match connected {
+                Ok(connection) => {
+                    let role = Role::Control;
+                    self.dialler.greet(connection, &path, record.id, role, id, [0; 16], &[]).await
+                }
+                Err(e) => Err(e),
+            };
+            let (control, welcome) = match greeted {
+                Ok(greeted) => greeted,
                 // Another path may do.
                 Err(e @ SessionError::Unreachable { .. }) => {
                     failed = e;
@@ -115,6 +141,5 @@ impl Inner {
             };
             return self.install(terms, control);
         }
-        Err(failed)
     }
 }

@@ -97,7 +97,10 @@ impl Session {
             self.urgent.send(control::encode(Body::OpenBundle(open))).await.map_err(|_| self.loss())?;
         }
         let first = given.wait_for(|given| *given != Given::Nothing).await.map_err(|_| self.loss())?.clone();
-        if let Given::Refused(reason) = first {
+        // One that had a lane and is over by now was answered: what has arrived is there to be read, and then why it ended.
+        if let Given::Refused(reason) = first
+            && (self.is_closed() || !carried.bundle.has_had_lanes())
+        {
             return Err(if self.is_closed() { self.loss() } else { SessionError::Lost(reason) });
         }
         abandon.0 = None;

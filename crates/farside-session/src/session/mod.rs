@@ -450,6 +450,10 @@ impl Session {
             if queued.is_err() && measured {
                 *self.pings.lock() = None;
             }
+            // That ping takes the first path; those that stand by are to be known to work, too.
+            if let Some(control) = self.lanes.bundle(&CONTROL) {
+                control.bundle.ask_lanes();
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Weak;
 
 use super::Session;
+use super::lanes::CONTROL;
 use crate::terms::PathTerms;
 use crate::transport::LinkFigures;
 
@@ -80,6 +81,20 @@ impl Session {
             warm_starts: lanes.warm_starts(),
             sent_twice_bytes: lanes.sent_twice(),
         }
+    }
+
+    /// Why nothing reaches the peer at the moment: no connection of the control stream is left. None before version 2, where that is
+    /// the end of the session.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let control = self.lanes.bundle(&CONTROL)?;
+        if control.bundle.has_lanes() {
+            return None;
+        }
+        let trouble = control.trouble.lock().clone();
+        Some(trouble.unwrap_or_else(|| {
+            let dials = if self.terms.dialled.is_some() { "it is dialled" } else { "the peer has to dial" };
+            format!("all connections have ended; {dials} again")
+        }))
     }
 
     /// Before version 2: every stream has a connection of its own, all on one path.

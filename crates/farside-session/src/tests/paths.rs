@@ -9,7 +9,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::site::{PATIENCE, Plan, Site, b_dials_a_on};
 use super::streams::{echoed, pattern};
-use crate::limits::{FAILBACK_AFTER, SILENCE_MAX, STREAMS_OPEN_MAX, WARM_LANES_IDLE_MAX, WARM_LANES_MAX};
+use crate::limits::{
+    DIAL_NEXT_PATH_AFTER, FAILBACK_AFTER, REDIAL_MIN, SILENCE_MAX, STREAMS_OPEN_MAX, WARM_LANES_IDLE_MAX,
+    WARM_LANES_MAX,
+};
 use crate::link::DataStream;
 use crate::terms::{LinkTerms, PathTerms, PathsMode, StreamTerms};
 use crate::transport::{LinkSettings, SimulatedNetwork};
@@ -193,6 +196,63 @@ async fn a_path_that_is_taken_away_carries_nothing_more() {
     assert!(network.carried("b", "a") < before + 10_000);
     assert_eq!(b.node.link_figures(a.id()).unwrap().sent_twice_bytes, 0);
     through(up).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_stands_by_and_goes_silent_is_noticed() {
+    let network = network(53);
+    let (a, b) = over_two_paths(&network, PathsMode::Failover).await;
+    let session = b.link(&a).await;
+    for _ in 0..2 {
+        network.black_hole("b", "a2");
+        until("the silence is noticed", || !is_up(&a, &b, "a2")).await;
+        assert!(is_up(&a, &b, "a"));
+        network.heal("b", "a2");
+        both_up(&a, &b).await;
+    }
+    assert!(timeout(Duration::ZERO, session.closed()).await.is_err(), "one session all along");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_swallows_everything_does_not_hold_up_a_new_session() {
+    let network = network(54);
+    let (a, b) = over_two_paths(&network, PathsMode::Multiplex).await;
+    let session = b.link(&a).await;
+    network.cut("b", "a");
+    network.cut("b", "a2");
+    timeout(PATIENCE, session.closed()).await.unwrap();
+    network.black_hole("b", "a");
+    network.heal("b", "a2");
+    let healed = Instant::now();
+    b.proves_alive(&a).await;
+    // A pause, the dials of both paths, and three round trips.
+    let took = healed.elapsed();
+    assert!(took < REDIAL_MIN + DIAL_NEXT_PATH_AFTER + Duration::from_millis(200), "{took:?}");
+    assert!(is_up(&a, &b, "a2") && !is_up(&a, &b, "a"));
+    network.heal("b", "a");
+    both_up(&a, &b).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_whose_connections_have_all_ended_is_said_not_to_answer() {
+    let network = network(52);
+    let (a, b) = b_dials_a_on(&network).await;
+    let session = b.link(&a).await;
+    let trouble = |site: &Site| site.node.peers()[0].trouble.clone();
+    assert_eq!((trouble(&a), trouble(&b)), (None, None));
+    network.cut("a", "b");
+    let cut = Instant::now();
+    // Whoever dials knows more than whoever waits to be dialled.
+    until("the dialled side says so", || trouble(&a).is_some_and(|why| why.contains("has to dial"))).await;
+    until("the side that dials says so", || trouble(&b).is_some_and(|why| why.contains("no route"))).await;
+    assert!(cut.elapsed() < Duration::from_secs(1), "{:?}", cut.elapsed());
+    network.heal("a", "b");
+    until("it answers again", || trouble(&a).is_none() && trouble(&b).is_none()).await;
+    b.proves_alive(&a).await;
+    assert!(timeout(Duration::ZERO, session.closed()).await.is_err(), "one session all along");
+    network.cut("a", "b");
+    timeout(PATIENCE, session.closed()).await.unwrap();
+    assert_eq!(trouble(&b), None, "without a session that is said elsewhere");
 }
 
 #[tokio::test(start_paused = true)]

@@ -251,6 +251,10 @@ impl Transport for SimulatedHost {
         }
         let round_trip = link.settings.lock().latency * 2;
         sleep(round_trip).await;
+        // Meanwhile the process that dials may have died: nothing that it left behind speaks for it.
+        if self.network.is_killed(&self.name) {
+            return Err(refused("no such host"));
+        }
         let door = {
             let state = self.network.state.lock();
             let known_as = match (state.other_names.get(host), split_address(address)) {

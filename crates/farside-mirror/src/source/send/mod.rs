@@ -30,6 +30,7 @@ mod search;
 mod step;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use farside_engine::BLOCK_BYTES;
 use farside_session::{ByteStream, DataStream, Refusal};
@@ -92,6 +93,10 @@ pub(super) async fn serve_step(
     let outcome = tokio::select! {
         outcome = sending => outcome,
         () = ended.cancelled() => {
+            if serving.is_to_begin_again.load(Ordering::Relaxed) {
+                tracing::info!(%transfer, volume = %serving.volume, step = index, "step not sent: it begins again without the base");
+                return;
+            }
             Err(refusal("state", "the transfer has ended, or another stream of it was opened"))
         }
     };
