@@ -64,7 +64,7 @@ pub const LANES_DIALLED_AT_ONCE: usize = 12;
 /// 2 MiB.
 pub const LANES_PER_PATH_MAX: usize = 16;
 /// Bytes that a stream has sent before it gets more than one lane on a path: less is over before the handshake is.
-pub const MORE_LANES_AFTER: u64 = 1 << 20;
+pub const MORE_LANES_AFTER: u64 = 256 << 10;
 /// How often a stream is looked at for lanes that it lacks or could use: once in a round trip of a long line, a system call a lane.
 pub const LANES_LOOKED_AT_EVERY: Duration = Duration::from_millis(100);
 /// Paths that are told apart in the figures of one session: those of the peer, of mirrors with paths of their own, and former ones.

@@ -21,15 +21,18 @@ pub(crate) struct LaneWatch {
     /// Age of the bundle and time limited by its sockets, at the last look.
     before: (Duration, Duration),
     sockets: HashMap<LaneId, LinkFigures>,
+    /// What each path held, at the last looks: a rate is that of a round trip, and goes up and down.
+    held: [u64; 3],
 }
 
 impl LaneWatch {
-    /// For a stream over a link on which `start` lanes on each path were right the last time; 1 if that is not known.
-    pub(crate) fn new(start: usize) -> LaneWatch {
+    /// For a stream over a link on which `start` lanes on each path were right the last time, if that is known.
+    pub(crate) fn new(start: Option<usize>) -> LaneWatch {
         LaneWatch {
             count: LaneCount::new(start, LANES_PER_PATH_MAX),
             before: (Duration::ZERO, Duration::ZERO),
             sockets: HashMap::new(),
+            held: [0; 3],
         }
     }
 
@@ -62,12 +65,36 @@ impl LaneWatch {
             // A stream that sends little is over before a further handshake is.
             was_hungry: figures.sent_bytes >= MORE_LANES_AFTER
                 && limited.as_secs_f64() >= HUNGRY * over.as_secs_f64(),
+            held_bytes: self.held_bytes(figures, paths.len()),
             buffer_limited: self.buffer_limited(figures),
         };
-        self.count.see(&seen)
+        let before = self.count.wanted();
+        let wanted = self.count.see(&seen);
+        if wanted != before {
+            tracing::debug!(
+                before,
+                wanted,
+                here = seen.lanes,
+                rtt_ms = seen.rtt.as_millis(),
+                buffer_limited = seen.buffer_limited,
+                hungry = seen.was_hungry,
+                "another number of lanes"
+            );
+        }
+        wanted
     }
 
-    /// Share of the lanes' time since the last look for which a buffer of this or of the other side was what limited.
+    /// What each of so many paths holds: the least of the last looks.
+    fn held_bytes(&mut self, figures: &BundleFigures, paths: usize) -> u64 {
+        let rtts = figures.lanes.iter().filter_map(|lane| lane.socket.as_ref()).map(|socket| socket.min_rtt);
+        let rtt = rtts.filter(|rtt| !rtt.is_zero()).min().unwrap_or_default();
+        let rate = figures.delivery_rate.unwrap_or_default() / paths.max(1) as u64;
+        self.held.rotate_left(1);
+        self.held[2] = (rate as f64 * rtt.as_secs_f64()) as u64;
+        self.held.into_iter().min().unwrap_or_default()
+    }
+
+    /// Share of the lanes' time since the last look for which this side's buffer was what limited.
     fn buffer_limited(&mut self, figures: &BundleFigures) -> f64 {
         let (mut limited, mut over) = (Duration::ZERO, Duration::ZERO);
         self.sockets.retain(|id, _| figures.lanes.iter().any(|lane| lane.id == *id));
@@ -77,7 +104,7 @@ impl LaneWatch {
                 let since = now.since(&before);
                 over += since.busy;
                 if now.in_flight_bytes >= BUFFER_MIN {
-                    limited += (since.buffer_limited + since.receiver_limited).min(since.busy);
+                    limited += since.buffer_limited.min(since.busy);
                 }
             }
         }
@@ -173,7 +200,7 @@ mod tests {
     #[test]
     fn one_lane_of_bbr_four_of_cubic_and_only_once_something_was_sent() {
         for (congestion, lanes) in [("bbr", 1), ("cubic", 4)] {
-            let (mut watch, mut link) = (LaneWatch::new(1), Link::new(congestion, 4e6, 0.0));
+            let (mut watch, mut link) = (LaneWatch::new(None), Link::new(congestion, 1e6, 0.0));
             assert_eq!(link.run(&mut watch, congestion, 2, 1.0), [1, 1]);
             assert_eq!(link.run(&mut watch, congestion, 4, 1.0).last(), Some(&lanes), "{congestion}");
         }
@@ -181,16 +208,16 @@ mod tests {
 
     #[test]
     fn what_waits_for_a_throttle_or_the_application_gets_no_more() {
-        let (mut watch, mut link) = (LaneWatch::new(1), Link::new("cubic", 4e6, 0.9));
+        let (mut watch, mut link) = (LaneWatch::new(None), Link::new("cubic", 4e6, 0.9));
         assert_eq!(link.run(&mut watch, "cubic", 500, 0.8).last(), Some(&1));
     }
 
     #[test]
     fn a_full_buffer_gets_more_at_once_unless_little_is_on_its_way() {
-        let (mut watch, mut link) = (LaneWatch::new(1), Link::new("bbr", 20e6, 0.9));
+        let (mut watch, mut link) = (LaneWatch::new(None), Link::new("bbr", 20e6, 0.9));
         let wanted = link.run(&mut watch, "bbr", 16, 1.0);
         assert_eq!((wanted.first(), wanted.last()), (Some(&1), Some(&16)), "{wanted:?}");
-        let (mut watch, mut link) = (LaneWatch::new(1), Link::new("bbr", 20e6, 0.9));
+        let (mut watch, mut link) = (LaneWatch::new(None), Link::new("bbr", 20e6, 0.9));
         for _ in 0..16 {
             link.figures
                 .lanes

@@ -168,7 +168,7 @@ impl Lanes {
             warm_starts: AtomicU64::new(0),
             sent_twice: AtomicU64::new(0),
             last_window: AtomicU64::new(0),
-            last_lanes: AtomicUsize::new(1),
+            last_lanes: AtomicUsize::new(0),
         }
     }
 
@@ -296,6 +296,7 @@ impl Session {
         } else {
             self.around.throttles.limits(self.terms.peer, terms.throttle.clone())
         };
+        let last_lanes = Some(lanes.last_lanes.load(Ordering::Relaxed)).filter(|lanes| *lanes > 0);
         let (bundle, stream) = Bundle::new(BundleTerms {
             window: terms.window,
             window_start,
@@ -311,7 +312,7 @@ impl Session {
             paths: terms.paths.clone(),
             opening,
             asked: AtomicUsize::new(1),
-            watch: Mutex::new(LaneWatch::new(lanes.last_lanes.load(Ordering::Relaxed))),
+            watch: Mutex::new(LaneWatch::new(last_lanes)),
             given: watch::Sender::new(Given::Nothing),
             trouble: Mutex::default(),
             look: Notify::new(),
@@ -340,6 +341,7 @@ impl Session {
         }
         carried.refuse("the stream has ended");
         let figures = carried.bundle.figures();
+        tracing::debug!(peer = %self.terms.peer_name, ?figures.blocked, figures.window, figures.sent_bytes, figures.received_bytes, "a stream has ended");
         lanes.sent_twice.fetch_add(figures.sent_twice_bytes, Ordering::Relaxed);
         if let Some(needed) = carried.watch.lock().needed() {
             lanes.last_lanes.store(needed, Ordering::Relaxed);
