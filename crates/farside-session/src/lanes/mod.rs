@@ -15,9 +15,8 @@
 //! times as many at once. A line of OC-3 with 300 ms holds three buffers of 2 MiB, and a transfer of half a minute cannot wait
 //! for a measure before each step.
 //!
-//! And nothing needs to be tried where the line holds more than [`LANE_HOLDS`] for each lane: a loss keeps what came after it in the
-//! receiver's buffer for a round trip or two, and of buffers of 4 to 6 MiB half is payload. So there are as many lanes as
-//! the line holds such pieces, at least.
+//! And nothing needs to be tried where the line is [`LONG`]: a loss keeps what came after it in the receiver's buffer for a round
+//! trip or two, and of buffers of 4 to 6 MiB half is payload. So there are several lanes at least.
 //!
 //! What it guarantees: never more than it was allowed, never none; a step that is tried is a quarter of the lanes that there are,
 //! or as many again after a step that paid for itself or where a buffer is what limits.
@@ -34,9 +33,14 @@ use std::time::Duration;
 /// Lanes where each loss costs a connection a part of its rate, before anything is measured: with four a loss costs the stream
 /// an eighth, not half.
 const UNPACED_START: usize = 4;
-/// Bytes of the line for one lane. Of an OC-3 with 100 ms and 0.1 %, which holds 1.9 MB, one connection under BBR gets 123 Mb/s and four
-/// 149; of an OC-12 with 50 ms, 3.9 MB, one 316 and four 616 (iperf3). On an OC-3 with 20 ms, 0.4 MB, one does.
-const LANE_HOLDS: u64 = 512 * 1024;
+/// A line that holds more has [`LONG_START`] lanes, bytes. Of an OC-3 with 100 ms and 0.1 %, which holds 1.9 MB, one connection
+/// under BBR gets 123 Mb/s and four 149; of an OC-12 with 50 ms, 3.9 MB, one 316 and four 616 (iperf3). On an OC-3 with 20 ms,
+/// 0.4 MB, one does.
+const LONG: u64 = 512 * 1024;
+/// See [`LONG`]. More at once than that get in each other's way: on 1 Gb/s with 20 ms ten got 846 Mb/s where four got 915.
+const LONG_START: usize = 4;
+/// On a line that is longer still, bytes of the line for each lane: half of a buffer of 4 MiB.
+const LANE_HOLDS: u64 = 2 << 20;
 /// A higher rate that is worth more lanes, as a factor. Less is within what a link shows by itself.
 const GAIN: f64 = 1.05;
 /// Rate that fewer lanes may lose, as a factor.
@@ -51,6 +55,8 @@ const SETTLE_MIN: Duration = Duration::from_millis(250);
 const MEASURE_MIN: Duration = Duration::from_millis(500);
 /// Measures until more lanes are tried again after they gained nothing: at first and at most.
 const WAIT_UP: (u32, u32) = (2, 256);
+/// The same at first, where every lane is paced.
+const PACED_WAIT_UP: u32 = 16;
 /// The same for fewer lanes.
 const WAIT_DOWN: (u32, u32) = (16, 256);
 /// Share of the time in which a send buffer was full, that makes it what limits.
@@ -170,14 +176,17 @@ impl LaneCount {
                 None if seen.is_paced => 1,
                 None => UNPACED_START.min(self.most),
             };
+            if seen.is_paced {
+                // Loss does not slow it: what there is to gain by more is rare.
+                self.until_more = (PACED_WAIT_UP, PACED_WAIT_UP);
+            }
             if self.start.is_some() {
                 // The link may have changed.
                 self.until_fewer = (1, WAIT_DOWN.0);
             }
             self.measure = Measure::from(seen.now + settle(seen.rtt));
         }
-        self.least =
-            usize::try_from(seen.held_bytes.div_ceil(LANE_HOLDS)).unwrap_or(usize::MAX).clamp(1, self.most);
+        self.least = least(seen.held_bytes).min(self.most);
         if !seen.was_hungry {
             // Whatever is being tried was not tried.
             if let Trial::More { before, .. } | Trial::Fewer { before, .. } = self.trial {
@@ -268,6 +277,14 @@ impl LaneCount {
             self.until_fewer.0 = self.until_fewer.0.saturating_sub(1);
         }
     }
+}
+
+/// Lanes for a line that holds so many bytes.
+fn least(held_bytes: u64) -> usize {
+    if held_bytes < LONG {
+        return 1;
+    }
+    usize::try_from(held_bytes.div_ceil(LANE_HOLDS)).unwrap_or(usize::MAX).max(LONG_START)
 }
 
 /// The next time, and twice as long the time after.
@@ -376,7 +393,9 @@ mod tests {
     fn as_many_as_the_line_is_long_without_a_trial() {
         let (mut count, mut at) = (LaneCount::new(None, 16), seen(true));
         run(&mut count, &mut at, 1, |_| 1e7);
-        for (held, lanes) in [(0, 1), (500_000, 1), (1_900_000, 4), (3_900_000, 8), (40_000_000, 16)] {
+        for (held, lanes) in
+            [(0, 1), (500_000, 1), (972_000, 4), (3_900_000, 4), (12_500_000, 6), (37_500_000, 16)]
+        {
             at.held_bytes = held;
             assert_eq!(run(&mut count, &mut at, 3, |_| 1e7).last(), Some(&lanes), "{held}");
         }
@@ -406,7 +425,7 @@ mod tests {
     fn a_buffer_that_is_full_at_times_doubles_for_a_trial() {
         let (mut count, mut at) = (LaneCount::new(None, 32), seen(true));
         at.buffer_limited = 0.3;
-        let mut steps = run(&mut count, &mut at, 200, |n| 1e6 * n.min(8) as f64);
+        let mut steps = run(&mut count, &mut at, 1000, |n| 1e6 * n.min(8) as f64);
         steps.dedup();
         assert_eq!(steps[..4], [1, 2, 4, 8], "{steps:?}");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farside_platform::{Randomness, SeededRandomness};
 
-use super::{LANE_HOLDS, LaneCount, Seen};
+use super::{LaneCount, Seen, least};
 
 const SEGMENT: f64 = 1448.0;
 const LANES_MAX: usize = 32;
@@ -189,7 +189,7 @@ fn under_bbr_one_lane_does_unless_a_buffer_limits() {
         );
         assert!(outcome.share >= 0.97 * outcome.best, "{name} {cell:?}: {:.3}", outcome.share);
         if needs <= 0.5 {
-            let long = (cell.rate * cell.rtt / LANE_HOLDS as f64).ceil().max(1.0);
+            let long = least((cell.rate * cell.rtt) as u64) as f64;
             assert!(outcome.lanes <= long + 0.5, "{name} {cell:?}: {:.1} lanes", outcome.lanes);
         }
     }
