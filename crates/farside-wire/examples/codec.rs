@@ -2,8 +2,8 @@
 //! that a first copy of the image NEW, or its update from the image OLD, puts on the wire, and the speed of each part
 //! by its CPU time. Every frame is decoded and compared. Bounds: `zstd -9 --long=27 NEW`, `zstd -3 --long=28 --patch-from OLD NEW`.
 //!
-//! Keys: `effort=raw|fast|standard|thorough|strong` (default: all), `index=BYTES` per TiB of the image (default 171 MiB),
-//! `decode=no`.
+//! Keys: `effort=raw|fast|standard|thorough|strong` (default: all; `zstd`: the same bytes as one stream of `zstd -3`),
+//! `index=BYTES` per TiB of the image (default 171 MiB), `decode=no`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -141,6 +141,15 @@ fn main() -> Result<(), Failure> {
     }
     let entering = on_core() - start;
 
+    if key("effort").as_deref() == Some("zstd") {
+        let (data_bytes, frame_bytes, time) = plain(&runs, &new)?;
+        println!(
+            "{{\"effort\":\"zstd -3\",\"data_bytes\":{data_bytes},\"repeat_bytes\":0,\"frame_bytes\":{frame_bytes},\
+             \"index_bytes\":0,\"both_mbs\":{}}}",
+            rate_of(data_bytes as f64, time)
+        );
+        return Ok(());
+    }
     for (name, effort) in [
         ("raw", Effort::Raw),
         ("fast", Effort::Fast),
@@ -178,6 +187,42 @@ fn main() -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+/// What `zstd -3` makes of the bytes that frames would carry, as one stream: bytes in and out, and its time.
+fn plain(runs: &[Run], new: &[u8]) -> Result<(u64, u64, Duration), Failure> {
+    let failed = |code| format!("zstd: {}", zstd_safe::get_error_name(code));
+    let mut repeats = HashMap::new();
+    let mut context = zstd_safe::CCtx::create();
+    context.set_parameter(zstd_safe::CParameter::CompressionLevel(3)).map_err(failed)?;
+    let (mut data_bytes, mut frame_bytes, mut time) = (0, 0, Duration::ZERO);
+    let mut room = vec![0; zstd_safe::CCtx::out_size()];
+    for plan in FramePlans::new(runs.iter().map(|r| Ok::<_, std::convert::Infallible>(*r))) {
+        let plan = plan?;
+        let of = |run: &Run| &new[run.position as usize * BLOCK_BYTES..run.end() as usize * BLOCK_BYTES];
+        let bytes: Vec<u8> = plan.data_runs().flat_map(|run| of(run).to_vec()).collect();
+        let known: Vec<Fingerprint> = bytes.chunks_exact(BLOCK_BYTES).map(Fingerprint::of_block).collect();
+        let plan = with_repeats(plan, &known, &mut repeats);
+        let data: Vec<u8> = plan.data_runs().flat_map(|run| of(run).to_vec()).collect();
+        data_bytes += data.len() as u64;
+        let start = on_core();
+        let mut input = zstd_safe::InBuffer::around(&data);
+        while input.pos() < data.len() {
+            let mut output = zstd_safe::OutBuffer::around(&mut room[..]);
+            context.compress_stream(&mut output, &mut input).map_err(failed)?;
+            frame_bytes += output.pos() as u64;
+        }
+        time += on_core() - start;
+    }
+    let start = on_core();
+    loop {
+        let mut output = zstd_safe::OutBuffer::around(&mut room[..]);
+        let left = context.end_stream(&mut output).map_err(failed)?;
+        frame_bytes += output.pos() as u64;
+        if left == 0 {
+            return Ok((data_bytes, frame_bytes, time + (on_core() - start)));
+        }
+    }
 }
 
 fn run(

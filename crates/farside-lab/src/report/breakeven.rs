@@ -38,7 +38,7 @@ pub struct Machine {
 /// One image brought over.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Measurement {
-    /// `effort`: one figure per effort; `index`: one point of a curve over the size of the index.
+    /// `effort`: one figure per effort; `index`: one point of a curve over the size of the index; `zstd`: one figure.
     pub what: What,
     /// Which data set.
     pub set: String,
@@ -58,6 +58,8 @@ pub enum What {
     Effort,
     /// Comparing sizes of the index.
     Index,
+    /// What `zstd -3` makes of the same bytes as one stream, on one processor.
+    Zstd,
 }
 
 /// What one effort made of an image, as the codec's example prints it; it prints more.
@@ -160,6 +162,7 @@ pub fn section(measured: &Measurements) -> Result<Section, PlotError> {
          MB (10^6 bytes) of frames are before TLS and TCP.\n\n",
     );
     page.push_str(&effort_table(measured));
+    page.push_str(&zstd_table(measured));
     let of_efforts = || measured.measurements.iter().filter(|one| one.what == What::Effort && one.changes());
     let (updates, copies): (Vec<_>, Vec<_>) = of_efforts().partition(|one| one.job == "update");
     for one in updates.into_iter().take(DRAWN_MAX).chain(copies.into_iter().take(DRAWN_MAX)) {
@@ -234,6 +237,34 @@ fn effort_table(measured: &Measurements) -> String {
     }
     table.push('\n');
     table
+}
+
+/// First copies beside `zstd -3`: every effort that is not slower, and what it makes.
+fn zstd_table(measured: &Measurements) -> String {
+    let mut rows = String::new();
+    for plain in measured.measurements.iter().filter(|one| one.what == What::Zstd) {
+        let Some(zstd) = plain.efforts.first() else { continue };
+        let same =
+            |one: &&Measurement| one.what == What::Effort && (&one.set, &one.job) == (&plain.set, &plain.job);
+        let Some(ours) = measured.measurements.iter().find(same) else { continue };
+        let figures = |one: &Figures| {
+            format!("{} MB at {} MB/s", number(one.frame_bytes as f64 / 1e6), number(one.both_mbs))
+        };
+        let of = |effort: &str| {
+            let one = ours.efforts.iter().find(|one| one.effort == effort);
+            one.map_or_else(|| "–".to_owned(), figures)
+        };
+        let set = text::markdown(&one_line(&plain.set));
+        rows.push_str(&format!("| {set} | {} | {} | {} |\n", figures(zstd), of("fast"), of("standard")));
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "### First copies beside zstd -3\n\nThe same bytes (what is not a hole and not a repeat within the copy) as one \
+         stream of `zstd -3`, one processor each; farside's frames carry fingerprints and can each be decoded alone.\n\n\
+         | set | zstd -3 | fast | standard |\n| --- | ---: | ---: | ---: |\n{rows}\n"
+    )
 }
 
 fn draw_efforts(one: &Measurement, cores: u32) -> Result<String, PlotError> {
@@ -342,6 +373,9 @@ mod tests {
                      "index_bytes": 7, "both_mbs": 400}]},
                 {"what": "effort", "set": "still", "job": "update", "content_bytes": 1, "efforts": [
                     {"effort": "raw", "data_bytes": 0, "repeat_bytes": 0, "frame_bytes": 0, "index_bytes": 0, "both_mbs": 0}]},
+                {"what": "zstd", "set": "db", "job": "update", "content_bytes": 1099511627776, "efforts": [
+                    {"effort": "zstd -3", "data_bytes": 40000000, "repeat_bytes": 0, "frame_bytes": 5000000,
+                     "index_bytes": 0, "both_mbs": 200}]},
                 {"what": "index", "set": "db", "job": "update", "content_bytes": 1099511627776, "efforts": [
                     {"effort": "standard", "data_bytes": 1, "repeat_bytes": 0, "frame_bytes": 900000,
                      "index_bytes": 67108864, "both_mbs": 100}]},
@@ -355,6 +389,7 @@ mod tests {
             "| db | update | raw | 41.0 | 1.00 | 40.0 | 2000 | – |",
             // 0.1 s of processor time on two: 40 MB take 0.05 s at 6.4 Gb/s.
             "| db | update | fast | 41.0 | 1.00 | 4.00 | 400 | 6400 Mb/s |",
+            "| db | 5.00 MB at 200 MB/s | 4.00 MB at 400 MB/s | – |",
             "| db | 0 | 3.00 |\n| db | 64.0 | 0.90 |",
             "(measured/codec-db-update.svg)",
         ] {
