@@ -39,7 +39,7 @@ pub(crate) struct LaneId(pub(crate) u32);
 pub(crate) struct LaneTerms {
     /// Over which path, by its number in the peer's record.
     pub(crate) path: usize,
-    /// It carries data only while no other lane can: the second path in failover mode, kept warm.
+    /// At first it carries data only while no other lane can; [`use_lanes`](super::Bundle::use_lanes) decides from then on.
     pub(crate) standby: bool,
     /// How the connection goes.
     pub(crate) figures: Arc<dyn SocketFigures>,

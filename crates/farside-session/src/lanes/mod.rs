@@ -1,6 +1,6 @@
 //! How many connections carry a stream: as few as fill the link. Pure: the clock and what was measured are arguments.
 //!
-//! One connection under BBR fills a link by itself; one under cubic does where nothing is lost, and gets about
+//! One connection under BBR fills a link that is not long by itself; one under cubic does where nothing is lost, and gets about
 //! `1.2 x segment / (round trip x root of loss)` where something is: 12 Mb/s at 20 ms and 0.3 %. Then two connections get twice that, and
 //! more of a link that is shared with others than one would. A send buffer that is smaller than rate x round trip has the
 //! same remedy.
@@ -37,7 +37,7 @@ const UNPACED_START: usize = 4;
 /// under BBR gets 123 Mb/s and four 149; of an OC-12 with 50 ms, 3.9 MB, one 316 and four 616 (iperf3). On an OC-3 with 20 ms,
 /// 0.4 MB, one does.
 const LONG: u64 = 512 * 1024;
-/// See [`LONG`]. More at once than that get in each other's way: on 1 Gb/s with 20 ms ten got 846 Mb/s where four got 915.
+/// See [`LONG`]. More at once gained nothing: on 1 Gb/s with 20 ms ten got 846 Mb/s (two runs), four 866 (five).
 const LONG_START: usize = 4;
 /// On a line that is longer still, bytes of the line for each lane: half of a buffer of 4 MiB.
 const LANE_HOLDS: u64 = 2 << 20;

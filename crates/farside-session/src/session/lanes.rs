@@ -183,7 +183,7 @@ impl Lanes {
             return known;
         }
         if numbers.len() >= PATHS_NUMBERED_MAX {
-            // Only figures suffer.
+            // Its lanes are then counted, used and let go of with those of the first: more lanes or fewer than would pay.
             return 0;
         }
         numbers.push(Numbered { path: path.clone(), wire: Arc::default() });

@@ -24,7 +24,8 @@ pub(crate) struct Counted {
     also: OnceLock<Vec<Arc<WireCounters>>>,
     limits: OnceLock<SocketLimits>,
     /// Read from the socket, and of that taken by the TLS layer, which asks for 4 KiB at a time: at 1 Gb/s that would be 30,000
-    /// system calls a second. No memory while nothing comes.
+    /// system calls a second. No memory while nothing comes, but for a socket that waits for its limits (version 1): it keeps the
+    /// buffer of its handshake.
     ahead: BytesMut,
     ahead_taken: usize,
     /// Reader and writer may be different tasks: each has its own wait.
