@@ -19,6 +19,7 @@ mod lanes;
 pub mod limits;
 pub mod link;
 pub mod node;
+mod pacing;
 pub mod pairing;
 mod pauses;
 mod session;

@@ -63,6 +63,8 @@ impl SocketFigures for Together {
     }
 
     fn apply(&self, _: &SocketTerms) {}
+
+    fn pace(&self, _: Option<u64>) {}
 }
 
 /// Ends a bundle whose opener stops waiting, by whatever way.

@@ -24,6 +24,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Duration, Instant, sleep_until, timeout};
 
 use super::Session;
+use super::pacing::PacedLanes;
 use super::paths::Paths;
 use super::pool::WarmLanes;
 use crate::bundle::{
@@ -144,6 +145,7 @@ pub(super) struct Lanes {
     last_window: AtomicU64,
     /// Lanes on each path that this side's sending last needed: the next stream begins with so many.
     last_lanes: AtomicUsize,
+    pub(super) paced: PacedLanes,
 }
 
 /// A path and what it has carried, all lanes that ever were on it together.
@@ -169,6 +171,7 @@ impl Lanes {
             sent_twice: AtomicU64::new(0),
             last_window: AtomicU64::new(0),
             last_lanes: AtomicUsize::new(0),
+            paced: PacedLanes::default(),
         }
     }
 
@@ -212,6 +215,11 @@ impl Lanes {
     pub(super) fn sent_twice(&self) -> u64 {
         let now: u64 = self.bundles().iter().map(|carried| carried.bundle.figures().sent_twice_bytes).sum();
         now + self.sent_twice.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are streams of data.
+    pub(super) fn has_data(&self) -> bool {
+        self.bundles.lock().values().any(|carried| !carried.is_control())
     }
 
     /// Wakes every keeper: paths have changed.
@@ -323,6 +331,9 @@ impl Session {
             self.around.tasks.spawn(Arc::clone(self).keep_lanes(Arc::clone(&carried)));
         } else if !is_control {
             self.around.tasks.spawn(Arc::clone(self).ask_for_lanes(Arc::clone(&carried)));
+        }
+        if !is_control {
+            lanes.paced.look();
         }
         (carried, stream)
     }
@@ -437,6 +448,7 @@ impl Session {
         self.adopt(&io, of_path);
         let socket = io.get_ref().0;
         let (figures, wire) = (socket.figures(), socket.wire());
+        self.lanes.paced.add(number, &figures);
         let terms = LaneTerms { path: number, standby: false, figures, wire };
         IdleLane { io: Box::new(Placed { io, _place: place }), terms }
     }

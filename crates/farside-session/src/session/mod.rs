@@ -13,6 +13,7 @@
 mod bundles;
 mod keeper;
 mod lanes;
+mod pacing;
 mod paths;
 mod pool;
 mod status;
@@ -167,6 +168,7 @@ impl Session {
             let first = session.lane(control, &session.terms.first, None);
             session.give(&carried, first);
             tasks.spawn(Arc::clone(&session).tend_warm_lanes());
+            tasks.spawn(Arc::clone(&session).pace_lanes());
             Box::new(stream)
         } else {
             session.adopt(&control, None);

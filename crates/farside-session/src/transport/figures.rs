@@ -13,6 +13,9 @@ pub trait SocketFigures: Send + Sync {
 
     /// Asks for other terms; `local` is as it was. What the kernel does not grant stays as it is.
     fn apply(&self, terms: &SocketTerms);
+
+    /// Holds it to so many bytes per second, beside the contracted rate of its terms; `None`: to no more than those.
+    fn pace(&self, rate: Option<u64>);
 }
 
 /// A connection of which nothing is known.
@@ -25,6 +28,8 @@ impl SocketFigures for NoFigures {
     }
 
     fn apply(&self, _: &SocketTerms) {}
+
+    fn pace(&self, _: Option<u64>) {}
 }
 
 /// How a connection goes, in its sending direction. Sums are over its life; see [`LinkFigures::since`].
@@ -54,6 +59,8 @@ pub struct LinkFigures {
     pub mss: u32,
     /// Largest packet that the path takes, bytes, as far as the kernel knows.
     pub path_mtu: Option<u32>,
+    /// Bytes that have arrived, out of order too; counted in full segments, so a little more than there were.
+    pub delivered_bytes: u64,
     /// Bytes sent, repeated ones included.
     pub sent_bytes: u64,
     /// Of these, bytes sent again.
@@ -86,6 +93,7 @@ impl LinkFigures {
     #[must_use]
     pub fn since(&self, earlier: &LinkFigures) -> LinkFigures {
         LinkFigures {
+            delivered_bytes: self.delivered_bytes.saturating_sub(earlier.delivered_bytes),
             sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
             retransmitted_bytes: self.retransmitted_bytes.saturating_sub(earlier.retransmitted_bytes),
             busy: self.busy.saturating_sub(earlier.busy),
@@ -115,6 +123,7 @@ impl LinkFigures {
             sum.in_flight_bytes = a.in_flight_bytes + b.in_flight_bytes;
             sum.window_bytes = a.window_bytes + b.window_bytes;
             sum.path_mtu = a.path_mtu.min(b.path_mtu).or(a.path_mtu).or(b.path_mtu);
+            sum.delivered_bytes = a.delivered_bytes + b.delivered_bytes;
             sum.sent_bytes = a.sent_bytes + b.sent_bytes;
             sum.retransmitted_bytes = a.retransmitted_bytes + b.retransmitted_bytes;
             sum.busy = a.busy + b.busy;

@@ -355,6 +355,8 @@ impl SocketFigures for SimulatedFigures {
     }
 
     fn apply(&self, _: &SocketTerms) {}
+
+    fn pace(&self, _: Option<u64>) {}
 }
 
 /// Carries one direction of a connection until it ends or breaks.

@@ -96,7 +96,9 @@ fn connected(stream: TcpStream, terms: &SocketTerms) -> io::Result<Connection> {
     socket.set_tcp_notsent_lowat(UNSENT_MAX)?;
     ask(&stream, terms, local.is_ipv6());
     let stream = Arc::new(Mutex::new(stream));
-    let figures = TcpFigures { stream: Arc::downgrade(&stream), is_v6: local.is_ipv6() };
+    let rates = Rates { contracted: terms.pacing, of_path: None };
+    let figures =
+        TcpFigures { stream: Arc::downgrade(&stream), is_v6: local.is_ipv6(), rates: Mutex::new(rates) };
     Ok(Connection {
         io: Box::new(Tcp { stream }),
         figures: Arc::new(figures),
@@ -225,6 +227,21 @@ impl AsyncWrite for Tcp {
 struct TcpFigures {
     stream: Weak<Mutex<TcpStream>>,
     is_v6: bool,
+    rates: Mutex<Rates>,
+}
+
+/// What a connection is held to, bytes per second.
+#[derive(Clone, Copy, Default)]
+struct Rates {
+    contracted: Option<u64>,
+    /// By what its path is known to carry.
+    of_path: Option<u64>,
+}
+
+impl Rates {
+    fn least(self) -> Option<u64> {
+        [self.contracted, self.of_path].into_iter().flatten().min()
+    }
 }
 
 impl SocketFigures for TcpFigures {
@@ -252,6 +269,7 @@ impl SocketFigures for TcpFigures {
             }),
             mss: info.snd_mss,
             path_mtu: (info.pmtu > 0).then_some(info.pmtu),
+            delivered_bytes: segments(info.delivered),
             sent_bytes: info.bytes_sent,
             retransmitted_bytes: info.bytes_retrans,
             busy: micros(info.busy_time),
@@ -262,7 +280,24 @@ impl SocketFigures for TcpFigures {
 
     fn apply(&self, terms: &SocketTerms) {
         if let Some(stream) = self.stream.upgrade() {
-            ask(&*stream.lock(), terms, self.is_v6);
+            let mut rates = self.rates.lock();
+            rates.contracted = terms.pacing;
+            ask(&*stream.lock(), &SocketTerms { pacing: rates.least(), ..terms.clone() }, self.is_v6);
+        }
+    }
+
+    fn pace(&self, rate: Option<u64>) {
+        let mut rates = self.rates.lock();
+        let before = rates.least();
+        rates.of_path = rate;
+        if rates.least() == before {
+            return;
+        }
+        if let Some(stream) = self.stream.upgrade() {
+            let rate = rates.least().unwrap_or(u64::MAX);
+            if let Err(e) = setsockopt(&*stream.lock(), MaxPacingRate, &rate) {
+                tracing::debug!("the kernel does not pace a connection: {e}");
+            }
         }
     }
 }
@@ -330,6 +365,25 @@ mod tests {
         ask(&socket, &SocketTerms { dscp: Some(0), ..SocketTerms::default() }, false);
         assert_eq!(SockRef::from(&socket).tos_v4().unwrap(), 0);
         assert_eq!(getsockopt(&socket, MaxPacingRate), Ok(u64::MAX));
+    }
+
+    #[tokio::test]
+    async fn the_lower_of_the_contracted_rate_and_the_paths_holds() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let stream = Arc::new(Mutex::new(socket));
+        let figures = TcpFigures { stream: Arc::downgrade(&stream), is_v6: false, rates: Mutex::default() };
+        let contracted = |pacing| SocketTerms { pacing, ..SocketTerms::default() };
+        let most = || getsockopt(&*stream.lock(), MaxPacingRate).unwrap();
+        figures.apply(&contracted(Some(1_000_000)));
+        figures.pace(Some(2_000_000));
+        assert_eq!(most(), 1_000_000);
+        figures.pace(Some(500_000));
+        assert_eq!(most(), 500_000);
+        figures.apply(&contracted(None));
+        assert_eq!(most(), 500_000, "terms that change leave it");
+        figures.pace(None);
+        assert_eq!(most(), u64::MAX);
     }
 
     #[tokio::test]

@@ -70,7 +70,8 @@ pub struct TcpInfo {
     pub(super) busy_time: u64,
     pub(super) rwnd_limited: u64,
     pub(super) sndbuf_limited: u64,
-    delivered: u32,
+    /// In segments.
+    pub(super) delivered: u32,
     delivered_ce: u32,
     /// Repeated ones included.
     pub(super) bytes_sent: u64,
