@@ -184,7 +184,12 @@ pub const WINDOW_MAX: u64 = 64 << 20;
 /// that until it is acknowledged.
 pub const WINDOW_BUDGET: u64 = 256 << 20;
 
-/// What an application may write ahead of the lanes, bytes: 8 ms at 1 Gb/s, so that lanes find something whenever they ask.
+/// What an application may write ahead of the lanes: so much time of what they deliver together, so that they find something
+/// whenever they ask, and an application that adapts to the link notices soon that it is slow.
+pub const SEND_AHEAD: Duration = Duration::from_millis(50);
+/// The same at least, bytes.
+pub const SEND_AHEAD_MIN: u64 = 256 << 10;
+/// The same at most, bytes: 8 ms at 1 Gb/s.
 pub const SEND_AHEAD_MAX: u64 = 1 << 20;
 /// Bytes of a lane's after which it acks, at most; with small windows a quarter of the window.
 pub const ACK_EVERY_MAX: u64 = 256 * 1024;

@@ -48,7 +48,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::control::wire_cost;
-use crate::limits::{CREDIT_AHEAD, LANES_MAX, SEND_AHEAD_MAX, WINDOW_MIN};
+use crate::limits::{CREDIT_AHEAD, LANES_MAX, WINDOW_MIN};
 use crate::link::{ByteStream, WireCounters};
 use crate::throttle;
 use crate::transport::LinkFigures;
@@ -743,7 +743,7 @@ impl Outward {
     /// The application, if what it waits for is there. Half of the room at once, so that it is not woken for each segment.
     fn writer_to_wake(&mut self) -> Option<Waker> {
         let is_due = match self.writer.as_ref()?.1 {
-            WriterWaits::ForRoom => self.sender.unsent() <= SEND_AHEAD_MAX / 2,
+            WriterWaits::ForRoom => self.sender.unsent() <= self.sender.ahead() / 2,
             WriterWaits::UntilHandedOut => self.is_handed_out(),
         };
         if is_due { self.writer.take().map(|(waker, _)| waker) } else { None }

@@ -23,8 +23,8 @@ use super::segment::{Ack, HEADER_BYTES};
 use super::terms::LaneId;
 use crate::limits::{
     LANE_RATE_OVER, LANE_STALL_ALONE, LANE_STALL_MAX, LANE_STALL_MIN, LANE_STALL_ROUND_TRIPS,
-    SEGMENT_PAYLOAD_MAX, SEGMENT_PAYLOAD_SLOW, SEGMENT_TIME, SEGMENTS_HELD_MAX, SEND_AHEAD_MAX, WINDOW_MAX,
-    WINDOW_MIN, WINDOW_START, YIELDING_SEGMENT_MIN,
+    SEGMENT_PAYLOAD_MAX, SEGMENT_PAYLOAD_SLOW, SEGMENT_TIME, SEGMENTS_HELD_MAX, SEND_AHEAD, SEND_AHEAD_MAX,
+    SEND_AHEAD_MIN, WINDOW_MAX, WINDOW_MIN, WINDOW_START, YIELDING_SEGMENT_MIN,
 };
 
 /// The peer broke the protocol.
@@ -110,6 +110,8 @@ struct Carrier {
     delivered: u64,
     /// Start of the measure of its rate, and what was delivered then.
     measured: (Duration, u64),
+    /// Bytes per second, when it was last measured.
+    rate: f64,
     segment: u64,
 }
 
@@ -142,8 +144,8 @@ impl Carrier {
     fn measure(&mut self, now: Duration) {
         let over = now.saturating_sub(self.measured.0);
         if over >= LANE_RATE_OVER {
-            let rate = (self.delivered - self.measured.1) as f64 / over.as_secs_f64();
-            let bytes = (rate * SEGMENT_TIME.as_secs_f64()) as u64;
+            self.rate = (self.delivered - self.measured.1) as f64 / over.as_secs_f64();
+            let bytes = (self.rate * SEGMENT_TIME.as_secs_f64()) as u64;
             self.segment = bytes.clamp(SEGMENT_PAYLOAD_SLOW as u64, SEGMENT_PAYLOAD_MAX as u64);
             self.measured = (now, self.delivered);
         }
@@ -199,7 +201,8 @@ impl Sender {
     /// Takes what the application writes, as much as there is room for: nothing once enough waits.
     pub(super) fn write(&mut self, mut bytes: &[u8]) -> usize {
         let mut taken = 0;
-        while !bytes.is_empty() && self.unsent < SEND_AHEAD_MAX && self.end == End::Open {
+        let ahead = self.ahead();
+        while !bytes.is_empty() && self.unsent < ahead && self.end == End::Open {
             if self.filling.capacity() == self.filling.len() {
                 self.cut();
                 self.filling = BytesMut::with_capacity(SEGMENT_PAYLOAD_MAX);
@@ -212,6 +215,12 @@ impl Sender {
             bytes = rest;
         }
         taken
+    }
+
+    /// What may be written ahead of the lanes, bytes.
+    pub(super) fn ahead(&self) -> u64 {
+        let rate: f64 = self.carriers.values().map(|carrier| carrier.rate).sum();
+        ((rate * SEND_AHEAD.as_secs_f64()) as u64).clamp(SEND_AHEAD_MIN, SEND_AHEAD_MAX)
     }
 
     /// What is being filled becomes a segment as it is; what is left of its room is filled further.
@@ -245,6 +254,7 @@ impl Sender {
                 latency,
                 delivered: 0,
                 measured: (now, 0),
+                rate: 0.0,
                 segment: SEGMENT_PAYLOAD_MAX as u64,
             },
         );

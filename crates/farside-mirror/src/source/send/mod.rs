@@ -31,9 +31,11 @@ mod step;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use farside_engine::BLOCK_BYTES;
 use farside_session::{ByteStream, DataStream, Refusal};
+use farside_wire::Sent;
 use tokio::io::{AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -123,10 +125,41 @@ pub(super) async fn refuse(io: &mut (impl AsyncWrite + Unpin + ?Sized), refusal:
     let _ = timeout(FAREWELL_TIMEOUT, said).await;
 }
 
+fn lost(error: std::io::Error) -> Refusal {
+    refusal("failed", format!("the stream was lost: {error}"))
+}
+
+/// What the link's time goes to: it works on a frame until the next one is there or all of it has been handed out.
+struct Sending<'a> {
+    pace: &'a Pace,
+    idle_since: Duration,
+    /// The frame that it works on, and since when.
+    last: Option<(Sent, Duration)>,
+}
+
+impl Sending<'_> {
+    /// The link has nothing to do, or gets something else.
+    fn link_is_idle(&mut self) {
+        if let Some((mut cost, began)) = self.last.take() {
+            self.idle_since = self.pace.now();
+            cost.writing = self.idle_since.saturating_sub(began);
+            self.pace.sent(&cost);
+        }
+    }
+
+    /// The next frame is written from now on.
+    fn begins(&mut self, mut cost: Sent) {
+        self.link_is_idle();
+        let now = self.pace.now();
+        cost.waited = now.saturating_sub(self.idle_since);
+        self.last = Some((cost, now));
+    }
+}
+
 /// Writes, or gives up on a destination that stopped reading.
 async fn write_in_time(writing: impl Future<Output = std::io::Result<()>>) -> Result<(), Refusal> {
     match timeout(STREAM_STALL_MAX, writing).await {
-        Ok(written) => written.map_err(|e| refusal("failed", format!("the stream was lost: {e}"))),
+        Ok(written) => written.map_err(lost),
         Err(_) => {
             let stall = STREAM_STALL_MAX.as_secs();
             Err(refusal("failed", format!("the destination took nothing for {stall} s")))
@@ -196,9 +229,20 @@ async fn send_step(
     let encoding = Encoding { counters: counters.clone(), pace: pace.clone(), spares, sent: sent.clone() };
     stages.spawn(encode::encode(encoding, found_rx, out_tx));
 
-    let mut idle_since = pace.now();
+    let mut sending = Sending { pace, idle_since: pace.now(), last: None };
+    let mut is_flushed = true;
     loop {
-        let next = match timeout(SCAN_REPORT_EVERY, out_rx.recv()).await {
+        let next = tokio::select! {
+            biased;
+            next = timeout(SCAN_REPORT_EVERY, out_rx.recv()) => next,
+            flushed = writer.flush(), if !is_flushed => {
+                flushed.map_err(lost)?;
+                is_flushed = true;
+                sending.link_is_idle();
+                continue;
+            }
+        };
+        let next = match next {
             Ok(None) => break,
             Ok(Some(next)) => next,
             Err(_) if pulse.take() => StreamMessage::Working.into(),
@@ -209,19 +253,17 @@ async fn send_step(
         }
         match next {
             Outgoing::Message(message) => write_in_time(stream::write(writer, &message)).await?,
-            Outgoing::Frame(frame, mut cost) => {
-                let begins = pace.now();
+            Outgoing::Frame(frame, cost) => {
+                sending.begins(cost);
                 write_in_time(stream::write_frame(writer, &frame)).await?;
+                is_flushed = false;
                 sent.give(frame);
-                cost.waited = begins.saturating_sub(idle_since);
-                idle_since = pace.now();
-                cost.writing = idle_since.saturating_sub(begins);
-                pace.sent(&cost);
             }
         }
         // What was sent says it too.
         pulse.take();
     }
+    sending.link_is_idle();
     while let Some(ended) = stages.join_next().await {
         ended.map_err(MirrorError::from).and_then(|result| result).map_err(to_refusal)?;
     }
