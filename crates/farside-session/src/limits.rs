@@ -225,7 +225,10 @@ pub const CREDIT_AHEAD: Duration = Duration::from_millis(50);
 pub const CREDIT_PIECE: u64 = 4096;
 /// Under a limit: what is told by itself is worth so much time.
 pub const CREDIT_TIME: Duration = Duration::from_millis(15);
-/// A low priority: how often it looks at the queues of its lanes. Each look is a system call a lane.
-pub const YIELDING_LOOK_EVERY: Duration = Duration::from_millis(10);
+/// A low priority: how often it looks at the queues of its lanes, and lets go what its rate allows for that time. Each look is a
+/// system call a lane.
+pub const YIELDING_LOOK_EVERY: Duration = Duration::from_millis(2);
+/// A low priority: what it did not let go in time it makes up for, up to so much; a timer of a busy machine may be that late.
+pub const YIELDING_CATCH_UP: Duration = Duration::from_millis(20);
 /// A low priority: a segment is not cut smaller than this to keep within its cap, bytes; a packet of an Ethernet.
 pub const YIELDING_SEGMENT_MIN: u64 = 1448;

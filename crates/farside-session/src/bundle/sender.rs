@@ -26,6 +26,7 @@ use crate::limits::{
     SEGMENT_PAYLOAD_MAX, SEGMENT_PAYLOAD_SLOW, SEGMENT_TIME, SEGMENTS_HELD_MAX, SEND_AHEAD, SEND_AHEAD_MAX,
     SEND_AHEAD_MIN, WINDOW_MAX, WINDOW_MIN, WINDOW_START, YIELDING_SEGMENT_MIN,
 };
+use crate::yielding::Allowed;
 
 /// The peer broke the protocol.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -103,6 +104,8 @@ struct Carrier {
     in_flight: VecDeque<Carried>,
     /// A ping that waits for its pong.
     pinged: Option<Duration>,
+    /// The shortest time of a ping's way there and back since somebody asked.
+    round_trip: Option<Duration>,
     /// When it last made progress, or joined.
     moved: Duration,
     latency: Option<Duration>,
@@ -152,6 +155,23 @@ impl Carrier {
     }
 }
 
+/// What a low priority leaves to the stream, bytes.
+#[derive(Clone, Copy, Debug)]
+struct Yields {
+    /// In flight altogether.
+    in_flight: u64,
+    /// To be taken until more is allowed.
+    now: u64,
+}
+
+impl Yields {
+    /// What may be taken now with so much in flight. Where nothing is, a segment may be.
+    fn room(self, in_flight: u64) -> u64 {
+        let cap = if in_flight == 0 { self.in_flight.max(YIELDING_SEGMENT_MIN) } else { self.in_flight };
+        cap.saturating_sub(in_flight).min(self.now)
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Sender {
@@ -168,7 +188,7 @@ pub(super) struct Sender {
     again: BTreeSet<u64>,
     end: End,
     carriers: BTreeMap<LaneId, Carrier>,
-    cap: Option<u64>,
+    yields: Option<Yields>,
     budget: Arc<WindowBudget>,
     /// Bytes that may be retained; what is past [`WINDOW_START`] is of the budget.
     retain_max: u64,
@@ -190,7 +210,7 @@ impl Sender {
             again: BTreeSet::new(),
             end: End::Open,
             carriers: BTreeMap::new(),
-            cap: None,
+            yields: None,
             budget,
             retain_max: WINDOW_START,
             given: 0,
@@ -248,6 +268,7 @@ impl Sender {
                 acknowledged: 0,
                 in_flight: VecDeque::new(),
                 pinged: None,
+                round_trip: None,
                 moved: now,
                 // It will wait in the same queues: without that, a lane added to a link with seconds of queue is taken for
                 // stalled before it can have been heard of.
@@ -316,13 +337,14 @@ impl Sender {
         if credit == 0 || self.retained.len() >= SEGMENTS_HELD_MAX {
             return Next::Nothing(Wait::Window);
         }
-        let cap = self.cap.map_or(u64::MAX, |cap| cap.saturating_sub(self.retained_bytes));
-        // A low priority still moves: one segment when nothing else is in flight. Never one of a few bytes otherwise.
-        if cap < wanted.min(YIELDING_SEGMENT_MIN) && self.retained_bytes > 0 {
-            return Next::Nothing(Wait::Yielding);
+        match self.yields {
+            None => Next::Data(wanted.min(credit)),
+            // Never one of a few bytes, unless that is all there is.
+            Some(yields) => match yields.room(self.retained_bytes) {
+                room if room < wanted.min(YIELDING_SEGMENT_MIN) => Next::Nothing(Wait::Yielding),
+                room => Next::Data(wanted.min(room).min(credit)),
+            },
         }
-        let wanted = wanted.min(cap.max(YIELDING_SEGMENT_MIN));
-        Next::Data(wanted.min(credit))
     }
 
     /// Whether `lane` would get something, as far as that can be told without asking for room.
@@ -332,8 +354,8 @@ impl Sender {
         }
         let may_retain = self.limit > self.sent
             && self.retained.len() < SEGMENTS_HELD_MAX
-            && self.cap.is_none_or(|cap| {
-                self.retained_bytes == 0 || self.retained_bytes + YIELDING_SEGMENT_MIN <= cap
+            && self.yields.is_none_or(|yields| {
+                yields.room(self.retained_bytes) >= YIELDING_SEGMENT_MIN.min(self.unsent)
             });
         !self.again.is_empty() || self.unsent > 0 && may_retain || self.unsent == 0 && self.end == End::Due
     }
@@ -382,6 +404,9 @@ impl Sender {
             let length = segment.len() as u64;
             self.unsent -= length;
             self.sent += length;
+            if let Some(yields) = &mut self.yields {
+                yields.now = yields.now.saturating_sub(length);
+            }
             self.retained_bytes += length;
             self.retained.insert(offset, Retained { bytes: segment.clone(), lane: Some(lane) });
             (offset, segment)
@@ -507,9 +532,17 @@ impl Sender {
         if let Some(carrier) = self.carriers.get_mut(&lane)
             && let Some(sent) = carrier.pinged.take()
         {
+            let took = now.saturating_sub(sent);
             carrier.on_progress(now);
-            carrier.on_latency(now.saturating_sub(sent));
+            carrier.on_latency(took);
+            carrier.round_trip = Some(carrier.round_trip.map_or(took, |shortest| shortest.min(took)));
         }
+    }
+
+    /// The shortest time that a ping over `lane` took there and back, of those answered since this was asked last. No peer holds
+    /// a pong back, as it may an ack, and as a kernel may the acknowledgement of a segment.
+    pub(super) fn take_round_trip(&mut self, lane: LaneId) -> Option<Duration> {
+        self.carriers.get_mut(&lane)?.round_trip.take()
     }
 
     /// `lane` moves, as its socket knows, though nothing has been heard: a segment may take long.
@@ -558,9 +591,14 @@ impl Sender {
         self.carriers.values().any(|carrier| carrier.owed_since().is_some())
     }
 
-    /// Bytes in flight that a low priority allows.
-    pub(super) fn set_cap(&mut self, cap: Option<u64>) {
-        self.cap = cap;
+    /// What a low priority allows from now on: so many bytes in flight, and so many more to be taken now. What was not taken before
+    /// is kept only until that makes a segment or two: saved up, it would go as a burst. `None`: everything.
+    pub(super) fn allow(&mut self, allowed: Option<Allowed>) {
+        let before = self.yields.map_or(0, |yields| yields.now);
+        self.yields = allowed.map(|Allowed { in_flight_bytes, more_bytes }| Yields {
+            in_flight: in_flight_bytes,
+            now: (before + more_bytes).min(more_bytes.max(2 * YIELDING_SEGMENT_MIN)),
+        });
     }
 
     /// Everything written was taken by lanes, the end too if there is one.
@@ -646,5 +684,55 @@ impl Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         self.budget.give_back(self.retain_max - WINDOW_START);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::WINDOW_BUDGET;
+
+    const SEGMENT: u64 = YIELDING_SEGMENT_MIN;
+
+    #[test]
+    fn a_low_priority_sends_in_portions_and_saves_none_up() {
+        let mut sender = Sender::new(Arc::new(WindowBudget::new(WINDOW_BUDGET)));
+        let lane = LaneId(0);
+        sender.add_lane(lane, false, Duration::ZERO);
+        sender.write(&[7; 60_000]);
+        let take = |sender: &mut Sender| match sender.next(lane) {
+            Next::Data(bytes) => sender.take(lane, bytes, Duration::ZERO).map_or(0, |s| s.bytes.len() as u64),
+            next => {
+                assert_eq!((next, sender.could_give(lane)), (Next::Nothing(Wait::Yielding), false));
+                0
+            }
+        };
+        let portion = |more_bytes| Some(Allowed { in_flight_bytes: 10 * SEGMENT, more_bytes });
+        sender.allow(portion(4 * SEGMENT));
+        assert_eq!((take(&mut sender), take(&mut sender)), (4 * SEGMENT, 0));
+        for _ in 0..100 {
+            sender.allow(portion(100));
+        }
+        assert_eq!((take(&mut sender), take(&mut sender)), (2 * SEGMENT, 0));
+        sender.allow(portion(SEGMENT / 2));
+        assert_eq!(take(&mut sender), 0, "no small packets");
+        sender.allow(portion(100 * SEGMENT));
+        assert_eq!((take(&mut sender), take(&mut sender)), (4 * SEGMENT, 0), "the cap is in flight");
+        sender.allow(None);
+        assert!(take(&mut sender) > 10 * SEGMENT);
+    }
+
+    #[test]
+    fn a_ping_tells_its_round_trip_once() {
+        let mut sender = Sender::new(Arc::new(WindowBudget::new(WINDOW_BUDGET)));
+        let lane = LaneId(0);
+        let ms = Duration::from_millis;
+        sender.add_lane(lane, false, ms(0));
+        for (sent, back) in [(0, 60), (60, 110), (120, 190)] {
+            sender.on_ping_sent(lane, ms(sent));
+            sender.on_pong(lane, ms(back));
+        }
+        assert_eq!(sender.take_round_trip(lane), Some(ms(50)));
+        assert_eq!(sender.take_round_trip(lane), None);
     }
 }

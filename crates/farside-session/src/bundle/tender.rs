@@ -19,7 +19,7 @@ use crate::limits::{
 };
 use crate::terms::Priority;
 use crate::transport::LinkFigures;
-use crate::yielding::{Flow, Yielding};
+use crate::yielding::{Flow, PathSeen, Yielding};
 
 /// Watches until the bundle is over.
 pub(super) async fn tend(bundle: Arc<Bundle>) {
@@ -180,8 +180,8 @@ impl Tender {
         sooner(out, inward.throttled_until)
     }
 
-    /// A low priority: what may be in flight, by the queues that the lanes' sockets see. Where they see nothing, nothing is
-    /// bounded.
+    /// A low priority: what may be in flight, and what may go now, by the queues that the lanes' sockets and their pings see. Where
+    /// sockets see nothing, nothing is bounded.
     fn look_at_priority(&mut self, handles: &[Arc<Handle>], now: Instant) -> Option<Instant> {
         let yielding = self.yielding.as_mut()?;
         let in_flight_bytes = {
@@ -196,27 +196,39 @@ impl Tender {
             return due;
         }
         self.sampled = Some(now);
-        let mut rtts: BTreeMap<usize, Duration> = BTreeMap::new();
+        let mut paths: Vec<PathSeen> = Vec::new();
         let mut lanes = Vec::new();
         for handle in handles {
-            if let Some(figures) = handle.terms.figures.figures().filter(|figures| !figures.rtt.is_zero()) {
-                let rtt = rtts.entry(handle.terms.path).or_insert(figures.rtt);
-                *rtt = figures.rtt.min(*rtt);
-                lanes.push(figures);
+            let (is_used, ping, is_pinged) = {
+                let sender = &mut self.bundle.outward.lock().sender;
+                let is_used = !sender.is_standby(handle.id) && !sender.is_stalled(handle.id);
+                (is_used, sender.take_round_trip(handle.id), sender.is_pinged(handle.id))
+            };
+            // The round trip of a socket that carries nothing is an old one.
+            let figures = handle.terms.figures.figures();
+            let Some(figures) = figures.filter(|figures| is_used && !figures.rtt.is_zero()) else { continue };
+            if !is_pinged {
+                // What is allowed below goes after it, so that it finds the queue that was there before.
+                handle.order(PING);
             }
+            let lane = PathSeen { path: handle.terms.path, socket: figures.rtt, ping };
+            match paths.iter_mut().find(|seen| seen.path == lane.path) {
+                Some(seen) => seen.join(lane),
+                None => paths.push(lane),
+            }
+            lanes.push(figures);
         }
-        let together = LinkFigures::together(lanes);
-        let cap = together.map(|together| {
+        let allowed = LinkFigures::together(lanes).map(|together| {
             yielding.see(&Flow {
                 now: now - self.bundle.born,
-                rtts: &rtts.into_iter().collect::<Vec<_>>(),
+                paths: &paths,
                 in_flight_bytes,
                 mss: together.mss,
                 delivery_rate: together.delivery_rate,
             })
         });
         let mut outward = self.bundle.outward.lock();
-        outward.sender.set_cap(cap);
+        outward.sender.allow(allowed);
         outward.rouse();
         Some(now + YIELDING_LOOK_EVERY)
     }

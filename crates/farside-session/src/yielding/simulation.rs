@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use super::{Flow, Yielding};
+use super::{Flow, PathSeen, Yielding};
 
 const SEGMENT: f64 = 1448.0;
+/// How soon after a rival it has the link: seconds, and round trips.
+const RECOVERY: (f64, f64) = (5.0, 100.0);
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Rival {
@@ -24,6 +26,8 @@ struct Cell {
     rival: Rival,
     /// The rival was there before.
     is_late: bool,
+    /// When the rival goes, and what is measured begins some time later; seconds.
+    rival_goes: Option<f64>,
 }
 
 #[derive(Debug)]
@@ -35,8 +39,12 @@ struct Outcome {
     queue: (f64, f64),
 }
 
+fn seen(socket: f64, ping: f64) -> PathSeen {
+    PathSeen { path: 0, socket: Duration::from_secs_f64(socket), ping: Some(Duration::from_secs_f64(ping)) }
+}
+
 fn run(cell: Cell) -> Outcome {
-    let Cell { rate, rtt, rival, is_late } = cell;
+    let Cell { rate, rtt, rival, is_late, rival_goes } = cell;
     let product = rate * rtt;
     let buffer = product.max(rate * 0.05).max(20_000.0);
     let mut yielding = Yielding::new();
@@ -44,23 +52,27 @@ fn run(cell: Cell) -> Outcome {
     // What the cap allows, and what congestion control beneath it does.
     let mut own_cubic = 10.0 * SEGMENT;
     let mut own_window = if is_late { 0.0 } else { own_cubic };
-    let (warm, until) = (120.0_f64.max(300.0 * rtt), 400.0_f64.max(1000.0 * rtt));
+    let (warm, until) = match rival_goes {
+        None => (120.0_f64.max(300.0 * rtt), 400.0_f64.max(1000.0 * rtt)),
+        Some(goes) => {
+            (goes + RECOVERY.0.max(RECOVERY.1 * rtt), goes + 2.0 * RECOVERY.0.max(RECOVERY.1 * rtt))
+        }
+    };
     let (mut own, mut all, mut queues, mut seconds) = (0.0, 0.0, Vec::new(), 0.0);
     let mut smoothed = 0.0;
     if !is_late {
         // The session was there before: its handshakes have seen the path empty.
-        let rtts = [(0, Duration::from_secs_f64(rtt))];
-        let (in_flight_bytes, delivery_rate) = (0, None);
         yielding.see(&Flow {
             now: Duration::ZERO,
-            rtts: &rtts,
-            in_flight_bytes,
+            paths: &[seen(rtt, rtt)],
+            in_flight_bytes: 0,
             mss: SEGMENT as u32,
-            delivery_rate,
+            delivery_rate: None,
         });
     }
     while now < until {
-        let rival_now = if rival == Rival::None { 0.0 } else { rival_window };
+        let is_gone = rival == Rival::None || rival_goes.is_some_and(|goes| now >= goes);
+        let rival_now = if is_gone { 0.0 } else { rival_window };
         let sum = own_window + rival_now;
         let waiting = (sum - product).max(0.0);
         let overflows = waiting > buffer;
@@ -90,13 +102,14 @@ fn run(cell: Cell) -> Outcome {
         }
         // The kernel's smoothing, and a round trip until it shows.
         smoothed = if smoothed == 0.0 { length } else { 0.5 * smoothed + 0.5 * length };
-        let cap = yielding.see(&Flow {
+        let allowed = yielding.see(&Flow {
             now: Duration::from_secs_f64(now),
-            rtts: &[(0, Duration::from_secs_f64(smoothed))],
+            paths: &[seen(smoothed, length)],
             in_flight_bytes: own_window as u64,
             mss: SEGMENT as u32,
             delivery_rate: Some((own_window / length) as u64),
-        }) as f64;
+        });
+        let cap = allowed.in_flight_bytes as f64;
         own_cubic = match overflows {
             true => own_cubic * 0.7,
             false if own_window < own_cubic => own_cubic,
@@ -115,9 +128,9 @@ fn run(cell: Cell) -> Outcome {
 }
 
 fn cells(rival: Rival, is_late: bool) -> impl Iterator<Item = Cell> {
-    [193e3, 1.25e6, 5.592e6, 19.44e6, 125e6]
-        .into_iter()
-        .flat_map(move |rate| [0.01, 0.02, 0.05, 0.1, 0.3].map(move |rtt| Cell { rate, rtt, rival, is_late }))
+    [193e3, 1.25e6, 5.592e6, 19.44e6, 125e6].into_iter().flat_map(move |rate| {
+        [0.01, 0.02, 0.05, 0.1, 0.3].map(move |rtt| Cell { rate, rtt, rival, is_late, rival_goes: None })
+    })
 }
 
 #[test]
@@ -152,5 +165,15 @@ fn beside_a_queue_that_never_drains_it_takes_no_more_than_its_rival() {
         let outcome = run(cell);
         println!("{cell:?} {outcome:?}");
         assert!(outcome.share < 0.55, "{cell:?} {outcome:?}");
+    }
+}
+
+#[test]
+fn what_a_rival_leaves_is_taken_soon() {
+    for cell in cells(Rival::Cubic, false).chain(cells(Rival::Bbr, false)) {
+        let cell = Cell { rival_goes: Some(120.0_f64.max(300.0 * cell.rtt)), ..cell };
+        let outcome = run(cell);
+        println!("{cell:?} {outcome:?}");
+        assert!(outcome.share > 0.85, "{cell:?} {outcome:?}");
     }
 }
