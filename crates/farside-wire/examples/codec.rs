@@ -3,7 +3,8 @@
 //! by its CPU time. Every frame is decoded and compared. Bounds: `zstd -9 --long=27 NEW`, `zstd -3 --long=28 --patch-from OLD NEW`.
 //!
 //! Keys: `effort=raw|fast|standard|thorough|strong` (default: all; `zstd`: the same bytes as one stream of `zstd -3`),
-//! `index=BYTES` per TiB of the image (default 171 MiB), `decode=no`.
+//! `index=BYTES` per TiB of the image (default 171 MiB), `others=IMAGE,IMAGE,...` (images of other
+//! volumes that both sides hold), `decode=no`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use std::time::Duration;
 use farside_format::Fingerprint;
 use farside_format::fingerprint::is_zero;
 use farside_wire::{
-    BLOCK_BYTES, Decoder, Effort, Encoder, FramePlan, FramePlans, FrameRung, Origin, Prefix, Regions, Run,
-    RunKind, Search, SimilarityIndex,
+    BLOCK_BYTES, Decoder, Effort, Encoder, FramePlan, FramePlans, FrameRung, Indexes, Origin, Prefix,
+    Regions, Run, RunKind, Search, SimilarityIndex,
 };
 
 type Failure = Box<dyn std::error::Error>;
@@ -21,6 +22,7 @@ type Failure = Box<dyn std::error::Error>;
 struct Images<'a> {
     old: &'a [u8],
     new: &'a [u8],
+    others: &'a [(Vec<u8>, SimilarityIndex)],
 }
 
 impl Regions for Images<'_> {
@@ -28,9 +30,25 @@ impl Regions for Images<'_> {
         let image = match origin {
             Origin::Base => self.old,
             Origin::Incremental => self.new,
+            Origin::Other(number) => &self.others[usize::from(number)].0,
         };
         copy(image, position, buffer);
         Ok(())
+    }
+}
+
+/// Indexes of the old image and of the others.
+struct All<'a> {
+    index: &'a SimilarityIndex,
+    others: &'a [(Vec<u8>, SimilarityIndex)],
+}
+
+impl Indexes for All<'_> {
+    fn each(&self, look: &mut dyn FnMut(Origin, &SimilarityIndex)) {
+        look(Origin::Base, self.index);
+        for (number, (_, index)) in (0..).zip(self.others) {
+            look(Origin::Other(number), index);
+        }
     }
 }
 
@@ -132,13 +150,22 @@ fn main() -> Result<(), Failure> {
     let per_tib: u64 = key("index").map(|n| n.parse()).transpose()?.unwrap_or(171 << 20);
     let decodes = key("decode").as_deref() != Some("no");
     let runs = difference(&old, &new);
+    let index_of = |image: &[u8]| {
+        let mut index = SimilarityIndex::new((new.len() as u64 / 1024 * per_tib) >> 30);
+        for (i, segment) in image.chunks(1 << 20).enumerate() {
+            index.enter(i as u64 * 256, segment);
+        }
+        index
+    };
+    let mut others = Vec::new();
+    for path in key("others").iter().flat_map(|list| list.split(',')) {
+        let image = std::fs::read(path)?;
+        let index = index_of(&image);
+        others.push((image, index));
+    }
 
     let start = on_core();
-    let budget = (new.len() as u64 / 1024 * per_tib) >> 30;
-    let mut index = SimilarityIndex::new(budget);
-    for (i, segment) in old.chunks(1 << 20).enumerate() {
-        index.enter(i as u64 * 256, segment);
-    }
+    let index = index_of(&old);
     let entering = on_core() - start;
 
     if key("effort").as_deref() == Some("zstd") {
@@ -161,7 +188,8 @@ fn main() -> Result<(), Failure> {
             continue;
         }
         let figures = Figures::default();
-        let (figures, search) = run(&runs, &old, &new, &index, effort, decodes, figures)?;
+        let (figures, search) =
+            run(&runs, &Images { old: &old, new: &new, others: &others }, &index, effort, decodes, figures)?;
         let rate = |time: Duration| rate_of((figures.data * BLOCK_BYTES as u64) as f64, time);
         println!(
             "{{\"effort\":\"{name}\",\"frames\":{},\"data_bytes\":{},\"repeat_bytes\":{},\"frame_bytes\":{},\"payload_bytes\":{},\
@@ -227,8 +255,7 @@ fn plain(runs: &[Run], new: &[u8]) -> Result<(u64, u64, Duration), Failure> {
 
 fn run(
     runs: &[Run],
-    old: &[u8],
-    new: &[u8],
+    images: &Images<'_>,
     index: &SimilarityIndex,
     effort: Effort,
     decodes: bool,
@@ -237,7 +264,8 @@ fn run(
     let (mut encoder, mut decoder, mut search, mut repeats) =
         (Encoder::new(), Decoder::new(), Search::new(), HashMap::new());
     let (mut prefix, mut frame) = (Prefix::new(), Vec::new());
-    let mut images = Images { old, new };
+    let Images { old, new, others } = *images;
+    let mut images = Images { old, new, others };
     for plan in FramePlans::new(runs.iter().map(|r| Ok::<_, std::convert::Infallible>(*r))) {
         let mut plan = plan?;
         let of = |run: &Run| &new[run.position as usize * BLOCK_BYTES..run.end() as usize * BLOCK_BYTES];
@@ -254,7 +282,7 @@ fn run(
         let start = on_core();
         prefix.clear();
         if effort >= Effort::Standard {
-            let list = search.regions(&plan, &data, index, &mut images);
+            let list = search.regions(&plan, &data, &All { index, others }, &mut images);
             prefix.add_regions(&list, &mut images);
             if effort == Effort::Strong && old.is_empty() {
                 prefix.add_regions(&search.recent(&list), &mut images);

@@ -10,10 +10,10 @@ use crate::error::EncodeError;
 use crate::figures::FrameRung;
 use crate::gate::Gate;
 use crate::layout::{
-    BLOCK_BYTES, Codec, DATA_BLOCKS_MAX, DIGESTED_HEADER_BYTES, FRAME_VERSION, HEADER_BYTES, Header, MAGIC,
-    REPEAT_BLOCKS_MAX, RUNS_MAX,
+    BLOCK_BYTES, Codec, DATA_BLOCKS_MAX, DIGESTED_HEADER_BYTES, FRAME_VERSION, FRAME_VERSION_OLDEST,
+    HEADER_BYTES, Header, MAGIC, OTHERS_MAX, REPEAT_BLOCKS_MAX, RUNS_MAX,
 };
-use crate::prefix::{Prefix, Region};
+use crate::prefix::{Origin, Prefix, Region};
 use crate::{Run, RunKind, digest, table};
 
 /// What became of a frame's blocks.
@@ -59,6 +59,9 @@ impl Encoder {
         out: &mut Vec<u8>,
     ) -> Result<Encoded, EncodeError> {
         let blocks = check(runs, data, fingerprints)?;
+        if prefix.ranges().iter().any(|r| matches!(r.origin, Origin::Other(n) if n >= OTHERS_MAX)) {
+            return Err(EncodeError::Input("a prefix names more other volumes than there can be"));
+        }
         let compressed = match effort {
             Effort::Raw => None,
             _ if data.is_empty() || !self.gate.lets_through(data, prefix) => None,
@@ -82,9 +85,11 @@ impl Encoder {
         out.resize(HEADER_BYTES, 0);
         let prefix_ranges = table::write(runs, ranges, out);
         let table_bytes = out.len() - HEADER_BYTES;
+        // Only who has offered other volumes gets frames that name some: to everybody else they are what they always were.
+        let names_others = ranges.iter().any(|range| matches!(range.origin, Origin::Other(_)));
         let mut header = Header {
             magic: MAGIC,
-            version: FRAME_VERSION,
+            version: if names_others { FRAME_VERSION } else { FRAME_VERSION_OLDEST },
             codec: codec as u8,
             // All of these are within their limits, which fit.
             repeat_blocks: (blocks.repeat as u16).into(),
@@ -149,6 +154,9 @@ fn check(runs: &[Run], data: &[u8], fingerprints: &[Fingerprint]) -> Result<Bloc
             RunKind::Hole => {}
             RunKind::Repeat { from, .. } if from.saturating_add(run.blocks) > BLOCKS_MAX => {
                 return Err(EncodeError::Input("what a frame repeats must lie within a volume"));
+            }
+            RunKind::Repeat { origin: Origin::Other(_), .. } => {
+                return Err(EncodeError::Input("a frame repeats nothing of other volumes"));
             }
             RunKind::Repeat { .. } => blocks.repeat += run.blocks,
         }

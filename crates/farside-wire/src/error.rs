@@ -15,7 +15,11 @@ pub enum FrameError {
     #[error("bytes that do not begin like a frame")]
     Magic,
     /// A frame of a version this side does not speak.
-    #[error("frame version {found}; this side speaks {ours}", ours = crate::FRAME_VERSION)]
+    #[error(
+        "frame version {found}; this side speaks {oldest} to {newest}",
+        oldest = crate::FRAME_VERSION_OLDEST,
+        newest = crate::FRAME_VERSION
+    )]
     Version {
         /// What the frame says.
         found: u8,

@@ -14,7 +14,12 @@ pub struct Pattern;
 impl Regions for Pattern {
     fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
         for (i, block) in buffer.chunks_mut(BLOCK_BYTES).enumerate() {
-            block.fill((position + i as u64) as u8 ^ (0x55 * origin as u8));
+            let salt = match origin {
+                Origin::Base => 0,
+                Origin::Incremental => 0x55,
+                Origin::Other(number) => 0x80 | number,
+            };
+            block.fill((position + i as u64) as u8 ^ salt);
         }
         Ok(())
     }

@@ -10,8 +10,10 @@ use crate::error::FrameError;
 
 /// Bytes of one block, the unit of every position.
 pub const BLOCK_BYTES: usize = farside_format::BLOCK_BYTES;
-/// Version of the frame layout.
-pub const FRAME_VERSION: u8 = 2;
+/// Newest version of the frame layout: that of frames whose prefix names other volumes.
+pub const FRAME_VERSION: u8 = 3;
+/// Version of all other frames, and the oldest that is read.
+pub const FRAME_VERSION_OLDEST: u8 = 2;
 /// What every frame begins with.
 pub const MAGIC: [u8; 4] = *b"FSWF";
 /// Bytes of the header.
@@ -30,8 +32,11 @@ pub const PREFIX_RANGES_MAX: u32 = 4096;
 /// Most blocks that the repeats of a frame may bring: 16 MiB. They cost the sender a few bytes and the destination that
 /// much memory and reading.
 pub const REPEAT_BLOCKS_MAX: u32 = 4096;
-/// Most bytes of a table: up to three numbers of at most [`VARINT_BYTES_MAX`] bytes for each run, two for each range.
-pub const TABLE_BYTES_MAX: u32 = (RUNS_MAX * 3 + PREFIX_RANGES_MAX * 2) * VARINT_BYTES_MAX as u32;
+/// Most versions of other volumes that the frames of a stream may name. A destination keeps each readable as long as the
+/// stream lasts, and a source looks into the index of each for every frame.
+pub const OTHERS_MAX: u8 = 64;
+/// Most bytes of a table: up to three numbers of at most [`VARINT_BYTES_MAX`] bytes for each run and each range.
+pub const TABLE_BYTES_MAX: u32 = (RUNS_MAX * 3 + PREFIX_RANGES_MAX * 3) * VARINT_BYTES_MAX as u32;
 /// Most bytes of one number of the table.
 pub const VARINT_BYTES_MAX: usize = 7;
 /// Most bytes of a frame.
@@ -84,7 +89,7 @@ impl Header {
         if header.magic != MAGIC {
             return Err(FrameError::Magic);
         }
-        if header.version != FRAME_VERSION {
+        if !(FRAME_VERSION_OLDEST..=FRAME_VERSION).contains(&header.version) {
             return Err(FrameError::Version { found: header.version });
         }
         header.codec()?;

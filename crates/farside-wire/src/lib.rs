@@ -2,7 +2,7 @@
 //!
 //! A **frame** carries about 1 MiB of changed blocks of one volume version, and the holes and repeats between them, as
 //! one independent zstd frame. Its **prefix** (bytes both sides hold already) is what makes it small: *similar regions*
-//! of the base or of what the same stream has carried, then the base's bytes at the frame's own positions. A **repeat**
+//! of the base, of what the same stream has carried or of other volumes, then the base's bytes at the frame's own positions. A **repeat**
 //! is a run of blocks that both sides hold elsewhere: nothing of it travels. This crate is pure: no I/O, no clock, no
 //! threads; whoever drives it reads blocks, supplies the bytes both sides hold and moves the frames.
 //!
@@ -17,7 +17,7 @@
 //! ```text
 //! offset  bytes  field
 //!      0      4  magic "FSWF"
-//!      4      1  frame version, 2
+//!      4      1  frame version: 3 if the prefix names other volumes, else 2
 //!      5      1  codec: 0 raw, 1 zstd without magic number
 //!      6      2  repeat blocks (sum over the repeat runs)
 //!      8      4  bytes of the table
@@ -61,12 +61,12 @@ pub use error::{EncodeError, FrameError, IndexError};
 pub use figures::{FrameFigures, FrameRung};
 pub use ladder::{Ladder, Room, Sent};
 pub use layout::{
-    BLOCK_BYTES, DATA_BLOCKS_MAX, FRAME_BYTES_MAX, FRAME_VERSION, PREFIX_BLOCKS_MAX, PREFIX_RANGES_MAX,
-    REPEAT_BLOCKS_MAX, RUNS_MAX, TARGET_BLOCKS,
+    BLOCK_BYTES, DATA_BLOCKS_MAX, FRAME_BYTES_MAX, FRAME_VERSION, FRAME_VERSION_OLDEST, OTHERS_MAX,
+    PREFIX_BLOCKS_MAX, PREFIX_RANGES_MAX, REPEAT_BLOCKS_MAX, RUNS_MAX, TARGET_BLOCKS,
 };
 pub use plan::{FramePlan, FramePlans};
 pub use prefix::{Origin, Prefix, Region, Regions};
-pub use similarity::{Search, SimilarityIndex};
+pub use similarity::{Indexes, Search, SimilarityIndex};
 
 /// What a run of a frame says of its blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,6 +11,9 @@
 //!                                           origin before (or 0), in blocks;
 //!                                           code 2: the base at the places of the frame's own data blocks, counted in
 //!                                           these; step: from the end of the range of this code before (or 0)
+//!        | zigzag(step) << 2 | 3, blocks, number
+//!                                           from version 3 on: the version of another volume with this number; step: from
+//!                                           the end of the range of that number before (or 0), in blocks
 //! table  = run * runs, range * prefix ranges
 //! ```
 //!
@@ -20,14 +23,25 @@
 use farside_format::fingerprint::BLOCKS_MAX;
 
 use crate::error::FrameError;
-use crate::layout::Header;
+use crate::layout::{FRAME_VERSION_OLDEST, Header, OTHERS_MAX};
 use crate::prefix::{Origin, Region};
 use crate::varint::{self, put};
 use crate::{Run, RunKind};
 
 const SAME_PLACE: u64 = 2;
+const OTHER: u64 = 3;
 
-/// Appends the table; answers how many ranges stand in it (consecutive same places become one).
+/// The code of a range, and of a repeat less two; none for another volume, which no block repeats.
+fn own_code(origin: Origin) -> Option<usize> {
+    match origin {
+        Origin::Base => Some(0),
+        Origin::Incremental => Some(1),
+        Origin::Other(_) => None,
+    }
+}
+
+/// Appends the table; answers how many ranges stand in it (consecutive same places become one). That no run repeats another
+/// volume, and no number is beyond its limit, the caller has checked.
 pub(crate) fn write(runs: &[Run], ranges: &[Region], out: &mut Vec<u8>) -> usize {
     let (mut end, mut repeated) = (0, [0; 2]);
     for run in runs {
@@ -36,19 +50,23 @@ pub(crate) fn write(runs: &[Run], ranges: &[Region], out: &mut Vec<u8>) -> usize
             RunKind::Data => put(out, run.blocks << 2),
             RunKind::Hole => put(out, run.blocks << 2 | 1),
             RunKind::Repeat { origin, from } => {
-                put(out, run.blocks << 2 | 2 | origin as u64);
-                put(out, zigzag(from.wrapping_sub(repeated[origin as usize]) as i64));
-                repeated[origin as usize] = from + run.blocks;
+                let code = own_code(origin).unwrap_or_default();
+                put(out, run.blocks << 2 | 2 | code as u64);
+                put(out, zigzag(from.wrapping_sub(repeated[code]) as i64));
+                repeated[code] = from + run.blocks;
             }
         }
         end = run.end();
     }
     let places = Places::new(runs);
-    let (mut ends, mut written) = ([0; 3], 0);
-    let mut put_range = |code: u64, position: u64, blocks: u64| {
-        let end = &mut ends[code as usize];
+    let (mut ends, mut written) = (Ends::default(), 0);
+    let mut put_range = |code: u64, number: u8, position: u64, blocks: u64| {
+        let end = ends.of(code, number);
         put(out, zigzag(position.wrapping_sub(*end) as i64) << 2 | code);
         put(out, blocks);
+        if code == OTHER {
+            put(out, number.into());
+        }
         *end = position + blocks;
         written += 1;
     };
@@ -64,17 +82,41 @@ pub(crate) fn write(runs: &[Run], ranges: &[Region], out: &mut Vec<u8>) -> usize
             _ => {}
         }
         if let Some((first, blocks)) = same.take() {
-            put_range(SAME_PLACE, first, blocks);
+            put_range(SAME_PLACE, 0, first, blocks);
         }
-        match number {
-            Some(number) => same = Some((number, range.blocks.into())),
-            None => put_range(range.origin as u64, range.position, range.blocks.into()),
+        match (number, range.origin) {
+            (Some(number), _) => same = Some((number, range.blocks.into())),
+            (None, Origin::Base) => put_range(0, 0, range.position, range.blocks.into()),
+            (None, Origin::Incremental) => put_range(1, 0, range.position, range.blocks.into()),
+            (None, Origin::Other(other)) => put_range(OTHER, other, range.position, range.blocks.into()),
         }
     }
     if let Some((first, blocks)) = same {
-        put_range(SAME_PLACE, first, blocks);
+        put_range(SAME_PLACE, 0, first, blocks);
     }
     written
+}
+
+/// Where the range before ended, by code and, for other volumes, number.
+struct Ends {
+    own: [u64; 3],
+    others: [u64; OTHERS_MAX as usize],
+}
+
+impl Default for Ends {
+    fn default() -> Self {
+        Ends { own: [0; 3], others: [0; OTHERS_MAX as usize] }
+    }
+}
+
+impl Ends {
+    /// Of a code below 4 and a number below [`OTHERS_MAX`].
+    fn of(&mut self, code: u64, number: u8) -> &mut u64 {
+        match code {
+            OTHER => &mut self.others[usize::from(number)],
+            code => &mut self.own[code as usize],
+        }
+    }
 }
 
 /// Data blocks of a frame by number and by place.
@@ -171,7 +213,7 @@ fn read_runs(header: &Header, input: &mut &[u8]) -> Result<Vec<Run>, FrameError>
             code => {
                 repeat_blocks += blocks;
                 let origin = if code == 2 { Origin::Base } else { Origin::Incremental };
-                let before = &mut repeated[origin as usize];
+                let before = &mut repeated[code as usize - 2];
                 let from = before
                     .checked_add_signed(unzigzag(take(input)?))
                     .filter(|from| from.saturating_add(blocks) <= BLOCKS_MAX)
@@ -199,29 +241,42 @@ fn read_runs(header: &Header, input: &mut &[u8]) -> Result<Vec<Run>, FrameError>
 fn read_ranges(header: &Header, runs: &[Run], input: &mut &[u8]) -> Result<Vec<Region>, FrameError> {
     let places = Places::new(runs);
     let mut ranges = Vec::with_capacity(header.prefix_ranges.get() as usize);
-    let (mut ends, mut prefix_blocks) = ([0u64; 3], 0u64);
+    let (mut ends, mut prefix_blocks) = (Ends::default(), 0u64);
     for _ in 0..header.prefix_ranges.get() {
         let tagged = take(input)?;
         let code = tagged & 3;
-        let end = ends
-            .get_mut(code as usize)
-            .ok_or(FrameError::Malformed("a prefix range of a kind that there is not"))?;
+        let blocks = take(input)?;
+        let number = match code {
+            OTHER if header.version == FRAME_VERSION_OLDEST => {
+                return Err(FrameError::Malformed("a prefix range of a kind that there is not"));
+            }
+            OTHER => u8::try_from(take(input)?)
+                .ok()
+                .filter(|number| *number < OTHERS_MAX)
+                .ok_or(FrameError::Malformed("a prefix range of another volume that there cannot be"))?,
+            _ => 0,
+        };
+        let end = ends.of(code, number);
         let position = end
             .checked_add_signed(unzigzag(tagged >> 2))
             .filter(|p| *p < BLOCKS_MAX)
             .ok_or(FrameError::Malformed("a prefix range lies outside any volume"))?;
-        let blocks = take(input)?;
         prefix_blocks = prefix_blocks.saturating_add(blocks);
         if blocks == 0 || prefix_blocks > u64::from(header.prefix_blocks.get()) {
             return Err(FrameError::Malformed("the prefix ranges do not add up to the prefix blocks"));
         }
         *end = position + blocks;
+        let origin = match code {
+            0 => Origin::Base,
+            1 => Origin::Incremental,
+            SAME_PLACE => {
+                places.ranges(position, blocks, &mut ranges)?;
+                continue;
+            }
+            _ => Origin::Other(number),
+        };
         // `blocks` is at most the header's 32-bit count here.
-        match code {
-            0 => ranges.push(Region { origin: Origin::Base, position, blocks: blocks as u32 }),
-            1 => ranges.push(Region { origin: Origin::Incremental, position, blocks: blocks as u32 }),
-            _ => places.ranges(position, blocks, &mut ranges)?,
-        }
+        ranges.push(Region { origin, position, blocks: blocks as u32 });
     }
     if prefix_blocks != u64::from(header.prefix_blocks.get()) {
         return Err(FrameError::Malformed("the prefix ranges do not add up to the prefix blocks"));

@@ -5,7 +5,7 @@
 use farside_format::Fingerprint;
 use farside_wire::fuzz::{Pattern, fuzz_frame};
 use farside_wire::{
-    BLOCK_BYTES, Decoder, Effort, Encoder, FrameError, FrameFigures, FrameRung, Origin, Prefix,
+    BLOCK_BYTES, Decoder, Effort, Encoder, FrameError, FrameFigures, FrameRung, OTHERS_MAX, Origin, Prefix,
     REPEAT_BLOCKS_MAX, RUNS_MAX, Regions, Run, RunKind, Search, TARGET_BLOCKS,
 };
 use proptest::prelude::*;
@@ -190,7 +190,26 @@ fn specimens() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("prefix", frame_of(&runs, &carried, &same_place)),
         ("repeats", repeats()),
+        ("others", others().0),
     ]
+}
+
+/// A frame against other volumes, the base and what the stream has carried; and what it holds.
+fn others() -> (Vec<u8>, Vec<u8>) {
+    let (last, runs) = (Origin::Other(OTHERS_MAX - 1), [data_run(3, 4)]);
+    let mut prefix = Prefix::new();
+    for (origin, position, blocks) in [
+        (Origin::Other(0), 40, 2),
+        (last, 12, 1),
+        (Origin::Other(0), 7, 1),
+        (Origin::Incremental, 1, 1),
+        (last, 13, 1),
+        (Origin::Base, 4, 2),
+    ] {
+        prefix.add(origin, position, &pattern(origin, position, blocks));
+    }
+    let data = [pattern(Origin::Other(0), 40, 2), pattern(last, 12, 2)].concat();
+    (frame_of(&runs, &data, &prefix), data)
 }
 
 fn repeat_run(position: u64, blocks: u64, origin: Origin, from: u64) -> Run {
@@ -251,6 +270,49 @@ fn a_repeat_of_other_bytes_is_noticed() {
     assert!(
         unreadable.is_about_prefix() && unreadable.to_string().contains("block 40 is damaged"),
         "{unreadable}"
+    );
+}
+
+#[test]
+fn a_prefix_of_other_volumes_comes_back_and_is_bounded() {
+    let (frame, data) = others();
+    assert_eq!(frame[4], 3, "the version of the frames that name other volumes");
+    // 3 blocks from 1 on; 40 of the first; 12 of the last; back by 35 in the first; 1 of the incremental; in the last where
+    // it ended; the frame's own second and third block.
+    let table = [3, 4 << 2, 80 << 2 & 0x7f | 0x80 | 3, 2, 2, 0, 24 << 2 | 3, 1, 63];
+    assert_eq!(frame[64..64 + table.len()], table);
+    let decoded = Decoder::new().decode(&frame, &mut Pattern).unwrap();
+    assert!(decoded.bytes == data && decoded.base_blocks == 2);
+    // Who has not agreed to so many refuses it, and may ask again.
+    struct OnlyOne;
+    impl Regions for OnlyOne {
+        fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+            match origin {
+                Origin::Other(number) if number > 0 => Err(format!("there is no volume {number}")),
+                _ => Pattern.read(origin, position, buffer),
+            }
+        }
+    }
+    let refused = Decoder::new().decode(&frame, &mut OnlyOne).unwrap_err();
+    assert!(refused.is_about_prefix() && refused.to_string().contains("no volume 63"), "{refused}");
+    // Version 2 has no such range, and no version a number beyond the limit.
+    let malformed = |at: usize, byte: u8| {
+        let mut changed = frame.clone();
+        changed[at] = byte;
+        matches!(Decoder::new().decode(&changed, &mut Unreadable), Err(FrameError::Malformed(_)))
+    };
+    assert!(malformed(4, 2) && malformed(64 + 8, OTHERS_MAX));
+
+    let (mut encoder, data, mut prefix) = (Encoder::new(), noise(1, 3), Prefix::new());
+    let mut refuses = |runs: &[Run], data: &[u8], known: &[Fingerprint], prefix: &mut Prefix| {
+        encoder.encode(runs, data, known, prefix, Effort::Standard, &mut Vec::new()).is_err()
+    };
+    let repeat = [repeat_run(0, 1, Origin::Other(0), 5)];
+    assert!(refuses(&repeat, &[], &[Fingerprint([1; 16])], &mut Prefix::new()), "a repeat of another volume");
+    prefix.add(Origin::Other(OTHERS_MAX), 0, &data);
+    assert!(
+        refuses(&[data_run(0, 1)], &data, &fingerprints(&data), &mut prefix),
+        "a number beyond the limit"
     );
 }
 
@@ -331,7 +393,7 @@ fn version_1_is_refused_by_name() {
     let frame = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/refused/version-1")).unwrap();
     let refused = Decoder::new().decode(&frame, &mut Pattern).unwrap_err();
     assert_eq!(refused, FrameError::Version { found: 1 });
-    assert_eq!(refused.to_string(), "frame version 1; this side speaks 2");
+    assert_eq!(refused.to_string(), "frame version 1; this side speaks 2 to 3");
 }
 
 #[test]
@@ -381,7 +443,7 @@ fn the_corpus_and_every_truncation_of_it() {
         }
         files += 1;
     }
-    assert!(files >= 5, "the corpus is missing");
+    assert!(files >= 6, "the corpus is missing");
 }
 
 #[test]

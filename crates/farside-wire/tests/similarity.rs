@@ -6,8 +6,8 @@
 use farside_format::Fingerprint;
 use farside_wire::fuzz::fuzz_index;
 use farside_wire::{
-    BLOCK_BYTES, Decoder, Effort, Encoder, FramePlan, FramePlans, IndexError, Origin, Prefix, Regions, Run,
-    RunKind, Search, SimilarityIndex,
+    BLOCK_BYTES, Decoder, Effort, Encoder, FramePlan, FramePlans, IndexError, Indexes, Origin, Prefix,
+    Regions, Run, RunKind, Search, SimilarityIndex,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -34,6 +34,7 @@ impl Regions for Both {
                     let bytes = self.staged.get(at).and_then(Option::as_ref);
                     block.copy_from_slice(bytes.ok_or_else(|| format!("block {at} did not arrive"))?);
                 }
+                Origin::Other(number) => return Err(format!("nobody has offered volume {number}")),
             }
         }
         Ok(())
@@ -219,6 +220,49 @@ fn scattered_change_stops_the_reading() {
         searched.frames
     );
     assert!(searched.frame_bytes * 100 < plain.frame_bytes * 110);
+}
+
+#[test]
+fn what_lies_in_other_volumes_is_found_and_named_by_their_numbers() {
+    /// The frame's own volume and two others.
+    struct Three([Vec<u8>; 3]);
+    impl Regions for Three {
+        fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+            let image = match origin {
+                Origin::Other(number) => self.0.get(usize::from(number) + 1).ok_or("no such volume")?,
+                _ => &self.0[0],
+            };
+            let from = position as usize * BLOCK_BYTES;
+            buffer.copy_from_slice(image.get(from..from + buffer.len()).ok_or("beyond")?);
+            Ok(())
+        }
+    }
+    let mut rng = SmallRng::seed_from_u64(SEED + 8);
+    println!("seed {}", SEED + 8);
+    let mut volumes = Three([0; 3].map(|_: u8| noise(4 * MIB, &mut rng)));
+    // Half of it lies in one of them, half in the other, at no multiple of a block.
+    let mut data = volumes.0[1][MIB / 2 + 77..MIB + 77].to_vec();
+    data.extend_from_slice(&volumes.0[2][3 * MIB + 333..3 * MIB + MIB / 2 + 333]);
+    let indexes: Vec<SimilarityIndex> = volumes.0.iter().map(|image| index_of(image)).collect();
+    let plan = FramePlan { runs: vec![data_run(0, 256)], data_blocks: 256, ..FramePlan::default() };
+    struct All(Vec<SimilarityIndex>);
+    impl Indexes for All {
+        fn each(&self, look: &mut dyn FnMut(Origin, &SimilarityIndex)) {
+            look(Origin::Base, &self.0[0]);
+            look(Origin::Other(0), &self.0[1]);
+            look(Origin::Other(1), &self.0[2]);
+        }
+    }
+    let mut search = Search::new();
+    let found = search.regions(&plan, &data, &All(indexes), &mut volumes);
+    assert!(found.iter().all(|region| region.origin != Origin::Base), "{found:?}");
+    assert!(search.segments_read() <= 3, "{} segments read", search.segments_read());
+    let (mut prefix, mut frame) = (Prefix::new(), Vec::new());
+    assert_eq!(prefix.add_regions(&found, &mut volumes), None);
+    let known: Vec<Fingerprint> = data.chunks_exact(BLOCK_BYTES).map(Fingerprint::of_block).collect();
+    Encoder::new().encode(&plan.runs, &data, &known, &mut prefix, Effort::Standard, &mut frame).unwrap();
+    assert!(frame.len() < MIB / 50, "{} bytes", frame.len());
+    assert!(Decoder::new().decode(&frame, &mut volumes).unwrap().bytes == data);
 }
 
 #[test]

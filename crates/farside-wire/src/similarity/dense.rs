@@ -3,7 +3,7 @@
 use super::gear::mix;
 use crate::prefix::Origin;
 
-/// Segments held of each origin: what was read of 256 MiB, and what the stream carried last.
+/// Segments held: what was read of 256 MiB, of the base and of other volumes together, and as many that the stream carried last.
 pub(super) const SEGMENTS_MAX: usize = 256;
 /// Entries in a bucket.
 const WAYS: usize = 4;
@@ -31,14 +31,22 @@ struct Slot {
 pub(super) struct Dense {
     /// Low half of the hash, generation (15 bits), slot (9), block (8).
     buckets: Vec<[u64; WAYS]>,
-    /// First those of the base, then those of the incremental.
+    /// First those of the base and of other volumes, then those of the incremental.
     slots: Vec<Slot>,
-    /// Next slot to give away, by origin.
+    /// Next slot to give away, by share.
     next: [usize; 2],
     random: u64,
 }
 
 const GENERATIONS: u64 = 1 << 15;
+
+/// Which half of the slots an origin has a share in.
+fn share(origin: Origin) -> usize {
+    match origin {
+        Origin::Base | Origin::Other(_) => 0,
+        Origin::Incremental => 1,
+    }
+}
 
 impl Dense {
     pub(super) fn new() -> Self {
@@ -60,10 +68,11 @@ impl Dense {
         self.slots.get(slot)?.segment
     }
 
-    /// A slot for a segment, instead of the one of its origin that was there longest.
+    /// A slot for a segment, instead of the one of its share that was there longest.
     pub(super) fn take_slot(&mut self, origin: Origin, number: u64) -> usize {
-        let next = &mut self.next[origin as usize];
-        let slot = origin as usize * SEGMENTS_MAX + *next;
+        let share = share(origin);
+        let next = &mut self.next[share];
+        let slot = share * SEGMENTS_MAX + *next;
         *next = (*next + 1) % SEGMENTS_MAX;
         // Generation 0 is never current: an empty entry is of it.
         let generation = self.slots[slot].generation % (GENERATIONS - 1) + 1;

@@ -18,4 +18,4 @@ mod index;
 mod search;
 
 pub use index::SimilarityIndex;
-pub use search::Search;
+pub use search::{Indexes, Search};

@@ -85,6 +85,19 @@ struct Anchor {
     is_sampled: bool,
 }
 
+/// The indexes of what a frame may be coded against, besides what its stream has carried.
+pub trait Indexes {
+    /// Calls `look` for each, with what it is of.
+    fn each(&self, look: &mut dyn FnMut(Origin, &SimilarityIndex));
+}
+
+/// That of the base, and nothing else.
+impl Indexes for SimilarityIndex {
+    fn each(&self, look: &mut dyn FnMut(Origin, &SimilarityIndex)) {
+        look(Origin::Base, self);
+    }
+}
+
 impl Default for Search {
     fn default() -> Self {
         Self::new()
@@ -114,12 +127,12 @@ impl Search {
     }
 
     /// Regions that resemble the `data` (of the data runs) of a frame, for [`crate::Prefix::add_regions`]; blocks of the
-    /// base at the frame's own positions are not among them. `index` is of the base; what cannot be read is left out.
+    /// base at the frame's own positions are not among them. What cannot be read is left out.
     pub fn regions(
         &mut self,
         plan: &FramePlan,
         data: &[u8],
-        index: &SimilarityIndex,
+        indexes: &dyn Indexes,
         regions: &mut dyn Regions,
     ) -> Vec<Region> {
         let is_noise = looks_random(data);
@@ -132,7 +145,7 @@ impl Search {
         scratch.runs.clone_from(&plan.runs);
         let read_before = self.segments_read;
         if !is_skipped(&mut self.fruitless_reads) {
-            self.load_segments(plan, index, regions, &mut scratch);
+            self.load_segments(plan, indexes, regions, &mut scratch);
         }
         let (chosen, gained) = self.choose(plan, &scratch.anchors);
         self.scratch = scratch;
@@ -150,18 +163,23 @@ impl Search {
     fn load_segments(
         &mut self,
         plan: &FramePlan,
-        index: &SimilarityIndex,
+        indexes: &dyn Indexes,
         regions: &mut dyn Regions,
         scratch: &mut Scratch,
     ) {
         let changes = Changes::of(plan);
         let mut votes: HashMap<(Origin, u64), u32> = HashMap::new();
-        for anchor in scratch.anchors.iter().filter(|a| a.is_sampled) {
-            index.places(anchor.hash, |offset, bytes| {
-                if !changes.is_scattered_at(offset, bytes) {
-                    *votes.entry((Origin::Base, offset / SEGMENT_BYTES)).or_default() += 1;
-                }
-            });
+        let sampled = || scratch.anchors.iter().filter(|a| a.is_sampled);
+        indexes.each(&mut |origin, index| {
+            for anchor in sampled() {
+                index.places(anchor.hash, |offset, bytes| {
+                    if origin != Origin::Base || !changes.is_scattered_at(offset, bytes) {
+                        *votes.entry((origin, offset / SEGMENT_BYTES)).or_default() += 1;
+                    }
+                });
+            }
+        });
+        for anchor in sampled() {
             self.sent.places(anchor.hash, |offset, _| {
                 *votes.entry((Origin::Incremental, offset / SEGMENT_BYTES)).or_default() += 1;
             });
@@ -173,15 +191,16 @@ impl Search {
             }
             let is_near = self.dense.slot(origin, number + 1).is_some()
                 || (number > 0 && self.dense.slot(origin, number - 1).is_some())
-                || changes.of_segment(number) >= DENSE_CHANGE;
+                || (!is_other(origin) && changes.of_segment(number) >= DENSE_CHANGE);
             count += u32::from(is_near);
             if count >= VOTES_TO_READ {
-                wanted.push((count, (origin, number)));
+                // The volume's own first: with others before them an update was a tenth larger.
+                wanted.push((!is_other(origin), count, (origin, number)));
             }
         }
         wanted.sort_unstable_by(|a, b| b.cmp(a));
         scratch.segment.resize(SEGMENT_BYTES as usize, 0);
-        for (_, (origin, number)) in wanted.into_iter().take(READS_PER_FRAME) {
+        for (_, _, (origin, number)) in wanted.into_iter().take(READS_PER_FRAME) {
             self.segments_read += 1;
             if regions.read(origin, number * SEGMENT_BLOCKS, &mut scratch.segment).is_err() {
                 continue;
@@ -280,6 +299,7 @@ impl Search {
                 let is_wanted = match origin {
                     Origin::Base => !is_among(plan, position),
                     Origin::Incremental => self.carried.has(position),
+                    Origin::Other(_) => true,
                 };
                 if !is_wanted {
                     continue;
@@ -358,6 +378,10 @@ impl Search {
         }
         self.scratch.anchors = anchors;
     }
+}
+
+fn is_other(origin: Origin) -> bool {
+    matches!(origin, Origin::Other(_))
 }
 
 fn extend(list: &mut Vec<Region>, origin: Origin, position: u64) {
