@@ -12,9 +12,9 @@ use parking_lot::RwLock;
 use uuid::Uuid;
 
 use crate::{
-    BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, Engine, EngineError, Realm,
-    ReplicaRecord, Room, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor, StagedInfo, StagedVersion,
-    VolumeInfo, VolumeName, Wanted, is_label,
+    BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, Engine, EngineError, OpenSnapshot,
+    Realm, ReplicaRecord, Room, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor, StagedInfo,
+    StagedVersion, VolumeInfo, VolumeName, Wanted, is_label,
 };
 
 const _: () = assert!(crate::FINGERPRINTS_MAX == farside_store::FINGERPRINTS_MAX);
@@ -148,11 +148,17 @@ impl Engine for EmbeddedEngine {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<(), EngineError> {
-        let handle = self.open(volume, snapshot)?;
-        let inside = handle.size_bytes().saturating_sub(offset).min(buffer.len() as u64) as usize;
-        let (data, past_the_end) = buffer.split_at_mut(inside);
-        past_the_end.fill(0);
-        handle.read(offset.min(handle.size_bytes()), data).map_err(|e| convert(&volume.pool, e))
+        let version = self.open(volume, snapshot)?;
+        Opened { pool: volume.pool.clone(), version }.read(offset, buffer)
+    }
+
+    fn open_snapshot(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+    ) -> Result<Arc<dyn OpenSnapshot>, EngineError> {
+        let version = self.open(volume, snapshot)?;
+        Ok(Arc::new(Opened { pool: volume.pool.clone(), version }))
     }
 
     fn stage(
@@ -364,6 +370,22 @@ impl StagedVersion for Staged {
 }
 
 /// A difference of the store, in bytes.
+/// A snapshot that is not reaped while this lives.
+struct Opened {
+    pool: String,
+    version: Arc<VersionHandle>,
+}
+
+impl OpenSnapshot for Opened {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EngineError> {
+        let size_bytes = self.version.size_bytes();
+        let inside = size_bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let (data, past_the_end) = buffer.split_at_mut(inside);
+        past_the_end.fill(0);
+        self.version.read(offset.min(size_bytes), data).map_err(|e| convert(&self.pool, e))
+    }
+}
+
 fn extents(pool: &str, walk: Difference) -> ChangedExtents {
     let pool = pool.to_owned();
     let ranges = walk.map(move |range| {

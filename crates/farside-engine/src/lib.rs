@@ -273,6 +273,13 @@ pub trait Engine: Send + Sync + 'static {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<(), EngineError>;
+    /// Opens a snapshot: while the answer lives it stays readable there, even if it is deleted meanwhile; its space comes free
+    /// afterwards. Nothing of it is durable.
+    fn open_snapshot(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+    ) -> Result<Arc<dyn OpenSnapshot>, EngineError>;
     /// Begins the next version of a replica aside: a copy of `base` (a snapshot of it), or nothing but holes.
     fn stage(
         &self,
@@ -371,6 +378,12 @@ fn check_subtrees(level: u8, first: u64, count: u64) -> Result<(), EngineError> 
         )));
     }
     Ok(())
+}
+
+/// A snapshot that somebody keeps open.
+pub trait OpenSnapshot: Send + Sync {
+    /// Reads and verifies a range, as [`Engine::read_snapshot`] does.
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EngineError>;
 }
 
 /// A version that is being built aside. Nobody sees it before `commit`. Dropping the handle keeps what was staged.
