@@ -10,6 +10,7 @@
 //!       held*, held end                    ────────►  (of a step that was cut: what need not travel again)
 //!                                          ◄────────  scanned*, working*, frame*, step end  (or failure)
 //!       (and, where much may be here already: ◄ ask*, ► answer*)
+//!       (of other volumes that were offered as bases: ◄ let go*)
 //!     (checkpoint, own content root = the step's, commit, pin)
 //!     acknowledge {relationship, snapshot} ──call──►  pin moves to the new base, the old one goes
 //!   end {transfer}                         ──call──►  the transfer's place is free (also after a failure)
@@ -28,8 +29,15 @@ pub mod stream;
 mod versions;
 
 pub use messages::*;
+use uuid::Uuid;
 pub use versions::check_request;
 pub(crate) use versions::check_version;
+
+/// How a stream's header names a snapshot that is offered as a base: the first 8 bytes of its identity, little-endian. Should
+/// two have the same, a digest in each frame tells that it is the wrong one.
+pub fn short_identity(snapshot: Uuid) -> u64 {
+    snapshot.to_u128_le() as u64
+}
 
 /// Version of the calls and streams of this module.
 pub const PROTOCOL_VERSION: u32 = 3;

@@ -17,6 +17,7 @@ mod heard;
 mod keep;
 mod known;
 mod learnt;
+mod others;
 mod overtaken;
 mod pins;
 mod prepare;
@@ -268,6 +269,7 @@ impl PeerService for SourceService {
                     without_base: header.without_base,
                     held: Held::from_number(header.held).map_err(to_refusal)?,
                     known: header.known,
+                    others: convert::others(header.others).map_err(to_refusal)?,
                 };
                 serving
                     .map(|serving| (serving, asked))

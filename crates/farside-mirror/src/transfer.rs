@@ -6,6 +6,7 @@
 
 mod held;
 mod known;
+mod others;
 mod progress;
 mod publish;
 mod receive;
@@ -22,6 +23,7 @@ use prost::Message;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use others::Others;
 use resume::{Fate, Kept, Opened};
 
 use crate::destination::Links;
@@ -33,7 +35,7 @@ use crate::protocol::stream::cut;
 use crate::protocol::{Acknowledge, Begin, Body, End, HalfBrought, PROTOCOL_VERSION, Plan, Request};
 use crate::report::{Phase, TransferReport, TransferResult};
 use crate::state::TransferKind;
-use crate::store::Relationship;
+use crate::store::{Relationship, RelationshipStore};
 
 pub(crate) use progress::ProgressSender;
 
@@ -43,6 +45,8 @@ pub(crate) struct Transfer {
     pub(crate) kind: TransferKind,
     pub(crate) relationship: Relationship,
     pub(crate) engine: Arc<dyn Engine>,
+    /// The other mirrors of this site: what they brought may serve as base.
+    pub(crate) store: Arc<dyn RelationshipStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) link: Arc<dyn PeerLink>,
     pub(crate) throttle: Arc<Bucket>,
@@ -63,6 +67,8 @@ struct Filling<'a> {
     known: bool,
     /// Whether something was taken as known.
     has_taken: bool,
+    /// What is offered of other volumes, to each attempt.
+    others: Arc<Others>,
 }
 
 /// How a transfer ended.
@@ -229,6 +235,7 @@ impl Transfer {
             held: Held::None,
             known,
             has_taken: false,
+            others: if is_unchanged { Arc::default() } else { self.others().await? },
         };
         let before = (report.resumed, report.held_bytes);
         let mut waits_for_room = 0;
@@ -238,7 +245,12 @@ impl Transfer {
             let staged = opened.staged;
             let Err(error) = self.fill(&mut filling, &staged, report, wire).await else { break staged };
             let is_wrong = matches!(error, MirrorError::RootMismatch { .. });
-            if error.is_about_prefix() && !filling.without_base {
+            if error.is_about_prefix() && !filling.others.is_empty() {
+                // Whichever it was: what is offered of other volumes is needed least.
+                tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again for frames that refer to no other volume: {error}");
+                filling.others = Arc::default();
+                *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
+            } else if error.is_about_prefix() && !filling.without_base {
                 tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again for frames that refer to nothing: {error}");
                 filling.without_base = true;
                 *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
@@ -300,12 +312,13 @@ impl Transfer {
         wire: &Arc<WireCounters>,
     ) -> Result<(), MirrorError> {
         let &mut Filling { index, step, base, is_unchanged, without_base, held, known, .. } = filling;
+        let others = filling.others.clone();
         if !is_unchanged {
             self.progress.phase(Phase::Difference);
             let size_bytes = step.size_bytes;
             let base = base.map(|b| b.uuid);
             let step = receive::Step { index, without_base, size_bytes, base, held, known };
-            let taken_bytes = receive::receive(self, &step, staged, report, wire).await?;
+            let taken_bytes = receive::receive(self, &step, others, staged, report, wire).await?;
             filling.has_taken = taken_bytes > 0;
         }
         if self.cancel.is_cancelled() {
@@ -314,6 +327,20 @@ impl Transfer {
         self.progress.phase(Phase::Verify);
         let (staged, name, expected) = (staged.clone(), step.name.clone(), step.content_root);
         blocking(move || publish::prove(&*staged, &name, expected)).await
+    }
+
+    /// What this side holds of the same source's other volumes. That their list cannot be had costs bytes only.
+    async fn others(&self) -> Result<Arc<Others>, MirrorError> {
+        let listed = tokio::select! {
+            listed = self.store.relationships() => listed,
+            () = self.cancel.cancelled() => return Err(MirrorError::Aborted),
+        };
+        let all = listed.unwrap_or_else(|error| {
+            tracing::warn!(transfer = %self.id, "nothing is coded against other volumes: {error}");
+            Vec::new()
+        });
+        let (engine, own) = (self.engine.clone(), self.relationship.clone());
+        blocking(move || Ok::<_, MirrorError>(Arc::new(Others::find(&*engine, &own, all)))).await
     }
 
     /// What is kept, made ready for the step, or else a new staged version upon the base.

@@ -2,6 +2,7 @@
 
 use farside_engine::{ContentRoot, VolumeName, is_label};
 use farside_platform::Timestamp;
+use farside_wire::OTHERS_MAX;
 use uuid::Uuid;
 
 use super::messages::{Candidate, HalfBrought, Plan, Step, SwapPhase};
@@ -203,6 +204,14 @@ impl TravellingSnapshot {
             made_by_person: self.made_by_person,
         }
     }
+}
+
+/// What a stream's header offers as bases in other volumes, checked.
+pub fn others(offered: Vec<u64>) -> Result<Vec<u64>, MirrorError> {
+    if offered.len() > usize::from(OTHERS_MAX) {
+        return Err(protocol(format!("{} volumes offered as bases, limit {OTHERS_MAX}", offered.len())));
+    }
+    Ok(offered)
 }
 
 impl TransferPlan {

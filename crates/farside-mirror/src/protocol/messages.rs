@@ -364,6 +364,11 @@ pub struct StreamHeader {
     /// The destination answers questions for known data on the stream.
     #[prost(bool, tag = "6")]
     pub known: bool,
+    /// What the destination holds of other volumes of the same source, at most [`OTHERS_MAX`](farside_wire::OTHERS_MAX):
+    /// snapshots that are bases of other mirrors, by [`short_identity`](super::short_identity). Frames may name them by
+    /// their places in this list. A source that does not know the field names none.
+    #[prost(fixed64, repeated, tag = "7")]
+    pub others: Vec<u64>,
 }
 
 /// How far the metadata difference of a step is.

@@ -3,11 +3,12 @@
 //!
 //! ```text
 //! offset  bytes  field
-//!      0      1  kind: 1 frame, 2 scanned, 3 step end, 4 failure, 7 working, 8 ask (source to destination);
+//!      0      1  kind: 1 frame, 2 scanned, 3 step end, 4 failure, 7 working, 8 ask, 10 let go (source to
+//!                      destination);
 //!                      5 held, 6 held end, 9 answer (destination to source)
 //!      1      4  length of the body, little-endian
 //!      5      n  body: a frame of farside-wire; a Protocol Buffers message; a chunk of `held`; nothing (6, 7);
-//!                a question or an answer of `known`
+//!                a question or an answer of `known`; numbers of offered volumes, a byte each (10)
 //! ```
 //!
 //! A stream that ends without *step end* or *failure* is a lost one.
@@ -43,6 +44,8 @@ pub enum StreamMessage {
     Ask(Vec<u8>),
     /// The answer to one.
     Answer(Vec<u8>),
+    /// No frame behind this names these of the volumes that the stream's header offers.
+    LetGo(Vec<u8>),
 }
 
 impl StreamMessage {
@@ -78,6 +81,7 @@ pub async fn write(
         StreamMessage::Working => (7, &[]),
         StreamMessage::Ask(ask) => (8, ask),
         StreamMessage::Answer(answer) => (9, answer),
+        StreamMessage::LetGo(numbers) => (10, numbers),
     };
     write_body(io, kind, body).await?;
     io.flush().await
@@ -124,6 +128,7 @@ async fn read_any(
         5 => HELD_CHUNK_BYTES_MAX,
         6 | 7 => 0,
         8 => ASK_BYTES_MAX,
+        10 => farside_wire::OTHERS_MAX.into(),
         _ => STREAM_MESSAGE_BYTES_MAX,
     };
     if length > limit {
@@ -145,6 +150,7 @@ async fn read_any(
         7 => StreamMessage::Working,
         8 => StreamMessage::Ask(body),
         9 => StreamMessage::Answer(body),
+        10 => StreamMessage::LetGo(body),
         other => {
             return Err(MirrorError::Protocol(format!("a message of unknown kind {other} on a data stream")));
         }
@@ -212,17 +218,19 @@ mod tests {
         assert_eq!(round_trip(StreamMessage::Working).await, [7, 0, 0, 0, 0]);
         assert_eq!(round_trip(StreamMessage::Ask(vec![1, 2])).await, [8, 2, 0, 0, 0, 1, 2]);
         assert_eq!(round_trip(StreamMessage::Answer(vec![6, 0])).await, [9, 2, 0, 0, 0, 6, 0]);
+        assert_eq!(round_trip(StreamMessage::LetGo(vec![0, 63])).await, [10, 2, 0, 0, 0, 0, 63]);
     }
 
     #[tokio::test]
     async fn a_length_beyond_the_limit_is_refused_before_it_is_believed() {
-        for kind in 1..=9 {
+        for kind in 1..=10 {
             let bytes = [kind, 0xff, 0xff, 0xff, 0xff];
             assert!(matches!(read(&mut &bytes[..]).await, Err(MirrorError::Protocol(_))));
             assert!(matches!(read_held(&mut &bytes[..]).await, Err(MirrorError::Protocol(_))));
         }
         assert!(matches!(read(&mut &[7, 1, 0, 0, 0, 0][..]).await, Err(MirrorError::Protocol(_))));
-        assert!(matches!(read(&mut &[10, 0, 0, 0, 0][..]).await, Err(MirrorError::Protocol(_))));
+        assert!(matches!(read(&mut &[10, 65, 0, 0, 0][..]).await, Err(MirrorError::Protocol(_))));
+        assert!(matches!(read(&mut &[11, 0, 0, 0, 0][..]).await, Err(MirrorError::Protocol(_))));
     }
 
     #[test]

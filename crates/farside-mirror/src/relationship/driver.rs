@@ -551,6 +551,7 @@ impl Driver {
             kind,
             relationship: self.relationship.clone(),
             engine: self.parts.engine.clone(),
+            store: self.parts.store.clone(),
             clock: clock.clone(),
             link: ready.link,
             throttle: self.ports.throttle.clone(),

@@ -21,6 +21,7 @@ use uuid::Uuid;
 use super::Transfer;
 use super::held::{self, Holding};
 use super::known::{Answering, Questions, Taken};
+use super::others::Others;
 use crate::error::{MirrorError, blocking};
 use crate::limits::{
     ASKS_IN_FLIGHT_MAX, CALL_TIMEOUT, CHECKPOINT_BYTES, CHECKPOINT_EVERY, FRAMES_BETWEEN_STAGES,
@@ -51,10 +52,12 @@ pub(super) struct Step {
 pub(super) async fn receive(
     transfer: &mut Transfer,
     step: &Step,
+    others: Arc<Others>,
     staged: &Arc<dyn StagedVersion>,
     report: &mut TransferReport,
     wire: &Arc<WireCounters>,
 ) -> Result<u64, MirrorError> {
+    let offered = if step.without_base { Vec::new() } else { others.offer() };
     let header = StreamHeader {
         version: PROTOCOL_VERSION,
         transfer: transfer.id.as_bytes().to_vec(),
@@ -62,6 +65,7 @@ pub(super) async fn receive(
         without_base: step.without_base,
         held: step.held.number(),
         known: step.known,
+        others: offered,
     };
     let terms = transfer.relationship.terms.of_stream(transfer.throttle.clone());
     let opening = transfer.link.open_stream(header.encode_to_vec().into(), terms);
@@ -74,7 +78,7 @@ pub(super) async fn receive(
     };
     let stream_wire = stream.wire.clone();
     transfer.progress.step_begins(wire.sent() + wire.received());
-    let received = apply_all(transfer, step, staged, stream, report).await;
+    let received = apply_all(transfer, step, others, staged, stream, report).await;
     wire.add_sent(stream_wire.sent());
     wire.add_received(stream_wire.received());
     received
@@ -83,6 +87,7 @@ pub(super) async fn receive(
 async fn apply_all(
     transfer: &mut Transfer,
     step: &Step,
+    others: Arc<Others>,
     staged: &Arc<dyn StagedVersion>,
     stream: DataStream,
     report: &mut TransferReport,
@@ -112,7 +117,7 @@ async fn apply_all(
     stages.spawn(read_ahead(reader, stream_wire.clone(), messages_tx.clone(), questions));
     let speaking =
         tokio::spawn(speak(holding, told.clone(), answering, asks, writer, messages_tx, stop.clone()));
-    let arriving = Arriving { stream_wire, messages, told, taken };
+    let arriving = Arriving { stream_wire, messages, told, taken, others };
     let received = apply_messages(transfer, step, staged, arriving, report).await;
     // What is being taken for an answer is taken to its end.
     stop.cancel();
@@ -155,6 +160,7 @@ struct Arriving {
     /// Bytes of data that the source was told of as held.
     told: Arc<AtomicU64>,
     taken: Arc<Taken>,
+    others: Arc<Others>,
 }
 
 async fn apply_messages(
@@ -171,6 +177,7 @@ async fn apply_messages(
             volume: transfer.relationship.destination.clone(),
             base: step.base,
             staged: staged.clone(),
+            others: arriving.others.clone(),
         },
         staged: staged.clone(),
         size_bytes: step.size_bytes,
@@ -211,6 +218,7 @@ async fn apply_messages(
                 }
             }
             StreamMessage::Working => arriving.show(transfer, &mut applier),
+            StreamMessage::LetGo(numbers) => arriving.others.let_go(&numbers)?,
             // `stream::read` lets none of these through, and `read_ahead` no question.
             StreamMessage::Held(_)
             | StreamMessage::HeldEnd
@@ -326,7 +334,10 @@ async fn read_ahead(
         };
         let is_last = !matches!(
             message,
-            Ok(StreamMessage::Frame(_) | StreamMessage::Scanned(_) | StreamMessage::Working)
+            Ok(StreamMessage::Frame(_)
+                | StreamMessage::Scanned(_)
+                | StreamMessage::Working
+                | StreamMessage::LetGo(_))
         );
         if messages.send(message).await.is_err() || is_last {
             return;
@@ -367,12 +378,13 @@ impl Unsaved {
     }
 }
 
-/// What both sides hold, as this side has it: the base, and what was staged of the incremental.
+/// What both sides hold, as this side has it: the base, what was staged of the incremental, and other volumes.
 struct BothSides {
     engine: Arc<dyn Engine>,
     volume: VolumeName,
     base: Option<Uuid>,
     staged: Arc<dyn StagedVersion>,
+    others: Arc<Others>,
 }
 
 impl Regions for BothSides {
@@ -384,6 +396,7 @@ impl Regions for BothSides {
                 self.engine.read_snapshot(&self.volume, base, offset, buffer)
             }
             Origin::Incremental => self.staged.read(offset, buffer),
+            Origin::Other(number) => return self.others.read(number, position, buffer),
         };
         read.map_err(|e| e.to_string())
     }
@@ -401,6 +414,7 @@ struct Applier {
 impl Applier {
     /// Decodes a frame, and only when all of it is verified and within the volume, writes it.
     fn apply(mut self, frame: &[u8]) -> Result<Applier, MirrorError> {
+        self.both.others.look(&*self.both.engine);
         let decoded = self.decoder.decode(frame, &mut self.both)?;
         if let Some(run) = decoded.runs.iter().find(|r| r.end() > self.size_bytes / BLOCK_BYTES) {
             return Err(MirrorError::Protocol(format!(

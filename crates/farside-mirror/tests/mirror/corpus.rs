@@ -63,6 +63,15 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         destination,
         turn: 300,
     };
+    let header = StreamHeader {
+        version: PROTOCOL_VERSION,
+        transfer,
+        step: 1,
+        without_base: true,
+        held: 2,
+        known: true,
+        others: Vec::new(),
+    };
     vec![
         ("begin", call(Body::Begin(begin.clone()))),
         ("begin-half-brought", call(Body::Begin(Begin { staged, ..begin }))),
@@ -71,17 +80,10 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         ("swap-numbered", call(Body::Swap(numbered_swap))),
         ("overtaken-numbered", call(Body::Overtaken(overtaken))),
         ("plan", plan.encode_to_vec()),
+        ("stream-header", header.encode_to_vec()),
         (
-            "stream-header",
-            StreamHeader {
-                version: PROTOCOL_VERSION,
-                transfer,
-                step: 1,
-                without_base: true,
-                held: 2,
-                known: true,
-            }
-            .encode_to_vec(),
+            "stream-header-others",
+            StreamHeader { others: vec![0x0807_0605_0403_0201, 7], ..header }.encode_to_vec(),
         ),
     ]
 }
@@ -113,10 +115,15 @@ async fn streams() -> Vec<(&'static str, Vec<u8>)> {
         StreamMessage::StepEnd(end),
         StreamMessage::Failure(Failure::new("corrupt", "block 7")),
     ];
+    let lets_go = [&[StreamMessage::LetGo(vec![0, 3])], &step[2..]].concat();
     let ended = |chunks: [StreamMessage; 2]| chunks.into_iter().chain([StreamMessage::HeldEnd]).collect();
     // The first byte is the target's own: from which side, and which list.
-    let all: [(&'static str, u8, Vec<StreamMessage>); 3] =
-        [("step", 0, step), ("held-positions", 1, ended(held(0))), ("held-fingerprints", 3, ended(held(1)))];
+    let all: [(&'static str, u8, Vec<StreamMessage>); 4] = [
+        ("step", 0, step),
+        ("step-lets-go", 0, lets_go),
+        ("held-positions", 1, ended(held(0))),
+        ("held-fingerprints", 3, ended(held(1))),
+    ];
     let mut written = Vec::new();
     for (name, first, messages) in all {
         let mut bytes = vec![first];

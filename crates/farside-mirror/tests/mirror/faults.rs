@@ -371,6 +371,7 @@ async fn nonsense_is_refused_and_the_source_lives_on() {
         without_base: false,
         held: 0,
         known: true,
+        others: vec![7],
     };
     for header in [unknown.encode_to_vec(), vec![0xff; 40]] {
         let mut opened =

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{
     BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, ContentRoot, Engine, EngineError,
-    FINGERPRINTS_MAX, Fingerprint, Realm, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec,
-    StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName, Wanted, short,
+    FINGERPRINTS_MAX, Fingerprint, OpenSnapshot, Realm, ReplicaRecord, SnapshotInfo, SnapshotOwner,
+    SnapshotSpec, StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName, Wanted, short,
 };
 use farside_format::fingerprint::is_zero;
 use parking_lot::Mutex;
@@ -260,8 +260,39 @@ impl MemoryEngine {
         work(state.volumes.get_mut(name).ok_or_else(not_found)?)
     }
 
+    /// Counts a read of a snapshot, and lets happen to it what shall.
+    fn spoil_read(&self, snapshot: Uuid, offset: u64, buffer: &mut [u8]) -> Result<(), EngineError> {
+        self.reads.fetch_add(buffer.len() as u64, Ordering::SeqCst);
+        let faults = self.faults.lock();
+        if faults.flip_reads_of == Some(snapshot) {
+            buffer[0] ^= 1;
+        }
+        if faults.fail_reads_of == Some(snapshot) {
+            return Err(EngineError::Corrupt(format!(
+                "block {} does not match its fingerprint",
+                offset / BLOCK_BYTES
+            )));
+        }
+        Ok(())
+    }
+
     fn check_alive(&self) -> Result<(), EngineError> {
         if self.faults.lock().is_dead { Err(EngineError::Io("the machine is off".into())) } else { Ok(()) }
+    }
+}
+
+/// A snapshot as it was when it was opened.
+struct Opened {
+    engine: MemoryEngine,
+    snapshot: Uuid,
+    image: Image,
+}
+
+impl OpenSnapshot for Opened {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EngineError> {
+        self.engine.check_alive()?;
+        self.image.read(offset, buffer);
+        self.engine.spoil_read(self.snapshot, offset, buffer)
     }
 }
 
@@ -511,18 +542,12 @@ impl Engine for MemoryEngine {
             volume.image(snapshot)?.read(offset, buffer);
             Ok(())
         })?;
-        self.reads.fetch_add(buffer.len() as u64, Ordering::SeqCst);
-        let faults = self.faults.lock();
-        if faults.flip_reads_of == Some(snapshot) {
-            buffer[0] ^= 1;
-        }
-        if faults.fail_reads_of == Some(snapshot) {
-            return Err(EngineError::Corrupt(format!(
-                "block {} does not match its fingerprint",
-                offset / BLOCK_BYTES
-            )));
-        }
-        Ok(())
+        self.spoil_read(snapshot, offset, buffer)
+    }
+
+    fn open_snapshot(&self, name: &VolumeName, snapshot: Uuid) -> Result<Arc<dyn OpenSnapshot>, EngineError> {
+        let image = self.with(name, |volume| volume.image(snapshot).cloned())?;
+        Ok(Arc::new(Opened { engine: self.clone(), snapshot, image }))
     }
 
     fn stage(

@@ -8,8 +8,9 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use farside_engine::{
-    ChangedBytes, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint, Realm, ReplicaRecord,
-    SnapshotInfo, SnapshotSpec, StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName, Wanted,
+    ChangedBytes, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint, OpenSnapshot, Realm,
+    ReplicaRecord, SnapshotInfo, SnapshotSpec, StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName,
+    Wanted,
 };
 use farside_mirror::protocol::{PROTOCOL_VERSION, Request};
 use farside_platform::SimulatedDisk;
@@ -412,6 +413,14 @@ impl Engine for WatchedEngine {
         buffer: &mut [u8],
     ) -> Result<(), EngineError> {
         self.ears.around("read", || self.inner.read_snapshot(volume, snapshot, offset, buffer))
+    }
+
+    fn open_snapshot(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+    ) -> Result<Arc<dyn OpenSnapshot>, EngineError> {
+        self.ears.around("open", || self.inner.open_snapshot(volume, snapshot))
     }
 
     fn stage(

@@ -13,6 +13,7 @@ use super::frame::{Frame, Outgoing, Spares, Work};
 use super::pace::Pace;
 use crate::error::MirrorError;
 use crate::limits::ENCODERS_PER_TRANSFER;
+use crate::protocol::stream::StreamMessage;
 use crate::source::counters::Counters;
 
 /// What encoding a frame needs besides the frame.
@@ -49,7 +50,10 @@ pub(super) async fn encode(
                 }));
             }
             frame = first_of(&mut underway), if !underway.is_empty() => {
-                let (frame, sent) = frame??;
+                let (frame, sent, let_go) = frame??;
+                if !let_go.is_empty() && out.send(StreamMessage::LetGo(let_go).into()).await.is_err() {
+                    break;
+                }
                 if out.send(Outgoing::Frame(frame, sent)).await.is_err() {
                     break;
                 }
@@ -59,7 +63,8 @@ pub(super) async fn encode(
     Ok(())
 }
 
-type Made = Result<(Vec<u8>, Sent), MirrorError>;
+/// A frame, what it cost, and what is let go before it.
+type Made = Result<(Vec<u8>, Sent, Vec<u8>), MirrorError>;
 type Underway = JoinHandle<Made>;
 
 /// The frame that is to be sent next, once it is there. Cancel-safe.
@@ -72,7 +77,7 @@ async fn first_of(underway: &mut VecDeque<Underway>) -> Result<Made, JoinError> 
 
 impl Encoding {
     fn encode(&self, frame: Frame) -> Made {
-        let Frame { planned, mut work, effort, searching } = frame;
+        let Frame { planned, mut work, effort, searching, let_go } = frame;
         let begins = self.pace.now();
         let mut bytes = self.sent.take();
         let Work { data, prefix, encoder } = &mut work;
@@ -93,6 +98,6 @@ impl Encoding {
             waited: Duration::ZERO,
             writing: Duration::ZERO,
         };
-        Ok((bytes, sent))
+        Ok((bytes, sent, let_go))
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Frame {
     pub(super) effort: Effort,
     /// Time the search had it.
     pub(super) searching: Duration,
+    /// Other volumes that were offered as bases and are named no more from this frame on.
+    pub(super) let_go: Vec<u8>,
 }
 
 /// The memory of a frame to be.

@@ -51,6 +51,7 @@ use self::search::Searching;
 use self::step::StepSource;
 use super::counters::Counters;
 use super::known::{Planner, Stage};
+use super::others::Others;
 use super::similarity::VolumeIndex;
 use super::{Serving, Shared, refusal, to_refusal};
 use crate::error::{MirrorError, blocking};
@@ -63,7 +64,7 @@ use crate::protocol::stream::{self, StreamMessage};
 use crate::protocol::{Failure, StepEnd};
 
 /// What a destination asks for on a data stream.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct AskedStep {
     /// Which step of the plan.
     pub(super) index: usize,
@@ -73,6 +74,8 @@ pub(super) struct AskedStep {
     pub(super) held: Held,
     /// The destination answers questions for known data.
     pub(super) known: bool,
+    /// What it holds of other volumes, and offers as bases.
+    pub(super) others: Vec<u64>,
 }
 
 /// Serves a step of a transfer on `stream` until it is sent, fails, or nobody wants it any more.
@@ -170,7 +173,7 @@ async fn write_in_time(writing: impl Future<Output = std::io::Result<()>>) -> Re
 async fn send_step(
     shared: &Arc<Shared>,
     serving: &Arc<Serving>,
-    AskedStep { index, without_base, held, known }: AskedStep,
+    AskedStep { index, without_base, held, known, others }: AskedStep,
     pace: &Arc<Pace>,
     reader: ReadHalf<Box<dyn ByteStream>>,
     writer: &mut WriteHalf<Box<dyn ByteStream>>,
@@ -189,6 +192,8 @@ async fn send_step(
     };
 
     let index = index_of(shared, &source).await?;
+    let others = if source.refers { others } else { Vec::new() };
+    let others = Others::of(shared, serving, others).await.map_err(to_refusal)?;
     let content = source.content();
     let clock = &shared.clock;
     let (counters, pulse) = (Arc::new(Counters::default()), Arc::new(Pulse::default()));
@@ -224,7 +229,7 @@ async fn send_step(
         runs_rx,
         read_tx,
     ));
-    let searching = Searching::new(source, counters.clone(), pace.clone(), index.clone());
+    let searching = Searching::new(source, counters.clone(), pace.clone(), index.clone(), others);
     stages.spawn(search::search(searching, read_rx, found_tx));
     let encoding = Encoding { counters: counters.clone(), pace: pace.clone(), spares, sent: sent.clone() };
     stages.spawn(encode::encode(encoding, found_rx, out_tx));

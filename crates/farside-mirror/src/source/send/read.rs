@@ -71,5 +71,5 @@ fn read_frame(
     }
     work.prefix.clear();
     // What is spent on it is decided when it is searched for, as late as can be.
-    Ok(Frame { planned, work, effort: Effort::default(), searching: Duration::ZERO })
+    Ok(Frame { planned, work, effort: Effort::default(), searching: Duration::ZERO, let_go: Vec::new() })
 }

@@ -1,10 +1,11 @@
-//! The third stage: what a frame may refer to. Similar regions of what both sides hold, found by their anchors, then the
-//! base's blocks at the frame's own places. In the order of the stream, because what one frame carries the next may use.
+//! The third stage: what a frame may refer to. Similar regions of what both sides hold, of other volumes too, found by their
+//! anchors, then the base's blocks at the frame's own places. In the order of the stream, because what one frame carries the
+//! next may use.
 
 use std::sync::Arc;
 
 use farside_engine::BLOCK_BYTES;
-use farside_wire::{Effort, Search, SimilarityIndex};
+use farside_wire::{Effort, Indexes, Origin, Search, SimilarityIndex};
 use tokio::sync::mpsc;
 
 use super::frame::Frame;
@@ -12,6 +13,7 @@ use super::pace::Pace;
 use super::step::{BothSides, StepSource};
 use crate::error::{MirrorError, blocking};
 use crate::source::counters::Counters;
+use crate::source::others::Others;
 use crate::source::similarity::VolumeIndex;
 
 /// What the search keeps from frame to frame.
@@ -22,10 +24,26 @@ pub(super) struct Searching {
     search: Search,
     /// Of the volume.
     index: Option<Arc<VolumeIndex>>,
-    /// Where there is no index or no base.
-    nothing: SimilarityIndex,
+    /// What the destination holds of other volumes.
+    others: Others,
     /// The base's bytes at a frame's own places.
     old: Vec<u8>,
+}
+
+/// Of the base, if there is one, and of other volumes.
+struct AllIndexes<'a> {
+    of_base: Option<&'a VolumeIndex>,
+    others: &'a Others,
+}
+
+impl Indexes for AllIndexes<'_> {
+    fn each(&self, look: &mut dyn FnMut(Origin, &SimilarityIndex)) {
+        // One lock at a time: the volumes' own transfers hold theirs, and look into this volume's.
+        if let Some(index) = self.of_base {
+            index.read(|index| look(Origin::Base, index));
+        }
+        self.others.indexes(look);
+    }
 }
 
 /// Searches for a frame at a time on a blocking thread.
@@ -53,14 +71,15 @@ impl Searching {
         counters: Arc<Counters>,
         pace: Arc<Pace>,
         index: Option<Arc<VolumeIndex>>,
+        others: Others,
     ) -> Searching {
-        let (search, nothing) = (Search::new(), SimilarityIndex::new(0));
-        Searching { source, counters, pace, search, index, nothing, old: Vec::new() }
+        Searching { source, counters, pace, search: Search::new(), index, others, old: Vec::new() }
     }
 
     fn prepare(&mut self, frame: &mut Frame) {
         let begins = self.pace.now();
         frame.effort = self.pace.next_effort();
+        frame.let_go = self.others.look();
         if self.source.refers && frame.effort > Effort::Raw && frame.planned.plan.data_blocks > 0 {
             if frame.effort >= Effort::Standard {
                 self.add_similar(frame);
@@ -78,12 +97,11 @@ impl Searching {
 
     fn add_similar(&mut self, frame: &mut Frame) {
         let Frame { planned, work, effort, .. } = frame;
-        let mut both = BothSides { source: &self.source, counters: &self.counters };
+        let mut both = BothSides { source: &self.source, others: &self.others, counters: &self.counters };
         let (search, plan, data) = (&mut self.search, &planned.plan, &work.data[..]);
-        let mut found = match self.index.as_ref().filter(|_| self.source.usable_base().is_some()) {
-            Some(index) => index.read(|index| search.regions(plan, data, index, &mut both)),
-            None => search.regions(plan, data, &self.nothing, &mut both),
-        };
+        let of_base = self.index.as_ref().filter(|_| self.source.usable_base().is_some());
+        let indexes = AllIndexes { of_base: of_base.map(|index| &**index), others: &self.others };
+        let mut found = search.regions(plan, data, &indexes, &mut both);
         if *effort == Effort::Strong && self.source.usable_base().is_none() {
             let recent = search.recent(&found);
             found.extend(recent);
@@ -92,6 +110,7 @@ impl Searching {
             self.source.warn_of_damage(&why);
         }
         search.carried(plan, data);
+        self.others.searched(&found);
     }
 
     fn add_same_place(&mut self, frame: &mut Frame) {

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::protocol::held::Held;
 use crate::source::counters::Counters;
 use crate::source::known::Metadata;
+use crate::source::others::Others;
 use crate::source::remaining::Remaining;
 use crate::source::similarity::Content;
 
@@ -100,17 +101,21 @@ fn run(extent: ChangedExtent) -> Result<Run, EngineError> {
 /// What both sides hold, as this side has it. Counts what is read of it.
 pub(super) struct BothSides<'a> {
     pub(super) source: &'a StepSource,
+    pub(super) others: &'a Others,
     pub(super) counters: &'a Counters,
 }
 
 impl Regions for BothSides<'_> {
     fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
         let source = self.source;
+        self.counters.base_read.add(buffer.len() as u64);
         let snapshot = match origin {
             Origin::Base => source.usable_base().ok_or("this copy has no base")?,
             Origin::Incremental => source.incremental,
+            Origin::Other(number) => {
+                return self.others.read(&*source.engine, number, position, buffer);
+            }
         };
-        self.counters.base_read.add(buffer.len() as u64);
         let read = source.engine.read_snapshot(&source.volume, snapshot, position * BLOCK_BYTES, buffer);
         read.map_err(|e| e.to_string())
     }
