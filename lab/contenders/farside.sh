@@ -20,23 +20,16 @@ serve_farside() { # ADDRESS:PORT for peers, or off; lines of the configuration
 
 volumes() { seq 0 $((VOLUMES - 1)); }
 
-# Runs COMMAND… with vault/N added, for the VOLUMES… at the same time; fails if one fails.
-each_of() { # "VOLUMES…", COMMAND…
-    local volume pid pids=()
-    for volume in $1; do
-        "${@:2}" "vault/$volume" &
-        pids+=($!)
-    done
-    for pid in "${pids[@]}"; do wait "$pid" || return; done
-}
-
-# The first alone: what others have in common with it is there when they come.
+# One after the other: what a volume has in common with those before it is there when it comes.
 initialize_farside() {
-    farside_at b mirror initialize vault/0
-    each_of "$(seq 1 $((VOLUMES - 1)))" farside_at b mirror initialize
+    local volume
+    for volume in $(volumes); do farside_at b mirror initialize "vault/$volume" || return; done
 }
 
-update_farside() { each_of "$(volumes)" farside_at b mirror update; }
+update_farside() {
+    local volume
+    for volume in $(volumes); do farside_at b mirror update "vault/$volume" || return; done
+}
 
 # A figure in MB: the sum of EXPRESSION over the newest transfer of each volume, or of VOLUME's alone.
 history_mb() { # expression of jq, VOLUME or nothing
