@@ -81,6 +81,9 @@ pub const ASKS_IN_FLIGHT_MAX: usize = 64;
 const _: () = assert!(KNOWN_READ_AHEAD_BLOCKS <= ASKS_IN_FLIGHT_MAX as u64 * ASK_ENTRIES_MAX);
 /// Questions that a destination works on at the same time: while one reads and hashes, the other finds what it needs next.
 pub const ADOPTERS_PER_TRANSFER: usize = 2;
+/// Other mirrors that a destination looks at, to find what it may offer of them: a site of thousands would else go through all of
+/// its volumes for each transfer.
+pub const OTHERS_LOOKED_AT_MAX: usize = 256;
 /// How often a destination looks whether what it offers of other volumes is still a replica's: so long a volume whose mirror
 /// was deleted stays open at most while frames arrive.
 pub const OTHERS_LOOKED_AT_EVERY: Duration = Duration::from_secs(2);

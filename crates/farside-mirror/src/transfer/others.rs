@@ -5,16 +5,15 @@
 //! of it, at the latest until the step is over: then a frame that names it can be decoded whatever becomes of that mirror.
 //! Nothing of it is durable, and nothing depends on it: without it the step is asked for again, and costs more bytes.
 
-use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farside_engine::{BLOCK_BYTES, Engine, EngineError, OpenSnapshot, SnapshotInfo};
+use farside_engine::{BLOCK_BYTES, Engine, EngineError, OpenSnapshot};
 use farside_wire::OTHERS_MAX;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::error::MirrorError;
-use crate::limits::OTHERS_LOOKED_AT_EVERY;
+use crate::limits::{OTHERS_LOOKED_AT_EVERY, OTHERS_LOOKED_AT_MAX};
 use crate::protocol::short_identity;
 use crate::store::Relationship;
 
@@ -38,28 +37,24 @@ struct OtherBase {
 }
 
 impl Others {
-    /// Those of the mirrors `all` that may serve one of `own`'s transfers; the newest, if there are too many. Blocks.
+    /// Those of the mirrors `all` that may serve one of `own`'s transfers; if there are too many, those whose names are next to
+    /// its own. Blocks.
     pub(super) fn find(engine: &dyn Engine, own: &Relationship, all: Vec<Relationship>) -> Others {
         let is_other = |r: &Relationship| {
             r.id != own.id && r.peer == own.peer && r.destination.pool == own.destination.pool
         };
-        let mut found: Vec<(SnapshotInfo, Relationship)> = Vec::new();
-        for of in all.into_iter().filter(is_other) {
-            match published(engine, &of) {
-                Ok(snapshot) => found.extend(snapshot.map(|snapshot| (snapshot, of))),
-                Err(error) => {
-                    tracing::debug!(volume = %of.destination, "what it holds is not offered as a base: {error}");
-                }
-            }
-        }
-        found.sort_by_key(|(snapshot, _)| Reverse((snapshot.created_at, snapshot.uuid)));
-        found.truncate(OTHERS_MAX.into());
         let mut bases = Bases::default();
-        for (SnapshotInfo { uuid: snapshot, .. }, of) in found {
-            match engine.open_snapshot(&of.destination, snapshot) {
-                Ok(open) => bases.all.push(Some(OtherBase { of, snapshot, open })),
-                // Its own mirror has let it go just now.
+        let others = all.into_iter().filter(is_other).collect();
+        for of in next_to(&own.destination, others, |of| &of.destination).take(OTHERS_LOOKED_AT_MAX) {
+            match open(engine, &of) {
+                Ok(found) => {
+                    bases.all.extend(found.map(|(snapshot, open)| Some(OtherBase { of, snapshot, open })));
+                }
+                // Its own mirror may have let it go just now.
                 Err(error) => tracing::debug!(volume = %of.destination, "not offered as a base: {error}"),
+            }
+            if bases.all.len() >= OTHERS_MAX.into() {
+                break;
             }
         }
         Others { bases: Mutex::new(bases) }
@@ -123,10 +118,42 @@ fn is_replica(engine: &dyn Engine, of: &Relationship) -> Result<bool, EngineErro
     Ok(record.is_some_and(|r| r.relationship == of.id && r.peer == of.peer.0 && !r.broken_off))
 }
 
+/// A snapshot that is kept open, and its identity.
+type Opened = (Uuid, Arc<dyn OpenSnapshot>);
+
 /// The version that a replica published last.
-fn published(engine: &dyn Engine, of: &Relationship) -> Result<Option<SnapshotInfo>, EngineError> {
+fn open(engine: &dyn Engine, of: &Relationship) -> Result<Option<Opened>, EngineError> {
     if !is_replica(engine, of)? {
         return Ok(None);
     }
-    Ok(engine.snapshots(&of.destination)?.into_iter().rev().find(|s| s.pinned_by.contains(&of.id)))
+    let snapshots = engine.snapshots(&of.destination)?;
+    let Some(published) = snapshots.iter().rev().find(|s| s.pinned_by.contains(&of.id)) else {
+        return Ok(None);
+    };
+    Ok(Some((published.uuid, engine.open_snapshot(&of.destination, published.uuid)?)))
+}
+
+/// All of `all`, from those whose names follow next before and after `own` in their order: what is named alike is alike.
+fn next_to<T, N: Ord>(own: &N, mut all: Vec<T>, name: impl Fn(&T) -> &N) -> impl Iterator<Item = T> {
+    all.sort_by(|a, b| name(a).cmp(name(b)));
+    let mut after = all.split_off(all.partition_point(|other| name(other) < own)).into_iter();
+    let mut before = all.into_iter().rev();
+    std::iter::from_fn(move || Some([before.next(), after.next()]))
+        .take_while(|pair| pair.iter().any(Option::is_some))
+        .flatten()
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_names_come_first_and_none_is_left_out() {
+        let names = vec!["vm-4", "db", "vm-1", "vm-3", "web", "vm-5"];
+        let ordered: Vec<_> = next_to(&"vm-2", names, |name| name).collect();
+        assert_eq!(ordered, ["vm-1", "vm-3", "db", "vm-4", "vm-5", "web"]);
+        assert_eq!(next_to(&"a", vec!["b"], |name| name).collect::<Vec<_>>(), ["b"]);
+        assert_eq!(next_to(&"a", Vec::new(), |name| name).next(), None);
+    }
 }
