@@ -507,34 +507,34 @@ impl Lane {
 
     /// Whether a moment has come at which something is due.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Result<bool, Stop> {
-        let wanted = match (self.ack_at, self.leave_until) {
-            (Some(a), Some(b)) => a.min(b),
-            (a, b) => match a.or(b) {
-                Some(at) => at,
-                None => return Ok(false),
-            },
-        };
-        // A timer that is armed for an earlier moment stays: to set it anew for each ack costs more than to be woken once
-        // for nothing.
-        if !self.armed || wanted < self.timer.deadline() {
-            self.timer.as_mut().reset(wanted);
-            self.armed = true;
-        }
         loop {
-            if self.timer.as_mut().poll(cx).is_pending() {
+            if self.ack_at.is_none() && self.leave_until.is_none() {
                 return Ok(false);
             }
-            self.armed = false;
             let now = Instant::now();
             if self.leave_until.is_some_and(|until| until <= now) {
                 return Err(Stop::Lost("the peer did not leave in time".to_owned()));
             }
-            if self.ack_at.is_some_and(|at| at <= now) {
-                // Only a batch in the way of the ack keeps it: then the connection wakes the task.
-                return Ok(self.output.is_written() && self.output.is_flushed);
+            let is_due = self.ack_at.is_some_and(|at| at <= now);
+            if is_due && self.output.is_written() && self.output.is_flushed {
+                return Ok(true);
             }
-            self.timer.as_mut().reset(wanted);
-            self.armed = true;
+            // A batch in the way of an ack that is due keeps it: then the connection wakes the task. A timer that is set to a
+            // moment that has passed would wake it at once, again and again.
+            let ack_at = self.ack_at.filter(|_| !is_due);
+            let Some(wanted) = [ack_at, self.leave_until].into_iter().flatten().min() else {
+                return Ok(false);
+            };
+            // A timer that is armed for an earlier moment stays: to set it anew for each ack costs more than to be woken once
+            // for nothing.
+            if !self.armed || wanted < self.timer.deadline() {
+                self.timer.as_mut().reset(wanted);
+                self.armed = true;
+            }
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return Ok(false);
+            }
+            self.armed = false;
         }
     }
 
