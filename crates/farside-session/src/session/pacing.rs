@@ -20,6 +20,9 @@ struct Paced {
     figures: Weak<dyn SocketFigures>,
 }
 
+/// A connection that is alive, and its number.
+type Alive = (u64, Arc<dyn SocketFigures>);
+
 /// The connections of a session that can be held to a rate.
 #[derive(Default)]
 pub(super) struct PacedLanes {
@@ -42,7 +45,7 @@ impl PacedLanes {
     }
 
     /// Those that are alive, by their path.
-    fn alive(&self) -> HashMap<usize, Vec<(u64, Arc<dyn SocketFigures>)>> {
+    fn alive(&self) -> HashMap<usize, Vec<Alive>> {
         let mut alive: HashMap<usize, Vec<_>> = HashMap::new();
         for paced in self.all.lock().iter() {
             if let Some(figures) = paced.figures.upgrade() {
