@@ -59,6 +59,10 @@ const WAIT_UP: (u32, u32) = (2, 256);
 const PACED_WAIT_UP: u32 = 16;
 /// The same for fewer lanes.
 const WAIT_DOWN: (u32, u32) = (16, 256);
+/// A queue of this part of the round trip is what BBR makes of a line that is full, and of [`QUEUE_MIN`] at least.
+pub(crate) const QUEUE_PART: u32 = 4;
+/// See [`QUEUE_PART`].
+pub(crate) const QUEUE_MIN: Duration = Duration::from_millis(3);
 /// Share of the time in which a send buffer was full, that makes it what limits.
 const BUFFER_LIMITS: f64 = 0.2;
 /// The same, where it is so for sure and more are made without a trial; and how many.
@@ -79,6 +83,8 @@ pub(crate) struct Seen {
     pub(crate) rtt: Duration,
     /// Every lane was granted a congestion control that loss does not slow (BBR).
     pub(crate) is_paced: bool,
+    /// Every lane sees a queue that BBR makes on a line that is full ([`QUEUE_PART`]): more lanes would only make it longer.
+    pub(crate) is_full: bool,
     /// Since the last time the stream always had more to send than its sockets took.
     pub(crate) was_hungry: bool,
     /// Bytes that each path holds: the rate at which they arrive now x the round trip without queues. 0: not known.
@@ -225,7 +231,7 @@ impl LaneCount {
             self.settled = seen.now + settle(seen.rtt);
             self.measure = Measure::from(self.settled);
         } else if let Some((rate, buffer_limited)) = self.measure.look(seen) {
-            self.decide(rate, buffer_limited >= BUFFER_LIMITS);
+            self.decide(rate, buffer_limited >= BUFFER_LIMITS, seen.is_full && seen.is_paced);
             self.measure = Measure::from(match self.trial {
                 Trial::None => seen.now,
                 _ => seen.now + settle(seen.rtt),
@@ -234,7 +240,7 @@ impl LaneCount {
         self.wanted
     }
 
-    fn decide(&mut self, rate: f64, is_buffer_limited: bool) {
+    fn decide(&mut self, rate: f64, is_buffer_limited: bool, is_full: bool) {
         match self.trial {
             Trial::More { before, rate: earlier } => {
                 self.trial = Trial::None;
@@ -265,7 +271,7 @@ impl LaneCount {
             }
             Trial::None => {}
         }
-        if self.until_more.0 == 0 && self.wanted < self.most {
+        if self.until_more.0 == 0 && self.wanted < self.most && !is_full {
             let step = if self.is_fast || is_buffer_limited { self.wanted } else { self.wanted.div_ceil(4) };
             self.trial = Trial::More { before: self.wanted, rate };
             self.wanted = (self.wanted + step).min(self.most);
@@ -347,6 +353,7 @@ mod tests {
             rtt: RTT,
             is_paced,
             was_hungry: true,
+            is_full: false,
             held_bytes: 0,
             buffer_limited: 0.0,
         }
@@ -404,6 +411,17 @@ mod tests {
         at.held_bytes = 0;
         let wanted = run(&mut count, &mut at, 4000, |_| 1e7);
         assert_eq!(wanted.last(), Some(&1), "until the line is shorter");
+    }
+
+    #[test]
+    fn a_line_that_is_full_is_not_tried_with_more() {
+        let (mut count, mut at) = (LaneCount::new(None, 32), seen(true));
+        at.is_full = true;
+        assert_eq!(run(&mut count, &mut at, 5000, |_| 1e7).iter().max(), Some(&1));
+        // It may be somebody else's queue, where loss slows these lanes.
+        let (mut count, mut at) = (LaneCount::new(None, 32), seen(false));
+        at.is_full = true;
+        assert_eq!(run(&mut count, &mut at, 2000, |n| 1e6 * n as f64).last(), Some(&32));
     }
 
     #[test]

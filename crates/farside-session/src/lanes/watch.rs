@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{LaneCount, Seen};
+use super::{LaneCount, QUEUE_MIN, QUEUE_PART, Seen};
 use crate::bundle::{BundleFigures, LaneFigures, LaneId};
 use crate::limits::{LANES_PER_PATH_MAX, MORE_LANES_AFTER};
 use crate::transport::LinkFigures;
@@ -65,6 +65,7 @@ impl LaneWatch {
             // A stream that sends little is over before a further handshake is.
             was_hungry: figures.sent_bytes >= MORE_LANES_AFTER
                 && limited.as_secs_f64() >= HUNGRY * over.as_secs_f64(),
+            is_full: is_full(used()),
             held_bytes: self.held_bytes(figures, paths.len()),
             buffer_limited: self.buffer_limited(figures),
         };
@@ -110,6 +111,16 @@ impl LaneWatch {
         }
         if over.is_zero() { 0.0 } else { limited.as_secs_f64() / over.as_secs_f64() }
     }
+}
+
+/// Whether there are sockets, and all of them see a queue.
+fn is_full<'a>(lanes: impl Iterator<Item = &'a LaneFigures>) -> bool {
+    let mut sockets = lanes.filter_map(|lane| lane.socket.as_ref()).peekable();
+    sockets.peek().is_some()
+        && sockets.all(|socket| {
+            let queue = socket.rtt.saturating_sub(socket.min_rtt);
+            !socket.min_rtt.is_zero() && queue > (socket.min_rtt / QUEUE_PART).max(QUEUE_MIN)
+        })
 }
 
 /// A lane's round trip: its socket's, or what a segment takes.

@@ -278,6 +278,8 @@ impl PathRate {
             let began = self.lanes.get(&at.id).and_then(|lane| lane.began);
             began.is_none_or(|began| now.saturating_sub(began) < at.rtt.max(min_rtt) * BEGINNER_RTTS)
         };
+        // What one of many tries beside them would be too much: BBR in two connections has four times what the line holds in mind.
+        let may_probe = busy == 1 || !seen.iter().any(|at| at.is_busy && begins(at));
         let mss = f64::from(seen.iter().map(|at| at.mss).max().unwrap_or_default().max(1));
         let first = FIRST * mss / min_rtt.max(QUEUE_MIN).as_secs_f64();
         let fair = carries / busy as f64;
@@ -293,7 +295,7 @@ impl PathRate {
             let share = weight(at) / (if at.is_busy { all } else { all + weight(at) });
             let factor = match (is_held, begins(at)) {
                 (true, _) => 1.0,
-                (_, false) if all_probe || number == turn => PROBE,
+                (_, false) if may_probe && (all_probe || number == turn) => PROBE,
                 _ => LEFT,
             };
             let least = PACKETS_MIN * f64::from(at.mss.max(1)) / min_rtt.max(QUEUE_MIN).as_secs_f64();
