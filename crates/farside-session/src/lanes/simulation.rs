@@ -140,6 +140,7 @@ fn run(cell: Cell) -> Outcome {
             rtt: Duration::from_secs_f64(length),
             is_paced: cell.control == Control::Bbr,
             was_hungry: true,
+            min_rtt: Duration::ZERO,
             is_full: false,
             held_bytes: ((link.delivered - before) / length * cell.rtt) as u64,
             buffer_limited,

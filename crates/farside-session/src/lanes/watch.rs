@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{LaneCount, QUEUE_MIN, QUEUE_PART, Seen};
+use super::{FAR, LaneCount, QUEUE_MIN, QUEUE_PART, Seen};
 use crate::bundle::{BundleFigures, LaneFigures, LaneId};
 use crate::limits::{LANES_PER_PATH_MAX, MORE_LANES_AFTER};
 use crate::transport::LinkFigures;
@@ -53,7 +53,11 @@ impl LaneWatch {
         let limited = figures.socket_limited.saturating_sub(self.before.1);
         self.before = (figures.age, figures.socket_limited);
         let granted = |lane: &LaneFigures| lane.socket.as_ref().and_then(|socket| socket.congestion.clone());
+        let min_rtt = min_rtt(figures);
+        // A stream that sends little is over before a further handshake is.
+        let enough = if min_rtt >= FAR { MORE_LANES_AFTER / 2 } else { MORE_LANES_AFTER };
         let seen = Seen {
+            min_rtt,
             now: figures.age,
             lanes: lanes.unwrap_or_default(),
             delivered_bytes: figures
@@ -62,9 +66,7 @@ impl LaneWatch {
                 .saturating_sub(figures.in_flight_bytes),
             rtt: used().map(round_trip).max().unwrap_or_default(),
             is_paced: !used().filter_map(granted).any(|name| !name.starts_with("bbr")),
-            // A stream that sends little is over before a further handshake is.
-            was_hungry: figures.sent_bytes >= MORE_LANES_AFTER
-                && limited.as_secs_f64() >= HUNGRY * over.as_secs_f64(),
+            was_hungry: figures.sent_bytes >= enough && limited.as_secs_f64() >= HUNGRY * over.as_secs_f64(),
             is_full: is_full(used()),
             held_bytes: self.held_bytes(figures, paths.len()),
             buffer_limited: self.buffer_limited(figures),
@@ -87,8 +89,7 @@ impl LaneWatch {
 
     /// What each of so many paths holds: the least of the last looks.
     fn held_bytes(&mut self, figures: &BundleFigures, paths: usize) -> u64 {
-        let rtts = figures.lanes.iter().filter_map(|lane| lane.socket.as_ref()).map(|socket| socket.min_rtt);
-        let rtt = rtts.filter(|rtt| !rtt.is_zero()).min().unwrap_or_default();
+        let rtt = min_rtt(figures);
         let rate = figures.delivery_rate.unwrap_or_default() / paths.max(1) as u64;
         self.held.rotate_left(1);
         self.held[2] = (rate as f64 * rtt.as_secs_f64()) as u64;
@@ -111,6 +112,12 @@ impl LaneWatch {
         }
         if over.is_zero() { 0.0 } else { limited.as_secs_f64() / over.as_secs_f64() }
     }
+}
+
+/// The shortest round trip without queues; zero if none is known.
+fn min_rtt(figures: &BundleFigures) -> Duration {
+    let rtts = figures.lanes.iter().filter_map(|lane| lane.socket.as_ref()).map(|socket| socket.min_rtt);
+    rtts.filter(|rtt| !rtt.is_zero()).min().unwrap_or_default()
 }
 
 /// Whether there are sockets, and all of them see a queue.

@@ -7,10 +7,11 @@
 //!
 //! * while the line's rate is not known nothing is held back, until the lanes see a queue: longer than a quarter of the round
 //!   trip. What then arrives is what the line carries, and the lanes are held to that. A queue that is gone within two round trips
-//!   was somebody else's, or a machine's pause: it counts for nothing. One that stays for [`HOLD_RTTS`] has shown the line's rate;
+//!   was somebody else's, or a machine's pause: they go on doubling. One that stays for [`HOLD_RTTS`] has shown the line's rate;
 //!   by then BBR has seen three round trips without growth, and lets the queue drain;
-//! * from then on the lanes together have a little more than the line has shown. One in turn, or a single one, may send a quarter more
-//!   than its share, as much as BBR tries: a line that has become faster is found, and while it shows more all may try;
+//! * from then on the lanes together have a little more than the line has shown while there is a queue, and a quarter more while
+//!   there is none, as much as BBR tries: part of the line is free then. One in turn, or a single one, always has that quarter more
+//!   of its share: a line that has become faster is found, and while it shows more all may try;
 //! * each lane's share is by what it brings, and a part is divided evenly: a lane that begins grows into its own while the others
 //!   make room, and what one does not use the others have. Fixed even shares leave a part of the line empty whenever a lane
 //!   does not fill its own, and giving each what the others leave gives the same room to several.
@@ -34,6 +35,9 @@ const QUEUE_MIN: Duration = Duration::from_millis(3);
 const HOLD_RTTS: u32 = 4;
 /// Round trips after which a queue that is gone was none.
 const DOUBT_RTTS: u32 = 2;
+/// What all lanes together may send after a queue that was none, of the most that has arrived: they go on doubling, but do not begin
+/// anew. On an OC-3 with 300 ms four lanes at BBR's first gain had eight times the line in mind by then.
+const GROW: f64 = 2.0;
 /// What one lane may send of its share: BBR tries a quarter more.
 const PROBE: f64 = 1.25;
 /// What the others may: they keep the line full while one of them sends less.
@@ -130,6 +134,8 @@ pub(crate) struct PathRate {
     last_busy: Duration,
     /// When more arrived than ever in the two spans.
     grew: Option<Duration>,
+    /// There was a queue at the last look.
+    has_queue: bool,
 }
 
 impl PathRate {
@@ -143,6 +149,7 @@ impl PathRate {
             span_began: Duration::ZERO,
             last_busy: Duration::ZERO,
             grew: None,
+            has_queue: false,
         }
     }
 
@@ -175,6 +182,7 @@ impl PathRate {
         self.turn_span(now, rtt, has_plenty && !was_idle);
         let queue = rtt.saturating_sub(min_rtt);
         let is_queue = queue > (min_rtt / QUEUE_PART).max(QUEUE_MIN);
+        self.has_queue = is_queue;
         match self.phase {
             // With little to send it would be the queue of somebody else, or of the other direction.
             Phase::Unknown if is_queue && has_plenty => {
@@ -184,7 +192,11 @@ impl PathRate {
                     self.span_began = now;
                 }
             }
-            Phase::Unknown => {}
+            Phase::Unknown => {
+                if let Some(rate) = rate.filter(|_| self.most[0] > 0.0) {
+                    self.most[0] = self.most[0].max(rate);
+                }
+            }
             Phase::Held { since } => {
                 let held = now.saturating_sub(since);
                 if let Some(rate) = rate {
@@ -194,7 +206,6 @@ impl PathRate {
                     self.phase = Phase::Known;
                 } else if !is_queue && held < min_rtt * DOUBT_RTTS {
                     self.phase = Phase::Unknown;
-                    self.most = [0.0; 2];
                 }
             }
             Phase::Known => {
@@ -265,15 +276,16 @@ impl PathRate {
     }
 
     fn caps(&self, now: Duration, seen: &[LaneSeen], min_rtt: Duration) -> Vec<Option<u64>> {
-        if self.phase == Phase::Unknown {
+        if self.most == [0.0; 2] {
             return vec![None; seen.len()];
         }
         let carries = self.most[0].max(self.most[1]);
         let busy = seen.iter().filter(|lane| lane.is_busy).count().max(1);
         let span = min_rtt.max(QUEUE_MIN) * PROBE_RTTS;
-        let all_probe = busy == 1 || self.grew.is_some_and(|at| now.saturating_sub(at) < span);
+        // Without a queue some of the line is free, whatever it has shown.
+        let all_probe =
+            busy == 1 || !self.has_queue || self.grew.is_some_and(|at| now.saturating_sub(at) < span);
         let turn = (now.as_nanos() / span.as_nanos()) as usize % seen.len().max(1);
-        let is_held = matches!(self.phase, Phase::Held { .. });
         let begins = |at: &LaneSeen| {
             let began = self.lanes.get(&at.id).and_then(|lane| lane.began);
             began.is_none_or(|began| now.saturating_sub(began) < at.rtt.max(min_rtt) * BEGINNER_RTTS)
@@ -293,8 +305,9 @@ impl PathRate {
         let of = |(number, at): (usize, &LaneSeen)| {
             // One that has nothing in flight may begin at any time, as one more.
             let share = weight(at) / (if at.is_busy { all } else { all + weight(at) });
-            let factor = match (is_held, begins(at)) {
-                (true, _) => 1.0,
+            let factor = match (self.phase, begins(at)) {
+                (Phase::Unknown, _) => GROW,
+                (Phase::Held { .. }, _) => 1.0,
                 (_, false) if may_probe && (all_probe || number == turn) => PROBE,
                 _ => LEFT,
             };
@@ -365,11 +378,13 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_goes_at_once_shows_nothing() {
+    fn after_a_queue_that_goes_at_once_they_go_on_doubling() {
         let mut path = PathRate::new();
         run(&mut path, 0, 1000, 1e6, 0);
         assert!(run(&mut path, 1000, 1100, 1e6, 50).is_some());
-        assert_eq!(run(&mut path, 1100, 2000, 1e6, 0), None);
+        let cap = run(&mut path, 1100, 2000, 1e6, 0).expect("held to twice as much");
+        assert!((1_900_000..2_200_000).contains(&cap), "{cap}");
+        assert_eq!(path.carries(), None);
     }
 
     #[test]
@@ -390,22 +405,26 @@ mod tests {
 
     #[test]
     fn all_lanes_together_have_little_more_than_the_line_carries() {
-        let mut path = PathRate::new();
-        run(&mut path, 0, 1000, 1e6, 0);
-        run(&mut path, 1000, 3000, 1e6, 50);
-        for ms in (3000..6000).step_by(50) {
-            let now = Duration::from_millis(ms);
-            let since = now.saturating_sub(Duration::from_secs(3));
-            let first = LaneSeen {
-                delivered_bytes: 3_000_000 + (0.7e6 * since.as_secs_f64()) as u64,
-                ..lane(0, now, 0.0, Duration::ZERO)
-            };
-            let others = (1..4).map(|id| lane(id, since, 0.1e6, Duration::ZERO));
-            let seen: Vec<LaneSeen> = std::iter::once(first).chain(others).collect();
-            let caps = path.see(now, &seen);
-            let sum: u64 = caps.iter().map(|cap| cap.expect("known")).sum();
-            assert!(sum <= 1_250_000, "{caps:?}");
-            assert!(caps[0] > caps[1], "{caps:?}");
+        for (queue_ms, most) in [(50, 1_150_000), (0, 1_300_000)] {
+            let mut path = PathRate::new();
+            run(&mut path, 0, 1000, 1e6, 0);
+            run(&mut path, 1000, 3000, 1e6, 50);
+            let queue = Duration::from_millis(queue_ms);
+            for ms in (3000..6000).step_by(50) {
+                let now = Duration::from_millis(ms);
+                let since = now.saturating_sub(Duration::from_secs(3));
+                let first = LaneSeen {
+                    delivered_bytes: 3_000_000 + (0.7e6 * since.as_secs_f64()) as u64,
+                    ..lane(0, now, 0.0, queue)
+                };
+                let others = (1..4).map(|id| lane(id, since, 0.1e6, queue));
+                let seen: Vec<LaneSeen> = std::iter::once(first).chain(others).collect();
+                let caps = path.see(now, &seen);
+                let sum: u64 = caps.iter().map(|cap| cap.expect("known")).sum();
+                // One of them in turn tries a quarter more of its share.
+                assert!(sum <= most + caps[0].unwrap_or_default() / 4, "{caps:?}");
+                assert!(caps[0] > caps[1], "{caps:?}");
+            }
         }
     }
 
