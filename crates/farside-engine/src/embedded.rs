@@ -369,7 +369,6 @@ impl StagedVersion for Staged {
     }
 }
 
-/// A difference of the store, in bytes.
 /// A snapshot that is not reaped while this lives.
 struct Opened {
     pool: String,
@@ -386,6 +385,7 @@ impl OpenSnapshot for Opened {
     }
 }
 
+/// A difference of the store, in bytes.
 fn extents(pool: &str, walk: Difference) -> ChangedExtents {
     let pool = pool.to_owned();
     let ranges = walk.map(move |range| {

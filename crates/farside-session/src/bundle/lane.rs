@@ -309,7 +309,8 @@ impl Lane {
         if reads > 0 {
             self.me.owed.store(false, Ordering::Relaxed);
             self.me.heard.store(self.bundle.now().as_millis() as u64, Ordering::Relaxed);
-            if self.input.position > self.acked && self.ack_at.is_none() {
+            // After our leave nothing more is said on this lane: an ack would be due for ever.
+            if !self.we_left && self.input.position > self.acked && self.ack_at.is_none() {
                 self.ack_at = Some(Instant::now() + ACK_AFTER);
             }
         }

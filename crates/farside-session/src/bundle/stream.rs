@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::receiver::Read;
 use super::{Bundle, Loss, Phase, WriterWaits};
+use crate::terms::Priority;
 
 /// See the module.
 pub(crate) struct BundleStream {
@@ -93,6 +94,11 @@ impl BundleStream {
         }
         outward.rouse();
         outward.paced(self.bundle.now());
+        drop(outward);
+        if self.bundle.terms.priority == Priority::Low {
+            // Nobody has looked while there was nothing to send, so less than a segment may be allowed.
+            self.bundle.bell.notify_one();
+        }
         Poll::Ready(Ok(written))
     }
 }

@@ -226,7 +226,7 @@ impl Yielding {
         self.cap = self.cap.max(least);
         let over = longest + ACK_AFTER;
         let part = passed.min(YIELDING_CATCH_UP).as_secs_f64() / over.as_secs_f64();
-        Allowed { in_flight_bytes: self.cap, more_bytes: (self.cap as f64 * part) as u64 }
+        Allowed { in_flight_bytes: self.cap, more_bytes: (self.cap as f64 * part).ceil() as u64 }
     }
 
     /// The queue and the shortest round trip of the path where the queue is longest. `None` until there is enough to say.

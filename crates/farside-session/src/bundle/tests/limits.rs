@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use super::site::{MIB, Pair, link, read_pattern, terms, write_pattern};
@@ -84,4 +85,25 @@ async fn a_low_priority_begins_with_little_and_takes_what_nobody_else_uses() {
     // The simulated link shows no queue, so that the cap grows: 4 MB/s in the end.
     assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
     drop(writing.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_low_priority_that_pauses_goes_on_at_once() {
+    for latency_ms in [0, 1, 20] {
+        let mut low = terms();
+        low.priority = Priority::Low;
+        let (_pair, mut near, mut far) = Pair::with(link(latency_ms, 2_000_000), 1, low, terms()).await;
+        for burst in 0..40_usize {
+            // Of all sizes around a segment, after pauses that are shorter and longer than a look.
+            let bytes = vec![burst as u8; 700 + 997 * burst];
+            near.write_all(&bytes).await.unwrap();
+            let mut got = vec![0; bytes.len()];
+            let begun = Instant::now();
+            far.read_exact(&mut got).await.unwrap();
+            assert_eq!(got, bytes);
+            let took = begun.elapsed();
+            assert!(took < Duration::from_secs(1), "{latency_ms} ms, burst {burst}: {took:?}");
+            tokio::time::sleep(Duration::from_micros(300 * burst as u64)).await;
+        }
+    }
 }
