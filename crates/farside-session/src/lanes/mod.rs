@@ -16,7 +16,8 @@
 //! for a measure before each step.
 //!
 //! And nothing needs to be tried where the line is [`LONG`]: a loss keeps what came after it in the receiver's buffer for a round
-//! trip or two, and of buffers of 4 to 6 MiB half is payload. So there are several lanes at least.
+//! trip or two, and of buffers of 4 to 6 MiB half is payload. So there are several lanes at least. A line that is [`FAR`] has
+//! them before its rate is known; where every lane sees the queue of a full line no more are tried.
 //!
 //! What it guarantees: never more than it was allowed, never none; a step that is tried is a quarter of the lanes that there are,
 //! or as many again after a step that paid for itself or where a buffer is what limits.
@@ -64,10 +65,6 @@ const WAIT_UP: (u32, u32) = (2, 256);
 const PACED_WAIT_UP: u32 = 16;
 /// The same for fewer lanes.
 const WAIT_DOWN: (u32, u32) = (16, 256);
-/// A queue of this part of the round trip is what BBR makes of a line that is full, and of [`QUEUE_MIN`] at least.
-pub(crate) const QUEUE_PART: u32 = 4;
-/// See [`QUEUE_PART`].
-pub(crate) const QUEUE_MIN: Duration = Duration::from_millis(3);
 /// Share of the time in which a send buffer was full, that makes it what limits.
 const BUFFER_LIMITS: f64 = 0.2;
 /// The same, where it is so for sure and more are made without a trial; and how many.
@@ -90,7 +87,7 @@ pub(crate) struct Seen {
     pub(crate) min_rtt: Duration,
     /// Every lane was granted a congestion control that loss does not slow (BBR).
     pub(crate) is_paced: bool,
-    /// Every lane sees a queue that BBR makes on a line that is full ([`QUEUE_PART`]): more lanes would only make it longer.
+    /// Every lane sees a queue as BBR makes it on a line that is full: more lanes would only make it longer.
     pub(crate) is_full: bool,
     /// Since the last time the stream always had more to send than its sockets took.
     pub(crate) was_hungry: bool,

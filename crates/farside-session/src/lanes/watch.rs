@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{FAR, LaneCount, QUEUE_MIN, QUEUE_PART, Seen};
+use super::{FAR, LaneCount, Seen};
 use crate::bundle::{BundleFigures, LaneFigures, LaneId};
 use crate::limits::{LANES_PER_PATH_MAX, MORE_LANES_AFTER};
+use crate::pacing::is_queue;
 use crate::transport::LinkFigures;
 
 /// Share of the time in which the sockets must have been what limited, for a look to say something of them.
@@ -124,10 +125,7 @@ fn min_rtt(figures: &BundleFigures) -> Duration {
 fn is_full<'a>(lanes: impl Iterator<Item = &'a LaneFigures>) -> bool {
     let mut sockets = lanes.filter_map(|lane| lane.socket.as_ref()).peekable();
     sockets.peek().is_some()
-        && sockets.all(|socket| {
-            let queue = socket.rtt.saturating_sub(socket.min_rtt);
-            !socket.min_rtt.is_zero() && queue > (socket.min_rtt / QUEUE_PART).max(QUEUE_MIN)
-        })
+        && sockets.all(|socket| !socket.min_rtt.is_zero() && is_queue(socket.rtt, socket.min_rtt))
 }
 
 /// A lane's round trip: its socket's, or what a segment takes.

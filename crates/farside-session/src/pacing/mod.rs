@@ -36,7 +36,7 @@ const HOLD_RTTS: u32 = 4;
 /// Round trips after which a queue that is gone was none.
 const DOUBT_RTTS: u32 = 2;
 /// What all lanes together may send after a queue that was none, of the most that has arrived: they go on doubling, but do not begin
-/// anew. On an OC-3 with 300 ms four lanes at BBR's first gain had eight times the line in mind by then.
+/// anew. On an OC-3 with 300 ms four lanes at BBR's first gain were paced at 4.6 times the line by then.
 const GROW: f64 = 2.0;
 /// What one lane may send of its share: BBR tries a quarter more.
 const PROBE: f64 = 1.25;
@@ -60,7 +60,7 @@ const SPAN: (Duration, u32) = (Duration::from_secs(10), 20);
 const MEASURE_MIN: Duration = Duration::from_millis(10);
 /// Without data for so long, the line may be another one.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
-/// Looks that are remembered, for the rate over half a round trip: [`look_again`] makes no more.
+/// Looks that are remembered, for the rate over half a round trip of up to three seconds.
 const LOOKS_MAX: usize = 64;
 /// Packets in a round trip that a lane may send at least: BBR itself has four in flight at least.
 const PACKETS_MIN: f64 = 4.0;
@@ -74,6 +74,11 @@ pub(crate) const LOOK_IDLE: Duration = Duration::from_millis(20);
 
 /// Segments in flight that make a lane busy: the other direction's acknowledgements come in less.
 pub(crate) const BUSY_SEGMENTS: u64 = 8;
+
+/// Whether a round trip of a path shows a queue, given the shortest of that path: as long as BBR makes one on a line that is full.
+pub(crate) fn is_queue(rtt: Duration, min_rtt: Duration) -> bool {
+    rtt.saturating_sub(min_rtt) > (min_rtt / QUEUE_PART).max(QUEUE_MIN)
+}
 
 /// What is seen of a lane at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -180,8 +185,7 @@ impl PathRate {
         let rate = self.measure(now, rtt);
         let has_plenty = self.lanes.values().any(|lane| lane.has_plenty);
         self.turn_span(now, rtt, has_plenty && !was_idle);
-        let queue = rtt.saturating_sub(min_rtt);
-        let is_queue = queue > (min_rtt / QUEUE_PART).max(QUEUE_MIN);
+        let is_queue = is_queue(rtt, min_rtt);
         self.has_queue = is_queue;
         match self.phase {
             // With little to send it would be the queue of somebody else, or of the other direction.
