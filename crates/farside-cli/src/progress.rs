@@ -8,9 +8,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::client::Client;
 use crate::quantities;
 
-/// How often the daemon is asked about work that takes long. Four times a second looks live and costs nothing over a
-/// local socket.
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// How often the daemon is asked about work that takes long. Twenty times a second cost nothing over a local socket, and whoever
+/// waits for the end of a transfer learns of it at once.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How soon it is asked the first time; the pause then doubles up to [`POLL_INTERVAL`]. An update of a quiet volume ends
 /// within two round trips, and whoever waits for it should not wait for the bar.

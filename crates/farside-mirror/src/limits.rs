@@ -11,6 +11,8 @@ pub const TRANSFER_SIZE_DEFAULT: usize = TRANSFERS_MAX;
 pub const SERVED_PER_PEER_MAX: usize = TRANSFERS_MAX;
 /// Transfers a source serves for all peers together; more are told to come again.
 pub const SERVED_MAX: usize = 2 * SERVED_PER_PEER_MAX;
+/// Size of a volume whose first copy begins with several connections where the peer is far, bytes. Less has gone before they pay.
+pub const BULK_MIN: u64 = 16 << 20;
 /// Frames that were encoded, between two stages of a transfer: encode, send; receive, decode. Of at most 1 MiB each.
 pub const FRAMES_BETWEEN_STAGES: usize = 2;
 /// Frames that are still to be encoded, between two stages of a source: read, search, encode. With its prefix one has about

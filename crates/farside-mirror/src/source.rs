@@ -432,6 +432,9 @@ impl Shared {
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
         self.admit_snapshot(peer)?;
+        if candidates.is_empty() {
+            link.expect_bulk();
+        }
         self.check_not_own(relationship, &volume).await?;
         if kind == TransferKind::Resync {
             self.check_no_circle(peer, &volume, &destination).await?;

@@ -40,11 +40,12 @@ impl MirrorTerms {
         Ok(())
     }
 
-    /// Of one data stream, which is under `throttle`.
-    pub(crate) fn of_stream(&self, throttle: Arc<Bucket>) -> StreamTerms {
+    /// Of one data stream, which is under `throttle`. Of a `bulk` one much is to come.
+    pub(crate) fn of_stream(&self, throttle: Arc<Bucket>, bulk: bool) -> StreamTerms {
         StreamTerms {
             window: self.window,
             priority: self.priority,
+            bulk,
             throttle: Some(throttle),
             paths: self.paths.clone(),
         }

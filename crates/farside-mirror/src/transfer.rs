@@ -180,6 +180,9 @@ impl Transfer {
             }),
             turn: self.relationship.turn,
         };
+        if candidates.is_empty() {
+            self.link.expect_bulk();
+        }
         let answer = self.call(Body::Begin(begin), wire).await?;
         let plan = Plan::decode(answer)
             .map_err(|e| MirrorError::Protocol(format!("a plan that cannot be read: {e}")))?;
@@ -225,7 +228,8 @@ impl Transfer {
             // Nothing has to arrive for it.
             self.throw_away(kept.take()).await;
         }
-        let known = known::is_worth_asking(self.kind, base.is_some());
+        let (others, is_first) = if is_unchanged { Default::default() } else { self.others().await? };
+        let known = known::is_worth_asking(self.kind, base.is_some(), is_first);
         let mut filling = Filling {
             index,
             step,
@@ -235,7 +239,7 @@ impl Transfer {
             held: Held::None,
             known,
             has_taken: false,
-            others: if is_unchanged { Arc::default() } else { self.others().await? },
+            others,
         };
         let before = (report.resumed, report.held_bytes);
         let mut waits_for_room = 0;
@@ -329,8 +333,9 @@ impl Transfer {
         blocking(move || publish::prove(&*staged, &name, expected)).await
     }
 
-    /// What this side holds of the same source's other volumes. That their list cannot be had costs bytes only.
-    async fn others(&self) -> Result<Arc<Others>, MirrorError> {
+    /// What this side holds of the same source's other volumes, and whether there are none. That their list cannot be had costs
+    /// bytes only.
+    async fn others(&self) -> Result<(Arc<Others>, bool), MirrorError> {
         let listed = tokio::select! {
             listed = self.store.relationships() => listed,
             () = self.cancel.cancelled() => return Err(MirrorError::Aborted),
@@ -340,7 +345,9 @@ impl Transfer {
             Vec::new()
         });
         let (engine, own) = (self.engine.clone(), self.relationship.clone());
-        blocking(move || Ok::<_, MirrorError>(Arc::new(Others::find(&*engine, &own, all)))).await
+        let is_first = all.len() == 1 && all[0].id == own.id;
+        let found = blocking(move || Ok::<_, MirrorError>(Others::find(&*engine, &own, all))).await?;
+        Ok((Arc::new(found), is_first))
     }
 
     /// What is kept, made ready for the step, or else a new staged version upon the base.

@@ -70,6 +70,9 @@ pub(crate) struct Opening {
     /// What is sent to the opener gives way to other traffic.
     #[prost(bool, tag = "3")]
     pub(crate) low_priority: bool,
+    /// See [`StreamTerms::bulk`](crate::StreamTerms::bulk). Who does not know it begins with one connection.
+    #[prost(bool, tag = "4")]
+    pub(crate) bulk: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]

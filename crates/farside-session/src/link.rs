@@ -85,6 +85,9 @@ pub trait PeerLink: Send + Sync {
     /// Opens a data stream; `header` (at most [`HEADER_BYTES_MAX`]) tells the other side's [`PeerService::stream`]
     /// what it is for. Works whichever side dialled the session.
     async fn open_stream(&self, header: Bytes, terms: StreamTerms) -> Result<DataStream, SessionError>;
+    /// A stream with much to come ([`StreamTerms::bulk`]) is about to be opened by either side. A hint: where the peer is far its
+    /// connections are made meanwhile.
+    fn expect_bulk(&self);
     /// Resolves once the session is lost or closed.
     async fn closed(&self);
     /// Round-trip time as last measured on the control stream, seconds.

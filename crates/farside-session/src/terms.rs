@@ -145,6 +145,8 @@ pub struct StreamTerms {
     pub window: Window,
     /// See [`Priority`].
     pub priority: Priority,
+    /// So much is to come that several connections at once are worth their handshakes where the peer is far.
+    pub bulk: bool,
     /// What comes on the stream is under this limit too, beside those of site and peer.
     pub throttle: Option<Arc<Bucket>>,
     /// Instead of the peer's paths; empty: the peer's. Has effect at the side that dialled the session.

@@ -450,6 +450,32 @@ fn a_first_copy_of_seconds_is_nearly_as_small_as_what_the_link_leaves_time_for()
     }
 }
 
+/// What goes before a link between towns was seen is not made larger than it need be; where it is fast after all that costs little.
+#[test]
+fn the_first_frames_between_towns_are_thorough() {
+    let town = Duration::from_millis(40);
+    assert_eq!(Ladder::over(Duration::from_millis(1)).effort(), Effort::Standard);
+    for (frames, data) in COPIES {
+        let of = |link: f64, ladder: Ladder| {
+            let pipeline = Pipeline {
+                data: vec![(frames, data)],
+                buffer: 100e3,
+                measures: Some(town.as_secs_f64()),
+                ..Pipeline::new(link, data, 2)
+            };
+            (pipeline.run(ladder), pipeline.fixed(Effort::Strong), pipeline.fixed(Effort::Standard))
+        };
+        let (blind, strong, _) = of(1.544e6, Ladder::new());
+        let (t1, ..) = of(1.544e6, Ladder::over(town));
+        let [blind, t1] = [&blind, &t1].map(|outcome| outcome.wire_bytes / strong.wire_bytes);
+        println!("{}: {t1:.3} of strong over a T1, {blind:.3} where it begins with standard", data.name);
+        assert!(t1 <= blind && t1 <= 1.02, "{}: {t1:.3}, {blind:.3}", data.name);
+        let (fast, _, standard) = of(1e9, Ladder::over(town));
+        let more = fast.seconds - standard.seconds;
+        assert!(more < 0.5, "{}: {more:.2} s more than standard at 1 Gb/s", data.name);
+    }
+}
+
 #[test]
 fn what_cannot_be_compressed_gets_no_more_effort_however_ample_its_encoders_look() {
     for link in [155e6, 622e6, 1e9] {

@@ -100,6 +100,21 @@ impl<'a> Flow<'a> {
         Some((from + found) as f64 * self.interval() - at)
     }
 
+    /// The longest time between `at` and `until` (seconds) in which no interval carries `share` of `rate_bits`. The series ends
+    /// with the last packet; what comes after it is idle.
+    #[must_use]
+    pub fn longest_idle(&self, at: f64, until: f64, rate_bits: f64, share: f64) -> f64 {
+        let enough = rate_bits / 8.0 * self.interval() * share;
+        let intervals = (at / self.interval()).ceil() as usize..(until / self.interval()) as usize;
+        let (mut idle, mut longest) = (0_usize, 0);
+        for index in intervals {
+            let bytes = self.series.forward.get(index).copied().unwrap_or_default();
+            idle = if (bytes as f64) < enough { idle + 1 } else { 0 };
+            longest = longest.max(idle);
+        }
+        longest as f64 * self.interval()
+    }
+
     /// The series as points: seconds at the end of each `seconds`, and megabits a second in them.
     #[must_use]
     pub fn points(&self, seconds: f64) -> Vec<(f64, f64)> {
@@ -152,6 +167,9 @@ mod tests {
         assert_eq!(flow.until_flowing(4.5, 8e6, 0.2), None);
         assert!(flow.until_idle(1.75, 8e6, 0.2).is_some_and(|seconds| (seconds - 0.25).abs() < 1e-9));
         assert_eq!(flow.until_idle(4.75, 8e6, 0.2), None);
+        let longest = |at, until| (flow.longest_idle(at, until, 8e6, 0.2) * 10.0).round() as u32;
+        assert_eq!((longest(0.0, 4.0), longest(2.2, 4.0), longest(2.6, 4.0)), (5, 3, 0));
+        assert_eq!(longest(2.6, 14.4), 100, "nothing comes after the last packet until the copy is there");
         let points = flow.points(1.0);
         assert_eq!((points.len(), points[2].0), (4, 3.0));
         assert!((points[3].1 - 8.0).abs() < 1e-9 && points[2].1 < 5.0, "{points:?}");

@@ -24,8 +24,9 @@ const WIDTH: u32 = 700;
 /// Seconds per point of a curve.
 const POINT_SECONDS: f64 = 1.0;
 
-const READING: &str = "*Seconds until data flows* count from the moment at which the line is whole again, the path is cut, or the \
-    daemon is killed, until 100 ms carry a fifth of what the line carries. *MB more* is what the source sent beyond the undisturbed \
+const READING: &str = "*Seconds until data flows* count from the moment at which the line is whole again, or the \
+    daemon is killed, until 100 ms carry a fifth of what the line carries. Where a path stays cut it is the longest time without that, from \
+    the cut until the copy is there, what is asked and proved at the end included. *MB more* is what the source sent beyond the undisturbed \
     transfer's median: what it sent into the cut and what it sent twice. Lines, their cut included, are told under *what happens*.\n\n";
 
 /// The section.
@@ -160,6 +161,10 @@ fn paused(phase: &PhaseRecord, link: &Link) -> Option<f64> {
     let cut =
         link.script.iter().find(|event| event.change == Change::Down).map(|event| event.at.as_secs_f64());
     let at = killed.or(cut)?;
+    if killed.is_none() {
+        // What stays cut may stop a transfer at any time until the copy is there, its last question included.
+        return Some(flow.longest_idle(at, phase.seconds, rate, FLOWING));
+    }
     // The last packets first; where it never stops, nothing is paused.
     let Some(stops) = flow.until_idle(at, rate, FLOWING).filter(|stops| *stops <= DRAINED_SECONDS) else {
         return Some(0.0);

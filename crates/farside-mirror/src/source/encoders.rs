@@ -1,6 +1,7 @@
 //! What a site has for encoding, shared by all its transfers: as many encoders as cores, and one budget of memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use farside_platform::Cores;
 use farside_wire::{Effort, Ladder, Room};
@@ -67,9 +68,9 @@ impl EncoderBudget {
         }
     }
 
-    /// What chooses the efforts of a transfer of which nothing is known yet.
-    pub(super) fn ladder(&self) -> Ladder {
-        self.settings.effort.map_or_else(Ladder::new, Ladder::pinned)
+    /// What chooses the efforts of a transfer over a link of which nothing is known yet but its round trip (zero: not even that).
+    pub(super) fn ladder(&self, round_trip: Duration) -> Ladder {
+        self.settings.effort.map_or_else(|| Ladder::over(round_trip), Ladder::pinned)
     }
 
     /// What there is now. Frames that are being encoded do not lower the ceiling: waiting for them takes milliseconds, and a
@@ -167,9 +168,9 @@ mod tests {
         let mut settings = EncoderSettings::new(Arc::new(ManualCores::new(2.0)));
         settings.effort = Some(Effort::Fast);
         let budget = EncoderBudget::with_encoders(settings.clone(), 1);
-        assert_eq!(budget.ladder().next_effort(&budget.room()), Effort::Fast);
+        assert_eq!(budget.ladder(Duration::ZERO).next_effort(&budget.room()), Effort::Fast);
         (settings.effort, settings.memory_bytes) = (Some(Effort::Strong), 64 << 20);
         let budget = EncoderBudget::with_encoders(settings, 4);
-        assert_eq!(budget.ladder().next_effort(&budget.room()), Effort::Strong);
+        assert_eq!(budget.ladder(Duration::ZERO).next_effort(&budget.room()), Effort::Strong);
     }
 }

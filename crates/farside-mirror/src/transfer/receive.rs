@@ -24,7 +24,7 @@ use super::known::{Answering, Questions, Taken};
 use super::others::Others;
 use crate::error::{MirrorError, blocking};
 use crate::limits::{
-    ASKS_IN_FLIGHT_MAX, CALL_TIMEOUT, CHECKPOINT_BYTES, CHECKPOINT_EVERY, FRAMES_BETWEEN_STAGES,
+    ASKS_IN_FLIGHT_MAX, BULK_MIN, CALL_TIMEOUT, CHECKPOINT_BYTES, CHECKPOINT_EVERY, FRAMES_BETWEEN_STAGES,
     STREAM_SILENCE_MAX,
 };
 use crate::protocol::held::Held;
@@ -67,7 +67,9 @@ pub(super) async fn receive(
         known: step.known,
         others: offered,
     };
-    let terms = transfer.relationship.terms.of_stream(transfer.throttle.clone());
+    // Of a copy that begins or goes on without a base there is no telling how little it is; an update is small as a rule.
+    let is_bulk = step.base.is_none() && step.size_bytes >= BULK_MIN;
+    let terms = transfer.relationship.terms.of_stream(transfer.throttle.clone(), is_bulk);
     let opening = transfer.link.open_stream(header.encode_to_vec().into(), terms);
     let stream = tokio::select! {
         opened = tokio::time::timeout(CALL_TIMEOUT, opening) => match opened {

@@ -109,8 +109,9 @@ impl Tender {
         }
         for handle in handles.iter().filter(|handle| late.contains(&handle.id)) {
             if let Some(figures) = handle.terms.figures.figures() {
-                let kept = figures.retransmitted_bytes + figures.in_flight_bytes;
-                let acked = figures.sent_bytes.saturating_sub(kept);
+                // Not what is counted in segments: those that wait on a dead path are small, and the kernel joins them when it
+                // sends them again, which looks as if some had arrived.
+                let acked = figures.acknowledged_bytes;
                 let before = self.acked.insert(handle.id, acked);
                 if before.is_some_and(|before| acked > before) {
                     self.bundle.outward.lock().sender.on_moved(handle.id, life);

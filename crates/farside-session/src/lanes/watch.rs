@@ -27,10 +27,11 @@ pub(crate) struct LaneWatch {
 }
 
 impl LaneWatch {
-    /// For a stream over a link on which `start` lanes on each path were right the last time, if that is known.
-    pub(crate) fn new(start: Option<usize>) -> LaneWatch {
+    /// For a stream over a link on which `start` lanes on each path were right the last time, if that is known, and which has
+    /// `at_once` from the first byte.
+    pub(crate) fn new(start: Option<usize>, at_once: usize) -> LaneWatch {
         LaneWatch {
-            count: LaneCount::new(start, LANES_PER_PATH_MAX),
+            count: LaneCount::new(start, LANES_PER_PATH_MAX).at_once(at_once),
             before: (Duration::ZERO, Duration::ZERO),
             sockets: HashMap::new(),
             held: [0; 3],
@@ -116,7 +117,7 @@ impl LaneWatch {
 }
 
 /// The shortest round trip without queues; zero if none is known.
-fn min_rtt(figures: &BundleFigures) -> Duration {
+pub(crate) fn min_rtt(figures: &BundleFigures) -> Duration {
     let rtts = figures.lanes.iter().filter_map(|lane| lane.socket.as_ref()).map(|socket| socket.min_rtt);
     rtts.filter(|rtt| !rtt.is_zero()).min().unwrap_or_default()
 }
@@ -216,7 +217,7 @@ mod tests {
     #[test]
     fn one_lane_of_bbr_four_of_cubic_and_only_once_something_was_sent() {
         for (congestion, lanes) in [("bbr", 1), ("cubic", 4)] {
-            let (mut watch, mut link) = (LaneWatch::new(None), Link::new(congestion, 1e6, 0.0));
+            let (mut watch, mut link) = (LaneWatch::new(None, 1), Link::new(congestion, 1e6, 0.0));
             assert_eq!(link.run(&mut watch, congestion, 2, 1.0), [1, 1]);
             assert_eq!(link.run(&mut watch, congestion, 4, 1.0).last(), Some(&lanes), "{congestion}");
         }
@@ -224,16 +225,16 @@ mod tests {
 
     #[test]
     fn what_waits_for_a_throttle_or_the_application_gets_no_more() {
-        let (mut watch, mut link) = (LaneWatch::new(None), Link::new("cubic", 4e6, 0.9));
+        let (mut watch, mut link) = (LaneWatch::new(None, 1), Link::new("cubic", 4e6, 0.9));
         assert_eq!(link.run(&mut watch, "cubic", 500, 0.8).last(), Some(&1));
     }
 
     #[test]
     fn a_full_buffer_gets_more_at_once_unless_little_is_on_its_way() {
-        let (mut watch, mut link) = (LaneWatch::new(None), Link::new("bbr", 20e6, 0.9));
+        let (mut watch, mut link) = (LaneWatch::new(None, 1), Link::new("bbr", 20e6, 0.9));
         let wanted = link.run(&mut watch, "bbr", 16, 1.0);
         assert_eq!((wanted.first(), wanted.last()), (Some(&1), Some(&16)), "{wanted:?}");
-        let (mut watch, mut link) = (LaneWatch::new(None), Link::new("bbr", 20e6, 0.9));
+        let (mut watch, mut link) = (LaneWatch::new(None, 1), Link::new("bbr", 20e6, 0.9));
         for _ in 0..16 {
             link.figures
                 .lanes

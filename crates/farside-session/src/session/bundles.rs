@@ -88,7 +88,7 @@ impl Session {
     ) -> Result<DataStream, SessionError> {
         let id = self.around.random.uuid_bytes();
         let low_priority = terms.priority == Priority::Low;
-        let opening = Opening { format: OPENING_FORMAT, header, low_priority };
+        let opening = Opening { format: OPENING_FORMAT, header, low_priority, bulk: terms.bulk };
         let said_by_lanes =
             if self.terms.dialled.is_some() { opening.encode_to_vec().into() } else { Bytes::new() };
         let (carried, stream) = self.carry(id, terms, said_by_lanes);
@@ -136,8 +136,8 @@ impl Session {
             .try_acquire_owned()
             .map_err(|_| "too many data streams are open".to_owned())?;
         let priority = if opening.low_priority { Priority::Low } else { Priority::Normal };
-        let (carried, stream) =
-            self.carry(id, &StreamTerms { priority, ..StreamTerms::default() }, Bytes::new());
+        let terms = StreamTerms { priority, bulk: opening.bulk, ..StreamTerms::default() };
+        let (carried, stream) = self.carry(id, &terms, Bytes::new());
         let stream = self.data_stream(&carried, stream, place);
         let session = Arc::clone(self);
         self.around.tasks.spawn(async move {

@@ -33,13 +33,13 @@ use crate::bundle::{
 use crate::control::{self, Body, MoreLanes, Opening};
 use crate::error::SessionError;
 use crate::hello::Role;
-use crate::lanes::LaneWatch;
+use crate::lanes::{LaneWatch, lanes_of_bulk, min_rtt};
 use crate::limits::{
     BUNDLES_REMEMBERED, FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT, LANES_DIALLED_AT_ONCE, LANES_LOOKED_AT_EVERY,
     LANES_MAX, LANES_PER_PATH_MAX, PATHS_NUMBERED_MAX, SESSION_LANES_MAX, WARM_LANES_IDLE_MAX,
 };
 use crate::link::WireCounters;
-use crate::terms::{PathTerms, StreamTerms};
+use crate::terms::{PathTerms, Priority, StreamTerms};
 use crate::throttle::{Limits, StreamLimits};
 use crate::tls::Secured;
 use crate::transport::SocketLimits;
@@ -305,6 +305,8 @@ impl Session {
             self.around.throttles.limits(self.terms.peer, terms.throttle.clone())
         };
         let last_lanes = Some(lanes.last_lanes.load(Ordering::Relaxed)).filter(|lanes| *lanes > 0);
+        let is_bulk = terms.bulk && terms.priority == Priority::Normal;
+        let at_once = if is_bulk { lanes_of_bulk(self.min_rtt()) } else { 1 };
         let (bundle, stream) = Bundle::new(BundleTerms {
             window: terms.window,
             window_start,
@@ -319,8 +321,8 @@ impl Session {
             bundle,
             paths: terms.paths.clone(),
             opening,
-            asked: AtomicUsize::new(1),
-            watch: Mutex::new(LaneWatch::new(last_lanes)),
+            asked: AtomicUsize::new(at_once),
+            watch: Mutex::new(LaneWatch::new(last_lanes, at_once)),
             given: watch::Sender::new(Given::Nothing),
             trouble: Mutex::default(),
             look: Notify::new(),
@@ -336,6 +338,12 @@ impl Session {
             lanes.paced.look();
         }
         (carried, stream)
+    }
+
+    /// The shortest round trip that the control stream's connections have seen; zero if none is known.
+    pub(super) fn min_rtt(&self) -> Duration {
+        let control = self.lanes.bundle(&CONTROL);
+        control.map_or(Duration::ZERO, |control| min_rtt(&control.bundle.figures()))
     }
 
     /// Sees a bundle to its end and takes its lanes back.
@@ -482,16 +490,11 @@ impl Session {
     ) -> Result<IdleLane, SessionError> {
         let _turn = self.lanes.dials.acquire().await.map_err(|_| self.loss())?;
         let attach = carried.attach();
-        let socket = self.around.reach.borrow().socket(path);
-        let dial = self.around.dialler.dial_path(
-            path,
-            &socket,
-            self.terms.peer,
-            Role::Lane,
-            self.terms.id,
-            [0; 16],
-            &attach,
-        );
+        let dial = async {
+            let connection = self.connection(path).await?;
+            let (dialler, terms) = (&self.around.dialler, &self.terms);
+            dialler.greet(connection, path, terms.peer, Role::Lane, terms.id, [0; 16], &attach).await
+        };
         let (io, _) = tokio::select! {
             () = self.lost.cancelled() => return Err(self.loss()),
             dialled = dial => dialled?,

@@ -16,6 +16,7 @@ mod lanes;
 mod pacing;
 mod paths;
 mod pool;
+mod ready;
 mod status;
 mod streams;
 
@@ -58,6 +59,7 @@ pub use status::{PathFigures, SessionFigures};
 
 use lanes::{CONTROL, Lanes};
 use paths::Paths;
+use ready::ReadyConnections;
 use streams::{Asker, ticket_of};
 
 /// Which session, and between whom.
@@ -113,6 +115,7 @@ pub(crate) struct Session {
     /// Whose growth is the peer's sign of life: the control connection, or since version 2 whatever the session has.
     heard: Arc<WireCounters>,
     lanes: Lanes,
+    ready: ReadyConnections,
     /// For terms that change while they live.
     sockets: Mutex<Vec<Weak<dyn SocketFigures>>>,
     calls: mpsc::Sender<Bytes>,
@@ -148,6 +151,7 @@ impl Session {
             wire,
             heard,
             lanes,
+            ready: ReadyConnections::default(),
             sockets: Mutex::default(),
             calls,
             urgent,
@@ -542,6 +546,12 @@ impl PeerLink for Session {
             })??,
         };
         self.bind(io, place, terms.throttle).ok_or_else(|| self.loss())
+    }
+
+    fn expect_bulk(&self) {
+        if let Some(session) = self.me.upgrade() {
+            session.make_ready();
+        }
     }
 
     async fn closed(&self) {

@@ -55,6 +55,11 @@ impl<L> WarmLanes<L> {
         self.lanes.first().map(|warm| warm.since + WARM_LANES_IDLE_MAX)
     }
 
+    /// How many there are on a path.
+    pub(super) fn number(&self, path: &PathTerms) -> usize {
+        self.lanes.iter().filter(|warm| warm.path == *path).count()
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.lanes.len()

@@ -61,6 +61,8 @@ pub struct LinkFigures {
     pub path_mtu: Option<u32>,
     /// Bytes that have arrived, out of order too; counted in full segments, so a little more than there were.
     pub delivered_bytes: u64,
+    /// Bytes that have arrived in order, exactly.
+    pub acknowledged_bytes: u64,
     /// Bytes sent, repeated ones included.
     pub sent_bytes: u64,
     /// Of these, bytes sent again.
@@ -94,6 +96,7 @@ impl LinkFigures {
     pub fn since(&self, earlier: &LinkFigures) -> LinkFigures {
         LinkFigures {
             delivered_bytes: self.delivered_bytes.saturating_sub(earlier.delivered_bytes),
+            acknowledged_bytes: self.acknowledged_bytes.saturating_sub(earlier.acknowledged_bytes),
             sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
             retransmitted_bytes: self.retransmitted_bytes.saturating_sub(earlier.retransmitted_bytes),
             busy: self.busy.saturating_sub(earlier.busy),
@@ -124,6 +127,7 @@ impl LinkFigures {
             sum.window_bytes = a.window_bytes + b.window_bytes;
             sum.path_mtu = a.path_mtu.min(b.path_mtu).or(a.path_mtu).or(b.path_mtu);
             sum.delivered_bytes = a.delivered_bytes + b.delivered_bytes;
+            sum.acknowledged_bytes = a.acknowledged_bytes + b.acknowledged_bytes;
             sum.sent_bytes = a.sent_bytes + b.sent_bytes;
             sum.retransmitted_bytes = a.retransmitted_bytes + b.retransmitted_bytes;
             sum.busy = a.busy + b.busy;

@@ -270,6 +270,7 @@ impl SocketFigures for TcpFigures {
             mss: info.snd_mss,
             path_mtu: (info.pmtu > 0).then_some(info.pmtu),
             delivered_bytes: segments(info.delivered),
+            acknowledged_bytes: info.bytes_acked,
             sent_bytes: info.bytes_sent,
             retransmitted_bytes: info.bytes_retrans,
             busy: micros(info.busy_time),

@@ -56,7 +56,7 @@ pub struct TcpInfo {
     /// Bytes per second; all ones: not paced.
     pub(super) pacing_rate: u64,
     max_pacing_rate: u64,
-    bytes_acked: u64,
+    pub(super) bytes_acked: u64,
     bytes_received: u64,
     segs_out: u32,
     segs_in: u32,

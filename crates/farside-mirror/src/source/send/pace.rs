@@ -24,7 +24,10 @@ impl Pace {
     /// For a step of a relationship: begins with what earlier ones have learnt, or else such of other volumes to that peer.
     pub(super) fn of(shared: &Shared, serving: &Serving, link: Arc<dyn SocketFigures>) -> Pace {
         let learnt = shared.tables().learnt.of(serving.relationship, serving.peer);
-        let ladder = learnt.unwrap_or_else(|| shared.encoders.ladder());
+        let ladder = learnt.unwrap_or_else(|| {
+            let round_trip = link.figures().map_or(Duration::ZERO, |figures| figures.min_rtt);
+            shared.encoders.ladder(round_trip)
+        });
         let (budget, clock) = (shared.encoders.clone(), shared.clock.clone());
         Pace { ladder: Mutex::new(ladder), link, budget, clock }
     }
