@@ -228,7 +228,7 @@ mod tests {
         assert!(is_worth_asking(TransferKind::Resync, true, true));
         assert!(!is_worth_asking(TransferKind::Initialize, false, true));
         assert!(!is_worth_asking(TransferKind::Update, true, false));
-        assert!(!is_worth_asking(TransferKind::Initialize, true), "a later snapshot of a first copy");
+        assert!(!is_worth_asking(TransferKind::Initialize, true, false), "a later snapshot of a first copy");
     }
 
     #[test]
