@@ -19,6 +19,7 @@ use crate::limits::{PRESSED_PART_MIN, RELATIONSHIPS_PER_PEER_MAX, SERVED_PER_PEE
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budgets {
     /// Transfers that a peer may begin, and comparisons it may ask for, in a minute: each takes a snapshot or walks metadata.
+    /// Beside these, as many changes of roles may be prepared, each of which takes a snapshot too.
     pub snapshots_per_minute: u32,
     /// Calls and data streams of a peer in a minute.
     pub calls_per_minute: u32,
@@ -74,10 +75,12 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// Why something is let go, for people at both sites; `bytes` were kept.
+    /// Why something is let go, for people at both sites; at most `bytes` were kept.
     pub(crate) fn why(self, budgets: &Budgets, bytes: u64) -> String {
-        let kept =
-            format!("{:.1} MiB that hosts have replaced were kept for it", bytes as f64 / f64::from(1 << 20));
+        let kept = format!(
+            "up to {:.1} MiB that hosts have replaced were kept for it",
+            bytes as f64 / f64::from(1 << 20)
+        );
         match self {
             Budget::PinnedBytes => format!(
                 "{kept}, and all that is kept for this peer was over its budget (budgets.pinned_bytes = {})",
@@ -129,9 +132,12 @@ impl Rate {
 struct Asked {
     calls: Rate,
     snapshots: Rate,
+    /// Changes of roles, which take a snapshot too. By themselves, so that the updates right before one do not refuse it.
+    swaps: Rate,
 }
 
-/// By peer. Peers are those that are paired, which a person bounds.
+/// By peer. Peers are those that are paired, which a person bounds; who has asked for nothing of late is forgotten
+/// ([`Rates::forget_idle`]), removed or not.
 #[derive(Default, Debug)]
 pub(crate) struct Rates {
     of: HashMap<PeerId, Asked>,
@@ -160,6 +166,24 @@ impl Rates {
         })
     }
 
+    /// One more change of roles that shall be prepared: as many as transfers and comparisons, beside them.
+    pub(crate) fn swap(&mut self, budgets: &Budgets, peer: PeerId, now: Duration) -> Result<(), String> {
+        let most = budgets.snapshots_per_minute;
+        self.of.entry(peer).or_default().swaps.take(most, now).map_err(|wait| {
+            format!(
+                "more than {most} changes of roles a minute (budgets.snapshots_per_minute there). Nothing was changed by \
+                 this: no role, and no volume was made read-only; ask again in {:.1} s",
+                wait.as_secs_f64()
+            )
+        })
+    }
+
+    /// Forgets who has earned all that it took by `now`: it is as if it had never asked.
+    pub(crate) fn forget_idle(&mut self, now: Duration) {
+        let is_idle = |rate: &Rate| rate.earned_at <= now;
+        self.of.retain(|_, of_it| ![of_it.calls, of_it.snapshots, of_it.swaps].iter().all(is_idle));
+    }
+
     /// Snapshots of the last minute's worth.
     pub(crate) fn snapshots_of(&self, budgets: &Budgets, peer: PeerId, now: Duration) -> u32 {
         self.of.get(&peer).map_or(0, |asked| asked.snapshots.taken(budgets.snapshots_per_minute, now))
@@ -173,17 +197,22 @@ pub(crate) struct Kept {
     pub(crate) peer: PeerId,
     /// Since when.
     pub(crate) since: Timestamp,
-    /// Bytes that hosts have replaced: about what letting go gives back.
+    /// Bytes that hosts have replaced, at most: of each snapshot by itself, added. What several share counts for each. It is
+    /// what counts against a budget, which must not be passed.
     pub(crate) bytes: u64,
-    /// The destination went on without this site: what is kept is what a way back stands on.
-    pub(crate) overtaken: bool,
+    /// Bytes that hosts have replaced, at least: of the snapshot that keeps most. It is what letting go is expected to give
+    /// back: what is waited for in vain, hosts lack.
+    pub(crate) frees: u64,
+    /// It is what a way back stands on: the destination went on without this site, *and* may ask for this volume to become its
+    /// replica. That it went on is only its own word, and must not be enough to be out of the budgets.
+    pub(crate) way_back: bool,
 }
 
 /// What is over the budgets of its peer, each with the budget. What costs nothing may be of any age, and what a way back stands
 /// on is a person's to release.
 pub(crate) fn over(budgets: &Budgets, kept: &[Kept], now: Timestamp) -> Vec<(Kept, Budget)> {
     let is_old = |k: &Kept| budgets.is_old(k.since, now) && k.bytes > 0;
-    let kept = || kept.iter().filter(|k| !k.overtaken);
+    let kept = || kept.iter().filter(|k| !k.way_back);
     let mut over: Vec<_> = kept().filter(|k| is_old(k)).map(|k| (*k, Budget::PinAge)).collect();
     let Some(most) = budgets.pinned_bytes else { return over };
     let mut of_peer: HashMap<PeerId, Vec<Kept>> = HashMap::new();
@@ -193,11 +222,11 @@ pub(crate) fn over(budgets: &Budgets, kept: &[Kept], now: Timestamp) -> Vec<(Kep
     for mut all in of_peer.into_values() {
         // The fewest mirrors lose their base if the largest goes first.
         all.sort_by_key(|k| (k.bytes, k.relationship));
-        let mut sum: u64 = all.iter().map(|k| k.bytes).sum();
+        let mut sum = all.iter().fold(0_u64, |sum, k| sum.saturating_add(k.bytes));
         while sum > most
             && let Some(largest) = all.pop()
         {
-            sum -= largest.bytes;
+            sum = sum.saturating_sub(largest.bytes);
             over.push((largest, Budget::PinnedBytes));
         }
     }
@@ -225,13 +254,13 @@ pub(crate) fn to_make_room(budgets: &Budgets, room: Room, mut kept: Vec<Kept>) -
     let reserve = reserve(budgets, room);
     let is_need = is_in_need(budgets, room);
     let least = if is_need { 1 } else { (room.capacity_bytes / PRESSED_PART_MIN).max(1) };
-    kept.retain(|k| k.bytes >= least && (is_need || !k.overtaken));
-    kept.sort_by_key(|k| (k.overtaken, std::cmp::Reverse(k.bytes), k.relationship));
+    kept.retain(|k| k.frees >= least && (is_need || !k.way_back));
+    kept.sort_by_key(|k| (k.way_back, std::cmp::Reverse(k.frees), k.relationship));
     let mut free = room.free_bytes;
     kept.into_iter()
         .take_while(|k| {
             let is_short = free < reserve;
-            free = free.saturating_add(k.bytes);
+            free = free.saturating_add(k.frees);
             is_short
         })
         .collect()
@@ -247,7 +276,7 @@ mod tests {
 
     fn kept(id: u128, peer: PeerId, since_day: u32, bytes: u64) -> Kept {
         let since = Timestamp(1).plus(DAY * since_day);
-        Kept { relationship: Uuid::from_u128(id), peer, since, bytes, overtaken: false }
+        Kept { relationship: Uuid::from_u128(id), peer, since, bytes, frees: bytes, way_back: false }
     }
 
     fn ids(kept: &[Kept]) -> Vec<u128> {
@@ -272,6 +301,34 @@ mod tests {
             admitted += u32::from(rates.snapshot(&budgets, A, now).is_ok());
         }
         assert_eq!(admitted, 60 + 1000, "of a million questions");
+    }
+
+    #[test]
+    fn changes_of_roles_have_a_rate_that_updates_do_not_use_up() {
+        let budgets = Budgets { snapshots_per_minute: 2, ..Budgets::default() };
+        let (mut rates, now) = (Rates::default(), Duration::from_secs(1000));
+        while rates.snapshot(&budgets, A, now).is_ok() {}
+        assert!(rates.swap(&budgets, A, now).is_ok() && rates.swap(&budgets, A, now).is_ok());
+        let said = rates.swap(&budgets, A, now).unwrap_err();
+        for what in ["snapshots_per_minute", "Nothing was changed", "in 30.0 s"] {
+            assert!(said.contains(what), "{said}");
+        }
+    }
+
+    #[test]
+    fn who_asks_no_more_is_forgotten_when_all_it_took_is_earned() {
+        let (budgets, mut rates, now) = (Budgets::default(), Rates::default(), Duration::from_secs(1000));
+        rates.call(&budgets, A, now).unwrap();
+        for _ in 0..budgets.snapshots_per_minute {
+            rates.snapshot(&budgets, B, now).unwrap();
+        }
+        rates.forget_idle(now);
+        assert_eq!(rates.of.len(), 2, "a call is a call until it is earned");
+        rates.forget_idle(now + Duration::from_secs(1));
+        assert_eq!(rates.of.keys().collect::<Vec<_>>(), [&B]);
+        assert!(rates.snapshot(&budgets, B, now).is_err(), "its rate is not given back");
+        rates.forget_idle(now + MINUTE);
+        assert!(rates.of.is_empty());
     }
 
     #[test]
@@ -319,14 +376,17 @@ mod tests {
         assert_eq!(ids(&to_make_room(&budgets, room(0), all())), [2, 3, 1, 4], "everything, in need");
         assert_eq!(ids(&to_make_room(&budgets, room(1000), all())), []);
         assert!(!is_pressed(&Budgets { reserve_percent: 0, ..budgets }, room(0)));
-        let overtaken = || vec![Kept { overtaken: true, ..kept(5, A, 0, 4000) }, kept(6, A, 0, 600)];
+        let with_way_back = || vec![Kept { way_back: true, ..kept(5, A, 0, 4000) }, kept(6, A, 0, 600)];
         assert_eq!(
-            ids(&to_make_room(&budgets, room(999), overtaken())),
+            ids(&to_make_room(&budgets, room(999), with_way_back())),
             [6],
             "a way back is not given up lightly"
         );
-        assert_eq!(ids(&to_make_room(&budgets, room(100), overtaken())), [6, 5], "hosts come first");
+        assert_eq!(ids(&to_make_room(&budgets, room(100), with_way_back())), [6, 5], "hosts come first");
+        // What snapshots share counts for each against the peer, and once for what comes free.
+        let shared = || vec![Kept { frees: 200, ..kept(1, A, 0, 900) }, kept(2, A, 0, 300)];
+        assert_eq!(ids(&to_make_room(&budgets, room(600), shared())), [2, 1], "a guess is no room");
         let strict = Budgets { pinned_bytes: Some(0), pin_age: Some(DAY), ..budgets };
-        assert_eq!(over(&strict, &overtaken()[..1], Timestamp(1).plus(9 * DAY)), []);
+        assert_eq!(over(&strict, &with_way_back()[..1], Timestamp(1).plus(9 * DAY)), []);
     }
 }

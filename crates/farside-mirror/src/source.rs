@@ -350,6 +350,14 @@ impl Shared {
         rates.snapshot(budgets, peer, now).map_err(over_budget)
     }
 
+    /// The same for what takes the last snapshot of a change of roles.
+    fn admit_swap(&self, peer: PeerId) -> Result<(), Refusal> {
+        let now = self.clock.monotonic();
+        let mut tables = self.tables();
+        let Tables { rates, budgets, .. } = &mut *tables;
+        rates.swap(budgets, peer, now).map_err(over_budget)
+    }
+
     /// Rights first, existence second: who may not read a volume does not learn whether it is there.
     fn check_rights(&self, peer: PeerId, volume: &VolumeName) -> Result<(), Refusal> {
         if self.rights.may_read(peer, volume) {

@@ -92,8 +92,9 @@ impl SourceService {
     pub async fn look_at_budgets(&self) -> Vec<Uuid> {
         let shared = &self.shared;
         let (budgets, begun, is_due) = {
-            let tables = shared.tables();
+            let mut tables = shared.tables();
             let now = shared.clock.monotonic();
+            tables.rates.forget_idle(now);
             (tables.budgets, now, now >= tables.keeping.due)
         };
         let mut by_pool: BTreeMap<String, Vec<SourceRelationship>> = BTreeMap::new();
@@ -119,7 +120,7 @@ impl SourceService {
             if let Some(room) = room {
                 let freed = budgets::to_make_room(&budgets, room, kept);
                 if !freed.is_empty() {
-                    let bytes = freed.iter().map(|k| k.bytes).sum();
+                    let bytes = freed.iter().fold(0_u64, |sum, k| sum.saturating_add(k.frees));
                     let free_then = room.free_bytes;
                     let expected = Expected { at: begun, free_then, bytes, of: bytes };
                     shared.tables().keeping.expected.insert(pool, expected);
@@ -171,16 +172,16 @@ impl Shared {
     /// What is kept for a relationship; none if nothing, or if its volume is gone.
     async fn kept(&self, of: SourceRelationship) -> Option<Kept> {
         let engine = self.engine.clone();
-        let measured = blocking(move || {
-            measure(&*engine, &of).map(|found| found.map(|(since, bytes)| (of, since, bytes)))
-        });
+        let measured =
+            blocking(move || measure(&*engine, &of).map(|found| found.map(|measured| (of, measured))));
         match measured.await {
-            Ok(measured) => measured.map(|(of, since, bytes)| Kept {
+            Ok(measured) => measured.map(|(of, measured)| Kept {
                 relationship: of.id,
                 peer: of.peer,
-                since: of.since.unwrap_or(since),
-                bytes,
-                overtaken: of.overtaken.is_some(),
+                since: of.since.unwrap_or(measured.since),
+                bytes: measured.most,
+                frees: measured.least,
+                way_back: of.overtaken.is_some() && self.rights.may_reverse(of.peer, &of.source),
             }),
             Err(MirrorError::Engine(EngineError::NotFound { .. })) => None,
             Err(error) => {
@@ -235,18 +236,31 @@ impl Shared {
     }
 }
 
+/// What is kept for a relationship.
+struct Measured {
+    since: Timestamp,
+    /// Bytes of it that hosts have replaced, at least and at most.
+    least: u64,
+    most: u64,
+}
+
 /// Since when anything is kept, and how many bytes of it hosts have replaced. What a person made is that person's: it counts
 /// with nothing, because letting go would not free it.
-fn measure(engine: &dyn Engine, of: &SourceRelationship) -> Result<Option<(Timestamp, u64)>, MirrorError> {
+fn measure(engine: &dyn Engine, of: &SourceRelationship) -> Result<Option<Measured>, MirrorError> {
     let is_ours =
         |s: &SnapshotInfo| s.pinned_by.contains(&of.id) && matches!(s.owner, SnapshotOwner::Relationship(_));
     let ours: Vec<_> = engine.all_snapshots(&of.source)?.into_iter().filter(is_ours).collect();
     let mut found = None;
     for snapshot in &ours {
         let bytes = engine.kept_bytes(&of.source, snapshot.uuid)?;
-        let (since, most) = found.unwrap_or((snapshot.created_at, 0));
-        // One that is younger keeps a part of the same.
-        found = Some((snapshot.created_at.min(since), bytes.max(most)));
+        let Measured { since, least, most } =
+            found.unwrap_or(Measured { since: snapshot.created_at, least: 0, most: 0 });
+        // Two snapshots keep the same where hosts wrote after both, and each its own where they wrote after each.
+        found = Some(Measured {
+            since: snapshot.created_at.min(since),
+            least: bytes.max(least),
+            most: bytes.saturating_add(most),
+        });
     }
     Ok(found)
 }

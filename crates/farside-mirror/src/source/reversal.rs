@@ -161,6 +161,8 @@ impl Shared {
                     );
                     return Err(refusal("forbidden", message));
                 }
+                // Before anything is noted: who is refused here has begun nothing.
+                self.admit_swap(peer)?;
                 // With the relationship's turn: one that is released meanwhile would leave the last snapshot pinned for nobody.
                 let turn = self.turn(of);
                 let _turn = turn.lock().await;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use farside_engine::{Engine, SnapshotOwner};
-use farside_mirror::protocol::{Begin, Body, Describe, PROTOCOL_VERSION, Request, convert};
+use farside_engine::{Engine, SnapshotOwner, SnapshotSpec};
+use farside_mirror::protocol::{Begin, Body, Describe, Overtaken, PROTOCOL_VERSION, Request, convert};
 use farside_mirror::{Budgets, Mirror, Schedule, TransferKind, TransferResult};
 use farside_platform::Clock;
 use farside_session::{LinkSettings, PeerLink, SessionError};
@@ -151,6 +151,83 @@ async fn a_destination_that_was_gone_for_too_long_goes_on_by_itself() {
     assert!(listed.let_go.is_none() && listed.base.is_some());
     assert_ok(&pair.update(&mirror).await);
     pair.check_replica();
+}
+
+/// Says that a mirror was broken off, as only its destination may; true or not, nothing but ownership is asked.
+async fn say_overtaken<S: Storage>(pair: &Pair<S>, mirror: &Mirror) {
+    let overtaken = Overtaken {
+        relationship: mirror.status().relationship.id.as_bytes().to_vec(),
+        volume: pair.original.to_string(),
+        broken_off_at: 1,
+        snapshot: None,
+        destination: pair.replica.to_string(),
+        turn: 1,
+    };
+    hostile(pair).await.call(asked(Body::Overtaken(overtaken)), None).await.unwrap();
+    assert_eq!(pair.a.source.overtaken().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_is_not_out_of_the_budgets_by_its_own_word() {
+    const YEARS: i64 = 2 * 365;
+    let by_size = Budgets { pinned_bytes: Some(0), ..Budgets::default() };
+    for (seed, budgets, days) in [(407, by_size, 0), (408, Budgets::default(), YEARS)] {
+        for may_reverse in [false, true] {
+            let (mut pair, mirror) = mirrored(seed).await;
+            *pair.a.rights.no_way_back.lock() = !may_reverse;
+            pair.scribble(10);
+            say_overtaken(&pair, &mirror).await;
+            pair.a.source.set_budgets(budgets);
+            pair.clock.step_wall(days * DAYS);
+            let id = mirror.status().relationship.id;
+            if may_reverse {
+                assert!(pair.a.source.look_at_budgets().await.is_empty(), "the way back is kept");
+                // The right is asked each time: taken back, it spares nothing any more.
+                *pair.a.rights.no_way_back.lock() = true;
+                tokio::time::sleep(Duration::from_secs(61)).await;
+            }
+            assert_eq!(pair.a.source.look_at_budgets().await, [id]);
+            assert!(pair.a.disk.engine.all_snapshots(&pair.original).unwrap().is_empty());
+            assert_eq!(pair.a.source.overtaken().len(), 1, "what was said is known as before");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn snapshots_that_keep_different_bytes_count_each() {
+    const PIECE: u64 = 512 << 10;
+    let mut pair = Pair::<Embedded>::with_storage(409, SIZE, LinkSettings::default()).await;
+    let mut piece = vec![0; PIECE as usize];
+    let mut overwrite = |pair: &mut Pair<Embedded>| {
+        pair.rng.fill_bytes(&mut piece);
+        pair.write(0, &piece);
+    };
+    overwrite(&mut pair);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    let id = mirror.status().relationship.id;
+    // As a transfer leaves them that is begun again: the base, what has half arrived, and the newest.
+    for uuid in [0xa1, 0xa2] {
+        overwrite(&mut pair);
+        let spec = SnapshotSpec {
+            name: format!("transfer-{uuid}"),
+            uuid: Uuid::from_u128(uuid),
+            created_at: pair.clock.now(),
+            owner: SnapshotOwner::Relationship(id),
+            pin_for: Some(id),
+        };
+        pair.a.disk.engine.engine().take_snapshot(&pair.original, &spec).unwrap();
+    }
+    overwrite(&mut pair);
+    let look_with = async |pinned_bytes| {
+        pair.a.source.set_budgets(Budgets { pinned_bytes: Some(pinned_bytes), ..Budgets::default() });
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        pair.a.source.look_at_budgets().await
+    };
+    assert!(look_with(3 * PIECE).await.is_empty(), "each once");
+    assert_eq!(look_with(3 * PIECE - 1).await, [id]);
+    let why = pair.a.source.destinations()[0].let_go.clone().unwrap().why;
+    assert!(why.contains("up to 1.5 MiB"), "{why}");
 }
 
 #[tokio::test(start_paused = true)]

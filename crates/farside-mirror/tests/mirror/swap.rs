@@ -4,9 +4,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use farside_engine::{SnapshotSpec, VolumeName};
-use farside_mirror::protocol::{Body, Candidate, Overtaken, PROTOCOL_VERSION, Request, Swap};
+use farside_mirror::protocol::{
+    Body, Candidate, Overtaken, PROTOCOL_VERSION, Request, Swap, SwapPhase, convert,
+};
 use farside_mirror::{
-    MirrorError, Relationship, RelationshipStore, Reversal, ReverseAccepted, ReverseOffer, Schedule,
+    Budgets, MirrorError, Relationship, RelationshipStore, Reversal, ReverseAccepted, ReverseOffer, Schedule,
     Similarity, SourceService, State,
 };
 use farside_session::{LinkSettings, PeerId, PeerService};
@@ -442,6 +444,61 @@ async fn a_fence_that_is_forgotten_with_the_database_says_what_it_is() {
     world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
     assert_eq!(world.check_one_original("swapped"), (false, true));
     assert_eq!(world.reverse().status().why, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_roles_begun_and_cancelled_have_a_rate_and_the_answer_says_so() {
+    const PER_MINUTE: u32 = 3;
+    let mut world = World::<Embedded>::new(560, LinkSettings::default(), Schedule::OnRequest).await;
+    let source = world.pair.a.source.clone();
+    source.set_budgets(Budgets { snapshots_per_minute: PER_MINUTE, ..Budgets::default() });
+    let relationship = world.r().status().relationship;
+    let swap = |phase: SwapPhase, turn| Swap {
+        relationship: relationship.id.as_bytes().to_vec(),
+        reverse: vec![9; 16],
+        volume: world.a.volume.to_string(),
+        destination: world.b.volume.to_string(),
+        phase: convert::swap_phase_number(phase),
+        schedule: String::new(),
+        turn,
+    };
+    let link = world.pair.a.node.wait_link(world.pair.b.node.id(), PATIENCE).await.unwrap();
+    let ask = async |body| {
+        let request = Request { version: PROTOCOL_VERSION, body: Some(body) }.encode_to_vec();
+        source.call(&link, request.into()).await
+    };
+    let begun = tokio::time::Instant::now();
+    let (mut prepared, mut refused) = (0_u32, 0_u32);
+    for turn in 1..=100 {
+        match ask(Body::Swap(swap(SwapPhase::Prepare, turn))).await {
+            Ok(_) => prepared += 1,
+            Err(refusal) => {
+                refused += 1;
+                let said = &refusal.message;
+                assert!(refusal.code == "budget" && said.contains("budgets.snapshots_per_minute"), "{said}");
+                assert_eq!(world.check_one_original("refused"), (true, false), "nothing was changed");
+            }
+        }
+        ask(Body::Swap(swap(SwapPhase::Cancel, turn))).await.unwrap();
+    }
+    let minutes = begun.elapsed().as_secs_f64() / 60.0;
+    assert!(
+        f64::from(prepared) <= f64::from(PER_MINUTE) * (minutes + 1.0),
+        "{prepared} in {minutes} minutes"
+    );
+    assert!(prepared >= PER_MINUTE && refused > 0, "{prepared} prepared, {refused} refused");
+    // An honest one is told, and everything goes on.
+    let said = world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap_err().to_string();
+    assert!(said.contains("changes of roles a minute") && said.contains("Nothing was changed"), "{said}");
+    world.mark_is_gone().await;
+    assert_eq!(world.check_one_original("refused"), (true, false));
+    assert!(world.pair.a.destination.mirrors().is_empty());
+    // A minute later there is room, whatever an update has just taken of its own rate.
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    world.write_a(3);
+    world.update().await;
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+    assert_eq!(world.check_one_original("swapped"), (false, true));
 }
 
 #[tokio::test(start_paused = true)]
