@@ -179,7 +179,7 @@ pub(crate) fn bounded(refusal: &Refusal) -> Refusal {
     Refusal { code: printable(&refusal.code, 64), message: printable(&refusal.message, REFUSAL_TEXT_MAX) }
 }
 
-/// Feeds arbitrary bytes to the decoder of control frames. What decodes must survive encoding.
+/// Feeds arbitrary bytes to the decoders of control frames and of what opens a bundle. What decodes must survive encoding.
 ///
 /// # Panics
 /// If it does not: that is what a fuzzer looks for.
@@ -187,6 +187,9 @@ pub fn fuzz_control(data: &[u8]) {
     if let Ok(body) = decode(Bytes::copy_from_slice(data)) {
         let again = encode(body.clone());
         assert_eq!(decode(again.slice(LENGTH_BYTES..)).expect("own encoding"), body);
+    }
+    if let Ok(opening) = Opening::decode(data) {
+        assert_eq!(Opening::decode(&opening.encode_to_vec()[..]).expect("own encoding"), opening);
     }
 }
 

@@ -177,8 +177,8 @@ pub const ATTACH_OPENING_MAX: usize = crate::HEADER_BYTES_MAX + 1024;
 
 /// What each side may send on a bundle before it has heard anything, bytes, and the smallest window. Part of the protocol.
 pub const WINDOW_MIN: u64 = 64 * 1024;
-/// The window that an automatic one starts from, bytes, where nothing better is known: all streams of a session at
-/// once stay within [`WINDOW_BUDGET`].
+/// The window that an automatic one starts from, bytes, where nothing better is known, and what every stream may have of each
+/// direction whatever others have: all [`STREAMS_SERVED_MAX`] of a session at once are as much as [`WINDOW_BUDGET`], outside of it.
 pub const WINDOW_START: u64 = 2 << 20;
 /// The largest window of a stream, bytes: 1 Gb/s at 500 ms.
 pub const WINDOW_MAX: u64 = 64 << 20;

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use farside_platform::{Randomness, SeededRandomness};
+use prost::Message;
 
-use crate::control::{self, Body, FailedDial, Payload, RefusedCall};
+use crate::control::{self, Body, FailedDial, MoreLanes, OpenBundle, Opening, Payload, RefusedCall};
 use crate::hello::{
     Answer, HELLO_BYTES, Hello, HelloError, Role, VERSIONS, Verdict, check_name, common_version,
     parse_answer, parse_hello,
@@ -51,9 +52,16 @@ fn corpus(of: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(of)
 }
 
-/// Control frames of every kind, and pairing messages.
+/// An opening as a peer may write it that knows no more than these fields.
+fn opening(low_priority: bool) -> Opening {
+    let low_priority: &[u8] = if low_priority { b"\x18\x01" } else { b"" };
+    Opening::decode(&[b"\x08\x01\x12\x04echo", low_priority].concat()[..]).unwrap()
+}
+
+/// Control frames of every kind, what opens a bundle, and pairing messages.
 fn frames() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let id = 7;
+    let bundle = || Bytes::from_static(&[0x22; 16]);
     let payload = || Payload { id, body: Bytes::from_static(b"request") };
     let refused = RefusedCall { id, code: "state".to_owned(), message: "später".to_owned() };
     let failed = FailedDial { ticket: Bytes::from_static(&[0x22; 16]), reason: "unreachable".to_owned() };
@@ -66,10 +74,15 @@ fn frames() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("dial-back", Body::DialBack(Bytes::from_static(&[0x22; 16]))),
         ("dial-back-failed", Body::DialBackFailed(failed)),
         ("farewell", Body::Farewell("the site is shutting down".to_owned())),
+        ("open-bundle", Body::OpenBundle(OpenBundle { bundle: bundle(), opening: opening(true) })),
+        ("more-lanes", Body::MoreLanes(MoreLanes { bundle: bundle(), lanes: 7 })),
     ];
+    let openings = [("opening", opening(false)), ("opening-low-priority", opening(true))]
+        .map(|(name, opening)| ("control", name, opening.encode_to_vec()));
     // The fuzzer's frames have no length before them.
     let control = control.map(|(name, body)| ("control", name, control::encode(body)[4..].to_vec()));
-    control.into_iter().chain(pairing_samples().map(|(name, bytes)| ("pairing", name, bytes))).collect()
+    let pairing = pairing_samples().map(|(name, bytes)| ("pairing", name, bytes));
+    control.into_iter().chain(openings).chain(pairing).collect()
 }
 
 /// Frames and messages of this version are these bytes. `FARSIDE_WRITE_CORPUS=1` writes them anew.

@@ -13,3 +13,4 @@ mod removed;
 mod site;
 mod streams;
 mod throttles;
+mod version_2;

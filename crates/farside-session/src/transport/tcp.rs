@@ -5,9 +5,9 @@
 //!   administrator may use) stays the host's own, and is told as such.
 //! * **Buffers** are the kernel's to size, within the host's bounds: a size set by hand ends that, and without CAP_NET_ADMIN it
 //!   is cut to twice `wmem_max` (two times 4 MiB where it was looked at, while autotuning went to 32 MiB for receiving and
-//!   4 MiB for sending). Several times rate x round trip are needed, as what was lost waits in them: 4 MiB do for OC-3 up
-//!   to 100 ms, and for 1 Gb/s up to 15 ms. Beyond that a second connection has a second buffer; that they are what limits
-//!   shows in the figures. With the right to, a size that is asked for is forced (64 MiB were granted).
+//!   4 MiB for sending). So none is set. Several times rate x round trip are needed, as what was lost waits in them: 4 MiB do
+//!   for OC-3 up to 100 ms, and for 1 Gb/s up to 15 ms. Beyond that a second connection has a second buffer; that they are
+//!   what limits shows in the figures, and [`crate::lanes`] makes more connections of it.
 //! * **Unsent bytes** are few ([`UNSENT_MAX`]): what a socket has taken is lost to other connections, to throttles and to
 //!   priorities. Bytes in flight are not counted among them.
 //! * **Nagle is off**: frames are written whole. Keepalive finds a dead path on a quiet connection.
@@ -25,7 +25,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+use nix::sys::socket::{getsockopt, setsockopt};
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -73,14 +73,6 @@ fn ask(socket: &impl AsFd, terms: &SocketTerms, is_v6: bool) {
     if terms.pacing.is_some() || is_paced() {
         let rate = terms.pacing.unwrap_or(u64::MAX);
         granted("its rate", setsockopt(socket, MaxPacingRate, &rate).map_err(io::Error::from));
-    }
-    if let Some(bytes) = terms.buffer {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(i32::MAX as usize / 2);
-        granted("its send buffer", setsockopt(socket, sockopt::SndBufForce, &bytes).map_err(io::Error::from));
-        granted(
-            "its receive buffer",
-            setsockopt(socket, sockopt::RcvBufForce, &bytes).map_err(io::Error::from),
-        );
     }
 }
 
@@ -344,7 +336,6 @@ mod tests {
         let absurd = SocketTerms {
             congestion: Congestion::Named("no-such".to_owned()),
             dscp: Some(200),
-            buffer: Some(u64::MAX),
             ..SocketTerms::default()
         };
         let (near, far) = pair("127.0.0.1:0", &reno, &absurd).await;

@@ -42,7 +42,4 @@ pub struct SocketTerms {
     pub dscp: Option<u8>,
     /// The most it sends, bytes per second, spread evenly: a contracted rate. `None`: no limit.
     pub pacing: Option<u64>,
-    /// Send and receive buffer, bytes, for a link whose product of rate and round trip is more than the host lets a connection
-    /// have. Needs `CAP_NET_ADMIN`; without it, and with `None`, the kernel sizes them within its own bounds.
-    pub buffer: Option<u64>,
 }
