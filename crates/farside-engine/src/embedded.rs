@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use farside_format::{ContentRoot, Fingerprint};
 use farside_store::{
-    Difference, DifferenceKind, NewSnapshot, Pool, ReplicaStatus, SnapshotStatus, StoreError, Version,
-    VersionHandle, VolumeStatus,
+    Difference, DifferenceKind, NewSnapshot, Pool, ReplicaStatus, SnapshotReader, SnapshotStatus, StoreError,
+    Version, VersionHandle, VolumeStatus,
 };
 use parking_lot::RwLock;
 use uuid::Uuid;
@@ -148,8 +148,7 @@ impl Engine for EmbeddedEngine {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<(), EngineError> {
-        let version = self.open(volume, snapshot)?;
-        Opened { pool: volume.pool.clone(), version }.read(offset, buffer)
+        self.open_snapshot(volume, snapshot)?.read(offset, buffer)
     }
 
     fn open_snapshot(
@@ -157,8 +156,8 @@ impl Engine for EmbeddedEngine {
         volume: &VolumeName,
         snapshot: Uuid,
     ) -> Result<Arc<dyn OpenSnapshot>, EngineError> {
-        let version = self.open(volume, snapshot)?;
-        Ok(Arc::new(Opened { pool: volume.pool.clone(), version }))
+        let reader = self.on(volume, |pool| pool.snapshot_reader(&volume.volume, snapshot))?;
+        Ok(Arc::new(Opened { pool: volume.pool.clone(), reader }))
     }
 
     fn stage(
@@ -372,16 +371,20 @@ impl StagedVersion for Staged {
 /// A snapshot that is not reaped while this lives.
 struct Opened {
     pool: String,
-    version: Arc<VersionHandle>,
+    reader: SnapshotReader,
 }
 
 impl OpenSnapshot for Opened {
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EngineError> {
-        let size_bytes = self.version.size_bytes();
+        let size_bytes = self.reader.size_bytes();
         let inside = size_bytes.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let (data, past_the_end) = buffer.split_at_mut(inside);
         past_the_end.fill(0);
-        self.version.read(offset.min(size_bytes), data).map_err(|e| convert(&self.pool, e))
+        self.reader.read(offset.min(size_bytes), data).map_err(|e| convert(&self.pool, e))
+    }
+
+    fn is_deleted(&self) -> Result<bool, EngineError> {
+        self.reader.is_deleted().map_err(|e| convert(&self.pool, e))
     }
 }
 

@@ -273,8 +273,8 @@ pub trait Engine: Send + Sync + 'static {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<(), EngineError>;
-    /// Opens a snapshot: while the answer lives it stays readable there, even if it is deleted meanwhile; its space comes free
-    /// afterwards. Nothing of it is durable.
+    /// Opens a snapshot without being in anybody's way: while the answer lives it stays readable there, and snapshot and volume
+    /// can be deleted all the same; the space comes free afterwards. Nothing of it is durable.
     fn open_snapshot(
         &self,
         volume: &VolumeName,
@@ -384,6 +384,8 @@ fn check_subtrees(level: u8, first: u64, count: u64) -> Result<(), EngineError> 
 pub trait OpenSnapshot: Send + Sync {
     /// Reads and verifies a range, as [`Engine::read_snapshot`] does.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EngineError>;
+    /// Whether it, or its volume, was deleted since it was opened: its space waits for this to be dropped.
+    fn is_deleted(&self) -> Result<bool, EngineError>;
 }
 
 /// A version that is being built aside. Nobody sees it before `commit`. Dropping the handle keeps what was staged.

@@ -86,9 +86,12 @@ pub const ADOPTERS_PER_TRANSFER: usize = 2;
 /// Other mirrors that a destination looks at, to find what it may offer of them: a site of thousands would else go through all of
 /// its volumes for each transfer.
 pub const OTHERS_LOOKED_AT_MAX: usize = 256;
-/// How often a destination looks whether what it offers of other volumes is still a replica's: so long a volume whose mirror
-/// was deleted stays open at most while frames arrive.
+/// How often a destination looks whether what it offers of other volumes was deleted: a moment beside [`OTHERS_KEPT_MAX`].
 pub const OTHERS_LOOKED_AT_EVERY: Duration = Duration::from_secs(2);
+/// How long a destination still serves frames that name what was deleted together with its mirror, unless the source lets go of
+/// it before: so long at most its space stays in use. That is five frames of 1 MiB over a T1 (1.5 Mb/s): as a rule what the source
+/// had coded ahead has arrived by then, and so has its word that it names it no more.
+pub const OTHERS_KEPT_MAX: Duration = Duration::from_secs(30);
 /// Frames in a row that resemble nothing of another volume, after which its index is asked for few: 64 sampled anchors of a
 /// frame cost 64 indexes 2 to 4 ms, a third of the time of a frame at *standard*.
 pub const OTHERS_FRUITLESS_MAX: u32 = 32;

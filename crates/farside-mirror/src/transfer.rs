@@ -67,8 +67,21 @@ struct Filling<'a> {
     known: bool,
     /// Whether something was taken as known.
     has_taken: bool,
-    /// What is offered of other volumes, to each attempt.
-    others: Arc<Others>,
+    /// All of this site, as the step began: of those that are still there what they brought may be offered.
+    mirrors: Vec<Relationship>,
+    /// What is offered of other volumes.
+    others: Offer,
+}
+
+/// Of what this side holds of other volumes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Offer {
+    /// None of it serves as base (any more).
+    Nothing,
+    /// Whatever there is.
+    All,
+    /// Whatever there was; a frame has named what was deleted meanwhile.
+    Outlived,
 }
 
 /// How a transfer ended.
@@ -228,7 +241,8 @@ impl Transfer {
             // Nothing has to arrive for it.
             self.throw_away(kept.take()).await;
         }
-        let (others, is_first) = if is_unchanged { Default::default() } else { self.others().await? };
+        let mirrors = if is_unchanged { Vec::new() } else { self.mirrors().await? };
+        let is_first = mirrors.len() == 1 && mirrors[0].id == self.relationship.id;
         let known = known::is_worth_asking(self.kind, base.is_some(), is_first);
         let mut filling = Filling {
             index,
@@ -239,7 +253,8 @@ impl Transfer {
             held: Held::None,
             known,
             has_taken: false,
-            others,
+            mirrors,
+            others: Offer::All,
         };
         let before = (report.resumed, report.held_bytes);
         let mut waits_for_room = 0;
@@ -249,10 +264,14 @@ impl Transfer {
             let staged = opened.staged;
             let Err(error) = self.fill(&mut filling, &staged, report, wire).await else { break staged };
             let is_wrong = matches!(error, MirrorError::RootMismatch { .. });
-            if error.is_about_prefix() && !filling.others.is_empty() {
+            if error.is_about_prefix() && filling.others == Offer::Outlived {
+                tracing::info!(transfer = %self.id, snapshot = step.name, "asking again for frames that refer to what is still here: {error}");
+                filling.others = Offer::All;
+                *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
+            } else if error.is_about_prefix() && filling.others == Offer::All {
                 // Whichever it was: what is offered of other volumes is needed least.
                 tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again for frames that refer to no other volume: {error}");
-                filling.others = Arc::default();
+                filling.others = Offer::Nothing;
                 *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
             } else if error.is_about_prefix() && !filling.without_base {
                 tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again for frames that refer to nothing: {error}");
@@ -316,14 +335,21 @@ impl Transfer {
         wire: &Arc<WireCounters>,
     ) -> Result<(), MirrorError> {
         let &mut Filling { index, step, base, is_unchanged, without_base, held, known, .. } = filling;
-        let others = filling.others.clone();
         if !is_unchanged {
             self.progress.phase(Phase::Difference);
+            let others = match filling.others {
+                Offer::Nothing => Arc::default(),
+                Offer::All | Offer::Outlived => self.others(filling.mirrors.clone()).await?,
+            };
+            filling.others = if others.is_empty() { Offer::Nothing } else { Offer::All };
             let size_bytes = step.size_bytes;
             let base = base.map(|b| b.uuid);
             let step = receive::Step { index, without_base, size_bytes, base, held, known };
-            let taken_bytes = receive::receive(self, &step, others, staged, report, wire).await?;
-            filling.has_taken = taken_bytes > 0;
+            let received = receive::receive(self, &step, &others, staged, report, wire).await;
+            if others.was_missed() {
+                filling.others = Offer::Outlived;
+            }
+            filling.has_taken = received? > 0;
         }
         if self.cancel.is_cancelled() {
             return Err(MirrorError::Aborted);
@@ -333,21 +359,22 @@ impl Transfer {
         blocking(move || publish::prove(&*staged, &name, expected)).await
     }
 
-    /// What this side holds of the same source's other volumes, and whether there are none. That their list cannot be had costs
-    /// bytes only.
-    async fn others(&self) -> Result<(Arc<Others>, bool), MirrorError> {
+    /// The mirrors of this site. That they cannot be listed costs bytes only.
+    async fn mirrors(&self) -> Result<Vec<Relationship>, MirrorError> {
         let listed = tokio::select! {
             listed = self.store.relationships() => listed,
             () = self.cancel.cancelled() => return Err(MirrorError::Aborted),
         };
-        let all = listed.unwrap_or_else(|error| {
+        Ok(listed.unwrap_or_else(|error| {
             tracing::warn!(transfer = %self.id, "nothing is coded against other volumes: {error}");
             Vec::new()
-        });
+        }))
+    }
+
+    /// What this side holds of the same source's other volumes, by its mirrors `all`.
+    async fn others(&self, all: Vec<Relationship>) -> Result<Arc<Others>, MirrorError> {
         let (engine, own) = (self.engine.clone(), self.relationship.clone());
-        let is_first = all.len() == 1 && all[0].id == own.id;
-        let found = blocking(move || Ok::<_, MirrorError>(Others::find(&*engine, &own, all))).await?;
-        Ok((Arc::new(found), is_first))
+        blocking(move || Ok::<_, MirrorError>(Arc::new(Others::find(&*engine, &own, all)))).await
     }
 
     /// What is kept, made ready for the step, or else a new staged version upon the base.

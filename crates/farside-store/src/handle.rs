@@ -71,6 +71,14 @@ impl Pool {
         self.handle(state.versions.version_mut(id)?, false)
     }
 
+    /// Reads a snapshot without being in anybody's way: while the reader lives, snapshot and volume may be deleted all the same.
+    pub fn snapshot_reader(self: &Arc<Self>, volume: &str, uuid: Uuid) -> Result<SnapshotReader> {
+        let mut state = self.locked();
+        let version = find_snapshot_by_uuid(&state, volume, uuid)?;
+        let (id, size_bytes) = (version.id, version.size_bytes);
+        Ok(SnapshotReader { walked: Walked::begin(self, &mut state, id)?, size_bytes })
+    }
+
     /// What `newer` has that `older` has not, both of one volume; against nothing, every allocated block. Metadata only.
     /// Unlike one of open handles it is in nobody's way.
     pub fn difference(
@@ -252,13 +260,7 @@ impl VersionHandle {
     }
 
     fn check(&self, offset: u64, length: u64) -> Result<()> {
-        if offset.checked_add(length).is_none_or(|end| end > self.size_bytes) {
-            return Err(StoreError::Invalid(format!(
-                "{length} bytes at {offset} lie past the end ({} bytes)",
-                self.size_bytes
-            )));
-        }
-        Ok(())
+        check_inside(self.size_bytes, offset, length)
     }
 
     fn check_write(&self, offset: u64, length: u64) -> Result<()> {
@@ -267,6 +269,15 @@ impl VersionHandle {
         }
         self.check(offset, length)
     }
+}
+
+fn check_inside(size_bytes: u64, offset: u64, length: u64) -> Result<()> {
+    if offset.checked_add(length).is_none_or(|end| end > size_bytes) {
+        return Err(StoreError::Invalid(format!(
+            "{length} bytes at {offset} lie past the end ({size_bytes} bytes)"
+        )));
+    }
+    Ok(())
 }
 
 impl Drop for VersionHandle {
@@ -282,7 +293,34 @@ impl Drop for VersionHandle {
     }
 }
 
-/// A version that a walk is looking at. It is not reaped meanwhile; unlike an open handle it is in nobody's way.
+/// Reads a snapshot as long as it lives, even one that is deleted meanwhile, which is not refused because of it. The space of
+/// a deleted one comes free once this is dropped.
+pub struct SnapshotReader {
+    walked: Walked,
+    size_bytes: u64,
+}
+
+impl SnapshotReader {
+    /// Size in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Reads any range, verified.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        check_inside(self.size_bytes, offset, buffer.len() as u64)?;
+        self.walked.pool.read(self.walked.version, offset, buffer)
+    }
+
+    /// Whether the snapshot, or its volume, was deleted since: only this keeps it.
+    pub fn is_deleted(&self) -> Result<bool> {
+        let state = self.walked.pool.locked();
+        Ok(state.versions.version(self.walked.version)?.deleted)
+    }
+}
+
+/// A version that a walk or a [`SnapshotReader`] is looking at. It is not reaped meanwhile; unlike an open handle it is in
+/// nobody's way.
 pub(crate) struct Walked {
     pool: Arc<Pool>,
     pub(crate) version: u64,

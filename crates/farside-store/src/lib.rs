@@ -48,7 +48,7 @@ mod volumes;
 pub use adopt::{WANTED_MAX, Wanted};
 pub use difference::{DifferenceKind, DifferingBlocks};
 pub use error::{Result, StoreError};
-pub use handle::{ChangedBlocks, Difference, FINGERPRINTS_MAX, Version, VersionHandle};
+pub use handle::{ChangedBlocks, Difference, FINGERPRINTS_MAX, SnapshotReader, Version, VersionHandle};
 pub use known_data::KnownDataStatus;
 pub use pool::{Counters, Pool, PoolOptions};
 pub use staged::{StagedFor, StagedStatus, StagedVersion};

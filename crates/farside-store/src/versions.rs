@@ -40,7 +40,7 @@ pub(crate) struct VersionState {
     pub(crate) inherited: Birth,
     /// Clients that hold it open: it is not reaped under them, and what would change it under them is refused.
     pub(crate) users: u32,
-    /// Walks under way: it is not reaped under them, but they are in nobody's way.
+    /// Walks under way, and readers like them: it is not reaped under them, but they are in nobody's way.
     pub(crate) walkers: u32,
     /// Its map cannot be read, so that it cannot be reaped: its blocks stay in use.
     pub(crate) stuck: bool,

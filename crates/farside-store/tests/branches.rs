@@ -293,3 +293,40 @@ fn what_a_mirror_published_is_kept_when_the_main_line_leaves_it() {
     publish("third", 3, Some(first));
     assert_eq!(pool.snapshots("v").expect("a list").iter().filter(|s| !s.on_main_line).count(), 1);
 }
+
+#[test]
+fn a_reader_keeps_what_it_reads_and_is_in_nobodys_way() {
+    let (disk, pool) = pool_with("v", 4096);
+    let empty = pool.status().free_bytes;
+    (0..1000).for_each(|block| write(&pool, "v", block, block + 1));
+    let [first, second] = [1, 2].map(|n| snapshot(&pool, "v", &format!("s{n}"), n));
+    (0..1000).for_each(|block| write(&pool, "v", block, block + 5000));
+    let [of_first, of_second] = [first, second].map(|uuid| pool.snapshot_reader("v", uuid).expect("there"));
+    pool.delete_snapshot("v", first).expect("a snapshot that is read can go");
+    assert_eq!([&of_first, &of_second].map(|reader| reader.is_deleted().expect("known")), [true, false]);
+    assert!(matches!(pool.snapshot_reader("v", first), Err(StoreError::NotFound(_))));
+    let open = pool.open_snapshot_by_uuid("v", second).expect("it opens");
+    assert!(matches!(pool.delete_volume("v"), Err(StoreError::Refused(_))), "a client has it open");
+    drop(open);
+    pool.delete_volume("v").expect("a volume of which a snapshot is read can go");
+    assert!(of_second.is_deleted().expect("known"));
+    // Another may have its name.
+    pool.create_volume("v", 4096 * BLOCK).expect("a volume");
+    for reader in [of_first, of_second] {
+        pool.reap_all().expect("reaped");
+        (0..3).for_each(|_| pool.consistency_point().expect("a point"));
+        (0..1000).for_each(|block| write(&pool, "v", block, block + 9000));
+        let mut bytes = vec![0; BLOCK as usize];
+        for block in 0..1000 {
+            reader.read(block * BLOCK, &mut bytes).expect("it reads");
+            assert!(bytes == content(block + 1), "block {block}");
+        }
+        assert!(matches!(reader.read(reader.size_bytes(), &mut bytes), Err(StoreError::Invalid(_))));
+    }
+    pool.delete_volume("v").expect("nobody has it open");
+    pool.reap_all().expect("reaped");
+    (0..3).for_each(|_| pool.consistency_point().expect("a point"));
+    // All of it has come back, but for what the pool writes about itself.
+    assert!(pool.status().free_bytes + 64 * BLOCK > empty, "{:?}", pool.status());
+    assert!(is_clean(&disk));
+}

@@ -1,39 +1,75 @@
 //! What this side holds of the same peer's other volumes, offered to the source as bases: a frame may be coded against it.
 //!
 //! Offered is, of each other mirror from the same peer into the same pool, the version that its replica published last: that
-//! came from this very source, which keeps it as that mirror's base. It is kept open from the offer until the source lets go
-//! of it, at the latest until the step is over: then a frame that names it can be decoded whatever becomes of that mirror.
-//! Nothing of it is durable, and nothing depends on it: without it the step is asked for again, and costs more bytes.
+//! came from this very source, which keeps it as that mirror's base. It is kept readable from the offer until the source lets
+//! go of it, at the latest until the stream ends: then a frame that names it can be decoded whatever becomes of that mirror.
+//! That is in nobody's way: it can be deleted, and so can its volume. Of one that was deleted with its mirror the space is not
+//! withheld for long: the source hears of it, and lets go; if it does not in time, this side gives up what it offered.
+//! Nothing of it is durable, and nothing depends on it: if a frame names what was given up, the step is asked for again from
+//! what has arrived, with what there is to offer then, and costs more bytes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use farside_engine::{BLOCK_BYTES, Engine, EngineError, OpenSnapshot};
+use farside_engine::{BLOCK_BYTES, Engine, EngineError, OpenSnapshot, VolumeName};
 use farside_wire::OTHERS_MAX;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::error::MirrorError;
-use crate::limits::{OTHERS_LOOKED_AT_EVERY, OTHERS_LOOKED_AT_MAX};
+use crate::limits::{OTHERS_KEPT_MAX, OTHERS_LOOKED_AT_MAX};
 use crate::protocol::short_identity;
 use crate::store::Relationship;
 
-/// What is offered, to the streams of one step.
+/// What is offered, to one stream.
 #[derive(Default)]
 pub(super) struct Others {
+    /// As the header of the stream names them.
+    offered: Vec<u64>,
     bases: Mutex<Bases>,
 }
 
 #[derive(Default)]
 struct Bases {
-    /// By the number that the stream has for each; none once it was let go.
-    all: Vec<Option<OtherBase>>,
-    looked_at: Option<Instant>,
+    /// By the number that the stream has for each.
+    all: Vec<Base>,
+    /// A frame has named what this side had given up.
+    was_missed: bool,
+}
+
+enum Base {
+    Kept(OtherBase),
+    /// The source names it no more.
+    LetGo,
+    /// Somebody wanted it gone, and the source has not let go of it in time.
+    GivenUp(VolumeName),
 }
 
 struct OtherBase {
     of: Relationship,
-    snapshot: Uuid,
     open: Arc<dyn OpenSnapshot>,
+    /// When it was first found deleted together with its mirror.
+    unwanted_since: Option<Instant>,
+}
+
+impl OtherBase {
+    /// Whether it was deleted, and its mirror does not go on: an update deletes the version before as well, of which the source
+    /// knows by itself.
+    fn is_unwanted(&self, engine: &dyn Engine) -> bool {
+        !matches!(self.open.is_deleted(), Ok(false)) && !matches!(is_replica(engine, &self.of), Ok(true))
+    }
+
+    /// How long it has been unwanted.
+    fn unwanted_for(&mut self, engine: &dyn Engine) -> Option<Duration> {
+        match self.unwanted_since {
+            Some(since) => Some(since.elapsed()),
+            None if self.is_unwanted(engine) => {
+                self.unwanted_since = Some(Instant::now());
+                Some(Duration::ZERO)
+            }
+            None => None,
+        }
+    }
 }
 
 impl Others {
@@ -43,21 +79,24 @@ impl Others {
         let is_other = |r: &Relationship| {
             r.id != own.id && r.peer == own.peer && r.destination.pool == own.destination.pool
         };
+        let mut offered = Vec::new();
         let mut bases = Bases::default();
         let others = all.into_iter().filter(is_other).collect();
         for of in next_to(&own.destination, others, |of| &of.destination).take(OTHERS_LOOKED_AT_MAX) {
             match open(engine, &of) {
-                Ok(found) => {
-                    bases.all.extend(found.map(|(snapshot, open)| Some(OtherBase { of, snapshot, open })));
+                Ok(Some((snapshot, open))) => {
+                    offered.push(short_identity(snapshot));
+                    bases.all.push(Base::Kept(OtherBase { of, open, unwanted_since: None }));
                 }
+                Ok(None) => {}
                 // Its own mirror may have let it go just now.
                 Err(error) => tracing::debug!(volume = %of.destination, "not offered as a base: {error}"),
             }
-            if bases.all.len() >= OTHERS_MAX.into() {
+            if offered.len() >= OTHERS_MAX.into() {
                 break;
             }
         }
-        Others { bases: Mutex::new(bases) }
+        Others { offered, bases: Mutex::new(bases) }
     }
 
     fn bases(&self) -> MutexGuard<'_, Bases> {
@@ -67,14 +106,17 @@ impl Others {
 
     /// Whether nothing was offered.
     pub(super) fn is_empty(&self) -> bool {
-        self.bases().all.is_empty()
+        self.offered.is_empty()
     }
 
-    /// As the header of a new stream names them; the numbers are of that stream.
-    pub(super) fn offer(&self) -> Vec<u64> {
-        let mut bases = self.bases();
-        bases.all.retain(Option::is_some);
-        bases.all.iter().flatten().map(|base| short_identity(base.snapshot)).collect()
+    /// Whether a frame has named what this side had given up.
+    pub(super) fn was_missed(&self) -> bool {
+        self.bases().was_missed
+    }
+
+    /// As the header of the stream names them.
+    pub(super) fn offered(&self) -> &[u64] {
+        &self.offered
     }
 
     /// The source does not name these any more.
@@ -84,31 +126,40 @@ impl Others {
             let base = bases.all.get_mut(usize::from(*number)).ok_or_else(|| {
                 MirrorError::Protocol("the source lets go of a base that nobody has offered".into())
             })?;
-            *base = None;
+            *base = Base::LetGo;
         }
         Ok(())
     }
 
-    /// Lets go, now and then, of what is not a replica any more: a mirror that was broken off or deleted is its owner's, and a
-    /// volume that is open cannot be deleted. Blocks.
+    /// Gives up what has been unwanted for too long; to be called now and then, whether anything arrives or not. Blocks.
     pub(super) fn look(&self, engine: &dyn Engine) {
-        let mut bases = self.bases();
-        if bases.looked_at.is_some_and(|at| at.elapsed() < OTHERS_LOOKED_AT_EVERY) {
-            return;
-        }
-        bases.looked_at = Some(Instant::now());
-        for base in &mut bases.all {
-            base.take_if(|base| !matches!(is_replica(engine, &base.of), Ok(true)));
+        for base in &mut self.bases().all {
+            if let Base::Kept(kept) = base
+                && kept.unwanted_for(engine).is_some_and(|time| time >= OTHERS_KEPT_MAX)
+            {
+                let volume = kept.of.destination.clone();
+                tracing::debug!(%volume, "was deleted, and serves as base no more");
+                *base = Base::GivenUp(volume);
+            }
         }
     }
 
     /// Reads of one of them, from a block on.
     pub(super) fn read(&self, number: u8, position: u64, buffer: &mut [u8]) -> Result<(), String> {
-        let bases = self.bases();
-        let base = bases.all.get(usize::from(number)).ok_or("nobody has offered such a volume")?;
-        let base = base.as_ref().ok_or("the other volume that a frame names was let go")?;
-        let read = base.open.read(position * BLOCK_BYTES, buffer);
-        read.map_err(|error| format!("{}: {error}", base.of.destination))
+        let mut bases = self.bases();
+        match bases.all.get(usize::from(number)) {
+            Some(Base::Kept(base)) => {
+                let read = base.open.read(position * BLOCK_BYTES, buffer);
+                read.map_err(|error| format!("{}: {error}", base.of.destination))
+            }
+            Some(Base::GivenUp(volume)) => {
+                let why = format!("{volume}, which a frame names, was deleted");
+                bases.was_missed = true;
+                Err(why)
+            }
+            Some(Base::LetGo) => Err("the source names another volume that it had let go".into()),
+            None => Err("nobody has offered such a volume".into()),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use prost::Message;
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -25,7 +25,7 @@ use super::others::Others;
 use crate::error::{MirrorError, blocking};
 use crate::limits::{
     ASKS_IN_FLIGHT_MAX, BULK_MIN, CALL_TIMEOUT, CHECKPOINT_BYTES, CHECKPOINT_EVERY, FRAMES_BETWEEN_STAGES,
-    STREAM_SILENCE_MAX,
+    OTHERS_LOOKED_AT_EVERY, STREAM_SILENCE_MAX,
 };
 use crate::protocol::held::Held;
 use crate::protocol::known::Ask;
@@ -52,12 +52,11 @@ pub(super) struct Step {
 pub(super) async fn receive(
     transfer: &mut Transfer,
     step: &Step,
-    others: Arc<Others>,
+    others: &Arc<Others>,
     staged: &Arc<dyn StagedVersion>,
     report: &mut TransferReport,
     wire: &Arc<WireCounters>,
 ) -> Result<u64, MirrorError> {
-    let offered = if step.without_base { Vec::new() } else { others.offer() };
     let header = StreamHeader {
         version: PROTOCOL_VERSION,
         transfer: transfer.id.as_bytes().to_vec(),
@@ -65,7 +64,7 @@ pub(super) async fn receive(
         without_base: step.without_base,
         held: step.held.number(),
         known: step.known,
-        others: offered,
+        others: others.offered().to_vec(),
     };
     // Of a copy that begins or goes on without a base there is no telling how little it is; an update is small as a rule.
     let is_bulk = step.base.is_none() && step.size_bytes >= BULK_MIN;
@@ -89,7 +88,7 @@ pub(super) async fn receive(
 async fn apply_all(
     transfer: &mut Transfer,
     step: &Step,
-    others: Arc<Others>,
+    others: &Arc<Others>,
     staged: &Arc<dyn StagedVersion>,
     stream: DataStream,
     report: &mut TransferReport,
@@ -119,7 +118,7 @@ async fn apply_all(
     stages.spawn(read_ahead(reader, stream_wire.clone(), messages_tx.clone(), questions));
     let speaking =
         tokio::spawn(speak(holding, told.clone(), answering, asks, writer, messages_tx, stop.clone()));
-    let arriving = Arriving { stream_wire, messages, told, taken, others };
+    let arriving = Arriving { stream_wire, messages, told, taken, others: others.clone() };
     let received = apply_messages(transfer, step, staged, arriving, report).await;
     // What is being taken for an answer is taken to its end.
     stop.cancel();
@@ -188,6 +187,9 @@ async fn apply_messages(
     };
     let mut unsaved = Unsaved::default();
     let mut taken_bytes = 0;
+    let offers_others = !arriving.others.is_empty();
+    let mut looks = tokio::time::interval_at(Instant::now() + OTHERS_LOOKED_AT_EVERY, OTHERS_LOOKED_AT_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         // Only the wait can be cancelled: a frame that is being written is written, so that nothing touches the
         // staged version any more when this returns.
@@ -196,6 +198,11 @@ async fn apply_messages(
             () = transfer.cancel.cancelled() => return Err(MirrorError::Aborted),
             () = unsaved.until_old() => {
                 unsaved.save(staged).await?;
+                continue;
+            }
+            _ = looks.tick(), if offers_others => {
+                let (others, engine) = (arriving.others.clone(), transfer.engine.clone());
+                blocking(move || Ok::<_, MirrorError>(others.look(&*engine))).await?;
                 continue;
             }
             () = arriving.taken.news.notified() => {
@@ -416,7 +423,6 @@ struct Applier {
 impl Applier {
     /// Decodes a frame, and only when all of it is verified and within the volume, writes it.
     fn apply(mut self, frame: &[u8]) -> Result<Applier, MirrorError> {
-        self.both.others.look(&*self.both.engine);
         let decoded = self.decoder.decode(frame, &mut self.both)?;
         if let Some(run) = decoded.runs.iter().find(|r| r.end() > self.size_bytes / BLOCK_BYTES) {
             return Err(MirrorError::Protocol(format!(

@@ -1,7 +1,11 @@
 //! Bases in other volumes: content that another mirror of the same peer has brought, at whatever place, costs next to nothing;
-//! and what becomes of a copy that is coded against it when that mirror goes on, ends, or is damaged.
+//! and what becomes of a copy that is coded against it when that mirror goes on, ends, or is damaged, and when its volume is
+//! deleted.
+
+use std::time::Duration;
 
 use farside_engine::BLOCK_BYTES;
+use farside_mirror::limits::{OTHERS_KEPT_MAX, OTHERS_LOOKED_AT_EVERY};
 use farside_mirror::protocol::stream::{self, StreamMessage};
 use farside_mirror::protocol::{Begin, Body, PROTOCOL_VERSION, Plan, Request, StreamHeader, short_identity};
 use farside_mirror::{Mirror, Schedule, TransferReport, TransferResult};
@@ -117,57 +121,129 @@ async fn what_is_offered_may_be_damaged_on_either_side() {
     }
 }
 
-/// A mirror of `content` as volume 1, and a copy of what is like it under way as volume 2, of which something has arrived.
-async fn under_way(seed: u64) -> (Pair, Mirror, Mirror, farside_mirror::Asked) {
-    let mut pair = Pair::new(seed, 4096, slow()).await;
-    let content = noise(&mut pair, SIZE);
-    let (first, _) = copied(&mut pair, 1, &content).await;
-    // Of what is not like it a MiB comes first, so that the copy takes its time.
-    let mut like_it = noise(&mut pair, MIB);
-    for n in 0..3 {
-        let part = &content[n * MIB..(n + 1) * MIB];
-        let part = shifted(&mut pair, part, 777);
-        like_it.extend_from_slice(&part);
-        let own = noise(&mut pair, MIB);
-        like_it.extend_from_slice(&own);
+/// Mirrors as volumes 1 to `N`, and a copy of what is like all of them under way as volume 9, of which something has arrived.
+async fn under_way<S: Storage, const N: usize>(seed: u64) -> (Pair<S>, [Mirror; N], farside_mirror::Asked) {
+    let mut pair = Pair::<S>::with_storage(seed, 4096, slow()).await;
+    let (mut contents, mut mirrors) = (Vec::new(), Vec::new());
+    for number in 1..=N {
+        let content = noise(&mut pair, SIZE);
+        mirrors.push(copied(&mut pair, number, &content).await.0);
+        contents.push(content);
     }
-    let second = made(&mut pair, 2, &like_it).await;
-    let asked = second.initialize(PATIENCE).await.unwrap();
-    let mut progress = second.progress();
+    // Of what is not like them a MiB comes first, so that the copy takes its time.
+    let mut like_them = noise(&mut pair, MIB);
+    for n in 0..3 {
+        for content in &contents {
+            let part = shifted(&mut pair, &content[n * MIB..(n + 1) * MIB], 777);
+            like_them.extend_from_slice(&part);
+        }
+        let own = noise(&mut pair, MIB);
+        like_them.extend_from_slice(&own);
+    }
+    let copy = made(&mut pair, 9, &like_them).await;
+    let asked = copy.initialize(PATIENCE).await.unwrap();
+    let mut progress = copy.progress();
     let some = |p: &Option<farside_mirror::Progress>| p.as_ref().is_some_and(|p| p.done_bytes >= MIB as u64);
     progress.wait_for(some).await.unwrap();
-    (pair, first, second, asked)
+    (pair, mirrors.try_into().ok().unwrap(), asked)
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_other_mirror_goes_on_meanwhile() {
-    let (mut pair, first, _second, asked) = under_way(820).await;
+/// The end of the copy, which is whole.
+async fn ended<S: Storage>(pair: &mut Pair<S>, asked: farside_mirror::Asked) -> TransferReport {
+    let report = asked.ended().await.unwrap();
+    assert_ok(&report);
+    pair.model.insert(report.id, pair.live.clone());
+    pair.check_replica();
+    report
+}
+
+async fn goes_on_meanwhile<S: Storage>(seed: u64) {
+    let (mut pair, [first], asked) = under_way::<S, 1>(seed).await;
     let old = first.status().current.unwrap().uuid;
     let engine = pair.a.disk.engine.engine();
     pair.a.disk.engine.host_writes(&volume("p/v1"), 0, &[7; BLOCK_BYTES as usize]);
     assert_ok(&first.update(PATIENCE).await.unwrap().ended().await.unwrap());
     // Nothing is kept at the source for the copy that is coded against it.
     assert!(engine.all_snapshots(&volume("p/v1")).unwrap().iter().all(|s| s.uuid != old));
-    let report = asked.ended().await.unwrap();
-    assert_ok(&report);
+    // Nor in sight at the destination, where what was sent against it can be decoded.
+    let engine = pair.b.disk.engine.engine();
+    assert!(engine.all_snapshots(&volume("q/r1")).unwrap().iter().all(|s| s.uuid != old));
+    let report = ended(&mut pair, asked).await;
     assert!(!report.resumed, "what was sent against the old base was decoded");
-    pair.model.insert(report.id, pair.live.clone());
-    pair.check_replica();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_other_mirror_goes_on_meanwhile() {
+    goes_on_meanwhile::<MemoryEngine>(820).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_other_mirror_goes_on_meanwhile_on_the_embedded_store() {
+    goes_on_meanwhile::<Embedded>(823).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_other_mirror_ends_meanwhile() {
     for (seed, is_broken) in [(821, true), (822, false)] {
-        let (mut pair, first, _second, asked) = under_way(seed).await;
+        let (mut pair, [first], asked) = under_way::<MemoryEngine, 1>(seed).await;
         match is_broken {
             true => first.break_off(None).await.unwrap(),
             false => pair.b.destination.delete(&volume("q/r1")).await.unwrap(),
         }
-        let report = asked.ended().await.unwrap();
-        assert_ok(&report);
-        pair.model.insert(report.id, pair.live.clone());
-        pair.check_replica();
+        ended(&mut pair, asked).await;
     }
+}
+
+/// Ends a mirror and deletes its volume, as an administrator does.
+async fn delete(pair: &Pair<Embedded>, name: &str) {
+    pair.b.destination.delete(&volume(&format!("q/{name}"))).await.unwrap();
+    pair.b.disk.engine.pool().delete_volume(name).expect("what is offered of it is in nobody's way");
+}
+
+/// Bytes of a pool that are not in use, once all that was deleted has been reaped.
+fn unused_bytes(storage: &Embedded) -> u64 {
+    let pool = storage.pool();
+    pool.reap_all().unwrap();
+    let status = pool.status();
+    status.free_bytes + status.waiting_bytes
+}
+
+/// More than what was under way takes to arrive.
+const A_WHILE: Duration = Duration::from_secs(10);
+
+#[tokio::test(start_paused = true)]
+async fn the_other_volume_is_deleted_while_nothing_arrives() {
+    let (mut pair, [_first], asked) = under_way::<Embedded, 1>(840).await;
+    let stall = pair.a.meddler.stall().await;
+    tokio::time::sleep(A_WHILE).await;
+    delete(&pair, "r1").await;
+    drop(stall);
+    let report = ended(&mut pair, asked).await;
+    assert!(!report.resumed, "what was under way was decoded");
+    // Nothing is kept of it.
+    delete(&pair, "r9").await;
+    let empty = Embedded::create("empty", pair.clock_b.clone(), 840);
+    assert!(unused_bytes(&pair.b.disk.engine) + MIB as u64 > unused_bytes(&empty));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_deleted_is_given_up_if_the_source_does_not_let_go() {
+    let (mut pair, [_first, _second], asked) = under_way::<Embedded, 2>(841).await;
+    let told = pair.a.meddler.hold(|body| matches!(body, Body::Release(_)));
+    let stall = pair.a.meddler.stall().await;
+    tokio::time::sleep(A_WHILE).await;
+    delete(&pair, "r1").await;
+    told.held().await;
+    let unused = unused_bytes(&pair.b.disk.engine);
+    tokio::time::sleep(OTHERS_KEPT_MAX + 2 * OTHERS_LOOKED_AT_EVERY).await;
+    let given_back = unused_bytes(&pair.b.disk.engine) - unused;
+    assert!(given_back > (SIZE - SIZE / 8) as u64, "{given_back}");
+    drop(stall);
+    let report = ended(&mut pair, asked).await;
+    // Frames under way have named it; the rest was asked for, coded against the one that is still there.
+    assert!(report.resumed && report.held_bytes >= MIB as u64, "{report:?}");
+    assert!(report.rungs.unwrap().delta.in_bytes >= 2 * MIB as u64, "{report:?}");
+    told.release().await;
 }
 
 /// What a source sends first to a destination that offers `others` for a first copy of `pair`'s volume: what it lets go of, and

@@ -284,6 +284,7 @@ impl MemoryEngine {
 /// A snapshot as it was when it was opened.
 struct Opened {
     engine: MemoryEngine,
+    volume: VolumeName,
     snapshot: Uuid,
     image: Image,
 }
@@ -293,6 +294,13 @@ impl OpenSnapshot for Opened {
         self.engine.check_alive()?;
         self.image.read(offset, buffer);
         self.engine.spoil_read(self.snapshot, offset, buffer)
+    }
+
+    fn is_deleted(&self) -> Result<bool, EngineError> {
+        match self.engine.with(&self.volume, |volume| volume.image(self.snapshot).map(|_| ())) {
+            Err(EngineError::NotFound { .. }) => Ok(true),
+            found => found.map(|()| false),
+        }
     }
 }
 
@@ -547,7 +555,7 @@ impl Engine for MemoryEngine {
 
     fn open_snapshot(&self, name: &VolumeName, snapshot: Uuid) -> Result<Arc<dyn OpenSnapshot>, EngineError> {
         let image = self.with(name, |volume| volume.image(snapshot).cloned())?;
-        Ok(Arc::new(Opened { engine: self.clone(), snapshot, image }))
+        Ok(Arc::new(Opened { engine: self.clone(), volume: name.clone(), snapshot, image }))
     }
 
     fn stage(

@@ -1,8 +1,11 @@
 //! A whole site for tests: storage, sessions, both sides of mirroring; and a pair of them with a model of the data.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,16 +19,17 @@ use farside_mirror::{
 };
 use farside_platform::{Clock, ManualCores, SeededRandomness, Timestamp};
 use farside_session::{
-    DataStream, Identity, LinkSettings, MemoryPeerBook, Node, NodeConfig, NodeParts, PeerId, PeerLink,
-    PeerService, Refusal, SimulatedNetwork,
+    ByteStream, DataStream, Identity, LinkSettings, MemoryPeerBook, Node, NodeConfig, NodeParts, PeerId,
+    PeerLink, PeerService, Refusal, SimulatedNetwork,
 };
 use parking_lot::Mutex;
 use prost::Message;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use tokio::io::AsyncWriteExt;
-use tokio::sync::watch;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
+use tokio_util::sync::PollSemaphore;
 use uuid::Uuid;
 
 use super::memory_engine::MemoryEngine;
@@ -128,6 +132,8 @@ pub(crate) struct Meddler {
     pub(crate) is_older: AtomicBool,
     /// Play a source that does not number changes of direction.
     pub(crate) knows_no_turns: AtomicBool,
+    /// Whoever holds the permit keeps what the source writes on data streams from leaving.
+    stall: Arc<Semaphore>,
     /// Calls that shall not be handled yet when they come.
     gates: Mutex<Vec<(Matches, watch::Sender<Passage>)>>,
 }
@@ -165,7 +171,47 @@ impl Gate {
     }
 }
 
+/// A data stream whose bytes leave while nobody stalls it.
+struct Stallable {
+    io: Box<dyn ByteStream>,
+    stall: PollSemaphore,
+}
+
+impl AsyncRead for Stallable {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Stallable {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let _permit = ready!(self.stall.poll_acquire(context));
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
 impl Meddler {
+    /// Until the answer is dropped nothing more leaves on data streams; calls do.
+    pub(crate) async fn stall(&self) -> OwnedSemaphorePermit {
+        self.stall.clone().acquire_owned().await.unwrap()
+    }
+
     /// The first call that comes from now on and matches is held.
     pub(crate) fn hold(&self, matches: Matches) -> Gate {
         let gate = watch::Sender::new(Passage::Awaited);
@@ -224,6 +270,7 @@ impl PeerService for Meddler {
         if let Some(overhearing) = &self.overhearing {
             (header, stream) = overhearing.opened(header, stream);
         }
+        stream.io = Box::new(Stallable { io: stream.io, stall: PollSemaphore::new(self.stall.clone()) });
         let lies = self.lies.lock().clone();
         match lies {
             None => self.inner.stream(link, header, stream).await,
@@ -299,6 +346,7 @@ impl<S: Storage> Site<S> {
             lies: Mutex::new(None),
             is_older: AtomicBool::new(false),
             knows_no_turns: AtomicBool::new(false),
+            stall: Arc::new(Semaphore::new(1)),
             gates: Mutex::default(),
         });
         let randomness = Arc::new(SeededRandomness::new(seed));
