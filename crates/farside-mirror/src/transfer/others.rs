@@ -38,7 +38,7 @@ struct Bases {
 }
 
 enum Base {
-    Kept(OtherBase),
+    Kept(Box<OtherBase>),
     /// The source names it no more.
     LetGo,
     /// Somebody wanted it gone, and the source has not let go of it in time.
@@ -86,7 +86,7 @@ impl Others {
             match open(engine, &of) {
                 Ok(Some((snapshot, open))) => {
                     offered.push(short_identity(snapshot));
-                    bases.all.push(Base::Kept(OtherBase { of, open, unwanted_since: None }));
+                    bases.all.push(Base::Kept(Box::new(OtherBase { of, open, unwanted_since: None })));
                 }
                 Ok(None) => {}
                 // Its own mirror may have let it go just now.

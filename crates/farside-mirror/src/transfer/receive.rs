@@ -202,7 +202,11 @@ async fn apply_messages(
             }
             _ = looks.tick(), if offers_others => {
                 let (others, engine) = (arriving.others.clone(), transfer.engine.clone());
-                blocking(move || Ok::<_, MirrorError>(others.look(&*engine))).await?;
+                let looking = move || {
+                    others.look(&*engine);
+                    Ok::<_, MirrorError>(())
+                };
+                blocking(looking).await?;
                 continue;
             }
             () = arriving.taken.news.notified() => {
