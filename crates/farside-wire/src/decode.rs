@@ -5,7 +5,7 @@ use zerocopy::IntoBytes;
 use zstd_safe::{DCtx, DParameter, FrameFormat};
 
 use crate::error::FrameError;
-use crate::layout::{BLOCK_BYTES, Codec, DIGESTED_HEADER_BYTES, HEADER_BYTES, Header};
+use crate::layout::{BLOCK_BYTES, Codec, DIGESTED_HEADER_BYTES, HEADER_BYTES, Header, WINDOW_BYTES_MAX};
 use crate::prefix::{Origin, Region, Regions};
 use crate::{Run, RunKind, digest, table};
 
@@ -55,7 +55,7 @@ impl Decoder {
         let header = Header::parse(frame)?;
         let (table, payload) = frame[HEADER_BYTES..].split_at(header.table_bytes.get() as usize);
         let (runs, ranges) = table::read(&header, table)?;
-        self.gather_prefix(&ranges, regions)?;
+        self.gather_prefix(&header, &ranges, regions)?;
         if digest::of_prefix(&self.prefix) != header.prefix_digest {
             return Err(FrameError::PrefixMismatch);
         }
@@ -77,9 +77,14 @@ impl Decoder {
         Ok(Decoded { runs, bytes, base_blocks, repeat_blocks })
     }
 
-    /// The ranges were bounded when the table was read, so this is at most 16 MiB.
-    fn gather_prefix(&mut self, ranges: &[Region], regions: &mut dyn Regions) -> Result<(), FrameError> {
-        self.prefix.clear();
+    /// The ranges add up to what the header says, at most 16 MiB.
+    fn gather_prefix(
+        &mut self,
+        header: &Header,
+        ranges: &[Region],
+        regions: &mut dyn Regions,
+    ) -> Result<(), FrameError> {
+        claim(&mut self.prefix, header.prefix_blocks.get() as usize * BLOCK_BYTES);
         for range in ranges {
             let from = self.prefix.len();
             self.prefix.resize(from + range.bytes(), 0);
@@ -91,7 +96,7 @@ impl Decoder {
     }
 
     /// Leaves the data runs' bytes in `self.data`. The output is claimed by what the header says (at most 4 MiB) and
-    /// can grow no further; decoding in one pass needs no window of its own, whatever the payload says of it.
+    /// can grow no further; decoding in one pass claims no window.
     fn decompress(&mut self, header: &Header, codec: Codec, payload: &[u8]) -> Result<(), FrameError> {
         let data_bytes = header.data_blocks.get() as usize * BLOCK_BYTES;
         match codec {
@@ -102,17 +107,19 @@ impl Decoder {
                 Err(FrameError::Payload("raw bytes are not as many as the data blocks"))
             }
             Codec::Raw => {
-                self.data.clear();
+                claim(&mut self.data, data_bytes);
                 self.data.extend_from_slice(payload);
                 Ok(())
             }
             Codec::Zstd => {
+                check_payload_header(payload)?;
                 let failed = |code| FrameError::Payload(zstd_safe::get_error_name(code));
                 let mut context = DCtx::try_create().ok_or(FrameError::Payload("no memory for a context"))?;
                 context.set_parameter(DParameter::Format(FrameFormat::Magicless)).map_err(failed)?;
                 if !self.prefix.is_empty() {
                     context.ref_prefix(&self.prefix).map_err(failed)?;
                 }
+                claim(&mut self.data, data_bytes);
                 self.data.resize(data_bytes, 0);
                 let length = context.decompress(&mut self.data[..], payload).map_err(failed)?;
                 if length != data_bytes {
@@ -155,4 +162,29 @@ impl Decoder {
         }
         Ok(bytes)
     }
+}
+
+/// Empties `memory` and gives it room for just so many bytes; grown as it fills, it could take twice as many.
+fn claim(memory: &mut Vec<u8>, bytes: usize) {
+    memory.clear();
+    if memory.capacity() < bytes {
+        // First gives back what it had.
+        *memory = Vec::new();
+        memory.reserve_exact(bytes);
+    }
+}
+
+/// Refuses a payload that does not begin as encoders have it begin (neither content size nor checksum nor dictionary), or that
+/// asks for a window larger than any prefix and data need. Decoding in one pass would not claim it; a decoder that works
+/// through a payload bit by bit would.
+fn check_payload_header(payload: &[u8]) -> Result<(), FrameError> {
+    let [0, window, ..] = payload else {
+        return Err(FrameError::Payload("it does not begin as a payload does"));
+    };
+    let power = 1 << (10 + (window >> 3));
+    let found = power + power / 8 * u64::from(window & 7);
+    if found > WINDOW_BYTES_MAX {
+        return Err(FrameError::Limit { what: "window bytes", found, limit: WINDOW_BYTES_MAX });
+    }
+    Ok(())
 }

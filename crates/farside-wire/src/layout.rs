@@ -1,7 +1,7 @@
 //! The frame's header and every limit of the format.
 //!
-//! A decoder checks each claimed number against these before it claims memory for it, so that one frame never
-//! costs a destination more than about 60 MiB, whatever its sender is.
+//! A decoder checks each claimed number against these before it claims memory for it, so that besides its own bytes one frame
+//! never costs a destination more than [`DECODING_BYTES_MAX`], 41 MiB, whatever its sender is (`tests/hostile.rs`).
 
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -39,6 +39,14 @@ pub const OTHERS_MAX: u8 = 64;
 pub const TABLE_BYTES_MAX: u32 = (RUNS_MAX * 3 + PREFIX_RANGES_MAX * 3) * VARINT_BYTES_MAX as u32;
 /// Most bytes of one number of the table.
 pub const VARINT_BYTES_MAX: usize = 7;
+/// Largest window that a compressed payload may ask for: 32 MiB, the power of two that reaches over the largest prefix and all
+/// data.
+pub const WINDOW_BYTES_MAX: u64 =
+    ((PREFIX_BLOCKS_MAX + DATA_BLOCKS_MAX) as u64 * BLOCK_BYTES as u64).next_power_of_two();
+/// Most memory that decoding a frame takes, besides the frame: prefix (16 MiB), data (4), and data and repeats laid out (20),
+/// which are handed out; and a MiB for what the table says and zstd's own state.
+pub const DECODING_BYTES_MAX: usize =
+    (PREFIX_BLOCKS_MAX + 2 * DATA_BLOCKS_MAX + REPEAT_BLOCKS_MAX) as usize * BLOCK_BYTES + (1 << 20);
 /// Most bytes of a frame.
 pub const FRAME_BYTES_MAX: usize =
     HEADER_BYTES + TABLE_BYTES_MAX as usize + DATA_BLOCKS_MAX as usize * BLOCK_BYTES;
