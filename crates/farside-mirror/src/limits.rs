@@ -59,6 +59,9 @@ pub const INDEXED_BYTES_MAX: u64 = 16 << 40;
 /// Content entered since an index was saved, for each byte that it has, after which it is saved again: an eighth of what it
 /// stands for.
 pub const INDEX_SAVED_PART: u64 = 512;
+/// Runs of blocks of which an index remembers that it has not seen them: 16 bytes each, 1 MiB for a volume. Known data comes in
+/// stretches of 512 KiB as a rule, of which these are 32 GiB at least.
+pub const LACKING_RUNS_MAX: usize = 1 << 16;
 /// Bytes of a snapshot that are read at once to rebuild its index.
 pub const REBUILD_PIECE_BYTES: u64 = 1 << 20;
 /// Rest after each piece of a rebuild, in times of its work: a quarter of a core and of a disk at most.

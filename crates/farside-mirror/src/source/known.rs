@@ -102,6 +102,8 @@ pub(super) struct Planner {
     mismatches: u32,
     ready: VecDeque<Run>,
     known_bytes: u64,
+    /// Runs that are known, until somebody takes them.
+    known: Vec<Range<u64>>,
 }
 
 /// Size of questions.
@@ -164,6 +166,7 @@ impl Planner {
             mismatches: 0,
             ready: VecDeque::new(),
             known_bytes: 0,
+            known: Vec::new(),
         }
     }
 
@@ -402,10 +405,16 @@ impl Planner {
                 self.sampled_blocks -= unit.data_blocks();
             }
             self.known_bytes += unit.known_blocks() * BLOCK_BYTES;
-            let mut runs = Vec::new();
-            unit.travels(&mut runs);
-            runs.into_iter().for_each(|run| push(&mut self.ready, run));
+            unit.each_piece(|run, is_known| match is_known {
+                true => self.known.push(run.position..run.end()),
+                false => push(&mut self.ready, run),
+            });
         }
+    }
+
+    /// What is known since this was asked last: runs of blocks, ascending.
+    pub(super) fn take_known(&mut self) -> impl Iterator<Item = Range<u64>> + use<> {
+        std::mem::take(&mut self.known).into_iter()
     }
 
     /// What travels, as far as it is known by now.

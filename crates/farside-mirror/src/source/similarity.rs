@@ -2,18 +2,20 @@
 //!
 //! They are fed by the transfers: what a step sends is entered as it is sent, so host writes pay nothing, and what it leaves
 //! behind is the index of the next step's base. Kept over restarts by a [`SimilarityStore`]; where one is absent it is
-//! rebuilt in the background, by reading the snapshot that will be the next base, while transfers go on without it.
+//! rebuilt in the background, by reading the snapshot that will be the next base, while transfers go on without it. What a
+//! step need not read, because the destination knows it, is read so afterwards, and nothing else with it.
 //! Everything in an index is a hint: one that is stale, incomplete or lost costs bytes on the wire, never data.
+
+mod lacks;
+mod rebuild;
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
-use farside_engine::{
-    BLOCK_BYTES, ChangeKind, ChangedExtent, ChangedExtents, Engine, EngineError, VolumeName,
-};
+use farside_engine::BLOCK_BYTES;
 use farside_platform::Clock;
 use farside_wire::{FramePlan, SimilarityIndex};
 use tokio::sync::Semaphore;
@@ -21,10 +23,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use crate::error::{MirrorError, blocking};
-use crate::limits::{
-    INDEX_BYTES_MIN, INDEX_SAVED_PART, INDEXED_BYTES_MAX, REBUILD_PIECE_BYTES, REBUILD_REST,
-    REBUILT_FROM_BYTES,
-};
+use crate::limits::{INDEX_BYTES_MIN, INDEX_SAVED_PART, INDEXED_BYTES_MAX, REBUILT_FROM_BYTES};
+
+use self::lacks::Lacks;
+pub(super) use self::rebuild::Content;
+use self::rebuild::{Missing, Rebuilding};
 
 /// Bytes of memory for each TiB of a volume, unless said otherwise: 4 bytes for 16 KiB in a table three quarters full.
 pub const SIMILARITY_BYTES_PER_TIB: u64 = 171 << 20;
@@ -103,7 +106,7 @@ pub(super) struct VolumeIndex {
     volume: Uuid,
     store: Arc<dyn SimilarityStore>,
     index: RwLock<SimilarityIndex>,
-    rebuild: Mutex<Rebuild>,
+    missing: Mutex<Missing>,
     /// There is a file of it.
     is_stored: AtomicBool,
     /// Bytes of content entered since it was saved last.
@@ -111,25 +114,6 @@ pub(super) struct VolumeIndex {
     is_saving: AtomicBool,
     /// Nobody will ask for it again: who still has it in hand leaves no file behind.
     is_forgotten: AtomicBool,
-}
-
-/// What is missing in an index.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Rebuild {
-    /// Nothing: it was loaded, or everything was fed to it.
-    Nothing,
-    /// What the volume holds from this offset on.
-    From(u64),
-    /// Somebody is at it.
-    Underway,
-}
-
-/// A snapshot whose content an index shall have.
-#[derive(Clone)]
-pub(super) struct Content {
-    pub(super) engine: Arc<dyn Engine>,
-    pub(super) volume: VolumeName,
-    pub(super) snapshot: Uuid,
 }
 
 impl Indexes {
@@ -166,22 +150,21 @@ impl Indexes {
                 .map_err(|e| e.to_string())
         });
         let is_stored = matches!(loaded, Ok(Some(_)));
-        let (index, rebuild) = match loaded {
-            Ok(Some(index)) => (index, Rebuild::Nothing),
+        let (index, from) = match loaded {
+            Ok(Some(index)) => (index, None),
             absent => {
                 if let Err(why) = absent {
                     tracing::warn!(%volume, "the index of similar content is made anew: {why}. It is a hint only");
                 }
                 let is_missed = has_base && size_bytes >= REBUILT_FROM_BYTES;
-                let rebuild = if is_missed { Rebuild::From(0) } else { Rebuild::Nothing };
-                (SimilarityIndex::new(budget), rebuild)
+                (SimilarityIndex::new(budget), is_missed.then_some(0))
             }
         };
         let index = Arc::new(VolumeIndex {
             volume,
             store: self.similarity.store.clone(),
             index: RwLock::new(index),
-            rebuild: Mutex::new(rebuild),
+            missing: Mutex::new(Missing { from, ..Missing::default() }),
             is_stored: AtomicBool::new(is_stored),
             unsaved: AtomicU64::new(0),
             is_saving: AtomicBool::new(false),
@@ -204,18 +187,12 @@ impl Indexes {
     /// Begins or goes on to rebuild what `index` lacks of `content`, in the background. It rests three times as long as it
     /// works, stops with the service, and where the snapshot goes away; the next transfer then goes on with its own.
     pub(super) fn rebuild(&self, index: &Arc<VolumeIndex>, content: Content) {
-        let from = {
-            let mut state = index.rebuild();
-            let Rebuild::From(from) = *state else { return };
-            *state = Rebuild::Underway;
-            from
-        };
-        let (index, clock, turns) = (index.clone(), self.clock.clone(), self.rebuilding.clone());
+        let Some(mut rebuilding) = Rebuilding::begin(index, content, &self.clock) else { return };
+        let (index, turns) = (index.clone(), self.rebuilding.clone());
         let rebuilding = async move {
-            let mut rebuilding = Rebuilding { index: index.clone(), content, clock, at: Some(from) };
             let Ok(_turn) = turns.acquire_owned().await else { return };
             if let Err(error) = rebuilding.run().await {
-                tracing::debug!(volume = %rebuilding.content.volume, "an index is not rebuilt to its end yet: {error}");
+                tracing::debug!(volume = %rebuilding.volume(), "an index is not rebuilt to its end yet: {error}");
             }
             drop(rebuilding);
             index.save_if_due().await;
@@ -231,17 +208,9 @@ fn budget(bytes_per_tib: u64, size_bytes: u64) -> u64 {
 }
 
 impl VolumeIndex {
-    fn rebuild(&self) -> MutexGuard<'_, Rebuild> {
-        self.rebuild.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The volume has content that was not entered. Begins from the start: what is there is entered once more, as a hint that
-    /// is there already.
-    pub(super) fn lacks_content(&self) {
-        let mut state = self.rebuild();
-        if *state == Rebuild::Nothing {
-            *state = Rebuild::From(0);
-        }
+    fn missing(&self) -> MutexGuard<'_, Missing> {
+        // Runs that are half merged are hints too.
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks something up.
@@ -273,7 +242,7 @@ impl VolumeIndex {
         let entered = self.unsaved.load(Ordering::Relaxed);
         let is_much = entered >= self.read(SimilarityIndex::bytes).saturating_mul(INDEX_SAVED_PART);
         let is_new = entered > 0 && !self.is_stored.load(Ordering::Relaxed);
-        (is_much || is_new) && *self.rebuild() == Rebuild::Nothing
+        (is_much || is_new) && self.missing().is_nothing()
     }
 
     /// Saves it if that is due.
@@ -304,67 +273,31 @@ impl VolumeIndex {
     }
 }
 
-/// An index being rebuilt. Dropped, it leaves word how far it came.
-struct Rebuilding {
-    index: Arc<VolumeIndex>,
-    content: Content,
-    clock: Arc<dyn Clock>,
-    /// All before this offset was entered; none left if it is done.
-    at: Option<u64>,
+/// What a step leaves out of its volume's index, because the destination knew it and nobody reads it here. The index is told when
+/// this is dropped, however the step ends; the next [`Indexes::rebuild`] reads it.
+pub(super) struct Unread {
+    index: Option<Arc<VolumeIndex>>,
+    lacks: Lacks,
 }
 
-impl Rebuilding {
-    async fn run(&mut self) -> Result<(), MirrorError> {
-        let content = self.content.clone();
-        let mut walk = blocking(move || {
-            let extents = content.engine.changed_extents(&content.volume, None, content.snapshot)?;
-            Ok::<_, EngineError>(Walk { extents, ahead: None })
-        })
-        .await?;
-        while let Some(at) = self.at {
-            let started = self.clock.monotonic();
-            let (index, content) = (self.index.clone(), self.content.clone());
-            (self.at, walk) = blocking(move || {
-                let Some(piece) = walk.next_piece(at)? else { return Ok((None, walk)) };
-                let mut bytes = vec![0; piece.length as usize];
-                content.engine.read_snapshot(&content.volume, content.snapshot, piece.offset, &mut bytes)?;
-                index.enter_at(piece.offset / BLOCK_BYTES, &bytes);
-                Ok::<_, EngineError>((Some(piece.offset + piece.length), walk))
-            })
-            .await?;
-            let worked = self.clock.monotonic().saturating_sub(started);
-            tokio::time::sleep(REBUILD_REST * worked.max(Duration::from_micros(1))).await;
+impl Unread {
+    /// Of nothing yet; nothing is kept where there is no index.
+    pub(super) fn new(index: Option<Arc<VolumeIndex>>) -> Unread {
+        Unread { index, lacks: Lacks::default() }
+    }
+
+    /// A run of blocks that is not read.
+    pub(super) fn add(&mut self, blocks: Range<u64>) {
+        if self.index.is_some() {
+            self.lacks.add(blocks);
         }
-        Ok(())
     }
 }
 
-impl Drop for Rebuilding {
+impl Drop for Unread {
     fn drop(&mut self) {
-        *self.index.rebuild() = self.at.map_or(Rebuild::Nothing, Rebuild::From);
-    }
-}
-
-/// The data of a snapshot, piece by piece.
-struct Walk {
-    extents: ChangedExtents,
-    ahead: Option<ChangedExtent>,
-}
-
-impl Walk {
-    /// The next at most [`REBUILD_PIECE_BYTES`] of data from offset `at` on.
-    fn next_piece(&mut self, at: u64) -> Result<Option<ChangedExtent>, EngineError> {
-        loop {
-            let Some(extent) = self.ahead.take().map(Ok).or_else(|| self.extents.next()).transpose()? else {
-                return Ok(None);
-            };
-            let (offset, end) = (extent.offset.max(at), extent.offset.saturating_add(extent.length));
-            if extent.kind == ChangeKind::Hole || offset >= end {
-                continue;
-            }
-            let piece = ChangedExtent { offset, length: (end - offset).min(REBUILD_PIECE_BYTES), ..extent };
-            self.ahead = Some(ChangedExtent { offset, length: end - offset, ..extent });
-            return Ok(Some(piece));
+        if let Some(index) = &self.index {
+            index.missing().lacks.merge(std::mem::take(&mut self.lacks));
         }
     }
 }
@@ -378,34 +311,6 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
-
-    fn extent(offset: u64, length: u64, kind: ChangeKind) -> ChangedExtent {
-        ChangedExtent { offset, length, kind }
-    }
-
-    #[test]
-    fn a_walk_goes_over_all_data_from_where_it_was_left() {
-        let extents = || {
-            let all = [
-                extent(0, MIB / 2, ChangeKind::Data),
-                extent(MIB, MIB, ChangeKind::Hole),
-                extent(4 * MIB, 5 * MIB / 2, ChangeKind::Data),
-            ];
-            Walk { extents: Box::new(all.into_iter().map(Ok)), ahead: None }
-        };
-        let pieces = |mut walk: Walk, mut at: u64| {
-            let mut pieces = Vec::new();
-            while let Some(piece) = walk.next_piece(at).unwrap() {
-                pieces.push((piece.offset, piece.length));
-                at = piece.offset + piece.length;
-            }
-            pieces
-        };
-        let rest = [(5 * MIB, MIB), (6 * MIB, MIB / 2)];
-        assert_eq!(pieces(extents(), 0), [&[(0, MIB / 2), (4 * MIB, MIB)], &rest[..]].concat());
-        assert_eq!(pieces(extents(), 5 * MIB), rest);
-        assert_eq!(pieces(extents(), 7 * MIB), []);
-    }
 
     /// Its file comes when the volume was forgotten already.
     #[derive(Default)]

@@ -79,6 +79,42 @@ async fn a_second_volume_of_the_same_content_does_not_travel_and_is_not_read() {
     println!("a second volume of {SIZE} bytes: {wire} on the wire, {:?}", second.rungs.unwrap().known);
 }
 
+/// Most of a volume is new and a little of it known: the source reads that little once, for the index, and no more.
+#[tokio::test(start_paused = true)]
+async fn for_the_index_only_what_was_known_is_read() {
+    let mut pair = Pair::new(707, 4096, LinkSettings::default()).await;
+    let content = random_bytes(&mut pair, SIZE);
+    copied(&mut pair, 1, &content).await;
+    let read = pair.a.disk.engine.read_bytes();
+    let mut second = random_bytes(&mut pair, SIZE);
+    let common = (3 << 20)..(4 << 20);
+    second[common.clone()].copy_from_slice(&content[common.clone()]);
+    next_volume(&mut pair, 2, &second);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    let report = pair.initialize(&mirror).await;
+    assert_ok(&report);
+    assert_eq!((known_bytes(&report), report.source_read_bytes), (1 << 20, SIZE - (1 << 20)));
+    // The index is saved when it lacks nothing.
+    let volume = pair.a.disk.engine.engine().volume(&pair.original).unwrap().uuid;
+    for waited in 0.. {
+        if pair.a.disk.similarity.files().contains_key(&volume) {
+            break;
+        }
+        assert!(waited < 600, "the index is not whole after a minute");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let of_transfer = report.source_read_bytes + report.base_read_bytes;
+    assert_eq!(pair.a.disk.engine.read_bytes() - read, of_transfer + known_bytes(&report));
+    // And the next update is coded against it: what was known comes again, at no block's place.
+    let mut moved = second[common].to_vec();
+    moved.rotate_left(100);
+    pair.write(6 << 20, &moved);
+    let report = pair.update(&mirror).await;
+    assert_ok(&report);
+    assert!(report.changed_bytes == 1 << 20 && wire_bytes(&report) < 60_000, "{report:?}");
+    pair.check_replica();
+}
+
 /// The files of a volume, one after another, with a gap of holes now and then; and each block changed with this chance.
 fn laid_out(pair: &mut Pair, files: &[Vec<u8>], chance: f64) -> Vec<u8> {
     let mut bytes = Vec::new();

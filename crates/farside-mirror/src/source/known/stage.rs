@@ -24,6 +24,7 @@ use crate::protocol::known::{Ask, encode_ask};
 use crate::protocol::stream::{self, StreamMessage};
 use crate::source::counters::Counters;
 use crate::source::send::{Outgoing, Pulse, RunBatch};
+use crate::source::similarity::Unread;
 
 /// Additions of runs after which the stage looks up, for answers and for what can be passed on.
 const ADDITIONS: usize = 64;
@@ -40,6 +41,7 @@ pub(in crate::source) struct Stage {
     /// For the log.
     volume: VolumeName,
     planner: Planner,
+    unread: Unread,
     counters: Arc<Counters>,
     pulse: Arc<Pulse>,
     /// Whether the destination has told all that it holds.
@@ -51,6 +53,8 @@ pub(in crate::source) struct Stage {
 struct Work {
     volume: VolumeName,
     planner: Planner,
+    /// What is known.
+    unread: Unread,
     /// Runs that are to be added.
     waiting: VecDeque<Run>,
     /// Nothing may be asked yet.
@@ -106,6 +110,7 @@ impl Work {
         let stalls =
             !self.can_add() && (self.has_ended || !self.planner.has_room() || !self.planner.awaits_answer());
         done.ask = done.ask.or_else(|| self.planner.next_ask(stalls));
+        self.planner.take_known().for_each(|run| self.unread.add(run));
         done.travels = std::iter::from_fn(|| self.planner.next_run()).take(RUNS_PER_BATCH).collect();
         Ok(done)
     }
@@ -117,6 +122,7 @@ impl Stage {
     pub(in crate::source) fn new(
         volume: VolumeName,
         planner: Planner,
+        unread: Unread,
         counters: Arc<Counters>,
         pulse: Arc<Pulse>,
         may_ask: bool,
@@ -124,7 +130,7 @@ impl Stage {
         let (out, answers) = mpsc::channel(ASKS_IN_FLIGHT_MAX);
         let may_ask = Arc::new(AtomicBool::new(may_ask));
         let reading = Answers { may_ask: may_ask.clone(), out };
-        (Stage { volume, planner, counters, pulse, may_ask, answers }, reading)
+        (Stage { volume, planner, unread, counters, pulse, may_ask, answers }, reading)
     }
 
     /// Runs until all that travels was passed on, or nobody wants any more.
@@ -134,10 +140,11 @@ impl Stage {
         asks: mpsc::Sender<Outgoing>,
         travels: mpsc::Sender<RunBatch>,
     ) -> Result<(), MirrorError> {
-        let Stage { volume, planner, counters, pulse, may_ask, mut answers } = self;
+        let Stage { volume, planner, unread, counters, pulse, may_ask, mut answers } = self;
         let mut work = Work {
             volume,
             planner,
+            unread,
             waiting: VecDeque::new(),
             gathers: true,
             has_ended: false,

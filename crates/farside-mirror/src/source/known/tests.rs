@@ -199,6 +199,12 @@ fn what_comes_in_travels_or_is_known_whatever_the_other_side_has() {
         travels.extend(play(&mut planner, &mut destination, asked.to_vec(), rng.random_range(0..9)));
         let known = check(&image, &travels, &destination.has);
         assert_eq!(planner.known_bytes(), known * BLOCK_BYTES);
+        // What is known is named, in order, and is just what does not travel.
+        let runs: Vec<_> = planner.take_known().collect();
+        assert!(runs.is_sorted_by(|a, b| a.end <= b.start) && planner.take_known().next().is_none());
+        assert_eq!(runs.iter().map(|run| run.end - run.start).sum::<u64>(), known);
+        let is_known = |at: u64| runs.iter().any(|run| run.contains(&at));
+        assert!(travels.iter().all(|run| !is_known(run.position) && !is_known(run.end() - 1)));
     }
 }
 

@@ -211,12 +211,12 @@ impl Unit {
         self.known.count_ones().into()
     }
 
-    /// Appends what travels of it.
-    pub(super) fn travels(&self, out: &mut impl Extend<Run>) {
+    /// Its runs in order, cut where what is known begins or ends, and of each whether it is known. What is not travels.
+    pub(super) fn each_piece(&self, mut piece: impl FnMut(Run, bool)) {
         let mut first = 0;
         for run in &self.runs {
             if run.kind != RunKind::Data {
-                out.extend([*run]);
+                piece(*run, false);
                 continue;
             }
             let mut at = 0;
@@ -224,9 +224,7 @@ impl Unit {
                 let is_known = |at: u64| self.known >> (first + at) & 1 == 1;
                 let end =
                     (at + 1..run.blocks).find(|next| is_known(*next) != is_known(at)).unwrap_or(run.blocks);
-                if !is_known(at) {
-                    out.extend([Run { position: run.position + at, blocks: end - at, ..*run }]);
-                }
+                piece(Run { position: run.position + at, blocks: end - at, ..*run }, is_known(at));
                 at = end;
             }
             first += run.blocks;
@@ -272,10 +270,16 @@ mod tests {
         unit
     }
 
-    fn travels(unit: &Unit) -> Vec<(u64, u64)> {
+    /// What of it travels, or is known.
+    fn pieces(unit: &Unit, known: bool) -> Vec<Run> {
         let mut out = Vec::new();
-        unit.travels(&mut out);
-        out.iter().filter(|r| r.kind == RunKind::Data).map(|r| (r.position, r.blocks)).collect()
+        unit.each_piece(|run, is_known| out.extend((is_known == known).then_some(run)));
+        out
+    }
+
+    fn travels(unit: &Unit) -> Vec<(u64, u64)> {
+        let all = pieces(unit, false);
+        all.iter().filter(|r| r.kind == RunKind::Data).map(|r| (r.position, r.blocks)).collect()
     }
 
     #[test]
@@ -293,9 +297,8 @@ mod tests {
         assert_eq!(unit.waits, Waits::ForNothing);
         assert_eq!(unit.known_blocks(), 3);
         assert_eq!(travels(&unit), [(261, 7)]);
-        let mut out = Vec::new();
-        unit.travels(&mut out);
-        assert_eq!(out[0], run(257, 2, RunKind::Hole), "holes travel as they are");
+        assert_eq!(pieces(&unit, false)[0], run(257, 2, RunKind::Hole), "holes travel as they are");
+        assert_eq!(pieces(&unit, true), [run(256, 1, RunKind::Data), run(259, 2, RunKind::Data)]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ use self::step::StepSource;
 use super::counters::Counters;
 use super::known::{Planner, Stage};
 use super::others::Others;
-use super::similarity::VolumeIndex;
+use super::similarity::{Unread, VolumeIndex};
 use super::{Serving, Shared, refusal, to_refusal};
 use crate::error::{MirrorError, blocking};
 use crate::limits::{
@@ -208,7 +208,15 @@ async fn send_step(
     let blocks = step.size_bytes / BLOCK_BYTES;
     let asking = known.then(|| {
         let planner = Planner::new(source.metadata(), blocks, held != Held::None);
-        Stage::new(serving.volume.clone(), planner, counters.clone(), pulse.clone(), held == Held::None)
+        let unread = Unread::new(index.clone());
+        Stage::new(
+            serving.volume.clone(),
+            planner,
+            unread,
+            counters.clone(),
+            pulse.clone(),
+            held == Held::None,
+        )
     });
     let (asking, answers) = asking.unzip();
     let held = difference::held_chunks(held, blocks, reader, answers, &mut stages);
@@ -274,11 +282,8 @@ async fn send_step(
     }
     let end = counters.step_end();
     if let Some(index) = index {
-        if end.known_bytes > 0 {
-            // It was neither read nor sent, so the index has not seen it; the next update may be coded against it.
-            index.lacks_content();
-            shared.indexes.rebuild(&index, content);
-        }
+        // What was known was neither read nor sent, so the index has not seen it; the next update may be coded against it.
+        shared.indexes.rebuild(&index, content);
         tokio::spawn(async move { index.save_if_due().await });
     }
     write_in_time(stream::write(writer, &StreamMessage::StepEnd(end))).await?;
