@@ -56,6 +56,9 @@ const _: () =
 pub const INDEX_BYTES_MIN: u64 = 256 << 10;
 /// Size of a volume that its index can reach; a larger one is indexed so far.
 pub const INDEXED_BYTES_MAX: u64 = 16 << 40;
+/// After so long without a transfer that uses it, at most twice as long, an index leaves memory; the next transfer reads its file,
+/// 171 MiB for a TiB. Of mirrors that update more often all indexes stay: they would be read as often.
+pub const INDEX_IDLE_MAX: Duration = Duration::from_secs(600);
 /// Content entered since an index was saved, for each byte that it has, after which it is saved again: an eighth of what it
 /// stands for.
 pub const INDEX_SAVED_PART: u64 = 512;

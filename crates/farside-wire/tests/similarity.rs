@@ -292,6 +292,17 @@ fn the_index_grows_with_content_and_no_further_than_its_budget() {
     new.copy_within(15 * MIB..16 * MIB, 16 * MIB + 5);
     let sent = send(&base, &new, &[data_run(16 * 256, 257)], &index, Effort::Standard);
     assert!(sent.frame_bytes < MIB / 10, "{} bytes", sent.frame_bytes);
+
+    // The volume has grown; a smaller budget takes nothing away.
+    let full = index.bytes();
+    index.raise_budget(4 * budget);
+    index.raise_budget(budget / 2);
+    assert_eq!((index.bytes(), index.budget_bytes()), (full, 4 * budget));
+    for n in 16..40 {
+        index.enter(n * 256, &noise(MIB, &mut rng));
+    }
+    println!("{} bytes, {} anchors", index.bytes(), index.anchors());
+    assert!(index.bytes() >= 2 * full && index.bytes() <= 4 * budget);
 }
 
 #[test]

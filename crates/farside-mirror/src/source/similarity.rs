@@ -4,6 +4,8 @@
 //! behind is the index of the next step's base. Kept over restarts by a [`SimilarityStore`]; where one is absent it is
 //! rebuilt in the background, by reading the snapshot that will be the next base, while transfers go on without it. What a
 //! step need not read, because the destination knows it, is read so afterwards, and nothing else with it.
+//! In memory an index stays as long as transfers use it, and at least [`INDEX_IDLE_MAX`] longer.
+//!
 //! Everything in an index is a hint: one that is stale, incomplete or lost costs bytes on the wire, never data.
 
 mod lacks;
@@ -23,13 +25,17 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use crate::error::{MirrorError, blocking};
-use crate::limits::{INDEX_BYTES_MIN, INDEX_SAVED_PART, INDEXED_BYTES_MAX, REBUILT_FROM_BYTES};
+use crate::limits::{
+    INDEX_BYTES_MIN, INDEX_IDLE_MAX, INDEX_SAVED_PART, INDEXED_BYTES_MAX, REBUILT_FROM_BYTES,
+};
 
 use self::lacks::Lacks;
 pub(super) use self::rebuild::Content;
 use self::rebuild::{Missing, Rebuilding};
 
-/// Bytes of memory for each TiB of a volume, unless said otherwise: 4 bytes for 16 KiB in a table three quarters full.
+/// Bytes of memory for each TiB of a volume's size, unless said otherwise. Its index takes them as content is entered, so a thin
+/// volume takes less. Content has an anchor of 4 bytes in 16 KiB: of a volume that is full of it two thirds fit, which loses 3
+/// to 5 % of the bytes saved against all.
 pub const SIMILARITY_BYTES_PER_TIB: u64 = 171 << 20;
 
 /// Where indexes are kept over restarts. What it loses is rebuilt, and what it spoils is found out, so nothing need be synced.
@@ -78,7 +84,7 @@ impl SimilarityStore for MemorySimilarityStore {
 pub struct Similarity {
     /// Where indexes are kept.
     pub store: Arc<dyn SimilarityStore>,
-    /// Bytes of memory for each TiB of a volume at most; see [`SIMILARITY_BYTES_PER_TIB`]. 0 keeps no indexes.
+    /// Bytes of memory for each TiB of a volume's size at most; see [`SIMILARITY_BYTES_PER_TIB`]. 0 keeps no indexes.
     pub bytes_per_tib: u64,
 }
 
@@ -90,11 +96,15 @@ impl Default for Similarity {
     }
 }
 
+/// Those in memory.
+#[derive(Default)]
+struct Volumes(Mutex<HashMap<Uuid, Arc<VolumeIndex>>>);
+
 /// The indexes of a site.
 pub(super) struct Indexes {
     similarity: Similarity,
     clock: Arc<dyn Clock>,
-    volumes: Mutex<HashMap<Uuid, Arc<VolumeIndex>>>,
+    volumes: Arc<Volumes>,
     /// One is rebuilt at a time.
     rebuilding: Arc<Semaphore>,
     stop: CancellationToken,
@@ -106,6 +116,8 @@ pub(super) struct VolumeIndex {
     volume: Uuid,
     store: Arc<dyn SimilarityStore>,
     index: RwLock<SimilarityIndex>,
+    /// How often somebody has asked for it.
+    uses: AtomicU64,
     missing: Mutex<Missing>,
     /// There is a file of it.
     is_stored: AtomicBool,
@@ -122,16 +134,11 @@ impl Indexes {
         Indexes {
             similarity,
             clock,
-            volumes: Mutex::default(),
+            volumes: Arc::default(),
             rebuilding: Arc::new(Semaphore::new(1)),
             _stops: stop.clone().drop_guard(),
             stop,
         }
-    }
-
-    fn volumes(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<VolumeIndex>>> {
-        // One insertion or removal leaves nothing half done.
-        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The index of a volume of `size_bytes`: as it is in memory, as it was saved, or an empty one. Blocks. `has_base`: both
@@ -140,10 +147,11 @@ impl Indexes {
         if self.similarity.bytes_per_tib == 0 {
             return None;
         }
-        if let Some(index) = self.volumes().get(&volume) {
-            return Some(index.clone());
-        }
         let budget = budget(self.similarity.bytes_per_tib, size_bytes);
+        if let Some(index) = self.volumes.used(volume) {
+            index.raise_budget(budget);
+            return Some(index);
+        }
         let loaded = self.similarity.store.load(volume).map_err(|e| e.to_string()).and_then(|file| {
             file.map(|mut file| SimilarityIndex::read_from(&mut file, budget))
                 .transpose()
@@ -164,6 +172,7 @@ impl Indexes {
             volume,
             store: self.similarity.store.clone(),
             index: RwLock::new(index),
+            uses: AtomicU64::new(0),
             missing: Mutex::new(Missing { from, ..Missing::default() }),
             is_stored: AtomicBool::new(is_stored),
             unsaved: AtomicU64::new(0),
@@ -171,12 +180,17 @@ impl Indexes {
             is_forgotten: AtomicBool::new(false),
         });
         // Of two that came at once both use the first.
-        Some(self.volumes().entry(volume).or_insert(index).clone())
+        let first = self.volumes.locked().entry(volume).or_insert(index.clone()).clone();
+        if Arc::ptr_eq(&first, &index) {
+            let watching = self.volumes.clone().watch(volume);
+            tokio::spawn(self.stop.clone().run_until_cancelled_owned(watching));
+        }
+        Some(first)
     }
 
     /// Nobody mirrors this volume any more. Blocks.
     pub(super) fn forget(&self, volume: Uuid) {
-        if let Some(index) = self.volumes().remove(&volume) {
+        if let Some(index) = self.volumes.locked().remove(&volume) {
             index.is_forgotten.store(true, Ordering::SeqCst);
         }
         if let Err(error) = self.similarity.store.remove(volume) {
@@ -201,6 +215,43 @@ impl Indexes {
     }
 }
 
+impl Volumes {
+    fn locked(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<VolumeIndex>>> {
+        // One insertion or removal leaves nothing half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An index, for somebody who will use it.
+    fn used(&self, volume: Uuid) -> Option<Arc<VolumeIndex>> {
+        let volumes = self.locked();
+        let index = volumes.get(&volume)?;
+        index.uses.fetch_add(1, Ordering::Relaxed);
+        Some(index.clone())
+    }
+
+    /// Lets an index go, saved, once nobody has used it for [`INDEX_IDLE_MAX`]. One that lacks something stays, because nothing else
+    /// knows what; so does one that cannot be saved.
+    async fn watch(self: Arc<Self>, volume: Uuid) {
+        // How often it had been asked for when nobody had it in hand.
+        let mut idle_at = None;
+        loop {
+            tokio::time::sleep(INDEX_IDLE_MAX).await;
+            let Some(index) = self.locked().get(&volume).cloned() else { return };
+            // Nobody but the table and this one.
+            let uses_if_idle = || (Arc::strong_count(&index) == 2).then(|| index.uses());
+            if idle_at.is_some() && uses_if_idle() == idle_at {
+                index.save().await;
+                let mut volumes = self.locked();
+                if uses_if_idle() == idle_at && index.is_saved() {
+                    volumes.remove(&volume);
+                    return;
+                }
+            }
+            idle_at = uses_if_idle();
+        }
+    }
+}
+
 /// Memory that a volume's index may take.
 fn budget(bytes_per_tib: u64, size_bytes: u64) -> u64 {
     let share = (u128::from(bytes_per_tib) * u128::from(size_bytes.min(INDEXED_BYTES_MAX))) >> 40;
@@ -211,6 +262,18 @@ impl VolumeIndex {
     fn missing(&self) -> MutexGuard<'_, Missing> {
         // Runs that are half merged are hints too.
         self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn uses(&self) -> u64 {
+        self.uses.load(Ordering::Relaxed)
+    }
+
+    /// The volume has grown.
+    fn raise_budget(&self, budget_bytes: u64) {
+        // Seldom: a transfer that looks something up meanwhile waits, and so does this where it is being saved.
+        if self.read(SimilarityIndex::budget_bytes) < budget_bytes {
+            self.index.write().unwrap_or_else(PoisonError::into_inner).raise_budget(budget_bytes);
+        }
     }
 
     /// Looks something up.
@@ -245,9 +308,24 @@ impl VolumeIndex {
         (is_much || is_new) && self.missing().is_nothing()
     }
 
+    /// Whether its file is all that it has and lacks.
+    fn is_saved(&self) -> bool {
+        let is_stored = self.is_stored.load(Ordering::Relaxed) && !self.is_saving.load(Ordering::Relaxed);
+        is_stored && self.unsaved.load(Ordering::Relaxed) == 0 && self.missing().is_nothing()
+    }
+
     /// Saves it if that is due.
     pub(super) async fn save_if_due(self: &Arc<Self>) {
-        let is_wanted = !self.is_forgotten.load(Ordering::SeqCst) && self.is_due();
+        if self.is_due() {
+            self.save().await;
+        }
+    }
+
+    /// Saves it if it has what its file has not.
+    async fn save(self: &Arc<Self>) {
+        let is_wanted = !self.is_forgotten.load(Ordering::SeqCst)
+            && self.unsaved.load(Ordering::Relaxed) > 0
+            && self.missing().is_nothing();
         if !is_wanted || self.is_saving.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -363,6 +441,82 @@ mod tests {
         assert!(store.indexes.set(indexes.clone()).is_ok());
         entered().save_if_due().await;
         assert!(!is_there());
+    }
+
+    /// A service with a store whose files can be looked at.
+    fn kept() -> (Arc<MemorySimilarityStore>, Indexes) {
+        let store = Arc::<MemorySimilarityStore>::default();
+        let similarity = Similarity { store: store.clone(), ..Similarity::default() };
+        (store, Indexes::new(similarity, Arc::new(SystemClock::default())))
+    }
+
+    fn noise(bytes: usize) -> Vec<u8> {
+        let mut state = 7u64;
+        let words = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
+        });
+        words.take(bytes / 8).flatten().collect()
+    }
+
+    /// Waits on the paused clock until nobody needs to keep the index.
+    async fn gone(indexes: &Indexes, volume: Uuid) {
+        for _ in 0..100 {
+            if !indexes.volumes.locked().contains_key(&volume) {
+                return;
+            }
+            tokio::time::sleep(INDEX_IDLE_MAX / 10).await;
+        }
+        panic!("the index is still in memory");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_index_that_no_transfer_uses_leaves_memory_and_comes_back() {
+        let ((store, indexes), volume) = (kept(), Uuid::from_u128(9));
+        let index = indexes.of(volume, MIB, false).unwrap();
+        index.enter_at(0, &noise(1 << 20));
+        let anchors = index.read(SimilarityIndex::anchors);
+        assert!(anchors > 0 && store.files().is_empty());
+        // Somebody has it in hand.
+        tokio::time::sleep(3 * INDEX_IDLE_MAX).await;
+        assert!(Arc::ptr_eq(&index, &indexes.of(volume, MIB, false).unwrap()));
+        // It lacks something that only memory tells of.
+        let mut unread = Unread::new(Some(index.clone()));
+        unread.add(5..6);
+        drop((unread, index));
+        tokio::time::sleep(3 * INDEX_IDLE_MAX).await;
+        let index = indexes.of(volume, MIB, false).unwrap();
+        assert_eq!((index.read(SimilarityIndex::anchors), store.files().len()), (anchors, 0));
+        index.missing().lacks = Lacks::default();
+        // Asked for again and again it stays, though nobody has it for long.
+        let same = Arc::downgrade(&index);
+        drop(index);
+        for _ in 0..40 {
+            tokio::time::sleep(INDEX_IDLE_MAX / 4).await;
+            assert!(indexes.of(volume, MIB, false).is_some() && same.strong_count() > 0);
+        }
+        gone(&indexes, volume).await;
+        assert!(same.strong_count() == 0 && store.files().contains_key(&volume));
+        // It was saved before, though little was entered, and is read again.
+        let again = indexes.of(volume, MIB, true).unwrap();
+        assert!(again.missing().is_nothing() && again.read(SimilarityIndex::anchors) == anchors);
+        drop(again);
+        gone(&indexes, volume).await;
+    }
+
+    #[tokio::test]
+    async fn a_volume_that_has_grown_gets_its_budget_with_the_next_step() {
+        let ((_, indexes), volume) = (kept(), Uuid::from_u128(9));
+        let small = indexes.of(volume, MIB, false).unwrap();
+        assert_eq!(small.read(SimilarityIndex::budget_bytes), INDEX_BYTES_MIN);
+        let grown = indexes.of(volume, 1 << 40, false).unwrap();
+        assert!(Arc::ptr_eq(&small, &grown));
+        assert_eq!(grown.read(SimilarityIndex::budget_bytes), SIMILARITY_BYTES_PER_TIB);
+        // A volume that shrinks keeps what it has.
+        indexes.of(volume, MIB, false).unwrap();
+        assert_eq!(grown.read(SimilarityIndex::budget_bytes), SIMILARITY_BYTES_PER_TIB);
     }
 
     #[test]

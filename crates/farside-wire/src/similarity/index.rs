@@ -48,6 +48,17 @@ impl SimilarityIndex {
         }
     }
 
+    /// Lets it take so many bytes from now on, if that is more than before. As it doubles from where it began, it may use
+    /// little more than half of a budget that was raised.
+    pub fn raise_budget(&mut self, budget_bytes: u64) {
+        self.budget_buckets = self.budget_buckets.max(budget_bytes / BUCKET_BYTES);
+    }
+
+    /// Bytes of memory it may take.
+    pub fn budget_bytes(&self) -> u64 {
+        self.budget_buckets * BUCKET_BYTES
+    }
+
     /// Bytes of memory it takes now.
     pub fn bytes(&self) -> u64 {
         self.buckets.len() as u64 * BUCKET_BYTES
