@@ -73,6 +73,10 @@ pub(crate) struct Opening {
     /// See [`StreamTerms::bulk`](crate::StreamTerms::bulk). Who does not know it begins with one connection.
     #[prost(bool, tag = "4")]
     pub(crate) bulk: bool,
+    /// What the opener takes before it has said more, bytes: on a far line the first ack with credit comes a round trip after the
+    /// first lane. Less than [`WINDOW_MIN`](crate::limits::WINDOW_MIN), which always holds, says nothing.
+    #[prost(uint64, tag = "5")]
+    pub(crate) window: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]

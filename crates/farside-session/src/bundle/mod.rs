@@ -509,6 +509,18 @@ impl Bundle {
         writer.into_iter().for_each(Waker::wake);
     }
 
+    /// What the other side may send before it hears anything, bytes.
+    pub(crate) fn granted(&self) -> u64 {
+        self.inward.lock().receiver.limit()
+    }
+
+    /// The other side has said when it opened the stream that it takes so many bytes.
+    pub(crate) fn may_send(&self, window: u64) {
+        let mut outward = self.outward.lock();
+        outward.sender.may_send(window);
+        outward.rouse();
+    }
+
     fn on_ack(&self, lane: LaneId, contiguous: u64, ack: Ack) -> Result<(), Broken> {
         let now = self.now();
         let mut outward = self.outward.lock();

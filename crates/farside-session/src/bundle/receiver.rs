@@ -236,7 +236,6 @@ impl Receiver {
     }
 
     /// How far the sender may send.
-    #[cfg(test)]
     pub(super) fn limit(&self) -> u64 {
         self.limit
     }

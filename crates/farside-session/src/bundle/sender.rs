@@ -376,6 +376,11 @@ impl Sender {
         self.retain_max.saturating_sub(self.retained_bytes)
     }
 
+    /// The other side takes so many bytes of the stream, it said when it opened it.
+    pub(super) fn may_send(&mut self, window: u64) {
+        self.limit = self.limit.max(window.min(WINDOW_MAX));
+    }
+
     /// `lane` takes data, at most `bytes` and at most what [`Sender::next`] has just said.
     pub(super) fn take(&mut self, lane: LaneId, bytes: u64, now: Duration) -> Option<Segment> {
         let carrier = self.carriers.get_mut(&lane)?;

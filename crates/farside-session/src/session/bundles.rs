@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -88,10 +87,9 @@ impl Session {
     ) -> Result<DataStream, SessionError> {
         let id = self.around.random.uuid_bytes();
         let low_priority = terms.priority == Priority::Low;
-        let opening = Opening { format: OPENING_FORMAT, header, low_priority, bulk: terms.bulk };
-        let said_by_lanes =
-            if self.terms.dialled.is_some() { opening.encode_to_vec().into() } else { Bytes::new() };
-        let (carried, stream) = self.carry(id, terms, said_by_lanes);
+        let mut opening =
+            Opening { format: OPENING_FORMAT, header, low_priority, bulk: terms.bulk, window: 0 };
+        let (carried, stream) = self.carry(id, terms, Some(&mut opening));
         let mut abandon = Abandon(Some(&carried));
         let mut given = carried.given.subscribe();
         if self.terms.dialled.is_none() {
@@ -137,7 +135,8 @@ impl Session {
             .map_err(|_| "too many data streams are open".to_owned())?;
         let priority = if opening.low_priority { Priority::Low } else { Priority::Normal };
         let terms = StreamTerms { priority, bulk: opening.bulk, ..StreamTerms::default() };
-        let (carried, stream) = self.carry(id, &terms, Bytes::new());
+        let (carried, stream) = self.carry(id, &terms, None);
+        carried.bundle.may_send(opening.window);
         let stream = self.data_stream(&carried, stream, place);
         let session = Arc::clone(self);
         self.around.tasks.spawn(async move {

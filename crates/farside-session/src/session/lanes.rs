@@ -288,12 +288,13 @@ fn is_quiet(io: &mut (impl AsyncRead + Unpin)) -> bool {
 }
 
 impl Session {
-    /// Makes a bundle of this session and sets its tasks to work.
+    /// Makes a bundle of this session and sets its tasks to work. If this side opens it, `opening` is told what it takes from the
+    /// start.
     pub(super) fn carry(
         self: &Arc<Self>,
         id: [u8; 16],
         terms: &StreamTerms,
-        opening: Bytes,
+        opening: Option<&mut Opening>,
     ) -> (Arc<Carried>, BundleStream) {
         let lanes = &self.lanes;
         let is_control = id == CONTROL;
@@ -316,6 +317,12 @@ impl Session {
             budget: Arc::clone(&self.around.budget),
             tasks: self.around.tasks.clone(),
         });
+        let opening = opening.map(|opening| {
+            opening.window = bundle.granted();
+            Bytes::from(opening.encode_to_vec())
+        });
+        // The side that was dialled says it in a call.
+        let opening = opening.filter(|_| self.terms.dialled.is_some()).unwrap_or_default();
         let carried = Arc::new(Carried {
             id,
             bundle,

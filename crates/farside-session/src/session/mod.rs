@@ -168,7 +168,7 @@ impl Session {
             lost_because: OnceLock::new(),
         });
         let control: Control = if has_bundles {
-            let (carried, stream) = session.carry(CONTROL, &StreamTerms::default(), Bytes::new());
+            let (carried, stream) = session.carry(CONTROL, &StreamTerms::default(), None);
             let first = session.lane(control, &session.terms.first, None);
             session.give(&carried, first);
             tasks.spawn(Arc::clone(&session).tend_warm_lanes());

@@ -10,11 +10,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::site::{PATIENCE, Plan, Site, b_dials_a_on};
 use super::streams::{echoed, pattern};
 use crate::limits::{
-    CONNECTIONS_READY_FOR, DIAL_NEXT_PATH_AFTER, FAILBACK_AFTER, REDIAL_MIN, SILENCE_MAX, STREAMS_OPEN_MAX,
-    WARM_LANES_IDLE_MAX, WARM_LANES_MAX,
+    CONNECTIONS_READY_FOR, DIAL_NEXT_PATH_AFTER, FAILBACK_AFTER, REDIAL_MIN, SEND_AHEAD_MAX, SILENCE_MAX,
+    STREAMS_OPEN_MAX, WARM_LANES_IDLE_MAX, WARM_LANES_MAX, WINDOW_MIN, WINDOW_START,
 };
 use crate::link::DataStream;
-use crate::terms::{LinkTerms, PathTerms, PathsMode, StreamTerms};
+use crate::terms::{LinkTerms, PathTerms, PathsMode, StreamTerms, Window};
 use crate::transport::{LinkSettings, SimulatedNetwork};
 
 const MIB: usize = 1 << 20;
@@ -362,6 +362,34 @@ async fn the_pool_of_warm_lanes_is_bounded() {
     let warm = b.node.link_figures(a.id()).unwrap().warm_lanes;
     assert!((1..=WARM_LANES_MAX).contains(&warm), "{warm}");
     b.proves_alive(&a).await;
+}
+
+/// The far end may send what the opener takes before it has heard more of it than the opening.
+#[tokio::test(start_paused = true)]
+async fn who_serves_a_stream_need_not_wait_for_its_openers_first_ack() {
+    let round_trip = Duration::from_millis(200);
+    let settings = LinkSettings { latency: round_trip / 2, ..LinkSettings::default() };
+    for (window, granted) in [
+        (Window::Auto, WINDOW_START),
+        (Window::Bytes(300_000), 300_000),
+        (Window::Bytes(WINDOW_MIN), WINDOW_MIN),
+    ] {
+        let network = SimulatedNetwork::new(52, settings.clone());
+        let (mut a, b) = b_dials_a_on(&network).await;
+        let link = b.link(&a).await;
+        let terms = StreamTerms { window, ..StreamTerms::default() };
+        let opening = tokio::spawn(async move { link.open_stream(Bytes::from_static(b"keep"), terms).await });
+        let mut far = a.kept().await.1;
+        let mut written = 0;
+        let soon = Instant::now() + round_trip / 2;
+        while let Ok(now) = tokio::time::timeout_at(soon, far.io.write(&[7; 10_000])).await {
+            written += now.unwrap() as u64;
+        }
+        // What is written ahead of the lanes is not on its way yet.
+        let within = granted..=granted + SEND_AHEAD_MAX;
+        assert!(within.contains(&written), "{written} bytes, {granted} were granted");
+        drop(opening.await.unwrap().unwrap());
+    }
 }
 
 #[tokio::test(start_paused = true)]
