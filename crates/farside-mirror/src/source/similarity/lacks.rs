@@ -114,7 +114,8 @@ mod tests {
     fn they_are_taken_from_the_front_and_what_was_taken_can_come_back() {
         let mut lacks = of(&[0..4, 10..12, 100..1000]);
         let first = lacks.take(10);
-        assert_eq!((all(&first), all(&lacks)), (vec![0..4, 10..12, 100..104], vec![104..1000]));
+        assert_eq!(all(&first), [0..4, 10..12, 100..104]);
+        assert_eq!((lacks.runs.len(), &lacks.runs[0]), (1, &(104..1000)));
         lacks.merge(first);
         assert_eq!(all(&lacks), [0..4, 10..12, 100..1000]);
         assert_eq!(all(&lacks.take(u64::MAX)), [0..4, 10..12, 100..1000]);
@@ -130,7 +131,8 @@ mod tests {
         lacks.add(1 << 40..1 << 41);
         let longer = scattered.iter().filter(|run| run.end - run.start > 2);
         // One less of the shorter ones, for the long one.
-        let mut expected: Vec<_> = longer.cloned().chain([1 << 40..1 << 41]).collect();
+        let mut expected: Vec<_> = longer.cloned().collect();
+        expected.push(1 << 40..1 << 41);
         let last = expected.iter().rposition(|run| run.end - run.start == 3).unwrap();
         expected.remove(last);
         assert_eq!(all(&lacks), expected);
