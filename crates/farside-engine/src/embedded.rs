@@ -257,6 +257,10 @@ impl Engine for EmbeddedEngine {
         self.on(volume, |pool| pool.abandon_staged(&volume.volume))
     }
 
+    fn may_know(&self, realm: &Realm) -> bool {
+        self.pools.read().values().any(|pool| pool.holds_of(&realm.peer))
+    }
+
     fn replica_record(&self, volume: &VolumeName) -> Result<Option<ReplicaRecord>, EngineError> {
         let status = self.on(volume, |pool| pool.volume(&volume.volume))?;
         Ok(status.replica.map(|r| ReplicaRecord {

@@ -356,6 +356,11 @@ pub trait Engine: Send + Sync + 'static {
     }
     /// Throws away every staged version of a volume: what a crash left behind. Answers how many there were.
     fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError>;
+    /// Whether this engine may hold anything of that realm: if not, every question for it is asked in vain. As provided, it may.
+    fn may_know(&self, realm: &Realm) -> bool {
+        let _ = realm;
+        true
+    }
     /// The replica record of a volume, if it is one.
     fn replica_record(&self, volume: &VolumeName) -> Result<Option<ReplicaRecord>, EngineError>;
     /// Sets or removes the replica record, durably. A volume with a record that is not broken off is read-only to

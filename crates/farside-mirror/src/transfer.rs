@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use farside_engine::{Engine, StagedFor, StagedVersion};
+use farside_engine::{Engine, Realm, StagedFor, StagedVersion};
 use farside_platform::Clock;
 use farside_session::{Bucket, PeerId, PeerLink, SessionError, WireCounters};
 use prost::Message;
@@ -242,8 +242,7 @@ impl Transfer {
             self.throw_away(kept.take()).await;
         }
         let mirrors = if is_unchanged { Vec::new() } else { self.mirrors().await? };
-        let is_first = mirrors.len() == 1 && mirrors[0].id == self.relationship.id;
-        let known = known::is_worth_asking(self.kind, base.is_some(), is_first);
+        let known = known::is_worth_asking(self.kind, base.is_some()) && self.may_know().await?;
         let mut filling = Filling {
             index,
             step,
@@ -375,6 +374,13 @@ impl Transfer {
     async fn others(&self, all: Vec<Relationship>) -> Result<Arc<Others>, MirrorError> {
         let (engine, own) = (self.engine.clone(), self.relationship.clone());
         blocking(move || Ok::<_, MirrorError>(Arc::new(Others::find(&*engine, &own, all)))).await
+    }
+
+    /// Whether this side may hold any of what the source brings: where it has nothing of that peer yet, the first question would
+    /// cost a round trip, and the answer is known.
+    async fn may_know(&self) -> Result<bool, MirrorError> {
+        let (engine, realm) = (self.engine.clone(), Realm { peer: self.relationship.peer.0 });
+        blocking(move || Ok::<_, MirrorError>(engine.may_know(&realm))).await
     }
 
     /// What is kept, made ready for the step, or else a new staged version upon the base.

@@ -333,6 +333,12 @@ fn versions_from(state: &State, volume: &Volume, peer: &[u8; 32]) -> Vec<u64> {
 }
 
 impl Pool {
+    /// Whether the pool holds anything that came from that peer and may be taken for its further volumes.
+    pub fn holds_of(&self, peer: &[u8; 32]) -> bool {
+        let state = self.locked();
+        state.versions.volumes.values().any(|volume| !versions_from(&state, volume, peer).is_empty())
+    }
+
     /// How much is known of what the pool holds. Nothing before a transfer asks.
     pub fn known_data(&self) -> KnownDataStatus {
         let budget_bytes = self.known.budget_bytes;

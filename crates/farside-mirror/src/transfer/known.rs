@@ -28,14 +28,9 @@ use crate::state::TransferKind;
 
 /// Whether questions for known data are answered in a step, and hence asked. Where there is no base, and where a resync brings
 /// back what hosts wrote at the other side, much of it may be here already. What changed in an update was written since the
-/// last one: of 10,406 blocks of a database's update 3 were elsewhere in the volume. And what is known is what came from the same
-/// peer: a site's first copy of its first mirror would wait a round trip for the answer that nothing is.
-pub(super) fn is_worth_asking(kind: TransferKind, has_base: bool, is_first: bool) -> bool {
-    match kind {
-        TransferKind::Initialize => !has_base && !is_first,
-        TransferKind::Resync => true,
-        _ => !has_base,
-    }
+/// last one: of 10,406 blocks of a database's update 3 were elsewhere in the volume.
+pub(super) fn is_worth_asking(kind: TransferKind, has_base: bool) -> bool {
+    !has_base || kind == TransferKind::Resync
 }
 
 /// What was taken from this side's own store in a step, so far.
@@ -223,12 +218,11 @@ mod tests {
 
     #[test]
     fn questions_are_answered_where_there_is_no_base_and_in_a_resync() {
-        assert!(is_worth_asking(TransferKind::Initialize, false, false));
-        assert!(is_worth_asking(TransferKind::Update, false, true));
-        assert!(is_worth_asking(TransferKind::Resync, true, true));
-        assert!(!is_worth_asking(TransferKind::Initialize, false, true));
-        assert!(!is_worth_asking(TransferKind::Update, true, false));
-        assert!(!is_worth_asking(TransferKind::Initialize, true, false), "a later snapshot of a first copy");
+        assert!(is_worth_asking(TransferKind::Initialize, false));
+        assert!(is_worth_asking(TransferKind::Update, false));
+        assert!(is_worth_asking(TransferKind::Resync, true));
+        assert!(!is_worth_asking(TransferKind::Update, true));
+        assert!(!is_worth_asking(TransferKind::Initialize, true), "a later snapshot of a first copy");
     }
 
     #[test]

@@ -374,7 +374,7 @@ async fn who_serves_a_stream_need_not_wait_for_its_openers_first_ack() {
         (Window::Bytes(300_000), 300_000),
         (Window::Bytes(WINDOW_MIN), WINDOW_MIN),
     ] {
-        let network = SimulatedNetwork::new(52, settings.clone());
+        let network = SimulatedNetwork::new(52, settings);
         let (mut a, b) = b_dials_a_on(&network).await;
         let link = b.link(&a).await;
         let terms = StreamTerms { window, ..StreamTerms::default() };
@@ -403,7 +403,7 @@ async fn a_first_copy_of_a_far_peer_has_its_connections_when_it_is_opened() {
     for (opener_dialled, wanted_lanes, expected) in
         [(true, 8, true), (true, 8, false), (false, 8, true), (true, 1, true)]
     {
-        let network = SimulatedNetwork::new(51, settings.clone());
+        let network = SimulatedNetwork::new(51, settings);
         let (mut a, mut b) = b_dials_a_on(&network).await;
         let (opener, server) = if opener_dialled { (&b, &mut a) } else { (&a, &mut b) };
         let link = opener.link(server).await;
