@@ -33,7 +33,8 @@
 //!   full at less than was shown, the rest of the stream does without.
 //! * Where neither the link nor the encoders are busy, something else is slow (reads): nothing is changed.
 //! * Of the first transfer over a link nothing is known but its round trip. A dozen frames are encoded before the first that was
-//!   sent shows anything; a link between towns is likely slow, so they are *thorough* there ([`Ladder::over`]).
+//!   sent shows anything; a link between towns is likely slow, so they are *thorough* there ([`Ladder::over`]), until a quarter of a
+//!   megabyte has passed without filling it.
 //!
 //! What keeps it calm: nothing is concluded from fewer than four frames of an effort; small gains wait until an effort has
 //! had its time, and that time doubles when the ladder comes back to an effort that it has just left.
@@ -64,7 +65,8 @@ const LINK_CHANGE: f64 = 1.25;
 /// Bytes that must have passed before a link that was never full is called fast enough for *raw*: less than that may still
 /// lie in the socket's buffer, which Linux lets grow to 4 MiB unless told otherwise.
 const BUFFERED_MAX: f64 = 4_194_304.0;
-/// The same for a step down to any other effort: what such a buffer takes of a connection that is new.
+/// The same for a step down to any other effort: what such a buffer takes of a connection that is new. Also before what is taken on
+/// trust of a link between towns is given up.
 const BUFFERED_FIRST: f64 = 262_144.0;
 /// Bytes beyond what the link should have carried that prove it faster: the buffer was full when its rate was taken, and
 /// what drained since is accounted for.
@@ -390,6 +392,11 @@ impl Ladder {
         let is_full = window.writing / seconds >= FULL && window.filled.is_enough();
         self.heed_link(is_full, window.filled.out_bytes / window.filled.seconds);
         if !is_full && cores < BUSY * encoders && goodput * searching < BUSY {
+            return;
+        }
+        // It was taken on trust that the link is slow.
+        if !is_full && self.link.is_none() && current > Effort::Standard && self.passed >= BUFFERED_FIRST {
+            self.choose(Effort::Standard);
             return;
         }
         let capacity =
