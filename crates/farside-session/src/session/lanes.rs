@@ -131,6 +131,8 @@ pub(super) struct Lanes {
     /// What the numbers in [`LaneTerms`] mean: paths at the side that dials, pairs of addresses at the other. Only grows.
     numbers: Mutex<Vec<Numbered>>,
     bundles: Mutex<HashMap<[u8; 16], Arc<Carried>>>,
+    /// One lane at a time looks for its bundle, and opens it.
+    opening: Mutex<()>,
     /// Bundles that have ended, newest last: an *attach* that comes too late does not open one of them again.
     ended: Mutex<VecDeque<[u8; 16]>>,
     pub(super) warm: Mutex<WarmLanes<IdleLane>>,
@@ -162,6 +164,7 @@ impl Lanes {
             paths: Mutex::new(paths),
             numbers: Mutex::default(),
             bundles: Mutex::default(),
+            opening: Mutex::default(),
             ended: Mutex::default(),
             warm: Mutex::default(),
             warm_changed: Notify::new(),
@@ -526,6 +529,8 @@ impl Session {
         };
         // A lane that is closed or not used: the side that dials has let it go.
         let Ok(Ok(Some(attach))) = attach else { return };
+        // Held until the bundle is among them: several lanes bring the same opening at the same moment, and it is opened once.
+        let turn = self.lanes.opening.lock();
         let carried = match self.lanes.bundle(&attach.bundle) {
             Some(carried) => Ok(carried),
             None if attach.opening.is_empty() => Err("the stream that it joins has ended".to_owned()),
@@ -537,6 +542,7 @@ impl Session {
                 Err(e) => Err(format!("its opening does not decode: {e}")),
             },
         };
+        drop(turn);
         match carried {
             Ok(carried) => self.give(&carried, lane),
             Err(reason) => {

@@ -433,3 +433,33 @@ async fn a_first_copy_of_a_far_peer_has_its_connections_when_it_is_opened() {
         b.proves_alive(&a).await;
     }
 }
+
+/// Eight lanes bring the same opening at the same moment, on as many threads as there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_stream_whose_lanes_come_all_at_once_is_opened_once() {
+    const STREAMS: usize = 8;
+    let settings = LinkSettings { latency: Duration::from_millis(100), ..LinkSettings::default() };
+    let network = SimulatedNetwork::new(53, settings);
+    let (mut a, b) = b_dials_a_on(&network).await;
+    let link = b.link(&a).await;
+    let mut opening = tokio::task::JoinSet::new();
+    for number in 0..STREAMS {
+        let link = std::sync::Arc::clone(&link);
+        opening.spawn(async move {
+            let terms = StreamTerms { bulk: true, ..StreamTerms::default() };
+            let header = format!("keep {number}");
+            link.open_stream(Bytes::from(header), terms).await.unwrap()
+        });
+    }
+    let mut served = std::collections::BTreeSet::new();
+    let mut kept = Vec::new();
+    for _ in 0..STREAMS {
+        let (header, stream) = a.kept().await;
+        assert!(served.insert(header.clone()), "{header:?} is served twice");
+        kept.push(stream);
+    }
+    // And each opener has its stream.
+    while let Some(opened) = opening.join_next().await {
+        drop(opened.unwrap());
+    }
+}
