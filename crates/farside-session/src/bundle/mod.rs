@@ -14,7 +14,7 @@
 //!   on which an [`Attach`] was the last segment. Both sides add the same connection.
 //! * **Lanes go** when their connection ends, and are set aside when they make no progress; what they had goes over the others
 //!   and is counted. A lane that moves again is used again. The side that dials learns of it by [`Bundle::lanes_wanted`].
-//!   With no lane the bundle waits [`LANELESS_MAX`] for one.
+//!   With no lane the bundle waits [`LANELESS_MAX`](crate::limits::LANELESS_MAX) for one.
 //! * **The end.** When both sides have shut down and everything has arrived, the lanes are idle again and
 //!   [`Bundle::ended`] gives them back. A stream dropped before that aborts the bundle: the other side reads an error,
 //!   never an end of file. So does [`Bundle::close`].

@@ -1,7 +1,7 @@
 //! What the application holds of a bundle: it reads and writes.
 //!
 //! A flush waits until everything written is in the lanes' sockets; a shutdown does too, the end of the stream included. Dropped after a
-//! shutdown, the stream is delivered in the background, for as long as that makes progress ([`LINGER_MAX`]). Dropped
+//! shutdown, the stream is delivered in the background, for as long as that makes progress ([`LINGER_MAX`](crate::limits::LINGER_MAX)). Dropped
 //! without, it aborts the bundle.
 
 use std::io;
