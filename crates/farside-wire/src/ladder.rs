@@ -394,7 +394,7 @@ impl Ladder {
         if !is_full && cores < BUSY * encoders && goodput * searching < BUSY {
             return;
         }
-        // It was taken on trust that the link is slow.
+        // It was taken on trust that the link is slow, or it has become faster.
         if !is_full && self.link.is_none() && current > Effort::Standard && self.passed >= BUFFERED_FIRST {
             self.choose(Effort::Standard);
             return;

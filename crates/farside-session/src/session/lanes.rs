@@ -360,7 +360,7 @@ impl Session {
     async fn tend(self: Arc<Self>, carried: Arc<Carried>) {
         let left = carried.bundle.ended().await;
         let lanes = &self.lanes;
-        lanes.bundles.lock().remove(&carried.id);
+        // Remembered first: a late lane that finds it in neither would open it again.
         {
             let mut ended = lanes.ended.lock();
             ended.push_back(carried.id);
@@ -368,6 +368,7 @@ impl Session {
                 ended.pop_front();
             }
         }
+        lanes.bundles.lock().remove(&carried.id);
         carried.refuse("the stream has ended");
         let figures = carried.bundle.figures();
         tracing::debug!(peer = %self.terms.peer_name, ?figures.blocked, figures.window, figures.sent_bytes, figures.received_bytes, "a stream has ended");

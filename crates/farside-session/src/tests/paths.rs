@@ -374,6 +374,7 @@ async fn who_serves_a_stream_need_not_wait_for_its_openers_first_ack() {
         (Window::Bytes(300_000), 300_000),
         (Window::Bytes(WINDOW_MIN), WINDOW_MIN),
     ] {
+        println!("seed 52");
         let network = SimulatedNetwork::new(52, settings);
         let (mut a, b) = b_dials_a_on(&network).await;
         let link = b.link(&a).await;
@@ -403,6 +404,7 @@ async fn a_first_copy_of_a_far_peer_has_its_connections_when_it_is_opened() {
     for (opener_dialled, wanted_lanes, expected) in
         [(true, 8, true), (true, 8, false), (false, 8, true), (true, 1, true)]
     {
+        println!("seed 51");
         let network = SimulatedNetwork::new(51, settings);
         let (mut a, mut b) = b_dials_a_on(&network).await;
         let (opener, server) = if opener_dialled { (&b, &mut a) } else { (&a, &mut b) };
@@ -439,6 +441,7 @@ async fn a_first_copy_of_a_far_peer_has_its_connections_when_it_is_opened() {
 async fn a_stream_whose_lanes_come_all_at_once_is_opened_once() {
     const STREAMS: usize = 8;
     let settings = LinkSettings { latency: Duration::from_millis(100), ..LinkSettings::default() };
+    println!("seed 53");
     let network = SimulatedNetwork::new(53, settings);
     let (mut a, b) = b_dials_a_on(&network).await;
     let link = b.link(&a).await;
