@@ -106,6 +106,8 @@ struct Tables {
     /// By relationship: one change of its snapshots at a time, however its calls overtake each other.
     turns: HashMap<Uuid, Arc<tokio::sync::Mutex<()>>>,
     complaints: Complaints,
+    /// Of words that hosts went on elsewhere: by themselves, so that no flood of refusals hides one.
+    alarms: Complaints,
     budgets: Budgets,
     rates: Rates,
     /// By relationship: how many snapshots are kept for it, as far as that was seen since the start.

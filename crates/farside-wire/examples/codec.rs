@@ -6,7 +6,7 @@
 //! `index=BYTES` per TiB of the image (default 171 MiB), `others=IMAGE,IMAGE,...` (images of other
 //! volumes that both sides hold), `decode=no`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use farside_format::Fingerprint;
@@ -83,6 +83,26 @@ fn difference(old: &[u8], new: &[u8]) -> Vec<Run> {
     runs
 }
 
+/// What is left of `runs` where the destination makes no frame carry what it holds of the other volumes.
+fn without_known(runs: Vec<Run>, new: &[u8], others: &[(Vec<u8>, SimilarityIndex)]) -> Vec<Run> {
+    let blocks = others.iter().flat_map(|(image, _)| image.chunks_exact(BLOCK_BYTES));
+    let known: HashSet<&[u8]> = blocks.collect();
+    let mut left: Vec<Run> = Vec::new();
+    for run in runs {
+        for position in run.position..run.end() {
+            let from = position as usize * BLOCK_BYTES;
+            if run.kind == RunKind::Data && known.contains(&new[from..from + BLOCK_BYTES]) {
+                continue;
+            }
+            match left.last_mut() {
+                Some(last) if last.kind == run.kind && last.end() == position => last.blocks += 1,
+                _ => left.push(Run { position, blocks: 1, kind: run.kind }),
+            }
+        }
+    }
+    left
+}
+
 /// The plan with blocks that earlier frames carried as repeats.
 fn with_repeats(
     plan: FramePlan,
@@ -149,7 +169,7 @@ fn main() -> Result<(), Failure> {
     let old = paths.get(1).map(std::fs::read).transpose()?.unwrap_or_default();
     let per_tib: u64 = key("index").map(|n| n.parse()).transpose()?.unwrap_or(171 << 20);
     let decodes = key("decode").as_deref() != Some("no");
-    let runs = difference(&old, &new);
+    let mut runs = difference(&old, &new);
     let index_of = |image: &[u8]| {
         let mut index = SimilarityIndex::new((new.len() as u64 / 1024 * per_tib) >> 30);
         for (i, segment) in image.chunks(1 << 20).enumerate() {
@@ -163,6 +183,8 @@ fn main() -> Result<(), Failure> {
         let index = index_of(&image);
         others.push((image, index));
     }
+
+    runs = without_known(runs, &new, &others);
 
     let start = on_core();
     let index = index_of(&old);
@@ -284,8 +306,13 @@ fn run(
         if effort >= Effort::Standard {
             let list = search.regions(&plan, &data, &All { index, others }, &mut images);
             prefix.add_regions(&list, &mut images);
-            if effort == Effort::Strong && old.is_empty() {
-                prefix.add_regions(&search.recent(&list), &mut images);
+            if old.is_empty() {
+                let is_strong = effort == Effort::Strong;
+                if is_strong {
+                    prefix.add_regions(&search.recent(&list), &mut images);
+                }
+                let alike = search.alike(&plan, &list, if is_strong { 2 } else { 1 });
+                prefix.add_regions(&alike, &mut images);
             }
         }
         let has_old = effort >= Effort::Fast && !old.is_empty();

@@ -5,6 +5,7 @@ use farside_engine::{EngineError, VolumeName};
 use farside_session::{PeerId, Refusal};
 use uuid::Uuid;
 
+use super::complaints::Admitted;
 use super::heard::Word;
 use super::{Shared, SourceService, prepare, refusal, to_refusal};
 use crate::error::{MirrorError, blocking};
@@ -114,19 +115,29 @@ impl Shared {
             .overtaken
             .is_none_or(|o| (o.broken_off_at, o.snapshot) != (overtaken.broken_off_at, overtaken.snapshot));
         if is_news {
-            let fenced = self.rights.is_fenced_when_overtaken(peer, &volume);
-            tracing::warn!(
-                %relationship, %peer, %volume, replica = %known.destination, fenced,
-                "OVERTAKEN: the replica of {volume} was broken off and hosts may be writing there. Decide which side counts: \
-                 `farside mirror resync {volume} --from PEER:{}` makes this side follow that one (what was written here \
-                 since stays as a side branch); `farside mirror resync` there does the opposite; \
-                 `farside mirror release {volume} PEER` ends the mirror",
-                known.destination
-            );
+            self.alarm(peer, &known);
             let known = SourceRelationship { overtaken: Some(overtaken), ..known };
             self.keep(known).await.map_err(to_refusal)?;
         }
         Ok(noted())
+    }
+
+    /// Tells the log that hosts went on at `peer`, as far as its share of alarms reaches: a destination that makes up a new
+    /// break with each call fills no disk.
+    fn alarm(&self, peer: PeerId, known: &SourceRelationship) {
+        let suppressed = match self.tables().alarms.admit(peer, self.clock.monotonic()) {
+            Admitted::Line { suppressed } => suppressed,
+            Admitted::Nothing => return,
+        };
+        let SourceRelationship { id: relationship, source: volume, destination, .. } = known;
+        let fenced = self.rights.is_fenced_when_overtaken(peer, volume);
+        tracing::warn!(
+            %relationship, %peer, %volume, replica = %destination, fenced, suppressed,
+            "OVERTAKEN: the replica of {volume} was broken off and hosts may be writing there. Decide which side counts: \
+             `farside mirror resync {volume} --from PEER:{destination}` makes this side follow that one (what was written here \
+             since stays as a side branch); `farside mirror resync` there does the opposite; \
+             `farside mirror release {volume} PEER` ends the mirror"
+        );
     }
 
     /// Refuses what an overtaken source must not do; a resync says that the destination's hosts have stopped, and

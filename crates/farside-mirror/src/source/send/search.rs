@@ -102,15 +102,19 @@ impl Searching {
         let of_base = self.index.as_ref().filter(|_| self.source.usable_base().is_some());
         let indexes = AllIndexes { of_base: of_base.map(|index| &**index), others: &self.others };
         let mut found = search.regions(plan, data, &indexes, &mut both);
-        if *effort == Effort::Strong && self.source.usable_base().is_none() {
-            let recent = search.recent(&found);
+        let resembles = found.len();
+        if self.source.usable_base().is_none() {
+            let is_strong = *effort == Effort::Strong;
+            let recent = if is_strong { search.recent(&found) } else { Vec::new() };
+            let alike = search.alike(plan, &found, if is_strong { 2 } else { 1 });
             found.extend(recent);
+            found.extend(alike);
         }
         if let Some(why) = work.prefix.add_regions(&found, &mut both) {
             self.source.warn_of_damage(&why);
         }
         search.carried(plan, data);
-        self.others.searched(&found);
+        self.others.searched(&found[..resembles]);
     }
 
     fn add_same_place(&mut self, frame: &mut Frame) {
