@@ -151,6 +151,17 @@ impl Engine for EmbeddedEngine {
         self.open_snapshot(volume, snapshot)?.read(offset, buffer)
     }
 
+    fn read_snapshot_ranges(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        ranges: &[(u64, u64)],
+        buffer: &mut [u8],
+    ) -> Result<(), EngineError> {
+        let reader = self.on(volume, |pool| pool.snapshot_reader(&volume.volume, snapshot))?;
+        reader.read_ranges(ranges, buffer).map_err(|e| convert(&volume.pool, e))
+    }
+
     fn open_snapshot(
         &self,
         volume: &VolumeName,

@@ -273,6 +273,23 @@ pub trait Engine: Send + Sync + 'static {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<(), EngineError>;
+    /// Reads and verifies many ranges of a snapshot, (first block, blocks) each, one behind the other into `buffer`, which has
+    /// just their size. Blocks past its end read as zeros. An engine that knows where they lie reads them in that order, and
+    /// several at a time.
+    fn read_snapshot_ranges(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        ranges: &[(u64, u64)],
+        mut buffer: &mut [u8],
+    ) -> Result<(), EngineError> {
+        for (first, blocks) in ranges {
+            let (bytes, rest) = buffer.split_at_mut(((*blocks * BLOCK_BYTES) as usize).min(buffer.len()));
+            self.read_snapshot(volume, snapshot, first * BLOCK_BYTES, bytes)?;
+            buffer = rest;
+        }
+        Ok(())
+    }
     /// Opens a snapshot without being in anybody's way: while the answer lives it stays readable there, and snapshot and volume
     /// can be deleted all the same; the space comes free afterwards. Nothing of it is durable.
     fn open_snapshot(

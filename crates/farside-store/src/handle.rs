@@ -312,6 +312,16 @@ impl SnapshotReader {
         self.walked.pool.read(self.walked.version, offset, buffer)
     }
 
+    /// Reads `ranges`, (first block, blocks) each, one behind the other into `buffer`, which has just their size; verified. In
+    /// the order in which they lie on the device, and several at a time. Blocks past the end are zeros.
+    pub fn read_ranges(&self, ranges: &[(u64, u64)], buffer: &mut [u8]) -> Result<()> {
+        let blocks = ranges.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+        if blocks.checked_mul(BLOCK_BYTES as u64) != Some(buffer.len() as u64) {
+            return Err(StoreError::Invalid(format!("{blocks} blocks into {} bytes", buffer.len())));
+        }
+        self.walked.pool.read_ranges(self.walked.version, ranges, buffer)
+    }
+
     /// Whether the snapshot, or its volume, was deleted since: only this keeps it.
     pub fn is_deleted(&self) -> Result<bool> {
         let state = self.walked.pool.locked();

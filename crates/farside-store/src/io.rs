@@ -54,16 +54,7 @@ impl Pool {
                 let mut data = BlockBuffer::zeroed(run);
                 self.device.read_at(pointers[at].place.0 * BLOCK, &mut data)?;
                 for (i, (bytes, pointer)) in data.chunks(BLOCK_BYTES).zip(&pointers[at..]).enumerate() {
-                    if Fingerprint::of_block(bytes) != pointer.fingerprint {
-                        self.counters.corrupt_blocks.fetch_add(1, Ordering::Relaxed);
-                        let error = StoreError::CorruptBlock {
-                            version: self.describe_version(version),
-                            block: block + i as u64,
-                            place: pointer.place.0,
-                        };
-                        tracing::error!(pool = %self.id, "{error}");
-                        return Err(error);
-                    }
+                    self.verify(version, block + i as u64, pointer, bytes)?;
                 }
                 copy_out(buffer, offset, block, run, Some(&data));
             }

@@ -37,6 +37,7 @@ mod pool;
 mod reaper;
 mod recovery;
 mod ring;
+mod scattered;
 mod sharing;
 mod space;
 mod staged;

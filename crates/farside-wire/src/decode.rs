@@ -85,14 +85,8 @@ impl Decoder {
         regions: &mut dyn Regions,
     ) -> Result<(), FrameError> {
         claim(&mut self.prefix, header.prefix_blocks.get() as usize * BLOCK_BYTES);
-        for range in ranges {
-            let from = self.prefix.len();
-            self.prefix.resize(from + range.bytes(), 0);
-            regions
-                .read(range.origin, range.position, &mut self.prefix[from..])
-                .map_err(FrameError::PrefixUnavailable)?;
-        }
-        Ok(())
+        self.prefix.resize(ranges.iter().map(Region::bytes).sum(), 0);
+        regions.read_all(ranges, &mut self.prefix).map_err(FrameError::PrefixUnavailable)
     }
 
     /// Leaves the data runs' bytes in `self.data`. The output is claimed by what the header says (at most 4 MiB) and

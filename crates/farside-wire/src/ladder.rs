@@ -418,7 +418,7 @@ impl Ladder {
         // What a transfer begins with was not chosen.
         let is_first = self.left_at.iter().all(Option::is_none);
         let has_had_its_time = self.frames - self.chosen_at >= self.dwell
-            || (is_first && is_full)
+            || (is_first && (is_full || must_leave))
             || (must_leave && raw >= GAIN_AT_ONCE * goodput);
         let own = self.ratio(current, current);
         let mut best: Option<(Effort, f64)> = None;

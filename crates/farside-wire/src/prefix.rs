@@ -21,6 +21,9 @@ pub enum Origin {
     Other(u8),
 }
 
+/// Regions that are read together for a prefix.
+const REGIONS_AT_ONCE: usize = 256;
+
 /// A run of blocks that both sides hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
@@ -49,6 +52,17 @@ pub trait Regions {
     /// Fills `buffer` (whole blocks) with the blocks of `origin` from block `position` on; past the version's end:
     /// zeros. An error says why they cannot be read.
     fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String>;
+
+    /// Fills `buffer` with the blocks of all of `list`, one behind the other; it has just their size. One after the other,
+    /// unless whoever reads them can do better.
+    fn read_all(&mut self, list: &[Region], mut buffer: &mut [u8]) -> Result<(), String> {
+        for region in list {
+            let (bytes, rest) = buffer.split_at_mut(region.bytes().min(buffer.len()));
+            self.read(region.origin, region.position, bytes)?;
+            buffer = rest;
+        }
+        Ok(())
+    }
 }
 
 /// Regions and their bytes, concatenated in the same order. The compressor reaches back most cheaply to what stands
@@ -98,12 +112,25 @@ impl Prefix {
     /// reason why something could not.
     pub fn add_regions(&mut self, list: &[Region], regions: &mut dyn Regions) -> Option<String> {
         let (mut bytes, mut failed) = (Vec::new(), None);
-        for region in list {
-            bytes.resize(region.bytes(), 0);
-            match regions.read(region.origin, region.position, &mut bytes) {
-                Ok(()) => self.add(region.origin, region.position, &bytes),
-                Err(error) => {
-                    failed.get_or_insert(error);
+        for part in list.chunks(REGIONS_AT_ONCE) {
+            bytes.resize(part.iter().map(Region::bytes).sum(), 0);
+            if regions.read_all(part, &mut bytes).is_ok() {
+                let mut rest = &bytes[..];
+                for region in part {
+                    let (of_region, after) = rest.split_at(region.bytes());
+                    self.add(region.origin, region.position, of_region);
+                    rest = after;
+                }
+                continue;
+            }
+            // One of them cannot be read: the others can.
+            for region in part {
+                bytes.resize(region.bytes(), 0);
+                match regions.read(region.origin, region.position, &mut bytes) {
+                    Ok(()) => self.add(region.origin, region.position, &bytes),
+                    Err(error) => {
+                        failed.get_or_insert(error);
+                    }
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{BLOCK_BYTES, Engine, Realm, StagedVersion, VolumeName};
 use farside_session::{ByteStream, DataStream, SessionError, WireCounters};
-use farside_wire::{Decoder, FrameFigures, Origin, Regions, RunKind};
+use farside_wire::{Decoder, FrameFigures, Origin, Region, Regions, RunKind};
 use prost::Message;
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
@@ -413,6 +413,33 @@ impl Regions for BothSides {
         };
         read.map_err(|e| e.to_string())
     }
+
+    fn read_all(&mut self, list: &[Region], mut buffer: &mut [u8]) -> Result<(), String> {
+        for part in list.chunk_by(|a, b| a.origin == b.origin) {
+            let (bytes, rest) = buffer.split_at_mut(part.iter().map(Region::bytes).sum());
+            match (part[0].origin, self.base) {
+                // Scattered, as a rule.
+                (Origin::Base, Some(base)) => {
+                    let ranges: Vec<(u64, u64)> =
+                        part.iter().map(|r| (r.position, u64::from(r.blocks))).collect();
+                    let read = self.engine.read_snapshot_ranges(&self.volume, base, &ranges, bytes);
+                    read.map_err(|e| e.to_string())?;
+                }
+                _ => read_each(self, part, bytes)?,
+            }
+            buffer = rest;
+        }
+        Ok(())
+    }
+}
+
+fn read_each(both: &mut BothSides, list: &[Region], mut buffer: &mut [u8]) -> Result<(), String> {
+    for region in list {
+        let (bytes, rest) = buffer.split_at_mut(region.bytes());
+        both.read(region.origin, region.position, bytes)?;
+        buffer = rest;
+    }
+    Ok(())
 }
 
 struct Applier {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_engine::{BLOCK_BYTES, EngineError};
+use farside_engine::EngineError;
 use farside_wire::Effort;
 use tokio::sync::mpsc;
 
@@ -62,13 +62,9 @@ fn read_frame(
     mut work: Work,
 ) -> Result<Frame, EngineError> {
     work.data.resize(planned.plan.data_bytes() as usize, 0);
-    let mut rest = &mut work.data[..];
-    for run in planned.plan.data_runs() {
-        let (bytes, after) = rest.split_at_mut((run.blocks * BLOCK_BYTES) as usize);
-        source.engine.read_snapshot(&source.volume, source.incremental, run.position * BLOCK_BYTES, bytes)?;
-        counters.source_read.add(bytes.len() as u64);
-        rest = after;
-    }
+    let ranges: Vec<(u64, u64)> = planned.plan.data_runs().map(|run| (run.position, run.blocks)).collect();
+    source.engine.read_snapshot_ranges(&source.volume, source.incremental, &ranges, &mut work.data)?;
+    counters.source_read.add(work.data.len() as u64);
     work.prefix.clear();
     // What is spent on it is decided when it is searched for, as late as can be.
     Ok(Frame { planned, work, effort: Effort::default(), searching: Duration::ZERO, let_go: Vec::new() })

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use farside_engine::BLOCK_BYTES;
 use farside_wire::{Effort, Indexes, Origin, Search, SimilarityIndex};
 use tokio::sync::mpsc;
 
@@ -121,17 +120,21 @@ impl Searching {
         let (source, plan) = (&self.source, &frame.planned.plan);
         let Some(base) = source.usable_base() else { return };
         self.old.resize(plan.data_bytes() as usize, 0);
-        let mut rest = &mut self.old[..];
-        for run in plan.data_runs() {
-            let (was, after) = rest.split_at_mut((run.blocks * BLOCK_BYTES) as usize);
-            self.counters.base_read.add(was.len() as u64);
-            let read = source.engine.read_snapshot(&source.volume, base, run.position * BLOCK_BYTES, was);
-            // A base that cannot be read here only costs bytes: zeros are left out of a prefix.
-            if let Err(error) = read {
-                source.warn_of_damage(&error.to_string());
-                was.fill(0);
+        self.counters.base_read.add(self.old.len() as u64);
+        let ranges: Vec<(u64, u64)> = plan.data_runs().map(|run| (run.position, run.blocks)).collect();
+        let read = source.engine.read_snapshot_ranges(&source.volume, base, &ranges, &mut self.old);
+        if read.is_err() {
+            let mut rest = &mut self.old[..];
+            for range in ranges.chunks(1) {
+                let (was, after) = rest.split_at_mut(range[0].1 as usize * farside_wire::BLOCK_BYTES);
+                let read = source.engine.read_snapshot_ranges(&source.volume, base, range, was);
+                // A base that cannot be read here only costs bytes: zeros are left out of a prefix.
+                if let Err(error) = read {
+                    source.warn_of_damage(&error.to_string());
+                    was.fill(0);
+                }
+                rest = after;
             }
-            rest = after;
         }
         if self.search.resembles_old(&frame.work.data, &self.old) {
             frame.work.prefix.add_same_place(&plan.runs, &self.old);
