@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use farside_format::{Fingerprint, Pointer};
 use farside_platform::{BLOCK_BYTES, BlockBuffer};
+use parking_lot::Mutex;
 
 use crate::error::{Result, StoreError};
 use crate::pool::Pool;
@@ -64,34 +65,39 @@ impl Pool {
             }
         }
         wanted.sort_unstable_by_key(|w| w.pointer.place.0);
-        let mut reads = into_reads(&mut wanted);
-        let each = reads.len().div_ceil(READS_AT_ONCE).max(READS_PER_THREAD_MIN);
-        let mut parts = reads.chunks_mut(each);
-        let Some(own) = parts.next() else { return Ok(()) };
+        let reads = into_reads(&mut wanted);
+        let threads = (reads.len() / READS_PER_THREAD_MIN).min(READS_AT_ONCE);
+        let reads = Mutex::new(reads.into_iter());
+        let work = || {
+            loop {
+                let next = reads.lock().next();
+                let Some(read) = next else { return Ok(()) };
+                self.read_one(version, read)?;
+            }
+        };
         std::thread::scope(|scope| {
-            let others: Vec<_> =
-                parts.map(|part| scope.spawn(move || self.read_each(version, part))).collect();
-            let own = self.read_each(version, own);
-            let others = others.into_iter().map(|thread| match thread.join() {
+            // This one works too, and does all of it where the system has no threads to spare.
+            let spawn = |_| std::thread::Builder::new().name("read".into()).spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..threads).filter_map(spawn).collect();
+            let own = work();
+            let joined = others.into_iter().map(|thread| match thread.join() {
                 Ok(result) => result,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
-            others.fold(own, |first, result| first.and(result))
+            joined.fold(own, Result::and)
         })
     }
 
-    fn read_each(&self, version: u64, reads: &mut [&mut [Wanted<'_>]]) -> Result<()> {
-        for read in reads {
-            let first = read[0].pointer.place.0;
-            let count = read[read.len() - 1].pointer.place.0 - first + 1;
-            let mut data = BlockBuffer::zeroed(count as usize);
-            self.device.read_at(first * BLOCK_BYTES as u64, &mut data)?;
-            for Wanted { pointer, block, target } in read.iter_mut() {
-                let at = (pointer.place.0 - first) as usize * BLOCK_BYTES;
-                let bytes = &data[at..at + BLOCK_BYTES];
-                self.verify(version, *block, pointer, bytes)?;
-                target.copy_from_slice(bytes);
-            }
+    fn read_one(&self, version: u64, read: &mut [Wanted<'_>]) -> Result<()> {
+        let first = read[0].pointer.place.0;
+        let count = read[read.len() - 1].pointer.place.0 - first + 1;
+        let mut data = BlockBuffer::zeroed(count as usize);
+        self.device.read_at(first * BLOCK_BYTES as u64, &mut data)?;
+        for Wanted { pointer, block, target } in read {
+            let at = (pointer.place.0 - first) as usize * BLOCK_BYTES;
+            let bytes = &data[at..at + BLOCK_BYTES];
+            self.verify(version, *block, pointer, bytes)?;
+            target.copy_from_slice(bytes);
         }
         Ok(())
     }
