@@ -151,17 +151,6 @@ impl Engine for EmbeddedEngine {
         self.open_snapshot(volume, snapshot)?.read(offset, buffer)
     }
 
-    fn read_snapshot_ranges(
-        &self,
-        volume: &VolumeName,
-        snapshot: Uuid,
-        ranges: &[(u64, u64)],
-        buffer: &mut [u8],
-    ) -> Result<(), EngineError> {
-        let reader = self.on(volume, |pool| pool.snapshot_reader(&volume.volume, snapshot))?;
-        reader.read_ranges(ranges, buffer).map_err(|e| convert(&volume.pool, e))
-    }
-
     fn open_snapshot(
         &self,
         volume: &VolumeName,
@@ -396,6 +385,10 @@ impl OpenSnapshot for Opened {
         let (data, past_the_end) = buffer.split_at_mut(inside);
         past_the_end.fill(0);
         self.reader.read(offset.min(size_bytes), data).map_err(|e| convert(&self.pool, e))
+    }
+
+    fn read_ranges(&self, ranges: &[(u64, u64)], buffer: &mut [u8]) -> Result<(), EngineError> {
+        self.reader.read_ranges(ranges, buffer).map_err(|e| convert(&self.pool, e))
     }
 
     fn is_deleted(&self) -> Result<bool, EngineError> {

@@ -281,14 +281,9 @@ pub trait Engine: Send + Sync + 'static {
         volume: &VolumeName,
         snapshot: Uuid,
         ranges: &[(u64, u64)],
-        mut buffer: &mut [u8],
+        buffer: &mut [u8],
     ) -> Result<(), EngineError> {
-        for (first, blocks) in ranges {
-            let (bytes, rest) = buffer.split_at_mut(((*blocks * BLOCK_BYTES) as usize).min(buffer.len()));
-            self.read_snapshot(volume, snapshot, first * BLOCK_BYTES, bytes)?;
-            buffer = rest;
-        }
-        Ok(())
+        self.open_snapshot(volume, snapshot)?.read_ranges(ranges, buffer)
     }
     /// Opens a snapshot without being in anybody's way: while the answer lives it stays readable there, and snapshot and volume
     /// can be deleted all the same; the space comes free afterwards. Nothing of it is durable.
@@ -406,6 +401,15 @@ fn check_subtrees(level: u8, first: u64, count: u64) -> Result<(), EngineError> 
 pub trait OpenSnapshot: Send + Sync {
     /// Reads and verifies a range, as [`Engine::read_snapshot`] does.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EngineError>;
+    /// Reads and verifies many ranges, as [`Engine::read_snapshot_ranges`] does.
+    fn read_ranges(&self, ranges: &[(u64, u64)], mut buffer: &mut [u8]) -> Result<(), EngineError> {
+        for (first, blocks) in ranges {
+            let (bytes, rest) = buffer.split_at_mut(((*blocks * BLOCK_BYTES) as usize).min(buffer.len()));
+            self.read(first * BLOCK_BYTES, bytes)?;
+            buffer = rest;
+        }
+        Ok(())
+    }
     /// Whether it, or its volume, was deleted since it was opened: its space waits for this to be dropped.
     fn is_deleted(&self) -> Result<bool, EngineError>;
 }

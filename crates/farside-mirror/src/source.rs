@@ -105,9 +105,9 @@ struct Tables {
     serving: HashMap<Uuid, Arc<Serving>>,
     /// By relationship: one change of its snapshots at a time, however its calls overtake each other.
     turns: HashMap<Uuid, Arc<tokio::sync::Mutex<()>>>,
-    complaints: Complaints,
-    /// Of words that hosts went on elsewhere: by themselves, so that no flood of refusals hides one.
-    alarms: Complaints,
+    complaints: Complaints<PeerId>,
+    /// Of words that hosts went on elsewhere, by relationship: no flood of others hides one.
+    alarms: Complaints<Uuid>,
     budgets: Budgets,
     rates: Rates,
     /// By relationship: how many snapshots are kept for it, as far as that was seen since the start.

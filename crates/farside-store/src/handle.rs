@@ -315,9 +315,13 @@ impl SnapshotReader {
     /// Reads `ranges`, (first block, blocks) each, one behind the other into `buffer`, which has just their size; verified. In
     /// the order in which they lie on the device, and several at a time. Blocks past the end are zeros.
     pub fn read_ranges(&self, ranges: &[(u64, u64)], buffer: &mut [u8]) -> Result<()> {
-        let blocks = ranges.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
-        if blocks.checked_mul(BLOCK_BYTES as u64) != Some(buffer.len() as u64) {
-            return Err(StoreError::Invalid(format!("{blocks} blocks into {} bytes", buffer.len())));
+        let blocks = ranges.iter().try_fold(0_u64, |sum, (first, count)| {
+            first.checked_add(*count)?;
+            sum.checked_add(*count)
+        });
+        let bytes = buffer.len() as u64;
+        if blocks.and_then(|blocks| blocks.checked_mul(BLOCK_BYTES as u64)) != Some(bytes) {
+            return Err(StoreError::Invalid(format!("{} ranges do not make up {bytes} bytes", ranges.len())));
         }
         self.walked.pool.read_ranges(self.walked.version, ranges, buffer)
     }

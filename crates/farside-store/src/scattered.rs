@@ -20,7 +20,7 @@ const READS_AT_ONCE: usize = 8;
 /// A thread for fewer reads than this costs more than it saves.
 const READS_PER_THREAD_MIN: usize = 4;
 /// Blocks that are looked up and read in one go, so that many do not hold up a consistency point.
-const BLOCKS_AT_ONCE: usize = 1024;
+const BLOCKS_AT_ONCE: usize = 256;
 
 /// A block that is to be read.
 struct Wanted<'a> {
@@ -35,7 +35,7 @@ impl Pool {
     /// verified. Blocks past the version's end are zeros.
     pub(crate) fn read_ranges(&self, version: u64, ranges: &[(u64, u64)], buffer: &mut [u8]) -> Result<()> {
         self.counters.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        let blocks = ranges.iter().flat_map(|(first, count)| *first..first.saturating_add(*count));
+        let blocks = ranges.iter().flat_map(|(first, count)| *first..first + count);
         let mut targets = blocks.zip(buffer.chunks_exact_mut(BLOCK_BYTES)).peekable();
         while targets.peek().is_some() {
             self.read_some(version, targets.by_ref().take(BLOCKS_AT_ONCE).collect())?;
@@ -89,6 +89,18 @@ impl Pool {
     }
 
     fn read_one(&self, version: u64, read: &mut [Wanted<'_>]) -> Result<()> {
+        let has_gaps = read.windows(2).any(|w| w[1].pointer.place.0 > w[0].pointer.place.0 + 1);
+        match self.read_span(version, read) {
+            // It may have been a block that nobody asked for.
+            Err(StoreError::Device(_)) if has_gaps => {
+                read.chunks_mut(1).try_for_each(|one| self.read_span(version, one))
+            }
+            result => result,
+        }
+    }
+
+    /// In one read of the device, with what lies between.
+    fn read_span(&self, version: u64, read: &mut [Wanted<'_>]) -> Result<()> {
         let first = read[0].pointer.place.0;
         let count = read[read.len() - 1].pointer.place.0 - first + 1;
         let mut data = BlockBuffer::zeroed(count as usize);

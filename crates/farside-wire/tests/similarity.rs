@@ -307,6 +307,11 @@ fn volumes_that_are_alike_are_read_once() {
     assert!(frame.len() < MIB / 50, "{} bytes", frame.len());
     // Nothing of it stood at the frame's own places.
     assert_eq!(search.alike(&plan, &found, 2), []);
+    // A later frame of the same finds it in what was read.
+    let plan = FramePlan { runs: vec![data_run(256, 256)], ..plan };
+    let again = search.regions(&plan, &data, &volumes.indexes(), &mut volumes);
+    assert!(!again.is_empty());
+    assert_eq!(search.segments_read() as usize, SEGMENTS + 1, "nothing is read twice");
 }
 
 /// Where another volume has the same layout, its blocks at a frame's own places are of use though nothing in them is found.

@@ -1,28 +1,37 @@
 //! How much of the log a peer may fill with calls that are refused: a few lines a minute, then a count.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
-use farside_session::PeerId;
-
 use crate::limits::{REFUSALS_LOGGED_EVERY, REFUSALS_LOGGED_MAX};
+
+/// Long enough for the count of what was left out to be told with the next line.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
 /// What may be logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Admitted {
     /// A line; so many before it were left out.
     Line {
-        /// Since the last line of this peer.
+        /// Since the last line of the same.
         suppressed: u64,
     },
     /// Not now.
     Nothing,
 }
 
-/// By peer. Peers are those that are paired, which a person bounds.
-#[derive(Debug, Default)]
-pub(super) struct Complaints {
-    of: HashMap<PeerId, Window>,
+/// By whom or what they are of: paired peers, or relationships that are kept, which both are bounded. Who has said nothing for a
+/// while is forgotten.
+#[derive(Debug)]
+pub(super) struct Complaints<K> {
+    of: HashMap<K, Window>,
+}
+
+impl<K> Default for Complaints<K> {
+    fn default() -> Self {
+        Complaints { of: HashMap::new() }
+    }
 }
 
 #[derive(Debug)]
@@ -32,10 +41,11 @@ struct Window {
     suppressed: u64,
 }
 
-impl Complaints {
-    /// Whether a refusal of `peer` is logged at `now` (monotonic).
-    pub(super) fn admit(&mut self, peer: PeerId, now: Duration) -> Admitted {
-        let window = self.of.entry(peer).or_insert(Window { since: now, lines: 0, suppressed: 0 });
+impl<K: Hash + Eq> Complaints<K> {
+    /// Whether one of `of` is logged at `now` (monotonic).
+    pub(super) fn admit(&mut self, of: K, now: Duration) -> Admitted {
+        self.of.retain(|_, window| now.saturating_sub(window.since) < FORGOTTEN_AFTER);
+        let window = self.of.entry(of).or_insert(Window { since: now, lines: 0, suppressed: 0 });
         if now.saturating_sub(window.since) >= REFUSALS_LOGGED_EVERY {
             (window.since, window.lines) = (now, 0);
         }
@@ -50,6 +60,8 @@ impl Complaints {
 
 #[cfg(test)]
 mod tests {
+    use farside_session::PeerId;
+
     use super::*;
 
     #[test]

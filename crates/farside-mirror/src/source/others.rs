@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use farside_engine::{BLOCK_BYTES, Engine, EngineError, VolumeName};
+use farside_engine::{Engine, EngineError, VolumeName};
 use farside_session::PeerId;
 use farside_wire::{Origin, Region, SimilarityIndex};
 use uuid::Uuid;
@@ -114,14 +114,14 @@ impl Others {
         &self,
         engine: &dyn Engine,
         number: u8,
-        position: u64,
+        ranges: &[(u64, u64)],
         buffer: &mut [u8],
     ) -> Result<(), String> {
         let Some(base) = self.bases.get(usize::from(number)).and_then(Option::as_ref) else {
             buffer.fill(0);
             return Ok(());
         };
-        match engine.read_snapshot(&base.volume, base.snapshot, position * BLOCK_BYTES, buffer) {
+        match engine.read_snapshot_ranges(&base.volume, base.snapshot, ranges, buffer) {
             Ok(()) => Ok(()),
             Err(EngineError::NotFound { .. }) => {
                 buffer.fill(0);

@@ -125,7 +125,7 @@ impl Shared {
     /// Tells the log that hosts went on at `peer`, as far as its share of alarms reaches: a destination that makes up a new
     /// break with each call fills no disk.
     fn alarm(&self, peer: PeerId, known: &SourceRelationship) {
-        let suppressed = match self.tables().alarms.admit(peer, self.clock.monotonic()) {
+        let suppressed = match self.tables().alarms.admit(known.id, self.clock.monotonic()) {
             Admitted::Line { suppressed } => suppressed,
             Admitted::Nothing => return,
         };

@@ -11,7 +11,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use farside_engine::{BLOCK_BYTES, Engine, EngineError, OpenSnapshot, VolumeName};
+use farside_engine::{Engine, EngineError, OpenSnapshot, VolumeName};
 use farside_wire::OTHERS_MAX;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -144,12 +144,12 @@ impl Others {
         }
     }
 
-    /// Reads of one of them, from a block on.
-    pub(super) fn read(&self, number: u8, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+    /// Reads ranges of one of them, (first block, blocks) each.
+    pub(super) fn read(&self, number: u8, ranges: &[(u64, u64)], buffer: &mut [u8]) -> Result<(), String> {
         let mut bases = self.bases();
         match bases.all.get(usize::from(number)) {
             Some(Base::Kept(base)) => {
-                let read = base.open.read(position * BLOCK_BYTES, buffer);
+                let read = base.open.read_ranges(ranges, buffer);
                 read.map_err(|error| format!("{}: {error}", base.of.destination))
             }
             Some(Base::GivenUp(volume)) => {

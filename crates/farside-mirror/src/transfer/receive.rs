@@ -402,44 +402,45 @@ struct BothSides {
 
 impl Regions for BothSides {
     fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
-        let offset = position * BLOCK_BYTES;
-        let read = match origin {
-            Origin::Base => {
-                let base = self.base.ok_or("this copy has no base")?;
-                self.engine.read_snapshot(&self.volume, base, offset, buffer)
-            }
-            Origin::Incremental => self.staged.read(offset, buffer),
-            Origin::Other(number) => return self.others.read(number, position, buffer),
-        };
-        read.map_err(|e| e.to_string())
+        let blocks = buffer.len() as u64 / BLOCK_BYTES;
+        self.read_ranges(origin, &[(position, blocks)], buffer)
     }
 
     fn read_all(&mut self, list: &[Region], mut buffer: &mut [u8]) -> Result<(), String> {
         for part in list.chunk_by(|a, b| a.origin == b.origin) {
             let (bytes, rest) = buffer.split_at_mut(part.iter().map(Region::bytes).sum());
-            match (part[0].origin, self.base) {
-                // Scattered, as a rule.
-                (Origin::Base, Some(base)) => {
-                    let ranges: Vec<(u64, u64)> =
-                        part.iter().map(|r| (r.position, u64::from(r.blocks))).collect();
-                    let read = self.engine.read_snapshot_ranges(&self.volume, base, &ranges, bytes);
-                    read.map_err(|e| e.to_string())?;
-                }
-                _ => read_each(self, part, bytes)?,
-            }
+            let ranges: Vec<(u64, u64)> = part.iter().map(|r| (r.position, u64::from(r.blocks))).collect();
+            self.read_ranges(part[0].origin, &ranges, bytes)?;
             buffer = rest;
         }
         Ok(())
     }
 }
 
-fn read_each(both: &mut BothSides, list: &[Region], mut buffer: &mut [u8]) -> Result<(), String> {
-    for region in list {
-        let (bytes, rest) = buffer.split_at_mut(region.bytes());
-        both.read(region.origin, region.position, bytes)?;
-        buffer = rest;
+impl BothSides {
+    fn read_ranges(
+        &self,
+        origin: Origin,
+        ranges: &[(u64, u64)],
+        mut buffer: &mut [u8],
+    ) -> Result<(), String> {
+        match origin {
+            Origin::Base => {
+                let base = self.base.ok_or("this copy has no base")?;
+                let read = self.engine.read_snapshot_ranges(&self.volume, base, ranges, buffer);
+                read.map_err(|e| e.to_string())
+            }
+            Origin::Incremental => {
+                for (position, blocks) in ranges {
+                    let (bytes, rest) = buffer.split_at_mut((blocks * BLOCK_BYTES) as usize);
+                    self.staged.read(position * BLOCK_BYTES, bytes).map_err(|e| e.to_string())?;
+                    buffer = rest;
+                }
+                Ok(())
+            }
+            Origin::Other(number) => self.others.read(number, ranges, buffer),
+        }
     }
-    Ok(())
 }
 
 struct Applier {

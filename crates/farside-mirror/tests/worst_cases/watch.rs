@@ -415,6 +415,16 @@ impl Engine for WatchedEngine {
         self.ears.around("read", || self.inner.read_snapshot(volume, snapshot, offset, buffer))
     }
 
+    fn read_snapshot_ranges(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        ranges: &[(u64, u64)],
+        buffer: &mut [u8],
+    ) -> Result<(), EngineError> {
+        self.ears.around("read", || self.inner.read_snapshot_ranges(volume, snapshot, ranges, buffer))
+    }
+
     fn open_snapshot(
         &self,
         volume: &VolumeName,

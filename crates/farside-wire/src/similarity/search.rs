@@ -208,13 +208,19 @@ impl Search {
                 || (!is_other(origin) && changes.of_segment(number) >= DENSE_CHANGE);
             wanted.push(Wanted { origin, number, anchors, is_near });
         }
-        let wanted = most_wanted(wanted, scratch.anchors.len());
+        // What was read for an earlier frame counts as well.
+        let is_covered =
+            |anchor: &Anchor| anchor.is_sampled && self.dense.places(anchor.hash).next().is_some();
+        let mut wanting = Wanting { is_covered: scratch.anchors.iter().map(is_covered).collect(), wanted };
         scratch.segment.resize(SEGMENT_BYTES as usize, 0);
-        for (origin, number) in wanted {
+        for _ in 0..READS_PER_FRAME {
+            let Some(next) = wanting.next() else { break };
+            let Wanted { origin, number, anchors, .. } = next;
             self.segments_read += 1;
             if regions.read(origin, number * SEGMENT_BLOCKS, &mut scratch.segment).is_err() {
                 continue;
             }
+            wanting.cover(&anchors);
             let slot = self.dense.take_slot(origin, number);
             gear::anchors(&scratch.segment, |at, hash, _| {
                 self.dense.insert(hash, Place { slot, block: (at as u64 - 1) / BLOCK_BYTES as u64 });
@@ -350,6 +356,11 @@ impl Search {
         recent
     }
 
+    /// Other volumes that frames name no more.
+    pub fn let_go(&mut self, numbers: &[u8]) {
+        self.layouts.retain(|of, _| !numbers.contains(of));
+    }
+
     /// The frame's own places in the `most` volumes whose layout is most like that of the stream's volume, without what is in
     /// `found`: for copies without a base. Volumes that began as one have text by the same hand, tables of the same kind and
     /// half of a changed record at the same place, though nothing there is long enough to be found. Without it what ten such
@@ -440,28 +451,33 @@ struct Wanted {
     is_near: bool,
 }
 
-/// The segments to read for a frame of so many anchors: the volume's own first (with others before them an update was a tenth
-/// larger), those that most anchors name before others. Of other volumes only anchors count that no segment before has: ten
-/// volumes that began as one name the same segment ten times, and the frame's other anchors found nothing. A tenth such
-/// volume was 1.6 times as large.
-fn most_wanted(mut wanted: Vec<Wanted>, anchors: usize) -> Vec<(Origin, u64)> {
-    let mut is_covered = vec![false; anchors];
-    let mut chosen = Vec::new();
-    while chosen.len() < READS_PER_FRAME {
+/// Which segments to read for a frame: the volume's own first (with others before them an update was a tenth larger), those that
+/// most anchors name before others. Of other volumes only anchors count that no segment before has: ten volumes that began
+/// as one name the same segment ten times, and the frame's other anchors found nothing. A tenth such volume was 1.6 times as
+/// large.
+struct Wanting {
+    wanted: Vec<Wanted>,
+    /// By number of the anchor: it is in a segment that was read.
+    is_covered: Vec<bool>,
+}
+
+impl Wanting {
+    fn next(&mut self) -> Option<Wanted> {
         let votes = |w: &Wanted| {
-            let counts = |anchor: &&u32| !is_other(w.origin) || !is_covered[**anchor as usize];
+            let counts = |anchor: &&u32| !is_other(w.origin) || !self.is_covered[**anchor as usize];
             w.anchors.iter().filter(counts).count() as u32 + u32::from(w.is_near)
         };
-        wanted.retain(|w| votes(w) >= VOTES_TO_READ);
+        self.wanted.retain(|w| votes(w) >= VOTES_TO_READ);
         let rank = |w: &Wanted| (!is_other(w.origin), votes(w), w.origin, w.number);
-        let Some(best) = (0..wanted.len()).max_by_key(|n| rank(&wanted[*n])) else { break };
-        let best = wanted.swap_remove(best);
-        for anchor in best.anchors {
-            is_covered[anchor as usize] = true;
-        }
-        chosen.push((best.origin, best.number));
+        let best = (0..self.wanted.len()).max_by_key(|n| rank(&self.wanted[*n]))?;
+        Some(self.wanted.swap_remove(best))
     }
-    chosen
+
+    fn cover(&mut self, anchors: &[u32]) {
+        for anchor in anchors {
+            self.is_covered[*anchor as usize] = true;
+        }
+    }
 }
 
 fn is_other(origin: Origin) -> bool {

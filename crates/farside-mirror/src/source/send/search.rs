@@ -79,6 +79,7 @@ impl Searching {
         let begins = self.pace.now();
         frame.effort = self.pace.next_effort();
         frame.let_go = self.others.look();
+        self.search.let_go(&frame.let_go);
         if self.source.refers && frame.effort > Effort::Raw && frame.planned.plan.data_blocks > 0 {
             if frame.effort >= Effort::Standard {
                 self.add_similar(frame);

@@ -107,33 +107,15 @@ pub(super) struct BothSides<'a> {
 
 impl Regions for BothSides<'_> {
     fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
-        self.counters.base_read.add(buffer.len() as u64);
-        let (engine, volume) = (&*self.source.engine, &self.source.volume);
-        if let Origin::Other(number) = origin {
-            return self.others.read(engine, number, position, buffer);
-        }
-        let read = engine.read_snapshot(volume, self.own(origin)?, position * BLOCK_BYTES, buffer);
-        read.map_err(|e| e.to_string())
+        let blocks = buffer.len() as u64 / BLOCK_BYTES;
+        self.read_ranges(origin, &[(position, blocks)], buffer)
     }
 
     fn read_all(&mut self, list: &[Region], mut buffer: &mut [u8]) -> Result<(), String> {
         for part in list.chunk_by(|a, b| a.origin == b.origin) {
-            let (mut bytes, rest) = buffer.split_at_mut(part.iter().map(Region::bytes).sum());
-            if !matches!(part[0].origin, Origin::Other(_)) {
-                let snapshot = self.own(part[0].origin)?;
-                self.counters.base_read.add(bytes.len() as u64);
-                let ranges: Vec<(u64, u64)> =
-                    part.iter().map(|r| (r.position, u64::from(r.blocks))).collect();
-                let read =
-                    self.source.engine.read_snapshot_ranges(&self.source.volume, snapshot, &ranges, bytes);
-                read.map_err(|e| e.to_string())?;
-            } else {
-                for region in part {
-                    let (of_region, after) = bytes.split_at_mut(region.bytes());
-                    self.read(region.origin, region.position, of_region)?;
-                    bytes = after;
-                }
-            }
+            let (bytes, rest) = buffer.split_at_mut(part.iter().map(Region::bytes).sum());
+            let ranges: Vec<(u64, u64)> = part.iter().map(|r| (r.position, u64::from(r.blocks))).collect();
+            self.read_ranges(part[0].origin, &ranges, bytes)?;
             buffer = rest;
         }
         Ok(())
@@ -141,13 +123,16 @@ impl Regions for BothSides<'_> {
 }
 
 impl BothSides<'_> {
-    /// The snapshot of this volume that `origin` is.
-    fn own(&self, origin: Origin) -> Result<Uuid, String> {
-        match origin {
-            Origin::Base => self.source.usable_base().ok_or_else(|| "this copy has no base".into()),
-            Origin::Incremental => Ok(self.source.incremental),
-            Origin::Other(number) => Err(format!("volume {number} is another")),
-        }
+    fn read_ranges(&self, origin: Origin, ranges: &[(u64, u64)], buffer: &mut [u8]) -> Result<(), String> {
+        self.counters.base_read.add(buffer.len() as u64);
+        let engine = &*self.source.engine;
+        let snapshot = match origin {
+            Origin::Base => self.source.usable_base().ok_or("this copy has no base")?,
+            Origin::Incremental => self.source.incremental,
+            Origin::Other(number) => return self.others.read(engine, number, ranges, buffer),
+        };
+        let read = engine.read_snapshot_ranges(&self.source.volume, snapshot, ranges, buffer);
+        read.map_err(|e| e.to_string())
     }
 }
 
