@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use crate::error::{Result, StoreError};
 use crate::pool::Pool;
 
-/// Blocks between two that are read along rather than passed over: 32 KiB take an SSD half as long as one more read.
+/// Blocks between two that are read along rather than passed over: 32 KiB at 1 GB/s take half of the 60 µs of
+/// one more read.
 const GAP_BLOCKS: u64 = 8;
 /// Blocks of one read of the device at most.
 const READ_BLOCKS_MAX: u64 = 256;
