@@ -53,12 +53,28 @@ pub trait Regions {
     /// zeros. An error says why they cannot be read.
     fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String>;
 
-    /// Fills `buffer` with the blocks of all of `list`, one behind the other; it has just their size. One after the other,
-    /// unless whoever reads them can do better.
+    /// Fills `buffer` with `ranges` of `origin`, (first block, blocks) each, one behind the other; it has just their size. One
+    /// after the other, unless whoever reads them can do better.
+    fn read_ranges(
+        &mut self,
+        origin: Origin,
+        ranges: &[(u64, u64)],
+        mut buffer: &mut [u8],
+    ) -> Result<(), String> {
+        for (position, blocks) in ranges {
+            let (bytes, rest) = buffer.split_at_mut(*blocks as usize * BLOCK_BYTES);
+            self.read(origin, *position, bytes)?;
+            buffer = rest;
+        }
+        Ok(())
+    }
+
+    /// The same of a list, of whatever origins.
     fn read_all(&mut self, list: &[Region], mut buffer: &mut [u8]) -> Result<(), String> {
-        for region in list {
-            let (bytes, rest) = buffer.split_at_mut(region.bytes().min(buffer.len()));
-            self.read(region.origin, region.position, bytes)?;
+        for part in list.chunk_by(|a, b| a.origin == b.origin) {
+            let (bytes, rest) = buffer.split_at_mut(part.iter().map(Region::bytes).sum());
+            let ranges: Vec<(u64, u64)> = part.iter().map(|r| (r.position, u64::from(r.blocks))).collect();
+            self.read_ranges(part[0].origin, &ranges, bytes)?;
             buffer = rest;
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{BLOCK_BYTES, Engine, Realm, StagedVersion, VolumeName};
 use farside_session::{ByteStream, DataStream, SessionError, WireCounters};
-use farside_wire::{Decoder, FrameFigures, Origin, Region, Regions, RunKind};
+use farside_wire::{Decoder, FrameFigures, Origin, Regions, RunKind};
 use prost::Message;
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
@@ -406,20 +406,8 @@ impl Regions for BothSides {
         self.read_ranges(origin, &[(position, blocks)], buffer)
     }
 
-    fn read_all(&mut self, list: &[Region], mut buffer: &mut [u8]) -> Result<(), String> {
-        for part in list.chunk_by(|a, b| a.origin == b.origin) {
-            let (bytes, rest) = buffer.split_at_mut(part.iter().map(Region::bytes).sum());
-            let ranges: Vec<(u64, u64)> = part.iter().map(|r| (r.position, u64::from(r.blocks))).collect();
-            self.read_ranges(part[0].origin, &ranges, bytes)?;
-            buffer = rest;
-        }
-        Ok(())
-    }
-}
-
-impl BothSides {
     fn read_ranges(
-        &self,
+        &mut self,
         origin: Origin,
         ranges: &[(u64, u64)],
         mut buffer: &mut [u8],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use farside_engine::{
     BLOCK_BYTES, ChangeKind, ChangedExtent, ChangedExtents, Engine, EngineError, Fingerprint, VolumeName,
 };
-use farside_wire::{Origin, Region, Regions, Run, RunKind};
+use farside_wire::{Origin, Regions, Run, RunKind};
 use uuid::Uuid;
 
 use crate::protocol::held::Held;
@@ -111,19 +111,12 @@ impl Regions for BothSides<'_> {
         self.read_ranges(origin, &[(position, blocks)], buffer)
     }
 
-    fn read_all(&mut self, list: &[Region], mut buffer: &mut [u8]) -> Result<(), String> {
-        for part in list.chunk_by(|a, b| a.origin == b.origin) {
-            let (bytes, rest) = buffer.split_at_mut(part.iter().map(Region::bytes).sum());
-            let ranges: Vec<(u64, u64)> = part.iter().map(|r| (r.position, u64::from(r.blocks))).collect();
-            self.read_ranges(part[0].origin, &ranges, bytes)?;
-            buffer = rest;
-        }
-        Ok(())
-    }
-}
-
-impl BothSides<'_> {
-    fn read_ranges(&self, origin: Origin, ranges: &[(u64, u64)], buffer: &mut [u8]) -> Result<(), String> {
+    fn read_ranges(
+        &mut self,
+        origin: Origin,
+        ranges: &[(u64, u64)],
+        buffer: &mut [u8],
+    ) -> Result<(), String> {
         self.counters.base_read.add(buffer.len() as u64);
         let engine = &*self.source.engine;
         let snapshot = match origin {
