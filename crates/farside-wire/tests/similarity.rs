@@ -159,6 +159,66 @@ fn what_moved_and_was_rewritten_is_found() {
     assert!(found.segments_read <= 8, "{} segments of 1 MiB for 4 MiB of data", found.segments_read);
 }
 
+/// A base of which some segments cannot be read. Counts the calls that read segments.
+struct Damaged<'a> {
+    base: &'a [u8],
+    unreadable: std::ops::Range<u64>,
+    calls: usize,
+}
+
+impl Regions for Damaged<'_> {
+    fn read(&mut self, origin: Origin, position: u64, buffer: &mut [u8]) -> Result<(), String> {
+        self.read_ranges(origin, &[(position, (buffer.len() / BLOCK_BYTES) as u64)], buffer)
+    }
+
+    fn read_ranges(
+        &mut self,
+        origin: Origin,
+        ranges: &[(u64, u64)],
+        mut buffer: &mut [u8],
+    ) -> Result<(), String> {
+        assert_eq!(origin, Origin::Base);
+        self.calls += 1;
+        for (first, blocks) in ranges {
+            if *first < self.unreadable.end && self.unreadable.start < first + blocks {
+                return Err("the device reports an error".into());
+            }
+            let (bytes, rest) = buffer.split_at_mut(*blocks as usize * BLOCK_BYTES);
+            bytes.copy_from_slice(&self.base[*first as usize * BLOCK_BYTES..][..bytes.len()]);
+            buffer = rest;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn segments_are_read_together_and_one_that_cannot_be_read_keeps_no_other_from_being_found() {
+    let mut rng = SmallRng::seed_from_u64(SEED + 40);
+    // A file, twice, and what is written anew elsewhere is parts of it that lie in four segments.
+    let file = noise(4 * MIB, &mut rng);
+    let mut base = [&file[..], &file[..]].concat();
+    base.resize(9 * MIB, 0);
+    let plan = FramePlan { runs: vec![data_run(8 * 256, 256)], data_blocks: 256, repeat_blocks: 0 };
+    let data: Vec<u8> = (0..4).flat_map(|n| &file[n * MIB..n * MIB + MIB / 4]).copied().collect();
+    let index = index_of(&base);
+    let of = |unreadable: std::ops::Range<u64>| {
+        let mut regions = Damaged { base: &base, unreadable, calls: 0 };
+        let mut search = Search::new();
+        let found = search.regions(&plan, &data, &index, &mut regions);
+        (found, regions.calls, search.segments_read())
+    };
+    let blocks = |found: &[farside_wire::Region]| found.iter().map(|r| u64::from(r.blocks)).sum::<u64>();
+    let (found, calls, segments) = of(0..0);
+    assert!(calls == 1 && (4..=8).contains(&segments), "{calls} calls, {segments} segments");
+    assert!(blocks(&found) >= 256);
+    // A block of one segment is damaged: the others are found all the same.
+    let (whole, unreadable) = (blocks(&found), 1100..1101);
+    let (found, calls, segments) = of(unreadable.clone());
+    assert!(calls > 1 && segments <= 8, "{calls} calls, {segments} segments");
+    assert!(found.iter().all(|r| r.end() <= unreadable.start || unreadable.end <= r.position));
+    assert!(blocks(&found) + 80 >= whole && blocks(&found) >= 192, "{} of {whole} blocks", blocks(&found));
+}
+
 #[test]
 fn a_first_copy_refers_to_what_it_carried_and_to_nothing_else() {
     let mut rng = SmallRng::seed_from_u64(SEED + 1);

@@ -47,7 +47,7 @@ const SENT_BUDGET_BYTES: u64 = 8 << 20;
 /// Regions found in another volume at a frame's own places that make it one of the same layout.
 const ALIKE_MIN: u32 = 8;
 
-/// The search of one stream. Takes 6 MiB of memory, and up to 8 more as the stream carries on.
+/// The search of one stream. Takes 6 MiB of memory, 8 while it reads, and up to 8 more as the stream carries on.
 ///
 /// It gives up by itself where it brings nothing: where several frames in a row had no use of the segments read for them
 /// (scattered change), few are read; where data looks like noise and resembled nothing, few frames are looked at.
@@ -82,7 +82,8 @@ struct Layout {
 
 #[derive(Debug, Default)]
 struct Scratch {
-    segment: Vec<u8>,
+    /// Read for a frame.
+    segments: Vec<u8>,
     /// Of the frame with `runs`.
     anchors: Vec<Anchor>,
     runs: Vec<Run>,
@@ -208,24 +209,48 @@ impl Search {
                 || (!is_other(origin) && changes.of_segment(number) >= DENSE_CHANGE);
             wanted.push(Wanted { origin, number, anchors, is_near });
         }
-        // What was read for an earlier frame counts as well.
+        let mut wanting = Wanting { is_covered: self.covered(&scratch.anchors), wanted };
+        let mut left = READS_PER_FRAME;
+        while left > 0 {
+            let chosen = wanting.take(left);
+            if chosen.is_empty() || self.load(&chosen, regions, &mut scratch.segments) {
+                break;
+            }
+            left -= chosen.len();
+            // What could not be read covers nothing.
+            wanting.is_covered = self.covered(&scratch.anchors);
+        }
+    }
+
+    /// Which anchors are in a segment that is held: what was read for an earlier frame counts as well.
+    fn covered(&self, anchors: &[Anchor]) -> Vec<bool> {
         let is_covered =
             |anchor: &Anchor| anchor.is_sampled && self.dense.places(anchor.hash).next().is_some();
-        let mut wanting = Wanting { is_covered: scratch.anchors.iter().map(is_covered).collect(), wanted };
-        scratch.segment.resize(SEGMENT_BYTES as usize, 0);
-        for _ in 0..READS_PER_FRAME {
-            let Some(next) = wanting.next() else { break };
-            let Wanted { origin, number, anchors, .. } = next;
-            self.segments_read += 1;
-            if regions.read(origin, number * SEGMENT_BLOCKS, &mut scratch.segment).is_err() {
+        anchors.iter().map(is_covered).collect()
+    }
+
+    /// Reads segments, all at once if whoever reads them can. Whether all could be read.
+    fn load(&mut self, chosen: &[(Origin, u64)], regions: &mut dyn Regions, bytes: &mut Vec<u8>) -> bool {
+        self.segments_read += chosen.len() as u64;
+        let blocks = SEGMENT_BLOCKS as u32;
+        let segment = |(origin, number): &(Origin, u64)| Region {
+            origin: *origin,
+            position: number * SEGMENT_BLOCKS,
+            blocks,
+        };
+        let list: Vec<Region> = chosen.iter().map(segment).collect();
+        bytes.resize(chosen.len() * SEGMENT_BYTES as usize, 0);
+        let all_read = regions.read_all(&list, bytes).is_ok();
+        for ((origin, number), bytes) in chosen.iter().zip(bytes.chunks_exact_mut(SEGMENT_BYTES as usize)) {
+            if !all_read && regions.read(*origin, number * SEGMENT_BLOCKS, bytes).is_err() {
                 continue;
             }
-            wanting.cover(&anchors);
-            let slot = self.dense.take_slot(origin, number);
-            gear::anchors(&scratch.segment, |at, hash, _| {
+            let slot = self.dense.take_slot(*origin, *number);
+            gear::anchors(bytes, |at, hash, _| {
                 self.dense.insert(hash, Place { slot, block: (at as u64 - 1) / BLOCK_BYTES as u64 });
             });
         }
+        all_read
     }
 
     /// The regions (by slot and number within the segment) that together have the most of the frame's anchors, and how
@@ -473,10 +498,18 @@ impl Wanting {
         Some(self.wanted.swap_remove(best))
     }
 
-    fn cover(&mut self, anchors: &[u32]) {
-        for anchor in anchors {
-            self.is_covered[*anchor as usize] = true;
+    /// The next `most`, each chosen as if those before it had been read.
+    fn take(&mut self, most: usize) -> Vec<(Origin, u64)> {
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && let Some(next) = self.next()
+        {
+            for anchor in next.anchors {
+                self.is_covered[anchor as usize] = true;
+            }
+            taken.push((next.origin, next.number));
         }
+        taken
     }
 }
 
