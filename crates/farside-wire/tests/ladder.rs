@@ -165,6 +165,7 @@ impl Pipeline {
                 let starts = searched_at.max(idle_at[encoder]);
                 let encoding = MIB as f64 / (data.speed[effort as usize] * MB);
                 idle_at[encoder] = starts + encoding;
+                ladder.searched(effort, MIB, Duration::from_secs_f64(searching));
                 under_way.push_back((effort, ratio * MIB as f64, (searching, encoding), starts + encoding));
                 next += 1;
             }
@@ -318,6 +319,38 @@ fn where_connections_measure_what_arrives_it_does_not_wait_to_go_down() {
             }
         }
     }
+}
+
+#[test]
+fn a_search_that_is_slower_than_what_the_link_has_shown_is_left_before_a_frame_was_sent() {
+    let room = Room { encoders: 2, idle_cores: 2.0, ceiling: Effort::Strong };
+    let ms = Duration::from_millis;
+    // 125 MB/s carry a MiB in 8.4 ms.
+    let after = |shown: &[u64], searching: &[Duration]| {
+        let mut ladder = Ladder::new();
+        shown.iter().for_each(|rate| ladder.link_delivers(*rate));
+        let mut efforts = Vec::new();
+        for searching in searching {
+            let effort = ladder.next_effort(&room);
+            ladder.searched(effort, MIB, *searching);
+            efforts.push(ladder.effort());
+        }
+        efforts
+    };
+    use Effort::{Fast, Standard};
+    assert_eq!(after(&[125_000_000], &[ms(22), ms(22), ms(4)]), [Standard, Fast, Fast]);
+    // What is half as slow again as raw is left, nothing less: sent frames will tell.
+    assert_eq!(after(&[125_000_000], &[ms(40), ms(1), ms(1)]), [Standard, Fast, Fast]);
+    assert_eq!(after(&[125_000_000], &[ms(12); 8]), [Standard; 8]);
+    // Nothing was shown, or less than what the search takes.
+    assert_eq!(after(&[], &[ms(22); 8]), [Standard; 8]);
+    assert_eq!(after(&[19_000_000], &[ms(200); 8]), [Standard; 8]);
+    assert_eq!(after(&[50_000_000], &[ms(22); 8]), [Standard; 8]);
+    // Pinned, or seen full at less.
+    let mut pinned = Ladder::pinned(Effort::Strong);
+    pinned.link_delivers(125_000_000);
+    (0..8).for_each(|_| pinned.searched(Effort::Strong, MIB, ms(100)));
+    assert_eq!(pinned.effort(), Effort::Strong);
 }
 
 #[test]

@@ -55,6 +55,11 @@ impl Pace {
         self.ladder().next_effort(&room)
     }
 
+    /// A frame's search took so long.
+    pub(super) fn searched(&self, effort: Effort, in_bytes: u64, searching: Duration) {
+        self.ladder().searched(effort, in_bytes, searching);
+    }
+
     /// Waits for one of the site's encoders.
     pub(super) async fn turn(&self, effort: Effort) -> Result<Turn, MirrorError> {
         self.budget.turn(effort).await.map_err(|e| MirrorError::Internal(e.to_string()))

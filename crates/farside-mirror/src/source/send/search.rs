@@ -93,6 +93,7 @@ impl Searching {
             index.enter(&frame.planned.plan, &frame.work.data);
         }
         frame.searching = self.pace.now().saturating_sub(begins);
+        self.pace.searched(frame.effort, frame.planned.plan.data_bytes(), frame.searching);
     }
 
     fn add_similar(&mut self, frame: &mut Frame) {
