@@ -16,7 +16,7 @@ const REPETITIONS_MAX: u32 = 1000;
 const PATHS_MAX: u32 = crate::ground::MAX_PATHS as u32;
 
 /// Runs at once; each takes a namespace per site and its own copy of the data.
-const PARALLEL_MAX: u32 = 16;
+const PARALLEL_MAX: u32 = 24;
 
 /// Fastest link, OC-3, beside whose runs others may go on: up to it two emulated links at once keep their packets on
 /// time on two cores.
