@@ -249,8 +249,13 @@ impl Transport for SimulatedHost {
         if mode == Mode::Cut {
             return Err(io::Error::new(io::ErrorKind::HostUnreachable, "no route to host"));
         }
+        let alive = link.connections.lock().child_token();
         let round_trip = link.settings.lock().latency * 2;
         sleep(round_trip).await;
+        // A link that is cut while somebody dials over it brings nobody across.
+        if alive.is_cancelled() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionReset, "the link was cut meanwhile"));
+        }
         // Meanwhile the process that dials may have died: nothing that it left behind speaks for it.
         if self.network.is_killed(&self.name) {
             return Err(refused("no such host"));
@@ -274,7 +279,6 @@ impl Transport for SimulatedHost {
         };
         door.try_send(theirs).map_err(|_| refused("connection refused"))?;
         let figures = SimulatedFigures::of(&link);
-        let alive = link.connections.lock().child_token();
         let (near_read, near_write) = tokio::io::split(near);
         let (far_read, far_write) = tokio::io::split(far);
         let out = direction(&self.name, host);
@@ -508,6 +512,20 @@ mod tests {
         assert_eq!(far.read(&mut got).await.unwrap(), 0);
         assert_eq!(near.read(&mut got).await.unwrap(), 0);
         assert!(network.host("a").dial("b:1", &SocketTerms::default()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_dials_while_the_link_is_cut_does_not_get_through() {
+        let latency = Duration::from_millis(50);
+        let network = SimulatedNetwork::new(1, LinkSettings { latency, ..LinkSettings::default() });
+        let _door = network.host("b").listen("b:1", &SocketTerms::default()).await.unwrap();
+        let (host, terms) = (network.host("a"), SocketTerms::default());
+        let mut dialling = host.dial("b:1", &terms);
+        assert!(tokio::time::timeout(latency, &mut dialling).await.is_err());
+        network.cut("a", "b");
+        network.heal("a", "b");
+        assert_eq!(dialling.await.err().map(|e| e.kind()), Some(io::ErrorKind::ConnectionReset));
+        assert!(host.dial("b:1", &terms).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
