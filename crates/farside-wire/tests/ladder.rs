@@ -346,7 +346,7 @@ fn a_search_that_is_slower_than_what_the_link_has_shown_is_left_before_a_frame_w
     assert_eq!(after(&[], &[ms(22); 8]), [Standard; 8]);
     assert_eq!(after(&[19_000_000], &[ms(200); 8]), [Standard; 8]);
     assert_eq!(after(&[50_000_000], &[ms(22); 8]), [Standard; 8]);
-    // Pinned, or seen full at less.
+    // Pinned.
     let mut pinned = Ladder::pinned(Effort::Strong);
     pinned.link_delivers(125_000_000);
     (0..8).for_each(|_| pinned.searched(Effort::Strong, MIB, ms(100)));

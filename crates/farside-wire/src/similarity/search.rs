@@ -47,7 +47,8 @@ const SENT_BUDGET_BYTES: u64 = 8 << 20;
 /// Regions found in another volume at a frame's own places that make it one of the same layout.
 const ALIKE_MIN: u32 = 8;
 
-/// The search of one stream. Takes 6 MiB of memory, 8 while it reads, and up to 8 more as the stream carries on.
+/// The search of one stream. Takes 5 MiB of memory, up to 8 more for the segments that it reads, and up to 8
+/// more as the stream carries on.
 ///
 /// It gives up by itself where it brings nothing: where several frames in a row had no use of the segments read for them
 /// (scattered change), few are read; where data looks like noise and resembled nothing, few frames are looked at.
