@@ -308,9 +308,7 @@ fn run(
             prefix.add_regions(&list, &mut images);
             if old.is_empty() {
                 let is_strong = effort == Effort::Strong;
-                if is_strong {
-                    prefix.add_regions(&search.recent(&list), &mut images);
-                }
+                prefix.add_regions(&search.recent(&list, effort), &mut images);
                 let alike = search.alike(&plan, &list, if is_strong { 2 } else { 1 });
                 prefix.add_regions(&alike, &mut images);
             }

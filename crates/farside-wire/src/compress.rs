@@ -1,5 +1,7 @@
 //! zstd, set by hand for frames of about a MiB with a prefix of some MiB.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use zstd_safe::{CCtx, CParameter, FrameFormat};
 
 use crate::effort::Effort;
@@ -22,7 +24,8 @@ impl Setting {
     /// Those that are tried; the smallest outcome counts.
     fn of(effort: Effort, has_prefix: bool) -> &'static [Setting] {
         match (effort, has_prefix) {
-            (Effort::Raw | Effort::Fast, _) => &[FAST],
+            (Effort::Raw | Effort::Fast, false) => &[FAST_ALONE],
+            (Effort::Raw | Effort::Fast, true) => &[FAST],
             (Effort::Standard, false) => &[ALONE],
             (Effort::Standard, true) => &[AGAINST],
             (Effort::Thorough, false) => &[LAZY],
@@ -45,12 +48,14 @@ impl Setting {
 }
 
 const FAST: Setting = Setting { level: 1, hash_log: 18, chain_log: 16, min_match: 0 };
+/// A table as small as that of `zstd -3`, which is no quicker then: 0.3 % more bytes (1.3 of a database) at 5 to 20 % more speed.
+const FAST_ALONE: Setting = Setting { hash_log: 17, ..FAST };
 /// As `zstd -3` has it, which is no slower then.
 const ALONE: Setting = Setting { level: 3, hash_log: 17, chain_log: 16, min_match: 0 };
 const AGAINST: Setting = Setting { level: 3, hash_log: 20, chain_log: 16, min_match: 0 };
-/// First copies within 5 % of `zstd -9 --long=27` of the image, at a third to a half of the speed of level 3. 5 is hardly
-/// smaller than 3 on databases, 7 hardly than 6; a larger table is as good and slower.
-const LAZY: Setting = Setting { level: 6, hash_log: 20, chain_log: 20, min_match: 0 };
+/// First copies within 3 % of `zstd -9 --long=27` of the image, at a quarter to a half of the speed of level 3. Beside 6 it is
+/// 0.4 to 1.7 % smaller and at most a tenth slower (a third on sequences); 9 is the same and slower, and so is a larger table.
+const LAZY: Setting = Setting { level: 8, hash_log: 20, chain_log: 20, min_match: 0 };
 /// Against level 3 a fifth smaller on databases (the bound, the whole old image as prefix, comes within 15 %) and first
 /// copies (below `zstd -9 --long=27` of the image or level with it), at 10 to 60 MB/s.
 const DEEP: Setting = Setting { level: 9, hash_log: 22, chain_log: 22, min_match: 0 };
@@ -64,16 +69,31 @@ pub(crate) struct Compressor {
     compressed: Vec<u8>,
     /// The smallest so far of a frame.
     best: Vec<u8>,
-    habit: Habit,
-    /// Between [`Setting::short`] (1) and the others (0).
-    short: Habit,
+    habits: Arc<Mutex<Habits>>,
 }
 
 /// Part of its data that makes a frame with a prefix a large one. Updates of databases are below it, frame by frame.
 const LARGE_PART: usize = 16;
 
-/// Which of two settings wins lately, so that most frames are coded once: data of a kind comes together.
-#[derive(Debug, Default)]
+/// What the compressors of a stream have learnt of its data: a short transfer is over before each has learnt it by itself.
+#[derive(Clone, Copy, Debug)]
+struct Habits {
+    /// Among the settings of *thorough* against a prefix, the short one last.
+    thorough: Habit,
+    /// Between the short one of *strong* (1) and its others (0).
+    strong: Habit,
+}
+
+impl Default for Habits {
+    /// The first of the list is what mostly wins, and the first frames of a stream are those that an empty link waits for.
+    fn default() -> Habits {
+        let thorough = Habit { alone: ALONE_FIRST, ..Habit::default() };
+        Habits { thorough, strong: Habit::default() }
+    }
+}
+
+/// Which of some settings wins lately, so that most frames are coded once: data of a kind comes together.
+#[derive(Clone, Copy, Debug, Default)]
 struct Habit {
     /// The setting that won last, by its place in the list.
     winner: usize,
@@ -89,22 +109,43 @@ impl Habit {
         self.alone == 0 || place == self.winner
     }
 
-    /// The frame's winner.
-    fn won(&mut self, place: usize) {
-        if self.alone > 0 {
-            self.alone -= 1;
+    /// What the settings made of a frame that went by what was the habit when it began; other frames may have ended since.
+    /// Where only 1 part in `matters` of its bytes is between them, the present winner stays.
+    fn won(&mut self, made: &Made, began: Habit, matters: usize) {
+        if began.alone > 0 {
+            self.alone = self.alone.saturating_sub(1);
             return;
         }
-        let is_again = place == self.winner;
-        self.next_alone = if is_again { (2 * self.next_alone + 1).min(ALONE_MAX) } else { 0 };
-        (self.winner, self.alone) = (place, self.next_alone);
+        let least = made.iter().copied().min().unwrap_or_default();
+        if made[self.winner] <= least + least / matters {
+            self.next_alone = (2 * self.next_alone + 1).min(ALONE_MAX);
+        } else {
+            self.winner = made.iter().position(|bytes| *bytes == least).unwrap_or_default();
+            self.next_alone = 0;
+        }
+        self.alone = self.next_alone;
     }
 }
 
-/// Frames in a row for which only the setting that keeps winning is tried: the other costs an eighth of its time then.
+/// Bytes that each setting made of a frame, by its place; the most there can be for one that was not tried.
+type Made = [usize; 3];
+const NOT_TRIED: Made = [usize::MAX; 3];
+
+/// Part of its bytes by which a frame must be smaller for another setting to become the habit of *thorough*: two that are as
+/// good would take turns, and both be tried on every frame.
+const MATTERS: usize = 100;
+
+/// Frames in a row for which only the setting that keeps winning is tried: the others cost an eighth of their time then.
 const ALONE_MAX: u32 = 7;
+/// Frames of a stream before others than the first setting are tried.
+const ALONE_FIRST: u32 = 3;
 
 impl Compressor {
+    /// Another for the same stream, at the same time: both learn of the other's frames which settings win.
+    pub(crate) fn beside(&self) -> Compressor {
+        Compressor { habits: self.habits.clone(), ..Compressor::default() }
+    }
+
     /// `data`, of at least a byte, coded against `prefix`; may be longer than it. It is quicker where `data` stands right
     /// behind `prefix` in memory.
     pub(crate) fn compress(
@@ -114,39 +155,49 @@ impl Compressor {
         effort: Effort,
     ) -> Result<&[u8], EncodeError> {
         self.best.clear();
+        let began = *self.habits();
         let settings = Setting::of(effort, !prefix.is_empty());
         // Where bytes count most all are tried.
         let by_habit = effort == Effort::Thorough && settings.len() > 1;
-        let mut winner = 0;
+        let mut made = NOT_TRIED;
         for (place, setting) in settings.iter().enumerate() {
-            if by_habit && !self.habit.tries(place) {
-                continue;
+            if !by_habit || began.thorough.tries(place) {
+                made[place] = self.tries(*setting, data, prefix)?;
             }
-            if self.tries(*setting, data, prefix)? {
-                winner = place;
-            }
+        }
+        let Some(setting) = Setting::short(effort).filter(|_| !prefix.is_empty()) else {
+            return Ok(&self.best);
+        };
+        let is_large = self.best.is_empty() || self.best.len() > data.len() / LARGE_PART;
+        let (habit, place) = if by_habit { (began.thorough, settings.len()) } else { (began.strong, 1) };
+        if !by_habit {
+            // All its others are one.
+            made = [self.best.len(), usize::MAX, usize::MAX];
+        }
+        if is_large && habit.tries(place) {
+            made[place] = self.tries(setting, data, prefix)?;
         }
         if by_habit {
-            self.habit.won(winner);
-        }
-        if let Some(setting) = Setting::short(effort)
-            && !prefix.is_empty()
-            && self.best.len() > data.len() / LARGE_PART
-        {
-            let is_shorter = self.short.tries(1) && self.tries(setting, data, prefix)?;
-            self.short.won(is_shorter.into());
+            self.habits().thorough.won(&made, began.thorough, MATTERS);
+        } else if is_large {
+            self.habits().strong.won(&made, began.strong, usize::MAX);
         }
         Ok(&self.best)
     }
 
-    /// Whether this setting makes less of `data` than those before.
-    fn tries(&mut self, setting: Setting, data: &[u8], prefix: &[u8]) -> Result<bool, EncodeError> {
+    fn habits(&self) -> MutexGuard<'_, Habits> {
+        // What is in it cannot be half changed.
+        self.habits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that this setting makes of `data`. The least of a frame is kept.
+    fn tries(&mut self, setting: Setting, data: &[u8], prefix: &[u8]) -> Result<usize, EncodeError> {
         self.compress_as(setting, data, prefix)?;
-        let is_best = self.best.is_empty() || self.compressed.len() < self.best.len();
-        if is_best {
+        let bytes = self.compressed.len();
+        if self.best.is_empty() || bytes < self.best.len() {
             std::mem::swap(&mut self.best, &mut self.compressed);
         }
-        Ok(is_best)
+        Ok(bytes)
     }
 
     fn compress_as(&mut self, setting: Setting, data: &[u8], prefix: &[u8]) -> Result<(), EncodeError> {
@@ -192,8 +243,18 @@ mod tests {
             for (place, tried) in tried.iter_mut().enumerate() {
                 *tried += u32::from(habit.tries(place));
             }
-            let alone = habit.alone > 0;
-            habit.won(if alone { habit.winner } else { winner });
+            let began = *habit;
+            let made = [0, 1].map(|place| match (began.tries(place), place == winner) {
+                (false, _) => usize::MAX,
+                (true, is_best) => {
+                    if is_best {
+                        900
+                    } else {
+                        1000
+                    }
+                }
+            });
+            habit.won(&[made[0], made[1], usize::MAX], began, MATTERS);
             tried
         };
         for _ in 0..800 {
@@ -207,6 +268,40 @@ mod tests {
             habit.winner == 0
         });
         assert!(until.is_some() && habit.alone <= ALONE_MAX);
+    }
+
+    #[test]
+    fn what_one_learns_of_a_stream_the_one_beside_it_knows() {
+        let mut rng = SmallRng::seed_from_u64(9);
+        let (old, new) = (inodes(2048, &mut rng), inodes(2048, &mut rng));
+        let mut first = Compressor::default();
+        let mut second = first.beside();
+        for _ in 0..=ALONE_FIRST {
+            first.compress(&new, &old, Effort::Thorough).unwrap();
+        }
+        let learnt = second.habits().thorough.winner;
+        assert_eq!(learnt, 2, "matches of four bytes are what wins here");
+        let seen = second.compress(&new, &old, Effort::Thorough).unwrap().len();
+        let alone = Compressor::default().compress(&new, &old, Effort::Thorough).unwrap().len();
+        assert!(seen < alone, "{seen} and {alone}");
+    }
+
+    #[test]
+    fn settings_that_are_as_good_do_not_take_turns() {
+        let began = Habit::default();
+        let mut habit = began;
+        habit.won(&[1000, 992, usize::MAX], began, MATTERS);
+        assert_eq!((habit.winner, habit.alone), (0, 1));
+        let mut habit = began;
+        habit.won(&[1000, 980, 970], began, MATTERS);
+        assert_eq!((habit.winner, habit.alone), (2, 0));
+        // Where every byte counts the smaller one wins.
+        let mut habit = began;
+        habit.won(&[1000, 999, usize::MAX], began, usize::MAX);
+        assert_eq!(habit.winner, 1);
+        // Frames that began while one was tried alone and end after it change nothing.
+        habit.won(&[usize::MAX, 5, usize::MAX], Habit { alone: 1, ..began }, MATTERS);
+        assert_eq!((habit.winner, habit.alone, habit.next_alone), (1, 0, 0));
     }
 
     /// Inodes: 256 bytes each, of which two times, a number and a checksum are new and the rest is that of a neighbour.
@@ -246,7 +341,11 @@ mod tests {
             without.iter().for_each(|setting| {
                 alone.tries(*setting, &new, &old).unwrap();
             });
-            let found = Compressor::default().compress(&new, &old, effort).unwrap().len();
+            let mut compressor = Compressor::default();
+            for _ in 0..ALONE_FIRST {
+                compressor.compress(&new, &old, effort).unwrap();
+            }
+            let found = compressor.compress(&new, &old, effort).unwrap().len();
             println!("{effort:?}: {found} of {}, {} without", new.len(), alone.best.len());
             assert!(found < new.len() && found * 100 <= alone.best.len() * 98);
         }

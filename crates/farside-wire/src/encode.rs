@@ -33,7 +33,8 @@ pub struct Encoded {
     pub repeat_blocks: u64,
 }
 
-/// Makes frames. Keeps its scratch memory between them (at most about 4 MiB); use one per stream, or one per worker.
+/// Makes frames. Keeps its scratch memory between them (at most about 4 MiB); use one per stream, or one per worker, the
+/// others [`beside`](Encoder::beside) the first.
 #[derive(Debug, Default)]
 pub struct Encoder {
     compressor: Compressor,
@@ -44,6 +45,12 @@ impl Encoder {
     /// A new one.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Another for the same stream: what one learns of its data, all know.
+    #[must_use]
+    pub fn beside(&self) -> Encoder {
+        Encoder { compressor: self.compressor.beside(), gate: Gate::default() }
     }
 
     /// Writes one frame to `out` (cleared first): `runs`, ascending and apart, with the data runs' bytes

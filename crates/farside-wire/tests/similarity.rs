@@ -85,9 +85,7 @@ fn send(base: &[u8], new: &[u8], runs: &[Run], index: &SimilarityIndex, effort: 
         let mut prefix = Prefix::new();
         if effort >= Effort::Standard {
             let mut found = search.regions(&plan, &data, index, &mut source);
-            if effort == Effort::Strong {
-                found.extend(search.recent(&found));
-            }
+            found.extend(search.recent(&found, effort));
             assert_eq!(prefix.add_regions(&found, &mut source), None);
             search.carried(&plan, &data);
         }

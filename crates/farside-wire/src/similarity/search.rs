@@ -6,6 +6,7 @@ use super::carried::Carried;
 use super::dense::{Dense, Place};
 use super::gear;
 use super::index::SimilarityIndex;
+use crate::effort::Effort;
 use crate::layout::BLOCK_BYTES;
 use crate::noise::looks_random;
 use crate::plan::FramePlan;
@@ -39,8 +40,8 @@ const SPOTS_PER_BLOCK: usize = 4;
 const SPOT_BYTES: usize = 16;
 /// Anchors that a segment that was read must give a frame to count as having been of use.
 const ANCHORS_PER_READ: u32 = 8;
-/// What a stream carried last, as far as it is of use to what follows: 3 MiB.
-const RECENT_BLOCKS: u64 = 768;
+/// What a stream carried last, as far as it is worth its time to what follows: 512 KiB at *thorough*, 4 MiB at *strong*.
+const RECENT_BLOCKS: (u64, u64) = (128, 1024);
 /// Memory for the sampled anchors of what a stream carried: those of 190 GiB, of more the latest.
 const SENT_BUDGET_BYTES: u64 = 8 << 20;
 
@@ -364,11 +365,16 @@ impl Search {
         out
     }
 
-    /// The last 3 MiB that the stream carried, without what is in `found` already: behind the regions found, for
-    /// [`crate::Effort::Strong`] and copies without a base, which it makes 3 % smaller. For updates it does nothing.
+    /// What the stream carried last, without what is in `found` already: behind the regions found, from
+    /// [`Effort::Thorough`] up, for copies without a base, which it makes 2 to 3 % smaller. For updates it does nothing.
     /// Nor for noise that resembles nothing.
-    pub fn recent(&self, found: &[Region]) -> Vec<Region> {
-        if self.is_noise && found.is_empty() {
+    pub fn recent(&self, found: &[Region], effort: Effort) -> Vec<Region> {
+        let most = match effort {
+            Effort::Raw | Effort::Fast | Effort::Standard => 0,
+            Effort::Thorough => RECENT_BLOCKS.0,
+            Effort::Strong => RECENT_BLOCKS.1,
+        };
+        if most == 0 || (self.is_noise && found.is_empty()) {
             return Vec::new();
         }
         let is_found = |position: u64| {
@@ -376,7 +382,7 @@ impl Search {
             found.iter().filter(of_incremental).any(|r| r.position <= position && position < r.end())
         };
         let mut recent: Vec<Region> = Vec::new();
-        for position in self.carried.last(RECENT_BLOCKS).into_iter().filter(|p| !is_found(*p)) {
+        for position in self.carried.last(most).into_iter().filter(|p| !is_found(*p)) {
             extend(&mut recent, Origin::Incremental, position);
         }
         recent

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_engine::BLOCK_BYTES;
-use farside_wire::Sent;
+use farside_wire::{Encoder, Sent};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
@@ -21,6 +21,10 @@ use crate::source::counters::Counters;
 pub(super) struct Encoding {
     pub(super) counters: Arc<Counters>,
     pub(super) pace: Arc<Pace>,
+    /// Of the stream; those that encode are beside it.
+    pub(super) first: Arc<Encoder>,
+    /// Encoders that have no frame now.
+    pub(super) encoders: Arc<Spares<Option<Encoder>>>,
     /// Memory of frames that were encoded, and of such that were sent.
     pub(super) spares: Arc<Spares<Work>>,
     pub(super) sent: Arc<Spares<Vec<u8>>>,
@@ -80,7 +84,8 @@ impl Encoding {
         let Frame { planned, mut work, effort, searching, let_go } = frame;
         let begins = self.pace.now();
         let mut bytes = self.sent.take();
-        let Work { data, prefix, encoder } = &mut work;
+        let mut encoder = self.encoders.take().unwrap_or_else(|| self.first.beside());
+        let Work { data, prefix } = &mut work;
         let plan = &planned.plan;
         encoder
             .encode(&plan.runs, data, &planned.fingerprints, prefix, effort, &mut bytes)
@@ -89,6 +94,7 @@ impl Encoding {
         self.counters.changed.add(plan.data_bytes() + plan.repeat_blocks * BLOCK_BYTES);
         self.counters.deallocated.add(plan.hole_blocks() * BLOCK_BYTES);
         self.spares.give(work);
+        self.encoders.give(Some(encoder));
         let sent = Sent {
             effort,
             in_bytes: plan.data_bytes(),

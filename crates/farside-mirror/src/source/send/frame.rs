@@ -3,13 +3,13 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use farside_wire::{Effort, Encoder, Prefix, Sent};
+use farside_wire::{Effort, Prefix, Sent};
 
 use super::plan::Planned;
 use crate::limits::SPARES_MAX;
 use crate::protocol::stream::StreamMessage;
 
-/// A frame to be: what it carries and what it may refer to. With its memory about 6 MiB.
+/// A frame to be: what it carries and what it may refer to. With its memory, and the encoder's, about 6 MiB.
 pub(super) struct Frame {
     pub(super) planned: Planned,
     pub(super) work: Work,
@@ -26,7 +26,6 @@ pub(super) struct Work {
     /// Of the data runs.
     pub(super) data: Vec<u8>,
     pub(super) prefix: Prefix,
-    pub(super) encoder: Encoder,
 }
 
 /// What is sent next.

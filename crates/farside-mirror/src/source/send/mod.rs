@@ -239,7 +239,14 @@ async fn send_step(
     ));
     let searching = Searching::new(source, counters.clone(), pace.clone(), index.clone(), others);
     stages.spawn(search::search(searching, read_rx, found_tx));
-    let encoding = Encoding { counters: counters.clone(), pace: pace.clone(), spares, sent: sent.clone() };
+    let encoding = Encoding {
+        counters: counters.clone(),
+        pace: pace.clone(),
+        first: Arc::default(),
+        encoders: Arc::default(),
+        spares,
+        sent: sent.clone(),
+    };
     stages.spawn(encode::encode(encoding, found_rx, out_tx));
 
     let mut sending = Sending { pace, idle_since: pace.now(), last: None };

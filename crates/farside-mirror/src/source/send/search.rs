@@ -106,7 +106,7 @@ impl Searching {
         let resembles = found.len();
         if self.source.usable_base().is_none() {
             let is_strong = *effort == Effort::Strong;
-            let recent = if is_strong { search.recent(&found) } else { Vec::new() };
+            let recent = search.recent(&found, *effort);
             let alike = search.alike(plan, &found, if is_strong { 2 } else { 1 });
             found.extend(recent);
             found.extend(alike);
