@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Most transfers that a destination runs at the same time; more wait. EqualLogic's replication calls it the *transfer size* and
-/// lets it be 1 to 16. Sixteen hold about 200 MiB here and 1.3 GiB at a source ([`ENCODERS_PER_TRANSFER`]).
+/// lets it be 1 to 16. Sixteen hold about 200 MiB here and 1.3 to 1.8 GiB at a source ([`ENCODERS_PER_TRANSFER`]).
 pub const TRANSFERS_MAX: usize = 16;
 /// The transfer size of a site where nobody has set it, as EqualLogic's.
 pub const TRANSFER_SIZE_DEFAULT: usize = TRANSFERS_MAX;
@@ -16,10 +16,10 @@ pub const BULK_MIN: u64 = 16 << 20;
 /// Frames that were encoded, between two stages of a transfer: encode, send; receive, decode. Of at most 1 MiB each.
 pub const FRAMES_BETWEEN_STAGES: usize = 2;
 /// Frames that are still to be encoded, between two stages of a source: read, search, encode. With its prefix one has about
-/// 6 MiB.
+/// 6 MiB, at *strong* in a first copy up to 12.
 pub const FRAMES_BEFORE_ENCODING: usize = 1;
 /// Frames of one transfer that are being encoded at the same time. With those in the other stages a transfer holds at most
-/// about 45 MiB of frames at its source, 10 MiB of anchors and 26 MiB of fingerprints ([`REPEATS_PER_GENERATION`]), and 12 MiB
+/// about 45 MiB of frames at its source (75 at *strong* in a first copy), 10 MiB of anchors and 26 MiB of fingerprints ([`REPEATS_PER_GENERATION`]), and 12 MiB
 /// at its destination.
 pub const ENCODERS_PER_TRANSFER: usize = 3;
 /// Memory of frames that is kept to be used again: of as many as are encoded at the same time, and as wait on either side.

@@ -76,7 +76,7 @@ pub(crate) struct Compressor {
 const LARGE_PART: usize = 16;
 
 /// What the compressors of a stream have learnt of its data: a short transfer is over before each has learnt it by itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Habits {
     /// Among the settings of *thorough* against a prefix, the short one last.
     thorough: Habit,
@@ -84,40 +84,50 @@ struct Habits {
     strong: Habit,
 }
 
-impl Default for Habits {
-    /// The first of the list is what mostly wins, and the first frames of a stream are those that an empty link waits for.
-    fn default() -> Habits {
-        let thorough = Habit { alone: ALONE_FIRST, ..Habit::default() };
-        Habits { thorough, strong: Habit::default() }
-    }
-}
-
 /// Which of some settings wins lately, so that most frames are coded once: data of a kind comes together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Habit {
     /// The setting that won last, by its place in the list.
     winner: usize,
-    /// Frames for which it alone is tried.
+    /// Frames that are still coded with it alone.
     alone: u32,
     /// For how many when it wins again.
     next_alone: u32,
+    /// A frame is being coded with all of them; the others that are begun meanwhile do with the winner.
+    is_trial: bool,
+}
+
+/// What is tried on a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tries {
+    All,
+    /// The setting at this place.
+    One(usize),
+}
+
+impl Tries {
+    fn has(self, place: usize) -> bool {
+        self == Tries::All || self == Tries::One(place)
+    }
 }
 
 impl Habit {
-    /// Whether this one is tried on the present frame.
-    fn tries(&self, place: usize) -> bool {
-        self.alone == 0 || place == self.winner
+    /// For the frame that begins. [`Tries::All`] is to be followed by [`won`](Habit::won).
+    fn begin(&mut self) -> Tries {
+        if self.alone == 0 && !self.is_trial {
+            self.is_trial = true;
+            return Tries::All;
+        }
+        self.alone = self.alone.saturating_sub(1);
+        Tries::One(self.winner)
     }
 
-    /// What the settings made of a frame that went by what was the habit when it began; other frames may have ended since.
-    /// Where only 1 part in `matters` of its bytes is between them, the present winner stays.
-    fn won(&mut self, made: &Made, began: Habit, matters: usize) {
-        if began.alone > 0 {
-            self.alone = self.alone.saturating_sub(1);
-            return;
-        }
+    /// What the settings made of the frame on which all were tried. Where only 1 part in `matters` of its bytes is between
+    /// them, the present winner stays.
+    fn won(&mut self, made: &Made, matters: usize) {
+        self.is_trial = false;
         let least = made.iter().copied().min().unwrap_or_default();
-        if made[self.winner] <= least + least / matters {
+        if made[self.winner] <= least.saturating_add(least / matters) {
             self.next_alone = (2 * self.next_alone + 1).min(ALONE_MAX);
         } else {
             self.winner = made.iter().position(|bytes| *bytes == least).unwrap_or_default();
@@ -137,8 +147,6 @@ const MATTERS: usize = 100;
 
 /// Frames in a row for which only the setting that keeps winning is tried: the others cost an eighth of their time then.
 const ALONE_MAX: u32 = 7;
-/// Frames of a stream before others than the first setting are tried.
-const ALONE_FIRST: u32 = 3;
 
 impl Compressor {
     /// Another for the same stream, at the same time: both learn of the other's frames which settings win.
@@ -155,34 +163,73 @@ impl Compressor {
         effort: Effort,
     ) -> Result<&[u8], EncodeError> {
         self.best.clear();
-        let began = *self.habits();
         let settings = Setting::of(effort, !prefix.is_empty());
-        // Where bytes count most all are tried.
-        let by_habit = effort == Effort::Thorough && settings.len() > 1;
-        let mut made = NOT_TRIED;
-        for (place, setting) in settings.iter().enumerate() {
-            if !by_habit || began.thorough.tries(place) {
-                made[place] = self.tries(*setting, data, prefix)?;
+        let short = Setting::short(effort).filter(|_| !prefix.is_empty());
+        match short {
+            Some(short) if effort == Effort::Thorough => self.by_habit(settings, short, data, prefix)?,
+            Some(short) => self.all_and_short_by_habit(settings, short, data, prefix)?,
+            None => {
+                for setting in settings {
+                    self.tries(*setting, data, prefix)?;
+                }
             }
         }
-        let Some(setting) = Setting::short(effort).filter(|_| !prefix.is_empty()) else {
-            return Ok(&self.best);
-        };
-        let is_large = self.best.is_empty() || self.best.len() > data.len() / LARGE_PART;
-        let (habit, place) = if by_habit { (began.thorough, settings.len()) } else { (began.strong, 1) };
-        if !by_habit {
-            // All its others are one.
-            made = [self.best.len(), usize::MAX, usize::MAX];
-        }
-        if is_large && habit.tries(place) {
-            made[place] = self.tries(setting, data, prefix)?;
-        }
-        if by_habit {
-            self.habits().thorough.won(&made, began.thorough, MATTERS);
-        } else if is_large {
-            self.habits().strong.won(&made, began.strong, usize::MAX);
-        }
         Ok(&self.best)
+    }
+
+    /// Mostly one of the settings and the short one.
+    fn by_habit(
+        &mut self,
+        settings: &[Setting],
+        short: Setting,
+        data: &[u8],
+        prefix: &[u8],
+    ) -> Result<(), EncodeError> {
+        let (tries, winner) = {
+            let mut habits = self.habits();
+            (habits.thorough.begin(), habits.thorough.winner)
+        };
+        let mut made = NOT_TRIED;
+        for (place, setting) in settings.iter().enumerate().filter(|(place, _)| tries.has(*place)) {
+            made[place] = self.tries(*setting, data, prefix)?;
+        }
+        let place = settings.len();
+        if tries == Tries::One(place) || (tries == Tries::All && (winner == place || self.is_large(data))) {
+            made[place] = self.tries(short, data, prefix)?;
+        }
+        if tries == Tries::All {
+            self.habits().thorough.won(&made, MATTERS);
+        }
+        Ok(())
+    }
+
+    /// Where bytes count most: all of the settings, and mostly only where it wins the short one.
+    fn all_and_short_by_habit(
+        &mut self,
+        settings: &[Setting],
+        short: Setting,
+        data: &[u8],
+        prefix: &[u8],
+    ) -> Result<(), EncodeError> {
+        for setting in settings {
+            self.tries(*setting, data, prefix)?;
+        }
+        if !self.is_large(data) {
+            return Ok(());
+        }
+        let tries = self.habits().strong.begin();
+        if tries.has(1) {
+            let others = self.best.len();
+            let made = [others, self.tries(short, data, prefix)?, usize::MAX];
+            if tries == Tries::All {
+                self.habits().strong.won(&made, usize::MAX);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_large(&self, data: &[u8]) -> bool {
+        self.best.len() > data.len() / LARGE_PART
     }
 
     fn habits(&self) -> MutexGuard<'_, Habits> {
@@ -230,44 +277,44 @@ impl Compressor {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
     use super::*;
 
+    /// So many frames, `under_way` at a time, of which `winner` is the best: how often each of two settings was tried.
+    fn frames(habit: &mut Habit, count: usize, under_way: usize, winner: usize) -> [usize; 2] {
+        let mut tried = [0, 0];
+        let mut begun = VecDeque::new();
+        for frame in 0..count + under_way {
+            if frame >= under_way && begun.pop_front() == Some(Tries::All) {
+                let made = [0, 1].map(|place| if place == winner { 900 } else { 1000 });
+                habit.won(&[made[0], made[1], usize::MAX], MATTERS);
+            }
+            if frame < count {
+                let tries = habit.begin();
+                begun.push_back(tries);
+                (0..2).filter(|place| tries.has(*place)).for_each(|place| tried[place] += 1);
+            }
+        }
+        tried
+    }
+
     #[test]
     fn what_keeps_winning_is_tried_alone_and_what_lost_now_and_then() {
-        let mut habit = Habit::default();
-        let mut tried = [0, 0];
-        let mut frame = |habit: &mut Habit, winner: usize| {
-            for (place, tried) in tried.iter_mut().enumerate() {
-                *tried += u32::from(habit.tries(place));
-            }
-            let began = *habit;
-            let made = [0, 1].map(|place| match (began.tries(place), place == winner) {
-                (false, _) => usize::MAX,
-                (true, is_best) => {
-                    if is_best {
-                        900
-                    } else {
-                        1000
-                    }
-                }
-            });
-            habit.won(&[made[0], made[1], usize::MAX], began, MATTERS);
-            tried
-        };
-        for _ in 0..800 {
-            frame(&mut habit, 1);
+        for under_way in 1..=3 {
+            let mut habit = Habit::default();
+            let [loser, winner] = frames(&mut habit, 800, under_way, 1);
+            assert!(
+                winner >= 790 && (70..=110).contains(&loser),
+                "{loser}, {winner} of 800, {under_way} at a time"
+            );
+            // The data is of another kind now: within a dozen frames that is seen.
+            frames(&mut habit, 12, under_way, 0);
+            assert_eq!(habit.winner, 0, "{under_way} at a time");
         }
-        let [loser, winner] = frame(&mut habit, 1);
-        assert!(winner >= 800 && (100..110).contains(&loser), "{loser} of {winner}");
-        // The data is of another kind now: within eight frames that is seen, and both are tried until it is sure.
-        let until = (0..8).position(|_| {
-            frame(&mut habit, 0);
-            habit.winner == 0
-        });
-        assert!(until.is_some() && habit.alone <= ALONE_MAX);
     }
 
     #[test]
@@ -276,32 +323,29 @@ mod tests {
         let (old, new) = (inodes(2048, &mut rng), inodes(2048, &mut rng));
         let mut first = Compressor::default();
         let mut second = first.beside();
-        for _ in 0..=ALONE_FIRST {
-            first.compress(&new, &old, Effort::Thorough).unwrap();
-        }
+        first.compress(&new, &old, Effort::Thorough).unwrap();
         let learnt = second.habits().thorough.winner;
         assert_eq!(learnt, 2, "matches of four bytes are what wins here");
+        // A frame that all are tried on is under way: the winner alone is tried on this one.
+        first.habits().thorough.begin();
         let seen = second.compress(&new, &old, Effort::Thorough).unwrap().len();
-        let alone = Compressor::default().compress(&new, &old, Effort::Thorough).unwrap().len();
-        assert!(seen < alone, "{seen} and {alone}");
+        let short =
+            Compressor::default().tries(Setting::short(Effort::Thorough).unwrap(), &new, &old).unwrap();
+        assert_eq!(seen, short);
     }
 
     #[test]
     fn settings_that_are_as_good_do_not_take_turns() {
-        let began = Habit::default();
-        let mut habit = began;
-        habit.won(&[1000, 992, usize::MAX], began, MATTERS);
+        let mut habit = Habit::default();
+        habit.won(&[1000, 992, usize::MAX], MATTERS);
         assert_eq!((habit.winner, habit.alone), (0, 1));
-        let mut habit = began;
-        habit.won(&[1000, 980, 970], began, MATTERS);
+        let mut habit = Habit::default();
+        habit.won(&[1000, 980, 970], MATTERS);
         assert_eq!((habit.winner, habit.alone), (2, 0));
         // Where every byte counts the smaller one wins.
-        let mut habit = began;
-        habit.won(&[1000, 999, usize::MAX], began, usize::MAX);
+        let mut habit = Habit::default();
+        habit.won(&[1000, 999, usize::MAX], usize::MAX);
         assert_eq!(habit.winner, 1);
-        // Frames that began while one was tried alone and end after it change nothing.
-        habit.won(&[usize::MAX, 5, usize::MAX], Habit { alone: 1, ..began }, MATTERS);
-        assert_eq!((habit.winner, habit.alone, habit.next_alone), (1, 0, 0));
     }
 
     /// Inodes: 256 bytes each, of which two times, a number and a checksum are new and the rest is that of a neighbour.
@@ -341,11 +385,7 @@ mod tests {
             without.iter().for_each(|setting| {
                 alone.tries(*setting, &new, &old).unwrap();
             });
-            let mut compressor = Compressor::default();
-            for _ in 0..ALONE_FIRST {
-                compressor.compress(&new, &old, effort).unwrap();
-            }
-            let found = compressor.compress(&new, &old, effort).unwrap().len();
+            let found = Compressor::default().compress(&new, &old, effort).unwrap().len();
             println!("{effort:?}: {found} of {}, {} without", new.len(), alone.best.len());
             assert!(found < new.len() && found * 100 <= alone.best.len() * 98);
         }

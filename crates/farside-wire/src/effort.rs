@@ -10,7 +10,7 @@ pub enum Effort {
     /// zstd level 3, against similar regions too.
     #[default]
     Standard,
-    /// zstd level 8, and what a first copy carried last: those are an eighth smaller, a database's update a fifth, at 30 to 90 MB/s
+    /// zstd level 8, and what a first copy carried last: those are a tenth smaller, a database's update a fifth, at 30 to 90 MB/s
     /// per core. What two cores can do for a T3.
     Thorough,
     /// For slow links: what gives the fewest bytes, at 7 to 30 MB/s per core.

@@ -47,7 +47,7 @@ impl Encoder {
         Self::default()
     }
 
-    /// Another for the same stream: what one learns of its data, all know.
+    /// Another for the same stream: what one learns of the settings that suit its data, all know.
     #[must_use]
     pub fn beside(&self) -> Encoder {
         Encoder { compressor: self.compressor.beside(), gate: Gate::default() }

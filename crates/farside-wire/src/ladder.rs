@@ -140,7 +140,7 @@ const WINDOW_FRAMES: u32 = 8;
 const TYPICAL_COST: [f64; EFFORTS] = [0.07, 0.36, 1.0, 2.5, 12.0];
 /// The same of the search, which *raw* does without and *fast* nearly.
 const TYPICAL_SEARCH: [f64; EFFORTS] = [0.01, 0.2, 1.0, 1.0, 1.0];
-/// Bytes out per byte in until they are measured; only how they compare matters. *Thorough* makes 4 to 10 per cent less than
+/// Bytes out per byte in until they are measured; only how they compare matters. *Thorough* makes 4 to 12 per cent less than
 /// *standard* of a first copy, *strong* 1 to 5 less than that.
 const TYPICAL_RATIO: [f64; EFFORTS] = [1.0, 0.45, 0.35, 0.325, 0.313];
 /// Bytes that what is usual weighs against what was measured, from *standard* up: eight frames. Frames differ by more than two

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::convert::Infallible;
+
 use farside_format::Fingerprint;
 use farside_wire::fuzz::fuzz_index;
 use farside_wire::{
@@ -241,6 +243,36 @@ fn a_first_copy_refers_to_what_it_carried_and_to_nothing_else() {
         assert!(sent.frame_bytes < data_bytes - 4 * MIB + MIB / 4, "{} bytes", sent.frame_bytes);
         assert!((1..=8).contains(&sent.segments_read) && sent.of_incremental > 900);
     }
+}
+
+/// What was carried last goes before a frame: the more, the more its bytes count, and nothing twice.
+#[test]
+fn a_first_copy_looks_back_as_far_as_its_effort_says() {
+    let bytes = vec![b'a'; 6 * MIB];
+    let mut search = Search::new();
+    for plan in FramePlans::new([Ok::<_, Infallible>(data_run(100, 6 * 256))].into_iter()) {
+        let plan = plan.unwrap();
+        search.carried(&plan, &bytes[..plan.data_bytes() as usize]);
+    }
+    let end = 100 + 6 * 256;
+    let recent = |found: &[Region], effort| {
+        let regions = search.recent(found, effort);
+        assert!(regions.iter().all(|r| r.origin == Origin::Incremental));
+        regions.iter().flat_map(|r| r.position..r.end()).collect::<Vec<u64>>()
+    };
+    for (effort, blocks) in [
+        (Effort::Raw, 0),
+        (Effort::Fast, 0),
+        (Effort::Standard, 0),
+        (Effort::Thorough, 128),
+        (Effort::Strong, 1024),
+    ] {
+        assert_eq!(recent(&[], effort), (end - blocks..end).collect::<Vec<_>>(), "{effort:?}");
+    }
+    let of = |origin| Region { origin, position: end - 50, blocks: 20 };
+    let without: Vec<u64> = (end - 128..end - 50).chain(end - 30..end).collect();
+    assert_eq!(recent(&[of(Origin::Incremental)], Effort::Thorough), without);
+    assert_eq!(recent(&[of(Origin::Base)], Effort::Thorough).len(), 128, "the base's are others");
 }
 
 #[test]
