@@ -198,14 +198,23 @@ struct Searched {
     seconds: f64,
 }
 
-/// The link while it is full: sums that fade, over frames whose write waited for the one before.
+/// The link while it is full: sums that fade, from the end of one write that waited to the end of the next. A socket takes
+/// several small frames at once and none for a while then; all of them are what the link has carried in between.
 #[derive(Clone, Copy, Debug, Default)]
 struct Filled {
     frames: u32,
     out_bytes: f64,
     seconds: f64,
-    /// The latest frame waited in its write.
-    is_blocked: bool,
+    /// Since the latest write that waited; none before the first.
+    since: Option<Since>,
+}
+
+/// Frames since the latest write that waited.
+#[derive(Clone, Copy, Debug, Default)]
+struct Since {
+    out_bytes: f64,
+    waited: f64,
+    seconds: f64,
 }
 
 /// What the sender did of late, with the present effort: sums that fade.
@@ -678,19 +687,34 @@ impl Window {
         self.in_bytes = WINDOW_MEMORY * self.in_bytes + frame.in_bytes as f64;
         self.waited = WINDOW_MEMORY * self.waited + waited;
         self.writing = WINDOW_MEMORY * self.writing + writing;
-        let is_blocked = writing >= FULL * (waited + writing);
-        // Of the first that waits a part went into what was left of the buffer.
-        if is_blocked && self.filled.is_blocked {
-            let filled = &mut self.filled;
-            filled.frames = filled.frames.saturating_add(1);
-            filled.out_bytes = WINDOW_MEMORY * filled.out_bytes + frame.out_bytes as f64;
-            filled.seconds = WINDOW_MEMORY * filled.seconds + writing;
-        }
-        self.filled.is_blocked = is_blocked;
+        self.filled.add(frame.out_bytes as f64, waited, writing);
     }
 }
 
 impl Filled {
+    fn add(&mut self, out_bytes: f64, waited: f64, writing: f64) {
+        let is_blocked = writing >= FULL * (waited + writing);
+        // Of the first that waits a part went into what was left of the buffer.
+        let Some(mut since) = self.since else {
+            self.since = is_blocked.then(Since::default);
+            return;
+        };
+        since.out_bytes += out_bytes;
+        since.waited += waited;
+        since.seconds += waited + writing;
+        self.since = Some(since);
+        if !is_blocked {
+            return;
+        }
+        self.since = Some(Since::default());
+        // Otherwise the buffer has run dry meanwhile.
+        if since.waited <= (1.0 - FULL) * since.seconds {
+            self.frames = self.frames.saturating_add(1);
+            self.out_bytes = WINDOW_MEMORY * self.out_bytes + since.out_bytes;
+            self.seconds = WINDOW_MEMORY * self.seconds + since.seconds;
+        }
+    }
+
     fn is_enough(&self) -> bool {
         self.seconds > 0.0 && (self.frames + 1 >= FRAMES_MIN || self.seconds >= WINDOW_MIN.as_secs_f64())
     }
