@@ -93,8 +93,10 @@ struct Habit {
     alone: u32,
     /// For how many when it wins again.
     next_alone: u32,
-    /// A frame is being coded with all of them; the others that are begun meanwhile do with the winner.
+    /// A frame is being coded with all of them; the others that are begun meanwhile do with the winner, if there is one.
     is_trial: bool,
+    /// There was a winner: an update may be over after a few frames, and the wrong setting be a quarter larger.
+    is_known: bool,
 }
 
 /// What is tried on a frame.
@@ -114,7 +116,7 @@ impl Tries {
 impl Habit {
     /// For the frame that begins. [`Tries::All`] is to be followed by [`won`](Habit::won).
     fn begin(&mut self) -> Tries {
-        if self.alone == 0 && !self.is_trial {
+        if self.alone == 0 && !(self.is_trial && self.is_known) {
             self.is_trial = true;
             return Tries::All;
         }
@@ -125,7 +127,7 @@ impl Habit {
     /// What the settings made of the frame on which all were tried. Where only 1 part in `matters` of its bytes is between
     /// them, the present winner stays.
     fn won(&mut self, made: &Made, matters: usize) {
-        self.is_trial = false;
+        (self.is_trial, self.is_known) = (false, true);
         let least = made.iter().copied().min().unwrap_or_default();
         if made[self.winner] <= least.saturating_add(least / matters) {
             self.next_alone = (2 * self.next_alone + 1).min(ALONE_MAX);
@@ -326,12 +328,23 @@ mod tests {
         first.compress(&new, &old, Effort::Thorough).unwrap();
         let learnt = second.habits().thorough.winner;
         assert_eq!(learnt, 2, "matches of four bytes are what wins here");
-        // A frame that all are tried on is under way: the winner alone is tried on this one.
+        // The next frame that all are tried on is under way: the winner alone is tried on this one.
         first.habits().thorough.begin();
         let seen = second.compress(&new, &old, Effort::Thorough).unwrap().len();
         let short =
             Compressor::default().tries(Setting::short(Effort::Thorough).unwrap(), &new, &old).unwrap();
         assert_eq!(seen, short);
+    }
+
+    #[test]
+    fn the_first_frames_try_all_until_there_is_a_winner() {
+        let mut habit = Habit::default();
+        assert_eq!([habit.begin(), habit.begin()], [Tries::All, Tries::All]);
+        habit.won(&[1000, 800, 900], MATTERS);
+        assert_eq!(habit.begin(), Tries::All, "it has to win again");
+        assert_eq!(habit.begin(), Tries::One(1));
+        habit.won(&[1000, 800, 900], MATTERS);
+        assert_eq!(habit.begin(), Tries::One(1));
     }
 
     #[test]
