@@ -72,6 +72,13 @@ pub(crate) struct Compressor {
     habits: Arc<Mutex<Habits>>,
 }
 
+/// A frame's data, and what it is coded against.
+#[derive(Clone, Copy, Debug)]
+struct Input<'a> {
+    data: &'a [u8],
+    prefix: &'a [u8],
+}
+
 /// Part of its data that makes a frame with a prefix a large one. Updates of databases are below it, frame by frame.
 const LARGE_PART: usize = 16;
 
@@ -165,15 +172,16 @@ impl Compressor {
         effort: Effort,
     ) -> Result<&[u8], EncodeError> {
         self.best.clear();
+        let input = Input { data, prefix };
         let settings = Setting::of(effort, !prefix.is_empty());
-        let short = Setting::short(effort).filter(|_| !prefix.is_empty());
-        match short {
-            Some(short) if effort == Effort::Thorough => self.by_habit(settings, short, data, prefix)?,
-            Some(short) => self.all_and_short_by_habit(settings, short, data, prefix)?,
+        match Setting::short(effort).filter(|_| !prefix.is_empty()) {
+            Some(short) if effort == Effort::Thorough => self.by_habit(settings, short, input)?,
+            Some(short) => {
+                self.try_each(settings, Tries::All, input)?;
+                self.short_by_habit(short, input)?;
+            }
             None => {
-                for setting in settings {
-                    self.tries(*setting, data, prefix)?;
-                }
+                self.try_each(settings, Tries::All, input)?;
             }
         }
         Ok(&self.best)
@@ -184,20 +192,20 @@ impl Compressor {
         &mut self,
         settings: &[Setting],
         short: Setting,
-        data: &[u8],
-        prefix: &[u8],
+        input: Input<'_>,
     ) -> Result<(), EncodeError> {
         let (tries, winner) = {
             let mut habits = self.habits();
             (habits.thorough.begin(), habits.thorough.winner)
         };
-        let mut made = NOT_TRIED;
-        for (place, setting) in settings.iter().enumerate().filter(|(place, _)| tries.has(*place)) {
-            made[place] = self.tries(*setting, data, prefix)?;
-        }
+        let mut made = self.try_each(settings, tries, input)?;
         let place = settings.len();
-        if tries == Tries::One(place) || (tries == Tries::All && (winner == place || self.is_large(data))) {
-            made[place] = self.tries(short, data, prefix)?;
+        let is_short_tried = match tries {
+            Tries::One(one) => one == place,
+            Tries::All => winner == place || self.is_large(input.data),
+        };
+        if is_short_tried {
+            made[place] = self.tries(short, input)?;
         }
         if tries == Tries::All {
             self.habits().thorough.won(&made, MATTERS);
@@ -205,29 +213,34 @@ impl Compressor {
         Ok(())
     }
 
-    /// Where bytes count most: all of the settings, and mostly only where it wins the short one.
-    fn all_and_short_by_habit(
-        &mut self,
-        settings: &[Setting],
-        short: Setting,
-        data: &[u8],
-        prefix: &[u8],
-    ) -> Result<(), EncodeError> {
-        for setting in settings {
-            self.tries(*setting, data, prefix)?;
-        }
-        if !self.is_large(data) {
+    /// Where bytes count most, after all others: mostly only where it wins.
+    fn short_by_habit(&mut self, short: Setting, input: Input<'_>) -> Result<(), EncodeError> {
+        if !self.is_large(input.data) {
             return Ok(());
         }
         let tries = self.habits().strong.begin();
         if tries.has(1) {
             let others = self.best.len();
-            let made = [others, self.tries(short, data, prefix)?, usize::MAX];
+            let made = [others, self.tries(short, input)?, usize::MAX];
             if tries == Tries::All {
                 self.habits().strong.won(&made, usize::MAX);
             }
         }
         Ok(())
+    }
+
+    /// What those of `settings` make that are tried.
+    fn try_each(
+        &mut self,
+        settings: &[Setting],
+        tries: Tries,
+        input: Input<'_>,
+    ) -> Result<Made, EncodeError> {
+        let mut made = NOT_TRIED;
+        for (place, setting) in settings.iter().enumerate().filter(|(place, _)| tries.has(*place)) {
+            made[place] = self.tries(*setting, input)?;
+        }
+        Ok(made)
     }
 
     fn is_large(&self, data: &[u8]) -> bool {
@@ -239,9 +252,9 @@ impl Compressor {
         self.habits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that this setting makes of `data`. The least of a frame is kept.
-    fn tries(&mut self, setting: Setting, data: &[u8], prefix: &[u8]) -> Result<usize, EncodeError> {
-        self.compress_as(setting, data, prefix)?;
+    /// Bytes that this setting makes of a frame. The least is kept.
+    fn tries(&mut self, setting: Setting, input: Input<'_>) -> Result<usize, EncodeError> {
+        self.compress_as(setting, input)?;
         let bytes = self.compressed.len();
         if self.best.is_empty() || bytes < self.best.len() {
             std::mem::swap(&mut self.best, &mut self.compressed);
@@ -249,7 +262,8 @@ impl Compressor {
         Ok(bytes)
     }
 
-    fn compress_as(&mut self, setting: Setting, data: &[u8], prefix: &[u8]) -> Result<(), EncodeError> {
+    fn compress_as(&mut self, setting: Setting, input: Input<'_>) -> Result<(), EncodeError> {
+        let Input { data, prefix } = input;
         self.compressed.clear();
         self.compressed.reserve(zstd_safe::compress_bound(data.len()));
         let failed = |code| EncodeError::Compressor(zstd_safe::get_error_name(code));
@@ -331,8 +345,9 @@ mod tests {
         // The next frame that all are tried on is under way: the winner alone is tried on this one.
         first.habits().thorough.begin();
         let seen = second.compress(&new, &old, Effort::Thorough).unwrap().len();
-        let short =
-            Compressor::default().tries(Setting::short(Effort::Thorough).unwrap(), &new, &old).unwrap();
+        let short = Compressor::default()
+            .tries(Setting::short(Effort::Thorough).unwrap(), Input { data: &new, prefix: &old })
+            .unwrap();
         assert_eq!(seen, short);
     }
 
@@ -396,7 +411,7 @@ mod tests {
         {
             let mut alone = Compressor::default();
             without.iter().for_each(|setting| {
-                alone.tries(*setting, &new, &old).unwrap();
+                alone.tries(*setting, Input { data: &new, prefix: &old }).unwrap();
             });
             let found = Compressor::default().compress(&new, &old, effort).unwrap().len();
             println!("{effort:?}: {found} of {}, {} without", new.len(), alone.best.len());

@@ -40,8 +40,10 @@ const SPOTS_PER_BLOCK: usize = 4;
 const SPOT_BYTES: usize = 16;
 /// Anchors that a segment that was read must give a frame to count as having been of use.
 const ANCHORS_PER_READ: u32 = 8;
-/// What a stream carried last, as far as it is worth its time to what follows: 512 KiB at *thorough*, 4 MiB at *strong*.
-const RECENT_BLOCKS: (u64, u64) = (128, 1024);
+/// What a stream carried last, as far as it is worth its time to what follows: 512 KiB at *thorough*.
+const RECENT_BLOCKS_THOROUGH: u64 = 128;
+/// And 4 MiB at *strong*.
+const RECENT_BLOCKS_STRONG: u64 = 1024;
 /// Memory for the sampled anchors of what a stream carried: those of 190 GiB, of more the latest.
 const SENT_BUDGET_BYTES: u64 = 8 << 20;
 
@@ -371,8 +373,8 @@ impl Search {
     pub fn recent(&self, found: &[Region], effort: Effort) -> Vec<Region> {
         let most = match effort {
             Effort::Raw | Effort::Fast | Effort::Standard => 0,
-            Effort::Thorough => RECENT_BLOCKS.0,
-            Effort::Strong => RECENT_BLOCKS.1,
+            Effort::Thorough => RECENT_BLOCKS_THOROUGH,
+            Effort::Strong => RECENT_BLOCKS_STRONG,
         };
         if most == 0 || (self.is_noise && found.is_empty()) {
             return Vec::new();
