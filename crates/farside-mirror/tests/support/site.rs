@@ -393,6 +393,10 @@ pub(crate) struct Pair<S = MemoryEngine> {
 pub(crate) fn seeds(first: u64, default: u64) -> std::ops::Range<u64> {
     let from = |name| std::env::var(name).ok().and_then(|s| s.parse().ok());
     let first = from("FARSIDE_SEED").unwrap_or(first);
+    assert!(
+        first < 1 << 48,
+        "FARSIDE_SEED {first} leaves no room for the seeds that are made of it: below 2^48"
+    );
     first..first + from("FARSIDE_SEEDS").unwrap_or(default)
 }
 
