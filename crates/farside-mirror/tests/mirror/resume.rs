@@ -133,9 +133,9 @@ async fn a_first_copy_outlives_its_connections() {
         let asked = mirror.initialize(PATIENCE).await.unwrap();
         let mut ending = Box::pin(asked.ended());
         let report = loop {
-            // Time for a dial and a sign of life. Two cuts are less than the 12 s of silence that end a session even if nothing got
-            // through between them: a dial's pause grows to 4 s, and its handshake waits behind what was on its way.
-            let moment = Duration::from_millis(rng.random_range(3500..7000));
+            // Time for a dial, whose pause grows to 4 s, and a sign of life between any two cuts: both together could be the
+            // 12 s of silence that end a session.
+            let moment = Duration::from_millis(rng.random_range(6000..9500));
             tokio::select! {
                 report = &mut ending => break report.unwrap(),
                 () = tokio::time::sleep(moment) => {

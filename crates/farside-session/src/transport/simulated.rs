@@ -232,6 +232,8 @@ fn direction(from: &str, to: &str) -> usize {
 
 fn break_connections(link: &Link) {
     std::mem::take(&mut *link.connections.lock()).cancel();
+    // What was on its way is gone: new connections do not wait behind it.
+    link.directions.iter().for_each(|direction| *direction.busy_until.lock() = None);
 }
 
 #[async_trait]
