@@ -531,6 +531,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_was_on_its_way_when_a_link_broke_keeps_nobody_waiting() {
+        let slow = LinkSettings { bytes_per_second: Some(10_000), ..LinkSettings::default() };
+        let network = SimulatedNetwork::new(1, slow);
+        let (mut near, _far) = connected(&network).await;
+        // Half a minute of the link.
+        near.write_all(&vec![0; 300_000]).await.unwrap();
+        network.reset("a", "b");
+        let (mut near, mut far) = connected(&network).await;
+        let begins = Instant::now();
+        near.write_all(b"!").await.unwrap();
+        assert_eq!(far.read_u8().await.unwrap(), b'!');
+        assert!(begins.elapsed() < Duration::from_secs(5), "{:?}", begins.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn faults_hit_their_byte() {
         let network = SimulatedNetwork::new(1, LinkSettings::default());
         let (mut near, mut far) = connected(&network).await;
