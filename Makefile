@@ -20,19 +20,17 @@ test-full:  ## The same with the long tests, those marked #[ignore], too.
 soak:  ## Random histories with fresh seeds again and again, for MINUTES=60.
 	@scripts/soak
 
-bench:  ## Run the benchmarks; the figures go to bench/results/ as JSON, to be committed.
+bench:  ## Run the benchmarks; the figures go to bench/results/, to be committed.
 	@scripts/bench
 
 bench-emulator:  ## Prove the emulated links against ping and iperf3 (root, an hour, resumable). ARGS=--estimate
-	@scripts/bench-lab emulator $(ARGS)
-	@scripts/bench-lab two-links $(ARGS)
-	@scripts/bench-lab tcp $(ARGS)
+	@scripts/bench-lab emulator two-links -- $(ARGS)
 
 bench-main-job:  ## Farside and its peers: copy and update over T3, 10 Mb/s and T1 (root, hours, resumable). ARGS=--estimate
-	@scripts/bench-lab main-job $(ARGS)
+	@scripts/bench-lab main-job -- $(ARGS)
 
 bench-wire:  ## Bytes of every data set, farside and its peers; T1 and 1 Gb/s (root, 40 minutes, resumable). ARGS=--estimate
-	@scripts/bench-wire $(ARGS)
+	@scripts/bench-lab wire wire-rates wire-large -- $(ARGS)
 
 bench-link:  ## How full lines get, farside and iperf3 and rsync (root, 20 minutes, resumable). ARGS=--all, ARGS=--estimate
 	@scripts/bench-link $(ARGS)

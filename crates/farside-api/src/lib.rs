@@ -6,18 +6,18 @@
 //!
 //! * [`error`]: how a request fails, and which exit code that is.
 //! * [`pool`], [`volume`], [`snapshot`], [`peer`], [`mirror`], [`site`]: the nouns.
-//! * [`rungs`]: what travelled, by the way it took.
+//! * [`levels`]: what travelled, by the way it took.
 //! * [`operation`]: long work that goes on while nobody watches.
 //! * [`plan`]: what a destructive request would do.
 
 pub mod error;
+pub mod levels;
 pub mod log;
 pub mod mirror;
 pub mod operation;
 pub mod peer;
 pub mod plan;
 pub mod pool;
-pub mod rungs;
 pub mod site;
 pub mod snapshot;
 pub mod support;
@@ -26,9 +26,10 @@ pub mod volume;
 
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use jiff::Timestamp;
+pub use levels::{Level, Levels};
 pub use log::{LogEvent, LogLine, RequestedBy};
 pub use mirror::{
-    BreakMirror, BudgetUse, CreateMirror, LetGo, Mirror, MirrorDestination, MirrorState, Overtaken,
+    BreakMirror, BudgetUse, CreateMirror, Mirror, MirrorDestination, MirrorState, Overtaken, Released,
     ResyncMirror, Role, SetMirror, StartTransfer, Transfer, TransferKind, TransferPhase, TransferRecord,
     TransferResult,
 };
@@ -38,8 +39,9 @@ pub use peer::{
     PeerState, PeerStatus, PeerStreams, SetPeer, VolumeRights,
 };
 pub use plan::Plan;
-pub use pool::{CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, Severity};
-pub use rungs::{Rung, Rungs};
+pub use pool::{
+    CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, Severity, StagedContent,
+};
 pub use site::Site;
 pub use snapshot::{CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, Rename, Rollback, Snapshot};
 pub use support::{Configuration, Support, Versions};

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::rungs::Rungs;
+use crate::levels::Levels;
 use crate::throttle::{MirrorLink, SetMirrorLink};
 
 /// State of a relationship.
@@ -86,7 +86,7 @@ pub struct Transfer {
     pub eta_seconds: Option<f64>,
     /// What has arrived so far, by the way it took.
     #[serde(default)]
-    pub rungs: Rungs,
+    pub levels: Levels,
 }
 
 /// A relationship as `mirror status` lists it.
@@ -137,8 +137,8 @@ pub struct Mirror {
 pub struct Overtaken {
     /// When the replica was broken off, by its site's clock.
     pub since: Timestamp,
-    /// When this site heard of it.
-    pub heard_at: Timestamp,
+    /// When this site was told of it.
+    pub reported_at: Timestamp,
     /// Name of the newest snapshot here that the replica was broken off from; null if it is gone.
     pub snapshot: Option<String>,
     /// Bytes that were written or freed here since that snapshot; null if it cannot be told.
@@ -208,9 +208,10 @@ pub struct TransferRecord {
     pub literal_bytes: Option<u64>,
     /// What travelled, by the way it took; null in records of versions that did not count it.
     #[serde(default)]
-    pub rungs: Option<Rungs>,
-    /// Wire bytes of both directions that no rung accounts for: frame headers and tables, messages, TLS, and steps that did
-    /// not arrive whole. Null where `rungs` is.
+    #[serde(alias = "rungs")]
+    pub levels: Option<Levels>,
+    /// Wire bytes of both directions that no level accounts for: frame headers and tables, messages, TLS, and steps that did
+    /// not arrive whole. Null where `levels` is.
     #[serde(default)]
     pub overhead_bytes: Option<u64>,
     /// Wire bytes destination to source: frames, control messages, TLS.
@@ -249,17 +250,17 @@ pub struct MirrorDestination {
     /// That the destination was broken off; null if not.
     #[serde(default)]
     pub overtaken: Option<Overtaken>,
-    /// That its base was let go here because of a budget, and why; null if not. Its next update is compared as a whole.
+    /// That its base was released here because of a budget, and why; null if not. Its next update is compared as a whole.
     #[serde(default)]
-    pub let_go: Option<LetGo>,
+    pub released: Option<Released>,
     /// How much of its budgets the peer uses; null for one that nobody here knows.
     #[serde(default)]
     pub budgets: Option<BudgetUse>,
 }
 
-/// That a base was let go.
+/// That a base was released.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct LetGo {
+pub struct Released {
     /// When.
     pub at: Timestamp,
     /// The budget and what was over it.

@@ -52,6 +52,9 @@ pub struct VolumeRights {
     /// Hosts may not write to the volume while the peer has overtaken it.
     #[serde(default)]
     pub fence: bool,
+    /// It, or `reverse`, was recorded for the way back of a mirror: that ends with the mirror.
+    #[serde(default)]
+    pub recorded: bool,
 }
 
 /// How several paths to a peer are used.

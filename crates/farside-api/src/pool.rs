@@ -37,6 +37,23 @@ pub struct Pool {
     /// Blocks found damaged since it was opened.
     #[serde(default)]
     pub corrupt_blocks: Option<u64>,
+    /// What transfers that were cut, or that run, have brought and not published; with one pool only, null in lists.
+    #[serde(default)]
+    pub staged: Option<Vec<StagedContent>>,
+    /// Bytes of all of it; null in lists, and where it could not be counted in time.
+    #[serde(default)]
+    pub staged_bytes: Option<u64>,
+}
+
+/// What is staged of one volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StagedContent {
+    /// The volume's name in its pool.
+    pub volume: String,
+    /// Bytes that it takes; null if they could not be counted in time.
+    pub bytes: Option<u64>,
+    /// Whether a transfer brings more of it now.
+    pub transferring: bool,
 }
 
 /// `POST /pools`: makes a pool.

@@ -76,7 +76,7 @@ pub struct HoldSnapshot {
 pub enum DifferenceKind {
     /// Other data.
     Data,
-    /// A hole, where there was data.
+    /// A hole; somewhere in the range there was data.
     Hole,
 }
 

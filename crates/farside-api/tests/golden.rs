@@ -23,18 +23,18 @@ fn id() -> Uuid {
     ID.parse().unwrap()
 }
 
-fn rungs() -> Rungs {
-    let rung = |in_bytes, out_bytes| Rung { in_bytes, out_bytes };
-    Rungs {
-        known: rung(4096, 9),
-        repeat: rung(8192, 8),
-        delta: rung(12_288, 7),
-        compressed: rung(16_384, 6),
-        raw: rung(20_480, 20_480),
+fn levels() -> Levels {
+    let level = |in_bytes, out_bytes| Level { in_bytes, out_bytes };
+    Levels {
+        known: level(4096, 9),
+        repeat: level(8192, 8),
+        delta: level(12_288, 7),
+        compressed: level(16_384, 6),
+        raw: level(20_480, 20_480),
     }
 }
 
-fn rungs_as_json() -> Value {
+fn levels_as_json() -> Value {
     json!({
         "known": {"in_bytes": 4096, "out_bytes": 9}, "repeat": {"in_bytes": 8192, "out_bytes": 8},
         "delta": {"in_bytes": 12_288, "out_bytes": 7}, "compressed": {"in_bytes": 16_384, "out_bytes": 6},
@@ -144,12 +144,12 @@ fn peer_list_and_status() {
     status["streams"] = json!({"open": 0, "warm_lanes": 0, "warm_starts": 0, "sent_twice_bytes": 0});
     status["throttle_in"] = json!({"rules": "4MB/s", "bytes_per_second": 4_000_000});
     status["throttle_out"] = json!({"rules": "unlimited", "bytes_per_second": null});
-    status["rights"] = json!([{"volume": "p/v", "reverse": true, "fence": false}]);
+    status["rights"] = json!([{"volume": "p/v", "reverse": true, "fence": false, "recorded": false}]);
     golden(
         &PeerStatus {
             peer: peer(),
             paired_at: Some(at("2026-11-21T20:00:00Z")),
-            rights: vec![VolumeRights { volume: "p/v".into(), reverse: true, fence: false }],
+            rights: vec![VolumeRights { volume: "p/v".into(), reverse: true, fence: false, recorded: false }],
             link: PeerLink { dscp: Some(10), ..PeerLink::default() },
             paths: Vec::new(),
             streams: PeerStreams::default(),
@@ -199,7 +199,7 @@ fn mirror_status() {
                 wire_bytes: 300,
                 rate_bytes_per_second: None,
                 eta_seconds: None,
-                rungs: rungs(),
+                levels: levels(),
             }),
             overtaken: None,
         }],
@@ -211,7 +211,7 @@ fn mirror_status() {
             "link": {"throttle": "4MB/s", "window_bytes": null, "low_priority": true, "paths": ["10.0.0.1=a:7440"]},
             "transfer": {
                 "kind": "update", "phase": "difference", "changed_bytes": null, "done_bytes": 0, "wire_bytes": 300,
-                "rate_bytes_per_second": null, "eta_seconds": null, "rungs": rungs_as_json()
+                "rate_bytes_per_second": null, "eta_seconds": null, "levels": levels_as_json()
             },
             "overtaken": null
         }]),
@@ -234,13 +234,13 @@ fn mirror_destinations() {
             known: true,
             overtaken: Some(Overtaken {
                 since: at("2026-11-21T21:00:00Z"),
-                heard_at: at("2026-11-21T22:00:00Z"),
+                reported_at: at("2026-11-21T22:00:00Z"),
                 snapshot: Some("s1".into()),
                 diverged_bytes: Some(8192),
                 diverged_blocks: Some(2),
                 fenced: true,
             }),
-            let_go: Some(LetGo { at: at("2026-11-21T23:00:00Z"), why: "the pool had less free".into() }),
+            released: Some(Released { at: at("2026-11-21T23:00:00Z"), why: "the pool had less free".into() }),
             budgets: Some(BudgetUse {
                 transfers: 1,
                 transfers_max: 16,
@@ -258,10 +258,10 @@ fn mirror_destinations() {
             "content_root": "00".repeat(16), "since": "2026-11-21T20:00:00Z", "pinned_bytes": null,
             "transferring": false, "known": true,
             "overtaken": {
-                "since": "2026-11-21T21:00:00Z", "heard_at": "2026-11-21T22:00:00Z", "snapshot": "s1",
+                "since": "2026-11-21T21:00:00Z", "reported_at": "2026-11-21T22:00:00Z", "snapshot": "s1",
                 "diverged_bytes": 8192, "diverged_blocks": 2, "fenced": true
             },
-            "let_go": {"at": "2026-11-21T23:00:00Z", "why": "the pool had less free"},
+            "released": {"at": "2026-11-21T23:00:00Z", "why": "the pool had less free"},
             "budgets": {
                 "transfers": 1, "transfers_max": 16, "mirrors": 2, "mirrors_max": 1024, "pins": 3,
                 "pins_max": 16384, "snapshots": 4, "snapshots_max": 1200, "pinned_bytes_max": null
@@ -335,7 +335,7 @@ fn mirror_history() {
             referenced_bytes: None,
             delta_bytes: None,
             literal_bytes: Some(4096),
-            rungs: Some(rungs()),
+            levels: Some(levels()),
             overhead_bytes: Some(1000),
             wire_bytes_sent: 500,
             wire_bytes_received: 4600,
@@ -348,7 +348,7 @@ fn mirror_history() {
             "deallocated_bytes": 0, "source_read_bytes": 4096, "base_read_bytes": null,
             "referenced_bytes": null, "delta_bytes": null,
             "literal_bytes": 4096, "wire_bytes_sent": 500, "wire_bytes_received": 4600, "scan_seconds": 0.01,
-            "rungs": rungs_as_json(), "overhead_bytes": 1000
+            "levels": levels_as_json(), "overhead_bytes": 1000
         }]),
     );
 }
@@ -367,11 +367,13 @@ fn pools_and_volumes() {
             free_bytes: None,
             volumes: None,
             corrupt_blocks: None,
+            staged: None,
+            staged_bytes: None,
         },
         json!({
             "name": "p", "uuid": null, "path": "/srv/p", "state": "failed", "error": "no superblock",
             "size_bytes": null, "used_bytes": null, "free_bytes": null, "volumes": null,
-            "corrupt_blocks": null
+            "corrupt_blocks": null, "staged": null, "staged_bytes": null
         }),
     );
     golden(

@@ -32,6 +32,8 @@ pub(crate) struct VersionTree {
     pub(crate) parent: Option<usize>,
     /// Found by the walk.
     pub(crate) mapped_blocks: Option<u64>,
+    /// Blocks below lost pointers, once walked.
+    pub(crate) lost_blocks: u64,
     /// Whether every node that the version holds could be read.
     pub(crate) readable: bool,
 }
@@ -49,7 +51,8 @@ impl VersionTree {
 
     pub(crate) fn content_root(&self) -> Option<ContentRoot> {
         let top = self.tree.root.fingerprint.raise(self.tree.level, farside_format::fingerprint::TOP_LEVEL);
-        (self.reaped == 0 && self.readable).then(|| ContentRoot::new(top, self.size_bytes))
+        (self.reaped == 0 && self.readable && self.lost_blocks == 0)
+            .then(|| ContentRoot::new(top, self.size_bytes))
     }
 
     pub(crate) fn report(&self) -> VersionReport {
@@ -381,6 +384,7 @@ impl Checker<'_, '_> {
                 reaped: version.reaped_blocks,
                 parent,
                 mapped_blocks: None,
+                lost_blocks: 0,
                 readable,
             });
         }

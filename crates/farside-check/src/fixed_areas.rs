@@ -6,7 +6,7 @@ use farside_format::superblock::{JOURNAL_START, SUPERBLOCK_PLACES};
 use farside_format::{BLOCK_BYTES, FormatError, Superblock};
 use farside_platform::BlockBuffer;
 
-use crate::CheckError;
+use crate::error::CheckError;
 use crate::reader::Reader;
 use crate::report::{Location, Severity, SlotReport, What};
 

@@ -104,7 +104,13 @@ fn compare_versions(
         }
         versions
     };
-    let (from_older, from_newest) = (live(from_older), live(from_newest));
+    let (mut from_older, mut from_newest) = (live(from_older), live(from_newest));
+    // Where a damaged map leaves one without a root, or the newest point has given blocks up since, roots say nothing.
+    for (a, b) in from_older.iter_mut().zip(&mut from_newest) {
+        if a.content_root.is_none() || b.content_root.is_none() {
+            (a.content_root, b.content_root) = (None, None);
+        }
+    }
     let differing = from_newest
         .iter()
         .filter(|v| !from_older.contains(v))

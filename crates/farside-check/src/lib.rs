@@ -17,10 +17,13 @@
 //! [`replay`] for what the records may say and [`overlay`] for the contents after them.
 
 mod catalog;
+mod error;
 mod fixed_areas;
 mod free_map;
 mod journal;
+mod options;
 mod overlay;
+mod owner_table;
 mod owners;
 mod places;
 mod point;
@@ -28,100 +31,18 @@ mod reader;
 mod replay;
 mod report;
 mod tree;
+mod usage;
 
-use farside_platform::{BLOCK_BYTES, BlockDevice, DeviceError};
+use farside_platform::{BLOCK_BYTES, BlockDevice};
 
+pub use error::CheckError;
+pub use options::{CheckOptions, Progress, ProgressCallback};
 pub use report::{
     Finding, JournalEnd, JournalReport, Location, Report, Severity, SlotReport, VersionReport, VolumeReport,
     What,
 };
 
 use reader::Reader;
-
-/// What to check.
-pub struct CheckOptions {
-    /// Read every data block and compare it with its fingerprint. Without it only metadata is read, about 1 % of
-    /// the pool.
-    pub read_data: bool,
-    /// Apply the journal virtually and report the versions as an opening would find them.
-    pub replay: bool,
-    /// Findings beyond this many are counted, not kept.
-    pub findings_max: usize,
-    /// Called now and then, at least every 64 MiB read.
-    pub progress: Option<ProgressCallback>,
-}
-
-/// See [`CheckOptions::progress`].
-pub type ProgressCallback = Box<dyn Fn(Progress) + Send + Sync>;
-
-impl Default for CheckOptions {
-    fn default() -> Self {
-        CheckOptions { read_data: true, replay: true, findings_max: 1000, progress: None }
-    }
-}
-
-impl std::fmt::Debug for CheckOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CheckOptions")
-            .field("read_data", &self.read_data)
-            .field("replay", &self.replay)
-            .field("findings_max", &self.findings_max)
-            .finish_non_exhaustive()
-    }
-}
-
-/// How far a check is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Progress {
-    /// What it is at, for people.
-    pub stage: &'static str,
-    /// Bytes read so far.
-    pub bytes_read: u64,
-    /// Bytes that the newest point has in use; nearly all of them are read once if data is read. 0 while unknown.
-    pub bytes_in_use: u64,
-}
-
-/// Why a check could not even begin. Damage that leaves at least one superblock is a [`Finding`], not an error.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// Too small for any pool.
-    #[error("{device} has {bytes} bytes, less than the smallest pool; it holds no farside pool")]
-    TooSmall {
-        /// The device's name.
-        device: String,
-        /// Its size.
-        bytes: u64,
-    },
-    /// Neither superblock can be used, so nothing says what the rest means.
-    #[error(
-        "{device} has no usable superblock (slot A: {a}; slot B: {b}); nothing was changed. If this is the right \
-         device, keep it as it is and restore the pool from its mirror"
-    )]
-    NoSuperblock {
-        /// The device's name.
-        device: String,
-        /// What is wrong with slot A.
-        a: String,
-        /// What is wrong with slot B.
-        b: String,
-    },
-    /// A pool of another format version.
-    #[error(
-        "{device} holds a pool of format version {found}; this farside checks version {supported}. Nothing was read \
-         further: check it with the farside that wrote it"
-    )]
-    OtherVersion {
-        /// The device's name.
-        device: String,
-        /// The version found there.
-        found: u32,
-        /// The version this code knows.
-        supported: u32,
-    },
-    /// The device refused to read a superblock although the other is unusable as well.
-    #[error("the superblocks cannot be read: {0}")]
-    Device(#[from] DeviceError),
-}
 
 /// Checks the pool on `device`; reads only.
 ///
@@ -148,7 +69,7 @@ pub fn check(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Report,
 
     reader.stage("newest point");
     let newest_point = point::check(&mut reader, &newest, None);
-    report.take_point(&newest_point);
+    newest_point.describe(&mut report);
 
     let older_point = older.as_ref().map(|older| {
         reader.stage("older point");

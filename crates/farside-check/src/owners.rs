@@ -1,74 +1,17 @@
 //! The owner counts of one point against the owners that the walk of its trees finds (F3, F8).
 
-use std::collections::BTreeMap;
-
 use farside_format::owner_counts::{PLACES_PER_BLOCK, shared_places, table_blocks};
-use farside_format::{Fingerprint, Superblock, TreeKind};
+use farside_format::{Superblock, TreeKind};
 
-use crate::point::Usage;
+use crate::owner_table::OwnerTable;
 use crate::reader::Reader;
 use crate::report::{Location, What};
 use crate::tree::{self, PoolTree};
+use crate::usage::Usage;
 
 const TOO_LOW_HINT: &str = "the block is freed, and overwritten, while others still have it; do not write to this pool, \
                             restore it from its mirror";
 const TOO_HIGH_HINT: &str = "the block is never freed: space is lost, but nothing else";
-
-/// What the table says of a place, and what was found.
-struct Owners {
-    extra: u32,
-    found: u64,
-    fingerprint: Fingerprint,
-}
-
-/// The table of one point: places with several owners.
-pub(crate) struct OwnerTable {
-    places: BTreeMap<u64, Owners>,
-    /// False if part of it cannot be read: then nothing is said of owners.
-    readable: bool,
-}
-
-impl Default for OwnerTable {
-    fn default() -> Self {
-        OwnerTable { places: BTreeMap::new(), readable: true }
-    }
-}
-
-/// What one more owner of a place is.
-pub(crate) enum Owner {
-    /// The place has one owner only, as far as the table says, or this is the first: nothing else may have it.
-    First,
-    /// One of several.
-    Further,
-    /// One of several, and the place cannot hold what it wants there.
-    OfOtherContent(Fingerprint),
-    /// The table cannot be read.
-    Unknown,
-}
-
-impl OwnerTable {
-    /// Places with several owners, as the table has it.
-    pub(crate) fn shared_places(&self) -> u64 {
-        self.places.len() as u64
-    }
-
-    /// Counts an owner of a data block.
-    pub(crate) fn count(&mut self, place: u64, fingerprint: Fingerprint) -> Owner {
-        if !self.readable {
-            return Owner::Unknown;
-        }
-        let Some(owners) = self.places.get_mut(&place) else { return Owner::First };
-        owners.found += 1;
-        if owners.found == 1 {
-            owners.fingerprint = fingerprint;
-            Owner::First
-        } else if owners.fingerprint == fingerprint {
-            Owner::Further
-        } else {
-            Owner::OfOtherContent(owners.fingerprint)
-        }
-    }
-}
 
 fn location(superblock: &Superblock) -> Location {
     Location {
@@ -93,12 +36,11 @@ pub(crate) fn read(reader: &mut Reader<'_>, usage: &mut Usage, superblock: &Supe
         &mut |reader, index, pointer| match tree::read_data(reader, pointer) {
             Ok(block) => {
                 for (within, extra) in shared_places(&block) {
-                    let place = index * PLACES_PER_BLOCK + within;
-                    table.places.insert(place, Owners { extra, found: 0, fingerprint: Fingerprint::HOLE });
+                    table.add(index * PLACES_PER_BLOCK + within, extra);
                 }
             }
             Err(why) => {
-                table.readable = false;
+                table.set_unreadable();
                 let at = Location {
                     level: Some(0),
                     position: Some(index),
@@ -115,22 +57,30 @@ pub(crate) fn read(reader: &mut Reader<'_>, usage: &mut Usage, superblock: &Supe
             }
         },
     );
-    table.readable &= usage.unreadable == unreadable_before;
+    if usage.unreadable > unreadable_before {
+        table.set_unreadable();
+    }
     usage.owners = table;
 }
 
-/// Compares, once every tree has been walked. `all_known` says that no owner can have been missed.
-pub(crate) fn compare(reader: &mut Reader<'_>, usage: &Usage, superblock: &Superblock, all_known: bool) {
-    if !usage.owners.readable {
-        return;
-    }
-    for (place, owners) in &usage.owners.places {
-        let expected = 1 + u64::from(owners.extra);
-        let hint = if owners.found > expected { TOO_LOW_HINT } else { TOO_HIGH_HINT };
-        if owners.found > expected || (owners.found < expected && all_known) {
-            let at = Location { place: Some(*place), ..location(superblock) };
+/// Compares, once every tree has been walked. `all_known` says that no owner can have been missed; up to
+/// `unattributed_max` may be too many, since damage took the maps that named them. Answers how many are.
+pub(crate) fn compare(
+    reader: &mut Reader<'_>,
+    usage: &Usage,
+    superblock: &Superblock,
+    all_known: bool,
+    unattributed_max: u64,
+) -> u64 {
+    let surplus: u64 =
+        usage.owners.counted().map(|(_, expected, found)| expected.saturating_sub(found)).sum();
+    for (place, expected, found) in usage.owners.counted() {
+        let hint = if found > expected { TOO_LOW_HINT } else { TOO_HIGH_HINT };
+        if found > expected || (found < expected && all_known && surplus > unattributed_max) {
+            let at = Location { place: Some(place), ..location(superblock) };
             let expected = format!("{expected} owners, as the owner counts say");
-            reader.error(What::OwnerCounts, at, expected, owners.found.to_string(), hint);
+            reader.error(What::OwnerCounts, at, expected, found.to_string(), hint);
         }
     }
+    if all_known { surplus } else { 0 }
 }

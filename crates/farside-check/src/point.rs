@@ -3,93 +3,16 @@
 use std::collections::HashMap;
 
 use farside_format::catalog::{CATALOG_BYTES_MAX, Catalog};
-use farside_format::pointer::TWIN_DISTANCE;
-use farside_format::{BLOCK_BYTES, Pointer, Superblock, TreeKind};
+use farside_format::{BLOCK_BYTES, Superblock, TreeKind};
 
 use crate::catalog::{self, VersionTree};
 use crate::free_map;
-use crate::owners::{self, Owner, OwnerTable};
+use crate::owners;
 use crate::places::{PlaceSet, runs};
 use crate::reader::Reader;
-use crate::report::{Location, Severity, What};
+use crate::report::{Location, Report, Severity, VolumeReport, What};
 use crate::tree::{self, PoolTree};
-
-/// What a point has in use, as found by walking it.
-#[derive(Default)]
-pub(crate) struct Usage {
-    /// Every place referenced, and the fixed areas.
-    pub(crate) used: PlaceSet,
-    /// Data blocks below each node, by the node's place.
-    pub(crate) mapped_below: HashMap<u64, u64>,
-    /// Nodes that could not be read: what lies below them is unknown.
-    pub(crate) unreadable: u64,
-    /// Data blocks with several owners.
-    pub(crate) owners: OwnerTable,
-}
-
-impl Usage {
-    /// Marks a data block of a volume as used by one more owner.
-    pub(crate) fn claim_data(
-        &mut self,
-        reader: &mut Reader<'_>,
-        superblock: &Superblock,
-        at: &Location,
-        pointer: &Pointer,
-    ) {
-        match self.owners.count(pointer.place.0, pointer.fingerprint) {
-            Owner::First => {
-                self.claim(reader, superblock, at, 1);
-            }
-            Owner::Further => {}
-            Owner::OfOtherContent(theirs) => reader.error(
-                What::Ownership,
-                at.clone(),
-                format!("fingerprint {theirs}, as the place's other owners have"),
-                pointer.fingerprint.to_string(),
-                "one of the owners reads as damaged; restore it from its mirror or an older snapshot",
-            ),
-            Owner::Unknown => {
-                self.used.insert(pointer.place.0);
-            }
-        }
-    }
-
-    /// Marks the `copies` blocks of a node or data block as used; notes places out of range or with two owners.
-    /// False if the place was in use before.
-    pub(crate) fn claim(
-        &mut self,
-        reader: &mut Reader<'_>,
-        superblock: &Superblock,
-        at: &Location,
-        copies: u64,
-    ) -> bool {
-        let place = at.place.unwrap_or(0);
-        let mut fresh = true;
-        for copy in 0..copies {
-            let place = place + copy * TWIN_DISTANCE;
-            let at = Location { place: Some(place), ..at.clone() };
-            if !(superblock.first_allocatable()..superblock.pool_blocks).contains(&place) {
-                let expected = format!(
-                    "a place from {} to {}",
-                    superblock.first_allocatable(),
-                    superblock.pool_blocks - 1
-                );
-                reader.error(What::PlaceOutOfRange, at, expected, place.to_string(), "");
-            } else if !self.used.insert(place) {
-                fresh = false;
-                reader.error(
-                    What::Ownership,
-                    at,
-                    "one owner of this place, or owners by descent",
-                    "another owner, found before",
-                    "two parts of the pool claim one block: freeing one would destroy the other; do not write to this \
-                     pool, restore it from its mirror",
-                );
-            }
-        }
-        fresh
-    }
-}
+use crate::usage::Usage;
 
 /// A point and what was found in it.
 pub(crate) struct Point {
@@ -97,9 +20,27 @@ pub(crate) struct Point {
     pub(crate) usage: Usage,
     /// State 2 in the free map.
     pub(crate) waiting: PlaceSet,
+    /// In use for nobody, since damage took the maps that said for whom.
+    unattributed: PlaceSet,
     pub(crate) catalog: Option<Catalog>,
     /// Parents first.
     pub(crate) versions: Vec<VersionTree>,
+}
+
+impl Point {
+    /// Writes into the report what it says of the newest point.
+    pub(crate) fn describe(&self, report: &mut Report) {
+        report.blocks_in_use = self.usage.used.len();
+        report.shared_blocks = self.usage.owners.shared_places();
+        if let Some(catalog) = &self.catalog {
+            report.volumes = catalog
+                .volumes
+                .iter()
+                .map(|v| VolumeReport { id: v.id, name: v.name.clone(), deleted: v.deleted })
+                .collect();
+        }
+        report.versions = self.versions.iter().map(|v| v.report()).collect();
+    }
 }
 
 /// Checks everything that the superblock reaches. `verified` is a point checked before: data that both have at the
@@ -109,6 +50,7 @@ pub(crate) fn check(reader: &mut Reader<'_>, superblock: &Superblock, verified: 
         superblock: superblock.clone(),
         usage: Usage::default(),
         waiting: PlaceSet::default(),
+        unattributed: PlaceSet::default(),
         catalog: None,
         versions: Vec::new(),
     };
@@ -147,8 +89,11 @@ pub(crate) fn check(reader: &mut Reader<'_>, superblock: &Superblock, verified: 
         );
     }
     let all_known = point.catalog.is_some() && point.usage.unreadable == 0;
-    owners::compare(reader, &point.usage, superblock, all_known);
-    free_map::compare(reader, &mut point, &chunks);
+    let unattributed_max = point.catalog.as_ref().map_or(0, |c| c.unattributed_blocks_max);
+    let surplus = owners::compare(reader, &point.usage, superblock, all_known, unattributed_max);
+    let allowed = (surplus, unattributed_max);
+    (point.waiting, point.unattributed) =
+        free_map::compare(reader, superblock, &point.usage, all_known, allowed, &chunks);
     point
 }
 
@@ -207,11 +152,8 @@ fn read_catalog(reader: &mut Reader<'_>, usage: &mut Usage, superblock: &Superbl
 
 /// F2 and F5: what the older point needs is kept for it, and snapshots are the same in both.
 pub(crate) fn compare(reader: &mut Reader<'_>, older: &Point, newest: &Point) {
-    let lost = older
-        .usage
-        .used
-        .iter()
-        .filter(|&place| !newest.usage.used.contains(place) && !newest.waiting.contains(place));
+    let kept = [&newest.usage.used, &newest.waiting, &newest.unattributed];
+    let lost = older.usage.used.iter().filter(|&place| !kept.iter().any(|kept| kept.contains(place)));
     // If part of the newest point is unreadable, its places are unknown and cannot be missed.
     if newest.usage.unreadable == 0 && newest.catalog.is_some() {
         for (first, count) in runs(lost) {

@@ -7,8 +7,8 @@ use farside_format::{BLOCK_BYTES, Node, NodeExpectation, node, pointer::TWIN_DIS
 use farside_platform::{BlockBuffer, BlockDevice};
 use uuid::Uuid;
 
+use crate::options::{CheckOptions, Progress};
 use crate::report::{Finding, Location, Report, Severity, What};
-use crate::{CheckOptions, Progress};
 
 /// Nodes kept in memory (about 6 KiB each, 24 MiB): enough for the ancestors of the subtree being walked.
 const CACHED_NODES_MAX: usize = 4096;

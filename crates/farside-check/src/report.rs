@@ -6,8 +6,6 @@ use farside_format::catalog::VersionKind;
 use farside_format::{ContentRoot, Superblock, TreeKind};
 use uuid::Uuid;
 
-use crate::point::Point;
-
 /// How bad a finding is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
@@ -28,6 +26,8 @@ pub enum What {
     Node,
     /// The second copy of a node.
     NodeSecondCopy,
+    /// Blocks whose map was lost to damage, and which the pool goes on without.
+    Quarantined,
     /// A data block that is not what its fingerprint says.
     DataBlock,
     /// A node's count of mapped blocks.
@@ -69,6 +69,7 @@ impl fmt::Display for What {
             What::ReservedArea => "reserved area",
             What::Node => "tree node",
             What::NodeSecondCopy => "second copy of a tree node",
+            What::Quarantined => "quarantined blocks",
             What::DataBlock => "data block",
             What::MappedBlocks => "count of mapped blocks",
             What::Birth => "birth",
@@ -321,19 +322,6 @@ impl Report {
             findings_dropped: 0,
             bytes_read: 0,
         }
-    }
-
-    pub(crate) fn take_point(&mut self, point: &Point) {
-        self.blocks_in_use = point.usage.used.len();
-        self.shared_blocks = point.usage.owners.shared_places();
-        if let Some(catalog) = &point.catalog {
-            self.volumes = catalog
-                .volumes
-                .iter()
-                .map(|v| VolumeReport { id: v.id, name: v.name.clone(), deleted: v.deleted })
-                .collect();
-        }
-        self.versions = point.versions.iter().map(|v| v.report()).collect();
     }
 
     /// Whether nothing of [`Severity::Error`] was found. Warnings (a superblock torn by a power failure, which the

@@ -29,9 +29,9 @@ use farside_format::{
 use farside_platform::BlockBuffer;
 
 use crate::catalog::VersionTree;
-use crate::point::Usage;
 use crate::reader::Reader;
-use crate::report::{Location, What};
+use crate::report::{Location, Severity, What};
+use crate::usage::{Below, Usage};
 
 const OWNERSHIP_HINT: &str =
     "freeing one version would free blocks of another; do not write to this pool, restore it from its mirror";
@@ -119,6 +119,7 @@ fn walk_pool_node<'a>(
         return None;
     };
     let mut mapped = Some(0);
+    // The format refuses lost pointers in the pool's own trees.
     for (child, index) in node.children.iter().zip(position << FAN_OUT_BITS..) {
         if child.is_hole() {
             continue;
@@ -201,11 +202,13 @@ pub(crate) fn check(
         let unreadable_before = usage.unreadable;
         let mut walker = Walker { reader, superblock, usage, versions, version: index };
         let twin = twin.map_or(Twin::None, |t| Twin::At(t.tree.root));
-        let mapped = walker.node(tree.root, tree.level, 0, twin);
+        let below = walker.node(tree.root, tree.level, 0, twin);
+        let mapped = below.mapped;
         let unreadable = usage.unreadable > unreadable_before;
         let parent_readable = versions[index].parent.is_none_or(|p| versions[p].readable);
         let version = &mut versions[index];
         version.mapped_blocks = mapped;
+        version.lost_blocks = below.lost.unwrap_or(0);
         // What is shared with the parent is as readable as the parent.
         version.readable &= !unreadable && (parent_readable || mapped.is_some());
     }
@@ -229,7 +232,7 @@ enum ParentNode {
     /// It cannot be read (noted when the parent was walked), so nothing can be said.
     Unknown,
     /// The parent that counts there, and its pointers.
-    Known { parent: usize, children: ParentChildren },
+    Known { children: ParentChildren },
 }
 
 enum ParentChildren {
@@ -296,7 +299,7 @@ impl Walker<'_, '_> {
     /// The node of `parent` at (level, position), found from its root.
     fn parent_node(&mut self, parent: usize, level: u8, position: u64) -> ParentNode {
         let (tree, family) = (self.versions[parent].tree, self.versions[parent].family);
-        let known = |children| ParentNode::Known { parent, children };
+        let known = |children| ParentNode::Known { children };
         if !self.versions[parent].readable && tree.level == 0 {
             return ParentNode::Unknown;
         }
@@ -311,6 +314,9 @@ impl Walker<'_, '_> {
         for at in (level..=tree.level).rev() {
             if pointer.is_hole() {
                 return known(ParentChildren::Holes);
+            }
+            if pointer.is_lost() {
+                return ParentNode::Unknown;
             }
             let position_at = position >> (FAN_OUT_BITS * u32::from(at - level));
             let Some(node) = self.reader.load_node(&self.expectation(family, pointer, at, position_at))
@@ -341,51 +347,83 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Walks one node. Returns the data blocks that the tree maps below it; none if part is unknown or reaped.
-    fn node(&mut self, pointer: Pointer, level: u8, position: u64, twin: Twin) -> Option<u64> {
+    /// Walks one node. Returns what the tree maps below it.
+    fn node(&mut self, pointer: Pointer, level: u8, position: u64, twin: Twin) -> Below {
         let (start, end) = (position * span(level), (position + 1) * span(level));
         if end <= self.this().reaped {
-            return None;
+            return Below::default();
+        }
+        if pointer.is_lost() {
+            self.lost(&pointer, level, position);
+            return Below { mapped: Some(0), lost: Some(span(level)) };
         }
         let at = self.at(&pointer, level, position);
         if start >= self.this().end_blocks() {
             let expected = format!("nothing from block {} on", self.this().end_blocks());
             self.reader.error(What::PastSize, at, expected, "a subtree", "");
-            return None;
+            return Below::default();
         }
         let mut shared = false;
         if let Some(parent) = self.parent_before(end) {
             match self.parent_pointer(parent, level, position) {
                 Some(theirs) if theirs == pointer => {
                     if self.versions[parent].reaped <= start {
-                        return self.usage.mapped_below.get(&pointer.place.0).copied();
+                        return self.usage.mapped_below.get(&pointer.place.0).copied().unwrap_or_default();
                     }
                     shared = true;
                 }
-                Some(_) => self.check_own(parent, &pointer, &at),
-                None => {}
+                Some(theirs) if !theirs.is_lost() => self.check_own(parent, &pointer, &at),
+                // What damage took from the parent it may have had from its own, and the child from there.
+                _ if pointer.birth.0 <= self.versions[parent].frozen
+                    && self.usage.used.contains(pointer.place.0) =>
+                {
+                    let below = self.usage.mapped_below.get(&pointer.place.0);
+                    return below.copied().unwrap_or_default();
+                }
+                _ => {}
             }
         }
         if !shared && !self.usage.claim(self.reader, self.superblock, &at, node::copies(level)) {
             self.usage.unreadable += 1;
-            return None;
+            return Below::default();
         }
         let expected = self.expectation(self.this().family, pointer, level, position);
         let Some(node) = self.reader.check_node(&expected, at.clone()) else {
             self.usage.unreadable += 1;
-            return None;
+            return Below::default();
         };
         let twin = self.descend_twin(twin, &pointer, level, position);
-        let mapped = if level == 1 {
+        let below = if level == 1 {
             self.leaf(&node, position, &twin)
         } else {
             self.inner(&node, level, position, &twin)
         };
-        if let Some(mapped) = mapped {
-            self.usage.mapped_below.insert(pointer.place.0, mapped);
+        if below.mapped.is_some() {
+            self.usage.mapped_below.insert(pointer.place.0, below);
         }
-        check_count(self.reader, &at, &node, mapped);
-        mapped
+        check_count(self.reader, &at, &node, below.mapped);
+        if let Some(lost) = below.lost
+            && lost != node.lost_blocks
+        {
+            let (expected, found) = (format!("{lost} lost"), format!("{} lost", node.lost_blocks));
+            self.reader.error(What::MappedBlocks, at, expected, found, "");
+        }
+        below
+    }
+
+    /// What an earlier damage took, which the pool has dealt with: reads of it fail until it is written.
+    fn lost(&mut self, pointer: &Pointer, level: u8, position: u64) {
+        let mut at = self.at(pointer, level, position);
+        at.place = None;
+        let first = position * span(level);
+        self.reader.find(
+            Severity::Warning,
+            What::Quarantined,
+            at,
+            "a map that says where the blocks lie",
+            format!("blocks {first} to {} are quarantined", first + span(level) - 1),
+            "reads of them fail; write them anew, roll back to a snapshot, or restore them from a mirror",
+        );
     }
 
     /// What the child does not share with its parent must have come into being after the parent.
@@ -411,20 +449,21 @@ impl Walker<'_, '_> {
         }
     }
 
-    fn inner(&mut self, node: &Node, level: u8, position: u64, twin: &TwinChildren) -> Option<u64> {
-        let mut mapped = Some(0);
+    fn inner(&mut self, node: &Node, level: u8, position: u64, twin: &TwinChildren) -> Below {
+        let mut total = Below::nothing();
         for (i, child) in node.children.iter().enumerate() {
             if !child.is_hole() {
                 let below = self.node(*child, level - 1, position << FAN_OUT_BITS | i as u64, twin.child(i));
-                mapped = mapped.zip(below).map(|(a, b)| a + b);
+                total.add(below);
             }
         }
-        mapped
+        total
     }
 
-    fn leaf(&mut self, node: &Node, position: u64, twin: &TwinChildren) -> Option<u64> {
+    fn leaf(&mut self, node: &Node, position: u64, twin: &TwinChildren) -> Below {
         let (reaped, end_blocks) = (self.this().reaped, self.this().end_blocks());
         let mut mapped = Some(0);
+        let mut lost = Some(0);
         let mut to_read: Vec<(u64, Pointer)> = Vec::new();
         let mut parent_node: Option<(Option<usize>, ParentNode)> = None;
         for (i, child) in node.children.iter().enumerate() {
@@ -433,7 +472,12 @@ impl Walker<'_, '_> {
                 continue;
             }
             if block < reaped {
-                mapped = None;
+                (mapped, lost) = (None, None);
+                continue;
+            }
+            if child.is_lost() {
+                self.lost(child, 0, block);
+                lost = lost.map(|l| l + 1);
                 continue;
             }
             mapped = mapped.map(|m| m + 1);
@@ -456,12 +500,19 @@ impl Walker<'_, '_> {
                 };
                 parent_node = Some((parent, found));
             }
-            if let Some((_, ParentNode::Known { parent, children })) = &parent_node {
-                if children.pointer(i) == *child {
+            let theirs = match &parent_node {
+                Some((_, ParentNode::Known { children, .. })) => Some(children.pointer(i)),
+                _ => None,
+            };
+            match (theirs.filter(|theirs| !theirs.is_lost()), parent) {
+                (Some(theirs), _) if theirs == *child => continue,
+                (Some(_), Some(parent)) => self.check_own(parent, child, &at),
+                // As with nodes: it may have come by descent, past what damage took.
+                (None, Some(parent)) if child.birth.0 <= self.versions[parent].frozen => {
+                    self.usage.used.insert(child.place.0);
                     continue;
                 }
-                let parent = *parent;
-                self.check_own(parent, child, &at);
+                _ => {}
             }
             self.usage.claim_data(self.reader, self.superblock, &at, child);
             if self.reader.options.read_data && !twin.has(i, child) {
@@ -469,7 +520,7 @@ impl Walker<'_, '_> {
             }
         }
         self.read_blocks(&to_read);
-        mapped
+        Below { mapped, lost }
     }
 
     /// Reads data blocks, those that lie side by side in one request, and compares each with its fingerprint.

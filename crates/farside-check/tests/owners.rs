@@ -44,6 +44,7 @@ fn shared(spoil: Spoil<'_>) -> Shared {
                 version(ALPHA_HEAD, ALPHA, 0, VersionKind::Head, ALPHA_BYTES),
                 version(BETA_HEAD, BETA, 0, VersionKind::Head, BETA_BYTES),
             ],
+            unattributed_blocks_max: 0,
         },
         blocks: BTreeMap::from([(ALPHA_HEAD, alpha.clone()), (BETA_HEAD, beta.clone())]),
     };

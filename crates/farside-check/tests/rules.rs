@@ -305,6 +305,7 @@ fn reaping(cursor: u64) -> (PoolWriter, Contents) {
                 snapshot(7, 0, 2, "monday"),
                 deleted,
             ],
+            unattributed_blocks_max: 0,
         },
         blocks: BTreeMap::from([(ALPHA_HEAD, blocks), (7, monday), (8, tuesday)]),
     };

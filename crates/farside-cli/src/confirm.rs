@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::arguments::Destructive;
+use crate::arguments::destructive::Destructive;
 use crate::client::Client;
 use crate::output;
 use crate::quantities::{duration, size};
@@ -60,14 +60,14 @@ pub async fn carry_out<T: DeserializeOwned>(
         if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
             let plan = plan().await?;
             if !ask(&plan) {
-                return Err(ErrorBody::new(ErrorCode::Failed, "not done: the answer was not yes"));
+                return Err(ErrorBody::new(ErrorCode::Failed, "nothing was done: the answer was not yes"));
             }
         } else if deed.stake == Stake::Data {
             return Err(ErrorBody::new(
                 ErrorCode::WrongUsage,
-                "this destroys data, and there is no terminal to ask on",
+                "this destroys data, and there is no terminal on which to ask",
             )
-            .hint("see what would be lost with --plan, then say --yes"));
+            .hint("--plan shows what would be lost; --yes goes ahead"));
         }
     }
     client.request(deed.method.clone(), deed.path, &[], deed.body).await.map(Some)
@@ -95,7 +95,7 @@ pub fn describe(plan: &Plan) -> String {
         }
     }
     if let Some(reason) = &plan.refused {
-        text += &format!("  but it would be refused: {reason}\n");
+        text += &format!("  now it would be refused: {reason}\n");
     }
     text
 }
@@ -106,7 +106,7 @@ fn figures(blocks: Option<u64>, bytes: Option<u64>, seconds: Option<f64>) -> Opt
         (Some(0), _) => None,
         (Some(1), Some(bytes)) => Some(format!("1 block of 4 KiB ({})", size(bytes))),
         (Some(blocks), Some(bytes)) => Some(format!("{blocks} blocks of 4 KiB ({})", size(bytes))),
-        _ => Some(String::from("how many blocks is not known here")),
+        _ => Some(String::from("the number of blocks is not known here")),
     };
     let time = seconds.filter(|seconds| *seconds > 0.0).map(|s| format!("the last {}", duration(s)));
     let parts: Vec<_> = data.into_iter().chain(time).collect();
@@ -147,7 +147,7 @@ mod tests {
              would: hosts may write to q/db\n  \
              would: no more updates come\n  \
              lost:  what was written at a:p/db and has not arrived\n         \
-             how many blocks is not known here, the last 12 s\n  \
+             the number of blocks is not known here, the last 12 s\n  \
              kept:  as q/db@s9, a side branch; it opens\n         \
              3 blocks of 4 KiB (12.0 KiB), the last 1h00m\n"
         );
@@ -165,7 +165,7 @@ mod tests {
         };
         assert_eq!(
             describe(&nothing),
-            "delete mirror q/db:\n  lost:  nothing\n  but it would be refused: no such day\n"
+            "delete mirror q/db:\n  lost:  nothing\n  now it would be refused: no such day\n"
         );
         let some =
             Plan { lost: vec!["a snapshot".into()], lost_blocks: Some(1), lost_bytes: Some(4096), ..nothing };

@@ -167,7 +167,7 @@ mod tests {
             wire_bytes: 5 << 20,
             rate_bytes_per_second: Some(10.0 * 1024.0 * 1024.0),
             eta_seconds: Some(2.0),
-            rungs: farside_api::Rungs::default(),
+            levels: farside_api::Levels::default(),
         };
         assert_eq!(figures(&transfer, 40 << 20), "20.0 MiB / 40.0 MiB  10.0 MiB/s  4.0x  ETA 2.00 s");
         assert_eq!(reduction(4096, 0), None);

@@ -117,6 +117,51 @@ fn a_source_may_be_resized_between_updates_and_in_the_middle_of_one() {
 }
 
 #[test]
+fn what_a_cut_transfer_has_brought_shows_in_the_pool_and_can_be_dropped() {
+    let (pair, relay) = Pair::through_relay();
+    pair.mirror(16 * MIB);
+    let (a, b) = (&pair.a, &pair.b);
+    let mut model = Model::new(16 * BLOCKS_PER_MIB);
+    model.fill(&mut a.nbd("p/v"), 0, BLOCKS_PER_MIB).unwrap();
+    b.ok("mirror initialize q/v");
+    let before = b.nbd("q/v").read_all();
+    let staged = || b.json("pool status q");
+    assert_eq!((&staged()["staged"], &staged()["staged_bytes"]), (&json!([]), &json!(0)));
+
+    model.fill(&mut a.nbd("p/v"), 0, 16 * BLOCKS_PER_MIB).unwrap();
+    relay.limit(Some(MIB));
+    b.ok("mirror update q/v --no-wait");
+    // What is durable every two seconds is what a cut leaves.
+    eventually("something is staged", || {
+        staged()["staged_bytes"].as_u64().is_some_and(|bytes| bytes >= 2 * MIB)
+    });
+    assert_eq!(staged()["staged"][0]["transferring"], true);
+    let said = b.fails(4, "pool drop-staged q v --yes");
+    assert!(said.contains("q/v runs now"), "{said}");
+
+    relay.cut();
+    eventually("the loss is seen", || status(b, "q/v")["state"] == "queued");
+    let left = staged()["staged_bytes"].as_u64().unwrap();
+    assert!(left >= MIB, "{left}");
+    assert!(b.ok("pool status q").contains("farside pool drop-staged q v"));
+    let plan = b.json("pool drop-staged q v --plan");
+    assert_eq!((&plan["lost_bytes"], &plan["refused"]), (&json!(left), &json!(null)));
+    assert_eq!(staged()["staged_bytes"], json!(left), "a plan changes nothing");
+    let dropped = b.json("pool drop-staged q --yes");
+    assert_eq!(dropped, json!([{"volume": "v", "bytes": left, "transferring": false}]));
+    assert_eq!(staged()["staged_bytes"], json!(0));
+    assert!(b.nbd("q/v").read_all() == before, "the replica is as it was");
+    b.fails(3, "pool drop-staged q w --yes");
+
+    relay.limit(None);
+    relay.heal();
+    b.ok("peer set a --address off");
+    b.ok(&format!("peer set a --address {}", relay.address));
+    b.ok("mirror update q/v");
+    same(&pair);
+}
+
+#[test]
 fn a_base_is_not_deleted_and_one_that_was_let_go_is_replaced_by_the_newest_that_both_hold() {
     let pair = Pair::start();
     pair.mirror(8 * MIB);

@@ -115,6 +115,24 @@ fn mirrored(allow: &str) -> Pair {
 }
 
 #[test]
+fn the_right_to_the_way_back_that_came_with_a_mirror_ends_with_it() {
+    let pair = mirrored("--reverse");
+    let (a, b) = (&pair.a, &pair.b);
+    let right = |volume: &str, recorded: bool| json!([{"volume": volume, "reverse": true, "fence": false, "recorded": recorded}]);
+    assert_eq!(b.json("peer status a")["rights"], right("q/v", true));
+    assert!(b.ok("peer status a").contains("ends with the mirror"));
+    b.ok("mirror delete q/v --yes");
+    assert_eq!(b.json("peer status a")["rights"], json!([]));
+    // A person's stays until a person takes it.
+    assert_eq!(a.json("peer status b")["rights"], right("p/v", false));
+
+    b.ok("peer allow a q/w --reverse");
+    b.ok("mirror create a:p/v q/w");
+    b.ok("mirror delete q/w --yes");
+    assert_eq!(b.json("peer status a")["rights"], right("q/w", false));
+}
+
+#[test]
 fn a_volume_is_rolled_back_and_forward_and_nothing_is_lost() {
     let pair = mirrored("");
     let (a, b) = (&pair.a, &pair.b);
@@ -212,7 +230,7 @@ fn sites_fail_over_come_back_and_change_roles() {
     assert_eq!((&overtaken["state"], &overtaken["role"]), (&json!("broken-off"), &json!("source")));
     let figures = &overtaken["overtaken"];
     assert_eq!((&figures["diverged_blocks"], &figures["diverged_bytes"]), (&json!(7), &json!(7 * BLOCK)));
-    assert!(figures["since"].is_string() && figures["heard_at"].is_string() && figures["fenced"] == false);
+    assert!(figures["since"].is_string() && figures["reported_at"].is_string() && figures["fenced"] == false);
     let why = overtaken["why"].as_str().unwrap();
     for part in [
         "overtaken: b broke off q/v",

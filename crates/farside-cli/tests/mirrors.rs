@@ -31,10 +31,10 @@ fn keys(document: &Value) -> Vec<&str> {
 /// The ways that blocks took account for all that changed and all that travelled.
 fn adds_up(record: &Value) {
     let of = |value: &Value| value.as_u64().unwrap();
-    let rungs = record["rungs"].as_object().unwrap();
-    assert_eq!(rungs.len(), 5, "{record}");
-    let sum = |which: &str| rungs.values().map(|rung| of(&rung[which])).sum::<u64>();
-    let known_bytes = of(&rungs["known"]["in_bytes"]);
+    let levels = record["levels"].as_object().unwrap();
+    assert_eq!(levels.len(), 5, "{record}");
+    let sum = |which: &str| levels.values().map(|level| of(&level[which])).sum::<u64>();
+    let known_bytes = of(&levels["known"]["in_bytes"]);
     assert_eq!(sum("in_bytes"), of(&record["changed_bytes"]) + known_bytes, "{record}");
     let wire_bytes = of(&record["wire_bytes_sent"]) + of(&record["wire_bytes_received"]);
     assert!(of(&record["overhead_bytes"]) > 0, "{record}");
@@ -150,19 +150,19 @@ fn a_volume_is_mirrored_and_taken_over() {
         adds_up(record);
     }
     assert_eq!(
-        history[0]["rungs"]["raw"],
+        history[0]["levels"]["raw"],
         json!({"in_bytes": MIB, "out_bytes": MIB}),
         "it does not compress"
     );
-    let table = b.ok("mirror history q/v --rungs");
+    let table = b.ok("mirror history q/v --levels");
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["STARTED", "SNAPSHOT", "RUNG", "IN", "OUT", "RATIO"]);
+    assert_eq!(lines[0], ["STARTED", "SNAPSHOT", "LEVEL", "IN", "OUT", "RATIO"]);
     assert_eq!(lines[1][2..], ["raw", "1.0", "MiB", "1.0", "MiB", "1.0x"]);
     assert_eq!(lines[2][2], "overhead");
     let metrics = b.http("/metrics");
     for name in ["in", "out"] {
         let counted =
-            format!("farside_mirror_rung_{name}_bytes_total{{mirror=\"q/v\",rung=\"raw\"}} {}", 9 * MIB);
+            format!("farside_mirror_level_{name}_bytes_total{{mirror=\"q/v\",level=\"raw\"}} {}", 9 * MIB);
         assert!(metrics.contains(&counted), "{counted}: {metrics}");
     }
     let peers = b.json("peer list");

@@ -1,5 +1,4 @@
-//! Two daemons over two paths, 127.0.0.1 and 127.0.0.2: what travels over which, and what `peer status` shows of it. And two
-//! daemons of which one is held at version 1 of the session protocol.
+//! Two daemons over two paths, 127.0.0.1 and 127.0.0.2: what travels over which, and what `peer status` shows of it.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
@@ -98,28 +97,4 @@ fn two_paths_carry_together_or_the_first_alone() {
         first > VOLUME_BYTES as u64 && second < BESIDE_DATA_MAX
     });
     eventually("the one that stands by is up", both_up);
-}
-
-#[test]
-fn a_site_held_at_version_1_is_met_in_that() {
-    let mut random = StdRng::seed_from_u64(seed());
-    let mut pair = Pair::dialled_by_b();
-    pair.a.ok(&format!("volume create p/v --size {VOLUME_BYTES}"));
-    pair.a.ok("peer allow b p/v");
-    pair.b.ok("mirror create a:p/v q/v");
-    let configurations = [("", "", 2), ("[link]\nprotocol = 1\n", "", 1), ("", "[link]\nprotocol = 1\n", 1)];
-    for (number, (at_a, at_b, version)) in configurations.into_iter().enumerate() {
-        for (site, text) in [(&mut pair.a, at_a), (&mut pair.b, at_b)] {
-            assert_eq!(site.stop(), Some(0));
-            std::fs::write(site.dir.join("farside.toml"), text).unwrap();
-            site.restart();
-        }
-        overwrite(&pair.a, &mut random);
-        let word = if number == 0 { "initialize" } else { "update" };
-        pair.b.ok(&format!("mirror {word} q/v"));
-        assert!(image(&pair.a, "p/v") == image(&pair.b, "q/v"), "the replica differs");
-        for (site, peer) in [(&pair.a, "b"), (&pair.b, "a")] {
-            assert_eq!(site.json(&format!("peer status {peer}"))["protocol"], version);
-        }
-    }
 }

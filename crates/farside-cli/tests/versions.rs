@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use farside_mirror::protocol::{Body, Describe, Description, Nothing, PROTOCOL_VERSION, Request};
-use farside_platform::{OsRandomness, SystemClock};
-use farside_session::{
-    DataStream, Identity, MemoryPeerBook, Node, NodeConfig, NodeParts, PeerLink, PeerService, Refusal,
-    SessionError, TcpTransport,
+use farside_link::TcpTransport;
+use farside_peer::{
+    DataStream, Identity, MemoryPeerRegistry, Node, NodeConfig, NodeParts, PeerLink, PeerService, Refusal,
+    SessionError,
 };
+use farside_platform::{OsRandomness, SystemClock};
+use farside_transfer::protocol::{Body, Describe, Description, Nothing, PROTOCOL_VERSION, Request};
 use prost::Message;
 use support::{POOL_BYTES, Site, status};
 use uuid::Uuid;
@@ -59,7 +60,7 @@ async fn old_site(service: Arc<Old>, listen: Option<&str>) -> Node {
     let parts = NodeParts {
         identity: Identity::generate().unwrap(),
         transport: Arc::new(TcpTransport),
-        book: Arc::<MemoryPeerBook>::default(),
+        registry: Arc::<MemoryPeerRegistry>::default(),
         service,
         clock: Arc::new(SystemClock::default()),
         random: Arc::new(OsRandomness),

@@ -50,7 +50,7 @@ impl Blocking {
                     "work on a pool broke off by a fault of farside: {error}. Pools keep what was flushed; one that refuses \
                      changes now is opened anew by restarting farsided"
                 );
-                Err(lost(String::from("the request broke off in the middle")))
+                Err(lost(String::from("the request ended in the middle")))
             }
         }
     }

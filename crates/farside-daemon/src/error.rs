@@ -42,7 +42,7 @@ pub enum DaemonError {
     State(#[from] StateError),
     /// The site's identity, or its meeting place for peers.
     #[error("{0}")]
-    Session(#[from] farside_session::SessionError),
+    Session(#[from] farside_peer::SessionError),
     /// A Unix socket of the data directory cannot be listened on.
     #[error(transparent)]
     Socket(#[from] farside_nbd::BindError),

@@ -372,6 +372,7 @@ fn failure(error: StoreError) -> NbdError {
         | StoreError::Failed { .. }
         | StoreError::Corrupt { .. }
         | StoreError::CorruptBlock { .. }
+        | StoreError::Quarantined { .. }
         | StoreError::NoSuperblock { .. }
         | StoreError::OtherVersion { .. }
         | StoreError::JournalDamaged { .. }

@@ -3,9 +3,10 @@
 use farside_api::{ErrorBody, ErrorCode};
 use farside_engine::EngineError;
 use farside_mirror::MirrorError;
+use farside_peer::{Refusal, SessionError};
 use farside_platform::DeviceError;
-use farside_session::{Refusal, SessionError};
 use farside_store::StoreError;
+use farside_transfer::TransferError;
 
 use crate::state::StateError;
 
@@ -36,11 +37,12 @@ impl Failure for DeviceError {
             DeviceError::Open { source, .. } => match source.kind() {
                 std::io::ErrorKind::NotFound => ErrorBody::new(ErrorCode::NotFound, message),
                 std::io::ErrorKind::AlreadyExists => ErrorBody::new(ErrorCode::Exists, message)
-                    .hint("name a file that does not exist; an existing pool is taken over with farside pool import"),
+                    .hint("name a file that does not exist; farside pool import takes over an existing pool"),
                 _ => ErrorBody::new(ErrorCode::Failed, message).hint("may the daemon's user open it?"),
             },
             DeviceError::Io { .. } | DeviceError::OutOfRange { .. } => {
-                ErrorBody::new(ErrorCode::Failed, message).hint("the kernel's log may say more of the device")
+                ErrorBody::new(ErrorCode::Failed, message)
+                    .hint("the kernel's log may say more about the device")
             }
         }
     }
@@ -52,17 +54,26 @@ impl Failure for StoreError {
         match self {
             StoreError::Device(error) => error.tell(),
             StoreError::NotFound(_) => ErrorBody::new(ErrorCode::NotFound, message),
-            StoreError::Exists(_) | StoreError::AlreadyAPool { .. } => ErrorBody::new(ErrorCode::Exists, message),
-            StoreError::Refused(_) | StoreError::OtherVersion { .. } => ErrorBody::new(ErrorCode::Refused, message),
-            StoreError::Invalid(_) | StoreError::TooSmall { .. } => ErrorBody::new(ErrorCode::WrongUsage, message),
-            StoreError::NoSpace { .. } => ErrorBody::new(ErrorCode::NoSpace, message)
-                .hint("farside pool status shows the room; deleting snapshots or trimming in the hosts gives some back"),
+            StoreError::Exists(_) | StoreError::AlreadyAPool { .. } => {
+                ErrorBody::new(ErrorCode::Exists, message)
+            }
+            StoreError::Refused(_) | StoreError::OtherVersion { .. } => {
+                ErrorBody::new(ErrorCode::Refused, message)
+            }
+            StoreError::Invalid(_) | StoreError::TooSmall { .. } => {
+                ErrorBody::new(ErrorCode::WrongUsage, message)
+            }
+            StoreError::NoSpace { .. } => ErrorBody::new(ErrorCode::NoSpace, message).hint(
+                "farside pool status shows the space; delete snapshots or trim in the hosts to free some",
+            ),
             StoreError::Corrupt { .. }
             | StoreError::CorruptBlock { .. }
             | StoreError::NoSuperblock { .. }
             | StoreError::JournalDamaged { .. }
             | StoreError::Inconsistent(_) => ErrorBody::new(ErrorCode::Corrupt, message)
                 .hint("the recovery page of the manual says what to do with a damaged pool"),
+            // The message says what brings the blocks back.
+            StoreError::Quarantined { .. } => ErrorBody::new(ErrorCode::Corrupt, message),
             StoreError::Failed { .. } => ErrorBody::new(ErrorCode::Failed, message),
         }
     }
@@ -117,30 +128,42 @@ fn refused(refusal: Refusal, message: String) -> ErrorBody {
     }
 }
 
+impl Failure for TransferError {
+    fn tell(self) -> ErrorBody {
+        let message = self.to_string();
+        match self {
+            TransferError::Session(error) => error.tell(),
+            TransferError::Engine(error) => error.tell(),
+            TransferError::State(_) | TransferError::OverBudget(_) => {
+                ErrorBody::new(ErrorCode::Refused, message)
+            }
+            TransferError::RootMismatch { .. } | TransferError::IdentityClash { .. } => {
+                ErrorBody::new(ErrorCode::Corrupt, message)
+            }
+            TransferError::VersionsDiffer { .. } => ErrorBody::new(ErrorCode::PeerRefused, message),
+            TransferError::SourceFailed { code, message: said } => {
+                refused(Refusal { code, message: said }, message)
+            }
+            TransferError::Frame(_)
+            | TransferError::Protocol(_)
+            | TransferError::Aborted
+            | TransferError::Internal(_) => ErrorBody::new(ErrorCode::Failed, message),
+        }
+    }
+}
+
 impl Failure for MirrorError {
     fn tell(self) -> ErrorBody {
         let message = self.to_string();
         match self {
-            MirrorError::Session(error) => error.tell(),
-            MirrorError::Engine(error) => error.tell(),
+            MirrorError::Transfer(error) => error.tell(),
             MirrorError::NoSession(_) => ErrorBody::new(ErrorCode::PeerUnreachable, message)
                 .hint("farside peer list shows the session; mirroring goes on when it is back"),
-            MirrorError::State(_) | MirrorError::OverBudget(_) => ErrorBody::new(ErrorCode::Refused, message),
+            MirrorError::State(_) => ErrorBody::new(ErrorCode::Refused, message),
             MirrorError::NotFound(_) => ErrorBody::new(ErrorCode::NotFound, message),
             MirrorError::Exists(_) => ErrorBody::new(ErrorCode::Exists, message),
             MirrorError::Invalid(_) => ErrorBody::new(ErrorCode::WrongUsage, message),
-            MirrorError::RootMismatch { .. } | MirrorError::IdentityClash { .. } => {
-                ErrorBody::new(ErrorCode::Corrupt, message)
-            }
-            MirrorError::VersionsDiffer { .. } => ErrorBody::new(ErrorCode::PeerRefused, message),
-            MirrorError::SourceFailed { code, message: said } => {
-                refused(Refusal { code, message: said }, message)
-            }
-            MirrorError::Store(_)
-            | MirrorError::Frame(_)
-            | MirrorError::Protocol(_)
-            | MirrorError::Aborted
-            | MirrorError::Internal(_) => ErrorBody::new(ErrorCode::Failed, message),
+            MirrorError::Store(_) => ErrorBody::new(ErrorCode::Failed, message),
         }
     }
 }

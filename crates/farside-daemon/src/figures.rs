@@ -31,7 +31,8 @@ impl Counter {
     /// Bytes in which `newer` differs from `older`, holes included. None: not counted in time.
     pub(crate) fn changed(&self, older: Version, newer: Version) -> Result<Option<u64>, StoreError> {
         let difference = self.pool.difference(&self.volume, Some(older), newer)?;
-        self.sum(Box::new(difference.map(|range| range.map(|r| (r.block, r.block + r.count)))))
+        // A range of holes reaches over blocks that were holes before.
+        self.sum(Box::new(difference.map(|range| range.map(|r| (r.block, r.block + r.changed)))))
     }
 
     /// Bytes of data of `snapshot` that what hosts see has replaced or dropped: about what keeping it costs.

@@ -37,6 +37,7 @@ mod schedules;
 mod service;
 mod similarity;
 mod site;
+mod staged;
 mod state;
 mod throttles;
 mod words;

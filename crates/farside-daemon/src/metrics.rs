@@ -5,7 +5,8 @@
 //! gone leaves the page at once.
 
 use farside_api::{Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolState, Role};
-use farside_mirror::{QueueStatus, Relationship, RungKind, TransferReport, TransferResult};
+use farside_mirror::{QueueStatus, Relationship};
+use farside_transfer::{LevelKind, TransferReport, TransferResult};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
@@ -17,8 +18,8 @@ const FLUSH_BUCKETS: [f64; 12] =
 
 const MIRROR_WIRE_BYTES: &str = "farside_mirror_wire_bytes_total";
 const MIRROR_CHANGED_BYTES: &str = "farside_mirror_changed_bytes_total";
-const MIRROR_RUNG_IN_BYTES: &str = "farside_mirror_rung_in_bytes_total";
-const MIRROR_RUNG_OUT_BYTES: &str = "farside_mirror_rung_out_bytes_total";
+const MIRROR_LEVEL_IN_BYTES: &str = "farside_mirror_level_in_bytes_total";
+const MIRROR_LEVEL_OUT_BYTES: &str = "farside_mirror_level_out_bytes_total";
 const MIRROR_TRANSFERS: &str = "farside_mirror_transfers_total";
 
 /// What is, when the page is asked for.
@@ -59,12 +60,12 @@ impl Metrics {
         );
         describe_counter!(MIRROR_CHANGED_BYTES, Unit::Bytes, "Bytes that ended transfers found changed");
         describe_counter!(
-            MIRROR_RUNG_IN_BYTES,
+            MIRROR_LEVEL_IN_BYTES,
             Unit::Bytes,
             "Bytes of volumes that ended transfers brought, by the way they took"
         );
         describe_counter!(
-            MIRROR_RUNG_OUT_BYTES,
+            MIRROR_LEVEL_OUT_BYTES,
             Unit::Bytes,
             "What they cost on the wire; the rest of the wire bytes is overhead"
         );
@@ -97,12 +98,12 @@ pub(crate) fn transfer_ended(relationship: &Relationship, report: &TransferRepor
     counter!(MIRROR_WIRE_BYTES, "mirror" => mirror.clone(), "direction" => "received")
         .increment(report.wire_bytes_received);
     counter!(MIRROR_CHANGED_BYTES, "mirror" => mirror.clone()).increment(report.changed_bytes);
-    for kind in RungKind::ALL {
-        let rung = report.rungs.unwrap_or_default().of(kind);
-        counter!(MIRROR_RUNG_IN_BYTES, "mirror" => mirror.clone(), "rung" => kind.name())
-            .increment(rung.in_bytes);
-        counter!(MIRROR_RUNG_OUT_BYTES, "mirror" => mirror.clone(), "rung" => kind.name())
-            .increment(rung.out_bytes);
+    for kind in LevelKind::ALL {
+        let level = report.levels.unwrap_or_default().of(kind);
+        counter!(MIRROR_LEVEL_IN_BYTES, "mirror" => mirror.clone(), "level" => kind.name())
+            .increment(level.in_bytes);
+        counter!(MIRROR_LEVEL_OUT_BYTES, "mirror" => mirror.clone(), "level" => kind.name())
+            .increment(level.out_bytes);
     }
     let result = match report.result {
         TransferResult::Ok => "ok",

@@ -4,13 +4,13 @@
 //! that cannot be opened leaves the others alone, and one that is imported brings its replicas with it. What a pool
 //! says of a replica counts: a relationship that the state database does not know (any more) is taken over from there.
 
-mod held;
+pub(crate) mod held;
+mod recorded_rights;
 mod turns;
 
-pub(crate) use held::Holder;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
 use farside_engine::{Engine, VolumeName};
@@ -18,10 +18,11 @@ use farside_mirror::{
     Destination, DestinationParts, Mirror, MirrorStatus, QueueStatus, Relationship, Reversal, Schedule,
     SourceService, TransferQueue,
 };
+use farside_peer::{Node, PeerId};
 use farside_platform::{Clock, Randomness, Timestamp};
-use farside_session::{Node, PeerId};
 use farside_store::Pool;
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 use turns::{Reversals, WayBack};
 
@@ -44,7 +45,8 @@ pub(crate) struct Mirrors {
     queue: TransferQueue,
     /// One change of its size at a time, so that database and queue agree.
     size_turn: tokio::sync::Mutex<()>,
-    divergences: Mutex<held::Divergences>,
+    /// How far volumes have diverged, by relationship, and when that was counted.
+    divergences: Mutex<HashMap<Uuid, (Instant, Option<u64>)>>,
     fence_turn: Mutex<()>,
 }
 
@@ -275,8 +277,8 @@ impl Mirrors {
             last_proven_at: None,
             schedule: (relationship.schedule != Schedule::OnRequest)
                 .then(|| relationship.schedule.to_string()),
-            throttle: relationship.terms.throttle.rate_at(self.parts.clock.now()).bytes_per_second(),
-            link: Some(words::link(&relationship.terms)),
+            throttle: relationship.options.throttle.rate_at(self.parts.clock.now()).bytes_per_second(),
+            link: Some(words::link(&relationship.options)),
             transfer: None,
             overtaken: None,
         }
@@ -311,7 +313,7 @@ impl Mirrors {
             let peer = peers::name_of(&self.parts.node, r.peer);
             let release = format!("farside mirror release {volume} {peer}");
             if r.overtaken.is_some() {
-                format!("{volume} was overtaken by {peer} with {}, and a base is kept for that; if both shall live: {release}", r.destination)
+                format!("{volume} was overtaken by {peer} with {}, and a base is kept for that; to keep both volumes: {release}", r.destination)
             } else {
                 format!(
                     "{volume} is mirrored by {peer} as {}; end that mirror there first (farside mirror delete), or, if that \

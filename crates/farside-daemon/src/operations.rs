@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use farside_api::{ErrorBody, ErrorCode, Operation, OperationKind, OperationState, SwapPhase};
 use farside_engine::VolumeName;
-use farside_mirror::{MirrorStatus, State, SwapMark, TransferReport, TransferResult};
+use farside_mirror::{MirrorStatus, State, SwapMark};
+use farside_peer::{Node, PeerId, PeerState};
 use farside_platform::Clock;
-use farside_session::{Node, PeerId, PeerState};
+use farside_transfer::{TransferReport, TransferResult};
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -87,7 +88,7 @@ impl Operations {
         if running >= RUNNING_MAX {
             return Err(ErrorBody::new(
                 ErrorCode::Refused,
-                format!("{RUNNING_MAX} operations are under way already"),
+                format!("{RUNNING_MAX} operations are running already"),
             )
             .hint("wait for some to end; scheduled updates go on in any case"));
         }
@@ -122,8 +123,9 @@ impl Operations {
     pub(crate) fn status(&self, node: &Node, mirrors: &Mirrors, id: Uuid) -> Result<Operation, ErrorBody> {
         let mut entries = self.entries.lock();
         let entry = entries.get_mut(&id).ok_or_else(|| {
-            ErrorBody::new(ErrorCode::NotFound, format!("operation {id} is not known"))
-                .hint("the daemon may have been restarted; farside mirror status and history tell what became of it")
+            ErrorBody::new(ErrorCode::NotFound, format!("operation {id} is not known")).hint(
+                "the daemon may have been restarted; farside mirror status and history say what became of it",
+            )
         })?;
         Ok(self.document(node, mirrors, entry))
     }
@@ -173,7 +175,7 @@ fn session(node: &Node, peer: PeerId) -> Option<PeerState> {
 
 /// How far a change of roles is, from what its mirror shows; never back to what is over.
 fn swap_phase(before: SwapPhase, status: &MirrorStatus) -> SwapPhase {
-    let has_begun = matches!(status.relationship.swap, Some(SwapMark::Turning { .. }));
+    let has_begun = matches!(status.relationship.swap, Some(SwapMark::Swapping { .. }));
     match (before, status.state) {
         (_, State::BrokenOff) => SwapPhase::Settle,
         (SwapPhase::Update, _) if !has_begun => SwapPhase::Update,
@@ -218,7 +220,8 @@ fn settle(
 
 #[cfg(test)]
 mod tests {
-    use farside_mirror::{Progress, Relationship, Schedule, TransferKind};
+    use farside_mirror::{Relationship, Schedule};
+    use farside_transfer::{Progress, TransferKind};
 
     use super::*;
 
@@ -243,7 +246,7 @@ mod tests {
         assert_eq!(step(&status), SwapPhase::Update);
         status.progress = None;
         assert_eq!(step(&status), SwapPhase::Update);
-        status.relationship.swap = Some(SwapMark::Turning { reverse: Uuid::nil() });
+        status.relationship.swap = Some(SwapMark::Swapping { reverse: Uuid::nil() });
         assert_eq!(step(&status), SwapPhase::Fence);
         status.progress = transfer;
         assert_eq!(step(&status), SwapPhase::LastUpdate);

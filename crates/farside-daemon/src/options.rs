@@ -2,13 +2,15 @@
 //!
 //! A word beats the file, the file beats the default. The file is read once, at start.
 
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use farside_mirror::{Budgets, ENCODER_MEMORY, ENCODER_MEMORY_MIN, Effort};
-use farside_session::hello::{VERSIONS, VERSIONS_SPOKEN};
+use farside_mirror::Budgets;
+use farside_transfer::{
+    Effort,
+    source::{ENCODER_MEMORY, ENCODER_MEMORY_MIN},
+};
 use serde::Deserialize;
 
 use crate::error::DaemonError;
@@ -96,15 +98,6 @@ struct File {
     wire: Wire,
     #[serde(default)]
     budgets: BudgetChoice,
-    #[serde(default)]
-    link: Link,
-}
-
-/// `[link]`: how sites are connected.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Link {
-    protocol: Option<u16>,
 }
 
 /// `[wire]`: how volumes of this site travel.
@@ -151,13 +144,13 @@ impl BudgetChoice {
         };
         if budgets.reserve_percent > RESERVE_PERCENT_MAX {
             return Err(DaemonError::Config(format!(
-                "reserve_percent = {} would leave mirrors no base; the most is {RESERVE_PERCENT_MAX}",
+                "reserve_percent = {} would leave mirrors no base; the maximum is {RESERVE_PERCENT_MAX}",
                 budgets.reserve_percent
             )));
         }
         if budgets.snapshots_per_minute == 0 || budgets.calls_per_minute == 0 || budgets.transfers == 0 {
             return Err(DaemonError::Config(String::from(
-                "snapshots_per_minute, calls_per_minute and transfers of [budgets] are at least 1; to stop a peer, farside peer deny",
+                "snapshots_per_minute, calls_per_minute and transfers of [budgets] are at least 1; to stop a peer, use farside peer deny",
             )));
         }
         Ok(budgets)
@@ -208,8 +201,6 @@ pub(crate) struct Config {
     pub(crate) encoder_memory_bytes: u64,
     /// What each peer may cost this site as a source.
     pub(crate) budgets: Budgets,
-    /// Versions of the session protocol that are spoken.
-    pub(crate) protocols: RangeInclusive<u16>,
 }
 
 impl Config {
@@ -227,19 +218,10 @@ impl Config {
         let encoder_memory_bytes = file.wire.encoder_memory_bytes.unwrap_or(ENCODER_MEMORY);
         if encoder_memory_bytes < ENCODER_MEMORY_MIN {
             return Err(DaemonError::Config(format!(
-                "encoder_memory_bytes = {encoder_memory_bytes} is not enough for one frame; the least is {ENCODER_MEMORY_MIN}"
-            )));
-        }
-        let protocol = file.link.protocol.unwrap_or(*VERSIONS_SPOKEN.end());
-        if !VERSIONS.contains(&protocol) {
-            return Err(DaemonError::Config(format!(
-                "[link] protocol = {protocol}: this farside speaks {} to {}",
-                VERSIONS.start(),
-                VERSIONS.end()
+                "encoder_memory_bytes = {encoder_memory_bytes} is not enough for one frame; the minimum is {ENCODER_MEMORY_MIN}"
             )));
         }
         Ok(Config {
-            protocols: *VERSIONS.start()..=protocol,
             data_dir,
             peer_listen: options
                 .peer_listen
@@ -255,7 +237,7 @@ impl Config {
             similarity_bytes_per_tib: file
                 .wire
                 .similarity_bytes_per_tib
-                .unwrap_or(farside_mirror::SIMILARITY_BYTES_PER_TIB),
+                .unwrap_or(farside_transfer::source::SIMILARITY_BYTES_PER_TIB),
         })
     }
 }

@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use farside_api::{self as api, ErrorBody, ErrorCode, Invitation, VolumeRights};
 use farside_engine::{VolumeName, is_label};
+use farside_link::{LinkOptions, PathsMode, Rate, RateError};
 use farside_mirror::SourceRights;
-use farside_session::{
-    LinkTerms, Node, PairingCode, PathFigures, PathsMode, PeerBook, PeerId, PeerRecord, PeerStatus, Rate,
-    RateError,
-};
+use farside_peer::{Node, PairingCode, PathStats, PeerId, PeerRecord, PeerRegistry, PeerStatus};
 use parking_lot::RwLock;
 
 use crate::failure::Failure;
 use crate::options::Listen;
-use crate::state::{RightRow, State, StateError};
+use crate::state::{Recorded, RightRow, State, StateError};
 use crate::words;
 
 /// Largest packet of Ethernet without jumbo frames, bytes.
@@ -34,11 +32,13 @@ pub(crate) struct Right {
     pub(crate) reverse: bool,
     /// Hosts here may not write to the volume while the peer has overtaken it.
     pub(crate) fence: bool,
+    /// What of it ends with the mirror.
+    pub(crate) recorded: Recorded,
 }
 
 impl From<&RightRow> for Right {
     fn from(row: &RightRow) -> Right {
-        Right { reverse: row.reverse, fence: row.fence }
+        Right { reverse: row.reverse, fence: row.fence, recorded: row.recorded }
     }
 }
 
@@ -61,6 +61,7 @@ impl Rights {
             volume: volume.clone(),
             reverse: right.reverse,
             fence: right.fence,
+            recorded: right.recorded != Recorded::Nothing,
         };
         rights.map(document).collect()
     }
@@ -79,6 +80,43 @@ impl Rights {
             table.entry(right.peer).or_default().insert(right.volume, given);
         }
         Ok(())
+    }
+
+    /// Takes back what was recorded for the way back of mirrors that are no more; `is_mirrored` says whether the peer and
+    /// this site mirror the volume, in either direction. Answers what ended.
+    pub(crate) async fn end_recorded(
+        &self,
+        state: &State,
+        is_mirrored: impl Fn(PeerId, &str) -> bool,
+    ) -> Result<Vec<(PeerId, String)>, StateError> {
+        let recorded: Vec<(PeerId, String, Right)> = {
+            let table = self.table.read();
+            let all =
+                table.iter().flat_map(|(peer, rights)| rights.iter().map(|(v, r)| (*peer, v.clone(), *r)));
+            all.filter(|(peer, volume, right)| {
+                right.recorded != Recorded::Nothing && !is_mirrored(*peer, volume)
+            })
+            .collect()
+        };
+        let mut ended = Vec::with_capacity(recorded.len());
+        for (peer, volume, right) in recorded {
+            match right.recorded {
+                Recorded::Nothing => continue,
+                Recorded::Reverse => {
+                    let given = RightRow {
+                        peer,
+                        volume: volume.clone(),
+                        reverse: false,
+                        fence: right.fence,
+                        recorded: Recorded::Nothing,
+                    };
+                    self.allow(state, vec![given]).await?;
+                }
+                Recorded::Right => self.deny(state, peer, std::slice::from_ref(&volume)).await?,
+            }
+            ended.push((peer, volume));
+        }
+        Ok(ended)
     }
 
     /// Takes rights away: first in memory, so that a database that fails leaves too few rights rather than too many.
@@ -141,7 +179,7 @@ pub(crate) fn list(node: &Node) -> Vec<api::Peer> {
 /// The paths of all live sessions, with the peer's name.
 pub(crate) fn paths(node: &Node) -> Vec<(String, api::PeerPath)> {
     let of = |peer: &PeerStatus| {
-        let figures = node.link_figures(peer.record.id).unwrap_or_default();
+        let figures = node.link_stats(peer.record.id).unwrap_or_default();
         let name = peer.record.name.clone();
         figures.paths.into_iter().map(move |figures| (name.clone(), path(&figures)))
     };
@@ -169,7 +207,7 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
 
 /// A peer with its rights.
 pub(crate) fn status(node: &Node, peer: &PeerStatus, rights: &Rights) -> api::PeerStatus {
-    let figures = node.link_figures(peer.record.id).unwrap_or_default();
+    let figures = node.link_stats(peer.record.id).unwrap_or_default();
     api::PeerStatus {
         link: link(&peer.record.link),
         paths: figures.paths.iter().map(path).collect(),
@@ -187,7 +225,7 @@ pub(crate) fn status(node: &Node, peer: &PeerStatus, rights: &Rights) -> api::Pe
     }
 }
 
-fn link(link: &LinkTerms) -> api::PeerLink {
+fn link(link: &LinkOptions) -> api::PeerLink {
     api::PeerLink {
         paths: link.paths.iter().map(ToString::to_string).collect(),
         mode: match link.mode {
@@ -199,7 +237,7 @@ fn link(link: &LinkTerms) -> api::PeerLink {
     }
 }
 
-fn path(figures: &PathFigures) -> api::PeerPath {
+fn path(figures: &PathStats) -> api::PeerPath {
     let socket = figures.socket.as_ref();
     let path_mtu_bytes = socket.and_then(|s| s.path_mtu);
     api::PeerPath {
@@ -228,9 +266,9 @@ pub(crate) fn invite(node: &Node, valid: Duration) -> Result<Invitation, ErrorBo
     if node.listen_address().is_none() {
         return Err(ErrorBody::new(
             ErrorCode::Refused,
-            "this site meets no peers (--peer-listen off), so nobody could join",
+            "this site does not listen for peers (--peer-listen off), so no site could join",
         )
-        .hint("let the other site invite, and join from here"));
+        .hint("invite at the other site, and join from here"));
     }
     let invite = node.invite(valid).map_err(|e| ErrorBody::new(ErrorCode::Refused, e.to_string()))?;
     Ok(Invitation { code: invite.code.to_string(), expires_at: words::time(invite.expires_at) })
@@ -238,7 +276,7 @@ pub(crate) fn invite(node: &Node, valid: Duration) -> Result<Invitation, ErrorBo
 
 /// Pairs with the site at `address`.
 pub(crate) async fn join(node: &Node, request: &api::JoinPeer) -> Result<api::Peer, ErrorBody> {
-    let code: PairingCode = request.code.parse().map_err(|e: farside_session::CodeError| {
+    let code: PairingCode = request.code.parse().map_err(|e: farside_peer::CodeError| {
         ErrorBody::new(ErrorCode::WrongUsage, e.to_string())
             .hint("farside peer invite on the other site prints a code")
     })?;
@@ -290,7 +328,7 @@ pub(crate) async fn set(
     }
     changed.link.check().map_err(wrong)?;
     let kept = state.pin(changed).await.map_err(Failure::tell)?;
-    node.book_changed().await.map_err(Failure::tell)?;
+    node.registry_changed().await.map_err(Failure::tell)?;
     Ok(kept)
 }
 
@@ -324,7 +362,7 @@ mod tests {
                 id: peer,
                 name: "n".into(),
                 address: None,
-                link: LinkTerms::default(),
+                link: LinkOptions::default(),
                 added_at: Timestamp(0),
             })
             .await
@@ -333,7 +371,16 @@ mod tests {
         let rights = Rights::load(&state).await.unwrap();
         assert!(!rights.may_read(peer, &volume));
         rights
-            .allow(&state, vec![RightRow { peer, volume: "p/v".into(), reverse: true, fence: true }])
+            .allow(
+                &state,
+                vec![RightRow {
+                    peer,
+                    volume: "p/v".into(),
+                    reverse: true,
+                    fence: true,
+                    recorded: Recorded::Nothing,
+                }],
+            )
             .await
             .unwrap();
         assert!(rights.may_read(peer, &volume) && !rights.may_read(PeerId([8; 32]), &volume));
@@ -341,10 +388,51 @@ mod tests {
         assert!(reloaded.may_read(peer, &volume));
         assert_eq!(
             reloaded.of(peer),
-            vec![VolumeRights { volume: "p/v".into(), reverse: true, fence: true }]
+            vec![VolumeRights { volume: "p/v".into(), reverse: true, fence: true, recorded: false }]
         );
         reloaded.deny(&state, peer, &["p/v".into()]).await.unwrap();
         assert!(!reloaded.may_read(peer, &volume));
         assert!(!Rights::load(&state).await.unwrap().may_read(peer, &volume));
+    }
+
+    #[tokio::test]
+    async fn what_was_recorded_for_the_way_back_ends_with_the_mirror_and_no_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
+        let peer = PeerId([7; 32]);
+        let record = PeerRecord {
+            id: peer,
+            name: "n".into(),
+            address: None,
+            link: LinkOptions::default(),
+            added_at: Timestamp(0),
+        };
+        state.pin(record).await.unwrap();
+        let right = |volume: &str, recorded| RightRow {
+            peer,
+            volume: volume.into(),
+            reverse: true,
+            fence: true,
+            recorded,
+        };
+        let rights = Rights::load(&state).await.unwrap();
+        let all = [
+            right("p/given", Recorded::Nothing),
+            right("p/grown", Recorded::Reverse),
+            right("p/made", Recorded::Right),
+            right("p/mirrored", Recorded::Right),
+        ];
+        rights.allow(&state, all.to_vec()).await.unwrap();
+        let ended = rights.end_recorded(&state, |_, volume| volume == "p/mirrored").await.unwrap();
+        assert_eq!(ended.len(), 2, "{ended:?}");
+        for rights in [rights, Rights::load(&state).await.unwrap()] {
+            let left: Vec<_> =
+                rights.of(peer).into_iter().map(|r| (r.volume, r.reverse, r.recorded)).collect();
+            let expected = [("p/given", true, false), ("p/grown", false, false), ("p/mirrored", true, true)];
+            assert_eq!(
+                left,
+                expected.map(|(volume, reverse, recorded)| (volume.to_owned(), reverse, recorded))
+            );
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Each plan tells first what happens, then what would be lost for good, then what stays and where. Figures of data are in
 //! fields; the client puts them into the units its reader likes.
 
-use farside_api::{Plan, Timestamp};
+use farside_api::{Plan, StagedContent, Timestamp};
 use farside_engine::{BLOCK_BYTES, VolumeName};
 
 /// A plan that loses and keeps nothing yet.
@@ -119,7 +119,7 @@ pub(crate) fn delete_snapshot(
 ) -> Plan {
     let mut plan = plan(format!("delete snapshot {volume}@{snapshot}"));
     plan.would
-        .push(format!("{volume}@{snapshot} is no more; the volume and its other snapshots stay as they are"));
+        .push(format!("{volume}@{snapshot} is deleted; the volume and its other snapshots stay as they are"));
     let what = if on_main_line {
         format!(
             "the state of {volume} at {created_at:.0}; at most the data that no other version of it holds:"
@@ -137,7 +137,7 @@ pub(crate) fn delete_snapshot(
 /// `volume delete`.
 pub(crate) fn delete_volume(volume: &VolumeName, snapshots: u64, bytes: Option<u64>) -> Plan {
     let mut plan = plan(format!("delete volume {volume}"));
-    plan.would.push(format!("{volume} is no more, nor are its {snapshots} snapshots"));
+    plan.would.push(format!("{volume} and its {snapshots} snapshots are deleted"));
     lose(&mut plan, format!("everything in {volume} and in its snapshots"), bytes, None);
     plan
 }
@@ -147,7 +147,7 @@ pub(crate) fn resize(volume: &VolumeName, from: u64, to: u64, beyond_bytes: Opti
     let mut plan = plan(format!("resize volume {volume}"));
     plan.would.push(format!("{volume} has {to} bytes instead of {from}"));
     if to < from {
-        plan.would.push(String::from("what snapshots hold past the new end stays in them"));
+        plan.would.push(String::from("snapshots keep what they hold past the new end"));
         if beyond_bytes != Some(0) {
             lose(
                 &mut plan,
@@ -178,6 +178,28 @@ pub(crate) fn delete_pool(pool: &str, path: &str, volumes: u64, used_bytes: u64)
 pub(crate) fn forget_pool(pool: &str, path: &str) -> Plan {
     let mut plan = plan(format!("delete pool {pool}"));
     plan.would.push(format!("pool {pool}, which is not open, is forgotten; {path} stays as it is"));
+    plan
+}
+
+/// What ends a transfer that is in the way of `pool drop-staged`.
+pub(crate) const STOP_TRANSFER: &str = "wait for it, or end it: farside mirror quiesce, then farside mirror abort, and farside mirror resume afterwards";
+
+/// `pool drop-staged`.
+pub(crate) fn drop_staged(pool: &str, staged: &[StagedContent], bytes: Option<u64>) -> Plan {
+    let mut plan = plan(format!("drop what is staged in pool {pool}"));
+    if staged.is_empty() {
+        plan.would.push(String::from("nothing: no interrupted transfer has left anything there"));
+        return plan;
+    }
+    let names: Vec<String> = staged.iter().map(|staged| format!("{pool}/{}", staged.volume)).collect();
+    plan.would.push(format!(
+        "what transfers to {} brought and did not publish is discarded; the next transfer starts from the beginning; what the \
+         volumes show stays as it is",
+        names.join(", ")
+    ));
+    lose(&mut plan, String::from("to be sent again:"), bytes, Some(0.0));
+    let running = staged.iter().find(|staged| staged.transferring);
+    plan.refused = running.map(|staged| format!("a transfer to {pool}/{} runs now", staged.volume));
     plan
 }
 
@@ -216,21 +238,24 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
         (None, None) => format!("hosts may write to {volume}, which holds nothing of {source} yet"),
     });
     plan.would.push(String::from(
-        "no more updates come; the source is not asked now, and told when there is a session with it",
+        "no more updates come; the source is not asked, and is told when there is a session with it",
     ));
     if facts.readers > 0 {
-        plan.would
-            .push(format!("of {} NBD connections, those that read the replica are dropped", facts.readers));
+        plan.would.push(format!(
+            "NBD connections that read the replica are dropped; {} connections are open",
+            facts.readers
+        ));
     }
     if let Some(bytes) = facts.arrived_bytes {
-        plan.would
-            .push(format!("the transfer under way ends; {bytes} bytes of it have arrived and are dropped"));
+        plan.would.push(format!(
+            "the running transfer ends; the {bytes} bytes of it that have arrived are dropped"
+        ));
     }
     match current {
         Some((current, age)) => lose(
             &mut plan,
             format!(
-                "what was written at {source} after {current} and has not arrived; if that site still lives, it has it"
+                "what was written at {source} after {current} and has not arrived; that site still has it, if it is alive"
             ),
             None,
             Some(*age),
@@ -303,11 +328,11 @@ pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) 
         None => format!("an update brings {volume} up to date while hosts go on at {source}"),
     });
     plan.would.push(format!(
-        "{source} refuses host writes, and its last state comes here; hosts there must be gone"
+        "{source} refuses host writes, and its last state comes here; disconnect its hosts first"
     ));
     plan.would.push(format!("hosts may write to {volume}, and {source} becomes its replica"));
     plan.would.push(format!(
-        "should anything fail before the roles have changed, {source} takes writes again, and {volume} stays its replica"
+        "if anything fails before the roles change, {source} takes writes again, and {volume} stays its replica"
     ));
     plan
 }
@@ -316,16 +341,14 @@ pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) 
 pub(crate) fn delete_mirror(volume: &VolumeName, source: &str, broken_off: bool) -> Plan {
     let mut plan = plan(format!("delete mirror {volume}"));
     plan.would.push(if broken_off {
-        format!(
-            "{volume} stays as it is, a volume that hosts may write to, and is no part of a mirror any more"
-        )
+        format!("{volume} stays as it is; hosts may write to it, and it is part of no mirror any more")
     } else {
         format!("{volume} stays, as a volume that hosts may write to")
     });
-    plan.would.push(format!("{source} is told to let go of the base it keeps, if it can be reached"));
+    plan.would.push(format!("{source} is told to release the base it keeps, if it can be reached"));
     plan.would.push(String::from(
-        "no data goes, but the common base does: without a snapshot that a person made on both sides, a new mirror of \
-         this volume begins with a first copy",
+        "no data is lost, but the common base is: a new mirror of this volume begins with a first copy, unless a person \
+         made a snapshot that both sides hold",
     ));
     plan
 }
@@ -334,13 +357,13 @@ pub(crate) fn delete_mirror(volume: &VolumeName, source: &str, broken_off: bool)
 pub(crate) fn release(volume: &VolumeName, peer: &str, replicas: &[String]) -> Plan {
     let mut plan = plan(format!("release {volume} from {peer}"));
     plan.would.push(if replicas.is_empty() {
-        format!("the base kept in {volume} for a mirror that this site does not know goes, and its space comes back")
+        format!("the base kept in {volume} for a mirror that this site does not know is released, and its space comes back")
     } else {
-        format!("the base kept here for {} goes, and its space comes back", replicas.join(", "))
+        format!("the base kept here for {} is released, and its space comes back", replicas.join(", "))
     });
     plan.would.push(format!(
-        "no data of {volume} goes, but the common base does: the next update at {peer} fails unless both sides still share \
-         a snapshot a person made"
+        "no data of {volume} is lost, but the common base is: the next update at {peer} fails, unless a person made a \
+         snapshot that both sides hold"
     ));
     plan
 }
@@ -362,16 +385,16 @@ pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
     let RemoveFacts { peer, key, .. } = facts;
     let mut plan = plan(format!("remove peer {peer}"));
     plan.would.push(format!("the session with {peer} is cut, and the site is unknown here from then on"));
-    plan.would.push(String::from("its rights here go; to have it again, both sites must pair anew"));
+    plan.would.push(String::from("its rights here end; to undo this, both sites must pair again"));
     plan.would.extend(
         facts.replicas.iter().map(|r| format!("{r} gets no more updates; it can still be broken off")),
     );
     plan.would.extend(facts.fenced.iter().map(|volume| {
-        format!("the fence around {volume}, which {peer} has overtaken, goes with its rights: hosts may write there again")
+        format!("the fence of {volume}, which {peer} has overtaken, ends with its rights: hosts may write there again")
     }));
     plan.would.extend(facts.held.iter().map(|(volume, destination)| {
         format!(
-            "the base kept here of {volume} for {peer}:{destination} stays, and holds space; to have that back: farside \
+            "the base kept here of {volume} for {peer}:{destination} stays and holds space; to free that: farside \
              mirror release {volume} {key}"
         )
     }));
@@ -410,14 +433,14 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
         (Some(snapshot), None) => {
             format!(" from {snapshot}; how much was written here since then is not known")
         }
-        (None, _) => String::from("; the point that hosts there went on from is not here any more"),
+        (None, _) => String::from("; the point that hosts there continued from is no longer here"),
     };
     if facts.fenced {
         why += "; hosts may not write here until this is decided";
     }
     why + &format!(
         "; farside mirror resync {volume} --from {peer}:{destination} takes over their state and keeps this one as a side \
-         branch; farside mirror release {volume} {peer}, if both shall live"
+         branch; farside mirror release {volume} {peer} keeps both"
     )
 }
 
@@ -425,7 +448,7 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
 pub(crate) fn fence(volume: &VolumeName, peer: &str, destination: &VolumeName) -> String {
     format!(
         "it is fenced: {peer} has overtaken it with {destination}; farside mirror resync {volume} --from \
-         {peer}:{destination} makes it follow that one; farside mirror release {volume} {peer}, if both shall live, or \
+         {peer}:{destination} makes it follow that one; farside mirror release {volume} {peer} keeps both; \
          farside peer allow {peer} {volume} without --fence lets hosts write here again"
     )
 }
@@ -514,14 +537,14 @@ mod tests {
         golden(
             &delete_snapshot(&volume(), "monday", at("2026-11-16T03:00:00Z"), true, Some(8192)),
             "delete snapshot p/db@monday
-             would: p/db@monday is no more; the volume and its other snapshots stay as they are
+             would: p/db@monday is deleted; the volume and its other snapshots stay as they are
              lost: the state of p/db at 2026-11-16T03:00:00Z; at most the data that no other version of it holds:
              lost: Some(2) Some(8192) None",
         );
         golden(
             &delete_volume(&volume(), 2, Some(8192)),
             "delete volume p/db
-             would: p/db is no more, nor are its 2 snapshots
+             would: p/db and its 2 snapshots are deleted
              lost: everything in p/db and in its snapshots
              lost: Some(2) Some(8192) None",
         );
@@ -529,7 +552,7 @@ mod tests {
             &resize(&volume(), 8192, 4096, Some(4096)),
             "resize volume p/db
              would: p/db has 4096 bytes instead of 8192
-             would: what snapshots hold past the new end stays in them
+             would: snapshots keep what they hold past the new end
              lost: what lies past byte 4096 of p/db, and is not in its newest snapshot
              lost: Some(1) Some(4096) None",
         );
@@ -559,10 +582,10 @@ mod tests {
             &break_off(&BreakFacts { readers: 2, arrived_bytes: Some(7), ..facts() }),
             "break mirror p/db
              would: hosts may write to p/db, which holds s9 of a:p/db
-             would: no more updates come; the source is not asked now, and told when there is a session with it
-             would: of 2 NBD connections, those that read the replica are dropped
-             would: the transfer under way ends; 7 bytes of it have arrived and are dropped
-             lost: what was written at a:p/db after s9 and has not arrived; if that site still lives, it has it
+             would: no more updates come; the source is not asked, and is told when there is a session with it
+             would: NBD connections that read the replica are dropped; 2 connections are open
+             would: the running transfer ends; the 7 bytes of it that have arrived are dropped
+             lost: what was written at a:p/db after s9 and has not arrived; that site still has it, if it is alive
              lost: None None Some(12.5)",
         );
         let at = BreakAt { snapshot: "monday", age_seconds: 3612.5, newer_bytes: Some(4096) };
@@ -570,8 +593,8 @@ mod tests {
             &break_off(&BreakFacts { at: Some(at), ..facts() }),
             "break mirror p/db at monday
              would: hosts may write to p/db, which holds monday of a:p/db
-             would: no more updates come; the source is not asked now, and told when there is a session with it
-             lost: what was written at a:p/db after s9 and has not arrived; if that site still lives, it has it
+             would: no more updates come; the source is not asked, and is told when there is a session with it
+             lost: what was written at a:p/db after s9 and has not arrived; that site still has it, if it is alive
              lost: None None Some(12.5)
              kept: p/db@s9 (and what lies between), a side branch; it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
              kept: Some(1) Some(4096) Some(3600.0)",
@@ -610,9 +633,9 @@ mod tests {
             &swap(&volume, "a:p/v", Some(3.0)),
             "swap p/db and a:p/v
              would: an update brings p/db, which is 3 s old, up to date while hosts go on at a:p/v
-             would: a:p/v refuses host writes, and its last state comes here; hosts there must be gone
+             would: a:p/v refuses host writes, and its last state comes here; disconnect its hosts first
              would: hosts may write to p/db, and a:p/v becomes its replica
-             would: should anything fail before the roles have changed, a:p/v takes writes again, and p/db stays its replica
+             would: if anything fails before the roles change, a:p/v takes writes again, and p/db stays its replica
              lost: Some(0) Some(0) Some(0.0)",
         );
     }
@@ -623,15 +646,15 @@ mod tests {
             &delete_mirror(&volume(), "a:p/v", false),
             "delete mirror p/db
              would: p/db stays, as a volume that hosts may write to
-             would: a:p/v is told to let go of the base it keeps, if it can be reached
-             would: no data goes, but the common base does: without a snapshot that a person made on both sides, a new mirror of this volume begins with a first copy
+             would: a:p/v is told to release the base it keeps, if it can be reached
+             would: no data is lost, but the common base is: a new mirror of this volume begins with a first copy, unless a person made a snapshot that both sides hold
              lost: Some(0) Some(0) Some(0.0)",
         );
         golden(
             &release(&volume(), "b", &[String::from("b:q/db")]),
             "release p/db from b
-             would: the base kept here for b:q/db goes, and its space comes back
-             would: no data of p/db goes, but the common base does: the next update at b fails unless both sides still share a snapshot a person made
+             would: the base kept here for b:q/db is released, and its space comes back
+             would: no data of p/db is lost, but the common base is: the next update at b fails, unless a person made a snapshot that both sides hold
              lost: Some(0) Some(0) Some(0.0)",
         );
         let facts = RemoveFacts {
@@ -645,10 +668,10 @@ mod tests {
             &remove_peer(&facts),
             "remove peer b
              would: the session with b is cut, and the site is unknown here from then on
-             would: its rights here go; to have it again, both sites must pair anew
+             would: its rights here end; to undo this, both sites must pair again
              would: p/r gets no more updates; it can still be broken off
-             would: the fence around p/db, which b has overtaken, goes with its rights: hosts may write there again
-             would: the base kept here of p/db for b:q/db stays, and holds space; to have that back: farside mirror release p/db 0123abcd
+             would: the fence of p/db, which b has overtaken, ends with its rights: hosts may write there again
+             would: the base kept here of p/db for b:q/db stays and holds space; to free that: farside mirror release p/db 0123abcd
              lost: Some(0) Some(0) Some(0.0)",
         );
     }
@@ -669,7 +692,7 @@ mod tests {
             overtaken(&facts()),
             "overtaken: b broke off q/db at 2026-11-21T21:00:00Z from s9; here 2 blocks of 4 KiB (8192 bytes) differ since \
              then; farside mirror resync p/db --from b:q/db takes over their state and keeps this one as a side branch; \
-             farside mirror release p/db b, if both shall live"
+             farside mirror release p/db b keeps both"
         );
         let nothing = overtaken(&OvertakenFacts { diverged_bytes: Some(0), fenced: true, ..facts() });
         assert!(

@@ -70,7 +70,7 @@ impl Pools {
             }
             Some(Slot { content: Content::Failed(error), .. }) => {
                 Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is not open: {error}"))
-                    .hint("farside pool check looks at it offline; farside pool import opens it again"))
+                    .hint("farside pool check verifies it offline; farside pool import opens it again"))
             }
             None => Err(ErrorBody::new(ErrorCode::NotFound, format!("pool {name} does not exist"))
                 .hint("farside pool list shows what is there; farside pool import opens one from its file")),
@@ -104,16 +104,16 @@ impl Pools {
         let device = match (on_device, size_bytes) {
             (true, None) => FileDevice::open(path),
             (true, Some(_)) => {
-                return Err(wrong(String::from("a raw device has its own size; leave --size away")));
+                return Err(wrong(String::from("a raw device has its own size; omit --size")));
             }
             (false, None) => {
                 return Err(wrong(format!(
-                    "{} is no raw device; say how large a file --size shall make",
+                    "{} is not a raw device; give the size of the file with --size",
                     path.display()
                 )));
             }
             (false, Some(size)) if size == 0 || !size.is_multiple_of(BLOCK_BYTES as u64) => {
-                return Err(wrong(format!("{size} bytes are no multiple of {BLOCK_BYTES}")));
+                return Err(wrong(format!("{size} bytes are not a multiple of {BLOCK_BYTES}")));
             }
             (false, Some(size)) => FileDevice::create(path, size),
         };
@@ -156,7 +156,9 @@ impl Pools {
             )));
         }
         if !Path::new(path).is_absolute() {
-            return Err(wrong(format!("{path} is no absolute path; the daemon runs in another directory")));
+            return Err(wrong(format!(
+                "{path} is not an absolute path; the daemon runs in another directory"
+            )));
         }
         let mut slots = self.slots.write();
         match slots.get(name) {
@@ -298,6 +300,8 @@ fn document(name: &str, slot: &Slot) -> Document {
         free_bytes: None,
         volumes: None,
         corrupt_blocks: None,
+        staged: None,
+        staged_bytes: None,
     };
     match &slot.content {
         Content::Opening => closed(String::from("it is being opened")),

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_api::Site as SiteDocument;
-use farside_mirror::{EncoderSettings, Similarity, SourceService};
+use farside_link::{Congestion, HostTcp, Rules, TcpTransport};
+use farside_mirror::SourceService;
+use farside_peer::{Identity, Node, NodeConfig, NodeParts};
 use farside_platform::{Clock, OsRandomness, Randomness, SystemClock, SystemCores};
-use farside_session::{Congestion, HostTcp, Identity, Node, NodeConfig, NodeParts, TcpTransport};
+use farside_transfer::source::{EncoderSettings, Similarity};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +30,7 @@ use crate::pools::Pools;
 use crate::similarity::SimilarityFiles;
 use crate::site::Site;
 use crate::state::State;
-use crate::throttles::{self, Throttles};
+use crate::throttles::Throttles;
 use crate::{http, listen, logging, service};
 
 /// How long requests under way may take to end once the stop has begun. systemd's own patience is 90 s.
@@ -73,8 +75,11 @@ async fn serve(config: Config, log: KeptLines) -> Result<(), DaemonError> {
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_fences().await }));
     let mirrors = Arc::clone(&site.mirrors);
     requests
+        .spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.watch_recorded_rights().await }));
+    let mirrors = Arc::clone(&site.mirrors);
+    requests
         .spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_within_budgets().await }));
-    requests.spawn(stop.clone().run_until_cancelled_owned(throttles::keep(Arc::clone(&site))));
+    requests.spawn(stop.clone().run_until_cancelled_owned(follow_throttles(Arc::clone(&site))));
     if let Some(listener) = http_listener {
         let server = axum::serve(listen::Limited::new(listener), http::public(Arc::clone(&site)));
         requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
@@ -86,7 +91,7 @@ async fn serve(config: Config, log: KeptLines) -> Result<(), DaemonError> {
     announce(&site, &data_dir)?;
 
     let signal = signals.wait().await;
-    tracing::info!(signal, "stopping: transfers are cut and go on after the start, pools are closed");
+    tracing::info!(signal, "stopping: transfers are cut and continue after the next start; pools are closed");
     service::stopping();
     stop.cancel();
     end(&site, &data_dir, requests, hosts).await;
@@ -136,13 +141,12 @@ async fn start(
             Listen::Off => None,
             Listen::At(address) => Some(address.clone()),
         },
-        versions: config.protocols.clone(),
         ..NodeConfig::new(config.name.clone())
     };
     let parts = NodeParts {
         identity,
         transport: Arc::new(TcpTransport),
-        book: Arc::new(state.clone()),
+        registry: Arc::new(state.clone()),
         service: Arc::clone(&source) as _,
         clock: Arc::clone(&clock),
         random: Arc::clone(&randomness),
@@ -260,12 +264,12 @@ async fn end(
     requests.close();
     if tokio::time::timeout(REQUESTS_END_WITHIN, requests.wait()).await.is_err() {
         tracing::warn!(
-            "requests were still under way after {} s; they are cut off",
+            "requests were still running after {} s; they are cut off",
             REQUESTS_END_WITHIN.as_secs()
         );
     }
     if let Err(error) = hosts.await {
-        tracing::error!(%error, "the NBD server ended badly");
+        tracing::error!(%error, "the NBD server failed");
     }
     let pools = Arc::clone(&site.pools);
     let closed = site.blocking.run(move || {
@@ -323,5 +327,16 @@ impl Signals {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
         }
+    }
+}
+
+/// Has every limit follow the clock, as long as the daemon runs.
+async fn follow_throttles(site: Arc<Site>) {
+    loop {
+        let now = site.clock.now();
+        site.throttles.follow(&site.node, now);
+        site.mirrors.follow_throttles();
+        // Looked at anew each minute: a wall clock that is set is noticed then.
+        tokio::time::sleep(Rules::good_for(now)).await;
     }
 }

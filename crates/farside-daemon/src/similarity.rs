@@ -8,7 +8,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use farside_mirror::SimilarityStore;
+use farside_transfer::source::SimilarityStore;
 use uuid::Uuid;
 
 /// The directory within the data directory.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use farside_api::Site as SiteDocument;
+use farside_peer::Node;
 use farside_platform::{Clock, Timestamp};
-use farside_session::Node;
 
 use crate::blocking::Blocking;
 use crate::exports::Exports;

@@ -1,18 +1,17 @@
 //! The throttles of site and peers as people set them: kept in the database, followed by the clock, obeyed by the node.
-//! A mirror's is in its record (`MirrorTerms`); here it only follows the clock with the others.
+//! A mirror's is in its record (`MirrorOptions`); here it only follows the clock with the others.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use farside_api::{ErrorBody, ErrorCode, Throttle};
+use farside_link::throttle::clock;
+use farside_link::{Direction, RateError, Rules};
+use farside_peer::{Node, PeerId};
 use farside_platform::Timestamp;
-use farside_session::throttle::clock;
-use farside_session::{Direction, Node, PeerId, RateError, Rules};
 use parking_lot::Mutex;
 
 use crate::failure::Failure;
 use crate::schedules;
-use crate::site::Site;
 use crate::state::{State, StateError};
 
 /// What is limited.
@@ -88,7 +87,7 @@ impl Throttles {
         let rules = self.set.lock().get(&(of, direction)).cloned().unwrap_or_default();
         let holds = match of {
             Limited::Site => node.throttles().site(direction),
-            Limited::Peer(peer) => node.throttles().peer(peer, direction),
+            Limited::Peer(peer) => node.throttles().peer(&peer, direction),
         };
         Throttle { bytes_per_second: holds.bytes_per_second(), rules: rules.to_string() }
     }
@@ -119,17 +118,6 @@ pub(crate) fn asked(text: &str) -> Result<Rules, ErrorBody> {
     rules.map_err(|error| {
         of_system.unwrap_or_else(|| ErrorBody::new(ErrorCode::WrongUsage, error.to_string()))
     })
-}
-
-/// Has every limit follow the clock, as long as the daemon runs.
-pub(crate) async fn keep(site: Arc<Site>) {
-    loop {
-        let now = site.clock.now();
-        site.throttles.follow(&site.node, now);
-        site.mirrors.follow_throttles();
-        // Looked at anew each minute: a wall clock that is set is noticed then.
-        tokio::time::sleep(Rules::good_for(now)).await;
-    }
 }
 
 #[cfg(test)]

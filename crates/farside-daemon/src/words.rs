@@ -2,12 +2,10 @@
 
 use farside_api as api;
 use farside_engine::ContentRoot;
-use farside_mirror::{
-    LogEntry, LogEvent, MirrorTerms, Phase, Progress, RequestedBy, Rung, Rungs, State, TransferKind,
-    TransferReport, TransferResult,
-};
+use farside_link::{Priority, Window};
+use farside_mirror::{LogEntry, LogEvent, MirrorOptions, RequestedBy, State};
 use farside_platform::Timestamp;
-use farside_session::{Priority, Window};
+use farside_transfer::{Level, Levels, Phase, Progress, TransferKind, TransferReport, TransferResult};
 
 /// A time, to the nanosecond.
 pub(crate) fn time(time: Timestamp) -> api::Timestamp {
@@ -51,30 +49,30 @@ fn phase(phase: Phase) -> api::TransferPhase {
     }
 }
 
-fn rungs(rungs: &Rungs) -> api::Rungs {
-    let rung = |rung: Rung| api::Rung { in_bytes: rung.in_bytes, out_bytes: rung.out_bytes };
-    api::Rungs {
-        known: rung(rungs.known),
-        repeat: rung(rungs.repeat),
-        delta: rung(rungs.delta),
-        compressed: rung(rungs.compressed),
-        raw: rung(rungs.raw),
+fn levels(levels: &Levels) -> api::Levels {
+    let level = |level: Level| api::Level { in_bytes: level.in_bytes, out_bytes: level.out_bytes };
+    api::Levels {
+        known: level(levels.known),
+        repeat: level(levels.repeat),
+        delta: level(levels.delta),
+        compressed: level(levels.compressed),
+        raw: level(levels.raw),
     }
 }
 
-/// The rungs that [`rungs`] was made of.
-fn rungs_back(rungs: &api::Rungs) -> Rungs {
-    let rung = |rung: api::Rung| Rung { in_bytes: rung.in_bytes, out_bytes: rung.out_bytes };
-    Rungs {
-        known: rung(rungs.known),
-        repeat: rung(rungs.repeat),
-        delta: rung(rungs.delta),
-        compressed: rung(rungs.compressed),
-        raw: rung(rungs.raw),
+/// The levels that [`levels`] was made of.
+fn levels_back(levels: &api::Levels) -> Levels {
+    let level = |level: api::Level| Level { in_bytes: level.in_bytes, out_bytes: level.out_bytes };
+    Levels {
+        known: level(levels.known),
+        repeat: level(levels.repeat),
+        delta: level(levels.delta),
+        compressed: level(levels.compressed),
+        raw: level(levels.raw),
     }
 }
 
-pub(crate) fn link(terms: &MirrorTerms) -> api::MirrorLink {
+pub(crate) fn link(terms: &MirrorOptions) -> api::MirrorLink {
     api::MirrorLink {
         throttle: terms.throttle.to_string(),
         window_bytes: match terms.window {
@@ -95,7 +93,7 @@ pub(crate) fn transfer(progress: &Progress) -> api::Transfer {
         wire_bytes: progress.wire_bytes,
         rate_bytes_per_second: progress.rate_bytes_per_second,
         eta_seconds: progress.eta_seconds,
-        rungs: rungs(&progress.rungs),
+        levels: levels(&progress.levels),
     }
 }
 
@@ -125,7 +123,7 @@ pub(crate) fn record(report: &TransferReport) -> api::TransferRecord {
         referenced_bytes: report.referenced_bytes,
         delta_bytes: Some(report.delta_bytes),
         literal_bytes: Some(report.literal_bytes),
-        rungs: report.rungs.as_ref().map(rungs),
+        levels: report.levels.as_ref().map(levels),
         overhead_bytes: report.overhead_bytes(),
         wire_bytes_sent: report.wire_bytes_sent,
         wire_bytes_received: report.wire_bytes_received,
@@ -168,7 +166,7 @@ pub(crate) fn report(record: &api::TransferRecord) -> Option<TransferReport> {
         referenced_bytes: record.referenced_bytes,
         delta_bytes: record.delta_bytes.unwrap_or(0),
         literal_bytes: record.literal_bytes.unwrap_or(0),
-        rungs: record.rungs.as_ref().map(rungs_back),
+        levels: record.levels.as_ref().map(levels_back),
         wire_bytes_sent: record.wire_bytes_sent,
         wire_bytes_received: record.wire_bytes_received,
         scan_seconds: record.scan_seconds.unwrap_or(0.0),

@@ -405,7 +405,12 @@ fn extents(pool: &str, walk: Difference) -> ChangedExtents {
             DifferenceKind::Data => ChangeKind::Data,
             DifferenceKind::Hole => ChangeKind::Hole,
         };
-        Ok(ChangedExtent { offset: range.block * BLOCK_BYTES, length: range.count * BLOCK_BYTES, kind })
+        Ok(ChangedExtent {
+            offset: range.block * BLOCK_BYTES,
+            length: range.count * BLOCK_BYTES,
+            kind,
+            changed: range.changed * BLOCK_BYTES,
+        })
     });
     Box::new(Joined { ranges, held: None })
 }
@@ -425,6 +430,7 @@ impl<I: Iterator<Item = Result<ChangedExtent, EngineError>>> Iterator for Joined
                 Some(Ok(next)) => match &mut self.held {
                     Some(held) if held.kind == next.kind && held.offset + held.length == next.offset => {
                         held.length += next.length;
+                        held.changed += next.changed;
                     }
                     held => {
                         if let Some(done) = held.replace(next) {
@@ -502,6 +508,7 @@ fn convert(pool: &str, error: StoreError) -> EngineError {
         }
         corrupt @ (StoreError::Corrupt { .. }
         | StoreError::CorruptBlock { .. }
+        | StoreError::Quarantined { .. }
         | StoreError::Inconsistent(_)
         | StoreError::JournalDamaged { .. }
         | StoreError::NoSuperblock { .. }) => EngineError::Corrupt(corrupt.to_string()),

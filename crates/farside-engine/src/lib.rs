@@ -128,8 +128,11 @@ pub struct ChangedExtent {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// Data or hole.
+    /// Data or hole. All of an extent of holes reads as zeros now; it may reach over blocks that were holes before, so that a
+    /// trim of a thin volume is a few extents.
     pub kind: ChangeKind,
+    /// Bytes of the extent that differ from the base: all of it if it is data, those that were data if it is a hole.
+    pub changed: u64,
 }
 
 /// The iterator type of a difference; each step may read metadata.

@@ -60,7 +60,10 @@ fn a_staged_version_goes_on_after_a_crash() {
     assert_eq!((info.base, info.size_bytes, info.staged_for), (Some(base), 2 * SIZE, staged_for(3)));
     let changed: Vec<_> =
         staged.changed_from(Some(base)).expect("a walk").collect::<Result<_, _>>().expect("its steps");
-    assert_eq!(changed, [ChangedExtent { offset: 3 << 12, length: 2 << 12, kind: ChangeKind::Data }]);
+    assert_eq!(
+        changed,
+        [ChangedExtent { offset: 3 << 12, length: 2 << 12, kind: ChangeKind::Data, changed: 2 << 12 }]
+    );
     let block = Fingerprint::of_block(&[7; 4096]);
     let expected = [Fingerprint::HOLE, block, block, Fingerprint::HOLE];
     assert_eq!(staged.fingerprints(2, 4).expect("fingerprints"), expected);

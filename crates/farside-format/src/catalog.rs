@@ -4,7 +4,7 @@
 //! format version. The journal carries changes ([`CatalogChange`]); a consistency point writes the whole
 //! ([`Catalog`]).
 
-use crate::FormatError;
+use crate::error::FormatError;
 use crate::pointer::{RawTreeReference, TreeReference};
 
 /// Largest encoded catalog, bytes: about a million snapshots.
@@ -22,6 +22,10 @@ pub struct Catalog {
     /// Versions, by id.
     #[prost(message, repeated, tag = "3")]
     pub versions: Vec<Version>,
+    /// Blocks that are in use, or have an owner too many, since damaged nodes no longer tell whose they were: at most so
+    /// many. They never come back.
+    #[prost(uint64, tag = "4")]
+    pub unattributed_blocks_max: u64,
 }
 
 /// A volume: a namespace of versions, one of them its head.

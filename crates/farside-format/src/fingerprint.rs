@@ -23,6 +23,7 @@ pub const BLOCKS_MAX: u64 = 1 << (FAN_OUT_BITS * TOP_LEVEL as u32);
 
 const BLOCK_CONTEXT: &str = "farside 2026-11 data block of 4096 bytes v1";
 const NODE_CONTEXT: &str = "farside 2026-11 tree node of 128 fingerprints v1";
+const LOST_CONTEXT: &str = "farside 2026-11 child of a damaged node v1";
 const ROOT_CONTEXT: &str = "farside 2026-11 content root v1";
 
 /// 16 bytes that stand for a block or a subtree.
@@ -63,6 +64,14 @@ impl Fingerprint {
             to.copy_from_slice(&child.0);
         }
         hasher.update(&bytes);
+        truncate(&hasher)
+    }
+
+    /// What stands for child `index` of a node that cannot be read: its content is not known, nor whether it had any.
+    pub fn of_lost_child(node: &Fingerprint, index: u8) -> Fingerprint {
+        let mut hasher = keyed(&LOST_KEY);
+        hasher.update(&node.0);
+        hasher.update(&[index]);
         truncate(&hasher)
     }
 
@@ -137,6 +146,8 @@ static BLOCK_KEY: std::sync::LazyLock<[u8; 32]> =
     std::sync::LazyLock::new(|| blake3::derive_key(BLOCK_CONTEXT, &[]));
 static NODE_KEY: std::sync::LazyLock<[u8; 32]> =
     std::sync::LazyLock::new(|| blake3::derive_key(NODE_CONTEXT, &[]));
+static LOST_KEY: std::sync::LazyLock<[u8; 32]> =
+    std::sync::LazyLock::new(|| blake3::derive_key(LOST_CONTEXT, &[]));
 static ROOT_KEY: std::sync::LazyLock<[u8; 32]> =
     std::sync::LazyLock::new(|| blake3::derive_key(ROOT_CONTEXT, &[]));
 

@@ -1,6 +1,6 @@
 //! The free map at rest: two bits for each block of the pool.
 
-use crate::FormatError;
+use crate::error::FormatError;
 use crate::fingerprint::BLOCK_BYTES;
 
 /// Blocks of the pool that one block of the free map describes.

@@ -1,7 +1,9 @@
 //! Entry points for fuzzing: arbitrary bytes in, no panic out, and what decodes encodes to the same bytes.
 
 use crate::catalog::Catalog;
-use crate::{Node, Superblock, journal};
+use crate::journal;
+use crate::node::Node;
+use crate::superblock::Superblock;
 
 /// Any bytes as a superblock.
 pub fn fuzz_superblock(bytes: &[u8]) {

@@ -5,11 +5,11 @@ use xxhash_rust::xxh3::Xxh3;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::FormatError;
 use crate::catalog::CatalogChange;
+use crate::error::FormatError;
 use crate::fingerprint::{BLOCK_BYTES, BLOCKS_MAX, Fingerprint};
 use crate::pointer::{Birth, Place, U48_MAX};
-use crate::superblock::FORMAT_VERSION;
+use crate::version::FORMAT_VERSION;
 
 /// Largest batch, header included.
 pub const BATCH_BYTES_MAX: usize = 1 << 20;

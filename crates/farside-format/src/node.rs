@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::Xxh3;
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::FormatError;
+use crate::error::FormatError;
 use crate::fingerprint::{BLOCK_BYTES, FAN_OUT, Fingerprint, TOP_LEVEL};
 use crate::pointer::{Birth, Place, Pointer, RawPointer};
 
@@ -43,6 +43,8 @@ pub struct Node {
     pub birth: Birth,
     /// Data blocks mapped below.
     pub mapped_blocks: u64,
+    /// Blocks below lost pointers below this node.
+    pub lost_blocks: u64,
     /// Where its first copy lies.
     pub place: Place,
     /// The children; 128 of them.
@@ -79,7 +81,8 @@ struct RawNode {
     mapped_blocks: U64,
     place: U64,
     pool: [u8; 16],
-    reserved_b: [u8; 432],
+    lost_blocks: U64,
+    reserved_b: [u8; 424],
     checksum: [u8; 16],
     children: [RawPointer; FAN_OUT],
 }
@@ -105,7 +108,8 @@ impl Node {
             mapped_blocks: self.mapped_blocks.into(),
             place: self.place.0.into(),
             pool: *pool.as_bytes(),
-            reserved_b: [0; 432],
+            lost_blocks: self.lost_blocks.into(),
+            reserved_b: [0; 424],
             checksum: [0; 16],
             children: self.children.each_ref().map(RawPointer::new),
         };
@@ -131,7 +135,7 @@ impl Node {
         if !(1..=TOP_LEVEL).contains(&raw.level) {
             return Err(FormatError::Field { what: "node", field: "level" });
         }
-        if raw.reserved_a.get() != 0 || raw.reserved_b != [0; 432] {
+        if raw.reserved_a.get() != 0 || raw.reserved_b != [0; 424] {
             return Err(FormatError::Field { what: "node", field: "reserved" });
         }
         let mut children = Box::new([Pointer::HOLE; FAN_OUT]);
@@ -145,9 +149,15 @@ impl Node {
             position: raw.position.get(),
             birth: Birth(raw.birth.get()),
             mapped_blocks: raw.mapped_blocks.get(),
+            lost_blocks: raw.lost_blocks.get(),
             place: Place(raw.place.get()),
             children,
         };
+        // What is lost is counted, and only volumes' trees go on without it.
+        let loses = node.children.iter().any(Pointer::is_lost);
+        if (loses && node.lost_blocks == 0) || (node.lost_blocks > 0 && kind != TreeKind::Volume) {
+            return Err(FormatError::Field { what: "node", field: "lost blocks" });
+        }
         // F4: no child is younger than the node that points at it.
         if node.children.iter().any(|c| c.birth > node.birth) {
             return Err(FormatError::Field { what: "node", field: "birth of a child" });

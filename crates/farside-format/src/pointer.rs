@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::FormatError;
+use crate::error::FormatError;
 use crate::fingerprint::{Fingerprint, TOP_LEVEL};
 
 /// A block number of the pool. Place 0 is a superblock, so it also serves as "nowhere".
@@ -40,6 +40,27 @@ impl Pointer {
         self.fingerprint.is_hole()
     }
 
+    /// What a tree holds where the node that named it is damaged: nobody knows any more where it lies. `node` is the
+    /// pointer that led to that node, `index` the child. Whoever loses the same node gets the same fingerprint; it is
+    /// no content's.
+    pub fn lost_child(node: &Pointer, index: usize) -> Pointer {
+        Pointer {
+            fingerprint: Fingerprint::of_lost_child(&node.fingerprint, index as u8),
+            place: Place(0),
+            birth: node.birth,
+        }
+    }
+
+    /// The same for the node itself.
+    pub fn lost(node: &Pointer) -> Pointer {
+        Pointer { place: Place(0), ..*node }
+    }
+
+    /// Whether something was stored, and nobody knows where.
+    pub fn is_lost(&self) -> bool {
+        self.place.0 == 0 && !self.fingerprint.is_hole()
+    }
+
     /// Whether both name the same ownership: one place since one birth.
     pub fn same_ownership(&self, other: &Pointer) -> bool {
         self.place == other.place && self.birth == other.birth
@@ -72,7 +93,7 @@ impl RawPointer {
         }
     }
 
-    /// Decodes; a hole with a place or birth, or a place without a fingerprint, is corruption.
+    /// Decodes; a hole with a place or birth is corruption. A fingerprint without a place is a lost pointer.
     pub fn decode(&self) -> Result<Pointer, FormatError> {
         let wide = |six: &[u8; 6]| {
             let mut bytes = [0; 8];
@@ -84,7 +105,7 @@ impl RawPointer {
             place: Place(wide(&self.place)),
             birth: Birth(wide(&self.birth)),
         };
-        if pointer.is_hole() != (pointer.place.0 == 0) || (pointer.is_hole() && pointer.birth.0 != 0) {
+        if pointer.is_hole() && (pointer.place.0 != 0 || pointer.birth.0 != 0) {
             return Err(FormatError::Field { what: "pointer", field: "place" });
         }
         Ok(pointer)
@@ -127,7 +148,8 @@ impl RawTreeReference {
     /// Decodes; a level out of range or not matching the pointer is corruption.
     pub fn decode(&self) -> Result<TreeReference, FormatError> {
         let root = self.root.decode()?;
-        if self.level > TOP_LEVEL || root.is_hole() != (self.level == 0) || self.reserved != [0; 11] {
+        let is_wrong = self.level > TOP_LEVEL || root.is_hole() != (self.level == 0) || root.is_lost();
+        if is_wrong || self.reserved != [0; 11] {
             return Err(FormatError::Field { what: "tree reference", field: "level" });
         }
         Ok(TreeReference { root, level: self.level, length_bytes: self.length_bytes.get() })

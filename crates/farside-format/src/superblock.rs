@@ -5,12 +5,13 @@ use xxhash_rust::xxh3::xxh3_128;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::error::FormatError;
 use crate::fingerprint::BLOCK_BYTES;
+use crate::journal::POSITION_MAX;
+use crate::owner_counts;
 use crate::pointer::{RawTreeReference, TreeReference, U48_MAX};
-use crate::{FormatError, owner_counts};
+use crate::version::FORMAT_VERSION;
 
-/// The version this code writes and reads.
-pub const FORMAT_VERSION: u32 = 3;
 /// Blocks of the two slots.
 pub const SUPERBLOCK_PLACES: [u64; 2] = [0, 256];
 /// First block of the journal ring.
@@ -137,7 +138,7 @@ impl Superblock {
         }
         let position = raw.journal_position.get();
         if !position.is_multiple_of(BLOCK_BYTES as u64)
-            || position > crate::journal::POSITION_MAX
+            || position > POSITION_MAX
             || raw.birth_epoch.get() > U48_MAX
         {
             return bad("journal position or birth epoch");

@@ -61,6 +61,7 @@ fn node(level: u8, children: usize) -> Vec<u8> {
         position: 3,
         birth: Birth(4),
         mapped_blocks: children as u64,
+        lost_blocks: 0,
         place: Place(6000),
         children: all,
     };
@@ -150,7 +151,7 @@ fn targets() -> [Target; 3] {
     let [map, share, unmap, change, point] = records();
     let volume =
         Volume { id: 1, uuid: vec![1; 16], name: "v".into(), family: 2, head: 3, ..Default::default() };
-    let catalog = Catalog { next_id: 4, volumes: vec![volume], versions: vec![] };
+    let catalog = Catalog { next_id: 4, volumes: vec![volume], versions: vec![], unattributed_blocks_max: 0 };
     [
         Target {
             name: "superblock",

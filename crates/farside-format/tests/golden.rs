@@ -126,6 +126,19 @@ fn fingerprints_from_the_page_alone() {
 fn pointers_and_tree_references() {
     assert_eq!(RawPointer::new(&pointer(7)).as_bytes(), pointer_bytes(7));
     assert_eq!(RawPointer::new(&Pointer::HOLE).as_bytes(), [0; 28]);
+    let node = pointer(7);
+    let lost = Pointer::lost_child(&node, 5);
+    assert_eq!((lost.place, lost.birth), (Place(0), node.birth));
+    let mut hasher =
+        blake3::Hasher::new_keyed(&blake3::derive_key("farside 2026-11 child of a damaged node v1", &[]));
+    hasher.update(&node.fingerprint.0).update(&[5]);
+    assert_eq!(lost.fingerprint.0, hasher.finalize().as_bytes()[..16]);
+    let decoded = RawPointer::new(&lost).decode().expect("a lost pointer");
+    assert!(
+        decoded == lost && lost.is_lost() && !lost.is_hole() && !node.is_lost() && !Pointer::HOLE.is_lost()
+    );
+    let root = RawTreeReference::new(&TreeReference { root: lost, level: 3, length_bytes: 1 });
+    assert!(root.decode().is_err(), "a root is never lost");
     let tree = TreeReference { root: pointer(7), level: 3, length_bytes: 0x1234 };
     assert_eq!(RawTreeReference::new(&tree).as_bytes(), tree_bytes(7, 3, 0x1234));
 }
@@ -148,7 +161,7 @@ fn superblock() {
     };
     let layout = Layout::zeros(4096)
         .put(0, b"FARSIDE\0")
-        .u32(8, 3)
+        .u32(8, 4)
         .u32(12, 4096)
         .put(16, POOL.as_bytes())
         .u64(32, 0x10_0000)
@@ -166,7 +179,7 @@ fn superblock() {
     let encoded = superblock.encode();
     assert_eq!(hex(&encoded[..4080]), hex(&layout.0[..4080]));
     assert_eq!(encoded[4080..], xxhash_rust::xxh3::xxh3_128(&layout.0[..4080]).to_le_bytes());
-    assert_eq!(hex(&encoded[4080..]), "27c35137275427cefd452bdbfc5df5a2");
+    assert_eq!(hex(&encoded[4080..]), "1af2e60403314b05a8003c6824cad142");
     assert_eq!(Superblock::decode(encoded.as_slice()), Ok(superblock));
 }
 
@@ -181,6 +194,7 @@ fn node() {
         position: 12,
         birth: Birth(0x100),
         mapped_blocks: 14,
+        lost_blocks: 13,
         place: Place(15),
         children,
     };
@@ -192,11 +206,12 @@ fn node() {
         .u64(32, 14)
         .u64(40, 15)
         .put(48, POOL.as_bytes())
+        .u64(64, 13)
         .put(512, &pointer_bytes(1))
         .put(512 + 127 * 28, &pointer_bytes(2));
     let checked: Vec<u8> = [&layout.0[..496], &layout.0[512..]].concat();
     let checksum = xxhash_rust::xxh3::xxh3_128(&checked).to_le_bytes();
-    assert_eq!(hex(&checksum), "0fddc0a16b23fb87603323e8fdea4527");
+    assert_eq!(hex(&checksum), "53a613cebe146892008251b8983a8401");
     let layout = layout.put(496, &checksum);
     let mut encoded = [0; 4096];
     node.encode(POOL, &mut encoded);
@@ -308,7 +323,7 @@ fn journal_batch() {
     let checksum = seal_batch(&mut bytes, payload.len(), &header);
     let layout = Layout::zeros(4096)
         .put(0, b"FSJBATCH")
-        .u32(8, 3)
+        .u32(8, 4)
         .u32(12, payload.len() as u32)
         .put(16, POOL.as_bytes())
         .u64(32, 1)
@@ -319,7 +334,7 @@ fn journal_batch() {
         .put(80, &[9; 16])
         .put(128, &payload);
     assert_eq!(checksum, xxhash_rust::xxh3::xxh3_128(&layout.0[..128 + payload.len()]).to_le_bytes());
-    assert_eq!(hex(&checksum), "189a11aade5de076498102d332214c83");
+    assert_eq!(hex(&checksum), "0bafc3fc4f214a5c76f2c50bdd791168");
     assert_eq!(hex(&bytes), hex(&layout.put(96, &checksum).0));
     let (found, found_payload) = decode_batch(&bytes).unwrap();
     assert_eq!((found, found_payload), (BatchHeader { checksum, ..header }, payload.as_slice()));

@@ -79,6 +79,7 @@ fn node() -> impl Strategy<Value = Node> {
                 position: n[1],
                 birth: Birth(birth),
                 mapped_blocks: n[2],
+                lost_blocks: 0,
                 place: Place(place),
                 children: children.try_into().expect("as many as a node has"),
             },

@@ -2,15 +2,15 @@
 //!
 //! A destination makes a source take snapshots, keep them, and read metadata. Honest ones do so at the pace of their
 //! schedules; one that is broken or hostile must not fill the source's pool or keep its disks busy. So calls and snapshots
-//! have a rate per peer, transfers and what is kept have a number, and what is kept for a peer is let go when it becomes too
+//! have a rate per peer, transfers and what is kept have a number, and what is kept for a peer is released when it becomes too
 //! old or too large, or when the pool runs short: before writes of hosts would fail.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use farside_engine::Room;
+use farside_peer::PeerId;
 use farside_platform::Timestamp;
-use farside_session::PeerId;
 use uuid::Uuid;
 
 use crate::limits::{PRESSED_PART_MIN, RELATIONSHIPS_PER_PEER_MAX, SERVED_PER_PEER_MAX};
@@ -33,7 +33,7 @@ pub struct Budgets {
     pub pinned_bytes: Option<u64>,
     /// Age of what is kept for a mirror that does not update; none: any.
     pub pin_age: Option<Duration>,
-    /// Part of a pool, in percent, that is held free for hosts by letting go of what is kept for mirrors; 0: no such thing.
+    /// Part of a pool, in percent, that is held free for hosts by releasing what is kept for mirrors; 0: no such thing.
     pub reserve_percent: u8,
 }
 
@@ -75,7 +75,7 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// Why something is let go, for people at both sites; at most `bytes` were kept.
+    /// Why something is released, for people at both sites; at most `bytes` were kept.
     pub(crate) fn why(self, budgets: &Budgets, bytes: u64) -> String {
         let kept = format!(
             "up to {:.1} MiB that hosts have replaced were kept for it",
@@ -200,7 +200,7 @@ pub(crate) struct Kept {
     /// Bytes that hosts have replaced, at most: of each snapshot by itself, added. What several share counts for each. It is
     /// what counts against a budget, which must not be passed.
     pub(crate) bytes: u64,
-    /// Bytes that hosts have replaced, at least: of the snapshot that keeps most. It is what letting go is expected to give
+    /// Bytes that hosts have replaced, at least: of the snapshot that keeps most. It is what releasing is expected to give
     /// back: what is waited for in vain, hosts lack.
     pub(crate) frees: u64,
     /// It is what a way back stands on: the destination went on without this site, *and* may ask for this volume to become its

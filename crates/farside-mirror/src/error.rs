@@ -1,82 +1,24 @@
-//! Why a mirror could not do what it was asked, or a transfer failed.
+//! Why a mirror could not do what it was asked.
 
-use farside_engine::{ContentRoot, EngineError, VolumeName};
-use farside_session::SessionError;
-use farside_wire::FrameError;
-use uuid::Uuid;
+use farside_engine::{EngineError, VolumeName};
+use farside_peer::SessionError;
+use farside_transfer::TransferError;
 
 /// What can go wrong. Whatever it is, a replica is what it was before: one whole version, or not yet anything.
 #[derive(Debug, thiserror::Error)]
 pub enum MirrorError {
-    /// The session failed, or the peer refused.
+    /// A transfer failed, or a part of one: the session, the storage, the peer.
     #[error(transparent)]
-    Session(#[from] SessionError),
+    Transfer(#[from] TransferError),
     /// There is no session with the peer.
     #[error("no session with the peer: {0}; the replica is unchanged. See `farside peer list`")]
     NoSession(String),
-    /// The storage of this side failed or refused.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
     /// The database of relationships failed.
     #[error("the database of relationships: {0}")]
     Store(String),
-    /// A frame was refused.
-    #[error("data from the peer was refused: {0}; the replica is unchanged")]
-    Frame(#[from] FrameError),
-    /// The peer sent what the protocol does not allow here.
-    #[error("the peer broke the mirror protocol: {0}; the replica is unchanged")]
-    Protocol(String),
-    /// The peer does not speak this side's version of the mirror protocol.
-    #[error(
-        "this site speaks version {ours} of the mirror protocol, and the peer refused that: {said}; nothing was changed. \
-         Upgrade farside at the site that speaks the older version"
-    )]
-    VersionsDiffer {
-        /// The version spoken here.
-        ours: u32,
-        /// What the peer said, which names its version.
-        said: String,
-    },
-    /// The source gave up.
-    #[error("the source failed: {message}; the replica is unchanged")]
-    SourceFailed {
-        /// The refusal's code.
-        code: String,
-        /// What it said.
-        message: String,
-    },
-    /// What was received is not the source's snapshot.
-    #[error(
-        "snapshot {snapshot} arrived with content root {found} instead of {expected}; it was thrown away and the \
-         replica is unchanged. Check both pools offline (`farside pool check`) before the next update"
-    )]
-    RootMismatch {
-        /// The snapshot's name.
-        snapshot: String,
-        /// The source's root.
-        expected: ContentRoot,
-        /// What was computed here.
-        found: ContentRoot,
-    },
-    /// Two different contents go by one identity.
-    #[error(
-        "ALARM: snapshot {uuid} has content root {ours} here and {theirs} at the peer; one of them was altered. Nothing was \
-         transferred or deleted; check both pools offline (`farside pool check`) and delete the wrong snapshot"
-    )]
-    IdentityClash {
-        /// The snapshot's identity.
-        uuid: Uuid,
-        /// Its root here.
-        ours: ContentRoot,
-        /// Its root there.
-        theirs: ContentRoot,
-    },
     /// The state forbids it.
     #[error("{0}")]
     State(String),
-    /// A peer asks for more than its budgets allow.
-    #[error("over a budget: {0}")]
-    OverBudget(String),
     /// No such mirror.
     #[error("no mirror has {0} as its destination; see `farside mirror status`")]
     NotFound(VolumeName),
@@ -86,12 +28,6 @@ pub enum MirrorError {
     /// The request itself is wrong.
     #[error("{0}")]
     Invalid(String),
-    /// A person ended it.
-    #[error("aborted; the replica is unchanged")]
-    Aborted,
-    /// A task of this program ended unexpectedly.
-    #[error("internal error: {0}; the replica is unchanged")]
-    Internal(String),
 }
 
 impl MirrorError {
@@ -108,26 +44,49 @@ impl MirrorError {
         }
     }
 
-    /// Whether the session went away under it: the same again may well succeed on the next one. A peer that cannot be
-    /// reached for a data stream is one whose loss the control stream has not noticed yet.
+    /// Whether the session went away under it: the same again may well succeed on the next one.
     pub(crate) fn is_lost_session(&self) -> bool {
-        matches!(self, MirrorError::Session(SessionError::Lost(_) | SessionError::Unreachable { .. }))
+        matches!(self, MirrorError::Transfer(error) if error.is_lost_session())
     }
 
-    /// Whether the pool here has no room for it.
-    pub(crate) fn is_no_space(&self) -> bool {
-        matches!(self, MirrorError::Engine(EngineError::NoSpace { .. }))
+    /// Whether the engine has no such volume or snapshot.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, MirrorError::Transfer(TransferError::Engine(EngineError::NotFound { .. })))
     }
 
-    /// Whether the same step, sent again without using the base as prefix, may well arrive.
-    pub(crate) fn is_about_prefix(&self) -> bool {
-        matches!(self, MirrorError::Frame(e) if e.is_about_prefix())
+    /// Whether the storage of this side failed.
+    pub(crate) fn is_io(&self) -> bool {
+        matches!(self, MirrorError::Transfer(TransferError::Engine(EngineError::Io(_))))
+    }
+
+    pub(crate) fn aborted() -> MirrorError {
+        TransferError::Aborted.into()
+    }
+
+    pub(crate) fn protocol(said: impl Into<String>) -> MirrorError {
+        TransferError::Protocol(said.into()).into()
+    }
+
+    pub(crate) fn internal(said: impl Into<String>) -> MirrorError {
+        TransferError::Internal(said.into()).into()
+    }
+}
+
+impl From<EngineError> for MirrorError {
+    fn from(error: EngineError) -> Self {
+        TransferError::from(error).into()
+    }
+}
+
+impl From<SessionError> for MirrorError {
+    fn from(error: SessionError) -> Self {
+        TransferError::from(error).into()
     }
 }
 
 impl From<tokio::task::JoinError> for MirrorError {
     fn from(error: tokio::task::JoinError) -> Self {
-        MirrorError::Internal(error.to_string())
+        TransferError::from(error).into()
     }
 }
 

@@ -3,7 +3,7 @@
 //! A mirror belongs to its destination. The story of one update, and where it is told:
 //!
 //! ```text
-//!   schedule::Ticker, or a person ─► relationship (driver) ─► state::Standing::step: queued ─► transferring
+//!   schedule::Ticker, or a person ─► relationship (driver) ─► state::RelationshipState::step: queued ─► transferring
 //!   transfer::run ── begin ──────────────────────────► source::SourceService: snapshot, pin, choose the base
 //!                 ◄─ frames ── (link) ─── source::send: difference, read changed blocks, encode
 //!   transfer::receive: decode, verify, write aside
@@ -18,42 +18,39 @@
 //! use, only the snapshots a person made stay, on either side.
 //!
 //! What it does not: it knows no engine by name, opens no sockets, owns no database; it has [`Engine`](farside_engine::Engine),
-//! [`PeerLink`](farside_session::PeerLink) and [`RelationshipStore`] for that. What a transfer that was
+//! [`PeerLink`](farside_peer::PeerLink) and [`RelationshipStore`] for that. What a transfer that was
 //! cut has staged stays in the pool, and the next one goes on with it ([`TransferReport::resumed`]).
 
 pub mod budgets;
 pub mod destination;
 pub mod error;
-pub mod fuzz;
 pub mod limits;
+pub mod links;
 pub mod log;
-pub mod protocol;
+pub mod options;
 pub mod queue;
 pub mod relationship;
-pub mod report;
+mod replicas;
 pub mod schedule;
 pub mod source;
 pub mod state;
 pub mod store;
-pub mod terms;
-mod transfer;
 
 pub use budgets::Budgets;
-pub use destination::{Destination, DestinationParts, Links, PlanPoint, SwapReport, TurnPlan};
+pub use destination::{Destination, DestinationParts, PlanPoint, RoleChangePlan, SwapReport};
 pub use error::MirrorError;
-pub use farside_wire::Effort;
+pub use links::Links;
 pub use log::{LogEntry, LogEvent, RequestedBy};
+pub use options::MirrorOptions;
 pub use queue::{QueueStatus, TransferQueue};
 pub use relationship::{Asked, Mirror, MirrorStatus, Published};
-pub use report::{Phase, Progress, Rung, RungKind, Rungs, TransferReport, TransferResult};
-pub use schedule::{Moment, Schedule, Ticker, Timetable};
+pub use schedule::{ClockReading, Schedule, Ticker, Timetable};
 pub use source::{
-    BudgetUse, ENCODER_MEMORY, ENCODER_MEMORY_MIN, EncoderSettings, MemorySimilarityStore, Reversal,
-    ReverseAccepted, ReverseOffer, ReverseRights, SIMILARITY_BYTES_PER_TIB, Similarity, SimilarityStore,
-    SourceRights, SourceService, UnexplainedPin,
+    BudgetUse, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights, SourceService,
+    UnexplainedPin,
 };
-pub use state::{State, TransferKind};
+pub use state::State;
 pub use store::{
-    LetGo, MemoryStore, Overtaken, Relationship, RelationshipStore, SourceRelationship, SourceStore, SwapMark,
+    MemoryStore, Overtaken, Relationship, RelationshipStore, Released, SourceRelationship, SourceStore,
+    SwapMark,
 };
-pub use terms::MirrorTerms;

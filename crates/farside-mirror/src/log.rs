@@ -1,7 +1,7 @@
 //! The log of a mirror: one line for whatever happened to it, kept at the destination.
 //!
 //! Where [`TransferReport`](crate::TransferReport) has every figure of a transfer, this tells the story around it: who asked, when
-//! it began, how it ended, when the mirror was broken off, resynced, turned.
+//! it began, how it ended, when the mirror was broken off, resynced, swapped.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use farside_engine::VolumeName;
 use farside_platform::Timestamp;
 use uuid::Uuid;
 
-use crate::state::TransferKind;
+use farside_transfer::TransferKind;
 
 /// A line.
 #[derive(Clone, PartialEq, Eq, Debug)]

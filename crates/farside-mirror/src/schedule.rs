@@ -18,21 +18,21 @@ use jiff::SignedDuration;
 pub use timetable::Timetable;
 
 use crate::error::MirrorError;
-use crate::limits::{EVERY_MAX, EVERY_MIN, STEP_BACK_KEPT, WALL_LOOK_EVERY};
+use crate::limits::{EVERY_MAX, EVERY_MIN, SCHEDULE_BYTES_MAX, STEP_BACK_KEPT, WALL_LOOK_EVERY};
 
 /// A moment, on both clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Moment {
+pub struct ClockReading {
     /// Time since some fixed moment of this process.
     pub monotonic: Duration,
     /// Wall time.
     pub wall: Timestamp,
 }
 
-impl Moment {
+impl ClockReading {
     /// Now, by `clock`.
-    pub fn of(clock: &dyn Clock) -> Moment {
-        Moment { monotonic: clock.monotonic(), wall: clock.now() }
+    pub fn of(clock: &dyn Clock) -> ClockReading {
+        ClockReading { monotonic: clock.monotonic(), wall: clock.now() }
     }
 }
 
@@ -79,6 +79,19 @@ impl fmt::Display for Schedule {
     }
 }
 
+impl Schedule {
+    /// As a peer shows it; an empty text is none.
+    ///
+    /// # Errors
+    /// Of a text that is too long or no schedule.
+    pub fn from_peer(text: &str) -> Result<Schedule, MirrorError> {
+        if text.len() > SCHEDULE_BYTES_MAX {
+            return Err(MirrorError::protocol("a schedule that is too long"));
+        }
+        if text.is_empty() { Ok(Schedule::OnRequest) } else { text.parse() }
+    }
+}
+
 impl FromStr for Schedule {
     type Err = MirrorError;
     /// What [`Display`](fmt::Display) writes.
@@ -118,7 +131,7 @@ enum Due {
 impl Ticker {
     /// The first tick falls one interval after `now`, or at the timetable's next time, or at `now` itself if `at_once`
     /// (after a restart nobody knows how many were missed).
-    pub fn new(schedule: Schedule, now: Moment, at_once: bool) -> Ticker {
+    pub fn new(schedule: Schedule, now: ClockReading, at_once: bool) -> Ticker {
         let due = match &schedule {
             Schedule::OnRequest => Due::Never,
             Schedule::Every(_) if at_once => Due::Monotonic(now.monotonic),
@@ -135,7 +148,7 @@ impl Ticker {
     }
 
     /// How long to sleep before the next look; none if there will be no tick.
-    pub fn wait(&self, now: Moment) -> Option<Duration> {
+    pub fn wait(&self, now: ClockReading) -> Option<Duration> {
         match self.due {
             Due::Never => None,
             Due::Monotonic(due) => Some(due.saturating_sub(now.monotonic)),
@@ -146,7 +159,7 @@ impl Ticker {
     }
 
     /// Whether a tick has fallen since the last look; several missed ones are one.
-    pub fn poll(&mut self, now: Moment) -> bool {
+    pub fn poll(&mut self, now: ClockReading) -> bool {
         match (&self.schedule, self.due) {
             (Schedule::Every(every), Due::Monotonic(due)) if due <= now.monotonic => {
                 self.due = Due::Monotonic(on_grid(*every, due, now.monotonic));
@@ -191,8 +204,28 @@ fn nanoseconds(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn at(seconds: f64) -> Moment {
-        Moment { monotonic: Duration::from_secs_f64(seconds), wall: Timestamp(0) }
+    fn at(seconds: f64) -> ClockReading {
+        ClockReading { monotonic: Duration::from_secs_f64(seconds), wall: Timestamp(0) }
+    }
+
+    #[test]
+    fn whatever_a_peer_says_is_a_schedule_or_refused() {
+        assert_eq!(Schedule::from_peer("").unwrap(), Schedule::OnRequest);
+        assert!(Schedule::from_peer(&" ".repeat(SCHEDULE_BYTES_MAX + 1)).is_err());
+        let texts = ["every 10s", "every 366d", "0 */4 * * 1-5 Europe/Berlin", "59 23 31 12 * UTC"];
+        for text in texts {
+            // No panic, and what is taken is shown as it would be taken again.
+            for at in 0..text.len() {
+                for with in [" ", "9", "*", "/", "-", "\u{e4}", "\0"] {
+                    let spoilt = format!("{}{with}{}", &text[..at], &text[at + 1..]);
+                    for said in [&spoilt, &text[..at], &text[at..]] {
+                        if let Ok(taken) = Schedule::from_peer(said) {
+                            assert_eq!(Schedule::from_peer(&taken.to_string()).unwrap(), taken, "{said}");
+                        }
+                    }
+                }
+            }
+        }
     }
 
     #[test]
@@ -250,9 +283,9 @@ mod tests {
     /// A wall clock beside the monotonic one. Midnight of an ordinary day, plus seconds.
     const MIDNIGHT: u64 = 1_789_948_800;
 
-    fn shown(monotonic: u64, wall: i64) -> Moment {
+    fn shown(monotonic: u64, wall: i64) -> ClockReading {
         let wall = MIDNIGHT.saturating_add_signed(wall) * 1_000_000_000;
-        Moment { monotonic: Duration::from_secs(monotonic), wall: Timestamp(wall) }
+        ClockReading { monotonic: Duration::from_secs(monotonic), wall: Timestamp(wall) }
     }
 
     /// A timetable's ticker on a clock that runs, and at some moments is set: looks as the driver does, and collects

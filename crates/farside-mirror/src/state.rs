@@ -1,4 +1,4 @@
-//! The states of a mirror: one pure function from (standing, event) to (standing, action).
+//! The states of a mirror: one pure function from (state, event) to (state, action).
 //!
 //! ```text
 //!                    initialize          start             done
@@ -24,6 +24,8 @@
 //! No I/O and no clock: `relationship` carries the actions out and reports events back.
 
 use std::fmt;
+
+use farside_transfer::TransferKind;
 
 use crate::error::MirrorError;
 
@@ -60,39 +62,6 @@ impl fmt::Display for State {
     }
 }
 
-/// What a transfer is for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum TransferKind {
-    /// The first copy.
-    Initialize,
-    /// What changed since the base.
-    Update,
-    /// What changed since the newest snapshot that both sides hold; what the destination alone has becomes a side branch.
-    Resync,
-}
-
-impl fmt::Display for TransferKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TransferKind::Initialize => "initialize",
-            TransferKind::Update => "update",
-            TransferKind::Resync => "resync",
-        })
-    }
-}
-
-impl std::str::FromStr for TransferKind {
-    type Err = ();
-    fn from_str(word: &str) -> Result<Self, ()> {
-        Ok(match word {
-            "initialize" => TransferKind::Initialize,
-            "update" => TransferKind::Update,
-            "resync" => TransferKind::Resync,
-            _ => return Err(()),
-        })
-    }
-}
-
 /// What a mirror is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Work {
@@ -113,7 +82,7 @@ pub enum Work {
 
 /// Everything the state is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Standing {
+pub struct RelationshipState {
     /// A first copy was completed, or a resync found one: there is a base.
     pub initialized: bool,
     /// No new transfers until resumed.
@@ -168,7 +137,7 @@ pub enum Action {
     BreakOff,
 }
 
-impl Standing {
+impl RelationshipState {
     /// The state by name.
     pub fn state(&self) -> State {
         match self.work {
@@ -182,23 +151,26 @@ impl Standing {
         }
     }
 
-    /// What `event` makes of this standing. An error is a refusal for whoever asked: nothing has changed.
-    pub fn step(self, event: Event) -> Result<(Standing, Action), MirrorError> {
+    /// What `event` makes of this state. An error is a refusal for whoever asked: nothing has changed.
+    pub fn step(self, event: Event) -> Result<(RelationshipState, Action), MirrorError> {
         use TransferKind::{Initialize, Resync, Update};
         let refuse = |text: &str| Err(MirrorError::State(text.into()));
         let stay = Ok((self, Action::None));
-        let queue = |kind| Ok((Standing { work: Work::Queued(kind), ..self }, Action::Enqueue(kind)));
+        let queue =
+            |kind| Ok((RelationshipState { work: Work::Queued(kind), ..self }, Action::Enqueue(kind)));
         let update = if self.resync_pending { Resync } else { Update };
         match (event, self.work) {
             // What nobody asked for is never refused: it comes too late, and is dropped.
             (Event::Tick | Event::Start | Event::Done | Event::Failed, Work::BrokenOff) => stay,
             // The only ways on from there: its quiet can be ended, and it can be resynced.
-            (Event::Resume, Work::BrokenOff) => Ok((Standing { quiesced: false, ..self }, Action::None)),
+            (Event::Resume, Work::BrokenOff) => {
+                Ok((RelationshipState { quiesced: false, ..self }, Action::None))
+            }
             (Event::AskResync, _) if self.quiesced => {
                 refuse("the mirror is quiesced; run `mirror resume` first")
             }
             (Event::AskResync, Work::BrokenOff) => Ok((
-                Standing {
+                RelationshipState {
                     initialized: true,
                     resync_pending: true,
                     work: Work::Queued(Resync),
@@ -224,17 +196,18 @@ impl Standing {
                 refuse("the mirror is not initialized; run `mirror initialize` first")
             }
             (Event::AskResync, Work::Idle) => Ok((
-                Standing { resync_pending: true, work: Work::Queued(Resync), ..self },
+                RelationshipState { resync_pending: true, work: Work::Queued(Resync), ..self },
                 Action::Enqueue(Resync),
             )),
             // What waits has not begun: it becomes the resync, and covers this moment.
-            (Event::AskResync, Work::Queued(_)) => {
-                Ok((Standing { resync_pending: true, work: Work::Queued(Resync), ..self }, Action::None))
-            }
+            (Event::AskResync, Work::Queued(_)) => Ok((
+                RelationshipState { resync_pending: true, work: Work::Queued(Resync), ..self },
+                Action::None,
+            )),
             (Event::AskResync, Work::Running { kind: Resync, .. }) => stay,
             (Event::AskResync, Work::Running { kind, .. }) => {
                 let work = Work::Running { kind, again: true };
-                Ok((Standing { resync_pending: true, work, ..self }, Action::None))
+                Ok((RelationshipState { resync_pending: true, work, ..self }, Action::None))
             }
 
             (Event::AskInitialize, Work::Idle) => queue(Initialize),
@@ -243,56 +216,60 @@ impl Standing {
             (Event::AskInitialize | Event::AskUpdate, Work::Queued(_)) => stay,
             (Event::AskInitialize, Work::Running { .. }) => stay,
             (Event::AskUpdate, Work::Running { kind, .. }) => {
-                Ok((Standing { work: Work::Running { kind, again: true }, ..self }, Action::None))
+                Ok((RelationshipState { work: Work::Running { kind, again: true }, ..self }, Action::None))
             }
 
             (Event::Tick, Work::Idle) if self.initialized && !self.quiesced => queue(update),
             (Event::Tick, Work::Running { kind, .. }) if !self.quiesced => {
-                Ok((Standing { work: Work::Running { kind, again: true }, ..self }, Action::None))
+                Ok((RelationshipState { work: Work::Running { kind, again: true }, ..self }, Action::None))
             }
             (Event::Tick, _) => stay,
 
-            (Event::Start, Work::Queued(kind)) => {
-                Ok((Standing { work: Work::Running { kind, again: false }, ..self }, Action::Run(kind)))
-            }
+            (Event::Start, Work::Queued(kind)) => Ok((
+                RelationshipState { work: Work::Running { kind, again: false }, ..self },
+                Action::Run(kind),
+            )),
             (Event::Start, _) => stay,
 
             (Event::Done | Event::Failed, Work::Running { kind, again }) => {
                 let is_done = event == Event::Done;
                 let initialized = self.initialized || is_done;
                 let resync_pending = self.resync_pending && !(is_done && kind == Resync);
-                let next = Standing { initialized, resync_pending, work: Work::Idle, ..self };
+                let next = RelationshipState { initialized, resync_pending, work: Work::Idle, ..self };
                 if again && initialized && !self.quiesced {
                     let kind = if resync_pending { Resync } else { Update };
-                    Ok((Standing { work: Work::Queued(kind), ..next }, Action::Enqueue(kind)))
+                    Ok((RelationshipState { work: Work::Queued(kind), ..next }, Action::Enqueue(kind)))
                 } else {
                     Ok((next, Action::None))
                 }
             }
-            (Event::Failed, Work::Queued(_)) => Ok((Standing { work: Work::Idle, ..self }, Action::None)),
+            (Event::Failed, Work::Queued(_)) => {
+                Ok((RelationshipState { work: Work::Idle, ..self }, Action::None))
+            }
             (Event::Done | Event::Failed, _) => stay,
 
             (Event::Quiesce, Work::Queued(_)) => {
-                Ok((Standing { quiesced: true, work: Work::Idle, ..self }, Action::LeaveQueue))
+                Ok((RelationshipState { quiesced: true, work: Work::Idle, ..self }, Action::LeaveQueue))
             }
             (Event::Quiesce, Work::Running { kind, .. }) => {
                 let work = Work::Running { kind, again: false };
-                Ok((Standing { quiesced: true, work, ..self }, Action::None))
+                Ok((RelationshipState { quiesced: true, work, ..self }, Action::None))
             }
-            (Event::Quiesce, Work::Idle) => Ok((Standing { quiesced: true, ..self }, Action::None)),
-            (Event::Resume, _) => Ok((Standing { quiesced: false, ..self }, Action::None)),
+            (Event::Quiesce, Work::Idle) => Ok((RelationshipState { quiesced: true, ..self }, Action::None)),
+            (Event::Resume, _) => Ok((RelationshipState { quiesced: false, ..self }, Action::None)),
 
             (Event::Abort, Work::Running { kind, .. }) => {
-                Ok((Standing { work: Work::Running { kind, again: false }, ..self }, Action::Cancel))
+                Ok((RelationshipState { work: Work::Running { kind, again: false }, ..self }, Action::Cancel))
             }
             (Event::Abort, Work::Queued(_)) => {
-                Ok((Standing { work: Work::Idle, ..self }, Action::LeaveQueue))
+                Ok((RelationshipState { work: Work::Idle, ..self }, Action::LeaveQueue))
             }
             (Event::Abort, Work::Idle) => refuse("no transfer is running or queued"),
 
-            (Event::Break, _) => {
-                Ok((Standing { work: Work::BrokenOff, resync_pending: false, ..self }, Action::BreakOff))
-            }
+            (Event::Break, _) => Ok((
+                RelationshipState { work: Work::BrokenOff, resync_pending: false, ..self },
+                Action::BreakOff,
+            )),
         }
     }
 }
@@ -316,7 +293,7 @@ mod tests {
         Event::Break,
     ];
 
-    fn standings() -> Vec<Standing> {
+    fn standings() -> Vec<RelationshipState> {
         let mut all = Vec::new();
         let mut works = vec![Work::Idle, Work::BrokenOff];
         for kind in [Initialize, Update, Resync] {
@@ -325,8 +302,8 @@ mod tests {
         }
         for bits in 0..8 {
             let [initialized, quiesced, resync_pending] = [bits & 1 != 0, bits & 2 != 0, bits & 4 != 0];
-            let standing = |work| Standing { initialized, quiesced, resync_pending, work };
-            all.extend(works.iter().copied().map(standing));
+            let state = |work| RelationshipState { initialized, quiesced, resync_pending, work };
+            all.extend(works.iter().copied().map(state));
         }
         all
     }
@@ -334,45 +311,45 @@ mod tests {
     /// What every pair must hold to, reachable or not.
     #[test]
     fn every_pair_keeps_the_rules() {
-        for standing in standings() {
+        for state in standings() {
             for event in EVENTS {
-                let context = format!("{standing:?} + {event:?}");
-                let Ok((next, action)) = standing.step(event) else {
+                let context = format!("{state:?} + {event:?}");
+                let Ok((next, action)) = state.step(event) else {
                     let asked = !matches!(event, Event::Tick | Event::Start | Event::Done | Event::Failed);
                     assert!(asked, "nobody asked, nobody can be refused: {context}");
                     continue;
                 };
-                let is_running = |s: &Standing| matches!(s.work, Work::Running { .. });
-                let is_queued = |s: &Standing| matches!(s.work, Work::Queued(_));
-                // An action and the standing it leads to belong together.
+                let is_running = |s: &RelationshipState| matches!(s.work, Work::Running { .. });
+                let is_queued = |s: &RelationshipState| matches!(s.work, Work::Queued(_));
+                // An action and the state it leads to belong together.
                 match action {
                     Action::Run(kind) => {
                         assert!(next.work == (Work::Running { kind, again: false }), "{context}")
                     }
                     Action::Enqueue(kind) => assert!(next.work == Work::Queued(kind), "{context}"),
                     Action::LeaveQueue => {
-                        assert!(is_queued(&standing) && next.work == Work::Idle, "{context}")
+                        assert!(is_queued(&state) && next.work == Work::Idle, "{context}")
                     }
-                    Action::Cancel => assert!(is_running(&standing) && is_running(&next), "{context}"),
+                    Action::Cancel => assert!(is_running(&state) && is_running(&next), "{context}"),
                     Action::BreakOff => assert_eq!(next.work, Work::BrokenOff, "{context}"),
                     Action::None => {}
                 }
                 // A transfer that runs ends only by its own report or by a break: two can never run at once.
-                if is_running(&standing) && !is_running(&next) {
+                if is_running(&state) && !is_running(&next) {
                     assert!(matches!(event, Event::Done | Event::Failed | Event::Break), "{context}");
                 }
-                if is_running(&next) && !is_running(&standing) {
+                if is_running(&next) && !is_running(&state) {
                     assert_eq!(event, Event::Start, "{context}");
                 }
                 // Only a person breaks, and only a resync leads out of it.
-                if standing.work == Work::BrokenOff && event != Event::AskResync {
+                if state.work == Work::BrokenOff && event != Event::AskResync {
                     assert_eq!((next.work, action), (Work::BrokenOff, Action::None), "{context}");
-                } else if standing.work != Work::BrokenOff && next.work == Work::BrokenOff {
+                } else if state.work != Work::BrokenOff && next.work == Work::BrokenOff {
                     assert_eq!((event, action), (Event::Break, Action::BreakOff), "{context}");
                 }
                 // A pending resync is asked for by a person, and is over when one is done, or with a break.
-                if next.resync_pending != standing.resync_pending {
-                    let is_over = match standing.work {
+                if next.resync_pending != state.resync_pending {
+                    let is_over = match state.work {
                         Work::Running { kind: Resync, .. } => event == Event::Done,
                         _ => false,
                     };
@@ -391,11 +368,11 @@ mod tests {
                 }
                 // While quiesced nothing new is queued.
                 if next.quiesced && is_queued(&next) {
-                    assert!(is_queued(&standing), "{context}");
+                    assert!(is_queued(&state), "{context}");
                 }
                 // Nothing but a completed copy initializes, or a resync that found a base; nothing takes it back.
-                if next.initialized != standing.initialized {
-                    let found = event == Event::AskResync && standing.work == Work::BrokenOff;
+                if next.initialized != state.initialized {
+                    let found = event == Event::AskResync && state.work == Work::BrokenOff;
                     assert!((event == Event::Done || found) && next.initialized, "{context}");
                 }
             }
@@ -405,48 +382,52 @@ mod tests {
     /// The whole table of reachable standings, found by walking from the beginning; each with every event.
     #[test]
     fn everything_reachable_has_a_name_and_a_way_out() {
-        let start = Standing { initialized: false, quiesced: false, resync_pending: false, work: Work::Idle };
+        let start = RelationshipState {
+            initialized: false,
+            quiesced: false,
+            resync_pending: false,
+            work: Work::Idle,
+        };
         let mut seen = vec![start];
         let mut at = 0;
-        while let Some(standing) = seen.get(at).copied() {
+        while let Some(state) = seen.get(at).copied() {
             at += 1;
             for event in EVENTS {
-                if let Ok((next, _)) = standing.step(event)
+                if let Ok((next, _)) = state.step(event)
                     && !seen.contains(&next)
                 {
                     seen.push(next);
                 }
             }
         }
-        for standing in &seen {
+        for state in &seen {
             // An update never runs or waits before there is a base.
             let updating = matches!(
-                standing.work,
+                state.work,
                 Work::Queued(Update | Resync) | Work::Running { kind: Update | Resync, .. }
             );
-            assert!(!updating || standing.initialized, "{standing:?}");
+            assert!(!updating || state.initialized, "{state:?}");
             let copying =
-                matches!(standing.work, Work::Queued(Initialize) | Work::Running { kind: Initialize, .. });
-            assert!(!copying || !standing.initialized, "{standing:?}");
-            assert!(!standing.resync_pending || standing.initialized, "{standing:?}");
-            assert!(!standing.resync_pending || standing.work != Work::BrokenOff, "{standing:?}");
-            let resyncing =
-                matches!(standing.work, Work::Queued(Resync) | Work::Running { kind: Resync, .. });
-            assert!(!resyncing || standing.resync_pending, "{standing:?}");
+                matches!(state.work, Work::Queued(Initialize) | Work::Running { kind: Initialize, .. });
+            assert!(!copying || !state.initialized, "{state:?}");
+            assert!(!state.resync_pending || state.initialized, "{state:?}");
+            assert!(!state.resync_pending || state.work != Work::BrokenOff, "{state:?}");
+            let resyncing = matches!(state.work, Work::Queued(Resync) | Work::Running { kind: Resync, .. });
+            assert!(!resyncing || state.resync_pending, "{state:?}");
         }
-        let names: std::collections::HashSet<State> = seen.iter().map(Standing::state).collect();
+        let names: std::collections::HashSet<State> = seen.iter().map(RelationshipState::state).collect();
         assert_eq!(names.len(), 7, "every state of the documentation is reachable: {names:?}");
     }
 
-    fn walk(mut standing: Standing, events: &[Event]) -> Standing {
+    fn walk(mut state: RelationshipState, events: &[Event]) -> RelationshipState {
         for event in events {
-            standing = standing.step(*event).unwrap_or_else(|e| panic!("{standing:?} + {event:?}: {e}")).0;
+            state = state.step(*event).unwrap_or_else(|e| panic!("{state:?} + {event:?}: {e}")).0;
         }
-        standing
+        state
     }
 
-    const MIRRORED: Standing =
-        Standing { initialized: true, quiesced: false, resync_pending: false, work: Work::Idle };
+    const MIRRORED: RelationshipState =
+        RelationshipState { initialized: true, quiesced: false, resync_pending: false, work: Work::Idle };
 
     #[test]
     fn a_tick_into_a_running_transfer_starts_one_more_and_only_one() {
@@ -462,7 +443,7 @@ mod tests {
         let running = walk(MIRRORED, &[Event::AskUpdate, Event::Start, Event::AskUpdate]);
         assert_eq!(running.step(Event::Failed).unwrap().1, Action::Enqueue(Update));
         // But not by an update that has nothing to stand on.
-        let fresh = Standing { initialized: false, ..MIRRORED };
+        let fresh = RelationshipState { initialized: false, ..MIRRORED };
         let failed = walk(fresh, &[Event::AskInitialize, Event::Start, Event::Tick, Event::Failed]);
         assert_eq!(failed.state(), State::Uninitialized);
     }

@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use farside_engine::{ContentRoot, VolumeName};
+use farside_engine::{ContentRoot, ReplicaRecord, VolumeName};
+use farside_peer::PeerId;
 use farside_platform::Timestamp;
-use farside_session::PeerId;
+use farside_transfer::Replica;
+use farside_transfer::report::TransferReport;
 use uuid::Uuid;
 
 use crate::error::MirrorError;
 use crate::log::LogEntry;
-use crate::report::TransferReport;
+use crate::options::MirrorOptions;
 use crate::schedule::Schedule;
-use crate::terms::MirrorTerms;
 
 /// A relationship, as its destination configures it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,7 +31,7 @@ pub struct Relationship {
     /// When updates begin.
     pub schedule: Schedule,
     /// What its transfers may take of the link.
-    pub terms: MirrorTerms,
+    pub options: MirrorOptions,
     /// No transfers until resumed.
     pub quiesced: bool,
     /// When it was broken off; none if it is not, or if the moment was lost with the database.
@@ -39,9 +40,9 @@ pub struct Relationship {
     pub resync_pending: bool,
     /// A change of roles that has begun and is not over.
     pub swap: Option<SwapMark>,
-    /// Number of the newest change of direction: breaks, resyncs and attempts to change the roles are counted, so that what
+    /// Number of the newest role change: breaks, resyncs and attempts to change the roles are counted, so that what
     /// was told of one of them has no effect when it comes after what was told of a newer. From 1.
-    pub turn: u64,
+    pub role_change: u64,
 }
 
 /// How far a change of roles is that one side has begun. What decides is in the pools: this says whom to tell.
@@ -49,7 +50,7 @@ pub struct Relationship {
 pub enum SwapMark {
     /// At the site that asked, on the mirror that ends: the source was, or may have been, told to prepare `reverse`.
     /// Broken off, the source is told that it is done; otherwise that it is cancelled.
-    Turning {
+    Swapping {
         /// The relationship that takes this one's place, the other way round.
         reverse: Uuid,
     },
@@ -77,12 +78,32 @@ impl Relationship {
             source,
             destination,
             schedule,
-            terms: MirrorTerms::default(),
+            options: MirrorOptions::default(),
             quiesced: false,
             broken_off_at: None,
             resync_pending: false,
             swap: None,
-            turn: 1,
+            role_change: 1,
+        }
+    }
+
+    /// What the pool remembers of it.
+    pub(crate) fn record(&self, broken_off: bool) -> ReplicaRecord {
+        ReplicaRecord {
+            relationship: self.id,
+            peer: self.peer.0,
+            source: self.source.to_string(),
+            broken_off,
+        }
+    }
+
+    /// What a transfer knows of it.
+    pub(crate) fn replica(&self) -> Replica {
+        Replica {
+            relationship: self.id,
+            peer: self.peer,
+            source: self.source.clone(),
+            destination: self.destination.clone(),
         }
     }
 }
@@ -104,13 +125,13 @@ pub struct SourceRelationship {
     pub since: Option<Timestamp>,
     /// The destination was broken off and went on without this site.
     pub overtaken: Option<Overtaken>,
-    /// Its base was let go here, because of a budget; until there is another.
-    pub let_go: Option<LetGo>,
+    /// Its base was released here, because of a budget; until there is another.
+    pub released: Option<Released>,
 }
 
-/// That a base was let go, and why.
+/// That a base was released, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LetGo {
+pub struct Released {
     /// When.
     pub at: Timestamp,
     /// The budget and what was over it, in a sentence's part.
@@ -123,8 +144,8 @@ pub struct LetGo {
 pub struct Overtaken {
     /// When it was broken off, by the destination's clock; none if it does not know any more.
     pub broken_off_at: Option<Timestamp>,
-    /// When this site heard of it.
-    pub heard_at: Timestamp,
+    /// When this site was told of it.
+    pub reported_at: Timestamp,
     /// The snapshot that hosts there went on from, and its content root; none if the replica held none.
     pub snapshot: Option<(Uuid, ContentRoot)>,
 }
@@ -140,7 +161,7 @@ impl SourceRelationship {
             base: None,
             since: None,
             overtaken: None,
-            let_go: None,
+            released: None,
         }
     }
 }

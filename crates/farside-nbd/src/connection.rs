@@ -8,7 +8,6 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,62 +17,15 @@ use tokio_util::task::TaskTracker;
 use crate::buffer_pool::{BufferPool, PayloadBuffer};
 use crate::call_pool::{CallPanicked, CallPool};
 use crate::command::perform;
+use crate::conversation::{ConnectionError, Ending, read_or_end};
 use crate::error::{ErrorKind, NbdError};
 use crate::export::Export;
 use crate::limits::{ERRORS_LOGGED_MAX, Limits, REQUEST_BYTES_MAX, STATUS_REPLY_BYTES};
 use crate::negotiation::Agreed;
+use crate::protocol::REQUEST_HEADER_BYTES;
 use crate::protocol::reply;
 use crate::protocol::request::{Action, Command, Request, Terms, parse_request, validate};
-use crate::protocol::{REQUEST_HEADER_BYTES, WrongMagic};
 use crate::reply_queue::{Reply, ReplyQueue};
-
-/// Why a conversation ended as it may.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Ending {
-    /// The client said so.
-    #[error("the client disconnected")]
-    Disconnected,
-    /// The client closed its side between two commands, or takes no more replies.
-    #[error("the client hung up")]
-    HungUp,
-    /// The server is going down.
-    #[error("the server is shutting down")]
-    Shutdown,
-    /// The owner of the export wants its connections closed.
-    #[error("the export was closed")]
-    ExportClosed,
-}
-
-/// Why a conversation could not go on. The connection is closed; nothing else is touched.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectionError {
-    #[error("this does not speak NBD, or lost its place in the stream: {0}")]
-    Garbage(#[from] WrongMagic),
-    #[error("this does not speak NBD: unknown client flags {flags:#x}")]
-    ClientFlags { flags: u32 },
-    #[error("handshake option {code} announces {length} bytes; at most {limit}")]
-    OptionTooLong { code: u32, length: u32, limit: u32 },
-    #[error("{limit} handshake options, and still no export was chosen")]
-    TooManyOptions { limit: u32 },
-    #[error("the handshake took longer than {0:?}")]
-    HandshakeTime(Duration),
-    #[error(
-        "export {name:?} was refused, and the client's way of asking leaves no room to tell it why: {reason}"
-    )]
-    ExportRefused { name: String, reason: NbdError },
-    #[error("a write announces {length} bytes; at most {REQUEST_BYTES_MAX}")]
-    WriteTooLong { length: u32 },
-    #[error("the client accepted none of its replies for {0:?}")]
-    Stalled(Duration),
-    #[error("the connection broke within {within}: {source}")]
-    Broke { within: &'static str, source: io::Error },
-}
-
-impl ConnectionError {
-    pub(crate) fn broke(within: &'static str) -> impl Fn(io::Error) -> Self {
-        move |source| ConnectionError::Broke { within, source }
-    }
-}
 
 /// What all connections of a server share.
 pub(crate) struct Common {
@@ -308,19 +260,6 @@ async fn read_header<R: AsyncRead + Unpin>(
     reader: &mut R,
 ) -> Result<Option<[u8; REQUEST_HEADER_BYTES]>, ConnectionError> {
     read_or_end(reader).await.map_err(ConnectionError::broke("the header of a command"))
-}
-
-/// Fills an array, or returns `None` if the stream ends before its first byte.
-pub(crate) async fn read_or_end<R: AsyncRead + Unpin, const BYTES: usize>(
-    reader: &mut R,
-) -> io::Result<Option<[u8; BYTES]>> {
-    let mut bytes = [0; BYTES];
-    let first = reader.read(&mut bytes).await?;
-    if first == 0 {
-        return Ok(None);
-    }
-    reader.read_exact(&mut bytes[first..]).await?;
-    Ok(Some(bytes))
 }
 
 /// Passes over the payload of a write that was refused, to find the next command.

@@ -47,6 +47,7 @@ mod buffer_pool;
 mod call_pool;
 mod command;
 mod connection;
+mod conversation;
 mod error;
 mod export;
 pub mod fuzz;

@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use zerocopy::IntoBytes;
 
 use crate::call_pool::CallPool;
-use crate::connection::{ConnectionError, read_or_end};
+use crate::conversation::{ConnectionError, read_or_end};
 use crate::error::{ErrorKind, NbdError};
 use crate::export::{Export, ExportDescription, ExportSource};
 use crate::limits::{OPTION_BYTES_MAX, OPTIONS_MAX};

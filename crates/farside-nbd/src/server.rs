@@ -13,7 +13,8 @@ use tracing::Instrument;
 
 use crate::buffer_pool::BufferPool;
 use crate::call_pool::CallPool;
-use crate::connection::{Common, Connection, ConnectionError, Ending};
+use crate::connection::{Common, Connection};
+use crate::conversation::{ConnectionError, Ending};
 use crate::export::ExportSource;
 use crate::limits::{ACCEPT_RETRY, Limits, SOCKET_BUFFER_BYTES};
 use crate::negotiation::{Negotiation, Place};

@@ -2,7 +2,8 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::device::BLOCK_BYTES;
+/// The unit of everything at rest.
+pub const BLOCK_BYTES: usize = 4096;
 
 /// 4096 bytes on a 4096-byte boundary.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]

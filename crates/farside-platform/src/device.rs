@@ -11,10 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags};
 
-use crate::block::BlockBuffer;
-
-/// The unit of everything at rest.
-pub const BLOCK_BYTES: usize = 4096;
+use crate::block::{BLOCK_BYTES, BlockBuffer};
 
 /// What a device can answer besides success.
 #[derive(Debug, thiserror::Error)]

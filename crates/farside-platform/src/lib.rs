@@ -9,7 +9,7 @@
 //! * [`Randomness`]: ids, tokens, jitter; seeded in tests.
 //! * [`BlockDevice`]: where a pool lies; a file, a raw device, or a simulated disk.
 //!
-//! The transport seam (a byte stream to a peer) is in `farside-session`, the only room that dials.
+//! The transport seam (a byte stream to a peer) is in `farside-link`, the only room that dials.
 
 pub mod block;
 pub mod clock;
@@ -18,9 +18,9 @@ pub mod device;
 pub mod random;
 pub mod simulated_disk;
 
-pub use block::{Block, BlockBuffer};
+pub use block::{BLOCK_BYTES, Block, BlockBuffer};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use cores::{Cores, ManualCores, SystemCores};
-pub use device::{BLOCK_BYTES, BlockDevice, DeviceError, FileDevice};
+pub use device::{BlockDevice, DeviceError, FileDevice};
 pub use random::{OsRandomness, Randomness, SeededRandomness};
 pub use simulated_disk::{CrashFate, SimulatedDisk};

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::device::{BLOCK_BYTES, BlockDevice, DeviceError};
+use crate::block::BLOCK_BYTES;
+use crate::device::{BlockDevice, DeviceError};
 
 /// The unit below which this disk never tears a write.
 const SECTOR_BYTES: usize = 512;

@@ -1,6 +1,6 @@
 //! What a transfer wants and the pool holds already: found by short fingerprints, taken over without the link.
 //!
-//! The index (`fingerprint_index.rs`) says where to look; whom it may answer, `known_data.rs`. It is only a hint: the version it
+//! The index (`fingerprint_index.rs`) says where to look; whom it may answer, `learning.rs`. It is only a hint: the version it
 //! leads to is held open (S5) while its mappings are looked up and compared, its blocks are read and hashed, and only bytes
 //! that have the fingerprint become part of the staged version: within a pool by sharing the places they were read from
 //! (`sharing.rs`), so that no data is written; from another pool, or where a block has all the owners it may have, by a staged
@@ -82,7 +82,7 @@ impl StagedVersion {
     ) -> Result<Vec<Option<Fingerprint>>> {
         let end = blocks(find_staged(&self.pool.locked(), self.version)?.size_bytes);
         check_wanted(wanted, end)?;
-        let mut search = Search { pool, realm: pool.known.realm(pool, peer), versions: HashMap::new() };
+        let mut search = Search { pool, realm: pool.realm(peer), versions: HashMap::new() };
         if pool.learn() {
             pool.wake.ring();
         }
@@ -300,7 +300,7 @@ impl Search<'_> {
     }
 
     fn versions(&mut self, volume: u64) -> Vec<Arc<Walked>> {
-        let open = || self.realm.versions(self.pool, volume);
+        let open = || self.pool.versions_of(&self.realm, volume);
         self.versions.entry(volume).or_insert_with(open).clone()
     }
 
@@ -311,7 +311,7 @@ impl Search<'_> {
         match leaf {
             Ok(pointers) => Some(pointers.map(|p| p.fingerprint)),
             Err(error) => {
-                self.realm.complain(self.pool, at.volume, &error);
+                self.pool.warn_unreadable(&self.realm, at.volume, &error);
                 None
             }
         }
@@ -332,7 +332,7 @@ impl Search<'_> {
             .view()
             .and_then(|view| view.lookup(&self.pool.nodes, from, expected.len() as u64, &mut pointers));
         if let Err(error) = looked_up {
-            self.realm.complain(self.pool, volume, &error);
+            self.pool.warn_unreadable(&self.realm, volume, &error);
             return vec![false; expected.len()];
         }
         // What was written there since it was found is somebody else's now.
@@ -361,7 +361,7 @@ impl Search<'_> {
     fn read_run(&self, volume: u64, pointers: &[Pointer], bytes: &mut [u8], is_read: &mut [bool]) {
         let place = pointers[0].place.0;
         if let Err(error) = self.pool.device.read_at(place * BLOCK_BYTES as u64, bytes) {
-            self.realm.complain(self.pool, volume, &error.into());
+            self.pool.warn_unreadable(&self.realm, volume, &error.into());
             is_read.fill(false);
             return;
         }
@@ -372,7 +372,7 @@ impl Search<'_> {
                 self.pool.counters.corrupt_blocks.fetch_add(1, Ordering::Relaxed);
                 let place = pointer.place.0;
                 let damaged = StoreError::Inconsistent(format!("the block at place {place} is damaged"));
-                self.realm.complain(self.pool, volume, &damaged);
+                self.pool.warn_unreadable(&self.realm, volume, &damaged);
             }
         }
     }

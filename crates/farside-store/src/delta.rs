@@ -76,8 +76,17 @@ impl Delta {
     }
 
     /// Changed children, ascending.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, &Entry)> {
+    pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = (usize, &Entry)> {
         self.entries.iter().map(|(i, e)| (*i as usize, e))
+    }
+
+    /// Whether a subtree of the base was cut off, here or below.
+    pub(crate) fn has_cut(&self) -> bool {
+        self.cut
+            || self.entries.iter().any(|(_, entry)| match entry {
+                Entry::Child(child) => child.has_cut(),
+                Entry::Block(_) => false,
+            })
     }
 
     /// A root one level higher whose first child is this one; the new node comes into being now.

@@ -43,6 +43,20 @@ pub enum StoreError {
         /// Block of the pool.
         place: u64,
     },
+    /// The metadata that said where blocks lie is damaged.
+    #[error(
+        "blocks {block} to {} of {version} are quarantined: the metadata that said where they lie is damaged. Everything else goes on. \
+         Whole blocks written there are readable again; a rollback to a snapshot, a resync from the mirror or a backup brings the old content",
+        block + count - 1
+    )]
+    Quarantined {
+        /// Volume or snapshot.
+        version: String,
+        /// First block of the volume.
+        block: u64,
+        /// How many.
+        count: u64,
+    },
     /// A pool of another format version.
     #[error(
         "{device} holds a pool of format version {found}; this farside reads and writes version {supported}. Nothing was \

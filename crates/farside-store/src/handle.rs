@@ -103,8 +103,8 @@ impl Pool {
         for range in self.difference(volume, Some(Version::Snapshot(snapshot)), Version::Head)? {
             let range = range?;
             match range.kind {
-                DifferenceKind::Data => changed.data_blocks += range.count,
-                DifferenceKind::Hole => changed.hole_blocks += range.count,
+                DifferenceKind::Data => changed.data_blocks += range.changed,
+                DifferenceKind::Hole => changed.hole_blocks += range.changed,
             }
         }
         Ok(changed)

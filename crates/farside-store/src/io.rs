@@ -50,6 +50,9 @@ impl Pool {
             let block = first + at as u64;
             if pointers[at].is_hole() {
                 copy_out(buffer, offset, block, run, None);
+            } else if pointers[at].is_lost() {
+                let count = pointers[at..].iter().take_while(|p| p.is_lost()).count();
+                return Err(self.quarantined_error(version, block, count as u64));
             } else {
                 let mut data = BlockBuffer::zeroed(run);
                 self.device.read_at(pointers[at].place.0 * BLOCK, &mut data)?;
@@ -248,6 +251,13 @@ impl Pool {
         self.write(version, offset, &vec![0; head], class)?;
         self.unmap_blocks(version, first, last - first, class)?;
         self.write(version, last * BLOCK, &vec![0; tail], class)
+    }
+
+    /// The error of a read that met lost blocks of a version, logged.
+    pub(crate) fn quarantined_error(&self, version: u64, block: u64, count: u64) -> StoreError {
+        let error = StoreError::Quarantined { version: self.describe_version(version), block, count };
+        tracing::error!(pool = %self.id, "a read failed: {error}");
+        error
     }
 
     pub(crate) fn describe_version(&self, version: u64) -> String {

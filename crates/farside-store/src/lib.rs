@@ -12,9 +12,9 @@
 //! * `pool.rs`: locks and durability; `space.rs`: admission; `allocator.rs`: free places;
 //! * `owner_counts.rs`: blocks with several owners; `sharing.rs`: how they come to be;
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
-//! * `ring.rs`: the journal; `point.rs`: consistency points; `recovery.rs`: opening;
+//! * `ring.rs`: the journal; `journal_load.rs`: what it may hold; `point.rs`: consistency points; `recovery.rs`: opening;
 //! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`, `main_line.rs`: their changes;
-//! * `adopt.rs`: what a transfer wants and the pool holds already; `known_data.rs`, `fingerprint_index.rs`, `near.rs`: where to
+//! * `adopt.rs`: what a transfer wants and the pool holds already; `known_data.rs`, `learning.rs`, `fingerprint_index.rs`, `near.rs`: where to
 //!   look for it;
 //! * `difference.rs`: what changed; `reaper.rs`: freeing what was deleted.
 
@@ -27,7 +27,9 @@ mod error;
 mod fingerprint_index;
 mod handle;
 mod io;
+mod journal_load;
 mod known_data;
+mod learning;
 mod main_line;
 mod near;
 mod nodes;
@@ -41,17 +43,21 @@ mod scattered;
 mod sharing;
 mod space;
 mod staged;
+mod staged_content;
 mod status;
 mod versions;
 mod view;
 mod volumes;
+mod wake;
 
 pub use adopt::{WANTED_MAX, Wanted};
 pub use difference::{DifferenceKind, DifferingBlocks};
 pub use error::{Result, StoreError};
 pub use handle::{ChangedBlocks, Difference, FINGERPRINTS_MAX, SnapshotReader, Version, VersionHandle};
+pub use journal_load::{STEPS_MAX as JOURNAL_STEPS_MAX, UNPROVEN_RECORDS as UNPROVEN_RECORDS_MAX};
 pub use known_data::KnownDataStatus;
 pub use pool::{Counters, Pool, PoolOptions};
 pub use staged::{StagedFor, StagedStatus, StagedVersion};
-pub use status::PoolStatus;
+pub use staged_content::StagedContent;
+pub use status::{PoolStatus, QuarantinedRange};
 pub use volumes::{NewSnapshot, ReplicaStatus, SnapshotStatus, VolumeStatus};

@@ -3,8 +3,6 @@
 //! A volume is branches under one namespace of snapshot names. The head, and whatever it descends from, is the main line.
 //! Moving it is one journal record; nothing that hosts wrote is lost by it: what was main stays as a side branch.
 
-use std::collections::HashSet;
-
 use farside_format::catalog::{Change, MoveMain, MovedHead, Snapshot};
 use farside_platform::Timestamp;
 use uuid::Uuid;
@@ -103,15 +101,4 @@ fn rescue_name(state: &State, volume: &str, taken: &str, now: Timestamp) -> Stri
         return stem;
     }
     (2u64..).map(|n| format!("{stem}-{n}")).find(free).expect("numbers do not end")
-}
-
-/// The versions from which the head descends.
-pub(crate) fn main_line(state: &State, volume: u64) -> HashSet<u64> {
-    let mut line = HashSet::new();
-    let mut next = state.versions.volumes.get(&volume).and_then(|v| state.versions.versions.get(&v.head));
-    while let Some(version) = next {
-        line.insert(version.id);
-        next = state.versions.versions.get(&version.parent);
-    }
-    line
 }

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use farside_format::catalog::CATALOG_BYTES_MAX;
-use farside_format::fingerprint::{FAN_OUT, level_for, span};
+use farside_format::catalog::{CATALOG_BYTES_MAX, VersionKind};
+use farside_format::fingerprint::{BLOCKS_MAX, FAN_OUT, level_for, span};
 use farside_format::free_map::BLOCKS_PER_CHUNK;
 use farside_format::journal::Record;
 use farside_format::node::copies;
@@ -32,7 +32,7 @@ use crate::delta::{Delta, Entry};
 use crate::error::{Result, StoreError};
 use crate::nodes::TreeIdentity;
 use crate::pool::{PanicLatch, Pool, SystemTrees};
-use crate::versions::Holder;
+use crate::versions::{Holder, blocks};
 
 /// Nodes and blocks gathered before they are written in order of place, neighbours joined.
 const GATHER_BYTES: usize = 4 << 20;
@@ -50,6 +50,8 @@ struct CapturedVersion {
     before: TreeReference,
     level: u8,
     size_bytes: u64,
+    /// Nothing is mapped from this block on: a staged version may not have been cut to its size yet.
+    end: u64,
     delta: Option<Arc<Delta>>,
     holder: Holder,
     age: u64,
@@ -98,6 +100,11 @@ impl Pool {
                 before: version.tree,
                 level: version.level(),
                 size_bytes: version.size_bytes,
+                end: if version.kind == VersionKind::Staged {
+                    BLOCKS_MAX
+                } else {
+                    blocks(version.size_bytes)
+                },
                 delta: version.capturing.clone(),
                 holder,
                 age: version.age(),
@@ -108,6 +115,7 @@ impl Pool {
         let free_map = state.allocator.capture();
         let pairs = std::mem::take(&mut state.dirty_pairs);
         state.capturing_leaves = std::mem::take(&mut state.dirty_leaves);
+        state.load.captured();
         state.overlay_bytes = 0;
         let growth = state.catalog_growth;
         drop(state);
@@ -124,6 +132,7 @@ impl Pool {
             gathered: BTreeMap::new(),
             gathered_bytes: 0,
             birth: epoch,
+            unattributed: 0,
         };
         let mut trees: HashMap<u64, TreeReference> = HashMap::new();
         for version in &captured {
@@ -134,6 +143,8 @@ impl Pool {
         for version in &mut catalog.versions {
             version.set_tree(&trees[&version.id]);
         }
+        let unattributed = catalog.unattributed_blocks_max.saturating_add(writer.unattributed);
+        catalog.unattributed_blocks_max = unattributed;
         let bytes = prost::Message::encode_to_vec(&catalog);
         if bytes.len() as u64 > CATALOG_BYTES_MAX {
             return Err(StoreError::Refused("the catalog is larger than 256 MiB: delete snapshots".into()));
@@ -181,7 +192,9 @@ impl Pool {
             version.tree = TreeReference { root: pointer, level, length_bytes: 0 };
         }
         state.allocator.installed(free_map);
+        state.versions.unattributed_blocks_max = unattributed;
         state.capturing_leaves = 0;
+        state.load.installed();
         state.catalog_bytes = bytes.len() as u64;
         state.catalog_growth -= growth;
         for pair in unused_pairs {
@@ -221,7 +234,26 @@ pub(crate) fn writer_blocks(catalog_bytes: usize, chunks: u64) -> u64 {
 struct Built {
     pointer: Pointer,
     level: u8,
+    below: Below,
+}
+
+/// What lies below a node, blocks.
+#[derive(Clone, Copy, Default)]
+struct Below {
     mapped: u64,
+    lost: u64,
+}
+
+impl Below {
+    fn replace(&mut self, old: Below, new: Below) {
+        self.mapped = self.mapped + new.mapped - old.mapped;
+        self.lost = self.lost + new.lost - old.lost;
+    }
+}
+
+/// Blocks that the loss of a node of `level` can leave in use, or with an owner too many, at most: itself, and all below.
+pub(crate) fn unattributed_below(level: u8) -> u64 {
+    (0..=level).map(|below| copies(below) * span(level - below)).sum()
 }
 
 impl Built {
@@ -239,6 +271,8 @@ struct PointWriter<'a> {
     gathered: BTreeMap<u64, BlockBuffer>,
     gathered_bytes: usize,
     birth: Birth,
+    /// Blocks that stay in use since a damaged node does not tell any more whose they are, at most.
+    unattributed: u64,
 }
 
 impl PointWriter<'_> {
@@ -270,30 +304,48 @@ impl PointWriter<'_> {
         }
         let tree = version.tree;
         let mut children = [Pointer::HOLE; FAN_OUT];
-        let mut mapped = 0;
-        let mut base_node = None;
+        let mut total = Below::default();
+        let mut has_base_node = false;
         let mut raised_base = None;
         if !base.is_hole() {
             if delta.cut {
                 self.free_subtree(tree, base_level, position, &base, &version.holder)?;
             } else if base_level == level {
-                let node = self.pool.nodes.read(tree, level, position, &base)?;
+                let node = self.pool.nodes.read_or_lost(tree, level, position, &base)?;
                 children.copy_from_slice(&node.children[..]);
-                mapped = node.mapped_blocks;
-                base_node = Some(node);
+                total = Below { mapped: node.mapped_blocks, lost: node.lost_blocks };
+                if is_lost(&node) {
+                    if !base.is_lost() {
+                        self.lose(level, position, &base);
+                    }
+                    total.lost -= self.cut_past_the_end(level, position, version.end, &mut children);
+                }
+                has_base_node = !base.is_lost();
             } else {
-                mapped = self.mapped(tree, base_level, 0, &base)?;
+                let (base, below) = self.known_or_lost(tree, base_level, 0, base)?;
+                total = below;
                 raised_base = Some(base);
             }
         }
+        if level > 1 {
+            // Of a subtree that is cut only what it maps counts, and that is in its node too.
+            let below = delta.entries().filter(|(_, entry)| matches!(entry, Entry::Child(_)));
+            let bases = below.map(|(index, _)| (position * FAN_OUT as u64 + index as u64, children[index]));
+            self.pool.nodes.read_ahead(tree, level - 1, bases);
+        }
         let mut replaced_first = false;
+        // Of a damaged child nobody knows how much of the node's count was its.
+        let mut counts_again = false;
+        // New nodes may not be on the medium yet, so their counts are kept.
+        let mut new_below = [None; FAN_OUT];
         for (index, entry) in delta.entries() {
             let child_position = position * FAN_OUT as u64 + index as u64;
             match entry {
                 Entry::Block(new) => {
                     let old = std::mem::replace(&mut children[index], *new);
-                    mapped = mapped + u64::from(!new.is_hole()) - u64::from(!old.is_hole());
+                    total.replace(block_below(&old), block_below(new));
                     if !old.is_hole()
+                        && !old.is_lost()
                         && !old.same_ownership(new)
                         && old.birth > version.holder.at_block(child_position)
                     {
@@ -308,14 +360,15 @@ impl PointWriter<'_> {
                         }
                         _ => (children[index], level - 1),
                     };
-                    let old_mapped = if old_level == level - 1 {
-                        self.mapped(tree, level - 1, child_position, &old)?
-                    } else {
-                        self.mapped(tree, old_level, 0, &old)?
-                    };
+                    let old_position = if old_level == level - 1 { child_position } else { 0 };
+                    let old_below = self.below(tree, old_level, old_position, &old)?;
                     let built = self.build(version, level - 1, child_position, old, old_level, below)?;
                     children[index] = built.pointer;
-                    mapped = mapped + built.mapped - old_mapped;
+                    new_below[index] = Some(built.below);
+                    match old_below {
+                        Some(old_below) => total.replace(old_below, built.below),
+                        None => counts_again = true,
+                    }
                 }
             }
         }
@@ -324,16 +377,74 @@ impl PointWriter<'_> {
         {
             children[0] = self.raise(tree, base, base_level, level - 1, delta.birth)?;
         }
-        // Even children equal to the base's make a new node: an older version may have replaced, and freed, that one.
-        if let Some(node) = base_node
-            && node.birth > version.holder.at_node((position + 1) * span(level))
-        {
-            self.free_node(node.place, level);
+        if counts_again {
+            total = Below::default();
+            for ((child, new_below), at) in
+                children.iter_mut().zip(new_below).zip(position * FAN_OUT as u64..)
+            {
+                let (known, below) = match new_below {
+                    Some(below) => (*child, below),
+                    None => self.known_or_lost(tree, level - 1, at, *child)?,
+                };
+                *child = known;
+                total.replace(Below::default(), below);
+            }
         }
-        let pointer = self.node(tree, level, position, delta.birth, mapped, children)?;
-        let built = Built { pointer, level, mapped };
+        // Even children equal to the base's make a new node: an older version may have replaced, and freed, that one.
+        if has_base_node && base.birth > version.holder.at_node((position + 1) * span(level)) {
+            self.free_node(base.place, level);
+        }
+        let pointer = self.node(tree, level, position, delta.birth, total, children)?;
+        let built = Built { pointer, level, below: total };
         self.built.insert(key, built);
         Ok(built)
+    }
+
+    /// Children of a lost node that lie wholly past the version's end were holes; the blocks of which that is known.
+    fn cut_past_the_end(&self, level: u8, position: u64, end: u64, children: &mut [Pointer; FAN_OUT]) -> u64 {
+        let end = end.div_ceil(span(level - 1));
+        let known = (position * FAN_OUT as u64..).zip(children).filter(|(at, _)| *at >= end);
+        known.map(|(_, child)| *child = Pointer::HOLE).count() as u64 * span(level - 1)
+    }
+
+    /// A damaged node is given up: its version goes on without it. What it alone told of stays in use for ever.
+    fn lose(&mut self, level: u8, position: u64, pointer: &Pointer) {
+        self.unattributed = self.unattributed.saturating_add(unattributed_below(level));
+        tracing::error!(
+            pool = %self.pool.id, level, position, place = pointer.place.0,
+            "the space of a damaged part of a volume's map does not come back: nobody knows whose it was"
+        );
+    }
+
+    /// What lies below a pointer; `None` if the node it leads to is damaged.
+    fn below(
+        &self,
+        tree: TreeIdentity,
+        level: u8,
+        position: u64,
+        pointer: &Pointer,
+    ) -> Result<Option<Below>> {
+        if level == 0 || pointer.is_hole() {
+            return Ok(Some(block_below(pointer)));
+        }
+        let node = self.pool.nodes.read_or_lost(tree, level, position, pointer)?;
+        let is_damaged = is_lost(&node) && !pointer.is_lost();
+        Ok((!is_damaged).then_some(Below { mapped: node.mapped_blocks, lost: node.lost_blocks }))
+    }
+
+    /// The same, with a lost pointer in place of one to a damaged node.
+    fn known_or_lost(
+        &mut self,
+        tree: TreeIdentity,
+        level: u8,
+        position: u64,
+        pointer: Pointer,
+    ) -> Result<(Pointer, Below)> {
+        if let Some(below) = self.below(tree, level, position, &pointer)? {
+            return Ok((pointer, below));
+        }
+        self.lose(level, position, &pointer);
+        Ok((Pointer::lost(&pointer), Below { mapped: 0, lost: span(level) }))
     }
 
     /// Stores the levels that were only computed so far.
@@ -345,22 +456,13 @@ impl PointWriter<'_> {
         to: u8,
         birth: Birth,
     ) -> Result<Pointer> {
-        let mapped = self.mapped(tree, from, 0, &base)?;
-        let mut pointer = base;
+        let (mut pointer, below) = self.known_or_lost(tree, from, 0, base)?;
         for level in from + 1..=to {
             let mut children = [Pointer::HOLE; FAN_OUT];
             children[0] = pointer;
-            pointer = self.node(tree, level, 0, birth, mapped, children)?;
+            pointer = self.node(tree, level, 0, birth, below, children)?;
         }
         Ok(pointer)
-    }
-
-    fn mapped(&self, tree: TreeIdentity, level: u8, position: u64, pointer: &Pointer) -> Result<u64> {
-        Ok(match level {
-            _ if pointer.is_hole() => 0,
-            0 => 1,
-            _ => self.pool.nodes.read(tree, level, position, pointer)?.mapped_blocks,
-        })
     }
 
     /// One owner of a data block has gone (S8). The point's own counts say so, and at once those of the running pool too: what is
@@ -397,7 +499,7 @@ impl PointWriter<'_> {
         pointer: &Pointer,
         holder: &Holder,
     ) -> Result<()> {
-        if pointer.is_hole() || pointer.birth <= holder.everywhere() {
+        if pointer.is_hole() || pointer.is_lost() || pointer.birth <= holder.everywhere() {
             return Ok(());
         }
         if level == 0 {
@@ -406,7 +508,15 @@ impl PointWriter<'_> {
             }
             return Ok(());
         }
-        let node = self.pool.nodes.read(tree, level, position, pointer)?;
+        let node = self.pool.nodes.read_or_lost(tree, level, position, pointer)?;
+        if is_lost(&node) {
+            self.lose(level, position, pointer);
+        }
+        if level > 1 && !is_lost(&node) {
+            let numbered = (position * FAN_OUT as u64..).zip(node.children.iter().copied());
+            let visited = numbered.filter(|(_, child)| child.birth > holder.everywhere());
+            self.pool.nodes.read_ahead(tree, level - 1, visited);
+        }
         for (index, child) in node.children.iter().enumerate() {
             self.free_subtree(tree, level - 1, position * FAN_OUT as u64 + index as u64, child, holder)?;
         }
@@ -452,14 +562,14 @@ impl PointWriter<'_> {
         level: u8,
         position: u64,
         birth: Birth,
-        mapped_blocks: u64,
+        below: Below,
         children: [Pointer; FAN_OUT],
     ) -> Result<Pointer> {
         if children.iter().all(Pointer::is_hole) {
             return Ok(Pointer::HOLE);
         }
         let place = self.place_for(level)?;
-        self.node_at(tree, level, position, birth, mapped_blocks, children, place)
+        self.node_at(tree, level, position, birth, below, children, place)
     }
 
     #[allow(clippy::too_many_arguments)] // The fields of a node, written once, here.
@@ -469,7 +579,7 @@ impl PointWriter<'_> {
         level: u8,
         position: u64,
         birth: Birth,
-        mapped_blocks: u64,
+        below: Below,
         children: [Pointer; FAN_OUT],
         place: Place,
     ) -> Result<Pointer> {
@@ -481,7 +591,8 @@ impl PointWriter<'_> {
             family: tree.family,
             position,
             birth,
-            mapped_blocks,
+            mapped_blocks: below.mapped,
+            lost_blocks: below.lost,
             place,
             children: Box::new(children),
         };
@@ -549,7 +660,10 @@ impl PointWriter<'_> {
             let mut parents = Vec::new();
             for (position, below) in children.chunks(FAN_OUT).enumerate() {
                 let (array, mapped) = node_children(below);
-                parents.push((self.node(tree, level, position as u64, self.birth, mapped, array)?, mapped));
+                parents.push((
+                    self.node(tree, level, position as u64, self.birth, mapped_only(mapped), array)?,
+                    mapped,
+                ));
             }
             children = parents;
         }
@@ -606,12 +720,17 @@ impl PointWriter<'_> {
         for below in changed.chunk_by(|a, b| a / width == b / width) {
             let at = below[0] / width;
             let child = &mut children[at as usize % FAN_OUT];
-            let had = self.mapped(OWNER_COUNTS_TREE, level - 1, at, child)?;
+            let had = match level {
+                _ if child.is_hole() => 0,
+                1 => 1,
+                _ => self.pool.nodes.read(OWNER_COUNTS_TREE, level - 1, at, child)?.mapped_blocks,
+            };
             let (new, has) = self.counts_below(level - 1, at, *child, below)?;
             *child = new;
             mapped = mapped + has - had;
         }
-        Ok((self.node(OWNER_COUNTS_TREE, level, position, self.birth, mapped, children)?, mapped))
+        let below = mapped_only(mapped);
+        Ok((self.node(OWNER_COUNTS_TREE, level, position, self.birth, below, children)?, mapped))
     }
 
     /// The free map describes itself too: places for what it will write are taken first, until nothing changes any
@@ -679,7 +798,15 @@ impl PointWriter<'_> {
                 let position = position as u64;
                 parents.push(match level_places.get(&position) {
                     Some(place) => (
-                        self.node_at(FREE_MAP_TREE, level, position, self.birth, mapped, array, *place)?,
+                        self.node_at(
+                            FREE_MAP_TREE,
+                            level,
+                            position,
+                            self.birth,
+                            mapped_only(mapped),
+                            array,
+                            *place,
+                        )?,
                         mapped,
                     ),
                     None => (Pointer::HOLE, 0),
@@ -712,6 +839,22 @@ impl PointWriter<'_> {
         self.free_node(pointer.place, level);
         Ok(())
     }
+}
+
+/// Below a node of the pool's own trees nothing is ever lost.
+fn mapped_only(mapped: u64) -> Below {
+    Below { mapped, lost: 0 }
+}
+
+/// What a block's pointer counts for.
+fn block_below(pointer: &Pointer) -> Below {
+    let lost = pointer.is_lost();
+    Below { mapped: u64::from(!pointer.is_hole() && !lost), lost: u64::from(lost) }
+}
+
+/// Whether a node only stands for one that cannot be read.
+pub(crate) fn is_lost(node: &Node) -> bool {
+    node.place == Place(0)
 }
 
 /// Up to 128 children as a node holds them, and the data blocks mapped below.

@@ -15,11 +15,13 @@ use uuid::Uuid;
 
 use crate::allocator::Allocator;
 use crate::error::{Result, StoreError};
+use crate::journal_load::JournalLoad;
 use crate::known_data::KnownData;
 use crate::nodes::{NodeReader, TreeIdentity};
 use crate::ring::{Pending, RingWriter};
 use crate::versions::{VersionState, Versions};
 use crate::view::View;
+use crate::wake::Wake;
 
 /// What may be chosen when a pool is opened.
 #[derive(Clone)]
@@ -68,6 +70,13 @@ pub struct Counters {
     pub syncs: AtomicU64,
     /// Consistency points.
     pub points: AtomicU64,
+    /// Records of the journal that opening the pool replayed, and the steps that they took: one for a record and one for each
+    /// block mapped.
+    pub replayed_records: AtomicU64,
+    /// See above.
+    pub replayed_steps: AtomicU64,
+    /// Blocks that opening the pool read because no sync vouched for them.
+    pub verified_blocks: AtomicU64,
     /// Blocks that did not match their fingerprint.
     pub corrupt_blocks: AtomicU64,
 }
@@ -120,11 +129,14 @@ pub(crate) struct State {
     pub(crate) promised_journal: u64,
     /// Bytes of the ring in use, as of the last batch or point.
     pub(crate) ring_used: u64,
+    /// What an opening would have to replay.
+    pub(crate) load: JournalLoad,
 }
 
 impl State {
     pub(crate) fn append(&mut self, record: &Record) {
         self.pending.push(record);
+        self.load.add(record);
         self.appended += 1;
     }
 
@@ -164,7 +176,7 @@ pub struct Pool {
     /// One sync at a time: a kernel tells of a lost write once, so whoever hears of it must be heard by all.
     syncing: Mutex<()>,
     pub(crate) stripes: Vec<RwLock<()>>,
-    pub(crate) wake: Arc<crate::background::Wake>,
+    pub(crate) wake: Arc<Wake>,
     /// What transfers may ask for.
     pub(crate) known: KnownData,
     /// Figures for metrics.
@@ -223,6 +235,11 @@ impl Pool {
         self.device.name()
     }
 
+    /// Nodes read from the device since the pool was opened: what a walk costs.
+    pub fn nodes_read(&self) -> u64 {
+        self.nodes.reads()
+    }
+
     /// Fails once a write or sync has failed: what the device holds is not known any more.
     pub(crate) fn check_usable(&self) -> Result<()> {
         match &*self.failed.lock() {
@@ -267,8 +284,12 @@ impl Pool {
     }
 
     fn flush_only(&self) -> Result<()> {
-        self.check_usable()?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        self.make_durable()
+    }
+
+    fn make_durable(&self) -> Result<()> {
+        self.check_usable()?;
         let target = self.state.lock().appended;
         if self.durable.load(Ordering::Acquire) >= target {
             return Ok(());
@@ -281,6 +302,7 @@ impl Pool {
         }
         let (payloads, appended) = {
             let mut state = self.state.lock();
+            state.load.sync_begins();
             (state.pending.take(), state.appended)
         };
         self.latch(ring.write(payloads))?;
@@ -306,15 +328,18 @@ impl Pool {
     /// within their limits, by making the caller wait.
     pub(crate) fn admit(&self) -> Result<()> {
         self.check_usable()?;
-        let (pending, due) = {
+        let (pending, due, must_sync) = {
             let state = self.state.lock();
-            (state.pending.bytes(), self.is_due(&state))
+            (state.pending.bytes(), self.is_due(&state), state.load.must_sync())
         };
         // Hosts that write without ever flushing would else meet the limit below, and wait for a whole point.
         if due && self.options.background {
             self.wake.ring();
         }
-        if pending >= PENDING_BYTES_MAX {
+        // Of what no sync vouches for an opening reads all data.
+        if must_sync {
+            self.make_durable()?;
+        } else if pending >= PENDING_BYTES_MAX {
             self.spill()?;
         }
         // Back-pressure: whoever waits here for the lock finds the work done by another. Two points empty the ring
@@ -335,7 +360,9 @@ impl Pool {
     /// sync, so nobody asks it here.
     fn is_nearly_full(&self) -> bool {
         let state = self.state.lock();
-        state.ring_used > self.journal_bytes() / 4 * 3 || state.overlay_bytes > 2 * self.options.overlay_bytes
+        state.ring_used > self.journal_bytes() / 4 * 3
+            || state.overlay_bytes > 2 * self.options.overlay_bytes
+            || state.load.is_nearly_full()
     }
 
     pub(crate) fn journal_bytes(&self) -> u64 {
@@ -352,6 +379,7 @@ impl Pool {
         state.ring_used > self.journal_bytes() / 2
             || state.overlay_bytes > self.options.overlay_bytes
             || state.catalog_growth > CATALOG_GROWTH_MAX
+            || state.load.point_is_due()
     }
 
     fn maintain_if_due(&self) -> Result<()> {
@@ -420,6 +448,14 @@ impl Drop for PanicLatch<'_> {
     }
 }
 
+/// Bytes by which a change can let the catalog grow, at most.
+pub(crate) fn catalog_growth(change: &Change) -> u64 {
+    match change {
+        Change::DeleteVolume(_) | Change::DeleteVersion(_) => 0,
+        _ => 4 * prost::Message::encoded_len(&CatalogChange { change: Some(change.clone()) }) as u64 + 256,
+    }
+}
+
 /// Bytes by which a change can let the catalog grow: its own description, and for each version it makes about as much
 /// again. Refuses what no batch could carry, and growth past the limit while there is still room to delete.
 pub(crate) fn admit_change(state: &State, change: &Change) -> Result<u64> {
@@ -427,10 +463,7 @@ pub(crate) fn admit_change(state: &State, change: &Change) -> Result<u64> {
     if bytes > farside_format::journal::PAYLOAD_BYTES_MAX as u64 / 2 {
         return Err(StoreError::Invalid("too many at once: name fewer volumes in one snapshot".into()));
     }
-    let growth = match change {
-        Change::DeleteVolume(_) | Change::DeleteVersion(_) => 0,
-        _ => 4 * bytes + 256,
-    };
+    let growth = catalog_growth(change);
     let limit = farside_format::catalog::CATALOG_BYTES_MAX / 16 * 15;
     if growth > 0 && state.catalog_bytes + state.catalog_growth + growth > limit {
         return Err(StoreError::Refused(

@@ -15,6 +15,7 @@ use farside_format::{Place, Pointer};
 use crate::delta;
 use crate::error::{Result, StoreError};
 use crate::nodes::TreeIdentity;
+use crate::point::{is_lost, unattributed_below};
 use crate::pool::Pool;
 use crate::versions::{Holder, VersionState};
 
@@ -29,6 +30,8 @@ struct Found {
     /// (place, level).
     nodes: Vec<(Place, u8)>,
     visited: usize,
+    /// Blocks that stay in use since a damaged node does not tell whose they are, at most.
+    unattributed: u64,
     /// Everything below this block has been dealt with.
     cursor: u64,
 }
@@ -44,13 +47,27 @@ impl Pool {
         self.check_usable()?;
         // No consistency point meanwhile: trees stand still.
         let mut system = self.maintenance.lock();
+        // A trim that only memory knows is first written over this version's tree, which holds what is below until it is
+        // reaped: the point walks none of it, and the reaper does so in steps. Later the point would walk it at once.
+        if self.next_to_reap().is_some_and(|(version, child, ..)| {
+            version.reaped_blocks == 0 && child.is_some_and(|child| child.delta.is_some_and(|d| d.has_cut()))
+        }) {
+            self.point(&mut system)?;
+        }
         let reading = self.readers.read();
         let Some((version, child, holder, tree)) = self.next_to_reap() else { return Ok(false) };
         let from = version.reaped_blocks;
         let level = version.tree.level.max(child.as_ref().map_or(0, |c| c.tree.level));
         let child_root = child.as_ref().map_or(Pointer::HOLE, |c| c.tree.root);
         let child_level = child.as_ref().map_or(0, |c| c.tree.level);
-        let mut found = Found { nodes_max, data: Vec::new(), nodes: Vec::new(), visited: 0, cursor: span(6) };
+        let mut found = Found {
+            nodes_max,
+            data: Vec::new(),
+            nodes: Vec::new(),
+            visited: 0,
+            unattributed: 0,
+            cursor: span(6),
+        };
         let walked = self.walk(
             tree,
             level,
@@ -92,6 +109,15 @@ impl Pool {
             found.data.extend(freed.map(|(_, pointer)| pointer.place));
         }
         let child = child.map(|c| c.id);
+        if found.unattributed > 0 {
+            tracing::error!(
+                pool = %self.id, version = version.id,
+                "part of the space of a deleted version does not come back, since a map beside it is damaged and does not \
+                 tell whose it is. Nothing else is touched"
+            );
+            let total = &mut state.versions.unattributed_blocks_max;
+            *total = total.saturating_add(found.unattributed);
+        }
         for place in found.data {
             state.allocator.release(place);
         }
@@ -164,12 +190,17 @@ impl Pool {
     ) -> Result<()> {
         let (start, end) = (position * span(level), (position + 1) * span(level));
         let (pointer, own_level) = own;
-        if found.cursor < span(6) || end <= from || pointer.is_hole() {
+        if found.cursor < span(6) || end <= from || pointer.is_hole() || pointer.is_lost() {
             return Ok(());
         }
         // The child has the same subtree, or an ancestor holds it: nothing below is this version's alone.
         let shared = pointer.same_ownership(&child.0) && own_level == child.1;
         if shared || pointer.birth <= holder.everywhere() {
+            return Ok(());
+        }
+        // The child may have what its damaged map does not tell, and may tell it again one day: nothing is freed.
+        if child.0.is_lost() {
+            found.unattributed = found.unattributed.saturating_add(unattributed_below(own_level));
             return Ok(());
         }
         if level == 0 {
@@ -183,8 +214,32 @@ impl Pool {
             return Ok(());
         }
         found.visited += 1;
-        let own_children = self.pointers(tree, level, position, own)?;
-        let child_children = self.pointers(tree, level, position, child)?;
+        let Some(child_children) = self.pointers(tree, level, position, child)? else {
+            found.unattributed = found.unattributed.saturating_add(unattributed_below(own_level));
+            return Ok(());
+        };
+        let own_children = match self.pointers(tree, level, position, own)? {
+            Some(children) => children,
+            None => {
+                found.unattributed = found.unattributed.saturating_add(unattributed_below(level));
+                if pointer.birth > holder.at_node(end) {
+                    found.nodes.push((pointer.place, level));
+                }
+                return Ok(());
+            }
+        };
+        if level > 1 {
+            let at = |index| position * FAN_OUT as u64 + index as u64;
+            let visited =
+                (0..FAN_OUT).filter(|index| (at(*index) + 1) * span(level - 1) > from).filter_map(|index| {
+                    let ((own, own_level), (other, other_level)) =
+                        (own_children(index), child_children(index));
+                    let is_shared = own.same_ownership(&other) && own_level == other_level;
+                    let is_visited = own_level == level - 1 && !is_shared && own.birth > holder.everywhere();
+                    is_visited.then_some((at(index), own))
+                });
+            self.nodes.read_ahead(tree, level - 1, visited);
+        }
         for index in 0..FAN_OUT {
             let position = position * FAN_OUT as u64 + index as u64;
             self.walk(
@@ -205,23 +260,26 @@ impl Pool {
         Ok(())
     }
 
-    /// The children of a subtree, each with the level of the node it leads to.
+    /// The children of a subtree, each with the level of the node it leads to; `None` if its node is damaged.
     fn pointers(
         &self,
         tree: TreeIdentity,
         level: u8,
         position: u64,
         (pointer, own_level): (Pointer, u8),
-    ) -> Result<impl Fn(usize) -> (Pointer, u8)> {
+    ) -> Result<Option<impl Fn(usize) -> (Pointer, u8)>> {
         let node = if pointer.is_hole() || own_level < level {
             None
         } else {
-            Some(self.nodes.read(tree, level, position, &pointer)?)
+            Some(self.nodes.read_or_lost(tree, level, position, &pointer)?)
         };
-        Ok(move |index: usize| match &node {
+        if node.as_ref().is_some_and(|node| is_lost(node)) {
+            return Ok(None);
+        }
+        Ok(Some(move |index: usize| match &node {
             Some(node) => (node.children[index], level - 1),
             None if index == 0 && !pointer.is_hole() => (pointer, own_level),
             None => (Pointer::HOLE, level - 1),
-        })
+        }))
     }
 }

@@ -4,8 +4,9 @@
 //! repeated; a crash while opening changes nothing that the next opening needs.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use farside_format::catalog::Catalog;
+use farside_format::catalog::{Catalog, Change};
 use farside_format::fingerprint::{FAN_OUT, level_for};
 use farside_format::free_map::BLOCKS_PER_CHUNK;
 use farside_format::journal::Record;
@@ -20,10 +21,11 @@ use crate::background;
 use crate::delta::{self, ChangeEffects};
 use crate::error::{Result, StoreError};
 use crate::io::account;
+use crate::journal_load::{JournalLoad, steps};
 use crate::nodes::{NodeReader, TreeIdentity};
 use crate::owner_counts::OwnerCounts;
 use crate::point::{CATALOG_TREE, FREE_MAP_TREE, OWNER_COUNTS_TREE, writer_blocks};
-use crate::pool::{Pool, PoolOptions, State, SystemTrees};
+use crate::pool::{Pool, PoolOptions, State, SystemTrees, catalog_growth};
 use crate::ring::{Pending, ReadBatch, RingEnd, RingReader, RingWriter};
 use crate::versions::{Versions, blocks};
 
@@ -79,18 +81,20 @@ impl Pool {
         let nodes = NodeReader::new(device.clone(), &superblock, options.node_cache_bytes);
         let allocator = Allocator::new(pool_blocks, first);
         let versions = Versions { next_id: 1, ..Versions::default() };
-        let loaded =
-            Loaded { versions, allocator, chunk_pointers: Vec::new(), epoch: Birth(1), generation: 0 };
+        let loaded = Loaded::new(versions, allocator, Vec::new(), Birth(1), 0);
         let end = RingReader::new(&*device, &superblock).next;
-        let pool = Self::start(device, superblock, 1, options, nodes, loaded, end)?;
+        let (pool, _) = Self::start(device, superblock, 1, 0, options, nodes, loaded, end)?;
         // Two points: both slots hold one.
         pool.consistency_point()?;
         pool.consistency_point()?;
         Ok(pool)
     }
 
-    /// Opens a pool: replays its journal and makes a consistency point. If what the newest point wrote cannot be read,
-    /// the older one and its longer journal serve. If only the new point cannot be made, the pool is open for reading.
+    /// Opens a pool: replays its journal, and goes on with it. The next consistency point comes when one is due: what an
+    /// opening costs is bounded by what a journal may hold (`journal_load.rs`), not by the nodes that its changes lie under.
+    ///
+    /// If what the newest point wrote cannot be read, the older one and its longer journal serve, and a point is made at
+    /// once. If that cannot be made, the pool is open for reading.
     pub fn open(device: Arc<dyn BlockDevice>, options: PoolOptions) -> Result<Arc<Pool>> {
         let [newest, older] = choose_superblocks(&*device)?;
         let (newest, slot) = newest.expect("one of the two was chosen");
@@ -113,6 +117,7 @@ impl Pool {
             (Err(error), _) => return Err(error),
         };
         loaded.generation = loaded.generation.max(newest.generation);
+        let is_newest = superblock.generation == newest.generation;
         // What was read may still sit in a volatile cache (the last daemon was killed, not the machine): before the
         // next batch claims that it is on the medium, make it so.
         device.sync()?;
@@ -123,27 +128,47 @@ impl Pool {
             device.write_at(other * BLOCK, &BlockBuffer::copy_of(&*superblock.encode()))?;
             device.sync()?;
         }
-        let raised = Superblock { open_epoch: newest.open_epoch + 1, ..superblock };
-        let pool = Self::start(device, raised, slot, options, nodes, loaded, end)?;
+        // The older superblock stays good for opening until the next point takes its slot: so does its journal.
+        // Unless that leaves the ring too little room for a point; then one is made at once.
+        let ring_bytes = superblock.journal_blocks * BLOCK;
+        let kept = older.as_ref().map(|(older, _)| older.journal_position);
+        let kept = kept.filter(|tail| end.position.saturating_sub(*tail) <= ring_bytes / 8 * 7);
+        let tail = kept.unwrap_or(superblock.journal_position);
+        // A life that made no point left its batches only.
+        let open_epoch = newest.open_epoch.max(loaded.open_epoch) + 1;
+        let raised = Superblock { open_epoch, ..superblock };
+        let (pool, has_room) = Self::start(device, raised, slot, tail, options, nodes, loaded, end)?;
+        // The free map of the older point does not know what the newest wrote: if that can be read again after a crash, it
+        // must not be found overwritten. A lost superblock may have been the newest. And where the pairs for changed nodes are
+        // not found again, the point takes what there is, before anything else does.
+        let needs_a_point = !is_newest || kept.is_none() || !has_room;
+        let due = pool.point_is_due();
+        if due && pool.options.background {
+            pool.wake.ring();
+        }
         // The failure is latched: the pool refuses changes and says why. What can be read shall be readable.
-        if let Err(error) = pool.consistency_point() {
+        if (needs_a_point || (due && !pool.options.background))
+            && let Err(error) = pool.consistency_point()
+        {
             tracing::error!(pool = %pool.id(), "the pool is open for reading only: {error}. Copy what is needed to another pool, or break replicas of it elsewhere; \
                  farside pool check tells what is damaged");
         }
         Ok(pool)
     }
 
+    #[allow(clippy::too_many_arguments)] // What the two ways to a pool found.
     fn start(
         device: Arc<dyn BlockDevice>,
         superblock: Superblock,
         slot: usize,
+        tail: u64,
         options: PoolOptions,
         nodes: NodeReader,
-        loaded: Loaded,
+        mut loaded: Loaded,
         end: RingEnd,
-    ) -> Result<Arc<Pool>> {
+    ) -> Result<(Arc<Pool>, bool)> {
         let mut ring = RingWriter::new(device.clone(), &superblock, &end);
-        ring.tail = superblock.journal_position;
+        ring.tail = tail;
         let system = SystemTrees {
             generation: loaded.generation,
             newest_slot: slot,
@@ -154,25 +179,38 @@ impl Pool {
             chunk_pointers: loaded.chunk_pointers,
         };
         let chunks = loaded.allocator.chunks();
+        // The room that the last life had for what its records cost.
+        let owed = std::mem::take(&mut loaded.owed);
+        let mut dirty_pairs = Vec::with_capacity(owed.new_inner as usize);
+        while (dirty_pairs.len() as u64) < owed.new_inner {
+            match loaded.allocator.allocate_pair() {
+                Some(pair) => dirty_pairs.push(pair),
+                None => break,
+            }
+        }
+        let has_room =
+            dirty_pairs.len() as u64 == owed.new_inner && loaded.allocator.free_blocks() >= owed.new_leaves;
+        let replayed = loaded.replayed;
         let state = State {
             versions: loaded.versions,
             epoch: loaded.epoch,
             allocator: loaded.allocator,
             pending: Pending::default(),
             appended: 0,
-            dirty_leaves: 0,
+            dirty_leaves: owed.new_leaves,
             capturing_leaves: 0,
             promised_leaves: 0,
-            dirty_pairs: Vec::new(),
+            dirty_pairs,
             spare_pairs: Vec::new(),
             system_blocks: writer_blocks(superblock.catalog.length_bytes as usize, chunks),
             generation: loaded.generation,
             catalog_bytes: superblock.catalog.length_bytes,
-            catalog_growth: 0,
+            catalog_growth: loaded.catalog_growth,
             full_since: None,
-            overlay_bytes: 0,
+            overlay_bytes: owed.bytes,
             promised_journal: 0,
             ring_used: ring.used(),
+            load: loaded.load,
         };
         let background = options.background;
         let pool = Arc::new(Pool::assemble(device, &superblock, options, nodes, system, ring, state));
@@ -180,7 +218,10 @@ impl Pool {
             background::start(&pool)
                 .map_err(|e| StoreError::Inconsistent(format!("no thread could be started: {e}")))?;
         }
-        Ok(pool)
+        pool.counters.replayed_records.store(replayed.records, Ordering::Relaxed);
+        pool.counters.replayed_steps.store(replayed.steps, Ordering::Relaxed);
+        pool.counters.verified_blocks.store(replayed.verified_blocks, Ordering::Relaxed);
+        Ok((pool, has_room))
     }
 }
 
@@ -204,7 +245,7 @@ fn recover(
     let mut end = RingReader::new(device, superblock).next;
     let mut replayed = 0;
     for batch in batches {
-        if batch.header.sequence > proven && !data_is_there(device, &batch)? {
+        if batch.header.sequence > proven && !data_is_there(device, &batch, &mut loaded.replayed)? {
             tracing::info!(
                 sequence = batch.header.sequence,
                 "the journal ends here: its data was never synced"
@@ -212,6 +253,7 @@ fn recover(
             break;
         }
         replay(&mut loaded, &batch)?;
+        loaded.open_epoch = loaded.open_epoch.max(batch.header.open_epoch);
         end = batch.end;
         replayed += 1;
     }
@@ -220,9 +262,23 @@ fn recover(
         device = device.name(),
         generation = superblock.generation,
         batches = replayed,
+        records = loaded.replayed.records,
+        steps = loaded.replayed.steps,
         "opening the pool"
     );
+    // What was read is on the medium once the caller has synced.
+    loaded.load.sync_begins();
     Ok((loaded, end))
+}
+
+/// What an opening paid for the journal.
+#[derive(Clone, Copy, Default)]
+struct Replayed {
+    records: u64,
+    /// See `journal_load.rs`.
+    steps: u64,
+    /// Blocks read because no sync vouched for them.
+    verified_blocks: u64,
 }
 
 /// What the last point and the journal say.
@@ -233,6 +289,38 @@ struct Loaded {
     epoch: Birth,
     /// Highest number a point ever had.
     generation: u64,
+    /// Nodes that the next point must write for the records, and memory of the changes.
+    owed: ChangeEffects,
+    /// By how much the records can have let the catalog grow.
+    catalog_growth: u64,
+    load: JournalLoad,
+    replayed: Replayed,
+    /// Highest open epoch of a batch.
+    open_epoch: u64,
+}
+
+impl Loaded {
+    /// As of a point: no record was replayed.
+    fn new(
+        versions: Versions,
+        allocator: Allocator,
+        chunk_pointers: Vec<Pointer>,
+        epoch: Birth,
+        generation: u64,
+    ) -> Loaded {
+        Loaded {
+            versions,
+            allocator,
+            chunk_pointers,
+            epoch,
+            generation,
+            owed: ChangeEffects::default(),
+            catalog_growth: 0,
+            load: JournalLoad::default(),
+            replayed: Replayed::default(),
+            open_epoch: 0,
+        }
+    }
 }
 
 fn read_superblock(
@@ -312,7 +400,7 @@ fn load(device: &dyn BlockDevice, nodes: &NodeReader, superblock: &Superblock) -
     allocator.loaded();
     load_owner_counts(device, nodes, superblock, &mut allocator.owners)?;
     let (epoch, generation) = (Birth(superblock.birth_epoch), superblock.generation);
-    Ok(Loaded { versions, allocator, chunk_pointers, epoch, generation })
+    Ok(Loaded::new(versions, allocator, chunk_pointers, epoch, generation))
 }
 
 fn load_owner_counts(
@@ -393,12 +481,13 @@ fn read_data(device: &dyn BlockDevice, pointer: &Pointer, what: &str) -> Result<
 
 /// Whether all data that a batch's records tell of is on the device. What they share was written before: either an earlier
 /// record, which ends the journal if its data is not there, tells of it, or the point.
-fn data_is_there(device: &dyn BlockDevice, batch: &ReadBatch) -> Result<bool> {
+fn data_is_there(device: &dyn BlockDevice, batch: &ReadBatch, replayed: &mut Replayed) -> Result<bool> {
     for record in &batch.records {
         let Record::Map { place, fingerprints, .. } = record else { continue };
         if (place.0 + fingerprints.len() as u64) * BLOCK > device.bytes() {
             return Ok(false);
         }
+        replayed.verified_blocks += fingerprints.len() as u64;
         let mut data = BlockBuffer::zeroed(fingerprints.len());
         device.read_at(place.0 * BLOCK, &mut data)?;
         let all = data.chunks(BLOCK_BYTES).zip(fingerprints).all(|(b, f)| Fingerprint::of_block(b) == *f);
@@ -414,6 +503,9 @@ fn replay(loaded: &mut Loaded, batch: &ReadBatch) -> Result<()> {
     let problem =
         |what: String| StoreError::Inconsistent(format!("journal batch {}: {what}", batch.header.sequence));
     for record in &batch.records {
+        loaded.load.add(record);
+        loaded.replayed.records += 1;
+        loaded.replayed.steps += steps(record);
         match record {
             Record::Map { version, birth, block, place, fingerprints }
             | Record::Share { version, birth, block, place, fingerprints } => {
@@ -449,6 +541,19 @@ fn replay(loaded: &mut Loaded, batch: &ReadBatch) -> Result<()> {
             }
             Record::Catalog(change) => {
                 let change = change.change.as_ref().ok_or_else(|| problem("an unknown change".into()))?;
+                // A tree that becomes higher gets a node for each level.
+                let raised = match change {
+                    Change::ResizeHead(c) => Some((c.version, c.size_bytes)),
+                    Change::Restage(c) => Some((c.version, c.size_bytes)),
+                    Change::Stage(c) => Some((c.base, c.size_bytes)),
+                    _ => None,
+                };
+                if let Some((version, size_bytes)) = raised
+                    && let Some(version) = loaded.versions.versions.get(&version)
+                {
+                    loaded.owed.new_inner += version.raising_to(size_bytes).new_inner;
+                }
+                loaded.catalog_growth += catalog_growth(change);
                 loaded.versions.apply(change, &mut loaded.epoch)?;
             }
             Record::Point { generation, birth_epoch } => {
@@ -493,5 +598,8 @@ fn change(
     let entry = loaded.versions.version_mut(version)?;
     let level = entry.level();
     change(&mut entry.delta, level, &mut effects);
+    loaded.owed.new_leaves += effects.new_leaves;
+    loaded.owed.new_inner += effects.new_inner;
+    loaded.owed.bytes += effects.bytes;
     account(&loaded.versions, &mut loaded.allocator, version, &effects)
 }

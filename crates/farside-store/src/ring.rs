@@ -153,7 +153,13 @@ pub(crate) struct RingReader<'a> {
     superblock: &'a Superblock,
     ring_bytes: u64,
     pub(crate) next: RingEnd,
+    /// Bytes of the ring read ahead, and the position of the first of them: a batch of one record takes 4 KiB, and reading
+    /// each by itself would cost the device's latency twice.
+    ahead: (u64, BlockBuffer),
 }
+
+/// What is read of the ring at once.
+const READ_AHEAD_BYTES: u64 = 1 << 20;
 
 impl<'a> RingReader<'a> {
     pub(crate) fn new(device: &'a dyn BlockDevice, superblock: &'a Superblock) -> RingReader<'a> {
@@ -162,7 +168,23 @@ impl<'a> RingReader<'a> {
             sequence: superblock.journal_sequence,
             chain: superblock.journal_chain,
         };
-        RingReader { device, superblock, ring_bytes: superblock.journal_blocks * BLOCK_BYTES as u64, next }
+        let ring_bytes = superblock.journal_blocks * BLOCK_BYTES as u64;
+        RingReader { device, superblock, ring_bytes, next, ahead: (0, BlockBuffer::zeroed(0)) }
+    }
+
+    /// So many bytes of the ring from the next batch on, which lie on it as a whole.
+    fn read_next(&mut self, bytes: u64) -> Result<&[u8]> {
+        let position = self.next.position;
+        let (from, buffer) = &self.ahead;
+        let is_there = *from <= position && position + bytes <= from + buffer.len() as u64;
+        if !is_there {
+            let left = self.superblock.journal_position + self.ring_bytes - position;
+            self.ahead =
+                (position, self.read_ring(position, READ_AHEAD_BYTES.max(bytes).min(left) as usize)?);
+        }
+        let (from, buffer) = &self.ahead;
+        let at = (position - from) as usize;
+        Ok(&buffer[at..at + bytes as usize])
     }
 
     fn read_ring(&self, position: u64, bytes: usize) -> Result<BlockBuffer> {
@@ -183,8 +205,8 @@ impl<'a> RingReader<'a> {
         if self.next.position - self.superblock.journal_position >= self.ring_bytes {
             return Ok(None);
         }
-        let first = self.read_ring(self.next.position, BLOCK_BYTES)?;
-        let Ok(header) = decode_batch_header(&first) else { return Ok(None) };
+        let first = self.read_next(BLOCK_BYTES as u64)?;
+        let Ok(header) = decode_batch_header(first) else { return Ok(None) };
         let is_next = header.pool == self.superblock.pool
             && header.sequence == self.next.sequence
             && header.position == self.next.position
@@ -195,8 +217,8 @@ impl<'a> RingReader<'a> {
         {
             return Ok(None);
         }
-        let bytes = self.read_ring(header.position, header.ring_bytes() as usize)?;
-        let Ok((header, payload)) = decode_batch(&bytes) else { return Ok(None) };
+        let bytes = self.read_next(header.ring_bytes())?;
+        let Ok((header, payload)) = decode_batch(bytes) else { return Ok(None) };
         // The checksum holds, so these are bytes that were meant: what they say must make sense.
         let records = Record::decode_all(payload, header.records)
             .map_err(|e| StoreError::Inconsistent(format!("journal batch {}: {e}", header.sequence)))?;
@@ -215,10 +237,8 @@ impl<'a> RingReader<'a> {
         let mut proven = 0;
         let mut position = self.next.position;
         let end = self.superblock.journal_position + self.ring_bytes;
-        /// Read in pieces of this size while looking for headers.
-        const PIECE_BYTES: u64 = 1 << 20;
         while position < end {
-            let piece = self.read_ring(position, PIECE_BYTES.min(end - position) as usize)?;
+            let piece = self.read_ring(position, READ_AHEAD_BYTES.min(end - position) as usize)?;
             for (i, block) in piece.chunks(BLOCK_BYTES).enumerate() {
                 let at = position + (i * BLOCK_BYTES) as u64;
                 let Ok(header) = decode_batch_header(block) else { continue };
@@ -234,7 +254,7 @@ impl<'a> RingReader<'a> {
                     proven = header.proven;
                 }
             }
-            position += PIECE_BYTES;
+            position += READ_AHEAD_BYTES;
         }
         Ok(proven)
     }

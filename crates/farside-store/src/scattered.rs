@@ -65,6 +65,8 @@ impl Pool {
         for (pointer, (block, target)) in pointers.into_iter().zip(targets) {
             if pointer.is_hole() {
                 target.fill(0);
+            } else if pointer.is_lost() {
+                return Err(self.quarantined_error(version, block, 1));
             } else {
                 wanted.push(Wanted { pointer, block, target });
             }

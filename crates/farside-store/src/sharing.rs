@@ -170,7 +170,9 @@ impl Pool {
         if let Some(version) = live(state, source) {
             state.view(version).lookup(&self.nodes, from, expected.len() as u64, &mut pointers)?;
         }
-        let same = |(found, expected): &(&Pointer, &Fingerprint)| found.fingerprint == **expected;
+        let same = |(found, expected): &(&Pointer, &Fingerprint)| {
+            found.fingerprint == **expected && !found.is_lost()
+        };
         let count = pointers.iter().zip(expected).take_while(same).count();
         pointers.truncate(count);
         Ok(pointers)

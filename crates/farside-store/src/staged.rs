@@ -28,6 +28,8 @@ pub struct StagedVersion {
     pub(crate) version: u64,
     /// Where this transfer's questions were answered from lately.
     pub(crate) near: Near,
+    /// Shared by all handles of the version: while there is one, somebody may be building it.
+    _builder: Arc<()>,
 }
 
 /// What a staged version is being built for. The pool keeps it, so that a transfer that was cut off can go on.
@@ -47,7 +49,7 @@ impl StagedFor {
         }
     }
 
-    fn of(version: &VersionState) -> StagedFor {
+    pub(crate) fn of(version: &VersionState) -> StagedFor {
         let staged = version.staged.clone().unwrap_or_default();
         StagedFor { relationship: uuid_of(&staged.relationship), incremental: uuid_of(&staged.incremental) }
     }
@@ -115,12 +117,7 @@ impl Pool {
         if let Some(unused) = reservation {
             self.release(unused);
         }
-        let staged = StagedVersion {
-            pool: self.clone(),
-            volume: volume.into(),
-            version: version?,
-            near: Near::default(),
-        };
+        let staged = self.staged_handle(volume, version?);
         // What the base has past the new end does not belong to this version.
         let base_blocks = match base {
             Some(uuid) => blocks(self.snapshot(volume, uuid)?.size_bytes),
@@ -154,13 +151,27 @@ impl Pool {
                 self.cut(*version, *end, *height)?;
             }
         }
-        let open = |(version, _, _)| StagedVersion {
+        Ok(staged.into_iter().map(|(version, _, _)| self.staged_handle(volume, version)).collect())
+    }
+
+    fn staged_handle(self: &Arc<Self>, volume: &str, version: u64) -> StagedVersion {
+        let mut state = self.locked();
+        let found = state.versions.versions.get_mut(&version);
+        // One that is gone meanwhile: its handle answers each call with that.
+        let builder = found.map_or_else(Arc::default, |found| {
+            found.builder.upgrade().unwrap_or_else(|| {
+                let builder = Arc::default();
+                found.builder = Arc::downgrade(&builder);
+                builder
+            })
+        });
+        StagedVersion {
             pool: self.clone(),
             volume: volume.into(),
             version,
             near: Near::default(),
-        };
-        Ok(staged.into_iter().map(open).collect())
+            _builder: builder,
+        }
     }
 
     fn cut(&self, version: u64, from: u64, to: u64) -> Result<()> {

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
+use farside_format::catalog::VersionKind;
 use farside_platform::BLOCK_BYTES;
 use uuid::Uuid;
 
+use crate::error::Result;
 use crate::pool::Pool;
 
 /// Figures of a pool, for people and metrics.
@@ -38,11 +40,76 @@ pub struct PoolStatus {
     pub overlay_bytes: u64,
     /// Blocks found damaged since the pool was opened.
     pub corrupt_blocks: u64,
+    /// Bytes that damaged metadata does not attribute to anybody any more, so that they never come back, at most.
+    pub unattributed_bytes_max: u64,
     /// Why the pool refuses changes, if it does.
     pub failed: Option<String>,
 }
 
+/// Blocks of a volume or snapshot whose metadata is damaged: reads of them fail, everything else goes on.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct QuarantinedRange {
+    /// The volume.
+    pub volume: String,
+    /// The snapshot; none for the volume itself.
+    pub snapshot: Option<String>,
+    /// First block.
+    pub block: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// Ranges told of one version at most.
+const QUARANTINED_RANGES_MAX: usize = 64;
+
 impl Pool {
+    /// What is quarantined: what consistency points had to give up, and damaged metadata that was met since the pool was
+    /// opened. At most 64 ranges of each volume and snapshot, in order.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn quarantined(&self) -> Result<Vec<QuarantinedRange>> {
+        let _reading = self.readers.read();
+        let damaged = self.nodes.damaged();
+        let views: Vec<_> = {
+            let state = self.locked();
+            let shown = state
+                .versions
+                .versions
+                .values()
+                .filter(|v| !v.deleted && (v.snapshot.is_some() || v.kind == VersionKind::Head));
+            shown.map(|v| (v.volume, v.snapshot.as_ref().map(|s| s.name.clone()), state.view(v))).collect()
+        };
+        let mut found = Vec::new();
+        for (volume, snapshot, view) in views {
+            let mut ranges = view.quarantined(&self.nodes, QUARANTINED_RANGES_MAX)?;
+            for node in damaged.iter().filter(|node| node.family == view.tree.family) {
+                let (level, position) = (node.level, node.position);
+                ranges.extend(view.quarantined_below(
+                    &self.nodes,
+                    level,
+                    position,
+                    QUARANTINED_RANGES_MAX,
+                )?);
+            }
+            if ranges.is_empty() {
+                continue;
+            }
+            let name = self.locked().versions.volumes.get(&volume).map(|v| v.name.clone());
+            let Some(name) = name else { continue };
+            for (block, count) in joined(ranges).into_iter().take(QUARANTINED_RANGES_MAX) {
+                found.push(QuarantinedRange {
+                    volume: name.clone(),
+                    snapshot: snapshot.clone(),
+                    block,
+                    count,
+                });
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
     /// Figures, now.
     pub fn status(&self) -> PoolStatus {
         let (journal_used_bytes, journal_bytes) = {
@@ -67,7 +134,23 @@ impl Pool {
             journal_bytes,
             overlay_bytes: state.overlay_bytes,
             corrupt_blocks: self.counters.corrupt_blocks.load(Ordering::Relaxed),
+            unattributed_bytes_max: state.versions.unattributed_blocks_max.min(self.pool_blocks) * block,
             failed: self.failure(),
         }
     }
+}
+
+/// Ranges in order, those that touch or overlap as one.
+fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    ranges.sort_unstable();
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (block, count) in ranges {
+        match joined.last_mut() {
+            Some((first, before)) if *first + *before >= block => {
+                *before = (*before).max(block + count - *first);
+            }
+            _ => joined.push((block, count)),
+        }
+    }
+    joined
 }

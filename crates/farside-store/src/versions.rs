@@ -4,7 +4,7 @@
 //! state that was. It refuses what contradicts itself and never trusts an id from the medium.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use farside_format::catalog::{
     Catalog, Change, MovedHead, Restage, Snapshot, StagedFor, Version, VersionKind, Volume,
@@ -42,6 +42,8 @@ pub(crate) struct VersionState {
     pub(crate) users: u32,
     /// Walks under way, and readers like them: it is not reaped under them, but they are in nobody's way.
     pub(crate) walkers: u32,
+    /// Of a staged version: held by the handles of whoever builds it.
+    pub(crate) builder: Weak<()>,
     /// Its map cannot be read, so that it cannot be reaped: its blocks stay in use.
     pub(crate) stuck: bool,
 }
@@ -113,6 +115,8 @@ pub(crate) struct Versions {
     pub(crate) next_id: u64,
     pub(crate) volumes: BTreeMap<u64, Volume>,
     pub(crate) versions: BTreeMap<u64, VersionState>,
+    /// See [`Catalog::unattributed_blocks_max`].
+    pub(crate) unattributed_blocks_max: u64,
 }
 
 fn inconsistent(what: impl Into<String>) -> StoreError {
@@ -120,9 +124,24 @@ fn inconsistent(what: impl Into<String>) -> StoreError {
 }
 
 impl Versions {
+    /// The versions from which a volume's head descends, and the head.
+    pub(crate) fn main_line(&self, volume: u64) -> HashSet<u64> {
+        let mut line = HashSet::new();
+        let mut next = self.volumes.get(&volume).and_then(|v| self.versions.get(&v.head));
+        while let Some(version) = next {
+            line.insert(version.id);
+            next = self.versions.get(&version.parent);
+        }
+        line
+    }
+
     /// From the catalog on the medium.
     pub(crate) fn load(catalog: Catalog) -> Result<Versions> {
-        let mut versions = Versions { next_id: catalog.next_id, ..Versions::default() };
+        let mut versions = Versions {
+            next_id: catalog.next_id,
+            unattributed_blocks_max: catalog.unattributed_blocks_max,
+            ..Versions::default()
+        };
         for version in catalog.versions {
             let tree =
                 version.decode_tree().map_err(|e| inconsistent(format!("version {}: {e}", version.id)))?;
@@ -148,6 +167,7 @@ impl Versions {
                 inherited: Birth(version.inherited),
                 users: 0,
                 walkers: 0,
+                builder: Weak::new(),
                 stuck: false,
             };
             if version.id >= versions.next_id || versions.versions.insert(state.id, state).is_some() {
@@ -203,6 +223,7 @@ impl Versions {
             next_id: self.next_id,
             volumes: self.volumes.values().cloned().collect(),
             versions: versions.collect(),
+            unattributed_blocks_max: self.unattributed_blocks_max,
         }
     }
 
@@ -275,6 +296,7 @@ impl Versions {
             inherited: parent.map_or(Birth(0), |p| p.frozen),
             users: 0,
             walkers: 0,
+            builder: Weak::new(),
             stuck: false,
         };
         self.versions.insert(id, head);

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use farside_format::fingerprint::{FAN_OUT, TOP_LEVEL, level_for, span};
-use farside_format::{ContentRoot, Fingerprint, Pointer};
+use farside_format::catalog::VersionKind;
+use farside_format::fingerprint::{BLOCKS_MAX, FAN_OUT, TOP_LEVEL, level_for, span};
+use farside_format::{ContentRoot, Fingerprint, Node, Pointer};
 
 use crate::delta::{Delta, Entry};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::nodes::{NodeReader, TreeIdentity};
 use crate::versions::{VersionState, blocks};
 
@@ -33,11 +34,16 @@ pub(crate) struct Spot {
     layers: [Option<Arc<Delta>>; 2],
     /// Level of the layers' nodes, likewise.
     layer_level: u8,
+    /// Nothing is mapped from this block of the version on: what is lost beyond were holes.
+    end: u64,
 }
 
 impl View {
     pub(crate) fn of(version: &VersionState, tree: TreeIdentity) -> View {
         let level = version.level();
+        // A staged version may not have been cut to its size yet.
+        let is_cut = version.kind != VersionKind::Staged;
+        let end = if is_cut { blocks(version.size_bytes) } else { BLOCKS_MAX };
         let root = Spot {
             level,
             position: 0,
@@ -45,6 +51,7 @@ impl View {
             base_level: version.tree.level,
             layers: [version.capturing.clone(), version.delta.clone()],
             layer_level: level,
+            end,
         };
         View { tree, root, size_bytes: version.size_bytes }
     }
@@ -58,6 +65,7 @@ impl View {
             base_level: 0,
             layers: [None, None],
             layer_level: 1,
+            end: 0,
         };
         View { tree, root, size_bytes: 0 }
     }
@@ -82,7 +90,7 @@ impl View {
         })
     }
 
-    /// The same, piece by piece in order: one block, or any number of holes. Ends early when `each` answers false.
+    /// The same, piece by piece in order: one block, or any number of holes or of lost blocks. Ends early when `each` answers false.
     pub(crate) fn visit(
         &self,
         nodes: &NodeReader,
@@ -146,9 +154,39 @@ impl View {
         self.root.visit_leaves(nodes, self.tree, from, &mut leaves_max, each)
     }
 
+    /// Ranges of blocks (first, count) of which nobody knows any more where they lie, in order, at most `ranges_max`. Reads the
+    /// root, and nodes that have something lost below; a damaged node that no change has met yet is not found so.
+    pub(crate) fn quarantined(&self, nodes: &NodeReader, ranges_max: usize) -> Result<Vec<(u64, u64)>> {
+        let mut ranges = LostRanges { end: self.blocks(), ranges_max, found: Vec::new() };
+        self.root.lost_ranges(nodes, self.tree, &mut ranges)?;
+        Ok(ranges.found)
+    }
+
+    /// The same below the node at `position` of `level`, which was found damaged.
+    pub(crate) fn quarantined_below(
+        &self,
+        nodes: &NodeReader,
+        level: u8,
+        position: u64,
+        ranges_max: usize,
+    ) -> Result<Vec<(u64, u64)>> {
+        let mut ranges = LostRanges { end: self.blocks(), ranges_max, found: Vec::new() };
+        if let Some(spot) = self.root.descend(nodes, self.tree, level, position)? {
+            spot.lost_ranges(nodes, self.tree, &mut ranges)?;
+        }
+        Ok(ranges.found)
+    }
+
     /// The content root: level-6 fingerprint and size. Reads nodes only where deltas lie.
+    ///
+    /// # Errors
+    /// [`StoreError::Quarantined`] if part of the content is known to be lost.
     pub(crate) fn content_root(&self, nodes: &NodeReader) -> Result<ContentRoot> {
         let fingerprint = self.root.fingerprint(nodes, self.tree)?;
+        if let Some((block, count)) = self.quarantined(nodes, 1)?.first() {
+            let version = format!("family {}", self.tree.family);
+            return Err(StoreError::Quarantined { version, block: *block, count: *count });
+        }
         Ok(ContentRoot::new(fingerprint.raise(self.root.level, TOP_LEVEL), self.size_bytes))
     }
 
@@ -158,10 +196,69 @@ impl View {
     }
 }
 
+/// Lost ranges as they are found.
+struct LostRanges {
+    /// Blocks of the version.
+    end: u64,
+    ranges_max: usize,
+    found: Vec<(u64, u64)>,
+}
+
+impl LostRanges {
+    fn is_full(&self) -> bool {
+        self.found.len() >= self.ranges_max
+    }
+
+    fn add(&mut self, block: u64, count: u64) {
+        let count = self.end.saturating_sub(block).min(count);
+        match self.found.last_mut() {
+            _ if count == 0 => {}
+            Some((first, before)) if *first + *before == block => *before += count,
+            _ => self.found.push((block, count)),
+        }
+    }
+}
+
 impl Spot {
     /// Whether nothing is mapped below, as far as can be told without reading.
     pub(crate) fn is_hole(&self) -> bool {
         self.base.is_hole() && self.layers.iter().all(Option::is_none)
+    }
+
+    /// Whether nothing is mapped below, as far as layers and fingerprints at hand tell.
+    pub(crate) fn is_known_hole(&self) -> bool {
+        if let Some(known) = self.known_fingerprint() {
+            return known.is_hole();
+        }
+        // A trim that nothing was written after: no entry above the cut.
+        for layer in self.layers.iter().rev().flatten() {
+            if layer.entries().next().is_some() {
+                return false;
+            }
+            if layer.cut {
+                return true;
+            }
+        }
+        self.base.is_hole()
+    }
+
+    /// The node that all of this is, if that is on the medium and no change lies over it.
+    pub(crate) fn stored(&self, nodes: &NodeReader, tree: TreeIdentity) -> Result<Option<Arc<Node>>> {
+        let is_stored = !self.base.is_hole() && self.base_level == self.level && self.level > 0;
+        if !is_stored || self.layers.iter().any(Option::is_some) {
+            return Ok(None);
+        }
+        nodes.read_or_lost(tree, self.level, self.position, &self.base).map(Some)
+    }
+
+    /// Whether all of it is lost, as far as can be told without reading.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.base.is_lost() && self.base_level == self.level && self.layers.iter().all(Option::is_none)
+    }
+
+    /// Whether the same was lost in both.
+    pub(crate) fn is_lost_like(&self, other: &Spot) -> bool {
+        self.is_lost() && other.is_lost() && self.base.fingerprint == other.base.fingerprint
     }
 
     fn is_virtual(&self) -> bool {
@@ -194,6 +291,7 @@ impl Spot {
                 base_level: level,
                 layers: [None, None],
                 layer_level: level,
+                end: self.end,
             })
             .collect();
         if self.is_virtual() {
@@ -205,9 +303,10 @@ impl Spot {
                 children[0].base = self.base;
                 children[0].base_level = self.base_level;
             } else {
-                let node = nodes.read(tree, self.level, self.position, &self.base)?;
+                let node = nodes.read_or_lost(tree, self.level, self.position, &self.base)?;
                 for (child, pointer) in children.iter_mut().zip(node.children.iter()) {
                     child.base = *pointer;
+                    child.cut_past_the_end();
                 }
             }
         }
@@ -237,8 +336,57 @@ impl Spot {
         Ok(children)
     }
 
+    fn lost_ranges(&self, nodes: &NodeReader, tree: TreeIdentity, ranges: &mut LostRanges) -> Result<()> {
+        let start = self.position * span(self.level);
+        if ranges.is_full() || start >= ranges.end || self.base.is_hole() || self.is_cut() {
+            return Ok(());
+        }
+        if self.is_lost() {
+            // One more than asked for would join with the last.
+            ranges.add(start, span(self.level));
+            return Ok(());
+        }
+        if self.level == 0 {
+            return Ok(());
+        }
+        if self.is_virtual() || self.base_level < self.level {
+            return self.child(0, nodes, tree)?.lost_ranges(nodes, tree, ranges);
+        }
+        if self.level == 1 {
+            for (pointer, block) in self.leaf(nodes, tree)?.iter().zip(start..) {
+                if pointer.is_lost() && !ranges.is_full() {
+                    ranges.add(block, 1);
+                }
+            }
+            return Ok(());
+        }
+        if nodes.read_or_lost(tree, self.level, self.position, &self.base)?.lost_blocks > 0 {
+            for child in self.children(nodes, tree)? {
+                child.lost_ranges(nodes, tree, ranges)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is lost past the version's end was a hole.
+    fn cut_past_the_end(&mut self) {
+        if self.base.is_lost() && self.position * span(self.level) >= self.end {
+            self.base = Pointer::HOLE;
+        }
+    }
+
     fn is_cut(&self) -> bool {
         self.layers.iter().flatten().any(|d| d.cut)
+    }
+
+    /// Whether one layer names every child: what lies below does not count.
+    fn is_overwritten(&self) -> bool {
+        self.layers.iter().flatten().any(|delta| delta.entries().len() == FAN_OUT)
+    }
+
+    fn quarantined(&self, tree: TreeIdentity) -> StoreError {
+        let version = format!("family {}", tree.family);
+        StoreError::Quarantined { version, block: self.position * span(self.level), count: span(self.level) }
     }
 
     /// The mappings of a leaf, without a spot for each.
@@ -246,8 +394,13 @@ impl Spot {
         debug_assert_eq!(self.level, 1);
         let mut pointers = [Pointer::HOLE; FAN_OUT];
         // No tree is lower than a leaf: base and layers stand at this level.
-        if !self.base.is_hole() && !self.is_cut() {
-            pointers = *nodes.read(tree, 1, self.position, &self.base)?.children;
+        if !self.base.is_hole() && !self.is_cut() && !self.is_overwritten() {
+            pointers = *nodes.read_or_lost(tree, 1, self.position, &self.base)?.children;
+        }
+        for (pointer, block) in pointers.iter_mut().zip(self.position * FAN_OUT as u64..) {
+            if pointer.is_lost() && block >= self.end {
+                *pointer = Pointer::HOLE;
+            }
         }
         for delta in self.layers.iter().flatten() {
             if delta.cut {
@@ -293,7 +446,7 @@ impl Spot {
         each: &mut dyn FnMut(u64, &Spot) -> Result<()>,
     ) -> Result<Option<u64>> {
         let end = (self.position + 1) * span(self.level - 1);
-        if end <= from || self.is_hole() {
+        if end <= from || self.is_hole() || self.is_lost() {
             return Ok(None);
         }
         if self.level == 1 {
@@ -326,6 +479,9 @@ impl Spot {
         if self.is_hole() {
             return Ok(each(Pointer::HOLE, to - from));
         }
+        if self.is_lost() {
+            return Ok(each(self.base, to - from));
+        }
         if self.level == 0 {
             return Ok(each(self.base, 1));
         }
@@ -353,6 +509,7 @@ impl Spot {
             base_level: level,
             layers: [None, None],
             layer_level: level,
+            end: self.end,
         };
         if self.is_virtual() {
             return Ok(if index == 0 { Spot { level, ..self.clone() } } else { child });
@@ -387,7 +544,8 @@ impl Spot {
                     child.base_level = self.base_level;
                 }
             } else {
-                child.base = nodes.read(tree, self.level, self.position, &self.base)?.children[index];
+                child.base = nodes.read_or_lost(tree, self.level, self.position, &self.base)?.children[index];
+                child.cut_past_the_end();
             }
         }
         Ok(child)
@@ -397,6 +555,7 @@ impl Spot {
     pub(crate) fn known_fingerprint(&self) -> Option<Fingerprint> {
         let top = match (&self.layers[1], &self.layers[0]) {
             (Some(top), _) | (None, Some(top)) => top,
+            (None, None) if self.base.is_lost() => return None,
             (None, None) => return Some(self.base.fingerprint.raise(self.base_level, self.level)),
         };
         let level = if self.is_virtual() { self.layer_level } else { self.level };
@@ -407,6 +566,7 @@ impl Spot {
     pub(crate) fn fingerprint(&self, nodes: &NodeReader, tree: TreeIdentity) -> Result<Fingerprint> {
         let top = match (&self.layers[1], &self.layers[0]) {
             (Some(top), _) | (None, Some(top)) => top,
+            (None, None) if self.base.is_lost() => return Err(self.quarantined(tree)),
             (None, None) => return Ok(self.base.fingerprint.raise(self.base_level, self.level)),
         };
         if self.is_virtual() {
@@ -417,7 +577,11 @@ impl Spot {
             return Ok(*known);
         }
         if self.level == 1 {
-            let fingerprints = self.leaf(nodes, tree)?.map(|p| p.fingerprint);
+            let pointers = self.leaf(nodes, tree)?;
+            if pointers.iter().any(Pointer::is_lost) {
+                return Err(self.quarantined(tree));
+            }
+            let fingerprints = pointers.map(|p| p.fingerprint);
             return Ok(*top.fingerprint.get_or_init(|| Fingerprint::of_node(1, &fingerprints)));
         }
         let mut fingerprints = [Fingerprint::HOLE; FAN_OUT];

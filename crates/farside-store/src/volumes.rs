@@ -9,7 +9,6 @@ use farside_platform::{BLOCK_BYTES, Timestamp};
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
-use crate::main_line::main_line;
 use crate::pool::{Pool, State, admit_change};
 use crate::space::SpaceClass;
 use crate::versions::{VOLUME_BYTES_MAX, VersionState, blocks};
@@ -305,7 +304,7 @@ impl Pool {
     pub fn snapshot(&self, volume: &str, uuid: Uuid) -> Result<SnapshotStatus> {
         let state = self.locked();
         let version = find_snapshot_by_uuid(&state, volume, uuid)?;
-        let on_main_line = main_line(&state, version.volume).contains(&version.id);
+        let on_main_line = state.versions.main_line(version.volume).contains(&version.id);
         Ok(snapshot_status(version, on_main_line))
     }
 
@@ -313,7 +312,7 @@ impl Pool {
     pub fn snapshot_named(&self, volume: &str, name: &str) -> Result<SnapshotStatus> {
         let state = self.locked();
         let version = find_snapshot(&state, volume, name)?;
-        let on_main_line = main_line(&state, version.volume).contains(&version.id);
+        let on_main_line = state.versions.main_line(version.volume).contains(&version.id);
         Ok(snapshot_status(version, on_main_line))
     }
 
@@ -321,7 +320,7 @@ impl Pool {
     pub fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotStatus>> {
         let state = self.locked();
         let id = find_volume(&state, volume)?.id;
-        let line = main_line(&state, id);
+        let line = state.versions.main_line(id);
         Ok(state.versions.snapshots_of(id).map(|v| snapshot_status(v, line.contains(&v.id))).collect())
     }
 

@@ -43,8 +43,11 @@ fn reopen(disk: &SimulatedDisk, history: &History, lower: usize, upper: usize, w
 fn crash_everywhere(seed: u64, operations: usize) -> [u64; 2] {
     println!("seed {seed}");
     let mut run = Run::new(seed, 24 << 20);
-    for _ in 0..operations {
+    for operation in 1..=operations {
         run.step();
+        if operation % 25 == 0 {
+            run.restart();
+        }
     }
     let (disk, shared) = (run.disk.clone(), run.shared);
     let history = run.finish();

@@ -125,14 +125,14 @@ fn superblocks_of_two_pools_are_refused() {
 
 #[test]
 fn another_format_version_is_refused_by_name_even_in_one_slot() {
-    for (slots, version) in [(&SLOTS[..], 2u32), (&SLOTS[..1], 4), (&SLOTS[1..], 1)] {
+    for (slots, version) in [(&SLOTS[..], 2u32), (&SLOTS[..1], 5), (&SLOTS[1..], 1)] {
         let (disk, _) = sound_pool();
         for slot in slots {
             disk.damage(slot * BLOCK + 8, &version.to_le_bytes());
         }
         let before = bytes(&disk);
         let error = open(&disk).err().expect("refused").to_string();
-        let names_both = error.contains(&format!("format version {version};")) && error.contains("version 3");
+        let names_both = error.contains(&format!("format version {version};")) && error.contains("version 4");
         assert!(names_both, "{error}");
         let checked = farside_check::check(&disk, &farside_check::CheckOptions::default());
         assert!(checked.is_err_and(|e| e.to_string().contains(&format!("format version {version};"))));
@@ -199,7 +199,7 @@ fn an_inner_node_damaged_twice_is_an_error_there_and_nowhere_else() {
     let handle = pool.open_volume("v").expect("it opens");
     let mut block = vec![0; 4096];
     let error = handle.read(50_000 * BLOCK, &mut block).expect_err("damaged");
-    assert!(matches!(error, StoreError::Corrupt { place: p, .. } if p == place), "{error}");
+    assert!(matches!(error, StoreError::Quarantined { block: 50_000, .. }), "{error}");
     for fine in [0, 199, 900_299] {
         handle.read(fine * BLOCK, &mut block).expect("elsewhere all is well");
         assert!(block == content(version.map[&fine]));
@@ -220,7 +220,7 @@ fn a_damaged_leaf_is_an_error_there_and_nowhere_else() {
         let handle = pool.open_volume("v").expect("it opens");
         let mut block = vec![0; 4096];
         let error = handle.read(50_000 * BLOCK, &mut block).expect_err("damaged");
-        assert!(matches!(error, StoreError::Corrupt { place: p, .. } if p == *place), "{how:?}: {error}");
+        assert!(matches!(error, StoreError::Quarantined { block: 50_000, .. }), "{how:?}: {error}");
         handle.read(900_299 * BLOCK, &mut block).expect("elsewhere all is well");
         assert!(block == content(version.map[&900_299]));
         handle.write(900_000 * BLOCK, &content(5)).expect("a write elsewhere");
@@ -231,32 +231,50 @@ fn a_damaged_leaf_is_an_error_there_and_nowhere_else() {
     }
 }
 
-/// A change below a leaf that cannot be read cannot be written to the trees: the pool then refuses changes, loses none
-/// of those answered, and reads on, however often it is opened.
+/// The pool goes on, at the point and at each opening; what is written below the damage is readable, the rest is quarantined.
 #[test]
-fn a_change_below_a_damaged_leaf_stops_changes_but_loses_nothing() {
-    let (disk, version) = sound_pool();
-    let leaves = volume_nodes(&disk, 1);
-    let (place, _) = leaves.iter().find(|(_, n)| n.position == 50_000 / 128).expect("a leaf");
-    damage(&disk, *place, Damage::BitFlip, 0);
-    let pool = open(&disk).expect("it opens");
-    let handle = pool.open_volume("v").expect("it opens");
-    handle.write(50_001 * BLOCK, &content(5)).expect("nobody has looked at the leaf yet");
-    handle.write(900_000 * BLOCK, &content(6)).expect("a write elsewhere");
-    handle.flush().expect("a flush");
-    assert!(pool.consistency_point().is_err());
-    drop((handle, pool));
-    for _ in 0..3 {
-        let pool = open(&disk).expect("it opens for reading");
-        assert!(pool.status().failed.is_some_and(|cause| cause.contains("corruption")));
-        let handle = pool.open_volume("v").expect("it opens");
-        let mut block = vec![0; 4096];
-        for (at, stamp) in [(900_000, 6), (900_001, version.map[&900_001])] {
-            handle.read(at * BLOCK, &mut block).expect("what was flushed is there");
-            assert!(block == content(stamp));
+fn a_change_below_a_damaged_node_quarantines_its_blocks_and_stops_nothing() {
+    // A leaf, an inner node in both copies, the root in both.
+    for level in [1, 2, 3] {
+        let (disk, version) = sound_pool();
+        let nodes = volume_nodes(&disk, level);
+        let (place, node) = nodes.iter().find(|(_, n)| n.position == 50_000 >> (7 * level)).expect("a node");
+        damage(&disk, *place, Damage::BitFlip, 0);
+        if level > 1 {
+            damage(&disk, *place + TWIN_DISTANCE, Damage::Zeroed, 0);
         }
-        let refused = handle.write(0, &content(7)).expect_err("no changes");
-        assert!(matches!(refused, StoreError::Failed { .. }), "{refused}");
+        let pool = open(&disk).expect("it opens");
+        let handle = pool.open_volume("v").expect("it opens");
+        handle.write(50_001 * BLOCK, &content(5)).expect("a whole write");
+        let refused = handle.write(50_002 * BLOCK + 7, &[1; 9]).expect_err("a partial write");
+        assert!(matches!(refused, StoreError::Quarantined { .. }), "{refused}");
+        handle.flush().expect("a flush");
+        // Killed: what follows is from the journal.
+        drop((handle, pool));
+        for opening in 0..3 {
+            let pool = open(&disk).expect("it opens");
+            pool.consistency_point().expect("a point");
+            assert_eq!(pool.status().failed, None);
+            let handle = pool.open_volume("v").expect("it opens");
+            let mut block = vec![0; 4096];
+            handle.read(50_001 * BLOCK, &mut block).expect("written since");
+            assert!(block == content(5));
+            let error = handle.read(50_002 * BLOCK, &mut block).expect_err("quarantined");
+            assert!(matches!(error, StoreError::Quarantined { .. }), "{error}");
+            let root = handle.content_root().expect_err("no root of what is not known");
+            assert!(matches!(root, StoreError::Quarantined { .. }), "{root}");
+            if level < 3 {
+                handle.read(900_001 * BLOCK, &mut block).expect("elsewhere all is well");
+                assert!(block == content(version.map[&900_001]));
+            }
+            // The snapshot shares the leaf and the inner node. It is named once its damage is met, which the first point does.
+            let ranges = pool.quarantined().expect("a list");
+            let of_head: Vec<_> = ranges.iter().filter(|r| r.snapshot.is_none()).collect();
+            let first = node.position << (7 * level);
+            assert_eq!((of_head.len(), of_head[0].block), (2, first), "{ranges:?}");
+            assert_eq!((of_head[0].count, of_head[1].block), (50_001 - first, 50_002), "{ranges:?}");
+            assert_eq!(ranges.len() > 2, level < 3 && opening == 0, "{ranges:?}");
+        }
     }
 }
 

@@ -25,17 +25,28 @@ fn expected(base: &Version, version: &Version) -> BTreeMap<u64, DifferenceKind> 
     found
 }
 
+/// What the store says, checked against the model of both.
 fn difference(
-    base: Option<&Arc<VersionHandle>>,
+    handle: Option<&Arc<VersionHandle>>,
     version: &Arc<VersionHandle>,
+    (base, now): (&Version, &Version),
 ) -> BTreeMap<u64, DifferenceKind> {
     let mut found = BTreeMap::new();
     let mut end = 0;
-    for range in version.clone().difference_from(base.cloned()) {
+    for range in version.clone().difference_from(handle.cloned()) {
         let range = range.expect("a difference");
         assert!(range.count > 0 && range.block >= end, "ranges ascend and do not meet");
         end = range.block + range.count;
-        found.extend((range.block..end).map(|block| (block, range.kind)));
+        if range.kind == DifferenceKind::Data {
+            assert_eq!(range.changed, range.count);
+            found.extend((range.block..end).map(|block| (block, range.kind)));
+            continue;
+        }
+        // A range of holes reaches over what was a hole before.
+        let was: Vec<u64> = base.map.range(range.block..end).map(|(block, _)| *block).collect();
+        assert_eq!(range.changed, was.len() as u64, "{range:?}");
+        assert_eq!(now.map.range(range.block..end).next(), None, "{range:?} is no hole");
+        found.extend(was.into_iter().map(|block| (block, range.kind)));
     }
     found
 }
@@ -50,6 +61,55 @@ fn versions(run: &SparseRun) -> Vec<(String, Arc<VersionHandle>, &Version)> {
         (format!("{volume}@{name}"), Arc::new(handle), version)
     });
     heads.chain(snapshots).collect()
+}
+
+/// For differences in which no range of holes is expected.
+const NO_HOLES: (&Version, &Version) = {
+    const NOTHING: &Version = &Version { blocks: 0, map: BTreeMap::new() };
+    (NOTHING, NOTHING)
+};
+
+/// A terabyte of scattered blocks trimmed: one range, and one node read of each version's tree, cold. What was written
+/// since, and what stays, is told apart from it.
+#[test]
+fn a_trimmed_subtree_costs_one_node() {
+    let disk = SimulatedDisk::new("trim", 512 << 20).without_history();
+    let pool = Pool::create(Arc::new(disk.clone()), options(1)).expect("a pool");
+    const BLOCKS: u64 = 1 << 28;
+    pool.create_volume("v", BLOCKS * BLOCK).expect("a volume");
+    let handle = pool.open_volume("v").expect("it opens");
+    let mut base = Version { blocks: BLOCKS, map: BTreeMap::new() };
+    for index in 0..4000_u64 {
+        let block = index.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 36;
+        handle.write(block * BLOCK, &content(index + 1)).expect("a write");
+        base.map.insert(block, index + 1);
+    }
+    pool.create_snapshots(&[("v".into(), new_snapshot("s", 1))]).expect("a snapshot");
+    pool.consistency_point().expect("a point");
+    handle.trim(0, BLOCKS * BLOCK).expect("a trim");
+    let mut now = Version { blocks: BLOCKS, map: BTreeMap::new() };
+    let uncached = |options_seed| {
+        pool.flush().expect("a flush");
+        let pool =
+            Pool::open(Arc::new(disk.image().without_history()), options(options_seed)).expect("it opens");
+        let head = Arc::new(pool.open_volume("v").expect("it opens"));
+        (Arc::new(pool.open_snapshot("v", "s").expect("it opens")), head, pool)
+    };
+    let (before, head, pool_now) = uncached(2);
+    let nodes = pool_now.nodes_read();
+    let ranges: Vec<_> =
+        head.clone().difference_from(Some(before.clone())).map(|r| r.expect("a range")).collect();
+    assert_eq!(ranges.len(), 1);
+    assert_eq!((ranges[0].kind, ranges[0].changed), (DifferenceKind::Hole, base.map.len() as u64));
+    assert!(pool_now.nodes_read() - nodes <= 1, "{} nodes", pool_now.nodes_read() - nodes);
+    assert_eq!(difference(Some(&before), &head, (&base, &now)), expected(&base, &now));
+    // One block is written again: the path to it is walked, the rest still costs a node for each subtree.
+    handle.write(77 * BLOCK, &content(1)).expect("a write");
+    now.map.insert(77, 1);
+    let (before, head, pool_now) = uncached(3);
+    let nodes = pool_now.nodes_read();
+    assert_eq!(difference(Some(&before), &head, (&base, &now)), expected(&base, &now));
+    assert!(pool_now.nodes_read() - nodes <= 4 * 128, "{} nodes", pool_now.nodes_read() - nodes);
 }
 
 #[test]
@@ -70,12 +130,16 @@ fn any_two_versions_differ_as_the_model_says() {
                 let (b_name, b, b_model) = &all[pair[1] % all.len()];
                 // Nodes carry no family in their fingerprints: any two volumes can be compared.
                 assert_eq!(
-                    difference(Some(a), b),
+                    difference(Some(a), b, (a_model, b_model)),
                     expected(a_model, b_model),
                     "seed {seed}: from {a_name} to {b_name}"
                 );
                 let nothing = Version::default();
-                assert_eq!(difference(None, b), expected(&nothing, b_model), "seed {seed}: all of {b_name}");
+                assert_eq!(
+                    difference(None, b, (&nothing, b_model)),
+                    expected(&nothing, b_model),
+                    "seed {seed}: all of {b_name}"
+                );
             }
         }
     }
@@ -104,7 +168,7 @@ fn equal_content_is_no_difference() {
         }
         let head = Arc::new(pool.open_volume("v").expect("it opens"));
         let base = Arc::new(pool.open_snapshot("v", "s").expect("it opens"));
-        assert_eq!(difference(Some(&base), &head), BTreeMap::new());
+        assert_eq!(difference(Some(&base), &head, NO_HOLES), BTreeMap::new());
         assert_eq!(base.content_root().expect("a root"), head.content_root().expect("a root"));
     }
 }
@@ -134,7 +198,7 @@ fn a_difference_reads_only_nodes_on_changed_paths() {
     let base = Arc::new(pool.open_snapshot("v", "s").expect("it opens"));
     // Damaged data: whoever reads it finds out.
     let before = disk.reads();
-    let found = difference(Some(&base), &head);
+    let found = difference(Some(&base), &head, NO_HOLES);
     let after = disk.reads();
     assert_eq!(
         found.keys().copied().collect::<Vec<_>>(),

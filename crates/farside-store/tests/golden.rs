@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use farside_format::catalog::VersionKind;
+use farside_format::{Node, TreeKind};
 use farside_platform::{BlockDevice, SimulatedDisk};
 use farside_store::{Pool, ReplicaStatus, StagedFor, StagedVersion, StoreError, VersionHandle};
 use sparse::{BLOCK, new_snapshot, options, staged_for};
@@ -86,11 +87,31 @@ fn block(stamp: u64) -> Vec<u8> {
     bytes
 }
 
-/// The history of the image of version 3: trees of one to five levels, a cut, a clone, staged and committed versions,
+/// A volume whose leaf was damaged, and of which a block was written since.
+fn lose_a_leaf(disk: &SimulatedDisk, pool: Arc<Pool>) -> Arc<Pool> {
+    pool.create_volume("lossy", 130 * BLOCK).expect("a volume");
+    let handle = pool.open_volume("lossy").expect("it opens");
+    (0..3).chain([129]).for_each(|at| handle.write(at * BLOCK, &block(6000 + at)).expect("a write"));
+    pool.close().expect("closed");
+    drop((handle, pool));
+    let is_leaf = |place: &u64| {
+        let node = Node::decode(&disk.peek(place * BLOCK, BLOCK as usize));
+        node.is_ok_and(|(n, _)| n.kind == TreeKind::Volume && n.level == 1 && n.position == 0)
+    };
+    let leaf = (0..disk.bytes() / BLOCK).find(is_leaf).expect("a leaf");
+    disk.damage(leaf * BLOCK, &[0; BLOCK as usize]);
+    let pool = Pool::open(Arc::new(disk.clone()), options(2027)).expect("it opens");
+    pool.open_volume("lossy").expect("it opens").write(BLOCK, &block(6100)).expect("a write");
+    pool.consistency_point().expect("a point");
+    pool
+}
+
+/// The history of the image of version 4: trees of one to five levels, a cut, a clone, staged and committed versions,
 /// side branches, one version staged and left, a version half reaped, blocks with several owners, and flushed changes that
 /// only the journal holds.
 fn history(disk: &SimulatedDisk) {
     let pool = Pool::create(Arc::new(disk.clone()), options(2026)).expect("a pool");
+    let pool = lose_a_leaf(disk, pool);
     pool.create_volume("disk", 40 << 30).expect("a volume");
     pool.create_volume("archive", 1 << 46).expect("a volume");
     let disk = pool.open_volume("disk").expect("it opens");
@@ -189,7 +210,7 @@ fn the_history_still_makes_the_same_contents() {
     let disk = SimulatedDisk::new("golden", 13 << 20).without_history();
     history(&disk);
     if std::env::var_os("FARSIDE_MAKE_GOLDEN").is_some() {
-        let mut file = std::fs::File::create_new(path(3)).expect("an image is made once, never again");
+        let mut file = std::fs::File::create_new(path(4)).expect("an image is made once, never again");
         file.write_all(&pack(&disk)).expect("written");
     }
     assert_shows_expected(&disk);
@@ -197,7 +218,7 @@ fn the_history_still_makes_the_same_contents() {
 
 #[test]
 fn the_image_of_the_present_version_opens() {
-    let image = std::fs::read(path(3)).expect("the image of version 3");
+    let image = std::fs::read(path(4)).expect("the image of version 4");
     let disk = unpack(&image);
     assert!(pack(&disk) == image, "the file holds the image and nothing else");
     assert_shows_expected(&disk);
@@ -205,27 +226,32 @@ fn the_image_of_the_present_version_opens() {
 
 #[test]
 fn images_of_earlier_versions_are_refused_naming_both_versions() {
-    for version in [1, 2] {
+    for version in [1, 2, 3] {
         let disk = unpack(&std::fs::read(path(version)).expect("the image of an earlier version"));
         let before = pack(&disk);
         let opened = Pool::open(Arc::new(disk.clone()), options(1)).err().expect("refused");
         let named =
-            matches!(opened, StoreError::OtherVersion { found, supported: 3, .. } if found == version);
+            matches!(opened, StoreError::OtherVersion { found, supported: 4, .. } if found == version);
         assert!(named, "{opened}");
         let options_of_check = farside_check::CheckOptions::default();
         let checked = farside_check::check(&disk, &options_of_check).expect_err("refused");
         let created = Pool::create(Arc::new(disk.clone()), options(1)).err().expect("refused");
         for text in [opened.to_string(), checked.to_string(), created.to_string()] {
-            assert!(text.contains(&format!("version {version}")) && text.contains("version 3"), "{text}");
+            assert!(text.contains(&format!("version {version}")) && text.contains("version 4"), "{text}");
         }
         assert!(pack(&disk) == before, "nothing was changed");
     }
 }
 
+/// Nothing but what is quarantined since a leaf was damaged.
+fn is_sound(report: &farside_check::Report) -> bool {
+    report.is_clean() && report.findings.iter().all(|f| f.what == farside_check::What::Quarantined)
+}
+
 /// The checker, and a store that opens a copy, find what was written.
 fn assert_shows_expected(disk: &SimulatedDisk) {
     let report = farside_check::check(disk, &farside_check::CheckOptions::default()).expect("it runs");
-    assert!(report.is_clean() && report.findings.is_empty(), "{report}");
+    assert!(is_sound(&report) && report.findings.len() == 127, "{report}");
     assert!(report.versions.iter().any(|v| v.deleted && v.content_root.is_none()), "a version half reaped");
     assert_eq!(report.shared_blocks, 3, "{report}");
     assert!(report.journal.batches >= 2, "changes that only the journal holds: {report}");
@@ -233,7 +259,7 @@ fn assert_shows_expected(disk: &SimulatedDisk) {
         .versions_after_replay
         .expect("replayed")
         .into_iter()
-        .filter(|v| !v.deleted && v.kind != VersionKind::Staged)
+        .filter(|v| !v.deleted && v.kind != VersionKind::Staged && v.volume_name != "lossy")
         .map(|v| {
             let name = v.snapshot.map_or(v.volume_name.clone(), |s| format!("{}@{s}", v.volume_name));
             (name, v.size_bytes, v.content_root.expect("a content root").to_string())
@@ -256,6 +282,20 @@ fn assert_shows_expected(disk: &SimulatedDisk) {
             (size, root.into())
         );
     }
+    let lossy = pool.open_volume("lossy").expect("it opens");
+    let mut bytes = vec![0; BLOCK as usize];
+    for at in 0..130 {
+        let read = lossy.read(at * BLOCK, &mut bytes);
+        match at {
+            1 => assert!(read.is_ok() && bytes == block(6100)),
+            128 => assert!(read.is_ok() && bytes == [0; 4096]),
+            129 => assert!(read.is_ok() && bytes == block(6129)),
+            _ => assert!(matches!(read, Err(StoreError::Quarantined { .. })), "block {at}"),
+        }
+    }
+    let quarantined = pool.quarantined().expect("a list");
+    assert_eq!(quarantined.iter().map(|r| (r.block, r.count)).collect::<Vec<_>>(), [(0, 1), (2, 126)]);
+    drop(lossy);
     let read = |name: &str, at: u64| {
         let mut bytes = vec![0; BLOCK as usize];
         pool.open_volume(name).expect("it opens").read(at * BLOCK, &mut bytes).expect("it reads");
@@ -286,5 +326,5 @@ fn assert_shows_expected(disk: &SimulatedDisk) {
     pool.close().expect("closed");
     drop(pool);
     let report = farside_check::check(&copy, &farside_check::CheckOptions::default()).expect("it runs");
-    assert!(report.is_clean() && report.versions.len() == EXPECTED.len(), "{report}");
+    assert!(is_sound(&report) && report.versions.len() == EXPECTED.len() + 1, "{report}");
 }

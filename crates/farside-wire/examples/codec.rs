@@ -12,8 +12,8 @@ use std::time::Duration;
 use farside_format::Fingerprint;
 use farside_format::fingerprint::is_zero;
 use farside_wire::{
-    BLOCK_BYTES, Decoder, Effort, Encoder, FramePlan, FramePlans, FrameRung, Indexes, Origin, Prefix,
-    Regions, Run, RunKind, Search, SimilarityIndex,
+    Anchors, BLOCK_BYTES, Decoder, Effort, Encoder, FrameLevel, FramePlan, FramePlans, Indexes, Origin,
+    Prefix, Regions, Run, RunKind, Search, SimilarityIndex,
 };
 
 type Failure = Box<dyn std::error::Error>;
@@ -285,9 +285,9 @@ fn run(
 ) -> Result<(Figures, Search), Failure> {
     let (mut encoder, mut decoder, mut search, mut repeats) =
         (Encoder::new(), Decoder::new(), Search::new(), HashMap::new());
-    let (mut prefix, mut frame) = (Prefix::new(), Vec::new());
+    let (mut prefix, mut frame, mut anchors) = (Prefix::new(), Vec::new(), Anchors::new());
     let Images { old, new, others } = *images;
-    let mut images = Images { old, new, others };
+    let (mut images, mut index) = (Images { old, new, others }, index.clone());
     for plan in FramePlans::new(runs.iter().map(|r| Ok::<_, std::convert::Infallible>(*r))) {
         let mut plan = plan?;
         let of = |run: &Run| &new[run.position as usize * BLOCK_BYTES..run.end() as usize * BLOCK_BYTES];
@@ -303,8 +303,9 @@ fn run(
         }
         let start = on_core();
         prefix.clear();
+        anchors.find(&plan, &data);
         if effort >= Effort::Standard {
-            let list = search.regions(&plan, &data, &All { index, others }, &mut images);
+            let list = search.regions(&plan, &anchors, &All { index: &index, others }, &mut images);
             prefix.add_regions(&list, &mut images);
             if old.is_empty() {
                 let is_strong = effort == Effort::Strong;
@@ -318,7 +319,11 @@ fn run(
             prefix.add_same_place(&plan.runs, &was);
         }
         if effort >= Effort::Standard {
-            search.carried(&plan, &data);
+            search.carried(&plan, &anchors);
+        }
+        // What leads to similar content without a base is what the search remembers of the stream.
+        if !old.is_empty() {
+            index.enter_anchors(&anchors);
         }
         figures.search += on_core() - start;
         let start = on_core();
@@ -336,10 +341,10 @@ fn run(
         figures.frame_bytes += encoded.frame_bytes as u64;
         figures.payload += encoded.payload_bytes as u64;
         figures.table += encoded.table_bytes as u64;
-        *match encoded.rung {
-            FrameRung::Raw => &mut figures.raw,
-            FrameRung::Compressed => &mut figures.compressed,
-            FrameRung::Delta => &mut figures.delta,
+        *match encoded.level {
+            FrameLevel::Raw => &mut figures.raw,
+            FrameLevel::Compressed => &mut figures.compressed,
+            FrameLevel::Delta => &mut figures.delta,
         } += encoded.data_blocks;
         figures.prefix += prefix.bytes().len() as u64;
     }

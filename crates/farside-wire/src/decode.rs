@@ -6,8 +6,9 @@ use zstd_safe::{DCtx, DParameter, FrameFormat};
 
 use crate::error::FrameError;
 use crate::layout::{BLOCK_BYTES, Codec, DIGESTED_HEADER_BYTES, HEADER_BYTES, Header, WINDOW_BYTES_MAX};
-use crate::prefix::{Origin, Region, Regions};
-use crate::{Run, RunKind, digest, table};
+use crate::prefix::{Region, Regions};
+use crate::run::{Origin, Run, RunKind};
+use crate::{digest, table};
 
 /// The contents of a frame, verified.
 #[derive(Clone, Debug, PartialEq, Eq)]

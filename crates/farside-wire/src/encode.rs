@@ -7,20 +7,21 @@ use zerocopy::IntoBytes;
 use crate::compress::Compressor;
 use crate::effort::Effort;
 use crate::error::EncodeError;
-use crate::figures::FrameRung;
 use crate::gate::Gate;
 use crate::layout::{
     BLOCK_BYTES, Codec, DATA_BLOCKS_MAX, DIGESTED_HEADER_BYTES, FRAME_VERSION, FRAME_VERSION_OLDEST,
     HEADER_BYTES, Header, MAGIC, OTHERS_MAX, REPEAT_BLOCKS_MAX, RUNS_MAX,
 };
-use crate::prefix::{Origin, Prefix, Region};
-use crate::{Run, RunKind, digest, table};
+use crate::prefix::{Prefix, Region};
+use crate::run::{Origin, Run, RunKind};
+use crate::stats::FrameLevel;
+use crate::{digest, table};
 
 /// What became of a frame's blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encoded {
     /// How the data blocks travel.
-    pub rung: FrameRung,
+    pub level: FrameLevel,
     /// Bytes of the whole frame.
     pub frame_bytes: usize,
     /// Bytes of its payload.
@@ -117,13 +118,13 @@ impl Encoder {
         );
         out[..HEADER_BYTES].copy_from_slice(header.as_bytes());
         out.extend_from_slice(payload);
-        let rung = match codec {
-            Codec::Raw => FrameRung::Raw,
-            Codec::Zstd if prefix_bytes.is_empty() => FrameRung::Compressed,
-            Codec::Zstd => FrameRung::Delta,
+        let level = match codec {
+            Codec::Raw => FrameLevel::Raw,
+            Codec::Zstd if prefix_bytes.is_empty() => FrameLevel::Compressed,
+            Codec::Zstd => FrameLevel::Delta,
         };
         Ok(Encoded {
-            rung,
+            level,
             frame_bytes: out.len(),
             payload_bytes: payload.len(),
             table_bytes,

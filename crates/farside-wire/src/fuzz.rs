@@ -3,9 +3,9 @@
 use crate::decode::Decoder;
 use crate::layout::{BLOCK_BYTES, DATA_BLOCKS_MAX, REPEAT_BLOCKS_MAX};
 use crate::plan::FramePlan;
-use crate::prefix::{Origin, Regions};
-use crate::similarity::{Search, SimilarityIndex};
-use crate::{Run, RunKind};
+use crate::prefix::Regions;
+use crate::run::{Origin, Run, RunKind};
+use crate::similarity::{Anchors, Search, SimilarityIndex};
 
 /// Versions whose every block is filled with a byte of its position: prefixes and repeats can be named and found.
 #[derive(Debug)]
@@ -49,7 +49,9 @@ pub fn fuzz_index(bytes: &[u8]) {
         data_blocks: 64,
         ..FramePlan::default()
     };
-    Search::new().regions(&plan, &content, &index, &mut Pattern);
+    let mut anchors = Anchors::new();
+    anchors.find(&plan, &content);
+    Search::new().regions(&plan, &anchors, &index, &mut Pattern);
     index.enter(9, &content);
     assert!(index.bytes() <= BUDGET_BYTES);
     let mut written = Vec::new();

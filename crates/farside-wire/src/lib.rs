@@ -42,15 +42,16 @@ mod digest;
 pub mod effort;
 pub mod encode;
 pub mod error;
-pub mod figures;
 pub mod fuzz;
 mod gate;
-pub mod ladder;
 pub mod layout;
+pub mod level_control;
 mod noise;
 pub mod plan;
 pub mod prefix;
+pub mod run;
 pub mod similarity;
+pub mod stats;
 mod table;
 pub mod varint;
 
@@ -58,55 +59,13 @@ pub use decode::{Decoded, Decoder};
 pub use effort::Effort;
 pub use encode::{Encoded, Encoder};
 pub use error::{EncodeError, FrameError, IndexError};
-pub use figures::{FrameFigures, FrameRung};
-pub use ladder::{Ladder, Room, Sent};
 pub use layout::{
     BLOCK_BYTES, DATA_BLOCKS_MAX, FRAME_BYTES_MAX, FRAME_VERSION, FRAME_VERSION_OLDEST, OTHERS_MAX,
     PREFIX_BLOCKS_MAX, PREFIX_RANGES_MAX, REPEAT_BLOCKS_MAX, RUNS_MAX, TARGET_BLOCKS,
 };
+pub use level_control::{LevelControl, Room, Sent};
 pub use plan::{FramePlan, FramePlans};
-pub use prefix::{Origin, Prefix, Region, Regions};
-pub use similarity::{Indexes, Search, SimilarityIndex};
-
-/// What a run of a frame says of its blocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RunKind {
-    /// Their bytes are in the payload.
-    Data,
-    /// They are holes now: they read as zeros.
-    Hole,
-    /// They equal as many blocks that both sides hold: nothing of them is in the payload.
-    Repeat {
-        /// Of which version.
-        origin: Origin,
-        /// Position of the first of those.
-        from: u64,
-    },
-}
-
-/// A run of blocks of the incremental version. Positions and counts are in blocks of 4096 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
-    /// First block.
-    pub position: u64,
-    /// How many; at least one.
-    pub blocks: u64,
-    /// Data, hole or repeat.
-    pub kind: RunKind,
-}
-
-impl Run {
-    /// The block after the last.
-    pub fn end(&self) -> u64 {
-        self.position.saturating_add(self.blocks)
-    }
-
-    /// What is left of it behind its first `blocks` blocks.
-    pub fn after(&self, blocks: u64) -> Run {
-        let kind = match self.kind {
-            RunKind::Repeat { origin, from } => RunKind::Repeat { origin, from: from + blocks },
-            kind => kind,
-        };
-        Run { position: self.position + blocks, blocks: self.blocks - blocks, kind }
-    }
-}
+pub use prefix::{Prefix, Region, Regions};
+pub use run::{Origin, Run, RunKind};
+pub use similarity::{Anchors, Indexes, Search, SimilarityIndex};
+pub use stats::{FrameLevel, FrameStats};

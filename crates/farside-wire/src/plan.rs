@@ -1,7 +1,7 @@
 //! Cuts a difference into frames.
 
 use crate::layout::{REPEAT_BLOCKS_MAX, RUNS_MAX, TARGET_BLOCKS};
-use crate::{Run, RunKind};
+use crate::run::{Run, RunKind};
 
 /// What one frame will carry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,24 +2,8 @@
 
 use farside_format::fingerprint::is_zero;
 
-use crate::Run;
-use crate::RunKind;
-#[cfg(doc)]
-use crate::layout::OTHERS_MAX;
 use crate::layout::{BLOCK_BYTES, PREFIX_BLOCKS_MAX, PREFIX_RANGES_MAX};
-
-/// What of both sides a position is of.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Origin {
-    /// The base version.
-    Base,
-    /// The incremental, as far as earlier frames of the same stream brought it, or the destination told that it holds
-    /// it. The source reads its snapshot, the destination what it has staged.
-    Incremental,
-    /// A version of another volume: a number in the list that both sides have agreed on, below [`OTHERS_MAX`]. It serves
-    /// in prefixes; no block repeats it.
-    Other(u8),
-}
+use crate::run::{Origin, Run, RunKind};
 
 /// Regions that are read together for a prefix.
 const REGIONS_AT_ONCE: usize = 256;

@@ -24,9 +24,9 @@ use farside_format::fingerprint::BLOCKS_MAX;
 
 use crate::error::FrameError;
 use crate::layout::{FRAME_VERSION_OLDEST, Header, OTHERS_MAX};
-use crate::prefix::{Origin, Region};
+use crate::prefix::Region;
+use crate::run::{Origin, Run, RunKind};
 use crate::varint::{self, put};
-use crate::{Run, RunKind};
 
 const SAME_PLACE: u64 = 2;
 const OTHER: u64 = 3;

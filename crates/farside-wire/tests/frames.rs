@@ -5,7 +5,7 @@
 use farside_format::Fingerprint;
 use farside_wire::fuzz::{Pattern, fuzz_frame};
 use farside_wire::{
-    BLOCK_BYTES, Decoder, Effort, Encoder, FrameError, FrameFigures, FrameRung, OTHERS_MAX, Origin, Prefix,
+    BLOCK_BYTES, Decoder, Effort, Encoder, FrameError, FrameLevel, FrameStats, OTHERS_MAX, Origin, Prefix,
     REPEAT_BLOCKS_MAX, RUNS_MAX, Regions, Run, RunKind, Search, TARGET_BLOCKS,
 };
 use proptest::prelude::*;
@@ -121,7 +121,7 @@ fn incompressible_data_grows_by_less_than_half_a_percent() {
     let encoded = Encoder::new()
         .encode(&runs, &data, &fingerprints(&data), &mut Prefix::new(), Effort::Standard, &mut frame)
         .unwrap();
-    assert_eq!(encoded.rung, FrameRung::Raw);
+    assert_eq!(encoded.level, FrameLevel::Raw);
     assert!(frame.len() * 1000 <= data.len() * 1005, "{} for {}", frame.len(), data.len());
     assert!(Decoder::new().decode(&frame, &mut Unreadable).unwrap().bytes == data);
 }
@@ -249,7 +249,7 @@ fn repeats() -> Vec<u8> {
     let decoded = Decoder::new().decode(&frame, &mut Pattern).unwrap();
     assert!(decoded.runs == runs && decoded.bytes == blocks && decoded.repeat_blocks == 6);
     assert_eq!(decoded.pieces().map(|(_, b)| b.len() / BLOCK_BYTES).collect::<Vec<_>>(), [3, 1, 0, 2, 1]);
-    let figures = FrameFigures::of(&frame).unwrap();
+    let figures = FrameStats::of(&frame).unwrap();
     assert_eq!((figures.in_bytes, figures.repeat_in_bytes, figures.repeat_out_bytes), (4096, 6 * 4096, 9));
     frame
 }
@@ -351,7 +351,7 @@ fn every_effort_comes_back() {
         let mut frame = Vec::new();
         let encoded =
             Encoder::new().encode(&runs, &new, &fingerprints(&new), &mut prefix, effort, &mut frame).unwrap();
-        assert_eq!(encoded.rung == FrameRung::Raw, effort == Effort::Raw);
+        assert_eq!(encoded.level == FrameLevel::Raw, effort == Effort::Raw);
         assert!(Decoder::new().decode(&frame, &mut Base(old.clone())).unwrap().bytes == new);
         sizes.push(frame.len());
     }
@@ -375,16 +375,16 @@ fn what_looks_like_noise_is_compressed_all_the_same_where_it_is_like_the_old() {
             }
         }
         let known = fingerprints(new);
-        encoder.encode(&runs, new, &known, &mut prefix, Effort::Standard, &mut frame).unwrap().rung
+        encoder.encode(&runs, new, &known, &mut prefix, Effort::Standard, &mut frame).unwrap().level
     };
     for _ in 0..20 {
-        assert_eq!(encode(&new), FrameRung::Delta);
+        assert_eq!(encode(&new), FrameLevel::Delta);
     }
-    let rungs: Vec<FrameRung> = (0..20).map(|n| encode(&noise(64, 100 + n))).collect();
-    assert!(rungs.iter().all(|r| *r == FrameRung::Raw), "{rungs:?}");
+    let levels: Vec<FrameLevel> = (0..20).map(|n| encode(&noise(64, 100 + n))).collect();
+    assert!(levels.iter().all(|r| *r == FrameLevel::Raw), "{levels:?}");
     // What resembles the old again is found within eight frames.
-    let until = (0..8).position(|_| encode(&new) == FrameRung::Delta);
-    assert!(until.is_some() && encode(&new) == FrameRung::Delta);
+    let until = (0..8).position(|_| encode(&new) == FrameLevel::Delta);
+    assert!(until.is_some() && encode(&new) == FrameLevel::Delta);
     assert!((20 + 4..20 + 4 + 4 + 2).contains(&looked), "the old bytes were looked at {looked} times");
 }
 

@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use farside_format::Fingerprint;
 use farside_wire::layout::{DECODING_BYTES_MAX, TABLE_BYTES_MAX, WINDOW_BYTES_MAX};
 use farside_wire::{
-    BLOCK_BYTES, DATA_BLOCKS_MAX, Decoder, Effort, Encoder, FrameError, FrameRung, Origin, PREFIX_BLOCKS_MAX,
-    PREFIX_RANGES_MAX, Prefix, REPEAT_BLOCKS_MAX, RUNS_MAX, Regions, Run, RunKind, varint,
+    BLOCK_BYTES, DATA_BLOCKS_MAX, Decoder, Effort, Encoder, FrameError, FrameLevel, Origin,
+    PREFIX_BLOCKS_MAX, PREFIX_RANGES_MAX, Prefix, REPEAT_BLOCKS_MAX, RUNS_MAX, Regions, Run, RunKind, varint,
 };
 use peak_alloc::PeakAlloc;
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat};
@@ -265,8 +265,8 @@ fn the_largest_frame_there_can_be_costs_no_more_than_it_may() {
     }
     let mut frame = Vec::new();
     let encoded = Encoder::new().encode(&runs, &data, &known, &mut prefix, Effort::Fast, &mut frame).unwrap();
-    let size = (encoded.rung, encoded.data_blocks, encoded.repeat_blocks);
-    assert_eq!(size, (FrameRung::Delta, data_blocks, repeats));
+    let size = (encoded.level, encoded.data_blocks, encoded.repeat_blocks);
+    assert_eq!(size, (FrameLevel::Delta, data_blocks, repeats));
     assert_eq!(prefix.ranges().len(), PREFIX_RANGES_MAX as usize);
     drop((prefix, known, data));
 

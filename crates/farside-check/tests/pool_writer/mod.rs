@@ -158,7 +158,8 @@ impl PoolWriter {
         }
         let birth = children.iter().map(|c| c.birth).max().unwrap();
         let place = Place(if level == 1 { self.single() } else { self.twin() });
-        let node = Node { level, kind, family, position, birth, mapped_blocks, place, children };
+        let node =
+            Node { level, kind, family, position, birth, mapped_blocks, lost_blocks: 0, place, children };
         let pointer = self.put(&node);
         self.pieces.insert(place.0, if level == 1 { Piece::Leaf(kind) } else { Piece::Inner(kind) });
         if level > 1 {
@@ -396,6 +397,7 @@ pub fn story(spoil: impl FnOnce(&mut PoolWriter, &mut Catalog, &mut BTreeMap<u64
                 version(ALPHA_HEAD, ALPHA, 0, VersionKind::Head, ALPHA_BYTES),
                 version(BETA_HEAD, BETA, 0, VersionKind::Head, BETA_BYTES),
             ],
+            unattributed_blocks_max: 0,
         },
         blocks: BTreeMap::from([(ALPHA_HEAD, alpha.clone()), (BETA_HEAD, beta.clone())]),
     };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-/// The daemon of a site: owns its pools, serves its volumes over NBD, mirrors them. Runs in the foreground, prints
+/// The daemon of a site: owns its pools, serves its volumes over NBD and mirrors them. Runs in the foreground, prints
 /// one line when ready, stops cleanly on SIGTERM.
 #[derive(Debug, Parser)]
 #[command(
@@ -15,22 +15,22 @@ use clap::Parser;
                   farsided --data-dir /var/lib/farside --name siteA\n  farsided --data-dir /tmp/a --peer-listen 127.0.0.1:0 --http off"
 )]
 pub struct DaemonArguments {
-    /// Where state and sockets live; made if it is not there
+    /// Directory for state and sockets; created if missing
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
-    /// The configuration file [default: DIR/farside.toml, if it is there]
+    /// Configuration file [default: DIR/farside.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where peers are met, or off [default: 0.0.0.0:7440]
+    /// Address on which peers connect, or off [default: 0.0.0.0:7440]
     #[arg(long, value_name = "ADDR:PORT")]
     pub peer_listen: Option<String>,
-    /// Where /metrics and /healthz are served, or off [default: 127.0.0.1:7441]
+    /// Address of /metrics and /healthz, or off [default: 127.0.0.1:7441]
     #[arg(long, value_name = "ADDR:PORT")]
     pub http: Option<String>,
     /// The site's name, as peers will call it [default: the host's name]
     #[arg(long, value_name = "SITE")]
     pub name: Option<String>,
-    /// What is logged to stderr, for example info or farside_mirror=debug [default: info]
+    /// What to log to stderr, for example info or farside_mirror=debug [default: info]
     #[arg(long, value_name = "FILTER", env = "FARSIDE_LOG")]
     pub log: Option<String>,
 }

@@ -5,16 +5,16 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use farside_api::SetMirrorLink;
 
-use super::Destructive;
+use super::destructive::Destructive;
 use super::names::{PeerVolumeName, VolumeName, parse_label};
 use crate::quantities::{parse_duration, parse_size};
 
 /// `farside mirror`.
 #[derive(Debug, Subcommand)]
 pub enum Mirror {
-    /// Make a mirror of a peer's volume; makes the volume here if it is not there
+    /// Create a mirror of a peer's volume, and the volume here if it does not exist
     #[command(
-        after_help = "Without --every or --schedule, updates begin only when asked for.\n\nExamples:\n  farside mirror create \
+        after_help = "Without --every or --schedule, an update begins only when you ask for it.\n\nExamples:\n  farside mirror create \
                       siteA:p/db q/db --every 1m\n  farside mirror create siteA:p/db q/db --schedule '*/15 * * * *'\n  farside mirror \
                       create siteA:p/db q/db --every 1m --throttle 4MB/s,sat+sun=unlimited"
     )]
@@ -23,7 +23,7 @@ pub enum Mirror {
         source: PeerVolumeName,
         /// POOL/VOL here
         destination: VolumeName,
-        /// Update at this interval
+        /// Interval of the updates
         #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "schedule")]
         every: Option<Duration>,
         /// Update by a timetable.
@@ -32,11 +32,11 @@ pub enum Mirror {
         /// What it takes of the link.
         #[command(flatten)]
         link: Link,
-        /// Do not give the source's site the right to mirror the volume back, should it allow that way round
+        /// Do not give the source's site the right to mirror the volume back, even if it allows the way back
         #[arg(long)]
         no_reverse: bool,
     },
-    /// Change a mirror, live
+    /// Change a mirror's schedule or its use of the link
     #[command(
         after_help = "Examples:\n  farside mirror set q/db --every 10s\n  farside mirror set q/db --every off\n  farside \
                       mirror set q/db --schedule '30 2 * * MON-FRI' --time-zone Europe/Berlin\n  farside mirror set q/db --throttle \
@@ -45,7 +45,7 @@ pub enum Mirror {
     Set {
         /// POOL/VOL here
         volume: VolumeName,
-        /// Update at this interval, or off
+        /// Interval of the updates, or off
         #[arg(long, value_name = "DURATION", value_parser = parse_every, conflicts_with = "schedule")]
         #[arg(required_unless_present_any = ["schedule", "throttle", "window", "priority", "path"])]
         every: Option<Every>,
@@ -59,10 +59,10 @@ pub enum Mirror {
     /// Make the first copy
     #[command(after_help = "Example:\n  farside mirror initialize q/db")]
     Initialize(TransferArguments),
-    /// Bring the replica up to date with this moment
+    /// Bring the replica up to the source's state of this moment
     #[command(after_help = "Examples:\n  farside mirror update q/db\n  farside mirror update q/db --no-wait")]
     Update(TransferArguments),
-    /// Start no more transfers until resume; one under way ends
+    /// Start no more transfers until resume; a running one finishes
     #[command(after_help = "Example:\n  farside mirror quiesce q/db")]
     Quiesce {
         /// POOL/VOL here
@@ -74,34 +74,34 @@ pub enum Mirror {
         /// POOL/VOL here
         volume: VolumeName,
     },
-    /// End the transfer that runs or waits; the replica is as it was
+    /// Stop the running or waiting transfer; the replica stays as it was
     #[command(after_help = "Example:\n  farside mirror abort q/db")]
     Abort {
         /// POOL/VOL here
         volume: VolumeName,
     },
-    /// Make the replica writable, as of its last replicated point or an earlier one; never asks the peer
+    /// Make the replica writable, at its newest point or an earlier one; never asks the peer
     #[command(
-        after_help = "With --at, what is newer than that snapshot stays as a side branch, which opens over NBD and can be gone \
-                      back to with snapshot rollback.\n\nExamples:\n  farside mirror break q/db --plan\n  farside mirror break \
+        after_help = "With --at, newer content stays as a side branch. It opens over NBD, and snapshot rollback goes back to \
+                      it.\n\nExamples:\n  farside mirror break q/db --plan\n  farside mirror break \
                       q/db --yes\n  farside mirror break q/db --at monday"
     )]
     Break {
         /// POOL/VOL here
         volume: VolumeName,
-        /// At this snapshot of the replica, when the newest point holds the damage
+        /// Break at this snapshot of the replica, if the newest point holds the damage
         #[arg(long, value_name = "SNAP", value_parser = parse_label)]
         at: Option<String>,
         /// Plan and consent.
         #[command(flatten)]
         destructive: Destructive,
     },
-    /// Make the volume the replica, again or for the first time, of a peer's volume: from the newest point that both hold
+    /// Make the volume a replica of a peer's volume, from the newest point that both hold
     #[command(
-        after_help = "Only what differs travels. The volume is read-only from the start, and shows its own last state until all \
-                      has arrived; its own writes then stay as a side branch POOL/VOL@rescue-TIME. After a failover: on the \
-                      former source, with --from, the sites change roles; on the broken-off replica, without, they return to \
-                      the old ones.\n\nExamples:\n  farside mirror resync p/db --from siteB:q/db --plan\n  farside mirror resync \
+        after_help = "Only differences travel. The volume is read-only from the start and shows its own last state until all \
+                      has arrived. Its own writes then stay as the side branch POOL/VOL@rescue-TIME. After a failover, resync at \
+                      the former source (with --from) makes it follow the site that took over. Resync at the broken-off replica \
+                      (without --from) makes it a replica again.\n\nExamples:\n  farside mirror resync p/db --from siteB:q/db --plan\n  farside mirror resync \
                       p/db --from siteB:q/db --every 1m --yes\n  farside mirror resync q/db"
     )]
     Resync {
@@ -111,7 +111,7 @@ pub enum Mirror {
         /// The peer's volume [default: the one this volume was broken off from]
         #[arg(long, value_name = "PEER:POOL/VOL")]
         from: Option<PeerVolumeName>,
-        /// Update at this interval from then on, or off [default: as it was]
+        /// Interval of the updates from then on, or off [default: as it was]
         #[arg(long, value_name = "DURATION", value_parser = parse_every, conflicts_with = "schedule")]
         every: Option<Every>,
         /// Update by a timetable.
@@ -121,10 +121,10 @@ pub enum Mirror {
         #[command(flatten)]
         destructive: Destructive,
     },
-    /// Change roles with the source, as planned: nothing is lost, and at no moment may hosts of both sides write
+    /// Change roles with the source; loses nothing, and hosts of both sides never write at the same time
     #[command(
-        after_help = "Stop the hosts at the source first: it refuses while they may write. If anything fails before the roles \
-                      have changed, everything is as it was.\n\nExamples:\n  farside mirror swap q/db --plan\n  farside mirror \
+        after_help = "Stop the hosts at the source first: swap is refused while they may write. If anything fails before the \
+                      roles change, everything is as it was.\n\nExamples:\n  farside mirror swap q/db --plan\n  farside mirror \
                       swap q/db --yes"
     )]
     Swap {
@@ -135,53 +135,55 @@ pub enum Mirror {
         #[command(flatten)]
         destructive: Destructive,
     },
-    /// Show mirrors: state, lag, the transfer under way
+    /// Show mirrors: state, lag, running transfer
     #[command(after_help = "Examples:\n  farside mirror status\n  farside mirror status q/db --json")]
     Status {
         /// POOL/VOL here
         volume: Option<VolumeName>,
     },
     /// Show transfers that have ended, newest first
-    #[command(after_help = "Examples:\n  farside mirror history q/db\n  farside mirror history q/db --rungs")]
+    #[command(
+        after_help = "Examples:\n  farside mirror history q/db\n  farside mirror history q/db --levels"
+    )]
     History {
         /// POOL/VOL here
         volume: Option<VolumeName>,
-        /// A line for each way that blocks took: bytes of the volume, and bytes they cost on the wire
+        /// One line for each level (way that blocks travelled): bytes of the volume, bytes on the wire
         #[arg(long)]
-        rungs: bool,
+        levels: bool,
     },
-    /// Show what happened, a line each: requests, starts, ends with bytes, aborts with reasons, breaks; newest last
+    /// Show what happened to mirrors, one event per line, newest last
     #[command(after_help = "Examples:\n  farside mirror log q/db\n  farside mirror log --limit 20 --json")]
     Log {
         /// POOL/VOL here
         volume: Option<VolumeName>,
-        /// The newest so many lines
+        /// How many of the newest lines to show
         #[arg(long, value_name = "LINES", default_value = "1000")]
         #[arg(value_parser = clap::value_parser!(u32).range(1..=30_000))]
         limit: u32,
     },
-    /// On the source: show who holds which base of the volumes here
+    /// At the source: show which peer holds which base of the volumes here
     #[command(after_help = "Example:\n  farside mirror destinations p/db")]
     Destinations {
         /// POOL/VOL here
         volume: Option<VolumeName>,
     },
-    /// On the source: let go of the base kept for a peer that will not come back
+    /// At the source: release the base kept for a peer that will not come back
     #[command(
-        after_help = "A peer that was removed is named by the beginning of its key, a mirror that this site does not know by its \
-                      id; mirror destinations shows both.\n\nExamples:\n  farside mirror release p/db siteB --plan\n  farside mirror release p/db siteB --yes"
+        after_help = "Name a removed peer by the beginning of its key, and an unknown mirror by its id. mirror destinations \
+                      shows both.\n\nExamples:\n  farside mirror release p/db siteB --plan\n  farside mirror release p/db siteB --yes"
     )]
     Release {
         /// POOL/VOL here
         volume: VolumeName,
-        /// The peer, or the id of a mirror that is not known here
+        /// The peer, or the id of a mirror that is unknown here
         #[arg(value_parser = parse_label)]
         peer: String,
         /// Plan and consent.
         #[command(flatten)]
         destructive: Destructive,
     },
-    /// End the relationship and keep the volume
+    /// End the mirror and keep the volume
     #[command(after_help = "Example:\n  farside mirror delete q/db --yes")]
     Delete {
         /// POOL/VOL here
@@ -195,10 +197,10 @@ pub enum Mirror {
 /// A timetable and its time zone.
 #[derive(Clone, Debug, Args)]
 pub struct Timetable {
-    /// Update by this timetable: the five fields of cron (minute, hour, day of the month, month, day of the week)
+    /// Timetable of the updates: the five fields of cron (minute, hour, day of the month, month, day of the week)
     #[arg(long, value_name = "CRON")]
     pub schedule: Option<String>,
-    /// The timetable's time zone [default: the zone of the daemon's system now; it is stored by name]
+    /// Time zone of the timetable, stored by name [default: the present zone of the daemon's system]
     #[arg(long, value_name = "ZONE", requires = "schedule", conflicts_with = "every")]
     pub time_zone: Option<String>,
 }
@@ -206,18 +208,18 @@ pub struct Timetable {
 /// What a mirror's transfers take of the link.
 #[derive(Clone, Debug, Args)]
 pub struct Link {
-    /// What may come of it, bytes on the wire: RATE[,TIME=RATE]…, or unlimited; the limits of site and peer hold too. A
-    /// transfer under way heeds it at once
+    /// Rate of this mirror, besides the limits of site and peer: RATE[,TIME=RATE]…, or unlimited (see site set). Takes
+    /// effect at once
     #[arg(long, value_name = "RATE", help_heading = "Link")]
     pub throttle: Option<String>,
-    /// How much may be on its way, unacknowledged: bytes, or auto [default: auto]; from the next transfer on
+    /// Unacknowledged bytes that may be on the way, or auto [default: auto]; from the next transfer on
     #[arg(long, value_name = "BYTES|auto", value_parser = parse_window, help_heading = "Link")]
     pub window: Option<u64>,
-    /// Low gives way to other traffic on the same path [default: normal]; from the next transfer on
+    /// Whether to give way to other traffic on the path [default: normal]; from the next transfer on
     #[arg(long, value_name = "PRIORITY", help_heading = "Link")]
     pub priority: Option<Priority>,
-    /// From which address here to which of the peer's, LOCAL=HOST:PORT; several are used together; off: the peer's
-    /// [default: the peer's]; from the next transfer on
+    /// A path of this mirror, LOCAL=HOST:PORT; repeat it to use several together; off: the peer's paths [default: the
+    /// peer's paths]; from the next transfer on
     #[arg(long, value_name = "LOCAL=REMOTE", help_heading = "Link")]
     pub path: Vec<String>,
 }
@@ -225,9 +227,9 @@ pub struct Link {
 /// Whether a mirror competes with other traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Priority {
-    /// As any connection does.
+    /// Competes as any connection does
     Normal,
-    /// It gives way.
+    /// Gives way
     Low,
 }
 
@@ -261,7 +263,7 @@ fn parse_window(text: &str) -> Result<u64, String> {
 pub struct TransferArguments {
     /// POOL/VOL here
     pub volume: VolumeName,
-    /// Return at once; the daemon goes on
+    /// Return at once; the work goes on in the daemon
     #[arg(long)]
     pub no_wait: bool,
     /// How long to wait for a lost session to come back

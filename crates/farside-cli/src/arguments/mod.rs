@@ -1,6 +1,7 @@
 //! Every noun and verb, and their help. One definition feeds parsing, help, man pages and completions.
 
 pub mod daemon;
+pub mod destructive;
 pub mod mirror;
 pub mod names;
 pub mod peer;
@@ -41,7 +42,7 @@ pub struct Connection {
     /// The daemon's data directory; its control socket is DIR/farside.sock [default: /var/lib/farside]
     #[arg(long, value_name = "DIR", global = true, help_heading = "Daemon")]
     pub data_dir: Option<PathBuf>,
-    /// The daemon's control socket; else the one FARSIDE_SOCKET names
+    /// The daemon's control socket [default: the one that FARSIDE_SOCKET names]
     #[arg(long, value_name = "PATH", global = true, conflicts_with = "data_dir", help_heading = "Daemon")]
     pub socket: Option<PathBuf>,
     /// Print one JSON document to stdout and nothing else
@@ -86,7 +87,7 @@ pub enum Noun {
     /// Peers: other sites this one is paired with
     #[command(subcommand, arg_required_else_help = true)]
     Peer(peer::Peer),
-    /// This site: its limits
+    /// This site: its limits and its queue of transfers
     #[command(subcommand, arg_required_else_help = true)]
     Site(site::Site),
     /// Mirrors: volumes here that follow a peer's volume
@@ -95,15 +96,15 @@ pub enum Noun {
     /// The daemon's configuration
     #[command(subcommand, arg_required_else_help = true)]
     Config(Config),
-    /// Pack what somebody who shall help needs to know of this site into one file; no secrets
+    /// Pack what someone needs to help you into one file, without secrets
     #[command(
-        after_help = "Versions, configuration, log lines, listings, history and metrics, as the daemon shows them: no keys, \
-                      pairing codes or data. If the daemon does not answer, what lies in its data directory is packed: name it \
-                      with --data-dir.\n\nExamples:\n  farside support-bundle\n  farside support-bundle --output \
+        after_help = "Contains versions, configuration, log lines, listings, history and metrics. Contains no keys, pairing \
+                      codes or data. If the daemon does not answer, it packs what lies in the data directory: name it with \
+                      --data-dir.\n\nExamples:\n  farside support-bundle\n  farside support-bundle --output \
                       /tmp/siteA.tar.gz"
     )]
     SupportBundle {
-        /// The file to write; it must not exist yet [default: farside-support-SITE-TIME.tar.gz here]
+        /// The file to write; it must not exist yet [default: farside-support-SITE-TIME.tar.gz in this directory]
         #[arg(long, value_name = "FILE.tar.gz")]
         output: Option<PathBuf>,
     },
@@ -127,20 +128,9 @@ pub enum Noun {
 /// `farside config`.
 #[derive(Debug, Subcommand)]
 pub enum Config {
-    /// Show what the daemon runs with, and where it is met
+    /// Show the daemon's configuration and its addresses
     #[command(after_help = "Example:\n  farside config show --json")]
     Show,
-}
-
-/// What every destructive verb takes.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct Destructive {
-    /// Print what would happen and what would be lost, and change nothing
-    #[arg(long)]
-    pub plan: bool,
-    /// Do not ask
-    #[arg(long, short = 'y', conflicts_with = "plan")]
-    pub yes: bool,
 }
 
 #[cfg(test)]

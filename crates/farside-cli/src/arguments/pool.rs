@@ -4,38 +4,38 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::Destructive;
+use super::destructive::Destructive;
 use super::names::parse_label;
 use crate::quantities::parse_size;
 
 /// `farside pool`.
 #[derive(Debug, Subcommand)]
 pub enum Pool {
-    /// Make a pool in a new file or on a raw device
+    /// Create a pool in a new file or on a raw device
     #[command(
         after_help = "Examples:\n  farside pool create p --path /srv/farside/p.pool --size 100G\n  farside pool create p --path /dev/vdb"
     )]
     Create {
-        /// Its name
+        /// The pool's name
         #[arg(value_parser = parse_label)]
         name: String,
         /// A file that does not exist yet, or a raw device
         #[arg(long, value_name = "FILE_OR_DEVICE")]
         path: PathBuf,
-        /// Size of the file; a device has its own
+        /// Size of the file (not for a device)
         #[arg(long, value_parser = parse_size)]
         size: Option<u64>,
     },
-    /// Take over a pool that exists, by its file or device
+    /// Take over an existing pool
     #[command(
-        after_help = "Use it when a disk was carried here, or when the state database was lost: volumes, snapshots and \
-                      replicas are in the pool itself.\n\nExample:\n  farside pool import p --path /srv/farside/p.pool"
+        after_help = "Use it when a disk was carried here or the state database was lost. Volumes, snapshots and replicas \
+                      are in the pool itself.\n\nExample:\n  farside pool import p --path /srv/farside/p.pool"
     )]
     Import {
-        /// The name it shall have here
+        /// The pool's name here
         #[arg(value_parser = parse_label)]
         name: String,
-        /// The file or device
+        /// The pool's file or device
         #[arg(long, value_name = "FILE_OR_DEVICE")]
         path: PathBuf,
     },
@@ -51,16 +51,33 @@ pub enum Pool {
     },
     /// Verify a pool offline: every node, every block, every count
     #[command(
-        after_help = "Reads the file or device itself, without the daemon, and changes nothing. The daemon must not have the \
-                      pool open.\n\nExamples:\n  farside pool check /srv/farside/p.pool\n  farside pool check p"
+        after_help = "Reads the file or device directly and changes nothing. Stop the daemon first if it has the pool open.\n\nExamples:\n  farside pool check /srv/farside/p.pool\n  farside pool check p"
     )]
     Check {
-        /// The pool's file or device, or the name of a pool of the daemon
+        /// The pool's file or device, or its name
         #[arg(value_name = "FILE_OR_NAME")]
         pool: String,
-        /// Read metadata only, about 1 % of the pool: damaged data blocks are not found
+        /// Read only metadata, about 1 % of the pool; does not find damaged data blocks
         #[arg(long)]
         quick: bool,
+    },
+    /// Discard what interrupted transfers left in a pool
+    #[command(
+        after_help = "An interrupted transfer leaves what it has brought, and the next one continues from there. farside pool \
+                      status shows how much that is. After a drop the next transfer starts from the beginning. Volumes and their \
+                      snapshots stay as they are. Refused while a transfer runs.\n\nExamples:\n  farside pool drop-staged q \
+                      --plan\n  farside pool drop-staged q db --yes"
+    )]
+    DropStaged {
+        /// The pool
+        #[arg(value_parser = parse_label)]
+        name: String,
+        /// Only of this volume of the pool
+        #[arg(value_parser = parse_label)]
+        volume: Option<String>,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
     },
     /// Delete a pool and everything in it
     #[command(after_help = "Examples:\n  farside pool delete p --plan\n  farside pool delete p --yes")]

@@ -2,20 +2,20 @@
 
 use clap::Subcommand;
 
-use super::Destructive;
+use super::destructive::Destructive;
 use super::names::{SnapshotName, VolumeName, parse_label};
 
 /// `farside snapshot`.
 #[derive(Debug, Subcommand)]
 pub enum Snapshot {
-    /// Take snapshots, all at one consistent instant
+    /// Take snapshots, all at the same instant
     #[command(after_help = "Example:\n  farside snapshot create p/db@monday p/log@monday")]
     Create {
         /// POOL/VOL@SNAP, all of one pool
         #[arg(required = true)]
         names: Vec<SnapshotName>,
     },
-    /// List snapshots, of one volume or of all
+    /// List the snapshots of one volume, or of all
     #[command(after_help = "Example:\n  farside snapshot list p/db --json")]
     List {
         /// POOL/VOL
@@ -41,23 +41,23 @@ pub enum Snapshot {
         #[command(flatten)]
         destructive: Destructive,
     },
-    /// Hold a snapshot: nothing deletes it until it is unheld
+    /// Keep a snapshot from being deleted, until unhold
     #[command(after_help = "Example:\n  farside snapshot hold p/db@monday")]
     Hold {
         /// POOL/VOL@SNAP
         name: SnapshotName,
     },
-    /// Let go of a held snapshot
+    /// Allow a held snapshot to be deleted again
     #[command(after_help = "Example:\n  farside snapshot unhold p/db@monday")]
     Unhold {
         /// POOL/VOL@SNAP
         name: SnapshotName,
     },
-    /// Go back to a snapshot; what the volume showed until then stays as a side branch
+    /// Go back to a snapshot; the volume's present content stays as a side branch
     #[command(
-        after_help = "Nothing is lost: if the volume holds writes of its own, they stay as POOL/VOL@rescue-TIME, which opens \
-                      read-only over NBD like any snapshot, and can be gone back to in the same way. Snapshots of side \
-                      branches (see snapshot list) can be gone back to too.\n\nExamples:\n  farside snapshot rollback \
+        after_help = "Nothing is lost. Writes since the last snapshot stay as POOL/VOL@rescue-TIME, which opens read-only \
+                      over NBD like any snapshot. You can go back to it, or to any snapshot of a side branch (see snapshot \
+                      list), in the same way.\n\nExamples:\n  farside snapshot rollback \
                       p/db@monday --plan\n  farside snapshot rollback p/db@monday --yes"
     )]
     Rollback {

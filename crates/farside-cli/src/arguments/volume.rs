@@ -2,26 +2,26 @@
 
 use clap::Subcommand;
 
-use super::Destructive;
+use super::destructive::Destructive;
 use super::names::{VolumeName, parse_label};
 use crate::quantities::parse_size;
 
 /// `farside volume`.
 #[derive(Debug, Subcommand)]
 pub enum Volume {
-    /// Make a thin volume
+    /// Create a thin volume
     #[command(after_help = "Example:\n  farside volume create p/db --size 10G")]
     Create {
         /// POOL/VOL
         name: VolumeName,
-        /// Its size, a multiple of 4096 bytes
+        /// Size of the volume, a multiple of 4096 bytes
         #[arg(long, value_parser = parse_size)]
         size: u64,
     },
     /// List volumes
     #[command(after_help = "Example:\n  farside volume list --json")]
     List {
-        /// Only those of this pool
+        /// Only volumes of this pool
         #[arg(value_parser = parse_label)]
         pool: Option<String>,
     },
@@ -33,7 +33,7 @@ pub enum Volume {
     },
     /// Change a volume's size
     #[command(
-        after_help = "Shrinking discards what lies beyond the new end.\n\nExamples:\n  farside volume resize p/db --size 20G\n  \
+        after_help = "Shrinking discards everything beyond the new end.\n\nExamples:\n  farside volume resize p/db --size 20G\n  \
                       farside volume resize p/db --size 5G --plan"
     )]
     Resize {

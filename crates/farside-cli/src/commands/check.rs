@@ -8,7 +8,7 @@ use farside_check::{CheckError, CheckOptions, Progress, Report};
 use farside_platform::{DeviceError, FileDevice};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Context, Failed};
+use super::context::{Context, Failed};
 use crate::output;
 use crate::quantities::size;
 
@@ -54,7 +54,7 @@ async fn locate(context: &Context, pool: &str) -> Result<PathBuf, ErrorBody> {
     known.map(|pool| PathBuf::from(pool.path)).map_err(|error| match error.code {
         ErrorCode::DaemonUnreachable => {
             let hint = format!(
-                "{pool} is no file here, and without the daemon its path is not known: give the file itself"
+                "{pool} is not a file, and the daemon does not answer to say where that pool is: give the pool's file or device"
             );
             error.hint(hint)
         }
@@ -66,7 +66,7 @@ fn unopened(path: &Path, error: DeviceError) -> ErrorBody {
     let message = error.to_string();
     match error {
         DeviceError::Locked { .. } => ErrorBody::new(ErrorCode::Refused, message)
-            .hint("a pool is checked while no daemon has it open: stop farsided, check, start it again"),
+            .hint("stop farsided, check the pool, start farsided again"),
         DeviceError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             ErrorBody::new(ErrorCode::NotFound, format!("{} does not exist", path.display()))
         }

@@ -1,6 +1,6 @@
 //! `farside mirror`.
 
-mod rungs;
+mod levels;
 
 use farside_api::{
     BreakMirror, BudgetUse, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination,
@@ -9,9 +9,9 @@ use farside_api::{
 };
 use reqwest::Method;
 
-use super::Context;
+use super::context::Context;
 use super::site::throttle;
-use crate::arguments::Destructive;
+use crate::arguments::destructive::Destructive;
 use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
 use crate::arguments::names::VolumeName;
 use crate::confirm::{Deed, Stake, carry_out};
@@ -122,13 +122,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &query).await?;
             context.show(&mirrors, |mirrors| mirrors.iter().map(detail).collect::<Vec<_>>().join("\n"));
         }
-        Verb::History { volume, rungs } => {
+        Verb::History { volume, levels } => {
             let volume = volume.map(|v| v.to_string());
             let query: Vec<_> = volume.iter().map(|v| ("volume", v.as_str())).collect();
             let records: Vec<TransferRecord> = context.client.get_with(&["history"], &query).await?;
             context.show(
                 &records,
-                |records| if rungs { rungs::of_transfers(records) } else { history(records) },
+                |records| if levels { levels::of_transfers(records) } else { history(records) },
             );
         }
         Verb::Log { volume, limit } => {
@@ -146,7 +146,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 stake: Stake::Service,
             };
             end(&context, deed, destructive, |m| {
-                format!("the mirror of {} is ended; the volume stays\n", m.name)
+                format!("the mirror of {} has ended; the volume stays\n", m.name)
             })
             .await?;
         }
@@ -203,7 +203,7 @@ async fn start(
 async fn follow(context: &Context, verb: &str, no_wait: bool, started: Operation) -> Result<(), ErrorBody> {
     if no_wait {
         context
-            .show(&started, |o| format!("started; farside mirror status {} shows how far it is\n", o.volume));
+            .show(&started, |o| format!("started; farside mirror status {} shows its progress\n", o.volume));
         return Ok(());
     }
     let ended = progress::watch(&context.client, started).await?;
@@ -229,7 +229,7 @@ async fn advise_schedule(context: &Context, volume: &VolumeName) {
     let follower = mirrors.iter().find(|m| m.role == farside_api::Role::Destination);
     if follower.is_some_and(|m| m.schedule.is_none()) {
         println!(
-            "{name} has no schedule, so it is updated only when asked; farside mirror set {name} --every 10s gives it one"
+            "{name} has no schedule: it is updated only when you ask; farside mirror set {name} --every 10s gives it one"
         );
     }
 }
@@ -333,9 +333,10 @@ fn status(m: &Mirror) -> String {
 /// The same, and what travels.
 fn detail(m: &Mirror) -> String {
     let travelling =
-        m.transfer.as_ref().filter(|transfer| transfer.rungs.named().iter().any(|(_, r)| r.in_bytes > 0));
-    let rungs = travelling.map(|transfer| format!("\n{}", rungs::of_transfer(transfer))).unwrap_or_default();
-    status(m) + &rungs
+        m.transfer.as_ref().filter(|transfer| transfer.levels.named().iter().any(|(_, r)| r.in_bytes > 0));
+    let levels =
+        travelling.map(|transfer| format!("\n{}", levels::of_transfer(transfer))).unwrap_or_default();
+    status(m) + &levels
 }
 
 fn destinations(held: &[MirrorDestination]) -> String {
@@ -356,27 +357,37 @@ fn destinations(held: &[MirrorDestination]) -> String {
             or_dash(h.base_snapshot.clone(), |s| s),
             or_dash(h.since, time),
             or_dash(h.pinned_bytes, size),
-            match (&h.overtaken, h.known, h.transferring, &h.let_go) {
+            match (&h.overtaken, h.known, h.transferring, &h.released) {
                 (Some(overtaken), ..) if overtaken.fenced => "overtaken us, fenced",
                 (Some(_), ..) => "overtaken us",
-                (None, false, ..) => "nobody here knows it",
+                (None, false, ..) => "unknown here",
                 (None, true, true, _) => "transferring",
-                (None, true, false, Some(_)) => "base let go",
+                (None, true, false, Some(_)) => "base released",
                 (None, true, false, None) => "",
             }
             .into(),
         ]
     });
-    let mut text = table(&columns, rows.collect(), "nobody mirrors volumes of this site");
+    let mut text = table(&columns, rows.collect(), "no site mirrors volumes of this site");
     let mut peers: Vec<&str> = Vec::new();
     for h in held {
-        if let Some(let_go) = &h.let_go {
+        if !h.known {
             text.push_str(&format!(
-                "\n{} of {}: base let go {}: {}\n",
+                "\n{} is kept for relationship {}, which this site does not know (its peer was removed, or the state database was \
+                 lost). If no other site needs it: farside mirror release {} {}\n",
+                h.base_snapshot.as_ref().map_or(h.volume.clone(), |snapshot| format!("{}@{snapshot}", h.volume)),
+                h.id,
+                h.volume,
+                h.id
+            ));
+        }
+        if let Some(released) = &h.released {
+            text.push_str(&format!(
+                "\n{} of {}: base released {}: {}\n",
                 h.volume,
                 h.peer,
-                time(let_go.at),
-                let_go.why
+                time(released.at),
+                released.why
             ));
         }
         if let Some(used) = &h.budgets

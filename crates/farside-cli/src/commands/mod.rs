@@ -1,6 +1,7 @@
 //! What each verb does: one request or a few, and how the answer is shown.
 
 mod check;
+mod context;
 mod generate;
 mod mirror;
 mod peer;
@@ -15,35 +16,8 @@ use farside_api::{ErrorBody, Site};
 use crate::arguments::{Arguments, Config, Noun};
 use crate::client::Client;
 use crate::output;
-
-/// What a command needs to know besides its own words.
-#[derive(Clone, Debug)]
-struct Context {
-    client: Client,
-    json: bool,
-}
-
-impl Context {
-    /// Prints the document, or with people reading, the text.
-    fn show<T: serde::Serialize>(&self, document: &T, text: impl FnOnce(&T) -> String) {
-        if self.json { output::json(document) } else { output::print(&text(document)) }
-    }
-}
-
-/// Why a command ended otherwise than done.
-#[derive(Clone, Debug)]
-pub struct Failed {
-    /// The reason.
-    pub error: ErrorBody,
-    /// With `--json`: the document that was printed tells it already.
-    pub is_printed: bool,
-}
-
-impl From<ErrorBody> for Failed {
-    fn from(error: ErrorBody) -> Self {
-        Failed { error, is_printed: false }
-    }
-}
+use context::Context;
+pub use context::Failed;
 
 /// Runs one command.
 pub async fn run(arguments: Arguments) -> Result<(), Failed> {

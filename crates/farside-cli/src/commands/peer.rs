@@ -9,7 +9,7 @@ use farside_api::{
 };
 use reqwest::Method;
 
-use super::Context;
+use super::context::Context;
 use super::site::{throttle, throttle_now};
 use crate::arguments::names::VolumeName;
 use crate::arguments::peer::{self as arguments, Peer as Verb};
@@ -185,7 +185,7 @@ fn status(status: &PeerStatus) -> String {
         text += &format!("paths, {mode}: {}\n", link.paths.join(", "));
     }
     if let Some(bytes) = link.rate_bytes_per_second {
-        text += &format!("contracted: {} Mb/s for all that is sent to it\n", bytes as f64 * 8.0 / 1e6);
+        text += &format!("contracted: {} Mb/s for everything sent to it\n", bytes as f64 * 8.0 / 1e6);
     }
     if let Some(dscp) = link.dscp {
         text += &format!("packets are marked DSCP {dscp}\n");
@@ -203,10 +203,11 @@ fn status(status: &PeerStatus) -> String {
     }
     for right in &status.rights {
         text += &format!(
-            "may mirror {}{}{}\n",
+            "may mirror {}{}{}{}\n",
             right.volume,
             if right.reverse { ", both ways" } else { "" },
-            if right.fence { ", which takes no writes here once overtaken there" } else { "" }
+            if right.recorded { " (recorded for the way back, ends with the mirror)" } else { "" },
+            if right.fence { ", fenced here once it is taken over there" } else { "" }
         );
     }
     text

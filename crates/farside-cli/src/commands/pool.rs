@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Pool, PoolState};
+use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Pool, PoolState, StagedContent};
 use reqwest::Method;
 
-use super::{Context, Failed, check};
+use super::check;
+use super::context::{Context, Failed};
 use crate::arguments::pool::Pool as Verb;
 use crate::confirm::{Deed, Stake, carry_out};
 use crate::output::{Column, details, or_dash, table};
@@ -39,6 +40,24 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             context.show(&pool, status);
         }
         Verb::Check { pool, quick } => return check::run(&context, &pool, quick).await,
+        Verb::DropStaged { name, volume, destructive } => {
+            let mut path = vec!["pools", name.as_str(), "staged"];
+            path.extend(volume.as_deref());
+            let deed = Deed { method: Method::DELETE, path: &path, body: None::<&()>, stake: Stake::Data };
+            let dropped =
+                carry_out::<Vec<StagedContent>>(&context.client, deed, destructive, context.json).await?;
+            if let Some(dropped) = dropped {
+                context.show(&dropped, |dropped| {
+                    if dropped.is_empty() {
+                        return String::from("nothing was staged\n");
+                    }
+                    let line = |s: &StagedContent| {
+                        format!("{name}/{}: {} discarded\n", s.volume, or_dash(s.bytes, size))
+                    };
+                    dropped.iter().map(line).collect()
+                });
+            }
+        }
         Verb::Delete { name, destructive } => {
             let deed = Deed {
                 method: Method::DELETE,
@@ -96,7 +115,7 @@ fn state(state: PoolState) -> &'static str {
 }
 
 fn status(pool: &Pool) -> String {
-    details(&[
+    let text = details(&[
         ("name", pool.name.clone()),
         ("state", state(pool.state).into()),
         ("error", or_dash(pool.error.clone(), |e| e)),
@@ -106,5 +125,19 @@ fn status(pool: &Pool) -> String {
         ("used", or_dash(pool.used_bytes, size)),
         ("free", or_dash(pool.free_bytes, size)),
         ("volumes", or_dash(pool.volumes, |n| n.to_string())),
-    ])
+        ("staged", or_dash(pool.staged_bytes, size)),
+    ]);
+    let lines = pool.staged.iter().flatten().map(|staged| {
+        let bytes = or_dash(staged.bytes, size);
+        if staged.transferring {
+            format!("\nstaged: {bytes} of {}, by a transfer that runs\n", staged.volume)
+        } else {
+            format!(
+                "\nstaged: {bytes} of {}, by an interrupted transfer; the next one continues from it. To discard it: farside \
+                 pool drop-staged {} {}\n",
+                staged.volume, pool.name, staged.volume
+            )
+        }
+    });
+    text + &lines.collect::<String>()
 }

@@ -2,7 +2,7 @@
 
 use farside_api::{ErrorBody, SetSite, SiteStatus, Throttle};
 
-use super::Context;
+use super::context::Context;
 use crate::arguments::site::Site as Verb;
 use crate::output::details;
 use crate::quantities::{rate, size};

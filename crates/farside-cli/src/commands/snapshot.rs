@@ -6,7 +6,7 @@ use farside_api::{
 };
 use reqwest::Method;
 
-use super::Context;
+use super::context::Context;
 use crate::arguments::names::SnapshotName;
 use crate::arguments::snapshot::Snapshot as Verb;
 use crate::confirm::{Deed, Stake, carry_out};
@@ -65,8 +65,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
 
 fn rolled_back(done: &Rollback) -> String {
     let kept = match &done.kept_as {
-        Some(kept) => format!("what it showed until now is {kept}"),
-        None => String::from("it showed nothing else until now"),
+        Some(kept) => format!("its content until now is {kept}"),
+        None => String::from("it had no other content until now"),
     };
     format!("{} is as {}@{} is; {kept}\n", done.volume, done.volume, done.snapshot)
 }
@@ -84,7 +84,7 @@ async fn diff(context: &Context, from: &SnapshotName, to: &SnapshotName) -> Resu
     if from.volume != to.volume {
         return Err(ErrorBody::new(
             ErrorCode::WrongUsage,
-            format!("{from} and {to} are of different volumes; compare two snapshots of one"),
+            format!("{from} and {to} are of different volumes; compare two snapshots of the same volume"),
         ));
     }
     let path = ["volumes", &from.volume.pool, &from.volume.volume, "difference"];

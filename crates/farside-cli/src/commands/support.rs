@@ -14,7 +14,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use crate::quantities::size;
 
 /// Most bytes read of one file of the data directory. A state database is some 20 MB for each busy mirror.
@@ -70,7 +70,7 @@ pub(super) async fn run(context: Context, output: Option<PathBuf>, data_dir: &Pa
         let failed = ErrorBody::new(ErrorCode::Failed, format!("cannot write {}: {error}", path.display()));
         match error.kind() {
             io::ErrorKind::AlreadyExists => failed.hint("name another file with --output"),
-            _ => failed.hint("name a place with room and the right to write with --output"),
+            _ => failed.hint("name a writable place with enough space with --output"),
         }
     })?;
     let document = json!({
@@ -87,7 +87,7 @@ pub(super) async fn run(context: Context, output: Option<PathBuf>, data_dir: &Pa
         for problem in &problems {
             text += &format!("not packed: {problem}\n");
         }
-        text += "no keys, codes or data of volumes are in it; names, addresses and log lines are\n";
+        text += "it contains no keys, codes or data of volumes; it contains names, addresses and log lines\n";
         text
     });
     Ok(())
@@ -225,7 +225,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     let bytes = file.metadata()?.len();
     if bytes > FILE_BYTES_MAX {
         return Err(io::Error::other(format!(
-            "{bytes} bytes are too many; send it by itself if it is asked for"
+            "{bytes} bytes are too many; send it separately if someone asks for it"
         )));
     }
     let mut content = Vec::new();

@@ -3,7 +3,8 @@
 use farside_api::{CreateVolume, ErrorBody, ErrorCode, Rename, ResizeVolume, Volume};
 use reqwest::Method;
 
-use super::Context;
+use super::context::Context;
+use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::arguments::volume::Volume as Verb;
 use crate::confirm::{Deed, Stake, carry_out};
@@ -59,7 +60,7 @@ async fn resize(
     context: &Context,
     name: VolumeName,
     size_bytes: u64,
-    destructive: crate::arguments::Destructive,
+    destructive: Destructive,
 ) -> Result<(), ErrorBody> {
     let now: Volume = context.client.get(&path(&name)).await?;
     let request = ResizeVolume { size_bytes };
@@ -70,8 +71,7 @@ async fn resize(
         stake: Stake::Data,
     };
     let grows = size_bytes >= now.size_bytes;
-    let words =
-        crate::arguments::Destructive { yes: destructive.yes || (grows && !destructive.plan), ..destructive };
+    let words = Destructive { yes: destructive.yes || (grows && !destructive.plan), ..destructive };
     if let Some(volume) = carry_out::<Volume>(&context.client, deed, words, context.json).await? {
         context.show(&volume, |v| format!("volume {} has {} now\n", v.name, size(v.size_bytes)));
     }

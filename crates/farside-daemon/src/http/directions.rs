@@ -11,11 +11,11 @@ use farside_api::{
     StartTransfer,
 };
 use farside_engine::VolumeName;
-use farside_session::PeerId;
+use farside_peer::PeerId;
 use farside_store::Version;
 
-use super::Shared;
 use super::error::{Body, BodyOrDefault, Query};
+use super::handler::Shared;
 use super::mirrors::patience;
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{count, name_of, parse};
@@ -111,9 +111,7 @@ fn from(site: &Site, volume: &VolumeName, named: Option<String>) -> Result<From,
         return Ok(From { peer, source, name, is_named: true });
     }
     let mirror = site.mirrors.mirror(volume).map_err(|error| {
-        error.hint(format!(
-            "name what {volume} shall follow: farside mirror resync {volume} --from PEER:POOL/VOL"
-        ))
+        error.hint(format!("name the volume to follow: farside mirror resync {volume} --from PEER:POOL/VOL"))
     })?;
     let known = mirror.status().relationship;
     let name = format!("{}:{}", peers::name_of(&site.node, known.peer), known.source);

@@ -10,8 +10,8 @@ use axum::{Json, Router};
 use farside_api::PoolState;
 use serde_json::json;
 
-use super::Shared;
 use super::error::ApiError;
+use super::handler::Shared;
 use crate::metrics::Present;
 use crate::peers;
 use crate::site::Site;

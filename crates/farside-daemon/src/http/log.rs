@@ -9,9 +9,9 @@ use farside_api::{ErrorBody, ErrorCode, LogLine};
 use serde::Deserialize;
 
 use super::error::Query;
+use super::handler::{Answer, Shared};
 use super::mirrors::unknown;
 use super::volumes::parse;
-use super::{Answer, Shared};
 use crate::site::Site;
 use crate::words;
 

@@ -11,16 +11,16 @@ use farside_api::{
     SetMirror, SetMirrorLink, StartTransfer, TransferRecord, Uuid,
 };
 use farside_engine::VolumeName;
-use farside_mirror::MirrorTerms;
-use farside_session::{Priority, Window};
+use farside_link::{Priority, Window};
+use farside_mirror::MirrorOptions;
 use serde::Deserialize;
 
 use super::error::{Body, Query};
+use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{name_of, parse};
-use super::{Answer, Shared};
 use crate::failure::Failure;
-use crate::mirrors::Holder;
+use crate::mirrors::held::Holder;
 use crate::operations::{PATIENCE_DEFAULT, Subject};
 use crate::peers;
 use crate::plans;
@@ -93,13 +93,13 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
             .hint("disconnect the hosts first, or choose another volume")
             .into());
     }
-    let terms = terms(MirrorTerms::default(), request.link)?;
+    let terms = terms(MirrorOptions::default(), request.link)?;
     let mirrors = site.mirrors.destination(&destination.pool)?;
     let made = mirrors
         .create(peer, parse(source)?, destination.clone(), schedule, CREATE_PATIENCE, !request.no_reverse)
         .await?;
-    if terms != MirrorTerms::default() {
-        made.set_terms(terms).await?;
+    if terms != MirrorOptions::default() {
+        made.set_options(terms).await?;
     }
     tracing::info!(replica = %destination, source = request.source, "mirror made");
     Ok(Json(site.mirrors.document(&made.status(), site.clock.now())))
@@ -115,10 +115,10 @@ async fn set(
     let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
     let schedule =
         schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?;
-    let before = mirror.status().relationship.terms;
+    let before = mirror.status().relationship.options;
     let terms = terms(before.clone(), request.link)?;
     if terms != before {
-        mirror.set_terms(terms).await?;
+        mirror.set_options(terms).await?;
     }
     if let Some(schedule) = schedule {
         mirror.set_schedule(schedule).await?;
@@ -127,7 +127,7 @@ async fn set(
 }
 
 /// What a request makes of a mirror's terms.
-fn terms(before: MirrorTerms, request: Option<SetMirrorLink>) -> Result<MirrorTerms, ErrorBody> {
+fn terms(before: MirrorOptions, request: Option<SetMirrorLink>) -> Result<MirrorOptions, ErrorBody> {
     let Some(SetMirrorLink { throttle, window_bytes, low_priority, paths }) = request else {
         return Ok(before);
     };
@@ -243,6 +243,7 @@ async fn release(
     }
     site.mirrors.release(&name, holder).await?;
     tracing::warn!(volume = %name, peer, "bases released");
+    site.mirrors.end_recorded_rights().await;
     Ok(Outcome::Done(held))
 }
 
@@ -265,6 +266,7 @@ async fn delete(
     }
     deleted?;
     tracing::warn!(replica = %name, source = before.source, "mirror deleted");
+    site.mirrors.end_recorded_rights().await;
     Ok(Outcome::Done(before))
 }
 
@@ -280,8 +282,8 @@ async fn history(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<
 }
 
 async fn operation(State(site): Shared, Path(id): Path<String>) -> Answer<Operation> {
-    let id: Uuid = id
-        .parse()
-        .map_err(|_| ErrorBody::new(ErrorCode::WrongUsage, format!("{id:?} is no operation's id")))?;
+    let id: Uuid = id.parse().map_err(|_| {
+        ErrorBody::new(ErrorCode::WrongUsage, format!("{id:?} is not the id of an operation"))
+    })?;
     Ok(Json(site.operations.status(&site.node, &site.mirrors, id)?))
 }

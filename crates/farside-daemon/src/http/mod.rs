@@ -2,6 +2,7 @@
 
 mod directions;
 mod error;
+mod handler;
 mod health;
 mod log;
 mod mirrors;
@@ -15,21 +16,16 @@ mod volumes;
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::Router;
+use axum::extract::Request;
 use axum::http::{Method, Uri};
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
-use axum::{Json, Router};
 use farside_api::{API_PREFIX, ErrorBody, ErrorCode};
 use tokio_util::task::TaskTracker;
 
 use crate::site::Site;
 use error::ApiError;
-
-/// What a handler is handed.
-type Shared = State<Arc<Site>>;
-/// What a handler answers.
-type Answer<T> = Result<Json<T>, ApiError>;
 
 /// The control socket's routes. A request that has begun runs to its end, whether or not its client still waits: half a
 /// deletion would be worse than one nobody hears of. `requests` knows them all.
@@ -52,7 +48,7 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
                     "a request broke off by a fault of farside: {error}. What it had begun may be half done; look at the \
                      status of what it was about. Pools keep what was flushed; the daemon goes on"
                 );
-                let body = ErrorBody::new(ErrorCode::Failed, "the request broke off in the middle");
+                let body = ErrorBody::new(ErrorCode::Failed, "the request ended in the middle");
                 ApiError::from(body.hint("the daemon's log says more")).into_response()
             })
         }

@@ -10,16 +10,16 @@ use farside_api::{
     CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, SetPeer,
 };
 
-use farside_session::Direction;
+use farside_link::Direction;
 
 use super::error::{Body, Query};
+use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::parse;
-use super::{Answer, Shared};
 use crate::peers;
 use crate::plans::{self, RemoveFacts};
 use crate::site::Site;
-use crate::state::RightRow;
+use crate::state::{Recorded, RightRow};
 use crate::throttles::{self, Limited};
 
 /// Volumes of one request.
@@ -43,7 +43,7 @@ async fn status(State(site): Shared, Path(name): Path<String>) -> Answer<PeerSta
     Ok(Json(status_of(&site, &peers::named(&site.node, &name)?)))
 }
 
-fn status_of(site: &Site, peer: &farside_session::PeerStatus) -> PeerStatus {
+fn status_of(site: &Site, peer: &farside_peer::PeerStatus) -> PeerStatus {
     let throttle = |direction| site.throttles.document(&site.node, Limited::Peer(peer.record.id), direction);
     PeerStatus {
         throttle_in: Some(throttle(Direction::In)),
@@ -117,8 +117,14 @@ async fn allow(
 ) -> Answer<PeerStatus> {
     let peer = peers::named(&site.node, &name)?;
     let volumes = volumes(&request)?;
-    let right =
-        |volume| RightRow { peer: peer.record.id, volume, reverse: request.reverse, fence: request.fence };
+    // What a person gives stays until a person takes it, whatever was recorded for the way back before.
+    let right = |volume| RightRow {
+        peer: peer.record.id,
+        volume,
+        reverse: request.reverse,
+        fence: request.fence,
+        recorded: Recorded::Nothing,
+    };
     site.rights.allow(&site.state, volumes.into_iter().map(right).collect()).await?;
     site.mirrors.refresh_fences();
     Ok(Json(status_of(&site, &peer)))

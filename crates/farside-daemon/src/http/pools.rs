@@ -6,15 +6,16 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Plan, Pool};
+use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Plan, Pool, StagedContent};
 
 use super::error::{Body, Query};
+use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
-use super::{Answer, Shared};
 use crate::failure::Failure;
 use crate::plans;
 use crate::pools;
 use crate::site::Site;
+use crate::staged;
 use crate::state::PoolRow;
 
 pub(super) fn routes() -> Router<Arc<Site>> {
@@ -22,6 +23,8 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/pools", get(list).post(create))
         .route("/pools/import", post(import))
         .route("/pools/{pool}", get(status).delete(delete))
+        .route("/pools/{pool}/staged", axum::routing::delete(drop_all_staged))
+        .route("/pools/{pool}/staged/{volume}", axum::routing::delete(drop_staged_of))
 }
 
 async fn list(State(site): Shared) -> Answer<Vec<Pool>> {
@@ -29,7 +32,61 @@ async fn list(State(site): Shared) -> Answer<Vec<Pool>> {
 }
 
 async fn status(State(site): Shared, Path(pool): Path<String>) -> Answer<Pool> {
-    Ok(Json(site.pools.status(&pool)?))
+    Ok(Json(with_staged(&site, site.pools.status(&pool)?).await?))
+}
+
+/// Adds what is staged. A pool that is not open, or cannot say, has nothing to add.
+async fn with_staged(site: &Site, document: Pool) -> Result<Pool, ErrorBody> {
+    let Ok(pool) = site.pools.get(&document.name) else { return Ok(document) };
+    let found = site.blocking.run(move || Ok::<_, ErrorBody>(staged::content(&pool, None).ok())).await?;
+    let staged_bytes = found.as_deref().and_then(staged::sum);
+    Ok(Pool { staged: found, staged_bytes, ..document })
+}
+
+async fn drop_all_staged(
+    State(site): Shared,
+    Path(pool): Path<String>,
+    Query(planned): Query<Planned>,
+) -> Answered<Vec<StagedContent>> {
+    drop_staged(&site, pool, None, planned).await
+}
+
+async fn drop_staged_of(
+    State(site): Shared,
+    Path((pool, volume)): Path<(String, String)>,
+    Query(planned): Query<Planned>,
+) -> Answered<Vec<StagedContent>> {
+    drop_staged(&site, pool, Some(volume), planned).await
+}
+
+async fn drop_staged(
+    site: &Site,
+    name: String,
+    volume: Option<String>,
+    planned: Planned,
+) -> Answered<Vec<StagedContent>> {
+    let pool = site.pools.get(&name)?;
+    let (counted, of) = (Arc::clone(&pool), volume.clone());
+    let found = site
+        .blocking
+        .run(move || {
+            if let Some(volume) = &of {
+                counted.volume(volume).map_err(Failure::tell)?;
+            }
+            staged::content(&counted, of.as_deref()).map_err(Failure::tell)
+        })
+        .await?;
+    let plan = plans::drop_staged(&name, &found, staged::sum(&found));
+    if planned.plan {
+        return Ok(Outcome::Plan(plan));
+    }
+    if let Some(reason) = plan.refused {
+        return Err(ErrorBody::new(ErrorCode::Refused, reason).hint(plans::STOP_TRANSFER).into());
+    }
+    // The pool looks once more: a transfer may have begun since.
+    site.blocking.run(move || pool.drop_staged(volume.as_deref()).map_err(Failure::tell)).await?;
+    tracing::warn!(pool = name, volumes = ?found.iter().map(|s| &s.volume).collect::<Vec<_>>(), "staged content discarded on request");
+    Ok(Outcome::Done(found))
 }
 
 async fn create(State(site): Shared, Body(request): Body<CreatePool>) -> Answer<Pool> {

@@ -6,11 +6,11 @@ use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{ErrorBody, ErrorCode, SetSite, SiteStatus};
+use farside_link::Direction;
 use farside_mirror::limits::TRANSFERS_MAX;
-use farside_session::Direction;
 
 use super::error::Body;
-use super::{Answer, Shared};
+use super::handler::{Answer, Shared};
 use crate::site::Site;
 use crate::throttles::{self, Limited};
 
@@ -51,7 +51,7 @@ fn transfer_size(asked: u64) -> Result<usize, ErrorBody> {
     usize::try_from(asked).ok().filter(|size| (1..=TRANSFERS_MAX).contains(size)).ok_or_else(|| {
         ErrorBody::new(
             ErrorCode::WrongUsage,
-            format!("a transfer size is 1 to {TRANSFERS_MAX}; to have none run, quiesce the mirrors"),
+            format!("a transfer size is 1 to {TRANSFERS_MAX}; to run no transfers, quiesce the mirrors"),
         )
     })
 }

@@ -22,9 +22,9 @@ use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio_util::io::ReaderStream;
 
 use super::error::{ApiError, Body, Query};
+use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{count, name_of, parse};
-use super::{Answer, Shared};
 use crate::failure::Failure;
 use crate::plans::{self, RollbackFacts};
 use crate::site::Site;
@@ -99,9 +99,10 @@ async fn create(State(site): Shared, Body(request): Body<CreateSnapshots>) -> An
     };
     let pool_name = first.pool.clone();
     if let Some((other, _)) = wanted.iter().find(|(volume, _)| volume.pool != pool_name) {
-        return Err(
-            wrong(format!("{other} is in another pool than {first}: one instant is of one pool")).into()
-        );
+        return Err(wrong(format!(
+            "{other} is in another pool than {first}: snapshots at one instant are of one pool"
+        ))
+        .into());
     }
     let pool = site.pools.get(&pool_name)?;
     let now = site.clock.now();
@@ -154,7 +155,7 @@ fn wanted(names: &[String]) -> Result<Vec<(VolumeName, String)>, ErrorBody> {
             .filter(|(_, snapshot)| is_label(snapshot))
             .ok_or_else(|| wrong(format!("{name:?} is not POOL/VOL@SNAP")))?;
         if !seen.insert(volume) {
-            return Err(wrong(format!("{volume} is named twice: one instant is one snapshot of it")));
+            return Err(wrong(format!("{volume} is named twice: one instant gives one snapshot of it")));
         }
         wanted.push((parse(volume)?, snapshot.to_owned()));
     }
@@ -244,11 +245,9 @@ async fn delete(
     let found = find(&site, path).await?;
     let name = format!("{}@{}", found.volume, found.status.name);
     let refused = if found.status.held {
-        Some(format!("{name} is held; farside snapshot unhold {name} lets it go"))
+        Some(format!("{name} is held; farside snapshot unhold {name} allows deleting it"))
     } else if !found.status.pinned_by.is_empty() {
-        Some(format!(
-            "{name} is the base of a mirror; it goes by itself when a newer one has taken its place"
-        ))
+        Some(format!("{name} is the base of a mirror; it is deleted when a newer one has replaced it"))
     } else {
         None
     };
@@ -282,9 +281,7 @@ async fn rollback(
     let newest = kept_by_person(&site, &found).await?;
     let is_replica = before.replica.is_some_and(|replica| !replica.broken_off);
     let refused = if is_replica {
-        Some(format!(
-            "{volume} is a replica: it follows its source, and would go forward again at the next update"
-        ))
+        Some(format!("{volume} is a replica: the next update would undo the rollback"))
     } else {
         plans::busy(&volume, site.exports.connections_to(&volume).writers)
     };
@@ -295,8 +292,9 @@ async fn rollback(
     if let Some(reason) = refused {
         let refusal = ErrorBody::new(ErrorCode::Refused, reason);
         return Err(match is_replica {
-            true => refusal
-                .hint(format!("to take it over at that point: farside mirror break {volume} --at {name}")),
+            true => refusal.hint(format!(
+                "to take it over at that point, use farside mirror break {volume} --at {name}"
+            )),
             false => refusal,
         }
         .into());
@@ -394,7 +392,7 @@ async fn difference(
     let streams = site.streams.clone();
     tokio::spawn(async move {
         if let Err(error) = streams.run(move || send(extents, writer)).await {
-            tracing::error!(%volume, %error, "a difference ended before its time");
+            tracing::error!(%volume, %error, "a difference ended early");
         }
     });
     let body = ResponseBody::from_stream(ReaderStream::new(reader));

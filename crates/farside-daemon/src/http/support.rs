@@ -6,12 +6,12 @@ use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
 use farside_api::{Configuration, Operation, Support, Versions};
-use farside_format::superblock::FORMAT_VERSION;
-use farside_mirror::protocol::{PROTOCOL_VERSION, PROTOCOL_VERSION_OLDEST};
-use farside_session::hello::VERSIONS;
-use farside_session::{Congestion, HostTcp};
+use farside_format::FORMAT_VERSION;
+use farside_link::{Congestion, HostTcp};
+use farside_peer::hello::VERSIONS;
+use farside_transfer::protocol::{PROTOCOL_VERSION, PROTOCOL_VERSION_OLDEST};
 
-use super::{Answer, Shared};
+use super::handler::{Answer, Shared};
 use crate::options::{Config, Listen, LogFormat};
 use crate::site::Site;
 use crate::state::SCHEMA;

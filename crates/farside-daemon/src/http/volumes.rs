@@ -7,14 +7,14 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{CreateVolume, ErrorBody, ErrorCode, Plan, Rename, ResizeVolume, Volume};
 use farside_engine::VolumeName;
+use farside_peer::PeerId;
 use farside_platform::BLOCK_BYTES;
-use farside_session::PeerId;
 use farside_store::{Pool, StoreError, VolumeStatus};
 use serde::Deserialize;
 
 use super::error::{Body, Query};
+use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
-use super::{Answer, Shared};
 use crate::failure::Failure;
 use crate::figures::Counter;
 use crate::peers;

@@ -1,12 +1,12 @@
 //! The mirrors' other side: who holds which base of this site's volumes, who has overtaken them, and what is fenced for it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
 use farside_engine::{Engine, VolumeName};
 use farside_mirror::SourceRelationship;
-use farside_session::PeerId;
+use farside_peer::PeerId;
 use farside_store::Version;
 use uuid::Uuid;
 
@@ -22,9 +22,6 @@ const KEY_PREFIX_MIN: usize = 8;
 /// How far a volume has diverged is counted again once the last figure is older: status is asked for often, by people and
 /// by programs, and counting costs metadata reads.
 const DIVERGENCE_AGE_MAX: Duration = Duration::from_secs(10);
-
-/// Figures of divergence, by relationship.
-pub(super) type Divergences = HashMap<Uuid, (Instant, Option<u64>)>;
 
 /// Whose bases are meant by a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,14 +50,14 @@ impl Mirrors {
             let figures = self.figures(&relationship, costs).await.unwrap_or_default();
             let (base_snapshot, content_root) = figures.base.unzip();
             let overtaken = relationship.overtaken.map(|overtaken| api::Overtaken {
-                since: words::time(overtaken.broken_off_at.unwrap_or(overtaken.heard_at)),
-                heard_at: words::time(overtaken.heard_at),
+                since: words::time(overtaken.broken_off_at.unwrap_or(overtaken.reported_at)),
+                reported_at: words::time(overtaken.reported_at),
                 snapshot: figures.from,
                 diverged_bytes: figures.diverged_bytes,
                 diverged_blocks: figures.diverged_bytes.map(plans::blocks),
                 fenced: fenced.contains(&relationship.source),
             });
-            let let_go = relationship.let_go.clone();
+            let released = relationship.released.clone();
             held.push(api::MirrorDestination {
                 id: relationship.id,
                 volume: relationship.source.to_string(),
@@ -73,7 +70,8 @@ impl Mirrors {
                 transferring: serving.iter().any(|(id, _)| *id == relationship.id),
                 known: true,
                 overtaken,
-                let_go: let_go.map(|let_go| api::LetGo { at: words::time(let_go.at), why: let_go.why }),
+                released: released
+                    .map(|released| api::Released { at: words::time(released.at), why: released.why }),
                 budgets: Some(self.budget_use(relationship.peer)),
             });
         }
@@ -172,7 +170,7 @@ impl Mirrors {
                 transferring: false,
                 known: false,
                 overtaken: None,
-                let_go: None,
+                released: None,
                 budgets: None,
             }));
         }
@@ -218,7 +216,7 @@ impl Mirrors {
             [id] => Ok(Holder::Peer(id)),
             _ => Err(ErrorBody::new(
                 ErrorCode::WrongUsage,
-                format!("{} peers are meant by {holder}", ids.len()),
+                format!("{holder} may mean any of {} peers", ids.len()),
             )
             .hint("give more of the key that farside mirror destinations shows")),
         }
@@ -273,7 +271,7 @@ impl Mirrors {
         }
         for volume in exports.fences().into_iter().filter(|volume| !fenced.contains(volume)) {
             if exports.unfence(&volume) {
-                tracing::warn!(%volume, "the fence is gone: hosts may write to {volume} again, unless it is a replica now");
+                tracing::warn!(%volume, "the fence is lifted: hosts may write to {volume} again, unless it is a replica now");
             }
         }
     }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use farside_engine::VolumeName;
 use farside_mirror::{Destination, MirrorError, Reversal, ReverseAccepted, ReverseOffer, ReverseRights};
-use farside_session::PeerId;
+use farside_peer::PeerId;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::exports::Exports;
 use crate::peers::Rights;
 use crate::plans;
-use crate::state::{RightRow, State};
+use crate::state::{Recorded, RightRow, State};
 
 /// Hands a change of roles to the destination side of the pool that it is about, and tells hosts.
 pub(super) struct Reversals {
@@ -66,8 +66,14 @@ pub(super) struct WayBack {
 impl ReverseRights for WayBack {
     async fn grant_reverse(&self, peer: PeerId, volume: &VolumeName) -> Result<(), MirrorError> {
         // Both ways: what has turned once may turn again. A fence that an administrator wants stays.
-        let fence = self.rights.right(peer, volume).is_some_and(|right| right.fence);
-        let right = RightRow { peer, volume: volume.to_string(), reverse: true, fence };
+        let given = self.rights.right(peer, volume);
+        let recorded = match given {
+            None => Recorded::Right,
+            Some(right) if !right.reverse => Recorded::Reverse,
+            Some(right) => right.recorded,
+        };
+        let fence = given.is_some_and(|right| right.fence);
+        let right = RightRow { peer, volume: volume.to_string(), reverse: true, fence, recorded };
         self.rights.allow(&self.state, vec![right]).await.map_err(|e| MirrorError::Store(e.to_string()))
     }
 }

@@ -3,14 +3,13 @@
 use farside_engine::VolumeName;
 use farside_mirror::{LogEntry, LogEvent};
 
-use super::rows::{nanoseconds, time, uuid};
+use super::rows::{from_row, nanoseconds, time, uuid};
 use super::{State, StateError};
 
 /// Lines kept for each volume; the oldest go first. A mirror that is updated every second writes three for each update,
 /// so this is some three hours of it, and 3 MB of rows.
 const LOG_MAX: i64 = 30_000;
 
-#[derive(sqlx::FromRow)]
 struct Row {
     relationship: Vec<u8>,
     volume: String,
@@ -20,6 +19,7 @@ struct Row {
     kind: Option<String>,
     transfer: Option<Vec<u8>>,
 }
+from_row!(Row { relationship, volume, at, event, detail, kind, transfer });
 
 impl Row {
     fn entry(self) -> Result<LogEntry, StateError> {
@@ -36,7 +36,7 @@ impl Row {
 }
 
 impl State {
-    /// Adds a line, in the same transaction letting go of the oldest of its volume.
+    /// Adds a line, in the same transaction releasing the oldest of its volume.
     pub(crate) async fn append_log(&self, entry: &LogEntry) -> Result<(), StateError> {
         let volume = entry.volume.to_string();
         let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
@@ -83,8 +83,9 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use farside_mirror::{RequestedBy, TransferKind};
+    use farside_mirror::RequestedBy;
     use farside_platform::Timestamp;
+    use farside_transfer::TransferKind;
     use uuid::Uuid;
 
     use super::*;

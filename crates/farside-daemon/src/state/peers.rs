@@ -1,11 +1,12 @@
 //! Who is pinned.
 
 use async_trait::async_trait;
-use farside_session::{LinkTerms, PathsMode, PeerBook, PeerId, PeerRecord, SessionError};
+use farside_link::{LinkOptions, PathsMode};
+use farside_peer::{PeerId, PeerRecord, PeerRegistry, SessionError};
 
 use sqlx::AssertSqlSafe;
 
-use super::rows::{nanoseconds, peer_id, time};
+use super::rows::{from_row, nanoseconds, peer_id, time};
 use super::{State, StateError};
 use crate::peers::is_peer_name;
 
@@ -13,7 +14,6 @@ use crate::peers::is_peer_name;
 const MULTIPLEX: &str = "multiplex";
 const FAILOVER: &str = "failover";
 
-#[derive(sqlx::FromRow)]
 struct Row {
     id: Vec<u8>,
     name: String,
@@ -24,6 +24,7 @@ struct Row {
     dscp: Option<u8>,
     rate: Option<i64>,
 }
+from_row!(Row { id, name, address, added_at, paths, paths_mode, dscp, rate });
 
 /// The columns of a [`Row`].
 const COLUMNS: &str = "id, name, address, added_at, paths, paths_mode, dscp, rate";
@@ -34,7 +35,7 @@ impl Row {
             id: peer_id(&self.id)?,
             name: self.name,
             address: self.address,
-            link: LinkTerms {
+            link: LinkOptions {
                 paths: self
                     .paths
                     .split_ascii_whitespace()
@@ -72,7 +73,7 @@ fn sayable(name: &str, id: PeerId) -> String {
 }
 
 #[async_trait]
-impl PeerBook for State {
+impl PeerRegistry for State {
     async fn list(&self) -> Result<Vec<PeerRecord>, SessionError> {
         let rows: Vec<Row> =
             sqlx::query_as(AssertSqlSafe(format!("SELECT {COLUMNS} FROM peers ORDER BY id")))
@@ -149,7 +150,7 @@ mod tests {
             id: PeerId([id; 32]),
             name: name.into(),
             address: address.map(Into::into),
-            link: LinkTerms::default(),
+            link: LinkOptions::default(),
             added_at: Timestamp(id.into()),
         }
     }
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(book.pin(again).await.unwrap(), record(1, "north", Some("h:1")));
         assert_eq!(book.list().await.unwrap().len(), 2);
         let mut linked = record(1, "north", Some("h:1"));
-        linked.link = LinkTerms {
+        linked.link = LinkOptions {
             paths: vec!["10.0.0.1=h:1".parse().unwrap(), "h2:1".parse().unwrap()],
             mode: PathsMode::Failover,
             dscp: Some(10),

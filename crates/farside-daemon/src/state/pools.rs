@@ -2,17 +2,18 @@
 
 use farside_platform::Timestamp;
 
-use super::rows::nanoseconds;
+use super::rows::{from_row, nanoseconds};
 use super::{State, StateError};
 
 /// A pool that is opened at start.
-#[derive(Clone, PartialEq, Eq, Debug, sqlx::FromRow)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PoolRow {
     /// Its name.
     pub(crate) name: String,
     /// Its file or device.
     pub(crate) path: String,
 }
+from_row!(PoolRow { name, path });
 
 impl State {
     /// All pools, by name.

@@ -2,14 +2,15 @@
 
 use async_trait::async_trait;
 use farside_engine::{ContentRoot, VolumeName};
+use farside_link::{Priority, Rules, Window};
 use farside_mirror::{
-    LetGo, LogEntry, MirrorError, MirrorTerms, Overtaken, Relationship, RelationshipStore, Schedule,
-    SourceRelationship, SourceStore, SwapMark, TransferReport,
+    LogEntry, MirrorError, MirrorOptions, Overtaken, Relationship, RelationshipStore, Released, Schedule,
+    SourceRelationship, SourceStore, SwapMark,
 };
-use farside_session::{Priority, Rules, Window};
+use farside_transfer::TransferReport;
 use uuid::Uuid;
 
-use super::rows::{nanoseconds, peer_id, time, uuid};
+use super::rows::{from_row, nanoseconds, peer_id, time, uuid};
 use super::{State, StateError};
 use crate::metrics;
 
@@ -28,7 +29,6 @@ impl PoolRelationships {
     }
 }
 
-#[derive(sqlx::FromRow)]
 struct Row {
     id: Vec<u8>,
     peer: Vec<u8>,
@@ -47,6 +47,24 @@ struct Row {
     low_priority: bool,
     paths: String,
 }
+from_row!(Row {
+    id,
+    peer,
+    source,
+    pool,
+    volume,
+    schedule,
+    quiesced,
+    broken_off_at,
+    resync_pending,
+    swap,
+    swap_with,
+    turn,
+    throttle,
+    window,
+    low_priority,
+    paths
+});
 
 impl Row {
     fn relationship(self) -> Result<Relationship, StateError> {
@@ -55,7 +73,7 @@ impl Row {
             peer: peer_id(&self.peer)?,
             source: volume_name(&self.source)?,
             schedule: schedule(self.schedule.as_deref(), &self.pool, &self.volume),
-            terms: MirrorTerms {
+            options: MirrorOptions {
                 throttle: throttle(self.throttle.as_deref(), &self.pool, &self.volume),
                 window: self.window.map_or(Window::Auto, |bytes| Window::Bytes(bytes.unsigned_abs())),
                 priority: if self.low_priority { Priority::Low } else { Priority::Normal },
@@ -70,7 +88,7 @@ impl Row {
             broken_off_at: self.broken_off_at.map(time),
             resync_pending: self.resync_pending,
             swap: swap_mark(self.swap.as_deref(), self.swap_with.as_deref())?,
-            turn: u64::try_from(self.turn)
+            role_change: u64::try_from(self.turn)
                 .map_err(|_| StateError::Row("the number of a change of direction is negative"))?,
         })
     }
@@ -80,7 +98,7 @@ fn swap_mark(word: Option<&str>, with: Option<&[u8]>) -> Result<Option<SwapMark>
     let with = with.map(uuid).transpose()?;
     Ok(match (word, with) {
         (None, _) => None,
-        (Some("turning"), Some(reverse)) => Some(SwapMark::Turning { reverse }),
+        (Some("turning"), Some(reverse)) => Some(SwapMark::Swapping { reverse }),
         (Some("prepared"), Some(of)) => Some(SwapMark::Prepared { of, is_new: false }),
         (Some("prepared-new"), Some(of)) => Some(SwapMark::Prepared { of, is_new: true }),
         _ => return Err(StateError::Row("a change of roles is neither turning nor prepared")),
@@ -140,10 +158,10 @@ impl State {
     pub(crate) async fn save_relationship(&self, relationship: &Relationship) -> Result<(), StateError> {
         let schedule =
             (relationship.schedule != Schedule::OnRequest).then(|| relationship.schedule.to_string());
-        let terms = &relationship.terms;
+        let terms = &relationship.options;
         let (swap, swap_with) = match relationship.swap {
             None => (None, None),
-            Some(SwapMark::Turning { reverse }) => (Some("turning"), Some(reverse)),
+            Some(SwapMark::Swapping { reverse }) => (Some("turning"), Some(reverse)),
             Some(SwapMark::Prepared { of, is_new: false }) => (Some("prepared"), Some(of)),
             Some(SwapMark::Prepared { of, is_new: true }) => (Some("prepared-new"), Some(of)),
         };
@@ -163,7 +181,7 @@ impl State {
         .bind(relationship.resync_pending)
         .bind(swap)
         .bind(swap_with.map(|id| id.as_bytes().to_vec()))
-        .bind(i64::try_from(relationship.turn).unwrap_or(i64::MAX))
+        .bind(i64::try_from(relationship.role_change).unwrap_or(i64::MAX))
         .bind((terms.throttle != Rules::default()).then(|| terms.throttle.to_string()))
         .bind(match terms.window {
             Window::Auto => None,
@@ -220,7 +238,6 @@ impl RelationshipStore for PoolRelationships {
     }
 }
 
-#[derive(sqlx::FromRow)]
 struct SourceRow {
     id: Vec<u8>,
     peer: Vec<u8>,
@@ -235,6 +252,20 @@ struct SourceRow {
     let_go_at: Option<i64>,
     let_go_why: Option<String>,
 }
+from_row!(SourceRow {
+    id,
+    peer,
+    source,
+    destination,
+    base,
+    since,
+    overtaken_heard_at,
+    overtaken_broken_off_at,
+    overtaken_snapshot,
+    overtaken_root,
+    let_go_at,
+    let_go_why
+});
 
 impl SourceRow {
     fn relationship(self) -> Result<SourceRelationship, StateError> {
@@ -247,16 +278,18 @@ impl SourceRow {
             since: self.since.map(time),
             overtaken: match self.overtaken_heard_at {
                 None => None,
-                Some(heard_at) => Some(Overtaken {
+                Some(reported_at) => Some(Overtaken {
                     broken_off_at: self.overtaken_broken_off_at.map(time),
-                    heard_at: time(heard_at),
+                    reported_at: time(reported_at),
                     snapshot: match (&self.overtaken_snapshot, &self.overtaken_root) {
                         (Some(snapshot), Some(root)) => Some((uuid(snapshot)?, content_root(root)?)),
                         _ => None,
                     },
                 }),
             },
-            let_go: self.let_go_at.map(|at| LetGo { at: time(at), why: self.let_go_why.unwrap_or_default() }),
+            released: self
+                .let_go_at
+                .map(|at| Released { at: time(at), why: self.let_go_why.unwrap_or_default() }),
         })
     }
 }
@@ -285,12 +318,12 @@ impl SourceStore for State {
         .bind(relationship.destination.to_string())
         .bind(relationship.base.map(|base| base.as_bytes().to_vec()))
         .bind(relationship.since.map(nanoseconds))
-        .bind(overtaken.map(|o| nanoseconds(o.heard_at)))
+        .bind(overtaken.map(|o| nanoseconds(o.reported_at)))
         .bind(overtaken.and_then(|o| o.broken_off_at).map(nanoseconds))
         .bind(stands_on.map(|(snapshot, _)| snapshot.as_bytes().to_vec()))
         .bind(stands_on.map(|(_, root)| root.0.to_vec()))
-        .bind(relationship.let_go.as_ref().map(|let_go| nanoseconds(let_go.at)))
-        .bind(relationship.let_go.as_ref().map(|let_go| &let_go.why))
+        .bind(relationship.released.as_ref().map(|released| nanoseconds(released.at)))
+        .bind(relationship.released.as_ref().map(|released| &released.why))
         .execute(&self.writer)
         .await
         .map_err(failed)?;
@@ -311,8 +344,8 @@ impl SourceStore for State {
 mod tests {
     use std::time::Duration;
 
+    use farside_peer::PeerId;
     use farside_platform::Timestamp;
-    use farside_session::PeerId;
 
     use super::*;
 
@@ -341,8 +374,8 @@ mod tests {
         first.schedule = Schedule::OnRequest;
         first.broken_off_at = Some(Timestamp(77));
         first.resync_pending = true;
-        first.turn = 7;
-        first.swap = Some(SwapMark::Turning { reverse: Uuid::from_u128(8) });
+        first.role_change = 7;
+        first.swap = Some(SwapMark::Swapping { reverse: Uuid::from_u128(8) });
         p.save(&first).await.unwrap();
         assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
         assert_eq!(state.relationships(None).await.unwrap(), vec![first, relationship(2, "q/v")]);
@@ -372,10 +405,10 @@ mod tests {
         source.since = Some(Timestamp(5));
         source.overtaken = Some(Overtaken {
             broken_off_at: None,
-            heard_at: Timestamp(6),
+            reported_at: Timestamp(6),
             snapshot: Some((Uuid::from_u128(4), ContentRoot([9; 16]))),
         });
-        source.let_go = Some(LetGo { at: Timestamp(7), why: "it was old".into() });
+        source.released = Some(Released { at: Timestamp(7), why: "it was old".into() });
         state.save_source(&source).await.unwrap();
         assert_eq!(state.source_relationships().await.unwrap(), vec![source]);
         state.remove_source(Uuid::from_u128(1)).await.unwrap();

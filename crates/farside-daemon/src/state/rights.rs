@@ -1,9 +1,39 @@
 //! What peers may do with volumes here. They go with the peer.
 
-use farside_session::PeerId;
+use farside_peer::PeerId;
 
 use super::rows::peer_id;
 use super::{State, StateError};
+
+/// What of a right was recorded for the way back, when a mirror was made or its roles changed, and no person gave: it ends with
+/// the mirror.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Recorded {
+    /// A person gave all of it.
+    #[default]
+    Nothing,
+    /// The way back: a person gave the right to mirror.
+    Reverse,
+    /// All of it.
+    Right,
+}
+
+impl Recorded {
+    fn number(self) -> i64 {
+        match self {
+            Recorded::Nothing => 0,
+            Recorded::Reverse => 1,
+            Recorded::Right => 2,
+        }
+    }
+
+    fn of(number: i64) -> Result<Recorded, StateError> {
+        [Recorded::Nothing, Recorded::Reverse, Recorded::Right]
+            .into_iter()
+            .find(|recorded| recorded.number() == number)
+            .ok_or(StateError::Row("a right was recorded in an unknown way"))
+    }
+}
 
 /// One right.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,18 +46,21 @@ pub(crate) struct RightRow {
     pub(crate) reverse: bool,
     /// Hosts here may not write to the volume while the peer has overtaken it.
     pub(crate) fence: bool,
+    /// What of it ends with the mirror.
+    pub(crate) recorded: Recorded,
 }
 
 impl State {
     /// All rights, by peer and volume.
     pub(crate) async fn rights(&self) -> Result<Vec<RightRow>, StateError> {
-        let rows: Vec<(Vec<u8>, String, bool, bool)> =
-            sqlx::query_as("SELECT peer, volume, reverse, fence FROM rights ORDER BY peer, volume")
+        let rows: Vec<(Vec<u8>, String, bool, bool, i64)> =
+            sqlx::query_as("SELECT peer, volume, reverse, fence, recorded FROM rights ORDER BY peer, volume")
                 .fetch_all(&self.readers)
                 .await?;
         rows.into_iter()
-            .map(|(peer, volume, reverse, fence)| {
-                Ok(RightRow { peer: peer_id(&peer)?, volume, reverse, fence })
+            .map(|(peer, volume, reverse, fence, recorded)| {
+                let recorded = Recorded::of(recorded)?;
+                Ok(RightRow { peer: peer_id(&peer)?, volume, reverse, fence, recorded })
             })
             .collect()
     }
@@ -36,11 +69,14 @@ impl State {
     pub(crate) async fn allow(&self, rights: &[RightRow]) -> Result<(), StateError> {
         let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
         for right in rights {
-            sqlx::query("INSERT OR REPLACE INTO rights (peer, volume, reverse, fence) VALUES (?, ?, ?, ?)")
+            sqlx::query(
+                "INSERT OR REPLACE INTO rights (peer, volume, reverse, fence, recorded) VALUES (?, ?, ?, ?, ?)",
+            )
                 .bind(right.peer.0.as_slice())
                 .bind(&right.volume)
                 .bind(right.reverse)
                 .bind(right.fence)
+                .bind(right.recorded.number())
                 .execute(&mut *transaction)
                 .await?;
         }
@@ -63,8 +99,9 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use farside_link::LinkOptions;
+    use farside_peer::{PeerRecord, PeerRegistry};
     use farside_platform::Timestamp;
-    use farside_session::{LinkTerms, PeerBook, PeerRecord};
 
     use super::*;
 
@@ -73,13 +110,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
         let peer = PeerId([7; 32]);
-        let right = |volume: &str, reverse| RightRow { peer, volume: volume.into(), reverse, fence: reverse };
+        let right = |volume: &str, reverse| RightRow {
+            peer,
+            volume: volume.into(),
+            reverse,
+            fence: reverse,
+            recorded: if reverse { Recorded::Right } else { Recorded::Nothing },
+        };
         assert!(state.allow(&[right("p/v", false)]).await.is_err(), "nobody has this key");
         let record = PeerRecord {
             id: peer,
             name: "n".into(),
             address: None,
-            link: LinkTerms::default(),
+            link: LinkOptions::default(),
             added_at: Timestamp(0),
         };
         state.pin(record).await.unwrap();

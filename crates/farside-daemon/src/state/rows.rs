@@ -1,10 +1,23 @@
-//! Ids and times as the tables hold them, and back.
+//! Rows as structs; ids and times as the tables hold them, and back.
 
+use farside_peer::PeerId;
 use farside_platform::Timestamp;
-use farside_session::PeerId;
 use uuid::Uuid;
 
 use super::StateError;
+
+/// Reads a struct from a row whose columns have the names of its fields. sqlx derives the same, but its macros compile SQLite
+/// and the runtime a second time: a minute of every cold build.
+macro_rules! from_row {
+    ($row:ident { $($column:ident),* $(,)? }) => {
+        impl sqlx::FromRow<'_, sqlx::sqlite::SqliteRow> for $row {
+            fn from_row(row: &sqlx::sqlite::SqliteRow) -> Result<$row, sqlx::Error> {
+                Ok($row { $($column: sqlx::Row::try_get(row, stringify!($column))?),* })
+            }
+        }
+    };
+}
+pub(super) use from_row;
 
 /// A time as a row holds it. Past the year 2262 it stands still.
 pub(super) fn nanoseconds(time: Timestamp) -> i64 {

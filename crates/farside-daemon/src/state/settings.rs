@@ -1,6 +1,7 @@
 //! Settings that are changed while the daemon runs: of the site, by name in a table of texts, and the throttles of its peers.
 
-use farside_session::{Direction, PeerId};
+use farside_link::Direction;
+use farside_peer::PeerId;
 
 use super::rows::peer_id;
 use super::{State, StateError};

@@ -1,7 +1,7 @@
 //! History: transfers that have ended, bounded for each relationship.
 
 use farside_api::TransferRecord;
-use farside_mirror::TransferReport;
+use farside_transfer::TransferReport;
 use uuid::Uuid;
 
 use super::rows::nanoseconds;
@@ -13,7 +13,7 @@ use crate::words;
 const HISTORY_MAX: i64 = 10_000;
 
 impl State {
-    /// Adds a transfer, in the same transaction letting go of the oldest.
+    /// Adds a transfer, in the same transaction releasing the oldest.
     pub(crate) async fn append_transfer(
         &self,
         relationship: Uuid,
@@ -85,8 +85,8 @@ fn parse(text: &str) -> Result<TransferRecord, StateError> {
 #[cfg(test)]
 mod tests {
     use farside_engine::ContentRoot;
-    use farside_mirror::{Rung, Rungs, TransferKind, TransferResult};
     use farside_platform::Timestamp;
+    use farside_transfer::{Level, Levels, TransferKind, TransferResult};
 
     use super::*;
 
@@ -112,12 +112,12 @@ mod tests {
             referenced_bytes: None,
             delta_bytes: 5,
             literal_bytes: 6,
-            rungs: Some(Rungs {
-                known: Rung { in_bytes: 10, out_bytes: 1 },
-                repeat: Rung { in_bytes: 20, out_bytes: 2 },
-                delta: Rung { in_bytes: 30, out_bytes: 3 },
-                compressed: Rung { in_bytes: 40, out_bytes: 4 },
-                raw: Rung { in_bytes: 50, out_bytes: 5 },
+            levels: Some(Levels {
+                known: Level { in_bytes: 10, out_bytes: 1 },
+                repeat: Level { in_bytes: 20, out_bytes: 2 },
+                delta: Level { in_bytes: 30, out_bytes: 3 },
+                compressed: Level { in_bytes: 40, out_bytes: 4 },
+                raw: Level { in_bytes: 50, out_bytes: 5 },
             }),
             wire_bytes_sent: 7,
             wire_bytes_received: 8,

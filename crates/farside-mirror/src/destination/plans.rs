@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use farside_engine::{ChangedBytes, Engine, EngineError, SnapshotInfo, VolumeName};
+use farside_peer::PeerId;
 use farside_platform::Timestamp;
-use farside_session::PeerId;
 use uuid::Uuid;
 
-use super::Destination;
 use super::resync::other_source;
+use super::service::Destination;
 use crate::error::{MirrorError, blocking};
 use crate::relationship::common_base;
 use crate::schedule::Schedule;
@@ -32,7 +32,7 @@ impl PlanPoint {
 
 /// What would happen to a volume.
 #[derive(Clone, PartialEq, Debug)]
-pub struct TurnPlan {
+pub struct RoleChangePlan {
     /// Where it would stand afterwards (break, rollback), or what the transfer would start from (resync); none if a
     /// replica that holds no version yet is broken off.
     pub base: Option<PlanPoint>,
@@ -50,13 +50,21 @@ pub struct TurnPlan {
 
 impl Destination {
     /// What [`Mirror::break_off`](crate::Mirror::break_off) would do.
-    pub async fn plan_break(&self, volume: &VolumeName, at: Option<Uuid>) -> Result<TurnPlan, MirrorError> {
+    pub async fn plan_break(
+        &self,
+        volume: &VolumeName,
+        at: Option<Uuid>,
+    ) -> Result<RoleChangePlan, MirrorError> {
         let current = self.mirror(volume)?.status().current.map(|c| c.uuid);
         self.plan_move(volume, at.or(current)).await
     }
 
     /// What a rollback to `snapshot` would do ([`Engine::move_main`]).
-    pub async fn plan_rollback(&self, volume: &VolumeName, snapshot: Uuid) -> Result<TurnPlan, MirrorError> {
+    pub async fn plan_rollback(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+    ) -> Result<RoleChangePlan, MirrorError> {
         self.plan_move(volume, Some(snapshot)).await
     }
 
@@ -67,7 +75,7 @@ impl Destination {
         volume: &VolumeName,
         from: Option<(PeerId, VolumeName)>,
         link_wait: Duration,
-    ) -> Result<TurnPlan, MirrorError> {
+    ) -> Result<RoleChangePlan, MirrorError> {
         let known = self.mirror(volume).ok().map(|mirror| mirror.status().relationship);
         let relationship = match (known, from) {
             (Some(known), None) => known,
@@ -80,10 +88,10 @@ impl Destination {
         };
         let common = common_base(&self.driver_parts(), &relationship, link_wait).await?;
         let plan = self.plan_move(volume, Some(common.base.uuid)).await?;
-        Ok(TurnPlan { incoming: Some(common.incoming), age_seconds: None, ..plan })
+        Ok(RoleChangePlan { incoming: Some(common.incoming), age_seconds: None, ..plan })
     }
 
-    async fn plan_move(&self, volume: &VolumeName, to: Option<Uuid>) -> Result<TurnPlan, MirrorError> {
+    async fn plan_move(&self, volume: &VolumeName, to: Option<Uuid>) -> Result<RoleChangePlan, MirrorError> {
         let (engine, of, now) = (self.parts.engine.clone(), volume.clone(), self.parts.clock.now());
         blocking(move || plan_move(&*engine, &of, to, now)).await
     }
@@ -94,7 +102,7 @@ fn plan_move(
     volume: &VolumeName,
     to: Option<Uuid>,
     now: Timestamp,
-) -> Result<TurnPlan, MirrorError> {
+) -> Result<RoleChangePlan, MirrorError> {
     let current = engine.snapshots(volume)?.pop();
     let base = match to {
         None => None,
@@ -114,7 +122,7 @@ fn plan_move(
         Some(base) if set_aside != ChangedBytes::default() => newest.seconds_since(base.created_at).max(0.0),
         _ => 0.0,
     };
-    Ok(TurnPlan {
+    Ok(RoleChangePlan {
         base: base.as_ref().map(PlanPoint::of),
         current: current.as_ref().map(PlanPoint::of),
         set_aside,

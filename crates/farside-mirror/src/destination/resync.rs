@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use farside_engine::VolumeName;
-use farside_session::PeerId;
+use farside_peer::PeerId;
 
-use super::{Destination, TakenPlace};
+use super::service::{Destination, TakenPlace};
 use crate::error::{MirrorError, blocking};
 use crate::relationship::{Asked, Mirror, common_base};
 use crate::schedule::Schedule;

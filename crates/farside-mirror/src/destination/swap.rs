@@ -5,40 +5,40 @@
 //!
 //! ```text
 //!   B  update R, so that the next one is short
-//!   B  row of R: turning                        A writable   B, when it has a session again: tells A to cancel
+//!   B  row of R: swapping                       A writable   B, when it has a session again: tells A to cancel
 //!   A  prepare: p/db is read-only, its last     none         B tells A to cancel; or the swap is asked for again
 //!      snapshot taken and pinned for R and R'
 //!   B  update R to exactly that snapshot, and   none         the same
 //!      ask once more whether A is prepared
 //!   B  that snapshot is pinned for R'           none         the same
-//!   B  record of R: broken off  = TURNING POINT B writable   B tells A that it is done
+//!   B  record of R: broken off  = TAKEOVER      B writable   B tells A that it is done
 //!   A  done: R' is a mirror like any other,     B writable   over
-//!      the bases of R are let go
+//!      the bases of R are released
 //! ```
 //!
 //! Another attempt begins only when A has heard that the last one was given up. Each has a number, which every word of it
 //! carries: A may still be busy with a word when its session has died, and that word has no effect once A has heard of a
-//! newer attempt (`source/heard.rs`). At no moment are both writable (M5), unless a person at A breaks p/db in the round
-//! trip between A's last answer and the turning point: a break waits for nobody. Both sides are told then; before that, B
-//! does not turn.
+//! newer attempt (`source/role_changes.rs`). At no moment are both writable (M5), unless a person at A breaks p/db in the round
+//! trip between A's last answer and the takeover: a break waits for nobody. Both sides are told then; before that, B
+//! does not take over.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use farside_engine::VolumeName;
+use farside_transfer::protocol::convert::{self, CandidateBase};
+use farside_transfer::protocol::{Body, SwapPhase, Swapped};
+use farside_transfer::report::{TransferReport, TransferResult};
 use prost::Message;
 use uuid::Uuid;
 
 use super::resync::other_source;
-use super::{Destination, TakenPlace};
+use super::service::{Destination, TakenPlace};
 use crate::error::{MirrorError, blocking};
-use crate::protocol::convert::{self, CandidateBase};
-use crate::protocol::{Body, SwapPhase, Swapped};
-use crate::relationship::{Mirror, Parts, TurnCommand, newest_in, swap_message};
-use crate::report::{TransferReport, TransferResult};
+use crate::links::ask;
+use crate::relationship::{Mirror, Parts, RoleChangeCommand, newest_in, swap_message};
 use crate::source::{Reversal, ReverseAccepted, ReverseOffer};
 use crate::store::Relationship;
-use crate::transfer;
 
 /// How a change of roles went.
 #[derive(Clone, PartialEq, Debug)]
@@ -68,10 +68,10 @@ impl Destination {
             arrive(&mirror, link_wait).await?;
             begin(&mirror, proposed, link_wait).await?;
             let result = tokio::select! {
-                result = turn(&mirror, &parts, proposed, link_wait) => result,
-                () = stop.cancelled() => Err(MirrorError::Aborted),
+                result = change_roles(&mirror, &parts, proposed, link_wait) => result,
+                () = stop.cancelled() => Err(MirrorError::aborted()),
             };
-            mirror.turn(|done| TurnCommand::Settle { done }).await?;
+            mirror.change_roles(|done| RoleChangeCommand::Finish { done }).await?;
             result
         });
         swapping.await?
@@ -80,13 +80,13 @@ impl Destination {
     /// Makes the volume of `offer` read-only, takes its last snapshot, and keeps it for the mirror that is to come.
     pub async fn accept_reverse(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
         let ReverseOffer { of, peer, volume, source, schedule, .. } = offer;
-        let prepare = |done| TurnCommand::Prepare { of: *of, schedule: schedule.clone(), done };
+        let prepare = |done| RoleChangeCommand::Prepare { of: *of, schedule: schedule.clone(), done };
         if let Ok(mirror) = self.mirror(volume) {
             let known = mirror.status().relationship;
             if known.peer != *peer || known.source != *source {
                 return Err(other_source(volume, &known.source.to_string()));
             }
-            return mirror.turn(prepare).await;
+            return mirror.change_roles(prepare).await;
         }
         let _taken = TakenPlace::take(self, volume)?;
         let relationship = self.to_follow(*peer, source.clone(), volume.clone(), schedule.clone()).await?;
@@ -99,7 +99,7 @@ impl Destination {
         self.places().insert(volume.clone(), place);
         let mirror = self.mirror(volume)?;
         mirror.is_known().await;
-        let accepted = mirror.turn(prepare).await;
+        let accepted = mirror.change_roles(prepare).await;
         if accepted.is_err()
             && !is_remembered
             && let Err(error) = self.delete(volume).await
@@ -119,15 +119,15 @@ impl Destination {
             }
             Err(_) => return Ok(()),
         };
-        if mirror.turn(|done| TurnCommand::Cancel { of, done }).await? {
+        if mirror.change_roles(|done| RoleChangeCommand::Cancel { of, done }).await? {
             self.delete(volume).await?;
         }
         Ok(())
     }
 
-    /// The peer has turned: the volume follows it from now on, and what was kept here for `of` is let go.
+    /// The peer has taken over: the volume follows it from now on, and what was kept here for `of` is released.
     pub async fn activate_reverse(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
-        self.mirror(volume)?.turn(|done| TurnCommand::Activate { of, done }).await
+        self.mirror(volume)?.change_roles(|done| RoleChangeCommand::Activate { of, done }).await
     }
 }
 
@@ -139,7 +139,7 @@ impl Reversal for Destination {
 
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
         match self.mirror(volume) {
-            Ok(mirror) => mirror.turn(|done| TurnCommand::Prepared { of, done }).await,
+            Ok(mirror) => mirror.change_roles(|done| RoleChangeCommand::Prepared { of, done }).await,
             Err(_) => Ok(None),
         }
     }
@@ -157,10 +157,10 @@ impl Reversal for Destination {
 async fn begin(mirror: &Mirror, reverse: Uuid, link_wait: Duration) -> Result<(), MirrorError> {
     let mut changes = mirror.changes();
     let deadline = tokio::time::Instant::now() + link_wait;
-    while !mirror.turn(|done| TurnCommand::Begin { reverse, done }).await? {
+    while !mirror.change_roles(|done| RoleChangeCommand::Begin { reverse, done }).await? {
         let is_over = changes.wait_for(|status| status.relationship.swap.is_none());
         match tokio::time::timeout_at(deadline, is_over).await {
-            Ok(is_over) => drop(is_over.map_err(|_| MirrorError::Aborted)?),
+            Ok(is_over) => drop(is_over.map_err(|_| MirrorError::aborted())?),
             Err(_) => {
                 return Err(MirrorError::State(
                     "the source has not heard yet that the last change of roles was given up; it is told as soon as there is \
@@ -173,38 +173,37 @@ async fn begin(mirror: &Mirror, reverse: Uuid, link_wait: Duration) -> Result<()
     Ok(())
 }
 
-/// From the first word to the last. What has begun and not ended when this fails is the herald's to end.
-async fn turn(
+/// From the first word to the last. What has begun and not ended when this fails is the divergence notice's to end.
+async fn change_roles(
     mirror: &Mirror,
     parts: &Parts,
     mut reverse: Uuid,
     link_wait: Duration,
 ) -> Result<SwapReport, MirrorError> {
     let (relationship, answer) = prepare(mirror, parts, reverse, link_wait).await?;
-    let (peer, turn) = (relationship.peer, relationship.turn);
+    let (peer, role_change) = (relationship.peer, relationship.role_change);
     let word = |reverse, phase| Body::Swap(swap_message(&relationship, reverse, phase));
-    let ask = async |reverse, phase| {
-        let answer = transfer::ask(&*parts.links, peer, word(reverse, phase), link_wait).await?;
-        if newest_in(&answer, |answer: Swapped| answer.newest)? != turn {
+    let say = async |reverse, phase| {
+        let answer = ask(&*parts.links, peer, word(reverse, phase), link_wait).await?;
+        if newest_in(&answer, |answer: Swapped| answer.newest)? != role_change {
             return Err(MirrorError::State(
-                "the source has heard of another change of direction since, and took no notice of this one"
-                    .into(),
+                "the source has seen another role change since, and took no notice of this one".into(),
             ));
         }
         Ok(())
     };
     let last = answer.snapshot.as_ref().map(CandidateBase::from_message).transpose()?;
-    let last = last.ok_or_else(|| MirrorError::Protocol("the source names no last snapshot".into()))?;
+    let last = last.ok_or_else(|| MirrorError::protocol("the source names no last snapshot"))?;
     let named = convert::uuid(&answer.reverse)?;
     // Pins are given and taken by this id: it must not be one that stands for another base here.
     if named == relationship.id || parts.source.is_of_another(named, peer, &relationship.destination) {
-        return Err(MirrorError::Protocol(format!(
+        return Err(MirrorError::protocol(format!(
             "the source named {named} as the way back, which is another mirror"
         )));
     }
     if named != reverse {
         reverse = named;
-        mirror.turn(|done| TurnCommand::Agree { reverse, done }).await?;
+        mirror.change_roles(|done| RoleChangeCommand::Agree { reverse, done }).await?;
     }
     let report = arrive(mirror, link_wait).await?;
     let shown = mirror.status().current.map(|c| (c.uuid, c.content_root, c.size_bytes));
@@ -215,13 +214,15 @@ async fn turn(
         )));
     }
     // A person there may have taken the volume back while this side was busy; a break waits for nobody.
-    ask(reverse, SwapPhase::Confirm).await?;
-    let reverse_turn = convert::turn(answer.reverse_turn)?;
-    mirror.turn(|done| TurnCommand::Turn { last, turn: reverse_turn, done }).await?;
+    say(reverse, SwapPhase::Confirm).await?;
+    let reverse_role_change = convert::role_change(answer.reverse_role_change)?;
+    mirror
+        .change_roles(|done| RoleChangeCommand::TakeOver { last, role_change: reverse_role_change, done })
+        .await?;
     // From here on it is done, whoever knows it.
-    let untold = match ask(reverse, SwapPhase::Done).await {
+    let untold = match say(reverse, SwapPhase::Done).await {
         Ok(()) => {
-            mirror.turn(|done| TurnCommand::Heard { turn, done }).await?;
+            mirror.change_roles(|done| RoleChangeCommand::Acknowledged { role_change, done }).await?;
             None
         }
         Err(error) => {
@@ -243,25 +244,22 @@ async fn prepare(
     for _ in 0..2 {
         let relationship = mirror.status().relationship;
         let word = Body::Swap(swap_message(&relationship, reverse, SwapPhase::Prepare));
-        let answer = transfer::ask(&*parts.links, relationship.peer, word, link_wait).await?;
+        let answer = ask(&*parts.links, relationship.peer, word, link_wait).await?;
         let newest = newest_in(&answer, |answer: Swapped| answer.newest)?;
-        if newest == 0 {
-            return Err(MirrorError::State(format!(
-                "the site of {} does not number changes of roles, without which one that was given up could come into force \
-                 in the middle of the next. The roles stay as they are; upgrade farside there",
-                relationship.source
-            )));
+        if newest < relationship.role_change {
+            return Err(MirrorError::protocol(
+                "the source took no notice of the change of roles that it answered",
+            ));
         }
-        if newest <= relationship.turn {
+        if newest == relationship.role_change {
             let answer = Swapped::decode(answer)
-                .map_err(|e| MirrorError::Protocol(format!("an answer that cannot be read: {e}")))?;
+                .map_err(|e| MirrorError::protocol(format!("an answer that cannot be read: {e}")))?;
             return Ok((relationship, answer));
         }
-        mirror.turn(|done| TurnCommand::Raise { newest, done }).await?;
+        mirror.change_roles(|done| RoleChangeCommand::Raise { newest, done }).await?;
     }
     Err(MirrorError::State(
-        "the source hears of changes of direction that this side does not know. The roles stay as they are"
-            .into(),
+        "the source has seen role changes that this side does not know. The roles stay as they are".into(),
     ))
 }
 

@@ -1,10 +1,14 @@
-//! The driver: takes commands, ticks and the ends of transfers one at a time, lets [`Standing::step`] decide, and carries
+//! The driver: takes commands, ticks and the ends of transfers one at a time, lets [`RelationshipState::step`] decide, and carries
 //! the decision out.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_session::{Bucket, PeerId, PeerLink, SessionError, throttle};
+use farside_link::{Bucket, throttle};
+use farside_peer::{PeerId, PeerLink, SessionError};
+use farside_transfer::TransferKind;
+use farside_transfer::destination::{self as transfer, Outcome, ProgressSender, Transfer};
+use farside_transfer::report::{Progress, TransferReport, TransferResult};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -12,19 +16,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::herald::Herald;
-use super::look::look;
-use super::{Command, Ended, MirrorStatus, Parts, Published};
-use crate::destination::Links;
+use super::command::{Command, Ended, Parts};
+use super::divergence_notice::DivergenceNotice;
+use super::inspect::inspect;
+use super::late_acknowledgement::LateAcknowledgement;
+use super::status::{MirrorStatus, Published};
 use crate::error::{MirrorError, blocking};
 use crate::limits::{BREAK_PATIENCE, GOT_ON_BYTES, LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
+use crate::links::Links;
 use crate::log::{LogEvent, RequestedBy};
 use crate::queue::UnderWay;
-use crate::report::{Progress, TransferReport, TransferResult};
-use crate::schedule::{Moment, Ticker};
-use crate::state::{Action, Event, Standing, TransferKind, Work};
+use crate::replicas::StoredReplicas;
+use crate::schedule::{ClockReading, Ticker};
+use crate::state::{Action, Event, RelationshipState, Work};
 use crate::store::{Relationship, SwapMark};
-use crate::transfer::{self, Outcome, ProgressSender, Transfer};
 
 /// How the driver and its handles are connected.
 pub(super) struct Ports {
@@ -71,22 +76,24 @@ impl Activity {
 pub(super) struct Driver {
     pub(super) parts: Parts,
     pub(super) relationship: Relationship,
-    pub(super) standing: Standing,
+    pub(super) state: RelationshipState,
     /// Whether the pool has been asked what this replica is; it may not be open yet when the driver starts.
     is_probed: bool,
     pub(super) why: Option<String>,
-    /// See [`Found::is_forgotten_fence`](super::look::Found::is_forgotten_fence).
+    /// See [`Found::is_forgotten_fence`](super::inspect::Found::is_forgotten_fence).
     is_forgotten_fence: bool,
     pub(super) current: Option<Published>,
     pub(super) ticker: Ticker,
     /// Tells the source what it must hear while this is broken off.
-    pub(super) herald: Option<Herald>,
-    /// A change of roles is being carried out by this process: its words are not the herald's.
+    pub(super) notice: Option<DivergenceNotice>,
+    /// A change of roles is being carried out by this process: its words are not the divergence notice's.
     pub(super) is_swapping: bool,
-    /// The device failed under the record of a turning point: whether it is on it shows only when the pool is opened anew.
+    /// The device failed under the record of a takeover: whether it is on it shows only when the pool is opened anew.
     /// Until then nobody is told how the change of roles has ended.
-    pub(super) is_turn_unknown: bool,
+    pub(super) is_outcome_unknown: bool,
     activity: Activity,
+    /// What the last transfer could not tell the source, until the next one begins.
+    late_acknowledgement: Option<LateAcknowledgement>,
     /// How long the queued transfer waits for a session.
     pub(super) link_wait: Duration,
     /// Transfers in a row that lost their session.
@@ -95,7 +102,7 @@ pub(super) struct Driver {
     pub(super) waiting: Vec<Ended>,
     pub(super) waiting_next: Vec<Ended>,
     ports: Ports,
-    /// This driver's own commands, for its herald.
+    /// This driver's own commands, for its divergence notice.
     pub(super) own: mpsc::WeakSender<Command>,
 }
 
@@ -107,8 +114,8 @@ impl Driver {
         ports: Ports,
         own: mpsc::WeakSender<Command>,
     ) -> Driver {
-        let ticker = Ticker::new(relationship.schedule.clone(), Moment::of(&*parts.clock), at_once);
-        let standing = Standing {
+        let ticker = Ticker::new(relationship.schedule.clone(), ClockReading::of(&*parts.clock), at_once);
+        let state = RelationshipState {
             initialized: false,
             quiesced: relationship.quiesced,
             resync_pending: relationship.resync_pending,
@@ -117,16 +124,17 @@ impl Driver {
         Driver {
             parts,
             relationship,
-            standing,
+            state,
             is_probed: false,
             why: None,
             is_forgotten_fence: false,
             current: None,
             ticker,
-            herald: None,
+            notice: None,
             is_swapping: false,
-            is_turn_unknown: false,
+            is_outcome_unknown: false,
             activity: Activity::None,
+            late_acknowledgement: None,
             link_wait: SCHEDULED_LINK_WAIT,
             losses: 0,
             waiting: Vec::new(),
@@ -140,7 +148,7 @@ impl Driver {
         self.probe().await;
         loop {
             self.publish();
-            let tick = self.ticker.wait(Moment::of(&*self.parts.clock));
+            let tick = self.ticker.wait(ClockReading::of(&*self.parts.clock));
             tokio::select! {
                 command = self.ports.commands.recv() => match command {
                     None => break,
@@ -157,7 +165,7 @@ impl Driver {
                 ending = self.activity.ended() => self.note(ending).await,
                 () = self.parts.stop.cancelled() => break,
                 () = sleep(tick) => {
-                    if self.ticker.poll(Moment::of(&*self.parts.clock)) {
+                    if self.ticker.poll(ClockReading::of(&*self.parts.clock)) {
                         self.tick().await;
                     }
                 }
@@ -169,22 +177,22 @@ impl Driver {
     /// Asks the pool what this replica is.
     pub(super) async fn probe(&mut self) {
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
-        match blocking(move || look(&*engine, &relationship)).await {
+        match blocking(move || inspect(&*engine, &relationship)).await {
             Ok(found) => {
                 self.is_probed = true;
                 self.why = None;
-                self.standing.initialized = found.initialized;
+                self.state.initialized = found.initialized;
                 // The pool knows of a resync that the database has forgotten: the volume shows what hosts made of it.
                 let pending = self.relationship.resync_pending || found.shows_own_writes;
-                self.standing.resync_pending = pending && found.initialized && !found.broken_off;
+                self.state.resync_pending = pending && found.initialized && !found.broken_off;
                 if found.broken_off {
-                    self.standing.work = Work::BrokenOff;
-                } else if self.standing.work == Work::BrokenOff {
-                    self.standing.work = Work::Idle;
+                    self.state.work = Work::BrokenOff;
+                } else if self.state.work == Work::BrokenOff {
+                    self.state.work = Work::Idle;
                 }
                 self.current = found.current;
                 self.is_forgotten_fence = found.is_forgotten_fence;
-                self.call_herald(found.is_turned);
+                self.send_notice(found.is_taken_over);
             }
             Err(error) => self.why = Some(error.to_string()),
         }
@@ -222,22 +230,22 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
-            Command::Turn(turn) => self.turn(turn).await,
+            Command::RoleChange(command) => self.change_roles(command).await,
             Command::SetSchedule { schedule, done } => {
                 let changed = Relationship { schedule: schedule.clone(), ..self.relationship.clone() };
                 let result = self.parts.store.save(&changed).await;
                 if result.is_ok() {
-                    self.ticker = Ticker::new(schedule, Moment::of(&*self.parts.clock), false);
+                    self.ticker = Ticker::new(schedule, ClockReading::of(&*self.parts.clock), false);
                     self.relationship = changed;
                 }
                 self.publish();
                 let _ = done.send(result);
             }
-            Command::SetTerms { terms, done } => {
-                let changed = Relationship { terms, ..self.relationship.clone() };
+            Command::SetOptions { options, done } => {
+                let changed = Relationship { options, ..self.relationship.clone() };
                 let result = self.parts.store.save(&changed).await;
                 if result.is_ok() {
-                    let rate = changed.terms.throttle.rate_at(self.parts.clock.now());
+                    let rate = changed.options.throttle.rate_at(self.parts.clock.now());
                     self.ports.throttle.set_rate(throttle::clock(), rate);
                     self.relationship = changed;
                 }
@@ -261,7 +269,7 @@ impl Driver {
             TransferKind::Update => Event::AskUpdate,
             TransferKind::Resync => Event::AskResync,
         };
-        let (next, action) = self.standing.step(event)?;
+        let (next, action) = self.state.step(event)?;
         self.log(LogEvent::Request { by: RequestedBy::Person }, Some(kind), None).await;
         self.join(next, action, kind, link_wait, ended).await
     }
@@ -305,18 +313,18 @@ impl Driver {
     /// Takes the step that a request makes, and remembers who hears of its end.
     pub(super) async fn join(
         &mut self,
-        next: Standing,
+        next: RelationshipState,
         action: Action,
         kind: TransferKind,
         link_wait: Duration,
         ended: Ended,
     ) -> Result<(), MirrorError> {
-        let is_next = match (self.standing.work, kind) {
+        let is_next = match (self.state.work, kind) {
             (Work::Running { .. }, TransferKind::Update) => true,
             (Work::Running { kind: running, .. }, TransferKind::Resync) => running != TransferKind::Resync,
             _ => false,
         };
-        self.standing = next;
+        self.state = next;
         let waiting = if is_next { &mut self.waiting_next } else { &mut self.waiting };
         waiting.push(ended);
         match action {
@@ -349,14 +357,14 @@ impl Driver {
         if let Some(why) = self.prepared_why() {
             return Err(MirrorError::State(why));
         }
-        let before = self.standing;
+        let before = self.state;
         let (next, action) = before.step(event)?;
-        self.standing = next;
+        self.state = next;
         if next.quiesced != self.relationship.quiesced {
             self.relationship.quiesced = next.quiesced;
             if let Err(error) = self.parts.store.save(&self.relationship).await {
                 self.relationship.quiesced = before.quiesced;
-                self.standing = before;
+                self.state = before;
                 return Err(error);
             }
             self.log(if next.quiesced { LogEvent::Quiesce } else { LogEvent::Resume }, None, None).await;
@@ -381,10 +389,10 @@ impl Driver {
             return;
         }
         // A first copy that a person asked for and a restart or a long outage cut off: the schedule takes it up again.
-        let is_cut_off = !self.standing.initialized && self.has_staged().await;
+        let is_cut_off = !self.state.initialized && self.has_staged().await;
         let event = if is_cut_off { Event::AskInitialize } else { Event::Tick };
-        let Ok((next, action)) = self.standing.step(event) else { return };
-        self.standing = next;
+        let Ok((next, action)) = self.state.step(event) else { return };
+        self.state = next;
         if let Action::Enqueue(kind) = action {
             self.link_wait = SCHEDULED_LINK_WAIT;
             self.log(LogEvent::Request { by: RequestedBy::Schedule }, Some(kind), None).await;
@@ -406,8 +414,8 @@ impl Driver {
     async fn note(&mut self, ending: Ending) {
         let (event, outcome) = match ending {
             Ending::Waited(Ok(ready)) => {
-                if let Ok((next, Action::Run(kind))) = self.standing.step(Event::Start) {
-                    self.standing = next;
+                if let Ok((next, Action::Run(kind))) = self.state.step(Event::Start) {
+                    self.state = next;
                     let id = self.start_transfer(kind, ready);
                     self.log(LogEvent::Start, Some(kind), Some(id)).await;
                 }
@@ -415,6 +423,7 @@ impl Driver {
             }
             Ending::Ran(Ok(outcome)) => {
                 let event = self.transfer_ended(&outcome.report).await;
+                self.acknowledge_late(&outcome);
                 let got_on = outcome.report.wire_bytes_received >= GOT_ON_BYTES;
                 self.losses = match outcome.lost_session {
                     true if got_on => 1,
@@ -427,7 +436,7 @@ impl Driver {
                 tracing::warn!(
                     relationship = %self.relationship.id, volume = %self.relationship.destination, "no transfer: {error}"
                 );
-                let kind = match self.standing.work {
+                let kind = match self.state.work {
                     Work::Queued(kind) | Work::Running { kind, .. } => Some(kind),
                     Work::Idle | Work::BrokenOff => None,
                 };
@@ -438,7 +447,7 @@ impl Driver {
             }
         };
         self.ports.progress.send_replace(None);
-        let Ok((mut next, mut action)) = self.standing.step(event) else { return };
+        let Ok((mut next, mut action)) = self.state.step(event) else { return };
         if self.losses > LOSSES_IN_A_ROW_MAX {
             self.losses = 0;
         }
@@ -448,7 +457,7 @@ impl Driver {
             let again = if next.initialized { Event::AskUpdate } else { Event::AskInitialize };
             (next, action) = next.step(again).unwrap_or((next, action));
         }
-        self.standing = next;
+        self.state = next;
         self.keep_pending().await;
         if let (true, Action::Enqueue(kind)) = (is_retry, action) {
             self.log(LogEvent::Request { by: RequestedBy::Retry }, Some(kind), None).await;
@@ -471,6 +480,14 @@ impl Driver {
         }
     }
 
+    /// Of a transfer that failed the source keeps more than its base: the next transfer clears up there.
+    fn acknowledge_late(&mut self, outcome: &Outcome) {
+        if let (TransferResult::Ok, Some(message)) = (outcome.report.result, &outcome.unacknowledged) {
+            let (links, Relationship { id, peer, .. }) = (self.parts.links.clone(), &self.relationship);
+            self.late_acknowledgement = Some(LateAcknowledgement::send(links, *id, *peer, message.clone()));
+        }
+    }
+
     /// Keeps the record of a transfer and looks at what it left.
     async fn transfer_ended(&mut self, report: &TransferReport) -> Event {
         if let Err(error) = self.parts.store.append_history(self.relationship.id, report).await {
@@ -478,7 +495,7 @@ impl Driver {
         }
         // Even a transfer that failed may have published some of its snapshots.
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
-        match blocking(move || look(&*engine, &relationship)).await {
+        match blocking(move || inspect(&*engine, &relationship)).await {
             Ok(found) => {
                 self.current = found.current;
                 self.is_forgotten_fence = found.is_forgotten_fence;
@@ -505,8 +522,8 @@ impl Driver {
             Action::Enqueue(kind) => self.enqueue(kind),
             Action::LeaveQueue => {
                 self.leave_queue();
-                self.log(LogEvent::Abort { reason: MirrorError::Aborted.to_string() }, None, None).await;
-                self.settle(|| Err(MirrorError::Aborted));
+                self.log(LogEvent::Abort { reason: MirrorError::aborted().to_string() }, None, None).await;
+                self.settle(|| Err(MirrorError::aborted()));
             }
             Action::Cancel => {
                 if let Activity::Running { cancel, .. } = &self.activity {
@@ -543,18 +560,20 @@ impl Driver {
     }
 
     fn start_transfer(&mut self, kind: TransferKind, ready: Ready) -> Uuid {
+        self.late_acknowledgement = None;
         let id = uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid();
         let cancel = CancellationToken::new();
         let clock = self.parts.clock.clone();
         let transfer = Transfer {
             id,
             kind,
-            relationship: self.relationship.clone(),
+            replica: self.relationship.replica(),
+            role_change: self.relationship.role_change,
             engine: self.parts.engine.clone(),
-            store: self.parts.store.clone(),
+            replicas: Arc::new(StoredReplicas(self.parts.store.clone())),
             clock: clock.clone(),
             link: ready.link,
-            throttle: self.ports.throttle.clone(),
+            options: self.relationship.options.of_stream(self.ports.throttle.clone()),
             cancel: cancel.clone(),
             progress: ProgressSender::new(clock, self.ports.progress.clone(), id, kind),
         };
@@ -571,6 +590,7 @@ impl Driver {
 
     /// Ends whatever goes on and waits for that; the peer is not asked for anything.
     pub(super) async fn stop(&mut self) {
+        self.late_acknowledgement = None;
         self.leave_queue();
         if let Activity::Running { cancel, .. } = &self.activity {
             cancel.cancel();
@@ -585,6 +605,7 @@ impl Driver {
     /// The same for whoever cannot wait: what has not ended within [`BREAK_PATIENCE`] ends by itself, later, and finds
     /// that what it had staged is gone.
     pub(super) async fn stop_briefly(&mut self) {
+        self.late_acknowledgement = None;
         self.leave_queue();
         if let Activity::Running { cancel, .. } = &self.activity {
             cancel.cancel();
@@ -601,7 +622,7 @@ impl Driver {
                     self.activity = Activity::None;
                     tracing::warn!(
                         relationship = %self.relationship.id,
-                        "the transfer that was cancelled hangs; nothing waits for it, and nothing it does counts any more"
+                        "the cancelled transfer hangs; nothing waits for it, and it has no effect any more"
                     );
                 }
             }
@@ -611,11 +632,11 @@ impl Driver {
 
     fn rest(&mut self) {
         self.ports.progress.send_replace(None);
-        if self.standing.work != Work::BrokenOff {
-            self.standing.work = Work::Idle;
+        if self.state.work != Work::BrokenOff {
+            self.state.work = Work::Idle;
         }
         self.waiting.append(&mut self.waiting_next);
-        self.settle(|| Err(MirrorError::Aborted));
+        self.settle(|| Err(MirrorError::aborted()));
     }
 
     fn settle(&mut self, result: impl Fn() -> Result<TransferReport, MirrorError>) {
@@ -627,7 +648,7 @@ impl Driver {
     pub(super) fn publish(&self) {
         self.ports.status.send_replace(MirrorStatus {
             relationship: self.relationship.clone(),
-            state: self.standing.state(),
+            state: self.state.state(),
             why: self.why.clone().or_else(|| self.prepared_why()).or_else(|| self.forgotten_why()),
             current: self.current.clone(),
             progress: None,
@@ -654,7 +675,7 @@ async fn link_until(
 fn same(error: &MirrorError) -> MirrorError {
     match error {
         MirrorError::NoSession(reason) => MirrorError::NoSession(reason.clone()),
-        other => MirrorError::Internal(other.to_string()),
+        other => MirrorError::internal(other.to_string()),
     }
 }
 

@@ -1,11 +1,11 @@
 //! The driver writes its mirror's log. A line that cannot be written is lost, and said so: nothing waits for it.
 
+use farside_transfer::TransferKind;
 use uuid::Uuid;
 
 use super::driver::Driver;
 use crate::limits::BREAK_PATIENCE;
 use crate::log::{LogEntry, LogEvent};
-use crate::state::TransferKind;
 
 impl Driver {
     pub(super) async fn log(&self, event: LogEvent, kind: Option<TransferKind>, transfer: Option<Uuid>) {

@@ -63,7 +63,7 @@ impl Timetable {
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
         let cron = parser.parse(&pattern).map_err(|e| invalid(e.to_string()))?;
         if cron.find_next_occurrence(&CALENDAR_BEGINS, true).is_err() {
-            return Err(invalid(String::from("no day is ever like that")));
+            return Err(invalid(String::from("such a day never comes")));
         }
         let (zone_name, zone) = zone(time_zone)?;
         let is_every_hour = fields[HOUR].contains('*');

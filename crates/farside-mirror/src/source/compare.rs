@@ -1,14 +1,15 @@
 //! What a resync from here would start from and bring. Changes nothing.
 
-use farside_engine::{Engine, VolumeName};
-use farside_session::{PeerId, Refusal};
+use farside_engine::VolumeName;
+use farside_peer::{PeerId, Refusal};
+use farside_transfer::protocol::convert;
+use farside_transfer::protocol::{Compare, Comparison};
+use farside_transfer::refusal::refusal;
+use farside_transfer::source;
 
-use super::choose::choose_base;
-use super::prepare::rooted;
-use super::{Shared, refusal, to_refusal};
-use crate::error::{MirrorError, blocking};
-use crate::protocol::convert::{self, CandidateBase};
-use crate::protocol::{Compare, Comparison};
+use super::refusal::to_refusal;
+use super::shared::Shared;
+use crate::error::blocking;
 
 impl Shared {
     pub(super) async fn compare(&self, peer: PeerId, message: Compare) -> Result<Comparison, Refusal> {
@@ -22,7 +23,7 @@ impl Shared {
         self.check_not_own(relationship, &volume).await?;
         self.check_no_circle(peer, &volume, &destination).await?;
         let engine = self.engine.clone();
-        blocking(move || compare(&*engine, &volume, &candidates)).await.map_err(to_refusal)
+        blocking(move || source::compare(&*engine, &volume, &candidates)).await.map_err(to_refusal)
     }
 
     /// A volume that follows the asker's cannot be followed by it: each would wait for the other, and no host could
@@ -48,25 +49,4 @@ impl Shared {
             ),
         ))
     }
-}
-
-fn compare(
-    engine: &dyn Engine,
-    volume: &VolumeName,
-    candidates: &[CandidateBase],
-) -> Result<Comparison, MirrorError> {
-    let info = engine.volume(volume)?;
-    let snapshots = rooted(engine, volume)?;
-    let base = choose_base(&snapshots, candidates)?;
-    let ours = base.map(|base| &snapshots[base.index].info);
-    let changed = ours.map(|ours| engine.changed_since(volume, ours.uuid)).transpose()?.unwrap_or_default();
-    Ok(Comparison {
-        base: base.map(|base| base.candidate.to_message()),
-        base_name: ours.map(|ours| ours.name.clone()).unwrap_or_default(),
-        base_created_at: ours.map_or(0, |ours| ours.created_at.0),
-        data_bytes: changed.data_bytes,
-        hole_bytes: changed.hole_bytes,
-        is_replica: info.is_replica,
-        size_bytes: info.size_bytes,
-    })
 }

@@ -1,46 +1,25 @@
-//! Keeps what is kept for destinations within the budgets: lets go of what is too old, too large, or in the way of hosts.
+//! Keeps what is kept for destinations within the budgets: releases what is too old, too large, or in the way of hosts.
 //!
 //! Who loses a base keeps its relationship: its next update finds what both sides still hold in common, or else is compared
 //! as a whole, where what the destination has is asked for and does not travel (`known.rs`).
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use farside_engine::{Engine, EngineError, Room, SnapshotInfo, SnapshotOwner, VolumeName};
+use farside_engine::{Engine, Room, SnapshotInfo, SnapshotOwner, VolumeName};
+use farside_peer::PeerId;
 use farside_platform::Timestamp;
-use farside_session::PeerId;
+use farside_transfer::bases::release;
 use uuid::Uuid;
 
-use super::{Shared, SourceService, prepare};
+use super::registry::Expected;
+use super::service::SourceService;
+use super::shared::Shared;
 use crate::budgets::{self, Budget, Budgets, Kept};
 use crate::error::{MirrorError, blocking};
 use crate::limits::{
-    BUDGET_LOOK_EVERY, BUDGET_REST, BUDGETS_MEASURED_EVERY, FREED_WITHIN, FREED_WITHIN_IN_NEED,
+    BUDGET_CHECK_EVERY, BUDGET_REST, BUDGETS_MEASURED_EVERY, FREED_WITHIN, FREED_WITHIN_IN_NEED,
 };
-use crate::store::{LetGo, SourceRelationship};
-
-/// When what was measured last, and what is about to come free. In memory only.
-#[derive(Default)]
-pub(super) struct Keeping {
-    /// When everything is measured again (monotonic).
-    due: Duration,
-    /// By pool: what was let go there last and is not free yet.
-    expected: HashMap<String, Expected>,
-}
-
-/// What will come free: the store gives it back in steps, in the background.
-struct Expected {
-    /// When it was let go (monotonic).
-    at: Duration,
-    /// What was free then.
-    free_then: u64,
-    /// What is still to come, bytes.
-    bytes: u64,
-    /// What was to come in all.
-    of: u64,
-}
+use crate::store::{Released, SourceRelationship};
 
 /// How much of its budgets a peer uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +51,7 @@ impl SourceService {
         let tables = self.shared.tables();
         let of_peer = || tables.relationships.values().filter(|r| r.peer == peer);
         BudgetUse {
-            transfers: tables.serving.values().filter(|s| s.peer == peer).count(),
+            transfers: self.shared.transfers.serving().iter().filter(|s| s.peer == peer).count(),
             mirrors: of_peer().count(),
             pins: of_peer().map(|r| tables.pins_of(r)).sum(),
             snapshots: tables.rates.snapshots_of(&tables.budgets, peer, now),
@@ -82,14 +61,14 @@ impl SourceService {
     /// Looks again and again, for as long as the site lives.
     pub async fn keep_within_budgets(&self) {
         loop {
-            self.look_at_budgets().await;
-            tokio::time::sleep(BUDGET_LOOK_EVERY).await;
+            self.check_budgets().await;
+            tokio::time::sleep(BUDGET_CHECK_EVERY).await;
         }
     }
 
-    /// Looks once, and lets go of what has to. Answers of whom. Free space is looked at each time; what is kept is measured,
+    /// Looks once, and releases what has to. Answers of whom. Free space is looked at each time; what is kept is measured,
     /// which reads metadata, where space is short, and otherwise as seldom as it takes long.
-    pub async fn look_at_budgets(&self) -> Vec<Uuid> {
+    pub async fn check_budgets(&self) -> Vec<Uuid> {
         let shared = &self.shared;
         let (budgets, begun, is_due) = {
             let mut tables = shared.tables();
@@ -139,10 +118,10 @@ impl SourceService {
         }
         let mut gone = Vec::new();
         for (kept, budget) in goes {
-            match shared.let_go_of(kept, budget.why(&budgets, kept.bytes)).await {
+            match shared.release_base(kept, budget.why(&budgets, kept.bytes)).await {
                 Ok(()) => gone.push(kept.relationship),
                 Err(error) => {
-                    tracing::error!(relationship = %kept.relationship, peer = %kept.peer, "a base over its budget could not be let go: {error}");
+                    tracing::error!(relationship = %kept.relationship, peer = %kept.peer, "a base over its budget could not be released: {error}");
                 }
             }
         }
@@ -151,7 +130,7 @@ impl SourceService {
 }
 
 impl Shared {
-    /// What a pool has free, with what letting go will give back soon.
+    /// What a pool has free, with what releasing will give back soon.
     async fn room(&self, pool: &str, budgets: &Budgets) -> Option<Room> {
         let (engine, of) = (self.engine.clone(), pool.to_owned());
         // A pool that is not open has nothing to run short of.
@@ -181,37 +160,32 @@ impl Shared {
                 since: of.since.unwrap_or(measured.since),
                 bytes: measured.most,
                 frees: measured.least,
-                way_back: of.overtaken.is_some() && self.rights.may_reverse(of.peer, &of.source),
+                way_back: of.overtaken.is_some() && self.registry.rights.may_reverse(of.peer, &of.source),
             }),
-            Err(MirrorError::Engine(EngineError::NotFound { .. })) => None,
+            Err(error) if error.is_not_found() => None,
             Err(error) => {
-                tracing::warn!("what is kept for a mirror could not be measured: {error}");
+                tracing::warn!("the space kept for a mirror could not be measured: {error}");
                 None
             }
         }
     }
 
-    async fn let_go_of(self: &Arc<Self>, kept: Kept, why: String) -> Result<(), MirrorError> {
+    async fn release_base(&self, kept: Kept, why: String) -> Result<(), MirrorError> {
         let id = kept.relationship;
-        let serving: Vec<_> =
-            self.tables().serving.values().filter(|s| s.relationship == id).cloned().collect();
-        for serving in serving {
-            serving.is_to_begin_again.store(true, Ordering::Relaxed);
-            self.leave(&serving);
-        }
-        let turn = self.turn(id);
-        let _turn = turn.lock().await;
+        self.transfers.stop(id, true);
+        let lock = self.registry.lock(id);
+        let _lock = lock.lock().await;
         let Some(known) = self.tables().relationships.get(&id).cloned() else { return Ok(()) };
         let (volume, peer) = (known.source.clone(), known.peer);
         // Remembered first: a base that is gone without a word would be a riddle at the other side.
-        let let_go = LetGo { at: self.clock.now(), why: why.clone() };
-        self.keep(SourceRelationship { base: None, since: None, let_go: Some(let_go), ..known }).await?;
+        let released = Released { at: self.clock.now(), why: why.clone() };
+        self.keep(SourceRelationship { base: None, since: None, released: Some(released), ..known }).await?;
         let (engine, of) = (self.engine.clone(), volume.clone());
-        blocking(move || prepare::let_go(&*engine, &of, id, &[])).await?;
+        blocking(move || release(&*engine, &of, id, &[])).await?;
         self.tables().pins.insert(id, 0);
         tracing::warn!(
             relationship = %id, %peer, %volume,
-            "let go of the base that is kept for this mirror: {why}. Its next update is compared as a whole; what the destination \
+            "released the base kept for this mirror: {why}. Its next update compares the whole volume; what the destination \
              has does not travel again"
         );
         Ok(())
@@ -220,17 +194,17 @@ impl Shared {
     /// Of a transfer that its destination gave up, only the base and what is half there stay: the other snapshots that were to
     /// travel are their owners' again.
     pub(super) async fn loosen(&self, relationship: Uuid, volume: &VolumeName, keep_of: Vec<Uuid>) {
-        let turn = self.turn(relationship);
-        let _turn = turn.lock().await;
-        if self.tables().serving.values().any(|s| s.relationship == relationship) {
+        let lock = self.registry.lock(relationship);
+        let _lock = lock.lock().await;
+        if self.transfers.is_serving(relationship) {
             return;
         }
         let (engine, of) = (self.engine.clone(), volume.clone());
         let kept = keep_of.len();
-        match blocking(move || prepare::let_go(&*engine, &of, relationship, &keep_of)).await {
+        match blocking(move || release(&*engine, &of, relationship, &keep_of)).await {
             Ok(()) => drop(self.tables().pins.insert(relationship, kept)),
             Err(error) => {
-                tracing::warn!(%relationship, %volume, "snapshots of a transfer that was given up stay pinned until the next: {error}");
+                tracing::warn!(%relationship, %volume, "snapshots of an abandoned transfer stay pinned until the next one: {error}");
             }
         }
     }
@@ -245,7 +219,7 @@ struct Measured {
 }
 
 /// Since when anything is kept, and how many bytes of it hosts have replaced. What a person made is that person's: it counts
-/// with nothing, because letting go would not free it.
+/// with nothing, because releasing it would not free it.
 fn measure(engine: &dyn Engine, of: &SourceRelationship) -> Result<Option<Measured>, MirrorError> {
     let is_ours =
         |s: &SnapshotInfo| s.pinned_by.contains(&of.id) && matches!(s.owner, SnapshotOwner::Relationship(_));

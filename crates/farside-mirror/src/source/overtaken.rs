@@ -1,17 +1,21 @@
 //! A destination that was broken off tells its source: hosts there went on without it. From then on updates of that
 //! relationship are refused, until it is resynced from here, overwrites this side, or is released.
 
-use farside_engine::{EngineError, VolumeName};
-use farside_session::{PeerId, Refusal};
+use farside_engine::VolumeName;
+use farside_peer::{PeerId, Refusal};
+use farside_transfer::TransferKind;
+use farside_transfer::bases::{is_kept_for, release};
+use farside_transfer::protocol::convert::{self, CandidateBase};
+use farside_transfer::protocol::{self, Noted};
+use farside_transfer::refusal::refusal;
 use uuid::Uuid;
 
-use super::complaints::Admitted;
-use super::heard::Word;
-use super::{Shared, SourceService, prepare, refusal, to_refusal};
+use super::log_limit::Admitted;
+use super::refusal::to_refusal;
+use super::role_changes::Word;
+use super::service::SourceService;
+use super::shared::Shared;
 use crate::error::{MirrorError, blocking};
-use crate::protocol::convert::{self, CandidateBase};
-use crate::protocol::{self, Noted};
-use crate::state::TransferKind;
 use crate::store::{Overtaken, SourceRelationship};
 
 impl SourceService {
@@ -23,7 +27,7 @@ impl SourceService {
     /// Volumes that hosts may not write to until their overtaking is cleared: by policy of the right that the
     /// destination has ([`SourceRights::is_fenced_when_overtaken`](super::SourceRights::is_fenced_when_overtaken)).
     pub fn fenced(&self) -> Vec<VolumeName> {
-        let rights = &self.shared.rights;
+        let rights = &self.shared.registry.rights;
         let mut volumes: Vec<VolumeName> = self
             .overtaken()
             .into_iter()
@@ -50,19 +54,18 @@ impl Shared {
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         let snapshot = message.snapshot.as_ref().map(CandidateBase::from_message).transpose();
         let snapshot = snapshot.map_err(to_refusal)?;
-        let change = convert::turn(message.turn).map_err(to_refusal)?;
+        let change = convert::role_change(message.role_change).map_err(to_refusal)?;
         self.check_owner(relationship, peer, &volume)?;
         self.check_not_own(relationship, &volume).await?;
         let destination = convert::volume(&message.destination).map_err(to_refusal)?;
         // A change of roles whose last word was lost: broken off at the very snapshot that was the last here. Asked before
-        // this relationship's turn is taken: the driver that answers may be waiting for it, to let the bases go.
+        // this relationship's lock is taken: the driver that answers may be waiting for it, to let the bases go.
         let concerned = self.concerns(relationship, peer, &volume).await?;
-        let order = self.order(relationship);
+        let order = self.registry.order(relationship);
         let _order = order.lock().await;
-        // From a destination that does not count everything is believed: rather an alarm too many.
-        let noted = || Noted { newest: self.newest_turn(relationship) };
-        if change != 0 && self.is_late(relationship, change, Word::GoesOn) {
-            tracing::info!(%relationship, %peer, %volume, "word of a break came late: newer things were heard since");
+        let noted = || Noted { newest: self.registry.newest_role_change(relationship) };
+        if self.registry.is_late(relationship, change, Word::GoesOn) {
+            tracing::info!(%relationship, %peer, %volume, "a late message of a break is ignored: newer ones were accepted");
             return Ok(noted());
         }
         let prepared = match self.reversal().filter(|_| concerned) {
@@ -72,15 +75,13 @@ impl Shared {
         if let (Some(reversal), Some(stands_on)) = (self.reversal(), snapshot)
             && prepared == Some(stands_on.uuid)
         {
-            if change != 0 {
-                self.hear(relationship, change, Word::Ends);
-            }
+            self.registry.accept(relationship, change, Word::Ends);
             reversal.done(&volume, relationship).await.map_err(to_refusal)?;
             return Ok(noted());
         }
         let follows = prepared.is_none() && self.check_no_circle(peer, &volume, &destination).await.is_err();
-        let turn = self.turn(relationship);
-        let _turn = turn.lock().await;
+        let lock = self.registry.lock(relationship);
+        let _lock = lock.lock().await;
         let known = self.tables().relationships.get(&relationship).cloned();
         let known = match known {
             // The replica's pool may have another name by now; what this side follows later is called by that.
@@ -96,8 +97,8 @@ impl Shared {
                 return Ok(noted());
             }
         };
-        // Once more, now that it is this relationship's turn: a resync may have begun meanwhile.
-        if change != 0 && !self.hear(relationship, change, Word::GoesOn) {
+        // Once more, now that it is this relationship's role_change: a resync may have begun meanwhile.
+        if !self.registry.accept(relationship, change, Word::GoesOn) {
             return Ok(noted());
         }
         if follows {
@@ -108,7 +109,7 @@ impl Shared {
         let at = Some(message.broken_off_at).filter(|at| *at != 0);
         let overtaken = Overtaken {
             broken_off_at: at.map(farside_platform::Timestamp),
-            heard_at: self.clock.now(),
+            reported_at: self.clock.now(),
             snapshot: snapshot.map(|s| (s.uuid, s.content_root)),
         };
         let is_news = known
@@ -130,7 +131,7 @@ impl Shared {
             Admitted::Nothing => return,
         };
         let SourceRelationship { id: relationship, source: volume, destination, .. } = known;
-        let fenced = self.rights.is_fenced_when_overtaken(peer, volume);
+        let fenced = self.registry.rights.is_fenced_when_overtaken(peer, volume);
         tracing::warn!(
             %relationship, %peer, %volume, replica = %destination, fenced, suppressed,
             "OVERTAKEN: the replica of {volume} was broken off and hosts may be writing there. Decide which side counts: \
@@ -149,7 +150,7 @@ impl Shared {
         kind: TransferKind,
         change: u64,
     ) -> Result<(), Refusal> {
-        let is_news = change == 0 || self.hear(relationship, change, Word::GoesOn);
+        let is_news = self.registry.accept(relationship, change, Word::GoesOn);
         let known = self.tables().relationships.get(&relationship).cloned();
         let Some(known) = known.filter(|known| known.overtaken.is_some()) else { return Ok(()) };
         if kind != TransferKind::Resync {
@@ -179,8 +180,8 @@ impl Shared {
     /// Whether any snapshot is pinned for it, or was taken for it.
     async fn is_kept(&self, relationship: Uuid, volume: &VolumeName) -> Result<bool, MirrorError> {
         let (engine, of) = (self.engine.clone(), volume.clone());
-        match blocking(move || prepare::is_kept_for(&*engine, &of, relationship)).await {
-            Err(MirrorError::Engine(EngineError::NotFound { .. })) => Ok(false),
+        match blocking(move || is_kept_for(&*engine, &of, relationship)).await {
+            Err(error) if error.is_not_found() => Ok(false),
             other => other,
         }
     }
@@ -199,7 +200,7 @@ impl Shared {
     /// Once a destination holds a new base of this volume, and the volume was itself that destination's replica before
     /// it was broken off: the bases of that older, dormant relationship have a successor. Its record stays, so that the
     /// roles can be changed again.
-    pub(super) async fn let_go_dormant(
+    pub(super) async fn release_dormant(
         &self,
         peer: PeerId,
         volume: &VolumeName,
@@ -210,7 +211,7 @@ impl Shared {
             let dormant = engine.replica_record(&of)?;
             let dormant = dormant.filter(|r| r.broken_off && r.peer == peer.0 && r.source == from);
             match dormant {
-                Some(dormant) => prepare::let_go(&*engine, &of, dormant.relationship, &[]),
+                Some(dormant) => release(&*engine, &of, dormant.relationship, &[]),
                 None => Ok(()),
             }
         })

@@ -3,9 +3,10 @@
 
 use farside_engine::{SnapshotOwner, VolumeName};
 use farside_platform::Timestamp;
+use farside_transfer::bases::release;
 use uuid::Uuid;
 
-use super::{SourceService, let_go};
+use super::service::SourceService;
 use crate::error::{MirrorError, blocking};
 
 /// What one unknown relationship keeps of a volume.
@@ -73,8 +74,8 @@ impl SourceService {
             )));
         };
         let (engine, of) = (self.shared.engine.clone(), volume.clone());
-        blocking(move || let_go(&*engine, &of, relationship, &[])).await?;
-        tracing::info!(%relationship, %volume, snapshots = ?found.snapshots, "released what nobody knew any more");
+        blocking(move || release(&*engine, &of, relationship, &[])).await?;
+        tracing::info!(%relationship, %volume, snapshots = ?found.snapshots, "released the bases of a mirror that no site knows");
         Ok(())
     }
 }

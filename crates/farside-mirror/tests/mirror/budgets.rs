@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use farside_engine::{Engine, SnapshotOwner, SnapshotSpec};
-use farside_mirror::protocol::{Begin, Body, Describe, Overtaken, PROTOCOL_VERSION, Request, convert};
-use farside_mirror::{Budgets, Mirror, Schedule, TransferKind, TransferResult};
+use farside_link::LinkSettings;
+use farside_mirror::{Budgets, Mirror, Schedule};
+use farside_peer::{PeerLink, SessionError};
 use farside_platform::Clock;
-use farside_session::{LinkSettings, PeerLink, SessionError};
+use farside_transfer::protocol::{Begin, Body, Describe, Overtaken, PROTOCOL_VERSION, Request, convert};
+use farside_transfer::{TransferKind, TransferResult};
 use prost::Message;
 use rand::RngCore;
 use uuid::Uuid;
@@ -45,7 +47,7 @@ fn begin(relationship: u128, transfer: u128) -> Bytes {
         kind: convert::kind_number(TransferKind::Initialize),
         candidates: Vec::new(),
         staged: None,
-        turn: 0,
+        role_change: 1,
     }))
 }
 
@@ -129,26 +131,26 @@ async fn a_destination_that_was_gone_for_too_long_goes_on_by_itself() {
     let (mut pair, mirror) = mirrored(402).await;
     pair.scribble(10);
     pair.clock.step_wall(365 * DAYS);
-    assert!(pair.a.source.look_at_budgets().await.is_empty(), "not yet");
+    assert!(pair.a.source.check_budgets().await.is_empty(), "not yet");
     pair.clock.step_wall(2 * DAYS);
     tokio::time::sleep(Duration::from_secs(61)).await;
     let id = mirror.status().relationship.id;
-    assert_eq!(pair.a.source.look_at_budgets().await, [id]);
+    assert_eq!(pair.a.source.check_budgets().await, [id]);
     assert!(pair.a.disk.engine.all_snapshots(&pair.original).unwrap().is_empty());
     let listed = &pair.a.source.destinations()[0];
     assert_eq!((listed.base, listed.since), (None, None));
-    let why = listed.let_go.clone().unwrap().why;
+    let why = listed.released.clone().unwrap().why;
     assert!(why.contains("budgets.pin_age_days = 366"), "{why}");
     // It survives a restart, and the next update brings what changed and nothing else.
     pair.crash_a(1).await;
     pair.b.node.wait_link(pair.a.node.id(), PATIENCE).await.unwrap();
-    assert!(pair.a.source.destinations()[0].let_go.is_some());
+    assert!(pair.a.source.destinations()[0].released.is_some());
     pair.scribble(3);
     let report = pair.update(&mirror).await;
     assert_ok(&report);
     pair.check_replica();
     let listed = &pair.a.source.destinations()[0];
-    assert!(listed.let_go.is_none() && listed.base.is_some());
+    assert!(listed.released.is_none() && listed.base.is_some());
     assert_ok(&pair.update(&mirror).await);
     pair.check_replica();
 }
@@ -161,7 +163,7 @@ async fn say_overtaken<S: Storage>(pair: &Pair<S>, mirror: &Mirror) {
         broken_off_at: 1,
         snapshot: None,
         destination: pair.replica.to_string(),
-        turn: 1,
+        role_change: 1,
     };
     hostile(pair).await.call(asked(Body::Overtaken(overtaken)), None).await.unwrap();
     assert_eq!(pair.a.source.overtaken().len(), 1);
@@ -181,12 +183,12 @@ async fn a_destination_is_not_out_of_the_budgets_by_its_own_word() {
             pair.clock.step_wall(days * DAYS);
             let id = mirror.status().relationship.id;
             if may_reverse {
-                assert!(pair.a.source.look_at_budgets().await.is_empty(), "the way back is kept");
+                assert!(pair.a.source.check_budgets().await.is_empty(), "the way back is kept");
                 // The right is asked each time: taken back, it spares nothing any more.
                 *pair.a.rights.no_way_back.lock() = true;
                 tokio::time::sleep(Duration::from_secs(61)).await;
             }
-            assert_eq!(pair.a.source.look_at_budgets().await, [id]);
+            assert_eq!(pair.a.source.check_budgets().await, [id]);
             assert!(pair.a.disk.engine.all_snapshots(&pair.original).unwrap().is_empty());
             assert_eq!(pair.a.source.overtaken().len(), 1, "what was said is known as before");
         }
@@ -222,11 +224,11 @@ async fn snapshots_that_keep_different_bytes_count_each() {
     let look_with = async |pinned_bytes| {
         pair.a.source.set_budgets(Budgets { pinned_bytes: Some(pinned_bytes), ..Budgets::default() });
         tokio::time::sleep(Duration::from_secs(61)).await;
-        pair.a.source.look_at_budgets().await
+        pair.a.source.check_budgets().await
     };
     assert!(look_with(3 * PIECE).await.is_empty(), "each once");
     assert_eq!(look_with(3 * PIECE - 1).await, [id]);
-    let why = pair.a.source.destinations()[0].let_go.clone().unwrap().why;
+    let why = pair.a.source.destinations()[0].released.clone().unwrap().why;
     assert!(why.contains("up to 1.5 MiB"), "{why}");
 }
 
@@ -244,8 +246,8 @@ async fn a_base_that_goes_under_a_running_transfer_costs_a_comparison_and_nothin
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert_eq!(pair.a.source.serving().len(), 1, "it runs");
     pair.a.source.set_budgets(Budgets { pinned_bytes: Some(0), ..Budgets::default() });
-    assert_eq!(pair.a.source.look_at_budgets().await, [mirror.status().relationship.id]);
-    // The transfer is begun again by itself, and brings what the destination lacks: what it had does not travel.
+    assert_eq!(pair.a.source.check_budgets().await, [mirror.status().relationship.id]);
+    // The transfer is begun again by itself, and brings what the destination missing_runs: what it had does not travel.
     let report = asked.ended().await.unwrap();
     assert_ok(&report);
     pair.model.insert(report.id, pair.live.clone());
@@ -253,7 +255,7 @@ async fn a_base_that_goes_under_a_running_transfer_costs_a_comparison_and_nothin
     assert_eq!((report.base.clone(), report.changed_bytes), (None, news.len() as u64), "{report:?}");
     assert!(report.referenced_bytes > Some(0), "{report:?}");
     pair.a.source.set_budgets(Budgets::default());
-    assert!(pair.a.source.destinations()[0].let_go.is_none());
+    assert!(pair.a.source.destinations()[0].released.is_none());
     pair.scribble(3);
     assert_ok(&pair.update(&mirror).await);
     pair.check_replica();
@@ -278,7 +280,7 @@ async fn overwrite(seed: u64, budgets: Budgets) -> bool {
                 return false;
             }
             drop(volume);
-            pair.a.source.look_at_budgets().await;
+            pair.a.source.check_budgets().await;
             // The store's own background work.
             while pool.reap_step().unwrap() {}
             pool.consistency_point().unwrap();
@@ -307,7 +309,7 @@ async fn an_honest_mirror_every_ten_seconds_meets_no_budget() {
     for _ in 0..100 {
         pair.scribble(2);
         tokio::time::sleep(Duration::from_secs(10)).await;
-        assert!(pair.a.source.look_at_budgets().await.is_empty());
+        assert!(pair.a.source.check_budgets().await.is_empty());
         assert_ok(&pair.update(&mirror).await);
     }
     pair.check_replica();

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use farside_engine::{BLOCK_BYTES, ChangedBytes, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
-use farside_mirror::protocol::{Begin, Body, PROTOCOL_VERSION, Request, convert};
-use farside_mirror::{
-    LogEvent, Mirror, MirrorError, Schedule, State, TransferKind, TransferReport, TransferResult,
-};
-use farside_session::{LinkSettings, SessionError};
+use farside_link::LinkSettings;
+use farside_mirror::{LogEvent, Mirror, MirrorError, Schedule, State};
+use farside_peer::SessionError;
+use farside_transfer::protocol::{Begin, Body, PROTOCOL_VERSION, Request, convert};
+use farside_transfer::{TransferKind, TransferReport, TransferResult};
 use prost::Message;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -333,7 +333,7 @@ async fn refusal_of_an_update<S: Storage>(world: &World<S>, relationship: Uuid) 
         kind: convert::kind_number(TransferKind::Update),
         candidates: Vec::new(),
         staged: None,
-        turn: 0,
+        role_change: 1,
     };
     let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec();
     let request = bytes::Bytes::from(request);
@@ -402,7 +402,7 @@ async fn a_source_that_comes_back_learns_that_it_was_overtaken() {
     let told = world.pair.a.source.overtaken();
     assert_eq!((told.len(), told[0].id), (1, r));
     let overtaken = told[0].overtaken.unwrap();
-    assert!(overtaken.broken_off_at.is_some() && overtaken.heard_at >= overtaken.broken_off_at.unwrap());
+    assert!(overtaken.broken_off_at.is_some() && overtaken.reported_at >= overtaken.broken_off_at.unwrap());
     let base = world.r().status().current.unwrap();
     assert_eq!(overtaken.snapshot, Some((base.uuid, base.content_root)));
     assert_eq!(world.pair.a.source.fenced(), std::slice::from_ref(&world.a.volume));
@@ -443,7 +443,7 @@ async fn with_either_database_lost_the_pools_still_tell() {
     world.b.live = world.a.live.clone();
     world.b.check(&world.pair.b);
     assert_eq!(source.overtaken(), []);
-    // Pins that nobody explains can be let go by name.
+    // Pins that nobody explains can be released by name.
     world.pair.lose_database_a().await;
     let source = world.pair.a.source.clone();
     assert!(source.release_unexplained(&world.a.volume, Uuid::from_u128(5), &[]).await.is_err());

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use farside_engine::Engine;
-use farside_mirror::{MirrorError, Phase, Schedule, State, TransferResult};
-use farside_session::LinkSettings;
+use farside_link::LinkSettings;
+use farside_mirror::{MirrorError, Schedule, State};
+use farside_transfer::{Phase, TransferResult};
 use tokio::time::Instant;
 
 use crate::site::{PATIENCE, Pair, Storage, assert_ok, slow, volume};
@@ -285,7 +286,7 @@ async fn a_deletion_that_stopped_halfway_leaves_the_volume_alone_and_can_be_repe
     assert_eq!(listed(), before, "nothing was published by the schedule");
     pair.b.destination.delete(&pair.replica).await.unwrap();
     assert!(pair.b.destination.mirrors().is_empty());
-    assert!(engine.snapshots(&pair.replica).unwrap().is_empty(), "its base is let go");
+    assert!(engine.snapshots(&pair.replica).unwrap().is_empty(), "its base is released");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,15 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine};
 use farside_format::Fingerprint;
-use farside_mirror::protocol::convert;
-use farside_mirror::protocol::stream::{self, StreamMessage};
-use farside_mirror::protocol::{
+use farside_link::LinkSettings;
+use farside_mirror::{Mirror, MirrorError, Schedule, SourceStore, State};
+use farside_peer::SessionError;
+use farside_transfer::protocol::convert;
+use farside_transfer::protocol::stream::{self, StreamMessage};
+use farside_transfer::protocol::{
     Acknowledge, Begin, Body, PROTOCOL_VERSION, Release, Request, StepEnd, StreamHeader,
 };
-use farside_mirror::{
-    Mirror, MirrorError, Phase, Schedule, SourceStore, State, TransferKind, TransferResult,
-};
-use farside_session::{LinkSettings, SessionError};
+use farside_transfer::{Phase, TransferKind, TransferResult};
 use farside_wire::{Effort, Encoder, Prefix, Run, RunKind};
 use prost::Message;
 use rand::Rng;
@@ -300,7 +300,7 @@ fn begin(relationship: Uuid, transfer: Uuid, volume: &str) -> Bytes {
         kind: convert::kind_number(TransferKind::Initialize),
         candidates: Vec::new(),
         staged: None,
-        turn: 0,
+        role_change: 1,
     };
     Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec().into()
 }
@@ -371,11 +371,11 @@ async fn nonsense_is_refused_and_the_source_lives_on() {
         without_base: false,
         held: 0,
         known: true,
-        others: vec![7],
+        cross_volume: vec![7],
     };
     for header in [unknown.encode_to_vec(), vec![0xff; 40]] {
         let mut opened =
-            link.open_stream(header.into(), farside_session::StreamTerms::default()).await.unwrap();
+            link.open_stream(header.into(), farside_link::StreamOptions::default()).await.unwrap();
         let answer = stream::read(&mut opened.io).await.unwrap();
         assert!(matches!(answer, StreamMessage::Failure(_)), "{answer:?}");
         assert_eq!(opened.io.read(&mut [0; 1]).await.unwrap(), 0, "and nothing more");

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use farside_engine::{BLOCK_BYTES, ReplicaRecord, SnapshotOwner, SnapshotSpec};
-use farside_mirror::protocol::held::{Held, HeldRun, encode_chunk};
-use farside_mirror::protocol::known::{Answer, Ask, Entry, decode_ask, encode_answer, encode_ask};
-use farside_mirror::protocol::stream::{self, StreamMessage};
-use farside_mirror::protocol::{Begin, Body, PROTOCOL_VERSION, Plan, Request, StreamHeader};
-use farside_mirror::{Mirror, Progress, Schedule, TransferReport, TransferResult};
+use farside_link::LinkSettings;
+use farside_mirror::{Mirror, Schedule};
 use farside_platform::Clock;
-use farside_session::LinkSettings;
+use farside_transfer::protocol::held::{Held, HeldRun, encode_chunk};
+use farside_transfer::protocol::known::{Answer, Ask, Entry, decode_ask, encode_answer, encode_ask};
+use farside_transfer::protocol::stream::{self, StreamMessage};
+use farside_transfer::protocol::{Begin, Body, PROTOCOL_VERSION, Plan, Request, StreamHeader};
+use farside_transfer::{Progress, TransferReport, TransferResult};
 use farside_wire::RunKind;
 use prost::Message;
 use rand::Rng;
@@ -51,7 +52,7 @@ fn random_bytes<S: Storage>(pair: &mut Pair<S>, size_bytes: u64) -> Vec<u8> {
 }
 
 fn known_bytes(report: &TransferReport) -> u64 {
-    report.rungs.unwrap().known.in_bytes
+    report.levels.unwrap().known.in_bytes
 }
 
 fn wire_bytes(report: &TransferReport) -> u64 {
@@ -64,7 +65,7 @@ async fn a_second_volume_of_the_same_content_does_not_travel_and_is_not_read() {
     let content = random_bytes(&mut pair, SIZE);
     let first = copied(&mut pair, 1, &content).await;
     assert_eq!((known_bytes(&first), first.changed_bytes), (0, SIZE));
-    let questions = first.rungs.unwrap().known.out_bytes;
+    let questions = first.levels.unwrap().known.out_bytes;
     assert!(questions > 0 && (questions as f64) < 0.000_2 * SIZE as f64, "{questions} bytes asked in vain");
 
     let (read, arrived) = (pair.a.disk.engine.read_bytes(), pair.b.disk.engine.staged_write_bytes());
@@ -76,7 +77,7 @@ async fn a_second_volume_of_the_same_content_does_not_travel_and_is_not_read() {
     assert!(pair.a.disk.engine.read_bytes() - read <= SIZE, "the transfer reads nothing at the source");
     let wire = wire_bytes(&second);
     assert!((wire as f64) < 0.005 * SIZE as f64, "{wire} bytes on the wire");
-    println!("a second volume of {SIZE} bytes: {wire} on the wire, {:?}", second.rungs.unwrap().known);
+    println!("a second volume of {SIZE} bytes: {wire} on the wire, {:?}", second.levels.unwrap().known);
 }
 
 /// Most of a volume is new and a little of it known: the source reads that little once, for the index, and no more.
@@ -151,7 +152,7 @@ async fn ten_volumes_of_nearly_the_same_content_cost_what_is_distinct() {
         let blocks = content.chunks(BLOCK_BYTES as usize).filter(|b| b.iter().any(|byte| *byte != 0));
         distinct += blocks.filter(|b| seen.insert(b.to_vec())).count() as u64 * BLOCK_BYTES;
         wire += wire_bytes(&report);
-        let known = report.rungs.unwrap().known;
+        let known = report.levels.unwrap().known;
         println!("volume {number}: {} bytes, {} on the wire, {known:?}", content.len(), wire_bytes(&report));
     }
     // Of random bytes, which do not compress.
@@ -203,7 +204,7 @@ async fn an_update_asks_nothing() {
     pair.write(0, &content[SIZE as usize / 2..]);
     let report = pair.update(&mirror).await;
     assert_ok(&report);
-    assert_eq!((known_bytes(&report), report.rungs.unwrap().known.out_bytes), (0, 0));
+    assert_eq!((known_bytes(&report), report.levels.unwrap().known.out_bytes), (0, 0));
     pair.check_replica();
 }
 
@@ -223,7 +224,7 @@ async fn a_resync_asks_for_what_lies_elsewhere() {
     assert_ok(&report);
     pair.check_replica();
     assert_eq!(report.changed_bytes + known_bytes(&report), SIZE / 2);
-    assert!(known_bytes(&report) > SIZE / 2 * 9 / 10, "{:?}", report.rungs);
+    assert!(known_bytes(&report) > SIZE / 2 * 9 / 10, "{:?}", report.levels);
 }
 
 #[tokio::test(start_paused = true)]
@@ -302,7 +303,7 @@ async fn what_was_taken_before_a_cut_is_held_after_it() {
             report.result,
             report.held_bytes,
             report.changed_bytes,
-            report.rungs.unwrap().known
+            report.levels.unwrap().known
         );
         pair.model.insert(report.id, pair.live.clone());
     }
@@ -404,6 +405,7 @@ async fn a_long_held_list_and_questions_do_not_wait_for_each_other() {
         volume: pair.original.to_string(),
         destination: pair.replica.to_string(),
         kind: 1,
+        role_change: 1,
         ..Begin::default()
     };
     let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) };
@@ -417,7 +419,7 @@ async fn a_long_held_list_and_questions_do_not_wait_for_each_other() {
         ..Default::default()
     };
     let opened = link
-        .open_stream(header.encode_to_vec().into(), farside_session::StreamTerms::default())
+        .open_stream(header.encode_to_vec().into(), farside_link::StreamOptions::default())
         .await
         .unwrap();
     let (mut reader, mut writer) = tokio::io::split(opened.io);

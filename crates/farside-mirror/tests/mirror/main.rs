@@ -4,13 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod budgets;
-mod corpus;
+mod cross_volume;
 mod directions;
 mod driver;
 mod embedded;
 mod faults;
 mod known;
-mod others;
 mod resume;
 mod similar;
 #[path = "../support/mod.rs"]

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner};
-use farside_mirror::protocol::{PROTOCOL_VERSION, StreamHeader};
-use farside_mirror::{Mirror, MirrorError, Progress, Schedule, State, TransferReport, TransferResult};
-use farside_session::LinkSettings;
+use farside_link::LinkSettings;
+use farside_mirror::{Mirror, MirrorError, Schedule, State};
+use farside_transfer::protocol::{Body, PROTOCOL_VERSION, StreamHeader};
+use farside_transfer::{Progress, TransferReport, TransferResult};
 use prost::Message;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use uuid::Uuid;
 
 use crate::embedded_storage::Embedded;
 use crate::memory_engine::MemoryEngine;
@@ -20,7 +20,7 @@ const SIZE: u64 = 8 << 20;
 /// Bytes of data in a frame of full size.
 const FRAME_BYTES: u64 = 1 << 20;
 /// What a cut may have a session send a second time: what is on its way, unacknowledged. A slow link does not let the window grow.
-const TWICE_MAX: u64 = farside_session::limits::WINDOW_START;
+const TWICE_MAX: u64 = farside_link::limits::WINDOW_START;
 
 /// 250 kB/s: with data that compresses by half a frame takes two seconds.
 fn very_slow() -> LinkSettings {
@@ -40,6 +40,43 @@ fn data_bytes(image: &[u8]) -> u64 {
 fn changed_bytes(base: &[u8], now: &[u8]) -> u64 {
     let blocks = base.chunks(BLOCK_BYTES as usize).zip(now.chunks(BLOCK_BYTES as usize));
     blocks.filter(|(old, new)| old != new && new.iter().any(|b| *b != 0)).count() as u64 * BLOCK_BYTES
+}
+
+/// The base in use is pinned on both sides, and nothing else. Where the session was lost under the acknowledgement, the source
+/// is told again as soon as there is another.
+async fn only_the_base_stays_pinned<S: Storage>(pair: &Pair<S>, mirror: &Mirror) {
+    let id = mirror.status().relationship.id;
+    let published = mirror.status().current.unwrap().uuid;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    for (site, volume) in [(&pair.a, &pair.original), (&pair.b, &pair.replica)] {
+        loop {
+            let mut snapshots = site.disk.engine.engine().all_snapshots(volume).unwrap();
+            snapshots.retain(|s| s.pinned_by.contains(&id));
+            if matches!(&snapshots[..], [only] if only.uuid == published) {
+                break;
+            }
+            let is_late = tokio::time::Instant::now() > deadline;
+            assert!(!is_late, "pinned at {volume} besides the base {published}: {snapshots:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_did_not_hear_of_its_new_base_is_told_again() {
+    let mut pair = Pair::new(444, SIZE, LinkSettings::default()).await;
+    pair.scribble(20);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.scribble(20);
+    let gate = pair.a.meddler.hold(|body| matches!(body, Body::Acknowledge(_)));
+    let asked = mirror.update(PATIENCE).await.unwrap();
+    gate.held().await;
+    pair.lose_session().await;
+    let report = ended(&mut pair, asked).await.unwrap();
+    assert_ok(&report);
+    pair.check_replica();
+    only_the_base_stays_pinned(&pair, &mirror).await;
 }
 
 /// Waits until some of the transfer has arrived.
@@ -152,7 +189,7 @@ async fn a_first_copy_outlives_its_connections() {
         learn(&mut pair).await;
         pair.check_replica();
         let (sent, received) = (report.wire_bytes_sent, report.wire_bytes_received);
-        let twice = pair.a.node.link_figures(pair.b.node.id()).unwrap().sent_twice_bytes;
+        let twice = pair.a.node.link_stats(pair.b.node.id()).unwrap().sent_twice_bytes;
         println!("{cuts} cuts, {twice} bytes sent twice, wire {sent} + {received}");
         assert!(cuts >= 1, "{cuts} cuts");
         assert!(!report.resumed && learn(&mut pair).await.len() == 1, "one transfer: {report:?}");
@@ -350,7 +387,7 @@ async fn a_second_stream_of_a_transfer_takes_the_place_of_the_first() {
     };
     let link = pair.b.node.wait_link(pair.a.node.id(), PATIENCE).await.unwrap();
     let stream = link
-        .open_stream(header.encode_to_vec().into(), farside_session::StreamTerms::default())
+        .open_stream(header.encode_to_vec().into(), farside_link::StreamOptions::default())
         .await
         .unwrap();
     ended(&mut pair, asked).await;
@@ -526,13 +563,7 @@ async fn a_life<S: Storage>(seed: u64, rounds: u32) -> usize {
     pair.check_replica();
     assert!(pair.model[&published.uuid] == pair.live, "the newest is what hosts see");
     assert!(!pair.b.disk.engine.has_staged(&pair.replica));
-    let id = mirror.status().relationship.id;
-    for (site, volume) in [(&pair.a, &pair.original), (&pair.b, &pair.replica)] {
-        let snapshots = site.disk.engine.engine().all_snapshots(volume).unwrap();
-        let pinned: Vec<Uuid> =
-            snapshots.iter().filter(|s| s.pinned_by.contains(&id)).map(|s| s.uuid).collect();
-        assert_eq!(pinned, [published.uuid], "the base in use is pinned and nothing else, at {volume}");
-    }
+    only_the_base_stays_pinned(&pair, &mirror).await;
     resumed
 }
 

@@ -4,14 +4,17 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use farside_engine::{SnapshotSpec, VolumeName};
-use farside_mirror::protocol::{
-    Body, Candidate, Overtaken, PROTOCOL_VERSION, Request, Swap, SwapPhase, convert,
-};
+use farside_link::LinkSettings;
 use farside_mirror::{
     Budgets, MirrorError, Relationship, RelationshipStore, Reversal, ReverseAccepted, ReverseOffer, Schedule,
-    Similarity, SourceService, State,
+    SourceService, State,
 };
-use farside_session::{LinkSettings, PeerId, PeerService};
+use farside_peer::{PeerId, PeerService};
+use farside_transfer::TransferError;
+use farside_transfer::protocol::{
+    Body, Candidate, Overtaken, PROTOCOL_VERSION, Request, Swap, SwapPhase, convert,
+};
+use farside_transfer::source::Similarity;
 use prost::Message;
 use rand::Rng;
 use uuid::Uuid;
@@ -250,17 +253,17 @@ async fn word_of_a_break_does_not_wait_for_a_mirror_that_waits_for_it() {
             size_bytes: base.size_bytes,
         }),
         destination: world.b.volume.to_string(),
-        turn: 1,
+        role_change: 1,
     };
     let request =
         Request { version: PROTOCOL_VERSION, body: Some(Body::Overtaken(overtaken)) }.encode_to_vec();
     let link = a.node.wait_link(b.node.id(), PATIENCE).await.unwrap();
     let answered = tokio::time::timeout(PATIENCE, source.call(&link, request.into())).await;
     answered.expect("it ends").unwrap();
-    assert_eq!(source.overtaken(), [], "what was let go meanwhile is no news");
+    assert_eq!(source.overtaken(), [], "what was released meanwhile is no news");
 }
 
-/// Answers only when what the site keeps as the source of that replica is let go, as a mirror does whose transfer has
+/// Answers only when what the site keeps as the source of that replica is released, as a mirror does whose transfer has
 /// just ended.
 struct Busy {
     source: OnceLock<Weak<SourceService>>,
@@ -271,7 +274,7 @@ struct Busy {
 #[async_trait::async_trait]
 impl Reversal for Busy {
     async fn prepare(&self, _: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
-        Err(MirrorError::Aborted)
+        Err(TransferError::Aborted.into())
     }
 
     async fn prepared(&self, volume: &VolumeName, _: Uuid) -> Result<Option<Uuid>, MirrorError> {
@@ -453,14 +456,14 @@ async fn changes_of_roles_begun_and_cancelled_have_a_rate_and_the_answer_says_so
     let source = world.pair.a.source.clone();
     source.set_budgets(Budgets { snapshots_per_minute: PER_MINUTE, ..Budgets::default() });
     let relationship = world.r().status().relationship;
-    let swap = |phase: SwapPhase, turn| Swap {
+    let swap = |phase: SwapPhase, role_change| Swap {
         relationship: relationship.id.as_bytes().to_vec(),
         reverse: vec![9; 16],
         volume: world.a.volume.to_string(),
         destination: world.b.volume.to_string(),
         phase: convert::swap_phase_number(phase),
         schedule: String::new(),
-        turn,
+        role_change,
     };
     let link = world.pair.a.node.wait_link(world.pair.b.node.id(), PATIENCE).await.unwrap();
     let ask = async |body| {
@@ -502,18 +505,18 @@ async fn changes_of_roles_begun_and_cancelled_have_a_rate_and_the_answer_says_so
 }
 
 #[tokio::test(start_paused = true)]
-async fn roles_do_not_change_with_a_peer_that_does_not_number_them() {
+async fn a_change_of_direction_without_a_number_has_no_effect() {
     let mut world = World::<MemoryEngine>::new(550, LinkSettings::default(), Schedule::OnRequest).await;
-    // A source that does not: it is told to give up, and its hosts write on.
-    world.pair.a.meddler.knows_no_turns.store(true, std::sync::atomic::Ordering::SeqCst);
+    // A source that answers as if it had heard of nothing is told to give up, and its hosts write on.
+    world.pair.a.meddler.numbers_nothing.store(true, std::sync::atomic::Ordering::SeqCst);
     let refused = world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap_err().to_string();
-    assert!(refused.contains("upgrade"), "{refused}");
+    assert!(refused.contains("took no notice"), "{refused}");
+    world.pair.a.meddler.numbers_nothing.store(false, std::sync::atomic::Ordering::SeqCst);
     world.mark_is_gone().await;
     assert_eq!(world.check_one_original("given up"), (true, false));
-    world.pair.a.meddler.knows_no_turns.store(false, std::sync::atomic::Ordering::SeqCst);
     world.write_a(3);
     world.update().await;
-    // A destination that does not: refused before anything is fenced; what it says of a break is believed.
+    // Of a destination every word without a number is refused, before anything is fenced or believed.
     let relationship = world.r().status().relationship;
     let swap = |phase| Swap {
         relationship: relationship.id.as_bytes().to_vec(),
@@ -522,27 +525,23 @@ async fn roles_do_not_change_with_a_peer_that_does_not_number_them() {
         destination: world.b.volume.to_string(),
         phase,
         schedule: String::new(),
-        turn: 0,
+        role_change: 0,
     };
-    let link = world.pair.a.node.wait_link(world.pair.b.node.id(), PATIENCE).await.unwrap();
-    let source = world.pair.a.source.clone();
-    let ask = async |body| {
-        let request = Request { version: PROTOCOL_VERSION, body: Some(body) }.encode_to_vec();
-        source.call(&link, request.into()).await
-    };
-    let refused = ask(Body::Swap(swap(1))).await.unwrap_err();
-    assert!(refused.code == "version" && refused.message.contains("upgrade"), "{refused:?}");
-    let refused = ask(Body::Swap(swap(2))).await.unwrap_err();
-    assert_eq!(refused.code, "state", "it may be late: {refused:?}");
-    assert_eq!(world.check_one_original("refused"), (true, false));
     let overtaken = Overtaken {
         relationship: relationship.id.as_bytes().to_vec(),
         volume: world.a.volume.to_string(),
         broken_off_at: 1,
         snapshot: None,
         destination: world.b.volume.to_string(),
-        turn: 0,
+        role_change: 0,
     };
-    ask(Body::Overtaken(overtaken)).await.unwrap();
-    assert_eq!(source.overtaken().len(), 1);
+    let link = world.pair.a.node.wait_link(world.pair.b.node.id(), PATIENCE).await.unwrap();
+    let source = world.pair.a.source.clone();
+    for body in [Body::Swap(swap(1)), Body::Swap(swap(2)), Body::Swap(swap(3)), Body::Overtaken(overtaken)] {
+        let request = Request { version: PROTOCOL_VERSION, body: Some(body) }.encode_to_vec();
+        let refused = source.call(&link, request.into()).await.unwrap_err();
+        assert!(refused.code == "failed" && refused.message.contains("without a number"), "{refused:?}");
+    }
+    assert_eq!(world.check_one_original("refused"), (true, false));
+    assert!(source.overtaken().is_empty());
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner};
+use farside_link::LinkSettings;
 use farside_mirror::{Schedule, State};
-use farside_session::LinkSettings;
 
 use crate::site::{Pair, assert_ok, seeds};
 
@@ -37,12 +37,12 @@ async fn everything_a_person_made_arrives_and_nothing_else_stays() {
     assert_ok(&report);
     assert_eq!(report.snapshots, 3);
     assert!(report.deallocated_bytes > 0 && report.delta_bytes > 0);
-    let rungs = report.rungs.unwrap();
-    assert_eq!(report.delta_bytes + report.literal_bytes + rungs.repeat.in_bytes, report.changed_bytes);
-    assert_eq!(rungs.in_bytes(), report.changed_bytes + rungs.known.in_bytes);
+    let levels = report.levels.unwrap();
+    assert_eq!(report.delta_bytes + report.literal_bytes + levels.repeat.in_bytes, report.changed_bytes);
+    assert_eq!(levels.in_bytes(), report.changed_bytes + levels.known.in_bytes);
     let wire_bytes = report.wire_bytes_sent + report.wire_bytes_received;
-    assert_eq!(rungs.out_bytes() + report.overhead_bytes().unwrap(), wire_bytes);
-    assert!(rungs.out_bytes() > 0 && rungs.out_bytes() < wire_bytes, "{report:?}");
+    assert_eq!(levels.out_bytes() + report.overhead_bytes().unwrap(), wire_bytes);
+    assert!(levels.out_bytes() > 0 && levels.out_bytes() < wire_bytes, "{report:?}");
     let names = pair.check_replica();
     assert_eq!(names[..4], ["monday", "tuesday", "wednesday", "thursday"]);
     assert_eq!(names.len(), 5, "{names:?}");

@@ -3,10 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use farside_mirror::protocol::PROTOCOL_VERSION;
-use farside_mirror::protocol::stream::{self, StreamMessage};
-use farside_mirror::{Schedule, State, TransferResult};
-use farside_session::{LinkSettings, SessionError};
+use farside_link::LinkSettings;
+use farside_mirror::{Schedule, State};
+use farside_peer::SessionError;
+use farside_transfer::TransferResult;
+use farside_transfer::protocol::PROTOCOL_VERSION;
+use farside_transfer::protocol::stream::{self, StreamMessage};
 
 use crate::site::{PATIENCE, Pair, assert_ok};
 
@@ -58,7 +60,7 @@ async fn an_older_destination_is_refused_with_both_versions_named() {
         }
         let header = [vec![0x08, version], id(2, 8)].concat();
         let mut opened =
-            link.open_stream(Bytes::from(header), farside_session::StreamTerms::default()).await.unwrap();
+            link.open_stream(Bytes::from(header), farside_link::StreamOptions::default()).await.unwrap();
         let said = stream::read(&mut opened.io).await.unwrap();
         let StreamMessage::Failure(failure) = said else { panic!("{said:?}") };
         assert!(failure.code == "version" && failure.message.contains(&both), "{failure:?}");

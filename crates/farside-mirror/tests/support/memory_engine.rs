@@ -105,9 +105,10 @@ impl Image {
             let offset = position * BLOCK_BYTES;
             match extents.last_mut() {
                 Some(last) if last.kind == kind && last.offset + last.length == offset => {
-                    last.length += BLOCK_BYTES
+                    last.length += BLOCK_BYTES;
+                    last.changed += BLOCK_BYTES;
                 }
-                _ => extents.push(ChangedExtent { offset, length: BLOCK_BYTES, kind }),
+                _ => extents.push(ChangedExtent { offset, length: BLOCK_BYTES, kind, changed: BLOCK_BYTES }),
             }
         }
         extents

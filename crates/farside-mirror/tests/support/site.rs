@@ -11,16 +11,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
-use farside_mirror::protocol::{Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped};
+use farside_link::{ByteStream, LinkSettings, SimulatedNetwork};
 use farside_mirror::{
-    Destination, DestinationParts, EncoderSettings, MemorySimilarityStore, MemoryStore, Mirror, MirrorError,
-    Relationship, RelationshipStore, Reversal, ReverseRights, Schedule, Similarity, SourceRights,
-    SourceService, TransferQueue, TransferReport, TransferResult,
+    Destination, DestinationParts, MemoryStore, Mirror, MirrorError, Relationship, RelationshipStore,
+    Reversal, ReverseRights, Schedule, SourceRights, SourceService, TransferQueue,
+};
+use farside_peer::{
+    DataStream, Identity, MemoryPeerRegistry, Node, NodeConfig, NodeParts, PeerId, PeerLink, PeerService,
+    Refusal,
 };
 use farside_platform::{Clock, ManualCores, SeededRandomness, Timestamp};
-use farside_session::{
-    ByteStream, DataStream, Identity, LinkSettings, MemoryPeerBook, Node, NodeConfig, NodeParts, PeerId,
-    PeerLink, PeerService, Refusal, SimulatedNetwork,
+use farside_transfer::protocol::{Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped};
+use farside_transfer::{
+    TransferReport, TransferResult,
+    source::{EncoderSettings, MemorySimilarityStore, Similarity},
 };
 use parking_lot::Mutex;
 use prost::Message;
@@ -130,8 +134,8 @@ pub(crate) struct Meddler {
     pub(crate) lies: Mutex<Option<Vec<u8>>>,
     /// Play a source that speaks only the version of the protocol before this one.
     pub(crate) is_older: AtomicBool,
-    /// Play a source that does not number changes of direction.
-    pub(crate) knows_no_turns: AtomicBool,
+    /// Play a source that answers as if it had heard of no role change.
+    pub(crate) numbers_nothing: AtomicBool,
     /// Whoever holds the permit keeps what the source writes on data streams from leaving.
     stall: Arc<Semaphore>,
     /// Calls that shall not be handled yet when they come.
@@ -252,9 +256,9 @@ impl PeerService for Meddler {
                 return answer;
             }
         }
-        if is_swap && self.knows_no_turns.load(Ordering::SeqCst) {
+        if is_swap && self.numbers_nothing.load(Ordering::SeqCst) {
             let answer = Swapped::decode(self.inner.call(link, request).await?).unwrap();
-            return Ok(Swapped { newest: 0, reverse_turn: 0, ..answer }.encode_to_vec().into());
+            return Ok(Swapped { newest: 0, reverse_role_change: 0, ..answer }.encode_to_vec().into());
         }
         let Some(overhearing) = &self.overhearing else { return self.inner.call(link, request).await };
         let request = overhearing.asked(request)?;
@@ -294,7 +298,7 @@ pub(crate) struct Disk<S> {
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) similarity: Arc<MemorySimilarityStore>,
     identity: Identity,
-    book: Arc<MemoryPeerBook>,
+    registry: Arc<MemoryPeerRegistry>,
 }
 
 pub(crate) struct Site<S = MemoryEngine> {
@@ -313,7 +317,7 @@ impl<S: Storage> Disk<S> {
             store: Arc::default(),
             similarity: Arc::default(),
             identity: Identity::generate().unwrap(),
-            book: Arc::default(),
+            registry: Arc::default(),
         }
     }
 }
@@ -345,7 +349,7 @@ impl<S: Storage> Site<S> {
             overhearing,
             lies: Mutex::new(None),
             is_older: AtomicBool::new(false),
-            knows_no_turns: AtomicBool::new(false),
+            numbers_nothing: AtomicBool::new(false),
             stall: Arc::new(Semaphore::new(1)),
             gates: Mutex::default(),
         });
@@ -355,7 +359,7 @@ impl<S: Storage> Site<S> {
         let parts = NodeParts {
             identity: disk.identity.clone(),
             transport: network.host(name),
-            book: disk.book.clone(),
+            registry: disk.registry.clone(),
             service: meddler.clone(),
             clock: clock.clone(),
             random: randomness.clone(),

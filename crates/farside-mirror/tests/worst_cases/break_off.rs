@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use farside_mirror::{Phase, Progress, Schedule, State, TransferKind};
-use farside_session::LinkSettings;
+use farside_link::LinkSettings;
+use farside_mirror::{Schedule, State};
+use farside_transfer::{Phase, Progress, TransferKind};
 use rand::Rng;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -17,7 +18,7 @@ use crate::world::{World, transfer};
 pub(crate) static BREAK: Table = Table {
     operation: "Break",
     about: "The replica becomes writable. Old: still a replica, `mirrored`, read-only. New: `broken-off`, writable, with the bytes \
-            it showed before. The source is never asked, so nothing that happens there matters.",
+            it showed before. Nothing that happens at the source matters, because it is never asked.",
     source: A,
     may_stay_between: |_| false,
     rows: &[

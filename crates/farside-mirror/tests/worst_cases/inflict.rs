@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farside_engine::EngineError;
 use farside_mirror::MemoryStore;
-use farside_session::limits::{PING_EVERY, SILENCE_MAX};
+use farside_peer::limits::{PING_EVERY, SILENCE_MAX};
 use farside_store::StoreError;
 use parking_lot::Mutex;
 use rand::Rng;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use farside_mirror::{Schedule, State, TransferKind};
+use farside_mirror::{Schedule, State};
+use farside_transfer::TransferKind;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -17,9 +18,9 @@ const BETWEEN: Holds = Holds::Still(Stage::Between);
 
 pub(crate) static RESYNC: Table = Table {
     operation: "Resync",
-    about: "After a break at B both sides were written to; A is told to follow B from the newest snapshot that both hold. The \
-            source is B, the destination A. Old: A is its hosts', with everything they wrote. Between: read-only, showing the \
-            same. New: A shows B's snapshot, and what its hosts wrote opens as a side branch.",
+    about: "After a break at B, hosts wrote at both sides. A is told to follow B from the newest snapshot that both hold. The \
+            source is B, the destination A. Old: A takes host writes and has everything they wrote. Between: A is read-only and \
+            shows the same. New: A shows B's snapshot, and what its hosts wrote opens as a side branch.",
     source: B,
     may_stay_between: Fault::comes_later,
     rows: &[
@@ -66,7 +67,7 @@ pub(crate) static RESYNC: Table = Table {
             then: [F, R, F, F, E, E, R, F, E, E, F, F, F, X, F, C],
         },
         Row {
-            step: "prove the content",
+            step: "verify the content",
             calls: &[(A, "checkpoint"), (A, "staged root")],
             holds: BETWEEN,
             then: [F, R, F, F, F, F, R, F, F, F, F, F, F, X, F, C],
@@ -78,7 +79,7 @@ pub(crate) static RESYNC: Table = Table {
             then: [F, R, F, F, F, F, E, F, F, F, F, F, F, X, F, C],
         },
         Row {
-            step: "let the old bases go",
+            step: "release the old bases",
             calls: &[(A, "unpin"), (A, "delete snapshot")],
             holds: NEW,
             then: [F, R, F, F, F, F, F, F, F, F, F, F, F, X, F, C],
@@ -122,7 +123,7 @@ impl World {
         let shown = world.shown(B).unwrap();
         world.watch.live.lock().insert(B, shown);
         world.scribble(B, 5);
-        // The farewells, and the news that A was overtaken.
+        // The closing message, and the news that A was overtaken.
         sleep(Duration::from_secs(5)).await;
         world
     }

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::inflict::{Hosts, Inflicted, write_meanwhile};
 use crate::table::{Fault, Stage, Table, Then};
-use crate::watch::{Moment, Nth, Point, Side};
+use crate::watch::{ClockReading, Nth, Point, Side};
 use crate::world::World;
 
 /// Longer than everything that waits: for sessions, for answers, on silent streams.
@@ -57,7 +57,7 @@ async fn steps<O: Operation>(seed: u64) -> Steps {
     let (hosts, _) = begin(&mut operation, seed, None);
     let done = timeout(FOR_EVER, operation.start()).await.expect("it ends").unwrap();
     done.unwrap_or_else(|e| panic!("undisturbed: {e}"));
-    // The farewell comes after the end.
+    // The closing message comes after the end.
     sleep(Duration::from_secs(1)).await;
     *hosts.lock() = false;
     let seen = operation.world().watch.end();
@@ -107,7 +107,8 @@ fn begin<O: Operation>(
                 let writable = watch.pools.lock().values().filter(|pool| is_writable(pool)).count();
                 assert!(writable <= 1, "both sides take writes, {point:?}");
             }
-            if let (Side::A, Moment::Before, Some(watch)) = (point.side, point.moment, watch.upgrade()) {
+            if let (Side::A, ClockReading::Before, Some(watch)) = (point.side, point.moment, watch.upgrade())
+            {
                 write_meanwhile(&rng, &hosts, &storage, &watch);
             }
         })
@@ -138,7 +139,7 @@ async fn suffer<O: Operation>(seed: u64, row: usize, at: Nth, fault: Fault) {
         () = sleep(FOR_EVER) => panic!("neither the step nor the end came"),
     }
     if !watch.has_fired() {
-        // The last farewell comes after the end.
+        // The last closing message comes after the end.
         timeout(Duration::from_secs(10), watch.fired()).await.expect("the step comes");
     }
     inflicted.mend_at_once(operation.world()).await;
@@ -151,7 +152,7 @@ async fn suffer<O: Operation>(seed: u64, row: usize, at: Nth, fault: Fault) {
         if was_late && inflicted.takes_client() { Err("the daemon was killed".into()) } else { ended };
     watch.end();
     inflicted.mend_afterwards(operation.world()).await;
-    // What is repeated by itself, and what is only said in farewell, is over by then.
+    // What is repeated by itself, and what is only said in closing message, is over by then.
     sleep(Duration::from_secs(20)).await;
 
     if stage == Stage::Old && (O::TABLE.may_stay_between)(fault) && operation.is_between() {

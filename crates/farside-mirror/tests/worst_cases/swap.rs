@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use farside_mirror::{Schedule, State, TransferKind};
+use farside_mirror::{Schedule, State};
+use farside_transfer::TransferKind;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -14,9 +15,9 @@ use crate::world::{World, transfer};
 
 pub(crate) static SWAP: Table = Table {
     operation: "Swap",
-    about: "The roles change, and nothing is lost. Old: A is its hosts', B its replica. New: B is its hosts', with every byte \
-            they flushed at A; A is its replica. On the way neither takes writes; at no moment do both. What fails before \
-            the turning point is taken back by itself, as soon as the two sites have a session.",
+    about: "The roles change, and nothing is lost. Old: A takes host writes, B is its replica. New: B takes host writes and has \
+            every byte that hosts flushed at A; A is its replica. In between neither takes writes; both never do. A failure \
+            before the roles change is undone as soon as the two sites have a session.",
     source: A,
     may_stay_between: |fault| matches!(fault, Fault::LoseDestinationDatabase | Fault::LoseSourceDatabase),
     rows: &[
@@ -93,13 +94,13 @@ pub(crate) static SWAP: Table = Table {
             then: [F, R, F, F, F, F, R, F, E, E, F, F, F, F, L, C],
         },
         Row {
-            step: "pin the turning point",
+            step: "pin the last snapshot",
             calls: &[(A, "end"), (B, "pin"), (B, "abandon staged")],
             holds: OLD,
             then: [F, R, F, F, F, F, R, F, F, F, F, F, F, F, F, C],
         },
         Row {
-            step: "turn",
+            step: "change the roles",
             calls: &[(B, "set record")],
             holds: TURNS,
             then: [F, R, F, F, F, F, E, F, F, F, F, F, F, F, F, C],

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::watch::{Moment, Side};
+use crate::watch::{ClockReading, Side};
 
 /// What goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,10 +136,10 @@ pub(crate) const TURNS: Holds = Holds::Turns(Stage::Old, Stage::New);
 
 impl Holds {
     /// What holds after a fault at that moment of the step.
-    pub(crate) fn at(self, moment: Moment) -> Stage {
+    pub(crate) fn at(self, moment: ClockReading) -> Stage {
         match (self, moment) {
-            (Holds::Still(stage), _) | (Holds::Turns(stage, _), Moment::Before) => stage,
-            (Holds::Turns(_, stage), Moment::After) => stage,
+            (Holds::Still(stage), _) | (Holds::Turns(stage, _), ClockReading::Before) => stage,
+            (Holds::Turns(_, stage), ClockReading::After) => stage,
         }
     }
 }

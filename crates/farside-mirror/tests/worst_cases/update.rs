@@ -1,7 +1,8 @@
 //! Initialise and update: the two kinds of transfer from A to B.
 
 use farside_engine::SnapshotInfo;
-use farside_mirror::{Schedule, State, TransferKind};
+use farside_mirror::{Schedule, State};
+use farside_transfer::TransferKind;
 use tokio::task::JoinHandle;
 
 use rand::Rng;
@@ -16,13 +17,13 @@ use crate::world::{World, transfer};
 
 pub(crate) static INITIALIZE: Table = Table {
     operation: "Initialise",
-    about: "The mirror is created and its first copy made. Old: nothing to see, `uninitialized`. New: the first snapshot of the \
-            source, `mirrored`.",
+    about: "The mirror is created and the first copy is made. Old: nothing to see, `uninitialized`. New: the first snapshot of \
+            the source, `mirrored`.",
     source: A,
     may_stay_between: |_| false,
     rows: &[
         Row {
-            step: "ask whether it may",
+            step: "ask for permission",
             calls: &[(A, "describe")],
             holds: OLD,
             then: [F, C, F, F, R, C, C, F, C, C, F, F, F, F, F, C],
@@ -58,7 +59,7 @@ pub(crate) static INITIALIZE: Table = Table {
             then: [F, R, F, F, E, E, R, F, E, E, F, F, F, X, F, C],
         },
         Row {
-            step: "prove the content",
+            step: "verify the content",
             calls: &[(B, "checkpoint"), (B, "staged root")],
             holds: OLD,
             then: [F, R, F, F, F, F, R, F, F, F, F, F, F, X, F, C],
@@ -116,7 +117,7 @@ pub(crate) static UPDATE: Table = Table {
             then: [F, R, F, F, E, E, R, F, E, E, F, F, F, X, F, C],
         },
         Row {
-            step: "prove the content",
+            step: "verify the content",
             calls: &[(B, "checkpoint"), (B, "staged root")],
             holds: OLD,
             then: [F, R, F, F, F, F, R, F, F, F, F, F, F, X, F, C],
@@ -128,7 +129,7 @@ pub(crate) static UPDATE: Table = Table {
             then: [F, R, F, F, F, F, E, F, F, F, F, F, F, X, F, C],
         },
         Row {
-            step: "let the old base go",
+            step: "release the old base",
             calls: &[(B, "unpin"), (B, "delete snapshot")],
             holds: NEW,
             then: [F, R, F, F, F, F, F, F, F, F, F, F, F, X, F, C],
@@ -286,7 +287,7 @@ impl Operation for Update {
 
     async fn prepare(seed: u64) -> Self {
         let mut world = World::mirrored(seed).await;
-        // The farewell of the first transfer is over.
+        // The closing message of the first transfer is over.
         sleep(Duration::from_secs(1)).await;
         world.scribble(A, 6);
         let before = world.snapshots(B).pop();

@@ -12,10 +12,10 @@ use farside_engine::{
     ReplicaRecord, SnapshotInfo, SnapshotSpec, StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName,
     Wanted,
 };
-use farside_mirror::protocol::{PROTOCOL_VERSION, Request};
+use farside_peer::{DataStream, Refusal};
 use farside_platform::SimulatedDisk;
-use farside_session::{DataStream, Refusal};
 use farside_store::Pool;
+use farside_transfer::protocol::{PROTOCOL_VERSION, Request};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::watch;
@@ -44,7 +44,7 @@ impl Side {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Moment {
+pub(crate) enum ClockReading {
     Before,
     After,
 }
@@ -54,7 +54,7 @@ pub(crate) enum Moment {
 pub(crate) struct Point {
     pub(crate) side: Side,
     pub(crate) call: &'static str,
-    pub(crate) moment: Moment,
+    pub(crate) moment: ClockReading,
 }
 
 impl fmt::Debug for Point {
@@ -171,7 +171,7 @@ impl Watch {
         }
     }
 
-    fn pass(&self, side: Side, call: &'static str, moment: Moment) {
+    fn pass(&self, side: Side, call: &'static str, moment: ClockReading) {
         let point = Point { side, call, moment };
         let mut inner = self.inner.lock();
         if !inner.is_on {
@@ -200,9 +200,9 @@ impl Watch {
     }
 
     fn around<T>(&self, side: Side, call: &'static str, work: impl FnOnce() -> T) -> T {
-        self.pass(side, call, Moment::Before);
+        self.pass(side, call, ClockReading::Before);
         let result = work();
-        self.pass(side, call, Moment::After);
+        self.pass(side, call, ClockReading::After);
         result
     }
 }
@@ -285,7 +285,7 @@ impl Ears {
         self.watch.lock().clone()
     }
 
-    fn pass(&self, call: &'static str, moment: Moment) {
+    fn pass(&self, call: &'static str, moment: ClockReading) {
         if let Some(watch) = self.watch() {
             watch.pass(self.side, call, moment);
         }
@@ -320,7 +320,7 @@ impl Overhearing for Ears {
     fn asked(&self, request: Bytes) -> Result<Bytes, Refusal> {
         let Some(watch) = self.watch() else { return Ok(request) };
         let decoded = Request::decode(&request[..]).expect("our own requests can be read");
-        watch.pass(self.side, name_of(&decoded), Moment::Before);
+        watch.pass(self.side, name_of(&decoded), ClockReading::Before);
         let speaks = watch.speaks(self.side);
         if speaks == PROTOCOL_VERSION || decoded.version == speaks {
             return Ok(request);
@@ -334,11 +334,11 @@ impl Overhearing for Ears {
 
     fn answered(&self, request: &Bytes) {
         let decoded = Request::decode(&request[..]).expect("our own requests can be read");
-        self.pass(name_of(&decoded), Moment::After);
+        self.pass(name_of(&decoded), ClockReading::After);
     }
 
     fn opened(&self, header: Bytes, stream: DataStream) -> (Bytes, DataStream) {
-        self.pass("stream", Moment::Before);
+        self.pass("stream", ClockReading::Before);
         (header, stream)
     }
 }
@@ -366,13 +366,13 @@ impl Engine for WatchedEngine {
     }
 
     fn take_snapshot(&self, volume: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
-        self.ears.pass("take snapshot", Moment::Before);
+        self.ears.pass("take snapshot", ClockReading::Before);
         if let Some(watch) = self.ears.watch() {
             let live = watch.live.lock().get(&self.ears.side).cloned().unwrap_or_default();
             watch.snapshots.lock().insert(spec.uuid, live);
         }
         let taken = self.inner.take_snapshot(volume, spec);
-        self.ears.pass("take snapshot", Moment::After);
+        self.ears.pass("take snapshot", ClockReading::After);
         taken
     }
 

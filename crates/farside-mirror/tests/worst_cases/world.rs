@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use farside_check::{CheckOptions, Severity};
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotInfo, VolumeName};
-use farside_mirror::{MemoryStore, Mirror, Schedule, TransferKind, TransferReport};
-use farside_session::LinkSettings;
+use farside_link::LinkSettings;
+use farside_mirror::{MemoryStore, Mirror, Schedule};
+use farside_transfer::{TransferKind, TransferReport};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

@@ -564,8 +564,8 @@ impl Run {
         for range in staged.handle.changed_from(uuid).expect("a walk begins") {
             let range = range.expect("a step");
             match range.kind {
-                DifferenceKind::Data => changed.data_blocks += range.count,
-                DifferenceKind::Hole => changed.hole_blocks += range.count,
+                DifferenceKind::Data => changed.data_blocks += range.changed,
+                DifferenceKind::Hole => changed.hole_blocks += range.changed,
             }
         }
         let nothing = Vec::new();
@@ -616,6 +616,28 @@ impl Run {
             Err(StoreError::NoSpace { .. }) => {}
             Err(e) => panic!("a resize: {e}"),
         });
+    }
+
+    /// The daemon is killed, half of the time in the middle of a consistency point, and opens the pool again: the next life goes
+    /// on with the journal of this one.
+    pub fn restart(&mut self) {
+        let requests = self.rng.random_bool(0.5).then(|| self.rng.random_range(0..60));
+        self.operate(true, |run| {
+            run.pool.flush().expect("a flush");
+            if requests.is_some() {
+                run.disk.fail_after(requests);
+                // It fails unless it needed fewer requests.
+                let _ = run.pool.consistency_point();
+                run.disk.fail_after(None);
+            }
+            let staged = run.staged.take().map(|s| (s.volume, s.incremental, s.bytes));
+            run.pool = Pool::open(Arc::new(run.disk.clone()), options(run.names.into())).expect("it opens");
+            run.staged = staged.map(|(volume, incremental, bytes)| {
+                let mut found = run.pool.staged(&volume).expect("a list");
+                Staged { volume, handle: found.pop().expect("it is still staged"), incremental, bytes }
+            });
+        });
+        assert_eq!(observe(&self.pool), self.expected(), "after a restart");
     }
 
     /// Ends the run like a power failure: nothing is closed.

@@ -1,7 +1,7 @@
 //! Dense anchors of the segments that were looked at lately.
 
 use super::gear::mix;
-use crate::prefix::Origin;
+use crate::run::Origin;
 
 /// Segments held: what was read of 256 MiB, of the base and of other volumes together, and as many that the stream carried last.
 pub(super) const SEGMENTS_MAX: usize = 256;

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 
+use super::anchors::Anchors;
 use super::gear::{self, mix};
 use crate::error::IndexError;
 
@@ -77,6 +78,13 @@ impl SimilarityIndex {
                 self.enter_anchor(offset.saturating_add(at as u64 - 1), hash);
             }
         });
+    }
+
+    /// Enters what a frame carries, by its anchors.
+    pub fn enter_anchors(&mut self, anchors: &Anchors) {
+        for (hash, position) in anchors.every_sampled() {
+            self.enter_anchor(position.saturating_mul(crate::BLOCK_BYTES as u64), *hash);
+        }
     }
 
     /// Enters one sampled anchor at `offset` bytes.

@@ -11,11 +11,13 @@
 //!
 //! Nothing here is ever wrong in what it answers, only useless: the prefix's bytes are compared by digest.
 
+mod anchors;
 mod carried;
 mod dense;
 mod gear;
 mod index;
 mod search;
 
+pub use anchors::Anchors;
 pub use index::SimilarityIndex;
 pub use search::{Indexes, Search};

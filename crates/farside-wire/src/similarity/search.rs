@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
+use super::anchors::{Anchor, Anchors};
 use super::carried::Carried;
 use super::dense::{Dense, Place};
 use super::gear;
@@ -10,8 +11,8 @@ use crate::effort::Effort;
 use crate::layout::BLOCK_BYTES;
 use crate::noise::looks_random;
 use crate::plan::FramePlan;
-use crate::prefix::{Origin, Region, Regions};
-use crate::{Run, RunKind};
+use crate::prefix::{Region, Regions};
+use crate::run::{Origin, RunKind};
 
 /// Blocks of a segment: 1 MiB, what is read to look closer.
 const SEGMENT_BLOCKS: u64 = 256;
@@ -22,6 +23,11 @@ const READS_PER_FRAME: usize = 8;
 const DENSE_CHANGE: usize = 32;
 /// Votes of sampled anchors that make a segment worth reading.
 const VOTES_TO_READ: u32 = 2;
+/// How many sampled anchors of a frame that looks like noise must agree before anything is read for it: one in so many, and two. An
+/// index keeps eight bits of a hash, so one in twenty anchors of new noise names some place; four of 64 that agree are rarer
+/// than one frame in 500, even in a volume of 64 MiB.
+const KNOWN_PART: usize = 16;
+const KNOWN_MIN: usize = 2;
 /// Blocks that win votes together: 8 KiB.
 const REGION_BLOCKS: u64 = 2;
 const REGIONS_PER_SEGMENT: u64 = SEGMENT_BLOCKS / REGION_BLOCKS;
@@ -30,6 +36,10 @@ const REGIONS_PER_SEGMENT: u64 = SEGMENT_BLOCKS / REGION_BLOCKS;
 const MARGIN_BLOCKS: u64 = 2;
 /// Regions so close to each other are joined.
 const GAP_BLOCKS: u64 = 8;
+/// Blocks of the base taken on both sides of each run of noise that moved by little, if the frame has few runs: 64 KiB, a place of an
+/// index. What moved by more has anchors that name other places. Without them a CD image's update is 3 % larger.
+const EDGE_BLOCKS: u64 = 16;
+const EDGED_RUNS_MAX: usize = 8;
 /// Regions for one frame are at most as many as its data blocks: at most six times its bytes, two to three in practice.
 const REGIONS_PER_DATA_BLOCK: u64 = 1;
 /// After so many frames whose reading brought next to nothing, only every eighth reads.
@@ -53,8 +63,9 @@ const ALIKE_MIN: u32 = 8;
 /// The search of one stream. Takes 5 MiB of memory, up to 8 more for the segments that it reads, and up to 8
 /// more as the stream carries on.
 ///
-/// It gives up by itself where it brings nothing: where several frames in a row had no use of the segments read for them
-/// (scattered change), few are read; where data looks like noise and resembled nothing, few frames are looked at.
+/// It gives up by itself where it brings nothing. Where several frames in a row had no use of the segments read for them
+/// (scattered change), few are read. For data that looks like noise nothing is read before the anchors in memory say that it is
+/// known: of compressed files that moved they know most anchors, of new ones none but by chance.
 #[derive(Debug)]
 pub struct Search {
     dense: Dense,
@@ -66,15 +77,16 @@ pub struct Search {
     segments_read: u64,
     /// Frames in a row whose reading was of no use.
     fruitless_reads: u32,
-    /// Frames in a row that look like noise and resemble nothing.
-    fruitless_noise: u32,
     /// The latest frame looks like noise.
     is_noise: bool,
+    /// The latest frame looks like noise, and has anchors of what stood at its own places: it moved by little.
+    is_at_own_places: bool,
     /// Frames in a row that look like noise and are nowhere what they were.
     fruitless_places: u32,
     /// By number of another volume: regions found there at a frame's own places, and elsewhere.
     layouts: BTreeMap<u8, Layout>,
-    scratch: Scratch,
+    /// Read for a frame.
+    segments: Vec<u8>,
 }
 
 /// Where what another volume resembles stands there.
@@ -82,24 +94,6 @@ pub struct Search {
 struct Layout {
     same_place: u32,
     elsewhere: u32,
-}
-
-#[derive(Debug, Default)]
-struct Scratch {
-    /// Read for a frame.
-    segments: Vec<u8>,
-    /// Of the frame with `runs`.
-    anchors: Vec<Anchor>,
-    runs: Vec<Run>,
-}
-
-/// A dense anchor of a frame.
-#[derive(Clone, Copy, Debug)]
-struct Anchor {
-    hash: u64,
-    /// Block of the volume in which it ends.
-    position: u64,
-    is_sampled: bool,
 }
 
 /// The indexes of what a frame may be coded against, besides what its stream has carried.
@@ -131,11 +125,11 @@ impl Search {
             current: None,
             segments_read: 0,
             fruitless_reads: 0,
-            fruitless_noise: 0,
             is_noise: false,
+            is_at_own_places: false,
             fruitless_places: 0,
             layouts: BTreeMap::new(),
-            scratch: Scratch::default(),
+            segments: Vec::new(),
         }
     }
 
@@ -144,35 +138,24 @@ impl Search {
         self.segments_read
     }
 
-    /// Regions that resemble the `data` (of the data runs) of a frame, for [`crate::Prefix::add_regions`]; blocks of the
+    /// Regions that resemble the data of a frame with these `anchors`, for [`crate::Prefix::add_regions`]; blocks of the
     /// base at the frame's own positions are not among them. What cannot be read is left out.
     pub fn regions(
         &mut self,
         plan: &FramePlan,
-        data: &[u8],
+        anchors: &Anchors,
         indexes: &dyn Indexes,
         regions: &mut dyn Regions,
     ) -> Vec<Region> {
-        let is_noise = looks_random(data);
-        self.is_noise = is_noise;
-        if is_noise && is_skipped(&mut self.fruitless_noise) {
-            return Vec::new();
-        }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        find_anchors(plan, data, &mut scratch.anchors);
-        scratch.runs.clone_from(&plan.runs);
+        (self.is_noise, self.is_at_own_places) = (anchors.is_noise(), false);
         let read_before = self.segments_read;
         if !is_skipped(&mut self.fruitless_reads) {
-            self.load_segments(plan, indexes, regions, &mut scratch);
+            self.load_segments(plan, anchors, indexes, regions);
         }
-        let (chosen, gained) = self.choose(plan, &scratch.anchors);
-        self.scratch = scratch;
+        let (chosen, gained) = self.choose(plan, anchors.all());
         let read = (self.segments_read - read_before) as u32;
         if read > 0 {
             count_fruitless(&mut self.fruitless_reads, gained < read * ANCHORS_PER_READ);
-        }
-        if is_noise {
-            count_fruitless(&mut self.fruitless_noise, chosen.is_empty());
         }
         self.count_layouts(plan, &chosen);
         self.emit(plan, chosen)
@@ -182,29 +165,19 @@ impl Search {
     fn load_segments(
         &mut self,
         plan: &FramePlan,
+        anchors: &Anchors,
         indexes: &dyn Indexes,
         regions: &mut dyn Regions,
-        scratch: &mut Scratch,
     ) {
         let changes = Changes::of(plan);
-        let mut votes: HashMap<(Origin, u64), Vec<u32>> = HashMap::new();
-        let sampled = || (0..).zip(&scratch.anchors).filter(|(_, a)| a.is_sampled);
-        indexes.each(&mut |origin, index| {
-            for (n, anchor) in sampled() {
-                index.places(anchor.hash, |offset, bytes| {
-                    if origin != Origin::Base || !changes.is_scattered_at(offset, bytes) {
-                        votes.entry((origin, offset / SEGMENT_BYTES)).or_default().push(n);
-                    }
-                });
-            }
-        });
-        for (n, anchor) in sampled() {
-            self.sent.places(anchor.hash, |offset, _| {
-                votes.entry((Origin::Incremental, offset / SEGMENT_BYTES)).or_default().push(n);
-            });
+        let votes = self.votes(&changes, anchors, indexes);
+        let is_covered = self.covered(anchors.all());
+        if self.is_noise && !votes.are_more_than_chance(&is_covered, anchors) {
+            return;
         }
+        self.is_at_own_places = self.is_noise && votes.at_own_places >= VOTES_TO_READ;
         let mut wanted = Vec::new();
-        for ((origin, number), anchors) in votes {
+        for ((origin, number), anchors) in votes.of_segments {
             if self.dense.slot(origin, number).is_some() {
                 continue;
             }
@@ -213,17 +186,41 @@ impl Search {
                 || (!is_other(origin) && changes.of_segment(number) >= DENSE_CHANGE);
             wanted.push(Wanted { origin, number, anchors, is_near });
         }
-        let mut wanting = Wanting { is_covered: self.covered(&scratch.anchors), wanted };
+        let mut wanting = Wanting { is_covered, wanted };
         let mut left = READS_PER_FRAME;
         while left > 0 {
             let chosen = wanting.take(left);
-            if chosen.is_empty() || self.load(&chosen, regions, &mut scratch.segments) {
+            if chosen.is_empty() || self.load(&chosen, regions) {
                 break;
             }
             left -= chosen.len();
             // What could not be read covers nothing.
-            wanting.is_covered = self.covered(&scratch.anchors);
+            wanting.is_covered = self.covered(anchors.all());
         }
+    }
+
+    /// What the frame's sampled anchors name.
+    fn votes(&self, changes: &Changes<'_>, anchors: &Anchors, indexes: &dyn Indexes) -> Votes {
+        let mut votes = Votes::default();
+        indexes.each(&mut |origin, index| {
+            for (n, anchor) in anchors.sampled() {
+                index.places(anchor.hash, |offset, bytes| {
+                    let is_base = origin == Origin::Base;
+                    if is_base && anchors.is_noise() && changes.is_own(offset, bytes, anchor.position) {
+                        votes.at_own_places += 1;
+                    } else if !is_base || !changes.is_scattered_at(offset, bytes) {
+                        votes.of_segments.entry((origin, offset / SEGMENT_BYTES)).or_default().push(n);
+                    }
+                });
+            }
+        });
+        for (n, anchor) in anchors.sampled() {
+            self.sent.places(anchor.hash, |offset, _| {
+                let segment = (Origin::Incremental, offset / SEGMENT_BYTES);
+                votes.of_segments.entry(segment).or_default().push(n);
+            });
+        }
+        votes
     }
 
     /// Which anchors are in a segment that is held: what was read for an earlier frame counts as well.
@@ -234,7 +231,7 @@ impl Search {
     }
 
     /// Reads segments, all at once if whoever reads them can. Whether all could be read.
-    fn load(&mut self, chosen: &[(Origin, u64)], regions: &mut dyn Regions, bytes: &mut Vec<u8>) -> bool {
+    fn load(&mut self, chosen: &[(Origin, u64)], regions: &mut dyn Regions) -> bool {
         self.segments_read += chosen.len() as u64;
         let blocks = SEGMENT_BLOCKS as u32;
         let segment = |(origin, number): &(Origin, u64)| Region {
@@ -243,9 +240,11 @@ impl Search {
             blocks,
         };
         let list: Vec<Region> = chosen.iter().map(segment).collect();
-        bytes.resize(chosen.len() * SEGMENT_BYTES as usize, 0);
-        let all_read = regions.read_all(&list, bytes).is_ok();
-        for ((origin, number), bytes) in chosen.iter().zip(bytes.chunks_exact_mut(SEGMENT_BYTES as usize)) {
+        self.segments.resize(chosen.len() * SEGMENT_BYTES as usize, 0);
+        let all_read = regions.read_all(&list, &mut self.segments).is_ok();
+        for ((origin, number), bytes) in
+            chosen.iter().zip(self.segments.chunks_exact_mut(SEGMENT_BYTES as usize))
+        {
             if !all_read && regions.read(*origin, number * SEGMENT_BLOCKS, bytes).is_err() {
                 continue;
             }
@@ -260,13 +259,16 @@ impl Search {
     /// The regions (by slot and number within the segment) that together have the most of the frame's anchors, and how
     /// many they have: time and again the one with most anchors that none before has.
     fn choose(&mut self, plan: &FramePlan, anchors: &[Anchor]) -> (Vec<(usize, u64)>, u32) {
-        let pairs = self.pairs(plan, anchors);
+        let (pairs, at_own_places) = self.pairs(plan, anchors);
         let of_region: Vec<&[(u32, u32)]> = pairs.chunk_by(|a, b| a.0 == b.0).collect();
         let mut heap: BinaryHeap<(u32, usize)> =
             of_region.iter().enumerate().map(|(n, pairs)| (pairs.len() as u32, n)).collect();
         let most = (plan.data_blocks * REGIONS_PER_DATA_BLOCK) as usize;
         let mut is_covered = vec![false; anchors.len()];
-        let (mut chosen, mut gained) = (Vec::new(), 0);
+        let mut chosen = Vec::new();
+        // Of noise the old bytes are left out unless they are known to be of use.
+        let mut gained = if self.is_noise { at_own_places } else { 0 };
+        self.is_at_own_places |= gained > 0;
         while chosen.len() < most
             && let Some((expected, n)) = heap.pop()
         {
@@ -294,10 +296,10 @@ impl Search {
         (chosen.into_iter().map(split).collect(), gained)
     }
 
-    /// Pairs of a region and the number of an anchor it has, by region. An anchor that stands among the old bytes at the
-    /// frame's own places is in the prefix anyway.
-    fn pairs(&self, plan: &FramePlan, anchors: &[Anchor]) -> Vec<(u32, u32)> {
-        let mut pairs: Vec<(u32, u32)> = Vec::new();
+    /// Pairs of a region and the number of an anchor it has, by region. Left out, and counted, are anchors that stand among the old
+    /// bytes at the frame's own places: those are in the prefix anyway.
+    fn pairs(&self, plan: &FramePlan, anchors: &[Anchor]) -> (Vec<(u32, u32)>, u32) {
+        let (mut pairs, mut at_own_places) = (Vec::<(u32, u32)>::new(), 0);
         for (n, anchor) in anchors.iter().enumerate() {
             let before = pairs.len();
             for place in self.dense.places(anchor.hash) {
@@ -306,6 +308,7 @@ impl Search {
                 match origin {
                     Origin::Base if is_among(plan, position) => {
                         pairs.truncate(before);
+                        at_own_places += 1;
                         break;
                     }
                     Origin::Incremental if !self.carried.has(position) => continue,
@@ -317,7 +320,7 @@ impl Search {
         }
         pairs.sort_unstable();
         pairs.dedup();
-        pairs
+        (pairs, at_own_places)
     }
 
     fn count_layouts(&mut self, plan: &FramePlan, chosen: &[(usize, u64)]) {
@@ -334,19 +337,25 @@ impl Search {
 
     /// In order of position, without what is in the prefix anyway and what the destination may not have.
     fn emit(&self, plan: &FramePlan, chosen: Vec<(usize, u64)>) -> Vec<Region> {
-        let mut places: Vec<(Origin, u64)> = chosen
+        let mut all: Vec<(Origin, u64, u64)> = chosen
             .into_iter()
             .filter_map(|(slot, region)| {
                 let (origin, number) = self.dense.segment(slot)?;
-                Some((origin, number * SEGMENT_BLOCKS + region * REGION_BLOCKS))
+                let first = number * SEGMENT_BLOCKS + region * REGION_BLOCKS;
+                Some((origin, first.saturating_sub(MARGIN_BLOCKS), first + REGION_BLOCKS + MARGIN_BLOCKS))
             })
             .collect();
-        places.sort_unstable();
+        if self.is_at_own_places && plan.runs.len() <= EDGED_RUNS_MAX {
+            all.extend(plan.data_runs().flat_map(|run| {
+                let before = (Origin::Base, run.position.saturating_sub(EDGE_BLOCKS), run.position);
+                [before, (Origin::Base, run.end(), run.end() + EDGE_BLOCKS)]
+            }));
+        }
+        all.sort_unstable();
         let mut spans: Vec<(Origin, u64, u64)> = Vec::new();
-        for (origin, first) in places {
-            let (from, end) = (first.saturating_sub(MARGIN_BLOCKS), first + REGION_BLOCKS + MARGIN_BLOCKS);
+        for (origin, from, end) in all {
             match spans.last_mut() {
-                Some(last) if last.0 == origin && last.2 + GAP_BLOCKS >= from => last.2 = end,
+                Some(last) if last.0 == origin && last.2 + GAP_BLOCKS >= from => last.2 = last.2.max(end),
                 _ => spans.push((origin, from, end)),
             }
         }
@@ -424,15 +433,16 @@ impl Search {
     }
 
     /// Whether the old bytes at the frame's own places are worth reading. Where data looks like noise and was nowhere what
-    /// it had been for some frames, they are not, but for one frame in eight.
+    /// it had been for some frames, they are not, but for one frame in eight. They always are where [`Search::regions`] has just found
+    /// the frame's content there, moved by some bytes.
     pub fn wants_old(&mut self, data: &[u8]) -> bool {
-        !looks_random(data) || !is_skipped(&mut self.fruitless_places)
+        self.is_at_own_places || !looks_random(data) || !is_skipped(&mut self.fruitless_places)
     }
 
     /// Whether those bytes, `old`, have anything in common with `data`. Of what does not look like noise that is taken for
     /// granted. An encrypted volume keeps its cipher's blocks of 16 bytes where they did not change.
     pub fn resembles_old(&mut self, data: &[u8], old: &[u8]) -> bool {
-        if !looks_random(data) {
+        if std::mem::take(&mut self.is_at_own_places) || !looks_random(data) {
             return true;
         }
         let blocks = data.chunks_exact(BLOCK_BYTES).zip(old.chunks_exact(BLOCK_BYTES));
@@ -447,19 +457,11 @@ impl Search {
 
     /// The frame was made: later frames of the stream may refer to its blocks. Frames must come in the order in which
     /// they are sent.
-    pub fn carried(&mut self, plan: &FramePlan, data: &[u8]) {
-        if looks_random(data) && self.fruitless_noise >= FRUITLESS_MAX {
-            return;
-        }
-        let mut anchors = std::mem::take(&mut self.scratch.anchors);
-        // Searched for a moment ago, as a rule.
-        if std::mem::take(&mut self.scratch.runs) != plan.runs {
-            find_anchors(plan, data, &mut anchors);
-        }
+    pub fn carried(&mut self, plan: &FramePlan, anchors: &Anchors) {
         for run in plan.runs.iter().filter(|r| r.kind == RunKind::Data) {
             self.carried.add(run.position, run.blocks);
         }
-        for anchor in &anchors {
+        for anchor in anchors.all() {
             let number = anchor.position / SEGMENT_BLOCKS;
             let slot = match self.current {
                 Some((current, slot)) if current == number => slot,
@@ -471,7 +473,27 @@ impl Search {
                 self.sent.enter_anchor(anchor.position * BLOCK_BYTES as u64, anchor.hash);
             }
         }
-        self.scratch.anchors = anchors;
+    }
+}
+
+/// What a frame's sampled anchors name, by the indexes.
+#[derive(Debug, Default)]
+struct Votes {
+    /// Segments, each with the numbers of the anchors that name it.
+    of_segments: HashMap<(Origin, u64), Vec<u32>>,
+    /// Of a frame that looks like noise, anchors that name places among its own.
+    at_own_places: u32,
+}
+
+impl Votes {
+    /// Whether more anchors agree than those of new noise would. Two that name the same segment agree, or the frame's own places; so
+    /// does one that is in a segment that is held.
+    fn are_more_than_chance(&self, is_covered: &[bool], anchors: &Anchors) -> bool {
+        let agreeing = |votes: usize| if votes >= VOTES_TO_READ as usize { votes } else { 0 };
+        let agree = self.of_segments.values().map(|anchors| agreeing(anchors.len())).sum::<usize>()
+            + agreeing(self.at_own_places as usize)
+            + is_covered.iter().filter(|is_covered| **is_covered).count();
+        agree >= KNOWN_MIN && agree * KNOWN_PART >= anchors.sampled().count()
     }
 }
 
@@ -554,23 +576,6 @@ fn count_fruitless(fruitless: &mut u32, was_fruitless: bool) {
     }
 }
 
-/// The dense anchors of a frame, each once.
-fn find_anchors(plan: &FramePlan, data: &[u8], anchors: &mut Vec<Anchor>) {
-    anchors.clear();
-    let mut rest = data;
-    for run in plan.data_runs() {
-        let (bytes, after) = rest.split_at((run.blocks as usize * BLOCK_BYTES).min(rest.len()));
-        rest = after;
-        gear::anchors(bytes, |at, hash, is_sampled| {
-            let position = run.position + (at as u64 - 1) / BLOCK_BYTES as u64;
-            anchors.push(Anchor { hash, position, is_sampled });
-        });
-    }
-    anchors.sort_unstable_by_key(|a| (a.hash, a.position));
-    anchors.dedup_by_key(|a| a.hash);
-    anchors.sort_unstable_by_key(|a| a.position);
-}
-
 /// How many data blocks a frame has of which segments and places.
 struct Changes<'a> {
     plan: &'a FramePlan,
@@ -591,6 +596,13 @@ impl<'a> Changes<'a> {
 
     fn of_segment(&self, number: u64) -> usize {
         self.within(number * SEGMENT_BLOCKS, (number + 1) * SEGMENT_BLOCKS)
+    }
+
+    /// Whether the old bytes at the frame's own places most likely have an anchor that an index names in this place, and that is now in
+    /// block `position`: the frame changes all of the place, or the anchor is in the same place now.
+    fn is_own(&self, offset: u64, bytes: u64, position: u64) -> bool {
+        let (first, blocks) = (offset / BLOCK_BYTES as u64, bytes / BLOCK_BYTES as u64);
+        (first..first + blocks).contains(&position) || self.within(first, first + blocks) as u64 == blocks
     }
 
     /// A place that the frame changes here and there is what it was: the old bytes at the same place say it all.

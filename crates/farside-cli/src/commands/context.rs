@@ -1,0 +1,35 @@
+//! What commands are handed, and what they end with.
+
+use farside_api::ErrorBody;
+
+use crate::client::Client;
+use crate::output;
+
+/// What a command needs to know besides its own words.
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    pub(super) client: Client,
+    pub(super) json: bool,
+}
+
+impl Context {
+    /// Prints the document, or with people reading, the text.
+    pub(super) fn show<T: serde::Serialize>(&self, document: &T, text: impl FnOnce(&T) -> String) {
+        if self.json { output::json(document) } else { output::print(&text(document)) }
+    }
+}
+
+/// Why a command ended otherwise than done.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// The reason.
+    pub error: ErrorBody,
+    /// With `--json`: the document that was printed tells it already.
+    pub is_printed: bool,
+}
+
+impl From<ErrorBody> for Failed {
+    fn from(error: ErrorBody) -> Self {
+        Failed { error, is_printed: false }
+    }
+}

@@ -1,0 +1,275 @@
+//! The database as a file: opening, migrations, what is looked at before anything is built on it.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{AssertSqlSafe, SqlSafeStr};
+
+/// How long a statement waits for a lock: only another process (a person with `sqlite3`) can hold one.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections that read at the same time.
+const READERS_MAX: u32 = 4;
+
+/// What has ever changed the tables, oldest first. Once released, a migration is never edited.
+const MIGRATIONS: [(i64, &str, &str); 9] = [
+    (1, "first", include_str!("migrations/0001_first.sql")),
+    (2, "directions", include_str!("migrations/0002_directions.sql")),
+    (3, "fence", include_str!("migrations/0003_fence.sql")),
+    (4, "schedules", include_str!("migrations/0004_schedules.sql")),
+    (5, "turns", include_str!("migrations/0005_turns.sql")),
+    (6, "paths", include_str!("migrations/0006_paths.sql")),
+    (7, "let-go", include_str!("migrations/0007_let_go.sql")),
+    (8, "throttles", include_str!("migrations/0008_throttles.sql")),
+    (9, "recorded-rights", include_str!("migrations/0009_recorded_rights.sql")),
+];
+
+/// The newest schema this version knows: the number of its last migration.
+pub(crate) const SCHEMA: i64 = MIGRATIONS[MIGRATIONS.len() - 1].0;
+
+/// What a start depends on. History and log are not among it: they are large, and damage there costs lines only.
+const CHECKED_TABLES: [&str; 5] = ["pools", "peers", "rights", "relationships", "source_relationships"];
+
+/// The database while it is open.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(super) writer: SqlitePool,
+    pub(super) readers: SqlitePool,
+}
+
+/// Why the state database does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// It cannot be opened.
+    #[error(
+        "cannot open the state database {0}: {reason}. The pools are not touched, and no volume depends on this file. If it \
+         is damaged, move it and {0}-wal away, start again, and name each pool with farside pool import: volumes, \
+         snapshots and mirrors are read from the pools; what is lost is pairings, rights, schedules and history",
+        path.display()
+    )]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        reason: String,
+    },
+    /// A newer version has written it.
+    #[error(
+        "the state database {0} has schema {found}, from a newer farside; this one knows schemas up to {known}. Nothing was \
+         changed. Start the newer farsided again; or, to stay with this one, move {0} and {0}-wal away, start again, and name \
+         each pool with farside pool import (pairings, rights, schedules and history stay behind in that file)",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: i64,
+        /// The newest schema of this version.
+        known: i64,
+    },
+    /// A statement failed.
+    #[error("the state database failed: {0}")]
+    Statement(#[from] sqlx::Error),
+    /// A row makes no sense: somebody else has written it.
+    #[error("the state database holds a row that makes no sense: {0}")]
+    Row(&'static str),
+}
+
+impl State {
+    /// Opens the database, made or brought up to date if need be.
+    pub(crate) async fn open(path: &Path) -> Result<State, StateError> {
+        let failed = |reason: String| StateError::Open { path: path.to_path_buf(), reason };
+        // SQLite would make it readable to all; its other files take the mode of this one.
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|e| failed(e.to_string()))?;
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(BUSY_TIMEOUT)
+            .foreign_keys(true);
+        let pool = |connections: u32| SqlitePoolOptions::new().max_connections(connections);
+        let writer = pool(1).connect_with(options.clone()).await.map_err(|e| failed(e.to_string()))?;
+        match schema_of(&writer).await.map_err(|e| failed(e.to_string()))? {
+            Some(found) if found > SCHEMA => {
+                return Err(StateError::Newer { path: path.to_path_buf(), found, known: SCHEMA });
+            }
+            Some(_) => check(&writer).await.map_err(failed)?,
+            None => {}
+        }
+        migrations().run(&writer).await.map_err(|e| failed(e.to_string()))?;
+        let readers = pool(READERS_MAX)
+            .connect_with(options.read_only(true))
+            .await
+            .map_err(|e| failed(e.to_string()))?;
+        Ok(State { writer, readers })
+    }
+
+    /// Whether it can still be written: for `/healthz`.
+    pub(crate) async fn probe(&self) -> Result<(), StateError> {
+        sqlx::query("SELECT 1").execute(&self.writer).await?;
+        Ok(())
+    }
+
+    /// Closes it; calls under way end first.
+    pub(crate) async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}
+
+/// The schema of a database; none if it is new.
+async fn schema_of(pool: &SqlitePool) -> Result<Option<i64>, sqlx::Error> {
+    let made: Option<i64> = sqlx::query_scalar("SELECT 1 FROM sqlite_master WHERE name = '_sqlx_migrations'")
+        .fetch_optional(pool)
+        .await?;
+    match made {
+        None => Ok(None),
+        Some(_) => sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations").fetch_one(pool).await,
+    }
+}
+
+/// Reads what a start depends on, before anything is built on it.
+async fn check(pool: &SqlitePool) -> Result<(), String> {
+    for table in CHECKED_TABLES {
+        // A pragma takes no bound values.
+        let pragma = AssertSqlSafe(format!("PRAGMA quick_check({table})"));
+        let said: Vec<String> =
+            sqlx::query_scalar(pragma).fetch_all(pool).await.map_err(|e| e.to_string())?;
+        if let Some(finding) = said.iter().find(|line| *line != "ok") {
+            return Err(format!("its table {table} is damaged: {finding}"));
+        }
+    }
+    Ok(())
+}
+
+fn migrations() -> Migrator {
+    let migration = |(version, name, sql): (i64, &'static str, &'static str)| {
+        Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
+    };
+    Migrator::with_migrations(MIGRATIONS.into_iter().map(migration).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_mirror::{Schedule, SourceStore};
+    use farside_peer::PeerRegistry;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn it_opens_twice_and_a_damaged_one_says_what_to_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("farside.db");
+        State::open(&path).await.unwrap().close().await;
+        let state = State::open(&path).await.unwrap();
+        state.probe().await.unwrap();
+        state.close().await;
+
+        std::fs::write(&path, vec![0x5a; 8192]).unwrap();
+        let error = State::open(&path).await.unwrap_err().to_string();
+        assert!(error.contains("farside pool import"), "{error}");
+    }
+
+    /// A database that these statements make.
+    async fn made(path: &Path, statements: &'static str) {
+        let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
+        let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+        sqlx::raw_sql(statements).execute(&pool).await.unwrap();
+        pool.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_database_of_the_first_schema_is_brought_up_to_date() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("farside.db");
+        made(&path, include_str!("frozen/0001.sql")).await;
+        let state = State::open(&path).await.unwrap();
+        assert_eq!(schema_of(&state.readers).await.unwrap(), Some(SCHEMA));
+
+        let relationships = state.relationships(None).await.unwrap();
+        let of = |volume: &str| relationships.iter().find(|r| r.destination.volume == volume).unwrap();
+        assert_eq!(relationships.len(), 2);
+        assert_eq!((of("mail").schedule.to_string().as_str(), of("mail").quiesced), ("every 1m 30s", false));
+        assert_eq!((of("web").schedule.clone(), of("web").quiesced), (Schedule::OnRequest, true));
+        assert_eq!(of("mail").source.to_string(), "tank/mail");
+        let id = of("mail").id;
+        assert_eq!(id.to_string(), "24c771e1-71fc-4d23-a4ce-287c5bef7467");
+        assert!(relationships.iter().all(|r| r.broken_off_at.is_none()
+            && !r.resync_pending
+            && r.swap.is_none()
+            && r.role_change == 1));
+
+        let history = state.transfers_of(id, 10).await.unwrap();
+        assert_eq!(history.len(), 2);
+        assert_eq!(history[0].base.as_deref(), history[1].incremental.as_deref());
+        assert!(history.iter().all(|transfer| transfer.levels.is_none()), "nobody counted them");
+        assert_eq!(state.log(None, 10).await.unwrap(), []);
+        let peers = state.list().await.unwrap();
+        assert_eq!((peers.len(), peers[0].name.as_str()), (1, "north"));
+        let rights = state.rights().await.unwrap();
+        assert_eq!((rights.len(), rights.iter().filter(|r| r.reverse).count()), (2, 1));
+        assert!(rights.iter().all(|right| !right.fence));
+        let sources = state.source_relationships().await.unwrap();
+        assert_eq!((sources.len(), sources[0].base.is_some(), sources[0].overtaken), (1, true, None));
+        assert_eq!(state.pools().await.unwrap()[0].path, "/srv/vault.pool");
+    }
+
+    #[tokio::test]
+    async fn a_database_of_a_newer_version_is_refused_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("farside.db");
+        State::open(&path).await.unwrap().close().await;
+        made(
+            &path,
+            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+             VALUES (99, 'tomorrow', 1, X'00', 1); DROP TABLE relationships;",
+        )
+        .await;
+        let before = std::fs::read(&path).unwrap();
+        let error = State::open(&path).await.unwrap_err();
+        assert!(matches!(error, StateError::Newer { found: 99, known: SCHEMA, .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("schema 99") && said.contains(&format!("up to {SCHEMA}")), "{said}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+
+    #[tokio::test]
+    async fn damage_in_what_a_start_depends_on_is_found_at_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("farside.db");
+        made(&path, include_str!("frozen/0001.sql")).await;
+        State::open(&path).await.unwrap().close().await;
+        let whole = std::fs::read(&path).unwrap();
+        // The page that holds the relationships: found by a source's name.
+        let place = whole.windows(9).position(|bytes| bytes == b"tank/mail").unwrap();
+        let mut damaged = whole.clone();
+        damaged[place / 4096 * 4096..][..4096].fill(0x5a);
+        std::fs::write(&path, &damaged).unwrap();
+        let error = State::open(&path).await.unwrap_err().to_string();
+        assert!(error.contains("damaged") || error.contains("malformed"), "{error}");
+        assert!(error.contains("farside pool import") && error.contains("-wal"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn every_connection_is_durable_and_patient() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
+        for pool in [&state.writer, &state.readers] {
+            let journal: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(pool).await.unwrap();
+            let synchronous: i64 = sqlx::query_scalar("PRAGMA synchronous").fetch_one(pool).await.unwrap();
+            let busy: i64 = sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(pool).await.unwrap();
+            assert_eq!((journal.as_str(), synchronous, busy), ("wal", 2, 5000));
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! TCP by the kernel.
+//!
+//! * **Congestion control** is asked for before the connection is made, so that it begins with it; the listening socket
+//!   hands what it was given on to what it accepts. What is refused (a module that is not there, a name that only the
+//!   administrator may use) stays the host's own, and is told as such.
+//! * **Buffers** are the kernel's to size, within the host's bounds: a size set by hand ends that, and without CAP_NET_ADMIN it
+//!   is cut to twice `wmem_max` (two times 4 MiB where it was looked at, while autotuning went to 32 MiB for receiving and
+//!   4 MiB for sending). So none is set. Several times rate x round trip are needed, as what was lost waits in them: 4 MiB do
+//!   for OC-3 up to 100 ms, and for 1 Gb/s up to 15 ms. Beyond that a second connection has a second buffer; that they are
+//!   what limits shows in what the socket tells, and [`crate::lanes`] makes more connections of it.
+//! * **Unsent bytes** are few ([`UNSENT_MAX`]): what a socket has taken is lost to other connections, to throttles and to
+//!   priorities. Bytes in flight are not counted among them.
+//! * **Nagle is off**: frames are written whole. Keepalive finds a dead path on a quiet connection.
+//! * TCP_USER_TIMEOUT is *not* set: Linux counts the time a reader keeps its window closed against it, though the reader's
+//!   host answers every probe (measured on Linux 6.18: set to 3 s, a healthy connection with a reader that pauses died
+//!   after 3.5 s). It would kill a data stream whose far disk stalls. A black hole is found by the pings of the control
+//!   connection, and the loss of a session closes its data streams.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use nix::sys::socket::{getsockopt, setsockopt};
+use parking_lot::Mutex;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use super::connection::{Connection, Listener, Transport};
+use super::options::{Congestion, SocketOptions};
+use super::stats::{LinkStats, SocketStats};
+use super::tcp_info::{self, MaxPacingRate, ReadTcpInfo};
+use crate::limits::{DIAL_TIMEOUT, UNSENT_MAX};
+
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+const KEEPALIVE_PROBES: u32 = 3;
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// Real connections.
+#[derive(Debug, Default)]
+pub struct TcpTransport;
+
+/// Asks for what does not depend on whether the socket is connected. What is not granted stays as it is.
+fn ask(socket: &impl AsFd, options: &SocketOptions, is_v6: bool) {
+    let granted = |what: &str, result: io::Result<()>| {
+        if let Err(e) = result {
+            tracing::debug!("the kernel does not grant a connection {what}: {e}");
+        }
+    };
+    let of = SockRef::from(socket);
+    if let Congestion::Named(name) = &options.congestion {
+        granted("its congestion control", of.set_tcp_congestion(name.as_bytes()));
+    }
+    if let Some(dscp) = options.dscp {
+        // Six bits of eight; the other two are the kernel's, for congestion marks.
+        let class = u32::from(dscp.min(63)) << 2;
+        if is_v6 {
+            granted("its class", of.set_tclass_v6(class));
+        }
+        // A socket of IPv6 has it for IPv4 too, for the addresses that are mapped; one of IPv6 alone refuses.
+        let v4 = of.set_tos_v4(class);
+        if !is_v6 {
+            granted("its class", v4);
+        }
+    }
+    let is_paced =
+        || tcp_info::is_known_here() && getsockopt(socket, MaxPacingRate).is_ok_and(|rate| rate != u64::MAX);
+    if options.pacing.is_some() || is_paced() {
+        let rate = options.pacing.unwrap_or(u64::MAX);
+        granted("its rate", setsockopt(socket, MaxPacingRate, &rate).map_err(io::Error::from));
+    }
+}
+
+fn connected(stream: TcpStream, options: &SocketOptions) -> io::Result<Connection> {
+    let (local, remote) = (stream.local_addr()?, stream.peer_addr()?);
+    let socket = SockRef::from(&stream);
+    socket.set_tcp_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_EVERY)
+        .with_retries(KEEPALIVE_PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_notsent_lowat(UNSENT_MAX)?;
+    ask(&stream, options, local.is_ipv6());
+    let stream = Arc::new(Mutex::new(stream));
+    let rates = Rates { contracted: options.pacing, of_path: None };
+    let stats =
+        TcpFigures { stream: Arc::downgrade(&stream), is_v6: local.is_ipv6(), rates: Mutex::new(rates) };
+    Ok(Connection {
+        io: Box::new(Tcp { stream }),
+        stats: Arc::new(stats),
+        local: local.to_string(),
+        remote: remote.to_string(),
+    })
+}
+
+async fn dial_one(to: SocketAddr, options: &SocketOptions) -> io::Result<Connection> {
+    let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    ask(&socket, options, to.is_ipv6());
+    if let Some(local) = options.local {
+        let bound = socket.bind(SocketAddr::new(local, 0));
+        bound.map_err(|e| io::Error::new(e.kind(), format!("cannot go out from {local}: {e}")))?;
+    }
+    connected(socket.connect(to).await?, options)
+}
+
+#[async_trait]
+impl Transport for TcpTransport {
+    async fn dial(&self, address: &str, options: &SocketOptions) -> io::Result<Connection> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        // A name may have several addresses, and one of them may swallow packets: each gets its own time.
+        for candidate in tokio::net::lookup_host(address).await? {
+            if options.local.is_some_and(|local| !is_same_family(local, candidate.ip())) {
+                let why = format!("{candidate} cannot be reached from an address of the other IP version");
+                last = io::Error::new(io::ErrorKind::AddrNotAvailable, why);
+                continue;
+            }
+            match tokio::time::timeout(DIAL_TIMEOUT / 2, dial_one(candidate, options)).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(e)) => last = e,
+                Err(_) => {
+                    last = io::Error::new(io::ErrorKind::TimedOut, format!("{candidate} does not answer"))
+                }
+            }
+        }
+        Err(last)
+    }
+
+    async fn listen(&self, address: &str, options: &SocketOptions) -> io::Result<Box<dyn Listener>> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for candidate in tokio::net::lookup_host(address).await? {
+            match bind(candidate, options) {
+                Ok(socket) => {
+                    let address = socket.local_addr()?;
+                    return Ok(Box::new(TcpDoor { socket, address, options: options.clone() }));
+                }
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+}
+
+fn is_same_family(a: IpAddr, b: IpAddr) -> bool {
+    a.is_ipv4() == b.is_ipv4()
+}
+
+fn bind(address: SocketAddr, options: &SocketOptions) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A daemon that is started again takes its port at once, whatever connections of the last one linger.
+    socket.set_reuseaddr(true)?;
+    ask(&socket, options, address.is_ipv6());
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+struct TcpDoor {
+    socket: TcpListener,
+    address: SocketAddr,
+    options: SocketOptions,
+}
+
+#[async_trait]
+impl Listener for TcpDoor {
+    fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    async fn accept(&mut self) -> io::Result<Connection> {
+        let (socket, _) = self.socket.accept().await?;
+        connected(socket, &self.options)
+    }
+}
+
+/// A connection that can be asked for its stats. The lock is held for a call that does not wait, and nobody but the stats
+/// competes for it.
+struct Tcp {
+    stream: Arc<Mutex<TcpStream>>,
+}
+
+impl AsyncRead for Tcp {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.lock()).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Tcp {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream.lock()).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream.lock()).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.lock()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.lock()).poll_shutdown(cx)
+    }
+}
+
+/// Asks a connection as long as it lives.
+struct TcpFigures {
+    stream: Weak<Mutex<TcpStream>>,
+    is_v6: bool,
+    rates: Mutex<Rates>,
+}
+
+/// What a connection is held to, bytes per second.
+#[derive(Clone, Copy, Default)]
+struct Rates {
+    contracted: Option<u64>,
+    /// By what its path is known to carry.
+    of_path: Option<u64>,
+}
+
+impl Rates {
+    fn least(self) -> Option<u64> {
+        [self.contracted, self.of_path].into_iter().flatten().min()
+    }
+}
+
+impl SocketStats for TcpFigures {
+    fn stats(&self) -> Option<LinkStats> {
+        if !tcp_info::is_known_here() {
+            return None;
+        }
+        let stream = self.stream.upgrade()?;
+        let stream = stream.lock();
+        let info = getsockopt(&*stream, ReadTcpInfo).ok()?;
+        let micros = |of: u64| Duration::from_micros(of);
+        let segments = |of: u32| u64::from(of) * u64::from(info.snd_mss);
+        Some(LinkStats {
+            rtt: micros(info.rtt.into()),
+            min_rtt: if info.min_rtt == u32::MAX { Duration::ZERO } else { micros(info.min_rtt.into()) },
+            delivery_rate: (info.delivery_rate > 0).then_some(info.delivery_rate),
+            app_limited: info.is_app_limited(),
+            unsent_bytes: info.notsent_bytes.into(),
+            in_flight_bytes: segments(info.unacked),
+            window_bytes: segments(info.snd_cwnd),
+            pacing_rate: (info.pacing_rate != u64::MAX && info.pacing_rate > 0).then_some(info.pacing_rate),
+            congestion: SockRef::from(&*stream).tcp_congestion().ok().map(|name| {
+                let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+                String::from_utf8_lossy(&name[..end]).into()
+            }),
+            mss: info.snd_mss,
+            path_mtu: (info.pmtu > 0).then_some(info.pmtu),
+            delivered_bytes: segments(info.delivered),
+            acknowledged_bytes: info.bytes_acked,
+            sent_bytes: info.bytes_sent,
+            retransmitted_bytes: info.bytes_retrans,
+            busy: micros(info.busy_time),
+            receiver_limited: micros(info.rwnd_limited),
+            buffer_limited: micros(info.sndbuf_limited),
+        })
+    }
+
+    fn apply(&self, options: &SocketOptions) {
+        if let Some(stream) = self.stream.upgrade() {
+            let mut rates = self.rates.lock();
+            rates.contracted = options.pacing;
+            ask(&*stream.lock(), &SocketOptions { pacing: rates.least(), ..options.clone() }, self.is_v6);
+        }
+    }
+
+    fn pace(&self, rate: Option<u64>) {
+        let mut rates = self.rates.lock();
+        let before = rates.least();
+        rates.of_path = rate;
+        if rates.least() == before {
+            return;
+        }
+        if let Some(stream) = self.stream.upgrade() {
+            let rate = rates.least().unwrap_or(u64::MAX);
+            if let Err(e) = setsockopt(&*stream.lock(), MaxPacingRate, &rate) {
+                tracing::debug!("the kernel does not pace a connection: {e}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn pair(at: &str, dialled: &SocketOptions, accepted: &SocketOptions) -> (Connection, Connection) {
+        let mut listener = TcpTransport.listen(at, accepted).await.unwrap();
+        let address = listener.address();
+        let (near, far) = tokio::join!(TcpTransport.dial(&address, dialled), listener.accept());
+        (near.unwrap(), far.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_connection_tells_how_it_goes_until_it_is_closed() {
+        let options = SocketOptions::default();
+        let (mut near, mut far) = pair("127.0.0.1:0", &options, &options).await;
+        assert_eq!((&near.local, &near.remote), (&far.remote, &far.local));
+        near.io.write_all(&[7; 100_000]).await.unwrap();
+        let mut got = vec![0; 100_000];
+        far.io.read_exact(&mut got).await.unwrap();
+        // Answered, so acknowledged.
+        far.io.write_all(&[1]).await.unwrap();
+        near.io.read_exact(&mut got[..1]).await.unwrap();
+        let stats = near.stats.stats().expect("a kernel of this decade");
+        assert!(stats.sent_bytes >= 100_000, "{stats:?}");
+        assert!(stats.rtt > Duration::ZERO && stats.min_rtt > Duration::ZERO, "{stats:?}");
+        assert!(stats.mss > 500 && stats.window_bytes >= u64::from(stats.mss), "{stats:?}");
+        assert!(stats.path_mtu.is_some_and(|mtu| mtu > stats.mss), "{stats:?}");
+        drop(near.io);
+        assert_eq!(near.stats.stats(), None);
+        assert_eq!(far.io.read(&mut got).await.unwrap(), 0, "asking keeps nothing open");
+    }
+
+    #[tokio::test]
+    async fn what_is_granted_is_told_and_what_is_not_is_no_failure() {
+        // Every kernel has reno, for everybody.
+        let reno =
+            SocketOptions { congestion: Congestion::Named("reno".to_owned()), ..SocketOptions::default() };
+        let absurd = SocketOptions {
+            congestion: Congestion::Named("no-such".to_owned()),
+            dscp: Some(200),
+            ..SocketOptions::default()
+        };
+        let (near, far) = pair("127.0.0.1:0", &reno, &absurd).await;
+        assert_eq!(near.stats.stats().unwrap().congestion.as_deref(), Some("reno"));
+        let of_host = far.stats.stats().unwrap().congestion.expect("one is always in force");
+        assert_ne!(&*of_host, "no-such");
+        far.stats.apply(&reno);
+        assert_eq!(far.stats.stats().unwrap().congestion.as_deref(), Some("reno"));
+    }
+
+    #[tokio::test]
+    async fn marks_and_rates_are_set_and_taken_back() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let marked =
+            SocketOptions { dscp: Some(10), pacing: Some(5_000_000_000), ..SocketOptions::default() };
+        ask(&socket, &marked, false);
+        assert_eq!(SockRef::from(&socket).tos_v4().unwrap(), 40);
+        assert_eq!(getsockopt(&socket, MaxPacingRate), Ok(5_000_000_000));
+        ask(&socket, &SocketOptions { dscp: Some(0), ..SocketOptions::default() }, false);
+        assert_eq!(SockRef::from(&socket).tos_v4().unwrap(), 0);
+        assert_eq!(getsockopt(&socket, MaxPacingRate), Ok(u64::MAX));
+    }
+
+    #[tokio::test]
+    async fn the_lower_of_the_contracted_rate_and_the_paths_holds() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let stream = Arc::new(Mutex::new(socket));
+        let stats = TcpFigures { stream: Arc::downgrade(&stream), is_v6: false, rates: Mutex::default() };
+        let contracted = |pacing| SocketOptions { pacing, ..SocketOptions::default() };
+        let most = || getsockopt(&*stream.lock(), MaxPacingRate).unwrap();
+        stats.apply(&contracted(Some(1_000_000)));
+        stats.pace(Some(2_000_000));
+        assert_eq!(most(), 1_000_000);
+        stats.pace(Some(500_000));
+        assert_eq!(most(), 500_000);
+        stats.apply(&contracted(None));
+        assert_eq!(most(), 500_000, "options that change leave it");
+        stats.pace(None);
+        assert_eq!(most(), u64::MAX);
+    }
+
+    #[tokio::test]
+    async fn ipv6_is_marked_too_where_there_is_any() {
+        let Ok(listener) = TcpListener::bind("[::1]:0").await else { return };
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        ask(&socket, &SocketOptions { dscp: Some(46), ..SocketOptions::default() }, true);
+        assert_eq!(SockRef::from(&socket).tclass_v6().unwrap(), 184);
+    }
+
+    #[tokio::test]
+    async fn goes_out_from_the_address_it_is_told() {
+        let from = |local: &str| SocketOptions { local: local.parse().ok(), ..SocketOptions::default() };
+        let (_, far) = pair("127.0.0.1:0", &from("127.0.0.9"), &SocketOptions::default()).await;
+        assert!(far.remote.starts_with("127.0.0.9:"), "{}", far.remote);
+        let error = TcpTransport.dial("127.0.0.1:9", &from("192.0.2.1")).await.err().expect("not ours");
+        assert!(error.to_string().contains("cannot go out from 192.0.2.1"), "{error}");
+        let error = TcpTransport.dial("127.0.0.1:9", &from("::1")).await.err().expect("not the same kind");
+        assert!(error.to_string().contains("other IP version"), "{error}");
+    }
+}

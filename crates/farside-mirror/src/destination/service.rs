@@ -1,0 +1,315 @@
+//! The mirrors of this site, by replica; how one is made and ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farside_engine::{Engine, EngineError, ReplicaRecord, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_format::Fingerprint;
+use farside_peer::PeerId;
+use farside_platform::{Clock, Randomness};
+use farside_transfer::protocol::{Body, Describe, Description, convert};
+use farside_transfer::report::TransferReport;
+use prost::Message;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::error::{MirrorError, blocking};
+use crate::links::{Links, ask};
+use crate::log::LogEntry;
+use crate::queue::TransferQueue;
+use crate::relationship::{Mirror, Parts};
+use crate::schedule::Schedule;
+use crate::source::{ReverseRights, SourceService};
+use crate::store::{Relationship, RelationshipStore};
+
+/// What the destination side works with. The clock must run with tokio's (in tests: both paused, or both real).
+pub struct DestinationParts {
+    /// This site's storage.
+    pub engine: Arc<dyn Engine>,
+    /// Sessions with the peers.
+    pub links: Arc<dyn Links>,
+    /// Configuration and history.
+    pub store: Arc<dyn RelationshipStore>,
+    /// The other side of this site: what it keeps for its own destinations ends when a volume changes its direction.
+    pub source: Arc<SourceService>,
+    /// Where the right to the way back is recorded.
+    pub reverse: Arc<dyn ReverseRights>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// For identities.
+    pub randomness: Arc<dyn Randomness>,
+    /// Whose turn it is to transfer; the same for every `Destination` of a site.
+    pub queue: TransferQueue,
+}
+
+/// The destination side of this site: its mirrors, by replica.
+pub struct Destination {
+    pub(super) parts: DestinationParts,
+    pub(super) stop: CancellationToken,
+    mirrors: Mutex<BTreeMap<VolumeName, Place>>,
+}
+
+/// A volume's place among the mirrors.
+pub(super) enum Place {
+    /// Taken by one that is being made.
+    Making,
+    /// A mirror and its driver.
+    Running(Mirror, JoinHandle<()>),
+}
+
+impl Place {
+    fn mirror(&self) -> Option<&Mirror> {
+        match self {
+            Place::Making => None,
+            Place::Running(mirror, _) => Some(mirror),
+        }
+    }
+}
+
+impl Destination {
+    /// Starts every mirror that the store knows. With a schedule each looks for news at once.
+    pub async fn open(parts: DestinationParts) -> Result<Destination, MirrorError> {
+        let relationships = parts.store.relationships().await?;
+        let destination = Destination { parts, stop: CancellationToken::new(), mirrors: Mutex::default() };
+        for relationship in relationships {
+            let volume = relationship.destination.clone();
+            let place = destination.start(relationship, true);
+            destination.places().insert(volume, place);
+        }
+        for mirror in destination.mirrors() {
+            mirror.is_known().await;
+        }
+        Ok(destination)
+    }
+
+    pub(super) fn places(&self) -> MutexGuard<'_, BTreeMap<VolumeName, Place>> {
+        // Every change is one insertion or removal: a panic in between leaves nothing half done.
+        self.mirrors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn start(&self, relationship: Relationship, at_once: bool) -> Place {
+        let (mirror, driver) = Mirror::start(self.driver_parts(), relationship, at_once);
+        Place::Running(mirror, driver)
+    }
+
+    pub(super) fn driver_parts(&self) -> Parts {
+        let DestinationParts { engine, links, store, source, reverse: _, clock, randomness, queue } =
+            &self.parts;
+        Parts {
+            engine: engine.clone(),
+            links: links.clone(),
+            store: store.clone(),
+            source: source.clone(),
+            clock: clock.clone(),
+            randomness: randomness.clone(),
+            queue: queue.clone(),
+            stop: self.stop.clone(),
+        }
+    }
+
+    pub(super) fn new_id(&self) -> Uuid {
+        uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid()
+    }
+
+    /// Makes a mirror of the peer's volume `source`. The replica `destination` is made if it is not there; if it is, it
+    /// must be empty, or the replica of this very source that lost its configuration. Waits for a session for at most
+    /// `link_wait`: what the peer does not allow is said now, not at the first transfer. If the peer's administrator allows
+    /// the way back, and `allow_reverse` says that this side's does, the peer gets the right to read the replica: it will
+    /// need it to follow this side after a failover.
+    pub async fn create(
+        &self,
+        peer: PeerId,
+        source: VolumeName,
+        destination: VolumeName,
+        schedule: Schedule,
+        link_wait: Duration,
+        allow_reverse: bool,
+    ) -> Result<Mirror, MirrorError> {
+        let _taken = TakenPlace::take(self, &destination)?;
+        let new_id = self.new_id();
+        let (size_bytes, reverse) = self.describe(new_id, peer, &source, &destination, link_wait).await?;
+        let (engine, clock) = (self.parts.engine.clone(), self.parts.clock.clone());
+        let (of, to) = (source.clone(), destination.clone());
+        let wanted = move |id| ReplicaRecord {
+            relationship: id,
+            peer: peer.0,
+            source: of.to_string(),
+            broken_off: false,
+        };
+        let id =
+            blocking(move || prepare_replica(&*engine, &*clock, &to, size_bytes, new_id, wanted)).await?;
+        let relationship = Relationship::new(id, peer, source, destination.clone(), schedule);
+        self.parts.store.save(&relationship).await?;
+        if reverse && allow_reverse {
+            self.parts.reverse.grant_reverse(peer, &destination).await?;
+            tracing::info!(%peer, volume = %destination, "the way back is allowed on both sides");
+        }
+        let place = self.start(relationship, false);
+        self.places().insert(destination.clone(), place);
+        let mirror = self.mirror(&destination)?;
+        mirror.is_known().await;
+        Ok(mirror)
+    }
+
+    async fn describe(
+        &self,
+        id: Uuid,
+        peer: PeerId,
+        source: &VolumeName,
+        destination: &VolumeName,
+        link_wait: Duration,
+    ) -> Result<(u64, bool), MirrorError> {
+        let describe = Describe {
+            relationship: id.as_bytes().to_vec(),
+            volume: source.to_string(),
+            destination: destination.to_string(),
+        };
+        let answer = ask(&*self.parts.links, peer, Body::Describe(describe), link_wait).await?;
+        let description = Description::decode(answer)
+            .map_err(|e| MirrorError::protocol(format!("a description that cannot be read: {e}")))?;
+        Ok((convert::size(description.size_bytes)?, description.reverse))
+    }
+
+    /// The mirror whose replica is `volume`.
+    pub fn mirror(&self, volume: &VolumeName) -> Result<Mirror, MirrorError> {
+        let places = self.places();
+        let mirror = places.get(volume).and_then(Place::mirror).cloned();
+        mirror.ok_or_else(|| MirrorError::NotFound(volume.clone()))
+    }
+
+    /// All of them, by name of the replica.
+    pub fn mirrors(&self) -> Vec<Mirror> {
+        self.places().values().filter_map(Place::mirror).cloned().collect()
+    }
+
+    /// The newest `limit` transfers of a mirror, newest first.
+    pub async fn history(
+        &self,
+        volume: &VolumeName,
+        limit: usize,
+    ) -> Result<Vec<TransferReport>, MirrorError> {
+        let id = self.mirror(volume)?.status().relationship.id;
+        self.parts.store.history(id, limit).await
+    }
+
+    /// The newest `limit` lines of the log of a replica, newest first; also of one whose mirror is over.
+    pub async fn log(&self, volume: &VolumeName, limit: usize) -> Result<Vec<LogEntry>, MirrorError> {
+        self.parts.store.log(volume, limit).await
+    }
+
+    /// Ends a relationship: the volume stays, writable, no longer a replica.
+    pub async fn delete(&self, volume: &VolumeName) -> Result<(), MirrorError> {
+        self.mirror(volume)?.delete().await?;
+        self.places().remove(volume);
+        Ok(())
+    }
+
+    /// Ends every driver and the transfers that run, and waits for them: nothing touches the storage afterwards.
+    pub async fn shut_down(&self) {
+        self.stop.cancel();
+        let places = std::mem::take(&mut *self.places());
+        for (volume, place) in places {
+            let Place::Running(_, driver) = place else { continue };
+            if let Err(error) = driver.await {
+                tracing::error!(%volume, "the mirror's driver ended badly: {error}");
+            }
+        }
+    }
+}
+
+/// Keeps a volume's place while its mirror is being made, and gives it back if that fails.
+pub(super) struct TakenPlace<'a> {
+    destination: &'a Destination,
+    volume: VolumeName,
+}
+
+impl<'a> TakenPlace<'a> {
+    pub(super) fn take(destination: &'a Destination, volume: &VolumeName) -> Result<Self, MirrorError> {
+        let mut places = destination.places();
+        if places.contains_key(volume) {
+            return Err(MirrorError::Exists(volume.clone()));
+        }
+        places.insert(volume.clone(), Place::Making);
+        drop(places);
+        Ok(TakenPlace { destination, volume: volume.clone() })
+    }
+}
+
+impl Drop for TakenPlace<'_> {
+    fn drop(&mut self) {
+        let mut places = self.destination.places();
+        if matches!(places.get(&self.volume), Some(Place::Making)) {
+            places.remove(&self.volume);
+        }
+    }
+}
+
+/// Makes, or takes over, the volume, and marks it as a replica. Returns the relationship's id: a replica of the same
+/// source that lost its configuration keeps the one it has in the pool.
+fn prepare_replica(
+    engine: &dyn Engine,
+    clock: &dyn Clock,
+    volume: &VolumeName,
+    size_bytes: u64,
+    new_id: Uuid,
+    record: impl Fn(Uuid) -> ReplicaRecord,
+) -> Result<Uuid, MirrorError> {
+    match engine.volume(volume) {
+        Err(EngineError::NotFound { .. }) => {
+            engine.create_volume(volume, size_bytes)?;
+        }
+        Err(error) => return Err(error.into()),
+        Ok(_) => match engine.replica_record(volume)? {
+            Some(known) if known.broken_off => {
+                return Err(MirrorError::State(format!(
+                    "{volume} was broken off from {}; what was written to it since would be lost. Use another volume",
+                    known.source
+                )));
+            }
+            Some(known) if known == record(known.relationship) => return Ok(known.relationship),
+            Some(known) => {
+                return Err(MirrorError::State(format!(
+                    "{volume} is the replica of another volume, {}",
+                    known.source
+                )));
+            }
+            None => refuse_data(engine, clock, volume, new_id)?,
+        },
+    }
+    engine.set_replica_record(volume, Some(record(new_id)))?;
+    Ok(new_id)
+}
+
+/// Refuses a volume that holds anything: a mirror would hide it. A snapshot's content root tells, without a read.
+fn refuse_data(
+    engine: &dyn Engine,
+    clock: &dyn Clock,
+    volume: &VolumeName,
+    id: Uuid,
+) -> Result<(), MirrorError> {
+    let refused = || {
+        MirrorError::State(format!(
+            "{volume} exists and holds data or snapshots, which a mirror would hide; give another name, or delete it first"
+        ))
+    };
+    if !engine.snapshots(volume)?.is_empty() {
+        return Err(refused());
+    }
+    let spec = SnapshotSpec {
+        name: format!("mirror-probe-{}", &id.simple().to_string()[..12]),
+        uuid: id,
+        created_at: clock.now(),
+        owner: SnapshotOwner::Relationship(id),
+        pin_for: None,
+    };
+    let probe = engine.take_snapshot(volume, &spec)?;
+    let root = engine.content_root(volume, probe.uuid);
+    engine.delete_snapshot(volume, probe.uuid)?;
+    if root? == farside_engine::ContentRoot::new(Fingerprint::HOLE, probe.size_bytes) {
+        Ok(())
+    } else {
+        Err(refused())
+    }
+}

@@ -1,0 +1,51 @@
+//! Where the sessions with the peers are, and a call over one of them outside of a transfer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use farside_peer::{Node, PeerId, PeerLink, SessionError};
+use farside_transfer::calls::call;
+use farside_transfer::protocol::Body;
+
+use crate::error::MirrorError;
+use crate::limits::LOSSES_IN_A_ROW_MAX;
+
+/// Where the sessions with the peers are. Whoever dialled.
+#[async_trait]
+pub trait Links: Send + Sync + 'static {
+    /// The live session with `peer`; waits for one for at most `wait`. Must be cancel-safe.
+    async fn link(&self, peer: PeerId, wait: Duration) -> Result<Arc<dyn PeerLink>, SessionError>;
+    /// Somebody has come to wait for what waits for a session already: whoever dials does it now, not after a pause.
+    fn hurry(&self, _peer: PeerId) {}
+}
+
+#[async_trait]
+impl Links for Node {
+    async fn link(&self, peer: PeerId, wait: Duration) -> Result<Arc<dyn PeerLink>, SessionError> {
+        self.wait_link(peer, wait).await
+    }
+
+    fn hurry(&self, peer: PeerId) {
+        Node::hurry(self, peer);
+    }
+}
+
+/// Asks the source outside of a transfer; waits for a session for at most `wait`, and tries again on the next one if
+/// one is lost under the question.
+pub(crate) async fn ask(
+    links: &dyn Links,
+    peer: PeerId,
+    body: Body,
+    wait: Duration,
+) -> Result<Bytes, MirrorError> {
+    let mut losses = 0;
+    loop {
+        let link = links.link(peer, wait).await.map_err(MirrorError::no_session)?;
+        match call(&*link, body.clone(), None).await {
+            Err(error) if error.is_lost_session() && losses < LOSSES_IN_A_ROW_MAX => losses += 1,
+            answer => return Ok(answer?),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What a mirror's driver works with, and what it is told.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_engine::Engine;
+use farside_platform::{Clock, Randomness};
+use farside_transfer::TransferKind;
+use farside_transfer::protocol::convert::CandidateBase;
+use farside_transfer::report::TransferReport;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::error::MirrorError;
+use crate::links::Links;
+use crate::options::MirrorOptions;
+use crate::queue::TransferQueue;
+use crate::schedule::Schedule;
+use crate::source::{ReverseAccepted, SourceService};
+use crate::state::Event;
+use crate::store::RelationshipStore;
+
+/// What the driver works with.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) links: Arc<dyn Links>,
+    pub(crate) store: Arc<dyn RelationshipStore>,
+    pub(crate) source: Arc<SourceService>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) randomness: Arc<dyn Randomness>,
+    pub(crate) queue: TransferQueue,
+    /// Ends the driver, whoever still holds a handle.
+    pub(crate) stop: CancellationToken,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Parts")
+    }
+}
+
+pub(crate) type Ended = oneshot::Sender<Result<TransferReport, MirrorError>>;
+
+/// What a driver is told.
+pub(crate) enum Command {
+    /// Initialize or update; `ended` hears of the transfer that covers this moment.
+    Ask {
+        kind: TransferKind,
+        link_wait: Duration,
+        accepted: oneshot::Sender<Result<(), MirrorError>>,
+        ended: Ended,
+    },
+    /// To follow the source again, from a common base that was found with it.
+    Resync {
+        base: Uuid,
+        link_wait: Duration,
+        accepted: oneshot::Sender<Result<(), MirrorError>>,
+        ended: Ended,
+    },
+    Break {
+        at: Option<Uuid>,
+        done: oneshot::Sender<Result<(), MirrorError>>,
+    },
+    RoleChange(RoleChangeCommand),
+    Tell {
+        event: Event,
+        done: oneshot::Sender<Result<(), MirrorError>>,
+    },
+    SetSchedule {
+        schedule: Schedule,
+        done: oneshot::Sender<Result<(), MirrorError>>,
+    },
+    SetOptions {
+        options: MirrorOptions,
+        done: oneshot::Sender<Result<(), MirrorError>>,
+    },
+    Delete {
+        done: oneshot::Sender<Result<(), MirrorError>>,
+    },
+}
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, MirrorError>>;
+
+/// A step of a change of roles.
+pub(crate) enum RoleChangeCommand {
+    /// At the replica: remember that one begins. Answers whether it does: not before the source has heard that the attempt
+    /// before was given up, because that word, coming late, would make it writable in the middle of this one.
+    Begin { reverse: Uuid, done: Reply<bool> },
+    /// The source names another reverse relationship.
+    Agree { reverse: Uuid, done: Reply<()> },
+    /// The source has heard of this role change, or a later one, of which this side does not know: its count is older
+    /// than the source's memory. It goes on above.
+    Raise { newest: u64, done: Reply<()> },
+    /// The takeover: this very snapshot is what hosts go on from here. `role_change` is the number of the change for `reverse`.
+    TakeOver { last: CandidateBase, role_change: u64, done: Reply<()> },
+    /// The attempt is over; what the source must hear yet is the divergence notice's.
+    Finish { done: Reply<()> },
+    /// The source has heard how the change with this number ended.
+    Acknowledged { role_change: u64, done: Reply<()> },
+    /// At the original: make it read-only, with a last snapshot.
+    Prepare { of: Uuid, schedule: Schedule, done: Reply<ReverseAccepted> },
+    /// Which snapshot was the last.
+    Prepared { of: Uuid, done: Reply<Option<Uuid>> },
+    /// As it was. Answers whether the mirror was made for this and is to be forgotten.
+    Cancel { of: Uuid, done: Reply<bool> },
+    /// It is a replica from now on.
+    Activate { of: Uuid, done: Reply<()> },
+}
+
+/// Why nothing answers.
+pub(crate) fn gone() -> MirrorError {
+    MirrorError::State("the mirror was deleted, or the daemon is stopping".into())
+}

@@ -1,0 +1,163 @@
+//! The two ways out of a relationship: break (the replica is taken over) and delete (it is over). Neither needs the
+//! peer.
+
+use farside_engine::{Engine, EngineError, SnapshotOwner};
+use farside_transfer::bases::release;
+use farside_transfer::limits::CLOSE_TIMEOUT;
+use farside_transfer::protocol::{Body, Release};
+use uuid::Uuid;
+
+use super::driver::Driver;
+use crate::error::{MirrorError, blocking};
+use crate::limits::BREAK_PATIENCE;
+use crate::links::ask;
+use crate::log::LogEvent;
+use crate::state::{Event, Work};
+use crate::store::{Relationship, SwapMark};
+
+impl Driver {
+    /// Breaks off, at a snapshot if one is named. On this way nothing is asked of the peer, and nothing is waited for that
+    /// may hang but the pool itself.
+    pub(super) async fn break_at(&mut self, at: Option<Uuid>) -> Result<(), MirrorError> {
+        let (next, _) = self.state.step(Event::Break)?;
+        if let Some(at) = at {
+            // Refused with everything as it was: the transfer that runs goes on.
+            let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+            blocking(move || {
+                if engine.all_snapshots(&volume)?.iter().any(|s| s.uuid == at) {
+                    return Ok(());
+                }
+                Err(MirrorError::from(EngineError::NotFound { what: format!("snapshot {at} of {volume}") }))
+            })
+            .await?;
+        }
+        self.stop_briefly().await;
+        self.state = next;
+        self.notice = None;
+        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        let result = blocking(move || break_off(&*engine, &relationship, at)).await;
+        if let Err(error) = &result {
+            // Not durable, so not so; the pool says what is.
+            self.state.work = Work::Idle;
+            self.probe().await;
+            self.why = Some(format!("break failed: {error}"));
+            return result;
+        }
+        self.relationship.broken_off_at = Some(self.parts.clock.now());
+        self.relationship.resync_pending = false;
+        self.relationship.role_change = self.next_role_change();
+        if let Some(SwapMark::Prepared { .. }) = self.relationship.swap {
+            self.relationship.swap = None;
+        }
+        let saved = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.save(&self.relationship)).await;
+        if !matches!(saved, Ok(Ok(()))) {
+            tracing::warn!(relationship = %self.relationship.id, "broken off, but the time could not be written to the database");
+        }
+        tracing::warn!(
+            relationship = %self.relationship.id, volume = %self.relationship.destination,
+            source = %self.relationship.source, peer = %self.relationship.peer,
+            "broken off: hosts may write; the source is told when there is a session"
+        );
+        self.log(LogEvent::Break, None, None).await;
+        // Says also who broke it off, and where hosts go on from.
+        self.probe().await;
+        Ok(())
+    }
+
+    /// Each part may find its work done: repeating a deletion that failed finishes it.
+    pub(super) async fn delete(&mut self) -> Result<(), MirrorError> {
+        self.stop().await;
+        self.notice = None;
+        let result = self.undo().await;
+        match &result {
+            Ok(()) => {
+                self.log(LogEvent::Delete, None, None).await;
+                self.tell_source_to_release();
+            }
+            Err(error) => {
+                // The volume may not be a replica any more: nothing is done before the pool has been asked again.
+                self.forget_probe(format!("delete failed, repeat it: {error}"));
+            }
+        }
+        result
+    }
+
+    async fn undo(&self) -> Result<(), MirrorError> {
+        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        let undone = blocking(move || {
+            let volume = &relationship.destination;
+            if let Err(error) = engine.abandon_staged(volume) {
+                tracing::warn!(%volume, "staged content could not be discarded: {error}");
+            }
+            let record = engine.replica_record(volume)?;
+            if record.is_some_and(|record| record.relationship == relationship.id) {
+                engine.set_replica_record(volume, None)?;
+            }
+            release(&*engine, volume, relationship.id, &[])
+        });
+        match undone.await {
+            // With the volume gone there is nothing to undo.
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+        self.parts.store.remove(self.relationship.id).await
+    }
+
+    /// If there is a session now; otherwise the source's administrator has `mirror release`.
+    fn tell_source_to_release(&self) {
+        let release = Release {
+            relationship: self.relationship.id.as_bytes().to_vec(),
+            volume: self.relationship.source.to_string(),
+        };
+        let (links, peer, id) = (self.parts.links.clone(), self.relationship.peer, self.relationship.id);
+        tokio::spawn(async move {
+            let told = ask(&*links, peer, Body::Release(release), CLOSE_TIMEOUT);
+            if !matches!(tokio::time::timeout(CLOSE_TIMEOUT, told).await, Ok(Ok(_))) {
+                tracing::warn!(
+                    relationship = %id,
+                    "the source was not told that the mirror has ended; run `farside mirror release` there"
+                );
+            }
+        });
+    }
+}
+
+/// One record makes it writable; with `at` the same record takes it back to that snapshot.
+fn break_off(engine: &dyn Engine, relationship: &Relationship, at: Option<Uuid>) -> Result<(), MirrorError> {
+    let volume = &relationship.destination;
+    // What a transfer left staged would never be wanted again. It only costs space: not a reason not to break.
+    if let Err(error) = engine.abandon_staged(volume) {
+        tracing::warn!(%volume, "staged content could not be discarded: {error}");
+    }
+    // A person's break in the middle of a change of roles is not its takeover, and must not look like it.
+    if let Some(SwapMark::Swapping { reverse }) = relationship.swap {
+        release(engine, volume, reverse, &[])?;
+    }
+    let broken = relationship.record(true);
+    match at {
+        None => engine.set_replica_record(volume, Some(broken))?,
+        Some(at) => {
+            // Both sides hold it, as likely as not: a base to come back from. The version shown before stays pinned too.
+            engine.pin(volume, at, relationship.id)?;
+            // What is set aside may be the only copy left of it: the end of the mirror must not delete it.
+            keep_set_aside(engine, relationship, at)?;
+            let rescued = engine.move_main(volume, at, Some(broken))?;
+            if let Some(rescued) = rescued {
+                tracing::warn!(%volume, rescued = rescued.name, "what was written since stays as a side branch");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The versions of the relationship that are newer than `at` on the main line: the one shown, as a rule.
+fn keep_set_aside(engine: &dyn Engine, relationship: &Relationship, at: Uuid) -> Result<(), MirrorError> {
+    let volume = &relationship.destination;
+    let main_line = engine.snapshots(volume)?;
+    let newer = main_line.iter().rev().take_while(|s| s.uuid != at);
+    for snapshot in newer.filter(|s| s.owner == SnapshotOwner::Relationship(relationship.id)) {
+        engine.give_to_person(volume, snapshot.uuid)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Says to the source what it must hear, whenever there is a session with it: that its replica was broken off, or how a
+//! change of roles has ended. In the background: nothing waits for it, least of all a break.
+
+use std::sync::Arc;
+
+use farside_peer::{PeerLink, SessionError};
+use farside_transfer::TransferError;
+use farside_transfer::calls::call;
+use farside_transfer::protocol::{Body, Noted, Overtaken, Swap, Swapped};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::announcements::newest_in;
+use super::command::{Command, RoleChangeCommand};
+use crate::error::MirrorError;
+use crate::limits::{NOTICE_LINK_WAIT, NOTICE_REST};
+use crate::links::Links;
+use crate::store::Relationship;
+
+/// A divergence notice at work; it stops when this is dropped.
+pub(super) struct DivergenceNotice(JoinHandle<()>);
+
+impl Drop for DivergenceNotice {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What there is to say.
+pub(super) struct News {
+    pub(super) relationship: Relationship,
+    /// The end of a change of roles, if one has begun.
+    pub(super) swap: Option<Swap>,
+    /// That the replica was broken off, if it was.
+    pub(super) overtaken: Option<Overtaken>,
+}
+
+impl DivergenceNotice {
+    /// Begins to tell.
+    pub(super) fn send(
+        links: Arc<dyn Links>,
+        news: News,
+        own: mpsc::WeakSender<Command>,
+    ) -> DivergenceNotice {
+        DivergenceNotice(tokio::spawn(run(links, news, own)))
+    }
+}
+
+/// Once for each session, until it is stopped.
+async fn run(links: Arc<dyn Links>, mut news: News, own: mpsc::WeakSender<Command>) {
+    let (id, peer) = (news.relationship.id, news.relationship.peer);
+    let mut rest = NOTICE_REST;
+    loop {
+        let link = match links.link(peer, NOTICE_LINK_WAIT).await {
+            Ok(link) => link,
+            Err(_) => {
+                tokio::time::sleep(NOTICE_REST).await;
+                continue;
+            }
+        };
+        match say(&*link, &mut news, &own).await {
+            Ok(()) => {
+                tracing::info!(relationship = %id, %peer, "the source knows what became of its replica")
+            }
+            Err(error) if error.is_lost_session() => {
+                tokio::time::sleep(NOTICE_REST).await;
+                continue;
+            }
+            Err(error) if news.swap.is_some() => {
+                // It may be starting, or have a pool to open yet. Until it has heard, one of its volumes may be fenced
+                // for nothing: so not only once in each session.
+                if rest == NOTICE_REST {
+                    tracing::warn!(
+                        relationship = %id, %peer,
+                        "how the change of roles has ended is not accepted by the source; it will be told again: {error}"
+                    );
+                }
+                tokio::time::sleep(rest).await;
+                rest = (2 * rest).min(NOTICE_LINK_WAIT);
+                continue;
+            }
+            Err(error) => {
+                tracing::warn!(relationship = %id, %peer, "the source was told what became of its replica, and answered: {error}");
+            }
+        }
+        rest = NOTICE_REST;
+        link.closed().await;
+    }
+}
+
+async fn say(
+    link: &dyn PeerLink,
+    news: &mut News,
+    own: &mpsc::WeakSender<Command>,
+) -> Result<(), MirrorError> {
+    if let Some(swap) = &news.swap {
+        let role_change = swap.role_change;
+        let heard = match call(link, Body::Swap(swap.clone()), None).await {
+            Ok(answer) => newest_in(&answer, |noted: Swapped| noted.newest),
+            Err(error) => Err(error.into()),
+        };
+        // Refused by a person's break there: that hosts went on here is all the more to be heard.
+        if let (
+            Err(MirrorError::Transfer(TransferError::Session(SessionError::Refused(_)))),
+            Some(overtaken),
+        ) = (&heard, &news.overtaken)
+        {
+            say_overtaken(link, overtaken, own).await?;
+        }
+        check_seen(heard?, role_change, own).await?;
+        news.swap = None;
+        // The driver forgets the change of roles; if it has ended, nobody needs to know.
+        if let Some(own) = own.upgrade() {
+            let (done, _) = oneshot::channel();
+            let _ =
+                own.send(Command::RoleChange(RoleChangeCommand::Acknowledged { role_change, done })).await;
+        }
+    }
+    if let Some(overtaken) = &news.overtaken {
+        say_overtaken(link, overtaken, own).await?;
+    }
+    Ok(())
+}
+
+async fn say_overtaken(
+    link: &dyn PeerLink,
+    overtaken: &Overtaken,
+    own: &mpsc::WeakSender<Command>,
+) -> Result<(), MirrorError> {
+    let answer = call(link, Body::Overtaken(overtaken.clone()), None).await?;
+    check_seen(newest_in(&answer, |noted: Noted| noted.newest)?, overtaken.role_change, own).await
+}
+
+/// What was said as `role_change` had no effect if the source has seen a newer one: with the database this side has lost its
+/// count. The driver counts on from there, and sends another divergence notice.
+async fn check_seen(
+    newest: u64,
+    role_change: u64,
+    own: &mpsc::WeakSender<Command>,
+) -> Result<(), MirrorError> {
+    if newest <= role_change {
+        return Ok(());
+    }
+    if let Some(own) = own.upgrade() {
+        let (done, _) = oneshot::channel();
+        let _ = own.send(Command::RoleChange(RoleChangeCommand::Raise { newest, done })).await;
+    }
+    Err(MirrorError::State(format!(
+        "the source has seen role change {newest} already, and took no notice of {role_change}"
+    )))
+}

@@ -1,0 +1,76 @@
+//! What the pool says of a replica: the part of a mirror's state that survives everything.
+
+use farside_engine::{ChangedBytes, Engine, SnapshotInfo, SnapshotOwner};
+
+use super::status::Published;
+use crate::error::MirrorError;
+use crate::store::{Relationship, SwapMark};
+
+/// What the pool says of a replica.
+pub(super) struct Found {
+    pub(super) initialized: bool,
+    pub(super) broken_off: bool,
+    /// Broken off by a change of roles: the version it shows is pinned for the reverse mirror.
+    pub(super) is_taken_over: bool,
+    /// To follow its source, but shows what hosts have made of it: a resync that has brought nothing yet.
+    pub(super) shows_own_writes: bool,
+    /// It shows the last snapshot of a change of roles that is not over, as far as the pool knows, and the row does not say
+    /// so: the database was lost meanwhile.
+    pub(super) is_forgotten_fence: bool,
+    pub(super) current: Option<Published>,
+}
+
+/// Asks the pool. An error means that nothing is known: the replica must not be touched.
+pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Result<Found, MirrorError> {
+    let volume = &relationship.destination;
+    let record = engine.replica_record(volume)?;
+    let broken_off = match &record {
+        Some(record) if record.relationship == relationship.id => record.broken_off,
+        _ => {
+            return Err(MirrorError::State(format!(
+                "the pool does not know {volume} as the replica of this relationship; `farside mirror delete {volume}` ends the mirror, the volume stays"
+            )));
+        }
+    };
+    let snapshots = engine.snapshots(volume)?;
+    // Every version a transfer publishes is pinned in the record that publishes it, and the base of a resync, which may
+    // lie on a side branch, before it begins.
+    let is_base = |s: &SnapshotInfo| s.pinned_by.contains(&relationship.id);
+    let initialized = snapshots.iter().any(is_base) || engine.all_snapshots(volume)?.iter().any(is_base);
+    // A person may have named the published version since; what the relationship published is what counts.
+    let published = snapshots.iter().rev().find(|s| is_base(s)).or(snapshots.last());
+    let is_taken_over = match (relationship.swap, published) {
+        (Some(SwapMark::Swapping { reverse }), Some(published)) => {
+            broken_off && published.pinned_by.contains(&reverse)
+        }
+        _ => false,
+    };
+    let shows_own_writes = match published {
+        // Known already, and a walk over all that differs: a break would wait for it.
+        _ if relationship.resync_pending => false,
+        Some(published) if initialized && !broken_off => {
+            engine.changed_since(volume, published.uuid)? != ChangedBytes::default()
+        }
+        Some(_) => false,
+        None => initialized && !broken_off,
+    };
+    // Once the peer has taken over, what was kept for the relationship that ends is released.
+    let is_forgotten_fence = !broken_off
+        && relationship.swap.is_none()
+        && !relationship.resync_pending
+        && published.is_some_and(|s| match s.owner {
+            SnapshotOwner::Relationship(of) => of != relationship.id && s.pinned_by.contains(&of),
+            SnapshotOwner::Person => false,
+        });
+    let current = match published {
+        None => None,
+        Some(newest) => Some(Published {
+            name: newest.name.clone(),
+            uuid: newest.uuid,
+            created_at: newest.created_at,
+            size_bytes: newest.size_bytes,
+            content_root: engine.content_root(volume, newest.uuid)?,
+        }),
+    };
+    Ok(Found { initialized, broken_off, is_taken_over, shows_own_writes, is_forgotten_fence, current })
+}

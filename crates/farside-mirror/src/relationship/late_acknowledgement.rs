@@ -1,0 +1,55 @@
+//! Tells the source again what a transfer has published, where the session was lost just then.
+//!
+//! Without it the source keeps two bases until the next transfer, which may be a month away. A destination that is started
+//! anew has forgotten it; then the next transfer tells.
+
+use std::sync::Arc;
+
+use farside_peer::PeerId;
+use farside_transfer::calls::call;
+use farside_transfer::protocol::{Acknowledge, Body};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::limits::{NOTICE_LINK_WAIT, NOTICE_REST};
+use crate::links::Links;
+
+/// A task that tries until the source has answered. It ends when this is dropped.
+pub(super) struct LateAcknowledgement(JoinHandle<()>);
+
+impl Drop for LateAcknowledgement {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl LateAcknowledgement {
+    pub(super) fn send(
+        links: Arc<dyn Links>,
+        relationship: Uuid,
+        peer: PeerId,
+        message: Acknowledge,
+    ) -> LateAcknowledgement {
+        LateAcknowledgement(tokio::spawn(send(links, relationship, peer, message)))
+    }
+}
+
+async fn send(links: Arc<dyn Links>, relationship: Uuid, peer: PeerId, message: Acknowledge) {
+    loop {
+        let Ok(link) = links.link(peer, NOTICE_LINK_WAIT).await else { continue };
+        match call(&*link, Body::Acknowledge(message.clone()), None).await {
+            Ok(_) => {
+                tracing::info!(%relationship, %peer, "the source knows of the new base");
+                return;
+            }
+            Err(error) if error.is_lost_session() => tokio::time::sleep(NOTICE_REST).await,
+            Err(error) => {
+                tracing::warn!(
+                    %relationship, %peer,
+                    "the source keeps the old base as well until the next transfer: {error}"
+                );
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! A handle on a mirror's driver.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_link::{Bucket, throttle};
+use farside_transfer::TransferKind;
+use farside_transfer::protocol::convert::CandidateBase;
+use farside_transfer::report::{Progress, TransferReport};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tracing::Instrument;
+use uuid::Uuid;
+
+use super::command::{Command, Parts, Reply, RoleChangeCommand, gone};
+use super::common_base::common_base;
+use super::driver::{Driver, Ports};
+use super::status::MirrorStatus;
+use crate::error::MirrorError;
+use crate::limits::COMMANDS_MAX;
+use crate::options::MirrorOptions;
+use crate::schedule::Schedule;
+use crate::state::{Event, State};
+use crate::store::Relationship;
+
+/// A mirror: a handle on its driver. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Mirror {
+    parts: Parts,
+    commands: mpsc::Sender<Command>,
+    status: watch::Receiver<MirrorStatus>,
+    progress: watch::Receiver<Option<Progress>>,
+    throttle: Arc<Bucket>,
+}
+
+/// A transfer that was asked for.
+#[derive(Debug)]
+pub struct Asked {
+    ended: oneshot::Receiver<Result<TransferReport, MirrorError>>,
+}
+
+impl Asked {
+    /// Waits for the end of the transfer that covers the moment of asking. `Ok` is a report of one that ran, well or
+    /// not; an error says why none ran.
+    pub async fn ended(self) -> Result<TransferReport, MirrorError> {
+        self.ended.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+impl Mirror {
+    /// Starts the driver of `relationship`. `at_once`: with a schedule, the first tick falls now (after a restart).
+    pub(crate) fn start(parts: Parts, relationship: Relationship, at_once: bool) -> (Mirror, JoinHandle<()>) {
+        // Whatever is logged on its behalf says which volume it is about. An error's span: no filter takes it away.
+        let span = tracing::error_span!("mirror", volume = %relationship.destination);
+        let (commands_tx, commands) = mpsc::channel(COMMANDS_MAX);
+        let (progress_tx, progress) = watch::channel(None);
+        let status = MirrorStatus {
+            relationship: relationship.clone(),
+            state: State::Uninitialized,
+            why: None,
+            current: None,
+            progress: None,
+        };
+        let (status_tx, status) = watch::channel(status);
+        let rate = relationship.options.throttle.rate_at(parts.clock.now());
+        let throttle = Arc::new(Bucket::new(rate));
+        let ports =
+            Ports { commands, status: status_tx, progress: progress_tx, throttle: Arc::clone(&throttle) };
+        let driver = Driver::new(parts.clone(), relationship, at_once, ports, commands_tx.downgrade());
+        let driver = tokio::spawn(driver.run().instrument(span));
+        (Mirror { parts, commands: commands_tx, status, progress, throttle }, driver)
+    }
+
+    /// Its status now.
+    pub fn status(&self) -> MirrorStatus {
+        let status = self.status.borrow().clone();
+        MirrorStatus { progress: self.progress.borrow().clone(), ..status }
+    }
+
+    /// Follows the transfers: changes with every frame; none between transfers.
+    pub fn progress(&self) -> watch::Receiver<Option<Progress>> {
+        self.progress.clone()
+    }
+
+    /// Follows the state.
+    pub fn changes(&self) -> watch::Receiver<MirrorStatus> {
+        self.status.clone()
+    }
+
+    /// Waits until the driver has asked the pool what this replica is; until then the status knows nothing.
+    pub(crate) async fn is_known(&self) {
+        // An error means that the driver has ended, which the next command will say.
+        let _ = self.status.clone().changed().await;
+    }
+
+    /// Asks for the first copy; waits for a session for at most `link_wait`. Returns when it is accepted.
+    pub async fn initialize(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
+        self.ask(TransferKind::Initialize, link_wait).await
+    }
+
+    /// Asks for an update that covers this moment: during a transfer, one more.
+    pub async fn update(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
+        self.ask(TransferKind::Update, link_wait).await
+    }
+
+    async fn ask(&self, kind: TransferKind, link_wait: Duration) -> Result<Asked, MirrorError> {
+        let (accepted, is_accepted) = oneshot::channel();
+        let (ended_tx, ended) = oneshot::channel();
+        self.send(Command::Ask { kind, link_wait, accepted, ended: ended_tx }).await?;
+        is_accepted.await.unwrap_or_else(|_| Err(gone()))?;
+        Ok(Asked { ended })
+    }
+
+    /// No new transfers until resumed; one that runs ends by itself. Survives a restart.
+    pub async fn quiesce(&self) -> Result<(), MirrorError> {
+        self.tell(Event::Quiesce).await
+    }
+
+    /// Ends the quiet.
+    pub async fn resume(&self) -> Result<(), MirrorError> {
+        self.tell(Event::Resume).await
+    }
+
+    /// Ends the transfer that runs or waits; the replica is as it was.
+    pub async fn abort(&self) -> Result<(), MirrorError> {
+        self.tell(Event::Abort).await
+    }
+
+    /// Makes the replica writable, as it was at the snapshot `at` (what is newer stays as a side branch), or as it is.
+    /// Never asks the peer, and waits for nothing that hangs; a transfer that runs is ended. Returns when it is done,
+    /// durably, or refused, with nothing changed.
+    pub async fn break_off(&self, at: Option<Uuid>) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::Break { at, done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    async fn tell(&self, event: Event) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::Tell { event, done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Changes the schedule from now on.
+    pub async fn set_schedule(&self, schedule: Schedule) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::SetSchedule { schedule, done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Changes what transfers may take of the link: the throttle from now on, the rest with the next data stream.
+    pub async fn set_options(&self, options: MirrorOptions) -> Result<(), MirrorError> {
+        options.check()?;
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::SetOptions { options, done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Has the throttle be what it is at this hour; to be called each minute.
+    pub fn follow_throttle(&self) {
+        let rules = &self.status.borrow().relationship.options.throttle;
+        self.throttle.set_rate(throttle::clock(), rules.rate_at(self.parts.clock.now()));
+    }
+
+    /// Ends the relationship and the driver: the volume stays, no longer a replica; the source is told if it can be.
+    pub(crate) async fn delete(&self) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::Delete { done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    async fn send(&self, command: Command) -> Result<(), MirrorError> {
+        self.commands.send(command).await.map_err(|_| gone())
+    }
+
+    /// Makes a mirror that was broken off follow its source again, from the newest snapshot that both hold; what hosts have
+    /// written here since stays as a side branch. Waits for a session for at most `link_wait` to ask for that snapshot:
+    /// without one nothing is changed. Refused while a host has the volume open for writing. From the moment this
+    /// returns the volume is read-only; it shows its own last state until the transfer has brought the source's. Should
+    /// that fail it is tried again by the schedule, or by asking again; `break` gives the volume back as it was.
+    pub async fn resync(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
+        let relationship = self.status().relationship;
+        let common = common_base(&self.parts, &relationship, link_wait).await?;
+        self.resync_onto(common.base, link_wait).await
+    }
+
+    /// The same from a base that was found before.
+    pub(crate) async fn resync_onto(
+        &self,
+        base: CandidateBase,
+        link_wait: Duration,
+    ) -> Result<Asked, MirrorError> {
+        let (accepted, is_accepted) = oneshot::channel();
+        let (ended_tx, ended) = oneshot::channel();
+        self.send(Command::Resync { base: base.uuid, link_wait, accepted, ended: ended_tx }).await?;
+        is_accepted.await.unwrap_or_else(|_| Err(gone()))?;
+        Ok(Asked { ended })
+    }
+
+    pub(crate) async fn change_roles<T>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> RoleChangeCommand,
+    ) -> Result<T, MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::RoleChange(command(done))).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+}

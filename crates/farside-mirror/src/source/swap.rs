@@ -1,0 +1,175 @@
+//! The call of a change of roles: checks it, and hands it to the destination side of this site ([`Reversal`]).
+
+use std::sync::{Arc, Weak};
+
+use farside_engine::VolumeName;
+use farside_peer::{PeerId, Refusal};
+use farside_transfer::protocol::convert;
+use farside_transfer::protocol::{Swap, SwapPhase, Swapped};
+use farside_transfer::refusal::refusal;
+use uuid::Uuid;
+
+use super::refusal::to_refusal;
+use super::reversal::{Reversal, ReverseOffer};
+use super::role_changes::Word;
+use super::service::SourceService;
+use super::shared::Shared;
+use crate::error::{MirrorError, blocking};
+use crate::schedule::Schedule;
+use crate::store::SourceRelationship;
+
+impl SourceService {
+    /// Names the destination side that changes of roles are handed to. Only the first call counts; without one, they
+    /// are refused.
+    pub fn set_reversal(&self, reversal: Weak<dyn Reversal>) {
+        let _ = self.shared.reversal.set(reversal);
+    }
+
+    /// Knows a relationship that its destination has not begun yet: the base that a change of roles leaves. What its
+    /// destination said of role changes before this one, `role_change`, is not heeded any more.
+    pub(crate) async fn adopt(
+        &self,
+        relationship: SourceRelationship,
+        role_change: u64,
+    ) -> Result<(), MirrorError> {
+        self.shared.registry.accept(relationship.id, role_change, Word::GoesOn);
+        self.shared.keep(relationship).await
+    }
+}
+
+impl SourceService {
+    /// Whether a relationship with this id is known here that is not `peer`'s with `volume`.
+    pub(crate) fn is_of_another(&self, relationship: Uuid, peer: PeerId, volume: &VolumeName) -> bool {
+        self.shared.check_owner(relationship, peer, volume).is_err()
+    }
+}
+
+impl Shared {
+    /// Whether a change of roles of `volume` is any business of `peer`'s: it mirrors the volume by `of`, or the volume is a
+    /// replica of one of its own. To anybody else nothing is said, not even whether the volume or its pool is there.
+    pub(super) async fn concerns(
+        &self,
+        of: Uuid,
+        peer: PeerId,
+        volume: &VolumeName,
+    ) -> Result<bool, Refusal> {
+        if self.tables().relationships.contains_key(&of) {
+            // Its owner was checked.
+            return Ok(true);
+        }
+        let (engine, at) = (self.engine.clone(), volume.clone());
+        match blocking(move || engine.replica_record(&at)).await {
+            Ok(record) => Ok(record.is_some_and(|record| record.peer == peer.0)),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(to_refusal(error)),
+        }
+    }
+
+    pub(super) fn reversal(&self) -> Option<Arc<dyn Reversal>> {
+        self.reversal.get().and_then(Weak::upgrade)
+    }
+
+    pub(super) async fn swap(&self, peer: PeerId, message: Swap) -> Result<Swapped, Refusal> {
+        let of = convert::uuid(&message.relationship).map_err(to_refusal)?;
+        let reverse = convert::uuid(&message.reverse).map_err(to_refusal)?;
+        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
+        let source = convert::volume(&message.destination).map_err(to_refusal)?;
+        let phase = convert::swap_phase(message.phase).map_err(to_refusal)?;
+        let change = convert::role_change(message.role_change).map_err(to_refusal)?;
+        self.check_owner(of, peer, &volume)?;
+        self.check_not_own(of, &volume).await?;
+        if phase != SwapPhase::Prepare && !self.concerns(of, peer, &volume).await? {
+            return match phase {
+                SwapPhase::Cancel => Ok(Swapped::default()),
+                _ => Err(refusal("forbidden", format!("{volume} is not a replica of yours here"))),
+            };
+        }
+        let Some(reversal) = self.reversal() else {
+            return Err(refusal("state", "this site is starting or stopping; try again"));
+        };
+        let order = self.registry.order(of);
+        let _order = order.lock().await;
+        match phase {
+            SwapPhase::Prepare => {
+                self.check_rights(peer, &volume)?;
+                if !self.registry.rights.may_reverse(peer, &volume) {
+                    let message = format!(
+                        "this site does not allow {volume} to become your replica; there, run `farside peer allow <your \
+                         name> {volume} --reverse`"
+                    );
+                    return Err(refusal("forbidden", message));
+                }
+                // Before anything is noted: who is refused here has begun nothing.
+                self.admit_swap(peer)?;
+                // With the relationship's role_change: one that is released meanwhile would leave the last snapshot pinned for nobody.
+                let lock = self.registry.lock(of);
+                let _lock = lock.lock().await;
+                if !self.tables().relationships.contains_key(&of) {
+                    return Err(refusal(
+                        "not-found",
+                        format!("relationship {of} is not known here; update first"),
+                    ));
+                }
+                // Pins are given and taken by this id: it must not be one that stands for somebody else's base.
+                if reverse == of || self.tables().relationships.contains_key(&reverse) {
+                    return Err(refusal(
+                        "forbidden",
+                        format!("relationship {reverse} is another one here; it cannot be the way back"),
+                    ));
+                }
+                let schedule = Schedule::from_peer(&message.schedule).map_err(to_refusal)?;
+                if !self.registry.accept(of, change, Word::Begins) {
+                    return Ok(self.late(of, peer, &volume, phase));
+                }
+                let offer = ReverseOffer { of, reverse, peer, volume, source, schedule };
+                let accepted = reversal.prepare(&offer).await.map_err(to_refusal)?;
+                Ok(Swapped {
+                    snapshot: Some(accepted.last.to_message()),
+                    reverse: accepted.reverse.as_bytes().to_vec(),
+                    newest: self.registry.newest_role_change(of),
+                    reverse_role_change: accepted.role_change,
+                })
+            }
+            _ if !self.registry.accept(of, change, word_of(phase)) => Ok(self.late(of, peer, &volume, phase)),
+            SwapPhase::Confirm => match reversal.prepared(&volume, of).await.map_err(to_refusal)? {
+                Some(_) => Ok(self.noted(of)),
+                None => Err(refusal(
+                    "state",
+                    format!(
+                        "{volume} was broken off here while the roles were changing; they stay as they are"
+                    ),
+                )),
+            },
+            // Taking back and finishing need no right: a peer that was denied the volume must not leave it fenced.
+            SwapPhase::Cancel => {
+                reversal.cancel(&volume, of).await.map_err(to_refusal)?;
+                Ok(self.noted(of))
+            }
+            SwapPhase::Done => {
+                reversal.done(&volume, of).await.map_err(to_refusal)?;
+                Ok(self.noted(of))
+            }
+        }
+    }
+
+    fn noted(&self, of: Uuid) -> Swapped {
+        Swapped { newest: self.registry.newest_role_change(of), ..Swapped::default() }
+    }
+
+    /// Nothing is done: newer things were heard.
+    fn late(&self, of: Uuid, peer: PeerId, volume: &VolumeName, phase: SwapPhase) -> Swapped {
+        tracing::info!(
+            relationship = %of, %peer, %volume, ?phase,
+            "a word of a change of roles came late and has no effect: newer ones were seen since"
+        );
+        self.noted(of)
+    }
+}
+
+fn word_of(phase: SwapPhase) -> Word {
+    match phase {
+        SwapPhase::Prepare => Word::Begins,
+        SwapPhase::Confirm => Word::GoesOn,
+        SwapPhase::Cancel | SwapPhase::Done => Word::Ends,
+    }
+}

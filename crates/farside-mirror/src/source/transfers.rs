@@ -1,0 +1,270 @@
+//! The calls of a transfer, as far as its relationship is concerned: rights, budgets, and which base is kept for whom. What
+//! travels is `farside-transfer`'s.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use farside_engine::VolumeName;
+use farside_peer::{PeerId, PeerLink, Refusal};
+use farside_transfer::TransferKind;
+use farside_transfer::bases::{is_kept_for, release};
+use farside_transfer::protocol::convert::{self, TransferPlan};
+use farside_transfer::protocol::{Acknowledge, Begin, Describe, Description, End, Nothing, Release};
+use farside_transfer::refusal::{over_budget, refusal};
+use farside_transfer::source::{Asked, Wanted};
+use uuid::Uuid;
+
+use super::refusal::to_refusal;
+use super::shared::Shared;
+use crate::budgets::Budgets;
+use crate::error::{MirrorError, blocking};
+use crate::store::SourceRelationship;
+
+impl Shared {
+    /// The incremental snapshot takes the transfer's identity, and pins and deletion go by identity: one that a
+    /// snapshot has already must not be given again.
+    async fn check_unused(&self, transfer: Uuid, volume: &VolumeName) -> Result<(), Refusal> {
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        let all = blocking(move || engine.all_snapshots(&of)).await.map_err(to_refusal)?;
+        match all.iter().find(|s| s.uuid == transfer) {
+            None => Ok(()),
+            Some(taken) => Err(refusal(
+                "failed",
+                format!(
+                    "transfer {transfer} has the identity of snapshot {volume}@{}; begin a new one",
+                    taken.name
+                ),
+            )),
+        }
+    }
+
+    pub(super) async fn describe(&self, peer: PeerId, message: Describe) -> Result<Description, Refusal> {
+        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
+        self.check_rights(peer, &volume)?;
+        let reverse = self.registry.rights.may_reverse(peer, &volume);
+        let engine = self.engine.clone();
+        let info = blocking(move || engine.volume(&volume)).await.map_err(to_refusal)?;
+        Ok(Description { size_bytes: info.size_bytes, reverse })
+    }
+
+    pub(super) async fn begin(
+        &self,
+        link: &Arc<dyn PeerLink>,
+        message: Begin,
+    ) -> Result<TransferPlan, Refusal> {
+        let peer = link.peer();
+        let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
+        let transfer = convert::uuid(&message.transfer).map_err(to_refusal)?;
+        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
+        let destination = convert::volume(&message.destination).map_err(to_refusal)?;
+        let kind = convert::kind(message.kind).map_err(to_refusal)?;
+        let candidates = convert::candidates(&message.candidates).map_err(to_refusal)?;
+        let half_brought = convert::half_brought(message.staged.as_ref()).map_err(to_refusal)?;
+        let change = convert::role_change(message.role_change).map_err(to_refusal)?;
+        self.check_rights(peer, &volume)?;
+        self.check_owner(relationship, peer, &volume)?;
+        self.admit_snapshot(peer)?;
+        if candidates.is_empty() {
+            link.expect_bulk();
+        }
+        self.check_not_own(relationship, &volume).await?;
+        if kind == TransferKind::Resync {
+            self.check_no_circle(peer, &volume, &destination).await?;
+        }
+        self.check_unused(transfer, &volume).await?;
+        let served_for_peer_max = self.check_mirrors(peer, relationship)?;
+        let wanted = Wanted { transfer, relationship, peer, volume: volume.clone(), served_for_peer_max };
+        // From here on the place is given back on every way out but success.
+        let place = self.transfers.enter(wanted)?;
+
+        let lock = self.registry.lock(relationship);
+        let _lock = lock.lock().await;
+        // In its role_change: an acknowledgement that comes late must not bring back what this clears.
+        self.check_overtaken(relationship, &volume, kind, change).await?;
+        // Remembered before anything is pinned: what is pinned can always be released by name.
+        let is_new = self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
+        // It may have waited for the lock for long.
+        self.check_rights(peer, &volume)?;
+        let (released, pins_left) = self.left_for(peer, relationship);
+        let asked = Asked {
+            relationship,
+            transfer,
+            volume: volume.clone(),
+            kind,
+            candidates,
+            half_brought,
+            is_whole: released,
+            pins_left,
+        };
+        let prepared = match place.prepare(asked).await {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                if is_new {
+                    self.forget_unused(relationship, &volume).await;
+                }
+                return Err(to_refusal(error));
+            }
+        };
+
+        self.tables().pins.insert(relationship, prepared.pins());
+        // The right may have gone while the snapshot was taken: its frames would be refused.
+        self.check_rights(peer, &volume)?;
+        let plan = place.begin(link.clone(), prepared);
+        tracing::info!(
+            %transfer, %relationship, %peer, %volume, %kind, base = plan.base_name, snapshots = plan.steps.len(),
+            "transfer begins"
+        );
+        Ok(plan)
+    }
+
+    /// Whether the peer may have one more mirror, if it is one more. Answers how many of its transfers may be served.
+    fn check_mirrors(&self, peer: PeerId, relationship: Uuid) -> Result<usize, Refusal> {
+        let tables = self.tables();
+        let of_peer = tables.relationships.values().filter(|r| r.peer == peer).count();
+        let Budgets { mirrors, transfers, .. } = tables.budgets;
+        if of_peer >= mirrors && !tables.relationships.contains_key(&relationship) {
+            return Err(over_budget(format!(
+                "{mirrors} mirrors (budgets.mirrors there); end some, or have some released there"
+            )));
+        }
+        Ok(transfers)
+    }
+
+    /// Whether the relationship's base was released here, and how many snapshots may be kept for it.
+    fn left_for(&self, peer: PeerId, relationship: Uuid) -> (bool, usize) {
+        let tables = self.tables();
+        let of_peer = tables.relationships.values().filter(|r| r.peer == peer && r.id != relationship);
+        let pins: usize = of_peer.map(|r| tables.pins_of(r)).sum();
+        let released = tables.relationships.get(&relationship).is_some_and(|r| r.released.is_some());
+        (released, tables.budgets.pins.saturating_sub(pins))
+    }
+
+    /// Forgets a relationship whose first transfer was refused, unless something is kept for it.
+    async fn forget_unused(&self, relationship: Uuid, volume: &VolumeName) {
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        let forgotten = async {
+            if blocking(move || is_kept_for(&*engine, &of, relationship)).await? {
+                return Ok(());
+            }
+            self.store.remove_source(relationship).await?;
+            self.tables().relationships.remove(&relationship);
+            Ok::<_, MirrorError>(())
+        };
+        if let Err(error) = forgotten.await {
+            tracing::warn!(%relationship, %volume, "it stays listed although nothing is kept for it: {error}");
+        }
+    }
+
+    /// Answers whether it was not known before.
+    async fn remember(
+        &self,
+        relationship: Uuid,
+        peer: PeerId,
+        volume: &VolumeName,
+        destination: VolumeName,
+    ) -> Result<bool, MirrorError> {
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        blocking(move || engine.volume(&of)).await?;
+        let known = self.tables().relationships.get(&relationship).cloned();
+        let wanted = match known.clone() {
+            Some(known) => SourceRelationship { destination, ..known },
+            None => SourceRelationship::new(relationship, peer, volume.clone(), destination),
+        };
+        if known.as_ref() != Some(&wanted) {
+            self.keep(wanted).await?;
+        }
+        Ok(known.is_none())
+    }
+
+    pub(super) async fn acknowledge(&self, peer: PeerId, message: Acknowledge) -> Result<Nothing, Refusal> {
+        let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
+        let transfer = convert::uuid(&message.transfer).map_err(to_refusal)?;
+        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
+        let snapshot = convert::uuid(&message.snapshot).map_err(to_refusal)?;
+        let content_root = convert::content_root(&message.content_root).map_err(to_refusal)?;
+        self.check_rights(peer, &volume)?;
+        self.check_owner(relationship, peer, &volume)?;
+        self.check_not_own(relationship, &volume).await?;
+        let lock = self.registry.lock(relationship);
+        let _lock = lock.lock().await;
+        self.transfers.check_newest(relationship, transfer)?;
+        let known = self.tables().relationships.get(&relationship).cloned();
+        let Some(known) = known else {
+            return Err(refusal("not-found", format!("relationship {relationship} is not known here")));
+        };
+        let kept =
+            self.transfers.acknowledge(relationship, transfer, &volume, snapshot, content_root).await?;
+        self.tables().pins.insert(relationship, kept);
+        let known = SourceRelationship {
+            base: Some(snapshot),
+            since: Some(self.clock.now()),
+            released: None,
+            ..known
+        };
+        let replica = known.destination.clone();
+        self.keep(known).await.map_err(to_refusal)?;
+        if let Err(error) = self.release_dormant(peer, &volume, &replica).await {
+            tracing::warn!(%volume, "bases of the mirror in the other direction stay until the next update: {error}");
+        }
+        tracing::info!(%transfer, %relationship, %volume, %snapshot, %content_root, "the destination holds a new base");
+        Ok(Nothing {})
+    }
+
+    pub(super) async fn end(&self, peer: PeerId, message: &End) -> Result<Nothing, Refusal> {
+        let transfer = convert::uuid(&message.transfer).map_err(to_refusal)?;
+        if let Some(ended) = self.transfers.end(peer, transfer, &message.failure) {
+            let known = self.tables().relationships.get(&ended.relationship()).map(|known| known.base);
+            if !message.failure.is_empty()
+                && let Some(keep) = known.and_then(|base| ended.half_there(base))
+            {
+                self.loosen(ended.relationship(), ended.volume(), keep).await;
+            }
+        }
+        Ok(Nothing {})
+    }
+
+    /// Letting go needs no right to read: a peer that was denied a volume may still free its space.
+    pub(super) async fn release_for(&self, peer: PeerId, message: &Release) -> Result<Nothing, Refusal> {
+        let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
+        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
+        self.check_owner(relationship, peer, &volume)?;
+        self.check_not_own(relationship, &volume).await?;
+        if self.tables().relationships.contains_key(&relationship) {
+            self.release(relationship, volume).await.map_err(to_refusal)?;
+        }
+        Ok(Nothing {})
+    }
+
+    pub(super) async fn release(&self, relationship: Uuid, volume: VolumeName) -> Result<(), MirrorError> {
+        self.transfers.stop(relationship, false);
+        let lock = self.registry.lock(relationship);
+        let _lock = lock.lock().await;
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        match blocking(move || release(&*engine, &of, relationship, &[])).await {
+            // A volume that is gone has nothing pinned.
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+        self.store.remove_source(relationship).await?;
+        let (released, is_last, peers) = {
+            let mut tables = self.tables();
+            let released = tables.relationships.remove(&relationship);
+            tables.locks.remove(&relationship);
+            tables.pins.remove(&relationship);
+            let peers: HashSet<PeerId> = tables.relationships.values().map(|other| other.peer).collect();
+            let is_last = tables.relationships.values().all(|other| other.source != volume);
+            (released, is_last, peers)
+        };
+        // Only now: a transfer that remembers something of the link from here on sees that its relationship is gone.
+        self.transfers.forget_relationship(relationship, |peer| peers.contains(peer));
+        if is_last {
+            self.transfers.forget_volume(&volume).await;
+        }
+        if released.is_some_and(|released| released.overtaken.is_some()) {
+            self.overtaken_changes.send_modify(|changes| *changes += 1);
+        }
+        tracing::info!(%relationship, %volume, "released: no base is kept for it any more");
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! How a conversation with a client ends, in negotiation and in transmission, and how its bytes are read.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::error::NbdError;
+use crate::limits::REQUEST_BYTES_MAX;
+use crate::protocol::WrongMagic;
+
+/// Why a conversation ended as it may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Ending {
+    /// The client said so.
+    #[error("the client disconnected")]
+    Disconnected,
+    /// The client closed its side between two commands, or takes no more replies.
+    #[error("the client hung up")]
+    HungUp,
+    /// The server is going down.
+    #[error("the server is shutting down")]
+    Shutdown,
+    /// The owner of the export wants its connections closed.
+    #[error("the export was closed")]
+    ExportClosed,
+}
+
+/// Why a conversation could not go on. The connection is closed; nothing else is touched.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectionError {
+    #[error("this does not speak NBD, or lost its place in the stream: {0}")]
+    Garbage(#[from] WrongMagic),
+    #[error("this does not speak NBD: unknown client flags {flags:#x}")]
+    ClientFlags { flags: u32 },
+    #[error("handshake option {code} announces {length} bytes; at most {limit}")]
+    OptionTooLong { code: u32, length: u32, limit: u32 },
+    #[error("{limit} handshake options, and still no export was chosen")]
+    TooManyOptions { limit: u32 },
+    #[error("the handshake took longer than {0:?}")]
+    HandshakeTime(Duration),
+    #[error(
+        "export {name:?} was refused, and the client's way of asking leaves no room to tell it why: {reason}"
+    )]
+    ExportRefused { name: String, reason: NbdError },
+    #[error("a write announces {length} bytes; at most {REQUEST_BYTES_MAX}")]
+    WriteTooLong { length: u32 },
+    #[error("the client accepted none of its replies for {0:?}")]
+    Stalled(Duration),
+    #[error("the connection broke within {within}: {source}")]
+    Broke { within: &'static str, source: io::Error },
+}
+
+impl ConnectionError {
+    pub(crate) fn broke(within: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| ConnectionError::Broke { within, source }
+    }
+}
+
+/// Fills an array, or returns `None` if the stream ends before its first byte.
+pub(crate) async fn read_or_end<R: AsyncRead + Unpin, const BYTES: usize>(
+    reader: &mut R,
+) -> io::Result<Option<[u8; BYTES]>> {
+    let mut bytes = [0; BYTES];
+    let first = reader.read(&mut bytes).await?;
+    if first == 0 {
+        return Ok(None);
+    }
+    reader.read_exact(&mut bytes[first..]).await?;
+    Ok(Some(bytes))
+}

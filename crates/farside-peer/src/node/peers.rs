@@ -1,0 +1,127 @@
+//! The pinned peers: as the registry has them, and added and removed.
+
+use std::sync::Arc;
+
+use farside_link::throttle::clock;
+use farside_link::{Rate, Reach};
+use tokio::sync::{Notify, Semaphore, watch};
+
+use super::inner::{Inner, Peer, Peers};
+use super::status::PeerState;
+use crate::error::SessionError;
+use crate::id::PeerId;
+use crate::limits::CALLS_OUTSTANDING_MAX;
+use crate::registry::PeerRecord;
+
+impl Inner {
+    /// Makes memory agree with the registry.
+    pub(super) async fn follow_registry(self: &Arc<Self>) -> Result<(), SessionError> {
+        let _turn = self.registry_lock.lock().await;
+        let records = self.registry.list().await?;
+        let mut peers = self.peers.lock();
+        let pinned: Vec<PeerId> = records.iter().map(|r| r.id).collect();
+        peers.retain(|id, peer| {
+            let stays = pinned.contains(id);
+            if !stays {
+                peer.cut();
+                self.throttles.forget(id);
+            }
+            stays
+        });
+        for record in records {
+            self.apply_record(&mut peers, record);
+        }
+        Ok(())
+    }
+
+    /// Pins a peer in registry and memory. One that is pinned anew keeps its link's info.
+    pub(super) async fn pin(self: &Arc<Self>, mut record: PeerRecord) -> Result<PeerRecord, SessionError> {
+        let _turn = self.registry_lock.lock().await;
+        if let Some(known) = self.registry.lookup(record.id).await? {
+            record.link = known.link;
+        }
+        let record = self.registry.pin(record).await?;
+        let mut peers = self.peers.lock();
+        self.apply_record(&mut peers, record.clone());
+        // A peer that was refused until now may be in a long pause.
+        if let Some(peer) = peers.get_mut(&record.id).filter(|p| p.session.is_none()) {
+            self.dial_now(peer);
+        }
+        Ok(record)
+    }
+
+    pub(super) async fn remove(&self, id: PeerId) -> Result<bool, SessionError> {
+        let _turn = self.registry_lock.lock().await;
+        let was_pinned = self.registry.unpin(id).await?;
+        if let Some(peer) = self.peers.lock().remove(&id) {
+            tracing::info!(peer = %peer.record.name, ?id, "peer removed");
+            peer.cut();
+            self.throttles.forget(&id);
+        }
+        Ok(was_pinned)
+    }
+
+    fn apply_record(self: &Arc<Self>, peers: &mut Peers, record: PeerRecord) {
+        let id = record.id;
+        let contracted = record.link.rate.map_or(Rate::Unlimited, Rate::contracted);
+        self.throttles.set_contracted(clock(), id, contracted);
+        if let Some(peer) = peers.get_mut(&id) {
+            let reach = reach_of(&record);
+            let moved = peer.reach.borrow().paths() != reach.paths();
+            peer.record = record;
+            peer.reach.send_if_modified(|known| {
+                let changed = *known != reach;
+                *known = reach;
+                changed
+            });
+            if moved {
+                self.dial_now(peer);
+            }
+            return;
+        }
+        let state = watch::Sender::new(PeerState::default());
+        let wanted: Arc<Notify> = Arc::default();
+        let reach = watch::Sender::new(reach_of(&record));
+        let redial = self.keep_dialled(&record, reach.subscribe(), state.subscribe(), Arc::clone(&wanted));
+        let peer = Peer {
+            record,
+            session: None,
+            state,
+            wire: Arc::default(),
+            calls: Arc::new(Semaphore::new(CALLS_OUTSTANDING_MAX)),
+            reach,
+            redial,
+            wanted,
+        };
+        peers.insert(id, peer);
+    }
+
+    fn dial_now(self: &Arc<Self>, peer: &mut Peer) {
+        peer.redial.cancel();
+        let (reach, state, wanted) =
+            (peer.reach.subscribe(), peer.state.subscribe(), Arc::clone(&peer.wanted));
+        peer.redial = self.keep_dialled(&peer.record, reach, state, wanted);
+    }
+
+    pub(super) fn close_all(&self, reason: &str) {
+        for peer in self.peers.lock().values() {
+            peer.redial.cancel();
+            if let Some(session) = &peer.session {
+                session.close(reason);
+            }
+        }
+    }
+}
+
+fn reach_of(record: &PeerRecord) -> Reach {
+    Reach { link: record.link.clone(), address: record.address.clone() }
+}
+
+impl Peer {
+    fn cut(&self) {
+        self.redial.cancel();
+        if let Some(session) = &self.session {
+            session.close("the peer was removed by an administrator");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Dials a peer whenever it has no session, for as long as it is pinned.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use farside_link::limits::REDIAL_MIN;
+use farside_link::{Backoff, Reach};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::inner::Inner;
+use super::status::PeerState;
+use crate::error::SessionError;
+use crate::hello::Role;
+use crate::limits::{DIAL_NEXT_PATH_AFTER, SESSION_PROVEN_AFTER};
+use crate::registry::PeerRecord;
+use crate::session::{Session, SessionInfo};
+
+impl Inner {
+    /// Starts the task; cancelling the token stops it.
+    pub(super) fn keep_dialled(
+        self: &Arc<Self>,
+        record: &PeerRecord,
+        reach: watch::Receiver<Reach>,
+        state: watch::Receiver<PeerState>,
+        wanted: Arc<Notify>,
+    ) -> CancellationToken {
+        let token = self.stop.child_token();
+        if !reach.borrow().paths().is_empty() {
+            let (node, record) = (Arc::clone(self), record.clone());
+            let stop = token.clone();
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = node.dial_for_ever(&record, &reach, state, &wanted) => {}
+                }
+            });
+        }
+        token
+    }
+
+    async fn dial_for_ever(
+        self: &Arc<Self>,
+        record: &PeerRecord,
+        reach: &watch::Receiver<Reach>,
+        mut state: watch::Receiver<PeerState>,
+        wanted: &Notify,
+    ) {
+        let mut backoff = Backoff::new();
+        let mut told = None;
+        // Ends with the peer's entry, which holds the sender.
+        while state.wait_for(|s| !s.connected).await.is_ok() {
+            match self.dial(record, reach).await {
+                Ok(session) => {
+                    let since = Instant::now();
+                    session.lost_token().cancelled().await;
+                    if since.elapsed() >= SESSION_PROVEN_AFTER {
+                        backoff = Backoff::new();
+                        told = None;
+                    }
+                }
+                // The peer's own session is there or about to be.
+                Err(SessionError::AlreadyConnected) => {}
+                Err(e) => {
+                    let error = e.to_string();
+                    self.note_error(record.id, &error);
+                    if told.as_ref() != Some(&error) {
+                        tracing::warn!(peer = %record.name, id = ?record.id, "cannot connect to the peer, will keep trying; its mirrors stand still until then: {error}");
+                        told = Some(error);
+                    }
+                }
+            }
+            let pause = backoff.next_delay(&*self.random);
+            let failed = Instant::now();
+            tokio::select! {
+                () = sleep(pause) => {}
+                // However many ask, and however often: the peer is not flooded.
+                () = wanted.notified() => sleep_until(failed + pause.min(REDIAL_MIN)).await,
+            }
+        }
+    }
+
+    /// Makes a session over the first path that brings one. Each is dialled [`DIAL_NEXT_PATH_AFTER`] after the one before, or as
+    /// soon as that has failed: a path that swallows everything holds up the others no longer than that.
+    async fn dial(
+        self: &Arc<Self>,
+        record: &PeerRecord,
+        reach: &watch::Receiver<Reach>,
+    ) -> Result<Arc<Session>, SessionError> {
+        let reach = reach.borrow().clone();
+        let mut failed = SessionError::Unreachable {
+            address: "the peer".to_owned(),
+            reason: "it has no address here".to_owned(),
+        };
+        let mut untried = VecDeque::from(reach.paths());
+        let mut connecting = JoinSet::new();
+        let mut next_at = Instant::now();
+        loop {
+            if connecting.is_empty() || Instant::now() >= next_at {
+                if let Some(path) = untried.pop_front() {
+                    let (dialler, socket) = (self.dialler.clone(), reach.socket(&path));
+                    connecting.spawn(async move { (dialler.connect(&path, &socket).await, path) });
+                    next_at = Instant::now() + DIAL_NEXT_PATH_AFTER;
+                } else if connecting.is_empty() {
+                    return Err(failed);
+                }
+            }
+            let ended = tokio::select! {
+                ended = connecting.join_next() => ended,
+                () = sleep_until(next_at), if !untried.is_empty() => continue,
+            };
+            let Some(Ok((connected, path))) = ended else { continue };
+            next_at = Instant::now();
+            let id = self.random.uuid_bytes();
+            // Only one at a time says hello: the other side makes a session of each that does.
+            let greeted = match connected {
+                Ok(connection) => {
+                    let role = Role::Control;
+                    self.dialler.greet(connection, &path, record.id, role, id, &[]).await
+                }
+                Err(e) => Err(e),
+            };
+            let (control, welcome) = match greeted {
+                Ok(greeted) => greeted,
+                // Another path may do.
+                Err(e @ SessionError::Unreachable { .. }) => {
+                    failed = e;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            let info = SessionInfo {
+                peer: record.id,
+                peer_name: record.name.clone(),
+                id,
+                instance: welcome.instance,
+                version: welcome.version,
+                dialled: Some(path.clone()),
+                first: path,
+            };
+            return self.install(info, control);
+        }
+    }
+}

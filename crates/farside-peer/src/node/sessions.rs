@@ -1,0 +1,168 @@
+//! The one session of each pinned peer.
+//!
+//! Every decision about a session is made under one lock together with the look whether its peer is still pinned: a
+//! handshake that was under way when its peer was removed comes to nothing.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::inner::{Inner, Peer};
+use super::status::{PeerState, PeerStatus};
+use crate::collision::{Candidate, Resolution, resolve};
+use crate::error::SessionError;
+use crate::id::PeerId;
+use crate::session::{Session, SessionContext, SessionInfo};
+use crate::tls::Secured;
+
+impl Inner {
+    fn candidate(&self, info: &SessionInfo) -> Candidate {
+        let dialler = if info.dialled.is_some() { self.identity.id() } else { info.peer };
+        Candidate { dialler, instance: info.instance }
+    }
+
+    /// The live session with a peer.
+    pub(super) fn live(&self, peer: PeerId) -> Option<Arc<Session>> {
+        let session = self.peers.lock().get(&peer)?.session.clone()?;
+        (!session.is_closed()).then_some(session)
+    }
+
+    pub(super) fn watch(&self, peer: PeerId) -> Option<(watch::Receiver<PeerState>, Option<String>)> {
+        let peers = self.peers.lock();
+        let peer = peers.get(&peer)?;
+        Some((peer.state.subscribe(), peer.record.address.clone()))
+    }
+
+    /// Dials without the rest of the pause, if there is no session; not more often than every [`REDIAL_MIN`](farside_link::limits::REDIAL_MIN).
+    pub(super) fn hurry(&self, peer: PeerId) {
+        if let Some(peer) = self.peers.lock().get(&peer).filter(|p| p.session.is_none()) {
+            // Kept if it is dialling just now: that began before somebody asked.
+            peer.wanted.notify_one();
+        }
+    }
+
+    pub(super) fn statuses(&self) -> Vec<PeerStatus> {
+        let peers = self.peers.lock();
+        let status = |peer: &Peer| PeerStatus {
+            record: peer.record.clone(),
+            state: peer.state.borrow().clone(),
+            trouble: peer.session.as_ref().filter(|session| !session.is_closed()).and_then(|s| s.trouble()),
+            sent_bytes: peer.wire.sent(),
+            received_bytes: peer.wire.received(),
+        };
+        peers.values().map(status).collect()
+    }
+
+    /// The local name of a pinned peer.
+    pub(super) fn name_of(&self, peer: PeerId) -> Option<String> {
+        Some(self.peers.lock().get(&peer)?.record.name.clone())
+    }
+
+    /// Whether such a session would be taken; suspects the one that stands in its way.
+    pub(super) fn would_accept(&self, info: &SessionInfo) -> bool {
+        let Some(old) = self.live(info.peer) else { return true };
+        let resolution =
+            resolve(self.identity.id(), info.peer, self.candidate(&old.info), self.candidate(info));
+        if resolution == Resolution::KeepOld {
+            old.suspect();
+        }
+        resolution == Resolution::Replace
+    }
+
+    /// Makes a connection past its hello the session with its peer.
+    pub(super) fn install(
+        self: &Arc<Self>,
+        info: SessionInfo,
+        control: Secured,
+    ) -> Result<Arc<Session>, SessionError> {
+        let mut peers = self.peers.lock();
+        let peer = peers.get_mut(&info.peer).filter(|_| !self.stop.is_cancelled()).ok_or_else(|| {
+            SessionError::NotAuthenticated(format!("the peer {} is no longer pinned here", info.peer_name))
+        })?;
+        if let Some(old) = peer.session.as_ref().filter(|old| !old.is_closed()) {
+            let (old_one, new_one) = (self.candidate(&old.info), self.candidate(&info));
+            if resolve(self.identity.id(), info.peer, old_one, new_one) == Resolution::KeepOld {
+                return Err(SessionError::AlreadyConnected);
+            }
+            old.close("replaced by a newer session with the same peer");
+        }
+        let context = SessionContext {
+            dialler: self.dialler.clone(),
+            service: Arc::clone(&self.service),
+            random: Arc::clone(&self.random),
+            tasks: self.tasks.clone(),
+            peer_wire: Arc::clone(&peer.wire),
+            throttles: Arc::clone(&self.throttles),
+            peer_calls: Arc::clone(&peer.calls),
+            reach: peer.reach.subscribe(),
+            budget: Arc::clone(&self.budget),
+        };
+        tracing::info!(
+            peer = %info.peer_name, id = ?info.peer, version = info.version,
+            dialled = info.dialled.as_ref().map(tracing::field::display), "session with the peer is up"
+        );
+        let version = info.version;
+        let dialled_by_us = info.dialled.is_some();
+        let session = Session::start(info, context, control);
+        peer.session = Some(Arc::clone(&session));
+        let now = self.clock.now();
+        peer.state.send_modify(|state| {
+            *state = PeerState {
+                connected: true,
+                since: Some(now),
+                last_error: state.last_error.take(),
+                rtt_seconds: None,
+                version: Some(version),
+                dialled_by_us,
+            };
+        });
+        self.tasks.spawn(Arc::clone(self).watch_session(Arc::clone(&session)));
+        Ok(session)
+    }
+
+    /// Publishes what a session measures, and its end.
+    async fn watch_session(self: Arc<Self>, session: Arc<Session>) {
+        let mut rtt = session.rtt();
+        loop {
+            tokio::select! {
+                () = session.lost_token().cancelled() => break,
+                Ok(()) = rtt.changed() => {
+                    let measured = *rtt.borrow_and_update();
+                    self.publish(&session, |state| state.rtt_seconds = measured);
+                }
+            }
+        }
+        let reason = session.reason();
+        tracing::info!(peer = %session.info.peer_name, id = ?session.info.peer, "session with the peer ended: {reason}");
+        let now = self.clock.now();
+        self.publish(&session, |state| {
+            *state = PeerState { since: Some(now), last_error: Some(reason.clone()), ..PeerState::default() };
+        });
+    }
+
+    /// Changes the state of the session's peer, unless another session has taken its place.
+    fn publish(&self, session: &Arc<Session>, change: impl FnOnce(&mut PeerState)) {
+        let mut peers = self.peers.lock();
+        let Some(peer) = peers.get_mut(&session.info.peer) else { return };
+        if !peer.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
+            return;
+        }
+        if session.is_closed() {
+            peer.session = None;
+        }
+        peer.state.send_modify(change);
+    }
+
+    /// Notes why there is no session; not while there is one.
+    pub(super) fn note_error(&self, peer: PeerId, error: &str) {
+        if let Some(peer) = self.peers.lock().get(&peer) {
+            peer.state.send_if_modified(|state| {
+                let news = !state.connected && state.last_error.as_deref() != Some(error);
+                if news {
+                    state.last_error = Some(error.to_owned());
+                }
+                news
+            });
+        }
+    }
+}

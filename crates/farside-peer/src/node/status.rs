@@ -1,0 +1,38 @@
+//! How it stands with a peer. Plain data.
+
+use farside_platform::Timestamp;
+
+use crate::registry::PeerRecord;
+
+/// The session with one peer, for status.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct PeerState {
+    /// Whether a session is live.
+    pub connected: bool,
+    /// Since when it is, or is not; `None`: never connected since the node started.
+    pub since: Option<Timestamp>,
+    /// Why there is none, or why the one before ended.
+    pub last_error: Option<String>,
+    /// Round-trip time as last measured, seconds.
+    pub rtt_seconds: Option<f64>,
+    /// The protocol version of the session.
+    pub version: Option<u16>,
+    /// Whether this side dialled it.
+    pub dialled_by_us: bool,
+}
+
+/// A peer, its session, and what its sockets have carried since the node started (TLS included), bytes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PeerStatus {
+    /// As pinned.
+    pub record: PeerRecord,
+    /// As of now.
+    pub state: PeerState,
+    /// Why a peer with a session does not answer: all connections of its control stream have ended. It is dialled again, by
+    /// whichever side does that, and the session goes on if that succeeds before it is given up.
+    pub trouble: Option<String>,
+    /// To it.
+    pub sent_bytes: u64,
+    /// From it.
+    pub received_bytes: u64,
+}

@@ -1,0 +1,139 @@
+//! What the tasks of a session share, and how it ends.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock, Weak};
+
+use bytes::Bytes;
+use farside_link::{SocketStats, WireCounters};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::context::{SessionContext, SessionInfo};
+use super::lane_table::Lanes;
+use super::preopened::PreopenedConnections;
+use crate::error::SessionError;
+use crate::limits::{CALLS_OUTSTANDING_MAX, STREAMS_OPEN_MAX, STREAMS_SERVED_MAX};
+use crate::service::PeerLink;
+
+/// A call that waits for its answer. Its place among the outstanding calls is free when the answer is there, not
+/// when the caller has given up: the peer is still working on it.
+pub(super) struct Waiting {
+    pub(super) answer: oneshot::Sender<(Result<Bytes, SessionError>, u64)>,
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+/// One live session. It is lost once `lost` is cancelled.
+pub(crate) struct Session {
+    pub(crate) info: SessionInfo,
+    pub(super) context: SessionContext,
+    pub(super) me: Weak<Session>,
+    /// The same as services see it.
+    pub(super) link: Weak<dyn PeerLink>,
+    pub(super) wire: Arc<WireCounters>,
+    pub(super) lanes: Lanes,
+    pub(super) preopened: PreopenedConnections,
+    /// For options that change while they live.
+    pub(super) sockets: Mutex<Vec<Weak<dyn SocketStats>>>,
+    pub(super) calls: mpsc::Sender<Bytes>,
+    pub(super) urgent: mpsc::Sender<Bytes>,
+    pub(super) next_call: AtomicU64,
+    pub(super) waiting: Mutex<HashMap<u64, Waiting>>,
+    pub(super) places: Arc<Semaphore>,
+    pub(super) streams_open: Arc<Semaphore>,
+    pub(super) streams_served: Arc<Semaphore>,
+    pub(super) pings: Mutex<Option<(u64, Instant)>>,
+    pub(super) rtt: watch::Sender<Option<f64>>,
+    pub(super) suspected: Notify,
+    pub(super) lost: CancellationToken,
+    pub(super) lost_because: OnceLock<String>,
+}
+
+impl Session {
+    /// Before its tasks run; `calls` and `urgent` are what its control stream writes.
+    pub(super) fn new(
+        info: SessionInfo,
+        context: SessionContext,
+        lanes: Lanes,
+        calls: mpsc::Sender<Bytes>,
+        urgent: mpsc::Sender<Bytes>,
+        me: Weak<Session>,
+        link: Weak<dyn PeerLink>,
+    ) -> Session {
+        Session {
+            info,
+            context,
+            me,
+            link,
+            wire: Arc::default(),
+            lanes,
+            preopened: PreopenedConnections::default(),
+            sockets: Mutex::default(),
+            calls,
+            urgent,
+            next_call: AtomicU64::new(1),
+            waiting: Mutex::default(),
+            places: Arc::new(Semaphore::new(CALLS_OUTSTANDING_MAX)),
+            streams_open: Arc::new(Semaphore::new(STREAMS_OPEN_MAX)),
+            streams_served: Arc::new(Semaphore::new(STREAMS_SERVED_MAX)),
+            pings: Mutex::default(),
+            rtt: watch::Sender::new(None),
+            suspected: Notify::new(),
+            lost: CancellationToken::new(),
+            lost_because: OnceLock::new(),
+        }
+    }
+
+    /// Ends the session. The first reason counts; the peer is told it if the link still works.
+    pub(crate) fn close(&self, reason: &str) {
+        if self.lost_because.set(reason.to_owned()).is_ok() {
+            self.lost.cancel();
+            // Dropping the waiting ends wakes their callers; they read the reason.
+            self.waiting.lock().clear();
+            self.lanes.close_data(reason);
+        }
+    }
+
+    /// The peer behaves as if this session were gone: find out soon.
+    pub(crate) fn suspect(&self) {
+        self.suspected.notify_one();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lost.is_cancelled()
+    }
+
+    /// Why it ended.
+    pub(crate) fn reason(&self) -> String {
+        self.lost_because.get().cloned().unwrap_or_else(|| "closed".to_owned())
+    }
+
+    pub(crate) fn rtt(&self) -> watch::Receiver<Option<f64>> {
+        self.rtt.subscribe()
+    }
+
+    pub(super) fn loss(&self) -> SessionError {
+        SessionError::Lost(self.reason())
+    }
+
+    /// Names the peer in every line that a service logs while it works for it.
+    pub(super) fn in_log(&self) -> tracing::Span {
+        tracing::info_span!("peer", name = %self.info.peer_name)
+    }
+
+    pub(crate) fn lost_token(&self) -> &CancellationToken {
+        &self.lost
+    }
+
+    /// Whether lanes may join: those of a session that the peer dialled.
+    pub(crate) fn takes_lanes(&self) -> bool {
+        !self.is_closed() && self.info.dialled.is_none()
+    }
+
+    /// A place for one more lane that the peer dials.
+    pub(crate) fn lane_place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.lanes.places).try_acquire_owned().ok()
+    }
+}

@@ -1,0 +1,93 @@
+//! How a session's link goes, path by path.
+
+use farside_link::{LinkStats, PathSpec};
+
+use super::entry::CONTROL;
+use super::state::Session;
+
+/// One path of a session.
+#[derive(Clone, Debug)]
+pub struct PathStats {
+    /// Its addresses. At the side that was dialled: this side's and the host that the peer comes from.
+    pub path: PathSpec,
+    /// It has a live connection.
+    pub up: bool,
+    /// Connections on it, warm ones not counted.
+    pub lanes: usize,
+    /// Of these, those that do not move.
+    pub stalled: usize,
+    /// All its connections together.
+    pub socket: Option<LinkStats>,
+    /// Bytes sent over it in this session, TLS included.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+}
+
+/// How the link to a peer goes.
+#[derive(Clone, Debug, Default)]
+pub struct SessionStats {
+    /// In the order of the peer's record; former ones last.
+    pub paths: Vec<PathStats>,
+    /// Data streams that are open now.
+    pub streams: usize,
+    /// Lanes that wait for the next stream.
+    pub warm_lanes: usize,
+    /// Streams that began on a warm lane, in this session.
+    pub warm_starts: u64,
+    /// Bytes of streams that were sent again because a lane died or did not move, in this session.
+    pub sent_twice_bytes: u64,
+}
+
+impl Session {
+    /// How it goes now. Asks the kernel about each connection: for status, not for each segment.
+    pub(crate) fn stats(&self) -> SessionStats {
+        let lanes = &self.lanes;
+        if self.info.dialled.is_some() {
+            // Those that were never reached are shown, too.
+            let known: Vec<PathSpec> = lanes.paths.lock().all().cloned().collect();
+            for path in &known {
+                lanes.number(path);
+            }
+        }
+        let bundles: Vec<_> = lanes.bundles().iter().map(|entry| entry.bundle.stats()).collect();
+        let all = || bundles.iter().flat_map(|bundle| &bundle.lanes);
+        let mut paths: Vec<PathStats> = Vec::new();
+        for (number, numbered) in lanes.numbered().into_iter().enumerate() {
+            let here = || all().filter(|lane| lane.path == number);
+            let stalled = here().filter(|lane| lane.stalled).count();
+            paths.push(PathStats {
+                up: here().count() > stalled,
+                lanes: here().count(),
+                stalled,
+                socket: LinkStats::together(here().filter_map(|lane| lane.socket.clone())),
+                sent_bytes: numbered.wire.sent(),
+                received_bytes: numbered.wire.received(),
+                path: numbered.path,
+            });
+        }
+        let order = lanes.paths.lock();
+        paths.sort_by_key(|stats| order.number(&stats.path).unwrap_or(usize::MAX));
+        drop(order);
+        SessionStats {
+            paths,
+            streams: bundles.len().saturating_sub(1),
+            warm_lanes: lanes.warm.lock().count(),
+            warm_starts: lanes.warm_starts(),
+            sent_twice_bytes: lanes.sent_twice(),
+        }
+    }
+
+    /// Why nothing reaches the peer at the moment: no connection of the control stream is left.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let control = self.lanes.bundle(&CONTROL)?;
+        if control.bundle.has_lanes() {
+            return None;
+        }
+        let trouble = control.trouble.lock().clone();
+        Some(trouble.unwrap_or_else(|| {
+            let dials = if self.info.dialled.is_some() { "it is dialled" } else { "the peer has to dial" };
+            format!("all connections have ended; {dials} again")
+        }))
+    }
+}

@@ -1,0 +1,17 @@
+//! Whole nodes against each other, over loopback TCP and over a simulated network.
+
+mod admission;
+mod calls;
+mod crowd;
+mod hellos;
+mod links;
+mod log;
+mod old_version;
+mod pairing;
+mod paths;
+mod removed;
+mod site;
+mod speed;
+mod streams;
+mod throttles;
+mod version_2;

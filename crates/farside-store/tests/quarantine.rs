@@ -1,0 +1,345 @@
+//! Damaged maps of volumes: the blocks below are quarantined, all else goes on, and nothing is ever freed that somebody has.
+//!
+//! Random histories with random damage between a kill and the next opening. A read answers with what was written or with
+//! [`StoreError::Quarantined`], and with that only where damage came after the last write. The offline checker runs each time.
+
+mod sparse;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use farside_check::{CheckOptions, What};
+use farside_format::fingerprint::span;
+use farside_format::pointer::TWIN_DISTANCE;
+use farside_format::{Node, TreeKind};
+use farside_platform::SimulatedDisk;
+use farside_store::{Pool, StoreError, VersionHandle};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use sparse::{BLOCK, Version, content, new_snapshot, options, seeds, staged_for};
+
+const POOL: u64 = 48 << 20;
+/// No multiple of a leaf's 128 blocks; two levels and three.
+const VOLUMES: [(&str, u64); 3] = [("small", 300), ("large", 20_000), ("sound", 400)];
+
+/// What a version must show, and where it may answer that it is quarantined.
+#[derive(Clone, Default)]
+struct Model {
+    version: Version,
+    may_be_lost: BTreeSet<u64>,
+}
+
+struct Run {
+    seed: u64,
+    random: SmallRng,
+    disk: SimulatedDisk,
+    pool: Option<Arc<Pool>>,
+    heads: BTreeMap<&'static str, Model>,
+    snapshots: BTreeMap<(&'static str, String), Model>,
+    stamp: u64,
+    errors: u64,
+    damaged: u64,
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let disk = SimulatedDisk::new("quarantine", POOL).without_history();
+        let pool = Pool::create(Arc::new(disk.clone()), options(seed)).expect("a pool");
+        let mut heads = BTreeMap::new();
+        for (name, blocks) in VOLUMES {
+            pool.create_volume(name, blocks * BLOCK).expect("a volume");
+            let version = Version { blocks, ..Version::default() };
+            heads.insert(name, Model { version, ..Model::default() });
+        }
+        Run {
+            seed,
+            random: SmallRng::seed_from_u64(seed),
+            disk,
+            pool: Some(pool),
+            heads,
+            snapshots: BTreeMap::new(),
+            stamp: 0,
+            errors: 0,
+            damaged: 0,
+        }
+    }
+
+    fn pool(&self) -> Arc<Pool> {
+        self.pool.clone().expect("open")
+    }
+
+    fn name(&mut self) -> &'static str {
+        VOLUMES[self.random.random_range(0..VOLUMES.len())].0
+    }
+
+    fn range(&mut self, name: &str) -> (u64, u64) {
+        let blocks = self.heads[name].version.blocks;
+        // Whole leaves now and then, mostly a few blocks, in few places, so that they meet.
+        let first = match self.random.random_range(0..3) {
+            0 => self.random.random_range(0..blocks) / 128 * 128,
+            1 => self.random.random_range(0..blocks.min(400)),
+            _ => self.random.random_range(0..blocks),
+        };
+        let count = [1, 2, 5, 128, 128][self.random.random_range(0..5)];
+        (first, count.min(blocks - first))
+    }
+
+    fn write(&mut self) {
+        let name = self.name();
+        let (first, count) = self.range(name);
+        let handle = self.pool().open_volume(name).expect("it opens");
+        for block in first..first + count {
+            self.stamp += 1;
+            handle
+                .write(block * BLOCK, &content(self.stamp))
+                .unwrap_or_else(|e| panic!("seed {}: a whole write: {e}", self.seed));
+            let model = self.heads.get_mut(name).expect("a model");
+            model.version.map.insert(block, self.stamp);
+            model.may_be_lost.remove(&block);
+        }
+    }
+
+    fn partial_write(&mut self) {
+        let name = self.name();
+        let (block, _) = self.range(name);
+        let model = self.heads.get_mut(name).expect("a model");
+        // Inside the block nothing changes: its own bytes, written once more.
+        let bytes = model.version.map.get(&block).map_or(vec![0; 4096], |stamp| content(*stamp));
+        let handle = self.pool.as_ref().expect("open").open_volume(name).expect("it opens");
+        match handle.write(block * BLOCK + 100, &bytes[100..200]) {
+            Ok(()) => {
+                model.may_be_lost.remove(&block);
+            }
+            Err(StoreError::Quarantined { .. }) if model.may_be_lost.contains(&block) => {}
+            Err(e) => panic!("seed {}: a partial write: {e}", self.seed),
+        }
+    }
+
+    fn trim(&mut self) {
+        let name = self.name();
+        let (first, count) = self.range(name);
+        let handle = self.pool().open_volume(name).expect("it opens");
+        handle.trim(first * BLOCK, count * BLOCK).expect("a trim");
+        let model = self.heads.get_mut(name).expect("a model");
+        model.version.unmap(first, first + count);
+        model.may_be_lost.retain(|b| !(first..first + count).contains(b));
+    }
+
+    fn snapshot(&mut self) {
+        let name = self.name();
+        self.stamp += 1;
+        let snapshot = format!("s{}", self.stamp);
+        let new = new_snapshot(&snapshot, self.stamp as u32);
+        self.pool().create_snapshots(&[(name.into(), new)]).expect("a snapshot");
+        self.snapshots.insert((name, snapshot), self.heads[name].clone());
+    }
+
+    fn delete_snapshot(&mut self) {
+        let at = self.random.random_range(0..self.snapshots.len().max(1));
+        let Some((name, snapshot)) = self.snapshots.keys().nth(at).cloned() else { return };
+        let uuid = self.pool().snapshot_named(name, &snapshot).expect("there").uuid;
+        self.pool().delete_snapshot(name, uuid).expect("deleted");
+        self.snapshots.remove(&(name, snapshot));
+    }
+
+    /// A staged version over a snapshot is written, damaged with the rest perhaps, and left or published.
+    fn stage(&mut self) {
+        let at = self.random.random_range(0..self.snapshots.len().max(1));
+        let Some((name, snapshot)) = self.snapshots.keys().nth(at).cloned() else { return };
+        let pool = self.pool();
+        let base = pool.snapshot_named(name, &snapshot).expect("there").uuid;
+        let mut model = self.snapshots[&(name, snapshot)].clone();
+        let staged =
+            pool.stage(name, Some(base), model.version.blocks * BLOCK, staged_for(1)).expect("staged");
+        for _ in 0..3 {
+            let (first, _) = self.range(name);
+            self.stamp += 1;
+            staged.write(first * BLOCK, &content(self.stamp)).expect("a staged write");
+            model.version.map.insert(first, self.stamp);
+            model.may_be_lost.remove(&first);
+        }
+        if self.random.random_bool(0.5) {
+            staged.checkpoint().expect("durable");
+            pool.consistency_point().expect("a point");
+        }
+        staged.abandon().expect("abandoned");
+    }
+
+    /// Kills the pool after a flush, damages nodes, and opens it again.
+    fn kill_and_damage(&mut self) {
+        let pool = self.pool.take().expect("open");
+        pool.flush().expect("a flush");
+        drop(pool);
+        let nodes: Vec<Node> = (0..POOL / BLOCK)
+            .filter_map(|place| {
+                let node = Node::decode(&self.disk.peek(place * BLOCK, 4096)).ok()?.0;
+                (node.place.0 == place && node.kind == TreeKind::Volume).then_some(node)
+            })
+            .collect();
+        let families: BTreeMap<u64, &str> = VOLUMES
+            .iter()
+            .zip(nodes.iter().map(|n| n.family).collect::<BTreeSet<_>>())
+            .map(|(v, f)| (f, v.0))
+            .collect();
+        if families.len() == VOLUMES.len() {
+            for _ in 0..self.random.random_range(0..3) {
+                let node = &nodes[self.random.random_range(0..nodes.len())];
+                let name = families[&node.family];
+                if name == "sound" {
+                    continue;
+                }
+                let copies = self.random.random_range(0..4);
+                let mut bytes = [0; 4096];
+                self.random.fill(&mut bytes[..]);
+                if copies != 1 || node.level == 1 {
+                    self.disk.damage(node.place.0 * BLOCK, &bytes);
+                }
+                // Of a node long freed the second copy's place may hold data by now.
+                let twin = self.disk.peek((node.place.0 + TWIN_DISTANCE) * BLOCK, 4096);
+                let has_twin = Node::decode(&twin).is_ok_and(|(twin, _)| twin.place == node.place);
+                if copies != 2 && node.level > 1 && has_twin {
+                    self.disk.damage((node.place.0 + TWIN_DISTANCE) * BLOCK, &bytes);
+                }
+                self.damaged += 1;
+                let first = node.position * span(node.level);
+                let versions = self.snapshots.iter_mut().filter(|(k, _)| k.0 == name).map(|(_, m)| m);
+                for model in versions.chain(self.heads.get_mut(name)) {
+                    let end = (first + span(node.level)).min(model.version.blocks);
+                    model.may_be_lost.extend(first..end);
+                }
+            }
+        }
+        self.check("killed and damaged");
+        let pool = Pool::open(Arc::new(self.disk.clone()), options(self.seed + self.stamp))
+            .unwrap_or_else(|e| panic!("seed {}: {e}", self.seed));
+        self.pool = Some(pool);
+        self.compare();
+    }
+
+    fn check(&self, when: &str) {
+        let report = farside_check::check(&self.disk, &CheckOptions::default()).expect("it runs");
+        let told = [What::Node, What::NodeSecondCopy, What::Incomplete, What::Quarantined];
+        let wrong: Vec<_> = report.findings.iter().filter(|f| !told.contains(&f.what)).collect();
+        assert!(wrong.is_empty(), "seed {}, {when}: {wrong:#?}\n{report}", self.seed);
+    }
+
+    fn compare(&mut self) {
+        let pool = self.pool();
+        assert_eq!(pool.status().failed, None, "seed {}", self.seed);
+        let mut errors = 0;
+        for (name, model) in &self.heads {
+            errors += compare(&pool.open_volume(name).expect("it opens"), model, self.seed, name);
+        }
+        for ((name, snapshot), model) in &self.snapshots {
+            let handle = pool.open_snapshot(name, snapshot).expect("it opens");
+            errors += compare(&handle, model, self.seed, snapshot);
+        }
+        let ranges = pool.quarantined().expect("a list");
+        assert_eq!(errors > 0, !ranges.is_empty(), "seed {}: {errors} errors, {ranges:?}", self.seed);
+        assert!(ranges.iter().all(|r| r.volume != "sound"), "seed {}: {ranges:?}", self.seed);
+        self.errors += errors;
+    }
+
+    fn step(&mut self) {
+        match self.random.random_range(0..20) {
+            0..7 => self.write(),
+            7 => self.partial_write(),
+            8 => self.trim(),
+            9 | 10 => self.snapshot(),
+            11 => self.delete_snapshot(),
+            12 => self.stage(),
+            13 => {
+                self.pool().reap_step_within(2).expect("a step");
+            }
+            14 => self.pool().reap_all().expect("reaped"),
+            15..18 => {
+                self.pool().consistency_point().unwrap_or_else(|e| panic!("seed {}: {e}", self.seed));
+            }
+            18 => self.compare(),
+            _ => self.kill_and_damage(),
+        }
+    }
+
+    /// Whole writes and trims heal everything; what the damage took is accounted for.
+    fn heal(&mut self) {
+        let pool = self.pool();
+        for (name, snapshot) in std::mem::take(&mut self.snapshots).into_keys() {
+            let uuid = pool.snapshot_named(name, &snapshot).expect("there").uuid;
+            pool.delete_snapshot(name, uuid).expect("deleted");
+        }
+        for (name, blocks) in VOLUMES {
+            let handle = pool.open_volume(name).expect("it opens");
+            let model = self.heads.get_mut(name).expect("a model");
+            if blocks > 1000 {
+                handle.trim(0, blocks * BLOCK).expect("a trim");
+                model.version.unmap(0, blocks);
+            }
+            for block in 0..blocks.min(400) {
+                self.stamp += 1;
+                handle.write(block * BLOCK, &content(self.stamp)).expect("a write");
+                model.version.map.insert(block, self.stamp);
+            }
+            model.may_be_lost.clear();
+            model.version.compare(&handle, true, &format!("seed {}: {name} before the point", self.seed));
+        }
+        pool.consistency_point().expect("a point");
+        pool.reap_all().expect("reaped");
+        pool.consistency_point().expect("a point");
+        pool.consistency_point().expect("a point");
+        self.compare();
+        for (name, _) in VOLUMES {
+            let handle = pool.open_volume(name).expect("it opens");
+            let what = format!("seed {}: {name} after the point", self.seed);
+            self.heads[name].version.compare(&handle, true, &what);
+        }
+        drop(pool);
+        self.pool = None;
+        let report = farside_check::check(&self.disk, &CheckOptions::default()).expect("it runs");
+        assert!(report.is_clean() && report.findings.is_empty(), "seed {}: {report}", self.seed);
+    }
+}
+
+/// Answers with the blocks that are quarantined.
+fn compare(handle: &VersionHandle, model: &Model, seed: u64, what: &str) -> u64 {
+    let mut errors = 0;
+    let mut block = vec![0; 4096];
+    let edges = model.may_be_lost.iter().take(400).chain(model.version.map.keys());
+    let blocks: BTreeSet<u64> = edges.copied().chain(0..10.min(model.version.blocks)).collect();
+    for at in blocks {
+        match handle.read(at * BLOCK, &mut block) {
+            Ok(()) => {
+                let expected = model.version.map.get(&at).map_or(vec![0; 4096], |stamp| content(*stamp));
+                assert!(block == expected, "seed {seed}: {what}, block {at}");
+            }
+            Err(StoreError::Quarantined { .. }) if model.may_be_lost.contains(&at) => errors += 1,
+            Err(e) => panic!("seed {seed}: {what}, block {at}: {e}"),
+        }
+    }
+    if model.may_be_lost.is_empty() {
+        assert_eq!(handle.content_root().expect("a root"), model.version.root(), "seed {seed}: {what}");
+    } else if errors > 0
+        && let Ok(root) = handle.content_root()
+    {
+        // Fingerprints above damage that no change has met still stand; no other root is ever answered.
+        assert_eq!(root, model.version.root(), "seed {seed}: {what}");
+    }
+    errors
+}
+
+#[test]
+fn random_damage_quarantines_its_blocks_and_nothing_else() {
+    let count = std::env::var("FARSIDE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(6);
+    let first = std::env::var("FARSIDE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    let (mut errors, mut damaged) = (0, 0);
+    for seed in seeds(count, first) {
+        println!("seed {seed}");
+        let mut run = Run::new(seed);
+        for _ in 0..250 {
+            run.step();
+        }
+        run.heal();
+        (errors, damaged) = (errors + run.errors, damaged + run.damaged);
+    }
+    println!("{damaged} nodes damaged, {errors} quarantined blocks read");
+    assert!(count < 3 || errors > 0, "no damage was ever met");
+}

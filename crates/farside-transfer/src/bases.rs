@@ -1,0 +1,75 @@
+//! Snapshots as bases, the same at both sides: which may serve, and how those of a relationship are released. Blocking; call
+//! from a blocking thread.
+
+use farside_engine::{ContentRoot, Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
+use uuid::Uuid;
+
+use crate::error::TransferError;
+use crate::limits::CANDIDATES_MAX;
+use crate::protocol::convert::CandidateBase;
+
+/// Every snapshot here that may serve as base, side branches included, oldest first, [`CANDIDATES_MAX`] at most: those that
+/// a mirror keeps (a common base is among them however many were taken since), and the newest.
+pub fn candidates(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<CandidateBase>, TransferError> {
+    let mut snapshots = engine.all_snapshots(volume)?;
+    let mut too_many = snapshots.len().saturating_sub(CANDIDATES_MAX);
+    snapshots.retain(|s| {
+        let is_dropped = too_many > 0 && s.pinned_by.is_empty();
+        too_many -= usize::from(is_dropped);
+        !is_dropped
+    });
+    let newest = &snapshots[snapshots.len().saturating_sub(CANDIDATES_MAX)..];
+    let candidate = |s: &SnapshotInfo| {
+        let content_root: ContentRoot = engine.content_root(volume, s.uuid)?;
+        Ok(CandidateBase { uuid: s.uuid, content_root, size_bytes: s.size_bytes })
+    };
+    newest.iter().map(candidate).collect()
+}
+
+/// Whether any snapshot is pinned or was taken for the relationship.
+pub fn is_kept_for(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+) -> Result<bool, TransferError> {
+    let is_for = |s: &SnapshotInfo| {
+        s.pinned_by.contains(&relationship) || s.owner == SnapshotOwner::Relationship(relationship)
+    };
+    Ok(engine.all_snapshots(volume)?.iter().any(is_for))
+}
+
+/// Takes the relationship's pins off everything but `keep`, and deletes what was taken for it alone. A snapshot that
+/// another relationship or a person still needs stays; this is tried again at each transfer. Side branches included:
+/// what a rollback left beside the main line would otherwise stay pinned for ever.
+pub fn release(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    keep: &[Uuid],
+) -> Result<(), TransferError> {
+    for snapshot in engine.all_snapshots(volume)? {
+        if keep.contains(&snapshot.uuid) {
+            continue;
+        }
+        let was_pinned = snapshot.pinned_by.contains(&relationship);
+        if was_pinned {
+            engine.unpin(volume, snapshot.uuid, relationship)?;
+        }
+        // After a change of roles a base may have been taken for one relationship and be kept by another: it goes with
+        // the last pin.
+        let is_ours = match snapshot.owner {
+            SnapshotOwner::Person => false,
+            SnapshotOwner::Relationship(owner) => owner == relationship || was_pinned,
+        };
+        if is_ours && snapshot.pinned_by.iter().all(|pin| *pin == relationship) {
+            match engine.delete_snapshot(volume, snapshot.uuid) {
+                Ok(()) | Err(EngineError::NotFound { .. }) => {}
+                Err(EngineError::Refused(reason)) => {
+                    tracing::debug!(%volume, snapshot = snapshot.name, "an old base stays for now: {reason}");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! The destination's side of a transfer: asks, receives, stages, verifies and publishes.
+
+mod cross_volume;
+mod held;
+mod known;
+mod progress;
+mod publish;
+mod receive;
+mod resume;
+mod run;
+mod transfer;
+
+pub use progress::ProgressSender;
+pub use run::run;
+pub use transfer::{Outcome, Transfer};

@@ -1,0 +1,188 @@
+//! What a transfer does to the destination's snapshots. Blocking; call from a blocking thread.
+//!
+//! The order, and what power failure after each line leaves:
+//!
+//! 1. checkpoint; content root computed and equal: the replica as it was, a staged version for the next to go on with
+//! 2. commit (one record: published, named, pinned): the new version; the old base still there
+//! 3. old base unpinned and deleted: the new version alone; if not, the next transfer does this first
+//! 4. the source is told: if not, it keeps both bases until the next transfer names the new one
+
+use farside_engine::{
+    ChangedBytes, ContentRoot, Engine, SnapshotOwner, SnapshotSpec, StagedVersion, VolumeName,
+};
+use uuid::Uuid;
+
+use super::resume::{self, Kept};
+use crate::bases::{candidates, release};
+use crate::error::TransferError;
+use crate::kind::TransferKind;
+use crate::limits::NAME_BYTES_MAX;
+use crate::protocol::convert::{CandidateBase, TravellingSnapshot};
+use crate::replica::Replica;
+
+/// What the replica holds before a transfer.
+pub(crate) struct Here {
+    /// What may serve as base, on all branches.
+    pub(crate) candidates: Vec<CandidateBase>,
+    /// The version that readers see; none before the first.
+    pub(crate) published: Option<CandidateBase>,
+    /// What a transfer of this relationship that was cut left staged.
+    pub(crate) kept: Option<Kept>,
+}
+
+/// Lets go of bases that are no longer in use, and lists what is here, oldest first. Of what is staged the newest of this
+/// relationship is kept, if anything of it is worth that; the rest is thrown away.
+pub(crate) fn tidy_and_list(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    kind: TransferKind,
+) -> Result<Here, TransferError> {
+    check_replica(engine, volume, relationship)?;
+    let kept = resume::find(engine, volume, relationship)?;
+    let published = engine.snapshots(volume)?.into_iter().rev().find(|s| s.pinned_by.contains(&relationship));
+    // Before a resync has published anything every base may still be the one to go back to.
+    if let Some(published) = published.filter(|_| kind != TransferKind::Resync) {
+        release(engine, volume, relationship, &[published.uuid])?;
+    }
+    let candidates = candidates(engine, volume)?;
+    let snapshots = engine.snapshots(volume)?;
+    let candidate = |s: &farside_engine::SnapshotInfo| {
+        let content_root = engine.content_root(volume, s.uuid)?;
+        Ok::<_, TransferError>(CandidateBase { uuid: s.uuid, content_root, size_bytes: s.size_bytes })
+    };
+    // A snapshot that a person took of the replica is younger than what it shows.
+    let shown = snapshots.iter().rev().find(|s| s.pinned_by.contains(&relationship)).or(snapshots.last());
+    Ok(Here { candidates, published: shown.map(candidate).transpose()?, kept })
+}
+
+/// Refuses to touch a volume that is not, or not any more, the replica of this relationship: hosts may be writing to it.
+pub(crate) fn check_replica(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+) -> Result<(), TransferError> {
+    match engine.replica_record(volume)? {
+        Some(record) if record.relationship == relationship && !record.broken_off => Ok(()),
+        _ => Err(TransferError::State(format!(
+            "the pool does not know {volume} as the replica of this relationship; nothing was changed. \
+             `farside mirror delete {volume}` ends the mirror, the volume stays"
+        ))),
+    }
+}
+
+/// The name of the snapshot with this identity, if it is here already, on whatever branch; it is pinned then, as what
+/// is published is. An identity that stands for something else here is an alarm.
+pub(crate) fn name_if_here(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    uuid: Uuid,
+    expected: ContentRoot,
+) -> Result<Option<String>, TransferError> {
+    let all = engine.all_snapshots(volume)?;
+    let Some(here) = all.into_iter().find(|s| s.uuid == uuid) else { return Ok(None) };
+    let ours = engine.content_root(volume, uuid)?;
+    if ours != expected {
+        return Err(TransferError::IdentityClash { uuid, ours, theirs: expected });
+    }
+    engine.pin(volume, uuid, relationship)?;
+    Ok(Some(here.name))
+}
+
+/// Sees to it that readers see the snapshot that a transfer ended with. What a transfer has published they see already;
+/// what was here before may lie on a side branch, or below what hosts have written since: then one record makes it
+/// the main line's end, and what it replaces stays as a side branch.
+pub(crate) fn show(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    uuid: Uuid,
+    kind: TransferKind,
+) -> Result<(), TransferError> {
+    let on_main_line = engine.snapshots(volume)?.iter().any(|s| s.uuid == uuid);
+    let is_shown = engine.changed_since(volume, uuid)? == ChangedBytes::default();
+    if is_shown && (on_main_line || kind != TransferKind::Resync) {
+        return Ok(());
+    }
+    check_replica(engine, volume, relationship)?;
+    engine.pin(volume, uuid, relationship)?;
+    if let Some(rescued) = engine.move_main(volume, uuid, None)? {
+        tracing::warn!(%volume, rescued = rescued.name, "what only this side held stays as a side branch");
+    }
+    if let Err(error) = release(engine, volume, relationship, &[uuid]) {
+        tracing::warn!(%volume, "the old base stays until the next transfer: {error}");
+    }
+    Ok(())
+}
+
+/// Whether what is staged is what the source has: durable first, then computed here, then compared.
+pub(crate) fn prove(
+    staged: &dyn StagedVersion,
+    name: &str,
+    expected: ContentRoot,
+) -> Result<(), TransferError> {
+    staged.checkpoint()?;
+    let found = staged.content_root()?;
+    if found != expected {
+        return Err(TransferError::RootMismatch { snapshot: name.into(), expected, found });
+    }
+    Ok(())
+}
+
+/// Publishes what was proved, pinned as the new base, and releases the old one. Returns its name here.
+pub(crate) fn commit(
+    engine: &dyn Engine,
+    replica: &Replica,
+    staged: &dyn StagedVersion,
+    step: &TravellingSnapshot,
+) -> Result<String, TransferError> {
+    let volume = &replica.destination;
+    // A name is given once per volume, whatever branch it is on.
+    let taken: Vec<String> = engine.all_snapshots(volume)?.into_iter().map(|s| s.name).collect();
+    let owner = if step.made_by_person {
+        SnapshotOwner::Person
+    } else {
+        SnapshotOwner::Relationship(replica.relationship)
+    };
+    let spec = SnapshotSpec {
+        name: free_name(&step.name, step.uuid, &taken),
+        uuid: step.uuid,
+        created_at: step.created_at,
+        owner,
+        pin_for: Some(replica.relationship),
+    };
+    // Once more: the transfer may have taken hours since it was looked at.
+    check_replica(engine, volume, replica.relationship)?;
+    let info = staged.commit(&spec)?;
+    // The version is published: what fails from here on costs space until the next transfer, nothing else.
+    if let Err(error) = release(engine, volume, replica.relationship, &[info.uuid]) {
+        tracing::warn!(%volume, "the old base stays until the next transfer: {error}");
+    }
+    Ok(info.name)
+}
+
+/// `name`, or if that is taken here, the name with a piece of the snapshot's identity.
+fn free_name(name: &str, uuid: Uuid, taken: &[String]) -> String {
+    if !taken.iter().any(|t| t == name) {
+        return name.into();
+    }
+    let suffix = format!("-{}", &uuid.simple().to_string()[..12]);
+    let keep = name.len().min(NAME_BYTES_MAX - suffix.len());
+    format!("{}{suffix}", &name[..keep])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_name_gets_a_suffix_and_stays_a_name() {
+        let uuid = Uuid::from_u128(0xabcd << 112);
+        assert_eq!(free_name("daily", uuid, &[]), "daily");
+        assert_eq!(free_name("daily", uuid, &["daily".into()]), "daily-abcd00000000");
+        let long = "x".repeat(NAME_BYTES_MAX);
+        let renamed = free_name(&long, uuid, std::slice::from_ref(&long));
+        assert!(farside_engine::is_label(&renamed) && renamed != long, "{renamed}");
+    }
+}

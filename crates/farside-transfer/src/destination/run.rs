@@ -1,0 +1,450 @@
+//! One transfer, seen from the destination: from the first question to the last acknowledgement.
+//!
+//! What a failure leaves behind: of the step that failed a staged version that nobody sees, for the next transfer to go on
+//! with (`resume.rs`); steps before it are published, each a whole snapshot of the source. What a crash leaves behind: the
+//! same, the staged version as it was at its last checkpoint. What did not add up is thrown away at once.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use farside_engine::{Realm, StagedFor, StagedVersion};
+use farside_link::WireCounters;
+use prost::Message;
+
+use super::cross_volume::CrossVolume;
+use super::resume::{self, Fate, Kept, Opened};
+use super::transfer::{Outcome, Transfer};
+use super::{known, publish, receive};
+use crate::calls::call;
+use crate::error::{TransferError, blocking};
+use crate::kind::TransferKind;
+use crate::limits::{CLOSE_TIMEOUT, ROOM_WAIT, ROOM_WAITS_MAX};
+use crate::protocol::convert::{self, CandidateBase, OF_SEVERAL, TransferPlan, TravellingSnapshot};
+use crate::protocol::held::Held;
+use crate::protocol::{Acknowledge, Begin, Body, End, HalfBrought, Plan};
+use crate::replica::Replica;
+use crate::report::{Phase, TransferReport, TransferResult};
+
+/// One attempt at a step.
+struct Filling<'a> {
+    index: usize,
+    step: &'a TravellingSnapshot,
+    base: Option<CandidateBase>,
+    /// The step holds what the base holds.
+    is_unchanged: bool,
+    without_base: bool,
+    held: Held,
+    /// Whether the source may ask for known data.
+    known: bool,
+    /// Whether something was taken as known.
+    has_taken: bool,
+    /// All of this site, as the step began: of those that are still there what they brought may be offered.
+    mirrors: Vec<Replica>,
+    /// What is offered of other volumes.
+    cross_volume: Offer,
+}
+
+/// Of what this side holds of other volumes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Offer {
+    /// None of it serves as base (any more).
+    Nothing,
+    /// Whatever there is.
+    All,
+    /// Whatever there was; a frame has named what was deleted meanwhile.
+    Outlived,
+}
+
+/// Runs it to its end, whatever that is.
+pub async fn run(mut transfer: Transfer) -> Outcome {
+    let mut report = TransferReport::begun(transfer.id, transfer.kind, transfer.clock.now());
+    let started = transfer.clock.monotonic();
+    // Control messages of this transfer; each data stream counts its own and adds to it.
+    let wire = Arc::new(WireCounters::default());
+    let Replica { relationship, peer, source, destination } = &transfer.replica;
+    tracing::info!(
+        transfer = %transfer.id, %relationship, %peer, %source, %destination, kind = %transfer.kind, "transfer begins"
+    );
+    let mut unacknowledged = None;
+    let outcome = transfer.carry_out(&mut report, &wire, &mut unacknowledged).await;
+    report.ended_at = transfer.clock.now();
+    report.duration_seconds = transfer.clock.monotonic().saturating_sub(started).as_secs_f64();
+    report.wire_bytes_sent = wire.sent();
+    report.wire_bytes_received = wire.received();
+    report.result = match &outcome {
+        Ok(()) => TransferResult::Ok,
+        Err(TransferError::Aborted) => TransferResult::Aborted,
+        Err(_) => TransferResult::Failed,
+    };
+    report.reason = outcome.as_ref().err().map(ToString::to_string);
+    match &report.reason {
+        None => tracing::info!(
+            transfer = %report.id, snapshots = report.snapshots, changed_bytes = report.changed_bytes,
+            wire_bytes = report.wire_bytes_received, seconds = report.duration_seconds, "transfer done"
+        ),
+        Some(reason) => tracing::warn!(transfer = %report.id, "transfer ended early: {reason}"),
+    }
+    transfer.close_at_source(report.reason.clone());
+    Outcome { report, lost_session: outcome.is_err_and(|e| e.is_lost_session()), unacknowledged }
+}
+
+impl Transfer {
+    async fn carry_out(
+        &mut self,
+        report: &mut TransferReport,
+        wire: &Arc<WireCounters>,
+        unacknowledged: &mut Option<Acknowledge>,
+    ) -> Result<(), TransferError> {
+        self.progress.phase(Phase::Snapshot);
+        let publish::Here { candidates, published, mut kept } = self.tidy_and_list().await?;
+        let plan = self.begin(&candidates, kept.as_ref(), wire).await?;
+        if plan.steps.is_empty() {
+            // "Nothing to bring" is believed only of what readers see here already.
+            let content = |c: CandidateBase| (c.content_root, c.size_bytes);
+            let is_shown = plan.base.map(content) == published.map(content);
+            if plan.base.is_none() || !(is_shown || self.kind == TransferKind::Resync) {
+                return Err(TransferError::Protocol(
+                    "the source has nothing to bring, but names another base than the version this replica shows"
+                        .into(),
+                ));
+            }
+        }
+        report.base = plan.base_name.clone();
+        self.progress.planned(plan.steps.len() as u64);
+        let mut base = plan.base;
+        for (index, step) in plan.steps.iter().enumerate() {
+            if kept.as_ref().is_some_and(|kept| !kept.fits(base, published)) {
+                self.throw_away(kept.take()).await;
+            }
+            let brought = self.bring(index, step, base, &mut kept, report, wire).await?;
+            *unacknowledged = self.acknowledge(brought, wire).await;
+            self.progress.snapshot_done();
+            base = Some(brought);
+        }
+        self.throw_away(kept).await;
+        if let Some(last) = base {
+            self.show(last).await?;
+        }
+        if report.content_root.is_none() {
+            // Nothing to bring: the base is still the newest there is.
+            report.incremental = plan.base_name;
+            report.content_root = base.map(|b| b.content_root);
+        }
+        Ok(())
+    }
+
+    /// Clears up what an earlier transfer could not, and lists what may serve as base.
+    async fn tidy_and_list(&self) -> Result<publish::Here, TransferError> {
+        let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
+        let (relationship, kind) = (self.replica.relationship, self.kind);
+        blocking(move || publish::tidy_and_list(&*engine, &volume, relationship, kind)).await
+    }
+
+    async fn begin(
+        &mut self,
+        candidates: &[CandidateBase],
+        kept: Option<&Kept>,
+        wire: &WireCounters,
+    ) -> Result<TransferPlan, TransferError> {
+        let begin = Begin {
+            relationship: self.replica.relationship.as_bytes().to_vec(),
+            transfer: self.id.as_bytes().to_vec(),
+            volume: self.replica.source.to_string(),
+            destination: self.replica.destination.to_string(),
+            kind: convert::kind_number(self.kind),
+            candidates: candidates.iter().map(|c| c.to_message()).collect(),
+            staged: kept.map(|kept| HalfBrought {
+                incremental: kept.incremental.as_bytes().to_vec(),
+                base: candidates.iter().find(|c| Some(c.uuid) == kept.base).map(|c| c.to_message()),
+            }),
+            role_change: self.role_change,
+        };
+        if candidates.is_empty() {
+            self.link.expect_bulk();
+        }
+        let answer = self.call(Body::Begin(begin), wire).await?;
+        let plan = Plan::decode(answer)
+            .map_err(|e| TransferError::Protocol(format!("a plan that cannot be read: {e}")))?;
+        let plan = TransferPlan::from_message(&plan)?;
+        if plan.base.is_some_and(|base| !candidates.contains(&base)) {
+            return Err(TransferError::Protocol("the source chose a base that this side never named".into()));
+        }
+        // The alarm goes off on this side too: the source may be the one that is wrong.
+        for step in &plan.steps {
+            let ours = candidates.iter().find(|c| c.uuid == step.uuid);
+            if let Some(ours) = ours.filter(|c| c.content_root != step.content_root) {
+                return Err(TransferError::IdentityClash {
+                    uuid: step.uuid,
+                    ours: ours.content_root,
+                    theirs: step.content_root,
+                });
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Brings one snapshot and publishes it. Without one to stand on (`base`) it is all there is in it. What is `kept`
+    /// is gone on with.
+    async fn bring(
+        &mut self,
+        index: usize,
+        step: &TravellingSnapshot,
+        base: Option<CandidateBase>,
+        kept: &mut Option<Kept>,
+        report: &mut TransferReport,
+        wire: &Arc<WireCounters>,
+    ) -> Result<CandidateBase, TransferError> {
+        let brought =
+            CandidateBase { uuid: step.uuid, content_root: step.content_root, size_bytes: step.size_bytes };
+        if let Some(name) = self.name_if_here(step).await? {
+            report.incremental = Some(name);
+            report.content_root = Some(step.content_root);
+            return Ok(brought);
+        }
+        let is_unchanged =
+            base.is_some_and(|b| b.content_root == step.content_root && b.size_bytes == step.size_bytes);
+        if is_unchanged {
+            // Nothing has to arrive for it.
+            self.throw_away(kept.take()).await;
+        }
+        let mirrors = if is_unchanged { Vec::new() } else { self.mirrors().await? };
+        let known = known::is_worth_asking(self.kind, base.is_some()) && self.may_know().await?;
+        let mut filling = Filling {
+            index,
+            step,
+            base,
+            is_unchanged,
+            without_base: false,
+            held: Held::None,
+            known,
+            has_taken: false,
+            mirrors,
+            cross_volume: Offer::All,
+        };
+        let before = (report.resumed, report.held_bytes);
+        let mut waits_for_room = 0;
+        let staged = loop {
+            let opened = self.open(kept.take(), &filling).await?;
+            filling.held = opened.held;
+            let staged = opened.staged;
+            let Err(error) = self.fill(&mut filling, &staged, report, wire).await else { break staged };
+            let is_wrong = matches!(error, TransferError::RootMismatch { .. });
+            if error.is_about_prefix() && filling.cross_volume == Offer::Outlived {
+                tracing::info!(transfer = %self.id, snapshot = step.name, "asking again for frames that refer to what is still here: {error}");
+                filling.cross_volume = Offer::All;
+                *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
+            } else if error.is_about_prefix() && filling.cross_volume == Offer::All {
+                // Whichever it was: what is offered of other volumes is needed least.
+                tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again for frames that refer to no other volume: {error}");
+                filling.cross_volume = Offer::Nothing;
+                *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
+            } else if error.is_about_prefix() && !filling.without_base {
+                tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again for frames that refer to nothing: {error}");
+                filling.without_base = true;
+                *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
+            } else if is_wrong && (filling.held != Held::None || filling.has_taken) {
+                tracing::warn!(
+                    transfer = %self.id, snapshot = step.name, taken_here = filling.has_taken,
+                    "what an earlier transfer had staged, or what was taken from this site's own volumes, was not of this snapshot; bringing all of it: {error}"
+                );
+                self.abandon(staged).await;
+                // Nothing was gone on with in the end, and nothing is staged or taken in the next attempt: it is the last.
+                (report.resumed, report.held_bytes) = before;
+                filling.known = false;
+            } else if error.is_no_space() && (filling.held != Held::None || waits_for_room > 0) {
+                // What was staged is given back in steps; the newest version may be much smaller than it was.
+                if waits_for_room == ROOM_WAITS_MAX {
+                    self.abandon(staged).await;
+                    return Err(error);
+                }
+                waits_for_room += 1;
+                tracing::warn!(
+                    transfer = %self.id, snapshot = step.name,
+                    "no room beside what an earlier transfer had staged; that goes, and all of it is brought: {error}"
+                );
+                self.abandon(staged).await;
+                (report.resumed, report.held_bytes) = before;
+                tokio::select! {
+                    () = tokio::time::sleep(ROOM_WAIT) => {}
+                    () = self.cancel.cancelled() => return Err(TransferError::Aborted),
+                }
+            } else {
+                self.leave(staged, &error).await;
+                return Err(error);
+            }
+        };
+        self.progress.phase(Phase::Commit);
+        let (engine, replica) = (self.engine.clone(), self.replica.clone());
+        let (proved, snapshot, root) = (staged.clone(), step.clone(), step.content_root);
+        let published = blocking(move || publish::commit(&*engine, &replica, &*proved, &snapshot)).await;
+        let name = match published {
+            Ok(name) => name,
+            Err(error) => {
+                self.leave(staged, &error).await;
+                return Err(error);
+            }
+        };
+        tracing::info!(transfer = %self.id, snapshot = name, %root, "published");
+        report.snapshots += 1;
+        report.incremental = Some(name);
+        report.content_root = Some(root);
+        Ok(brought)
+    }
+
+    /// Receives what differs into `staged`, and proves the whole.
+    async fn fill(
+        &mut self,
+        filling: &mut Filling<'_>,
+        staged: &Arc<dyn StagedVersion>,
+        report: &mut TransferReport,
+        wire: &Arc<WireCounters>,
+    ) -> Result<(), TransferError> {
+        let &mut Filling { index, step, base, is_unchanged, without_base, held, known, .. } = filling;
+        if !is_unchanged {
+            self.progress.phase(Phase::Difference);
+            let cross_volume = match filling.cross_volume {
+                Offer::Nothing => Arc::default(),
+                Offer::All | Offer::Outlived => self.cross_volume(filling.mirrors.clone()).await?,
+            };
+            filling.cross_volume = if cross_volume.is_empty() { Offer::Nothing } else { Offer::All };
+            let size_bytes = step.size_bytes;
+            let base = base.map(|b| b.uuid);
+            let step = receive::Step { index, without_base, size_bytes, base, held, known };
+            let received = receive::receive(self, &step, &cross_volume, staged, report, wire).await;
+            if cross_volume.was_missed() {
+                filling.cross_volume = Offer::Outlived;
+            }
+            filling.has_taken = received? > 0;
+        }
+        if self.cancel.is_cancelled() {
+            return Err(TransferError::Aborted);
+        }
+        self.progress.phase(Phase::Verify);
+        let (staged, name, expected) = (staged.clone(), step.name.clone(), step.content_root);
+        blocking(move || publish::prove(&*staged, &name, expected)).await
+    }
+
+    /// The mirrors of this site. That they cannot be listed costs bytes only.
+    async fn mirrors(&self) -> Result<Vec<Replica>, TransferError> {
+        let listed = tokio::select! {
+            listed = self.replicas.replicas() => listed,
+            () = self.cancel.cancelled() => return Err(TransferError::Aborted),
+        };
+        Ok(listed.unwrap_or_else(|error| {
+            tracing::warn!(transfer = %self.id, "nothing is coded against other volumes: {error}");
+            Vec::new()
+        }))
+    }
+
+    /// What this side holds of the same source's other volumes, by its mirrors `all`.
+    async fn cross_volume(&self, all: Vec<Replica>) -> Result<Arc<CrossVolume>, TransferError> {
+        let (engine, own) = (self.engine.clone(), self.replica.clone());
+        blocking(move || Ok::<_, TransferError>(Arc::new(CrossVolume::find(&*engine, &own, all)))).await
+    }
+
+    /// Whether this side may hold any of what the source brings: where it has nothing of that peer yet, the first question would
+    /// cost a round trip, and the answer is known.
+    async fn may_know(&self) -> Result<bool, TransferError> {
+        let (engine, realm) = (self.engine.clone(), Realm { peer: self.replica.peer.0 });
+        blocking(move || Ok::<_, TransferError>(engine.may_know(&realm))).await
+    }
+
+    /// What is kept, made ready for the step, or else a new staged version upon the base.
+    async fn open(&self, kept: Option<Kept>, filling: &Filling<'_>) -> Result<Opened, TransferError> {
+        let step = filling.step.clone();
+        let base = filling.base.map(|b| b.uuid);
+        if let Some(kept) = kept {
+            tracing::info!(transfer = %self.id, snapshot = step.name, "going on with what is staged");
+            return blocking(move || kept.open(&step, base)).await;
+        }
+        let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
+        let staged_for = StagedFor { relationship: self.replica.relationship, incremental: step.uuid };
+        let staged = blocking(move || engine.stage(&volume, base, step.size_bytes, staged_for)).await?;
+        Ok(Opened { staged, held: Held::None })
+    }
+
+    /// What becomes of a staged version after `error`. It is made durable first if the next transfer is to use it.
+    async fn leave(&self, staged: Arc<dyn StagedVersion>, error: &TransferError) {
+        let fate = resume::fate(error);
+        if fate == Fate::ThrownAway {
+            return self.abandon(staged).await;
+        }
+        let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
+        let relationship = self.replica.relationship;
+        let kept = blocking(move || {
+            // A transfer that hung was broken off without waiting for it: nobody would come to fetch what it staged since.
+            if let Err(TransferError::State(_)) = publish::check_replica(&*engine, &volume, relationship) {
+                return staged.abandon();
+            }
+            if fate == Fate::KeptForAnother {
+                staged.retarget(OF_SEVERAL)?;
+            }
+            staged.checkpoint()
+        });
+        if let Err(error) = kept.await {
+            // What was made durable before is there all the same.
+            tracing::warn!(transfer = %self.id, "the newest staged content may be lost: {error}");
+        }
+    }
+
+    async fn throw_away(&self, kept: Option<Kept>) {
+        if let Some(kept) = kept {
+            tracing::info!(transfer = %self.id, "what an earlier transfer had staged is of no use any more");
+            self.abandon(kept.staged).await;
+        }
+    }
+
+    async fn abandon(&self, staged: Arc<dyn StagedVersion>) {
+        if let Err(error) = blocking(move || staged.abandon()).await {
+            // Nobody sees it, and the next transfer tries again; until then it holds space.
+            tracing::warn!(transfer = %self.id, "staged content could not be discarded: {error}");
+        }
+    }
+
+    async fn name_if_here(&self, step: &TravellingSnapshot) -> Result<Option<String>, TransferError> {
+        let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
+        let (relationship, uuid, root) = (self.replica.relationship, step.uuid, step.content_root);
+        blocking(move || publish::name_if_here(&*engine, &volume, relationship, uuid, root)).await
+    }
+
+    async fn show(&self, last: CandidateBase) -> Result<(), TransferError> {
+        let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
+        let (relationship, kind) = (self.replica.relationship, self.kind);
+        blocking(move || publish::show(&*engine, &volume, relationship, last.uuid, kind)).await
+    }
+
+    /// Tells the source. If that fails the replica is none the worse: the source keeps the old base as well, until it is
+    /// told again or the next transfer names the new one. Returns what the source did not accept.
+    async fn acknowledge(&self, published: CandidateBase, wire: &WireCounters) -> Option<Acknowledge> {
+        let acknowledge = Acknowledge {
+            relationship: self.replica.relationship.as_bytes().to_vec(),
+            transfer: self.id.as_bytes().to_vec(),
+            volume: self.replica.source.to_string(),
+            snapshot: published.uuid.as_bytes().to_vec(),
+            content_root: published.content_root.0.to_vec(),
+        };
+        let error = self.call(Body::Acknowledge(acknowledge.clone()), wire).await.err()?;
+        tracing::warn!(transfer = %self.id, "the source does not know of the new base yet: {error}");
+        Some(acknowledge)
+    }
+
+    async fn call(&self, body: Body, wire: &WireCounters) -> Result<Bytes, TransferError> {
+        tokio::select! {
+            answer = call(&*self.link, body, Some(wire)) => answer,
+            () = self.cancel.cancelled() => Err(TransferError::Aborted),
+        }
+    }
+
+    /// Frees the source's place, without making anybody wait for it.
+    fn close_at_source(&self, failure: Option<String>) {
+        let end = End { transfer: self.id.as_bytes().to_vec(), failure: failure.unwrap_or_default() };
+        let (link, transfer) = (self.link.clone(), self.id);
+        tokio::spawn(async move {
+            let said = call(&*link, Body::End(end), None);
+            let said = tokio::time::timeout(CLOSE_TIMEOUT, said).await;
+            if !matches!(said, Ok(Ok(_))) {
+                tracing::debug!(%transfer, "the source did not hear that the transfer has ended");
+            }
+        });
+    }
+}

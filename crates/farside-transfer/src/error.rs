@@ -1,0 +1,115 @@
+//! Why a transfer failed.
+
+use farside_engine::{ContentRoot, EngineError};
+use farside_peer::SessionError;
+use farside_wire::FrameError;
+use uuid::Uuid;
+
+/// What can go wrong. Whatever it is, a replica is what it was before: one whole version, or not yet anything.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    /// The session failed, or the peer refused.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The storage of this side failed or refused.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A frame was refused.
+    #[error("data from the peer was refused: {0}; the replica is unchanged")]
+    Frame(#[from] FrameError),
+    /// The peer sent what the protocol does not allow here.
+    #[error("the peer broke the mirror protocol: {0}; the replica is unchanged")]
+    Protocol(String),
+    /// The peer does not speak this side's version of the mirror protocol.
+    #[error(
+        "this site speaks version {ours} of the mirror protocol, and the peer refused that: {said}; nothing was changed. \
+         Upgrade farside at the site that speaks the older version"
+    )]
+    VersionsDiffer {
+        /// The version spoken here.
+        ours: u32,
+        /// What the peer said, which names its version.
+        said: String,
+    },
+    /// The source gave up.
+    #[error("the source failed: {message}; the replica is unchanged")]
+    SourceFailed {
+        /// The refusal's code.
+        code: String,
+        /// What it said.
+        message: String,
+    },
+    /// What was received is not the source's snapshot.
+    #[error(
+        "snapshot {snapshot} arrived with content root {found} instead of {expected}; it was thrown away and the \
+         replica is unchanged. Check both pools offline (`farside pool check`) before the next update"
+    )]
+    RootMismatch {
+        /// The snapshot's name.
+        snapshot: String,
+        /// The source's root.
+        expected: ContentRoot,
+        /// What was computed here.
+        found: ContentRoot,
+    },
+    /// Two different contents go by one identity.
+    #[error(
+        "ALARM: snapshot {uuid} has content root {ours} here and {theirs} at the peer; one of them was altered. Nothing was \
+         transferred or deleted; check both pools offline (`farside pool check`) and delete the wrong snapshot"
+    )]
+    IdentityClash {
+        /// The snapshot's identity.
+        uuid: Uuid,
+        /// Its root here.
+        ours: ContentRoot,
+        /// Its root there.
+        theirs: ContentRoot,
+    },
+    /// The state forbids it.
+    #[error("{0}")]
+    State(String),
+    /// A peer asks for more than its budgets allow.
+    #[error("over a budget: {0}")]
+    OverBudget(String),
+    /// A person ended it.
+    #[error("aborted; the replica shows the version that was published last")]
+    Aborted,
+    /// A task of this program ended unexpectedly.
+    #[error("internal error: {0}; the replica is unchanged")]
+    Internal(String),
+}
+
+impl TransferError {
+    /// Whether the session went away under it: the same again may well succeed on the next one. A peer that cannot be
+    /// reached for a data stream is one whose loss the control stream has not noticed yet.
+    pub fn is_lost_session(&self) -> bool {
+        matches!(self, TransferError::Session(SessionError::Lost(_) | SessionError::Unreachable { .. }))
+    }
+
+    /// Whether the pool here has no room for it.
+    pub(crate) fn is_no_space(&self) -> bool {
+        matches!(self, TransferError::Engine(EngineError::NoSpace { .. }))
+    }
+
+    /// Whether the same step, sent again without using the base as prefix, may well arrive.
+    pub(crate) fn is_about_prefix(&self) -> bool {
+        matches!(self, TransferError::Frame(e) if e.is_about_prefix())
+    }
+}
+
+impl From<tokio::task::JoinError> for TransferError {
+    fn from(error: tokio::task::JoinError) -> Self {
+        TransferError::Internal(error.to_string())
+    }
+}
+
+/// Runs engine calls on a blocking thread.
+pub(crate) async fn blocking<T: Send + 'static, E: Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, TransferError>
+where
+    TransferError: From<E>,
+{
+    let span = tracing::Span::current();
+    Ok(tokio::task::spawn_blocking(move || span.in_scope(work)).await??)
+}

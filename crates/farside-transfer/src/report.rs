@@ -1,0 +1,254 @@
+//! What a transfer tells while it runs ([`Progress`]) and when it has ended ([`TransferReport`]).
+
+mod levels;
+
+use std::fmt;
+use std::time::Duration;
+
+use farside_engine::ContentRoot;
+use farside_platform::Timestamp;
+use uuid::Uuid;
+
+use crate::kind::TransferKind;
+use crate::limits::RATE_WINDOW;
+
+pub use levels::{Level, LevelKind, Levels};
+
+/// How far a transfer is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Waits for its turn or for a session.
+    Waiting,
+    /// The source takes its snapshot.
+    Snapshot,
+    /// The source compares metadata.
+    Difference,
+    /// Frames travel.
+    Transfer,
+    /// Content roots are compared.
+    Verify,
+    /// The new version is published.
+    Commit,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Phase::Waiting => "waiting",
+            Phase::Snapshot => "snapshot",
+            Phase::Difference => "difference",
+            Phase::Transfer => "transfer",
+            Phase::Verify => "verify",
+            Phase::Commit => "commit",
+        })
+    }
+}
+
+/// A transfer under way. Byte counts are over all its snapshots.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Progress {
+    /// The transfer; none while it waits.
+    pub transfer: Option<Uuid>,
+    /// What for.
+    pub kind: TransferKind,
+    /// How far.
+    pub phase: Phase,
+    /// Snapshots published so far.
+    pub snapshots_done: u64,
+    /// Snapshots in all; none before the source has answered.
+    pub snapshots: Option<u64>,
+    /// Bytes found changed so far; none before the difference.
+    pub changed_bytes: Option<u64>,
+    /// Of these, staged or published here.
+    pub done_bytes: u64,
+    /// Bytes on the wire, both ways.
+    pub wire_bytes: u64,
+    /// Rate of `done_bytes`, smoothed over [`RATE_WINDOW`].
+    pub rate_bytes_per_second: Option<f64>,
+    /// Time that remains of what has been found so far, at this rate.
+    pub eta_seconds: Option<f64>,
+    /// What has arrived so far, by the way it took; of the step under way too.
+    pub levels: Levels,
+}
+
+impl Progress {
+    /// Of a transfer that waits.
+    pub fn waiting(kind: TransferKind) -> Progress {
+        Progress {
+            transfer: None,
+            kind,
+            phase: Phase::Waiting,
+            snapshots_done: 0,
+            snapshots: None,
+            changed_bytes: None,
+            done_bytes: 0,
+            wire_bytes: 0,
+            rate_bytes_per_second: None,
+            eta_seconds: None,
+            levels: Levels::default(),
+        }
+    }
+}
+
+/// Smooths a growing count of bytes to a rate.
+#[derive(Debug)]
+pub(crate) struct RateMeter {
+    last: Option<(Duration, u64)>,
+    rate: Option<f64>,
+}
+
+impl RateMeter {
+    pub(crate) fn new() -> Self {
+        RateMeter { last: None, rate: None }
+    }
+
+    /// `bytes` in all at monotonic time `now`. Exponential smoothing: what is older than the window counts for a
+    /// third and less.
+    pub(crate) fn sample(&mut self, now: Duration, bytes: u64) -> Option<f64> {
+        let Some((then, before)) = self.last else {
+            self.last = Some((now, bytes));
+            return None;
+        };
+        let elapsed = now.saturating_sub(then).as_secs_f64();
+        if elapsed <= 0.0 {
+            return self.rate;
+        }
+        self.last = Some((now, bytes));
+        let latest = bytes.saturating_sub(before) as f64 / elapsed;
+        let weight = 1.0 - (-elapsed / RATE_WINDOW.as_secs_f64()).exp();
+        self.rate = Some(self.rate.map_or(latest, |old| old + weight * (latest - old)));
+        self.rate
+    }
+}
+
+/// How a transfer ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransferResult {
+    /// Published.
+    Ok,
+    /// Not; the replica is as it was, or at the last snapshot that did arrive whole.
+    Failed,
+    /// Ended by a person; the same.
+    Aborted,
+}
+
+/// A transfer that has ended: every figure of `mirror history`. Bytes are over all its snapshots, seconds from the
+/// destination's clocks but for `scan_seconds`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TransferReport {
+    /// The transfer's id, the same on both sides.
+    pub id: Uuid,
+    /// What for.
+    pub kind: TransferKind,
+    /// How it ended.
+    pub result: TransferResult,
+    /// Why, if not well.
+    pub reason: Option<String>,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+    /// How long it took, by the monotonic clock.
+    pub duration_seconds: f64,
+    /// Name of the snapshot it started from; none for a copy from nothing.
+    pub base: Option<String>,
+    /// Name of the last snapshot it brought, as it is called here.
+    pub incremental: Option<String>,
+    /// That snapshot's content root, as computed here.
+    pub content_root: Option<ContentRoot>,
+    /// Whether it went on with what an earlier one had staged.
+    pub resumed: bool,
+    /// Snapshots it published.
+    pub snapshots: u64,
+    /// Bytes of data that travelled: what the metadata difference found, less what was held or known.
+    pub changed_bytes: u64,
+    /// Bytes of data that the difference found and that did not travel: an earlier transfer had brought them.
+    pub held_bytes: u64,
+    /// Bytes that became holes.
+    pub deallocated_bytes: u64,
+    /// Bytes of its snapshots that the source read: no more than changed.
+    pub source_read_bytes: u64,
+    /// Bytes that the source read to code against: of the base, or of what it had sent before.
+    pub base_read_bytes: u64,
+    /// What travelled, by the way it took; none if a version wrote the report that did not count it.
+    pub levels: Option<Levels>,
+    /// Bytes that travelled as references: known or repeated.
+    pub referenced_bytes: Option<u64>,
+    /// Bytes that travelled compressed against content that both sides held.
+    pub delta_bytes: u64,
+    /// Bytes that travelled compressed by themselves, or as they are.
+    pub literal_bytes: u64,
+    /// Wire bytes destination to source: control messages, TLS.
+    pub wire_bytes_sent: u64,
+    /// Wire bytes source to destination: frames, control messages, TLS.
+    pub wire_bytes_received: u64,
+    /// Time the source spent comparing metadata.
+    pub scan_seconds: f64,
+}
+
+impl TransferReport {
+    /// Of a transfer that begins at `started_at`.
+    pub(crate) fn begun(id: Uuid, kind: TransferKind, started_at: Timestamp) -> TransferReport {
+        TransferReport {
+            id,
+            kind,
+            result: TransferResult::Failed,
+            reason: None,
+            started_at,
+            ended_at: started_at,
+            duration_seconds: 0.0,
+            base: None,
+            incremental: None,
+            content_root: None,
+            resumed: false,
+            snapshots: 0,
+            changed_bytes: 0,
+            held_bytes: 0,
+            deallocated_bytes: 0,
+            source_read_bytes: 0,
+            base_read_bytes: 0,
+            levels: Some(Levels::default()),
+            referenced_bytes: Some(0),
+            delta_bytes: 0,
+            literal_bytes: 0,
+            wire_bytes_sent: 0,
+            wire_bytes_received: 0,
+            scan_seconds: 0.0,
+        }
+    }
+
+    /// Counts what a step brought.
+    pub(crate) fn add_levels(&mut self, step: &Levels) {
+        let mut levels = self.levels.unwrap_or_default();
+        levels.add(step);
+        self.levels = Some(levels);
+        self.referenced_bytes = Some(levels.known.in_bytes.saturating_add(levels.repeat.in_bytes));
+        self.delta_bytes = levels.delta.in_bytes;
+        self.literal_bytes = levels.compressed.in_bytes.saturating_add(levels.raw.in_bytes);
+    }
+
+    /// Wire bytes, both ways, that no level accounts for: headers and tables of frames, messages, TLS, and all of steps
+    /// that did not arrive whole.
+    pub fn overhead_bytes(&self) -> Option<u64> {
+        let wire_bytes = self.wire_bytes_sent.saturating_add(self.wire_bytes_received);
+        self.levels.map(|levels| wire_bytes.saturating_sub(levels.out_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_follows_and_is_smooth() {
+        let mut meter = RateMeter::new();
+        assert_eq!(meter.sample(Duration::ZERO, 0), None);
+        for second in 1..=60u64 {
+            meter.sample(Duration::from_secs(second), second * 1000);
+        }
+        assert!((meter.sample(Duration::from_secs(61), 61_000).unwrap() - 1000.0).abs() < 1.0);
+        // A pause of a second does not drop it to nothing.
+        let paused = meter.sample(Duration::from_secs(62), 61_000).unwrap();
+        assert!((700.0..1000.0).contains(&paused), "{paused}");
+    }
+}

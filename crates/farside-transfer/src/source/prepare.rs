@@ -1,0 +1,169 @@
+//! What a transfer and its acknowledgement do to the source's snapshots. Blocking; call from a blocking thread.
+
+use farside_engine::{ContentRoot, Engine, SnapshotInfo, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_platform::Clock;
+use uuid::Uuid;
+
+use super::choose::{Base, Rooted, choose_base, travelling};
+use crate::bases::release;
+use crate::error::TransferError;
+use crate::kind::TransferKind;
+use crate::limits::STEPS_MAX;
+use crate::protocol::convert::{CandidateBase, TransferPlan, TravellingSnapshot};
+
+/// What a destination asked for, checked.
+pub struct Asked {
+    /// The relationship.
+    pub relationship: Uuid,
+    /// The transfer's id, which becomes that of the snapshot it takes.
+    pub transfer: Uuid,
+    /// The volume here.
+    pub volume: VolumeName,
+    /// What for.
+    pub kind: TransferKind,
+    /// What the destination has, oldest first.
+    pub candidates: Vec<CandidateBase>,
+    /// The incremental of a transfer that was cut, of which the destination has a part.
+    pub half_brought: Option<Uuid>,
+    /// An update without a common base is compared as a whole, because this side has let the base go.
+    pub is_whole: bool,
+    /// Snapshots that may be kept for the relationship.
+    pub pins_left: usize,
+}
+
+/// What will travel, and from which snapshot of this side.
+pub(crate) struct Prepared {
+    pub(crate) plan: TransferPlan,
+    pub(crate) local_base: Option<Uuid>,
+    /// How many snapshots are kept for it.
+    pub(crate) pins: usize,
+}
+
+/// Chooses the base, takes the incremental snapshot, pins what travels and releases what earlier transfers of the
+/// relationship left. If it fails before the snapshot nothing has changed; after it, the next call clears up.
+pub(crate) fn prepare(
+    engine: &dyn Engine,
+    clock: &dyn Clock,
+    asked: &Asked,
+) -> Result<Prepared, TransferError> {
+    let volume = &asked.volume;
+    let is_replica = engine.volume(volume)?.is_replica;
+    let snapshots = rooted(engine, volume)?;
+    let base = choose_base(&snapshots, &asked.candidates)?;
+    if base.is_none() && asked.kind == TransferKind::Update && !asked.is_whole {
+        return Err(TransferError::State(format!(
+            "no snapshot of {volume} at the source is also at the destination; nothing was changed. To copy everything, \
+             `farside mirror create` to a new volume there, then `farside mirror delete` this one"
+        )));
+    }
+    // Only what was begun for this relationship, and is kept for it since, can be gone on with.
+    let is_pinned = |s: &Rooted| s.info.pinned_by.contains(&asked.relationship);
+    let half_brought =
+        asked.half_brought.filter(|uuid| snapshots.iter().any(|s| s.info.uuid == *uuid && is_pinned(s)));
+    let mut steps: Vec<&Rooted> = travelling(&snapshots, base.as_ref(), half_brought).collect();
+    if steps.len() >= STEPS_MAX {
+        return Err(TransferError::State(format!(
+            "{} snapshots of {volume} wait to travel, more than one transfer carries ({STEPS_MAX}); delete some",
+            steps.len()
+        )));
+    }
+    // With the base and the incremental.
+    if steps.len() + 2 > asked.pins_left {
+        return Err(TransferError::OverBudget(format!(
+            "{} snapshots to be kept for this mirror, beside those of your others (budgets.pins there): {} are left. Delete \
+             snapshots of {volume} there, or end mirrors",
+            steps.len() + 2,
+            asked.pins_left
+        )));
+    }
+    let incremental;
+    if is_replica {
+        // A replica takes no snapshot of its own: a cascade names the version that was published last.
+        let newest = snapshots.last().ok_or_else(|| {
+            TransferError::State(format!(
+                "{volume} is itself a replica and holds no version yet; initialize it first"
+            ))
+        })?;
+        let is_base = base.as_ref().is_some_and(|b| snapshots[b.index].info.uuid == newest.info.uuid);
+        if !is_base && steps.last().is_none_or(|s| s.info.uuid != newest.info.uuid) {
+            steps.push(newest);
+        }
+    } else {
+        incremental = take_incremental(engine, clock, asked)?;
+        steps.push(&incremental);
+    }
+
+    let mut keep: Vec<Uuid> = steps.iter().map(|s| s.info.uuid).collect();
+    keep.extend(base.as_ref().map(|b| snapshots[b.index].info.uuid));
+    for snapshot in &keep {
+        engine.pin(volume, *snapshot, asked.relationship)?;
+    }
+    release(engine, volume, asked.relationship, &keep)?;
+    keep.dedup();
+    Ok(prepared(&snapshots, base, &steps, keep.len()))
+}
+
+fn prepared(snapshots: &[Rooted], base: Option<Base>, steps: &[&Rooted], pins: usize) -> Prepared {
+    let local = base.map(|b| &snapshots[b.index].info);
+    let steps = steps.iter().map(|s| TravellingSnapshot {
+        uuid: s.info.uuid,
+        name: s.info.name.clone(),
+        created_at: s.info.created_at,
+        size_bytes: s.info.size_bytes,
+        content_root: s.root,
+        made_by_person: s.info.owner == SnapshotOwner::Person,
+    });
+    Prepared {
+        plan: TransferPlan {
+            base: base.map(|b| b.candidate),
+            base_name: local.map(|info| info.name.clone()),
+            steps: steps.collect(),
+        },
+        local_base: local.map(|info| info.uuid),
+        pins,
+    }
+}
+
+pub(crate) fn rooted(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<Rooted>, TransferError> {
+    let with_root = |info: SnapshotInfo| {
+        let root = engine.content_root(volume, info.uuid)?;
+        Ok(Rooted { info, root })
+    };
+    engine.snapshots(volume)?.into_iter().map(with_root).collect()
+}
+
+/// The name says whose it is; the identity of the transfer makes it unique.
+fn take_incremental(engine: &dyn Engine, clock: &dyn Clock, asked: &Asked) -> Result<Rooted, TransferError> {
+    let relationship = asked.relationship.simple().to_string();
+    let transfer = asked.transfer.simple().to_string();
+    let spec = SnapshotSpec {
+        name: format!("mirror-{}-{}", &relationship[..8], &transfer[20..]),
+        // One transfer takes one snapshot, so the two can share an identity: the same id in every log.
+        uuid: asked.transfer,
+        created_at: clock.now(),
+        owner: SnapshotOwner::Relationship(asked.relationship),
+        pin_for: Some(asked.relationship),
+    };
+    let info = engine.take_snapshot(&asked.volume, &spec)?;
+    let root = engine.content_root(&asked.volume, info.uuid)?;
+    Ok(Rooted { info, root })
+}
+
+/// The destination holds `snapshot` with `content_root`: it is the base from now on; of what the relationship had
+/// pinned only `keep` stays.
+pub(crate) fn move_base(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    snapshot: Uuid,
+    content_root: ContentRoot,
+    keep: &[Uuid],
+) -> Result<(), TransferError> {
+    let ours = engine.content_root(volume, snapshot)?;
+    if ours != content_root {
+        return Err(TransferError::IdentityClash { uuid: snapshot, ours, theirs: content_root });
+    }
+    // The new pin is durable before the old one goes: at no moment is there no base.
+    engine.pin(volume, snapshot, relationship)?;
+    release(engine, volume, relationship, keep)
+}

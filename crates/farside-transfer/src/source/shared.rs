@@ -1,0 +1,49 @@
+//! What the transfers of a source share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use farside_engine::Engine;
+use farside_platform::Clock;
+use uuid::Uuid;
+
+use super::encoders::EncoderBudget;
+use super::link_history::LinkHistory;
+use super::relationships::SourceRelationships;
+use super::serving::Serving;
+use super::similarity::Indexes;
+
+/// What the transfers of a source share.
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) relationships: Arc<dyn SourceRelationships>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) encoders: Arc<EncoderBudget>,
+    pub(crate) indexes: Arc<Indexes>,
+    /// By transfer id; at most [`SERVED_MAX`](crate::limits::SERVED_MAX).
+    pub(crate) serving: Mutex<HashMap<Uuid, Arc<Serving>>>,
+    pub(crate) link_history: Mutex<LinkHistory>,
+}
+
+impl Shared {
+    pub(crate) fn serving(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<Serving>>> {
+        // Every change is one insertion or removal: a panic in between leaves nothing half done.
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn link_history(&self) -> MutexGuard<'_, LinkHistory> {
+        // The same.
+        self.link_history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a transfer and gives its place back.
+    pub(crate) fn leave(&self, serving: &Serving) {
+        serving.cancel.cancel();
+        self.serving().remove(&serving.transfer);
+    }
+
+    /// The transfers of a relationship that are being served.
+    pub(crate) fn of_relationship(&self, relationship: Uuid) -> Vec<Arc<Serving>> {
+        self.serving().values().filter(|s| s.relationship == relationship).cloned().collect()
+    }
+}
