@@ -52,7 +52,7 @@ fn a_volume_is_mirrored_and_taken_over() {
     b.fails(3, "mirror create nobody:p/v q/v");
     assert_eq!(
         a.json("peer allow b p/v p/later --reverse")["rights"][0],
-        json!({"volume": "p/later", "reverse": true, "fence": false})
+        json!({"volume": "p/later", "reverse": true, "fence": false, "recorded": false})
     );
     b.ok("volume create q/v --size 32M");
     let host = b.nbd("q/v");

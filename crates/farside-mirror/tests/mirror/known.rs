@@ -391,7 +391,7 @@ async fn a_source_that_asks_nonsense_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_held_list_and_questions_do_not_wait_for_each_other() {
-    // A volume of holes with 2 MiB of data at its end, and a destination that says it holds a million blocks of it.
+    // A volume of holes with 2 MiB of data at its end, and a destination that says it holds data in a million of the holes.
     let blocks: u64 = 4 << 20;
     let mut pair = Pair::new(721, 4096, LinkSettings::default()).await;
     let data = random_bytes(&mut pair, 2 << 20);
@@ -427,7 +427,7 @@ async fn a_long_held_list_and_questions_do_not_wait_for_each_other() {
     let telling = async {
         for first in (0..runs).step_by(2048) {
             let run =
-                |n| HeldRun { position: 3 * n, blocks: 1, kind: RunKind::Hole, fingerprints: Vec::new() };
+                |n| HeldRun { position: 3 * n, blocks: 1, kind: RunKind::Data, fingerprints: Vec::new() };
             let chunk: Vec<_> = (first..first + 2048).map(run).collect();
             stream::write(&mut writer, &StreamMessage::Held(encode_chunk(&chunk))).await.unwrap();
         }
@@ -448,7 +448,7 @@ async fn a_long_held_list_and_questions_do_not_wait_for_each_other() {
         }
     };
     tokio::time::timeout(Duration::from_secs(600), async { tokio::join!(telling, reading) }).await.unwrap();
-    assert!(frames >= runs / 2048 - 1, "what was held and is a hole was put right: {frames} frames");
+    assert!(frames >= runs / 2048 - 1, "what was held as data and is a hole was put right: {frames} frames");
     let (batches, mut questions) = (asked.len(), asked.into_iter());
     println!("{frames} frames, {batches} questions");
     loop {
