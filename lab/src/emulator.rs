@@ -205,7 +205,7 @@ impl Thread {
     /// Sends a command and waits for its answer: microseconds, as the thread looks after each batch of packets.
     fn ask<T>(&self, command: Command, answered: &Receiver<T>) -> Result<T, EmulatorError> {
         let sent = self.commands.send(command).is_ok();
-        self.wake.ring();
+        self.wake.signal();
         if sent && let Ok(answer) = answered.recv() {
             return Ok(answer);
         }
@@ -218,7 +218,7 @@ impl Thread {
     fn stop(&mut self) {
         // A closed inbox means that it has stopped already.
         let _ = self.commands.send(Command::Stop);
-        self.wake.ring();
+        self.wake.signal();
         if let Some(handle) = self.handle.take() {
             let _ = handle.join();
         }

@@ -28,26 +28,26 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// A network namespace that lives as long as a process in it, which ends with its standard input: whatever happens to the
 /// test.
 struct Namespace {
-    keeper: Child,
+    holder: Child,
     path: PathBuf,
 }
 
 impl Namespace {
     fn new() -> Self {
-        let keeper = Command::new("unshare")
+        let holder = Command::new("unshare")
             .args(["--net", "cat"])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .expect("unshare runs");
-        let path = PathBuf::from(format!("/proc/{}/ns/net", keeper.id()));
+        let path = PathBuf::from(format!("/proc/{}/ns/net", holder.id()));
         let own = std::fs::read_link("/proc/self/ns/net").expect("namespaces can be read");
         let begin = Instant::now();
-        while std::fs::read_link(&path).expect("the keeper lives") == own {
+        while std::fs::read_link(&path).expect("the holder lives") == own {
             assert!(begin.elapsed() < PATIENCE, "unshare makes no namespace");
             std::thread::sleep(Duration::from_millis(1));
         }
-        Self { keeper, path }
+        Self { holder, path }
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -71,8 +71,8 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        self.keeper.wait().expect("the keeper ends");
+        drop(self.holder.stdin.take());
+        self.holder.wait().expect("the holder ends");
     }
 }
 

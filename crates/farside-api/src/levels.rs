@@ -1,8 +1,8 @@
-//! What travelled of a transfer, by *level*: the way a block took, the cheapest on the wire first.
+//! What travelled of a transfer, by *level*: how a block was coded, the cheapest on the wire first.
 
 use serde::{Deserialize, Serialize};
 
-/// What took one way.
+/// What was coded at one level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Level {
     /// Bytes of the volume.

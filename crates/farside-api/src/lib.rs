@@ -6,7 +6,7 @@
 //!
 //! * [`error`]: how a request fails, and which exit code that is.
 //! * [`pool`], [`volume`], [`snapshot`], [`peer`], [`mirror`], [`site`]: the nouns.
-//! * [`levels`]: what travelled, by the way it took.
+//! * [`levels`]: what travelled, by level.
 //! * [`operation`]: long work that goes on while nobody watches.
 //! * [`plan`]: what a destructive request would do.
 
@@ -40,11 +40,12 @@ pub use peer::{
 };
 pub use plan::Plan;
 pub use pool::{
-    CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, Severity, StagedContent,
+    CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, QuarantinedRange,
+    Severity, StagedContent,
 };
 pub use site::Site;
 pub use snapshot::{CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, Rename, Rollback, Snapshot};
-pub use support::{Configuration, Support, Versions};
+pub use support::{BudgetConfiguration, Configuration, Support, Versions, WireConfiguration};
 pub use throttle::{MirrorLink, SetMirrorLink, SetSite, SiteStatus, Throttle};
 pub use uuid::Uuid;
 pub use volume::{CreateVolume, ResizeVolume, Volume};

@@ -84,7 +84,7 @@ pub struct Transfer {
     pub rate_bytes_per_second: Option<f64>,
     /// Time that remains at this rate.
     pub eta_seconds: Option<f64>,
-    /// What has arrived so far, by the way it took.
+    /// What has arrived so far, by level.
     #[serde(default)]
     pub levels: Levels,
 }
@@ -127,7 +127,7 @@ pub struct Mirror {
     pub link: Option<MirrorLink>,
     /// The transfer under way, if any.
     pub transfer: Option<Transfer>,
-    /// At the source: that the destination was broken off and lives a life of its own; null if not.
+    /// At the source: that the destination was broken off and is independent; null if not.
     #[serde(default)]
     pub overtaken: Option<Overtaken>,
 }
@@ -192,7 +192,7 @@ pub struct TransferRecord {
     pub changed_bytes: u64,
     /// Bytes of data that did not travel because an earlier transfer, which was cut, had brought them.
     #[serde(default)]
-    pub held_bytes: u64,
+    pub resumed_bytes: u64,
     /// Bytes that became holes.
     pub deallocated_bytes: u64,
     /// Bytes of data the source read.
@@ -206,9 +206,8 @@ pub struct TransferRecord {
     pub delta_bytes: Option<u64>,
     /// Bytes that travelled compressed by themselves, or as they are.
     pub literal_bytes: Option<u64>,
-    /// What travelled, by the way it took; null in records of versions that did not count it.
+    /// What travelled, by level; null in records of versions that did not count it.
     #[serde(default)]
-    #[serde(alias = "rungs")]
     pub levels: Option<Levels>,
     /// Wire bytes of both directions that no level accounts for: frame headers and tables, messages, TLS, and steps that did
     /// not arrive whole. Null where `levels` is.

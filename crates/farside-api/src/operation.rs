@@ -17,11 +17,11 @@ pub enum OperationKind {
     Update,
     /// A volume becomes a replica again.
     Resync,
-    /// A planned change of roles.
+    /// A planned role change.
     Swap,
 }
 
-/// How far a change of roles is. At no moment may hosts of both sides write.
+/// How far a role change is. At no moment may hosts of both sides write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SwapPhase {
@@ -31,10 +31,10 @@ pub enum SwapPhase {
     Fence,
     /// The update to exactly that snapshot.
     LastUpdate,
-    /// The replica becomes the original: the turning point.
-    Turn,
+    /// The replica becomes the original: the point of no return.
+    Takeover,
     /// The former source is told that it is the replica now.
-    Settle,
+    Notify,
 }
 
 /// How far it is.
@@ -56,7 +56,7 @@ pub struct Operation {
     pub id: Uuid,
     /// What it does.
     pub kind: OperationKind,
-    /// How far a change of roles is; null for other kinds.
+    /// How far a role change is; null for other kinds.
     #[serde(default)]
     pub phase: Option<SwapPhase>,
     /// The volume here, `POOL/VOL`.

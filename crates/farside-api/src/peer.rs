@@ -77,7 +77,7 @@ pub struct PeerLink {
     pub mode: PathsMode,
     /// Differentiated services code point of its packets.
     pub dscp: Option<u8>,
-    /// The contracted rate: all that is sent to it keeps below.
+    /// The committed rate (CIR): all that is sent to it keeps below.
     pub rate_bytes_per_second: Option<u64>,
 }
 
@@ -102,7 +102,7 @@ pub struct PeerPath {
     pub remote: String,
     /// Whether it works.
     pub state: PathState,
-    /// Connections on it, warm ones not counted.
+    /// Connections on it, idle ones not counted.
     pub lanes: u64,
     /// The congestion control that the kernel has granted.
     pub congestion: Option<String>,
@@ -130,11 +130,11 @@ pub struct PeerStreams {
     /// Data streams that are open now.
     pub open: u64,
     /// Connections that wait for the next stream.
-    pub warm_lanes: u64,
+    pub idle_lanes: u64,
     /// Streams that began on such a connection, in this session.
-    pub warm_starts: u64,
+    pub reused_lanes: u64,
     /// Bytes that went over a second lane because the first died or stalled, in this session.
-    pub sent_twice_bytes: u64,
+    pub retransmitted_bytes: u64,
 }
 
 /// `peer status`: a peer and its rights.
@@ -223,7 +223,7 @@ pub struct SetPeer {
     /// See [`PeerLink::dscp`]; 0: the packets are not marked.
     #[serde(default)]
     pub dscp: Option<u8>,
-    /// The contracted rate, such as `10Mb/s`; `unlimited`: none.
+    /// The committed rate (CIR), such as `10Mb/s`; `unlimited`: none.
     #[serde(default)]
     pub rate: Option<String>,
     /// What it may send here: `4MB/s`, with times `4MB/s,08:00-18:00=1MB/s`, or `unlimited`.

@@ -43,6 +43,27 @@ pub struct Pool {
     /// Bytes of all of it; null in lists, and where it could not be counted in time.
     #[serde(default)]
     pub staged_bytes: Option<u64>,
+    /// Ranges of volumes and snapshots that cannot be read because their metadata is damaged; with one pool only, null in
+    /// lists.
+    #[serde(default)]
+    pub quarantined: Option<Vec<QuarantinedRange>>,
+    /// Bytes at most that stay allocated for good, because damaged metadata does not say who owned them.
+    #[serde(default)]
+    pub unattributed_bytes_max: Option<u64>,
+}
+
+/// A range of a volume or snapshot whose metadata is damaged: reads of it fail, everything else goes on. Whole blocks that are
+/// written there can be read again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct QuarantinedRange {
+    /// The volume's name in its pool.
+    pub volume: String,
+    /// The snapshot; null for the volume itself.
+    pub snapshot: Option<String>,
+    /// Where it begins in the volume, bytes.
+    pub offset_bytes: u64,
+    /// How long it is, bytes.
+    pub length_bytes: u64,
 }
 
 /// What is staged of one volume.

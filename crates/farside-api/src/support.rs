@@ -38,7 +38,7 @@ pub struct Versions {
     pub schema: i64,
 }
 
-/// What a daemon runs with: words, file and defaults, merged.
+/// What a daemon runs with: arguments, file and defaults, merged.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Configuration {
     /// The site's name.
@@ -53,4 +53,42 @@ pub struct Configuration {
     pub log: String,
     /// `text` or `json`.
     pub log_format: String,
+    /// How volumes travel; None from a daemon that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<WireConfiguration>,
+    /// What each peer may cost this site as a source; None from a daemon that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budgets: Option<BudgetConfiguration>,
+}
+
+/// The table `[wire]`, with its defaults.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WireConfiguration {
+    /// What is spent on every frame, or `auto`.
+    pub effort: String,
+    /// Memory of all frames that are being encoded, bytes.
+    pub encoder_memory_bytes: u64,
+    /// Memory for the indexes of similar content, for each TiB of a volume; 0 keeps none.
+    pub similarity_bytes_per_tib: u64,
+}
+
+/// The table `[budgets]`, with its defaults.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BudgetConfiguration {
+    /// Transfers and comparisons of a peer in a minute.
+    pub snapshots_per_minute: u32,
+    /// Calls and data streams of a peer in a minute.
+    pub calls_per_minute: u32,
+    /// Transfers that are served for a peer at the same time.
+    pub transfers: u64,
+    /// Mirrors that a peer may have of volumes here.
+    pub mirrors: u64,
+    /// Snapshots that are kept for a peer.
+    pub pins: u64,
+    /// Bytes that are kept for a peer and that hosts have replaced; None: as much as the pool has above its reserve.
+    pub pinned_bytes: Option<u64>,
+    /// Age of what is kept for a mirror that does not update, days; 0: any.
+    pub pin_age_days: u64,
+    /// Part of a pool, in percent, that is held free for hosts.
+    pub reserve_percent: u8,
 }

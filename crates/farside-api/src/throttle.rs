@@ -8,7 +8,7 @@ pub struct Throttle {
     /// As it is set: `4MB/s,08:00-18:00=1MB/s,zone=Europe/Berlin`, or `unlimited`.
     pub rules: String,
     /// What holds at this moment, bytes per second; null if nothing limits. Of what is sent to a peer: this limit or the
-    /// contracted rate of its link, whichever is lower.
+    /// committed rate of its link, whichever is lower.
     pub bytes_per_second: Option<u64>,
 }
 

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::pool::QuarantinedRange;
+
 /// A volume as it is listed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Volume {
@@ -33,6 +35,10 @@ pub struct Volume {
     /// NBD connections to the volume or its snapshots that only read.
     #[serde(default)]
     pub readers: u64,
+    /// Ranges of it and its snapshots that cannot be read because their metadata is damaged; with one volume only, null in
+    /// lists.
+    #[serde(default)]
+    pub quarantined: Option<Vec<QuarantinedRange>>,
 }
 
 /// `POST /volumes`: makes a thin volume.

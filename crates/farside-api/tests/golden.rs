@@ -1,4 +1,4 @@
-//! The words of the contract: each shape against the JSON it must be, both ways.
+//! The names of the contract: each shape against the JSON it must be, both ways.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
@@ -141,7 +141,7 @@ fn peer_list_and_status() {
     status["paired_at"] = json!("2026-11-21T20:00:00Z");
     status["link"] = json!({"paths": [], "mode": "multiplex", "dscp": 10, "rate_bytes_per_second": null});
     status["paths"] = json!([]);
-    status["streams"] = json!({"open": 0, "warm_lanes": 0, "warm_starts": 0, "sent_twice_bytes": 0});
+    status["streams"] = json!({"open": 0, "idle_lanes": 0, "reused_lanes": 0, "retransmitted_bytes": 0});
     status["throttle_in"] = json!({"rules": "4MB/s", "bytes_per_second": 4_000_000});
     status["throttle_out"] = json!({"rules": "unlimited", "bytes_per_second": null});
     status["rights"] = json!([{"volume": "p/v", "reverse": true, "fence": false, "recorded": false}]);
@@ -271,7 +271,7 @@ fn mirror_destinations() {
 }
 
 #[test]
-fn words_of_states_roles_and_phases() {
+fn names_of_states_roles_and_phases() {
     use MirrorState::*;
     let states = [Uninitialized, Initializing, Mirrored, Transferring, Queued, Quiesced, BrokenOff];
     golden(
@@ -302,8 +302,14 @@ fn words_of_states_roles_and_phases() {
         json!(["initialize", "update", "resync", "swap"]),
     );
     golden(
-        &vec![SwapPhase::Update, SwapPhase::Fence, SwapPhase::LastUpdate, SwapPhase::Turn, SwapPhase::Settle],
-        json!(["update", "fence", "last-update", "turn", "settle"]),
+        &vec![
+            SwapPhase::Update,
+            SwapPhase::Fence,
+            SwapPhase::LastUpdate,
+            SwapPhase::Takeover,
+            SwapPhase::Notify,
+        ],
+        json!(["update", "fence", "last-update", "takeover", "notify"]),
     );
     golden(
         &vec![TransferResult::Ok, TransferResult::Failed, TransferResult::Aborted],
@@ -328,7 +334,7 @@ fn mirror_history() {
             resumed: false,
             snapshots: 1,
             changed_bytes: 4096,
-            held_bytes: 0,
+            resumed_bytes: 0,
             deallocated_bytes: 0,
             source_read_bytes: Some(4096),
             base_read_bytes: None,
@@ -344,7 +350,7 @@ fn mirror_history() {
         json!([{
             "id": ID, "kind": "update", "result": "ok", "reason": null, "started_at": "2026-11-21T20:00:00Z",
             "ended_at": "2026-11-21T20:00:01.5Z", "duration_seconds": 1.5, "base": "s1", "incremental": "s2",
-            "content_root": "00".repeat(16), "resumed": false, "snapshots": 1, "changed_bytes": 4096, "held_bytes": 0,
+            "content_root": "00".repeat(16), "resumed": false, "snapshots": 1, "changed_bytes": 4096, "resumed_bytes": 0,
             "deallocated_bytes": 0, "source_read_bytes": 4096, "base_read_bytes": null,
             "referenced_bytes": null, "delta_bytes": null,
             "literal_bytes": 4096, "wire_bytes_sent": 500, "wire_bytes_received": 4600, "scan_seconds": 0.01,
@@ -369,11 +375,14 @@ fn pools_and_volumes() {
             corrupt_blocks: None,
             staged: None,
             staged_bytes: None,
+            quarantined: None,
+            unattributed_bytes_max: None,
         },
         json!({
             "name": "p", "uuid": null, "path": "/srv/p", "state": "failed", "error": "no superblock",
             "size_bytes": null, "used_bytes": null, "free_bytes": null, "volumes": null,
-            "corrupt_blocks": null, "staged": null, "staged_bytes": null
+            "corrupt_blocks": null, "staged": null, "staged_bytes": null, "quarantined": null,
+            "unattributed_bytes_max": null
         }),
     );
     golden(
@@ -389,10 +398,12 @@ fn pools_and_volumes() {
             why: None,
             writers: 1,
             readers: 0,
+            quarantined: None,
         },
         json!({
             "name": "p/v", "uuid": ID, "size_bytes": 1_073_741_824, "referenced_bytes": 4096, "snapshots": 2,
-            "side_branches": 1, "replica": false, "writable": true, "why": null, "writers": 1, "readers": 0
+            "side_branches": 1, "replica": false, "writable": true, "why": null, "writers": 1, "readers": 0,
+            "quarantined": null
         }),
     );
 }
@@ -585,6 +596,21 @@ fn support() {
                 http: "off".into(),
                 log: "info".into(),
                 log_format: "text".into(),
+                wire: Some(WireConfiguration {
+                    effort: "auto".into(),
+                    encoder_memory_bytes: 268_435_456,
+                    similarity_bytes_per_tib: 16_777_216,
+                }),
+                budgets: Some(BudgetConfiguration {
+                    snapshots_per_minute: 1200,
+                    calls_per_minute: 12_000,
+                    transfers: 16,
+                    mirrors: 1024,
+                    pins: 16_384,
+                    pinned_bytes: None,
+                    pin_age_days: 366,
+                    reserve_percent: 5,
+                }),
             },
             log: vec!["one".into()],
             network_advice: vec!["sysctl".into()],
@@ -597,7 +623,14 @@ fn support() {
             "started_at": "2026-11-21T20:00:00Z", "now": "2026-11-21T21:00:00Z",
             "configuration": {
                 "name": "a", "data_dir": "/var/lib/farside", "peer_listen": "0.0.0.0:7440", "http": "off",
-                "log": "info", "log_format": "text"
+                "log": "info", "log_format": "text",
+                "wire": {
+                    "effort": "auto", "encoder_memory_bytes": 268_435_456, "similarity_bytes_per_tib": 16_777_216
+                },
+                "budgets": {
+                    "snapshots_per_minute": 1200, "calls_per_minute": 12_000, "transfers": 16, "mirrors": 1024,
+                    "pins": 16_384, "pinned_bytes": null, "pin_age_days": 366, "reserve_percent": 5
+                }
             },
             "network_advice": ["sysctl"], "log": ["one"], "log_dropped": 7
         }),

@@ -150,7 +150,7 @@ fn owners_of_one_place_agree_on_its_content() {
 }
 
 #[test]
-fn a_damaged_block_is_told_of_for_each_owner() {
+fn a_damaged_block_is_reported_for_each_owner() {
     let pool = shared(&|_, _, _, _| {});
     pool.writer.disk.damage(pool.alpha[&1].place.0 * BLOCK + 77, &[0xee; 3]);
     let report = run(&pool.writer);

@@ -1,4 +1,4 @@
-//! Destructive requests: the plan, the question, the deed.
+//! Destructive requests: the plan, the question, the request itself.
 //!
 //! `--plan` prints what would happen and changes nothing. Otherwise, on a terminal, the plan is shown and the
 //! question asked, unless `--yes`. Without a terminal nobody can be asked: what destroys data is refused then, and
@@ -16,9 +16,9 @@ use crate::client::Client;
 use crate::output;
 use crate::quantities::{duration, size};
 
-/// Whether a deed destroys data for good.
+/// Whether a request destroys data for good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stake {
+pub enum Impact {
     /// It does: without a terminal, only with `--yes`.
     Data,
     /// It does not: nothing is lost that could not be had again.
@@ -26,28 +26,28 @@ pub enum Stake {
 }
 
 /// A destructive request before it is made.
-pub struct Deed<'a, B> {
+pub struct DestructiveRequest<'a, B> {
     /// The method.
     pub method: Method,
     /// The resource.
     pub path: &'a [&'a str],
     /// The body, if any.
     pub body: Option<&'a B>,
-    /// What is at stake.
-    pub stake: Stake,
+    /// What it costs.
+    pub impact: Impact,
 }
 
-/// Does as the words say: plans only (None), asks, or goes ahead.
+/// Does as the flags say: plans only (None), asks, or goes ahead.
 pub async fn carry_out<T: DeserializeOwned>(
     client: &Client,
-    deed: Deed<'_, impl Serialize>,
-    words: Destructive,
+    request: DestructiveRequest<'_, impl Serialize>,
+    flags: Destructive,
     json: bool,
 ) -> Result<Option<T>, ErrorBody> {
     let plan = async || -> Result<Plan, ErrorBody> {
-        client.request(deed.method.clone(), deed.path, &[("plan", "true")], deed.body).await
+        client.request(request.method.clone(), request.path, &[("plan", "true")], request.body).await
     };
-    if words.plan {
+    if flags.plan {
         let plan = plan().await?;
         if json {
             output::json(&plan)
@@ -56,13 +56,13 @@ pub async fn carry_out<T: DeserializeOwned>(
         }
         return Ok(None);
     }
-    if !words.yes {
+    if !flags.yes {
         if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
             let plan = plan().await?;
             if !ask(&plan) {
-                return Err(ErrorBody::new(ErrorCode::Failed, "nothing was done: the answer was not yes"));
+                return Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed"));
             }
-        } else if deed.stake == Stake::Data {
+        } else if request.impact == Impact::Data {
             return Err(ErrorBody::new(
                 ErrorCode::WrongUsage,
                 "this destroys data, and there is no terminal on which to ask",
@@ -70,7 +70,7 @@ pub async fn carry_out<T: DeserializeOwned>(
             .hint("--plan shows what would be lost; --yes goes ahead"));
         }
     }
-    client.request(deed.method.clone(), deed.path, &[], deed.body).await.map(Some)
+    client.request(request.method.clone(), request.path, &[], request.body).await.map(Some)
 }
 
 /// A plan for people, in the order in which a tired one needs it: what happens, what would be lost for good, what stays
@@ -95,7 +95,7 @@ pub fn describe(plan: &Plan) -> String {
         }
     }
     if let Some(reason) = &plan.refused {
-        text += &format!("  now it would be refused: {reason}\n");
+        text += &format!("  would be refused now: {reason}\n");
     }
     text
 }
@@ -165,7 +165,7 @@ mod tests {
         };
         assert_eq!(
             describe(&nothing),
-            "delete mirror q/db:\n  lost:  nothing\n  now it would be refused: no such day\n"
+            "delete mirror q/db:\n  lost:  nothing\n  would be refused now: no such day\n"
         );
         let some =
             Plan { lost: vec!["a snapshot".into()], lost_blocks: Some(1), lost_bytes: Some(4096), ..nothing };

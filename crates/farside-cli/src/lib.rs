@@ -8,7 +8,7 @@
 //! * [`client`]: HTTP over the socket.
 //! * [`confirm`]: plans, and the question before something destructive.
 //! * [`output`], [`progress`]: what people and scripts see.
-//! * [`quantities`]: sizes and durations as words.
+//! * [`quantities`]: sizes and durations as text.
 
 pub mod arguments;
 pub mod client;
@@ -57,9 +57,9 @@ fn report(error: &ErrorBody, json: bool) -> ExitCode {
     ExitCode::from(error.code.exit_code())
 }
 
-/// What clap says of the words given. Help and version are no errors.
+/// What clap says of the arguments given. Help and version are no errors.
 fn usage_error(error: &clap::Error) -> ExitCode {
-    if error.use_stderr() && std::env::args_os().any(|word| word == "--json") {
+    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
         let text = error.render().to_string();
         let mut lines = text.lines().map(|line| line.trim_start_matches("error: "));
         let message = lines.next().unwrap_or("wrong usage").to_owned();

@@ -136,14 +136,14 @@ pub fn phase(phase: TransferPhase) -> &'static str {
     }
 }
 
-/// A step of a change of roles for people.
+/// A step of a role change for people.
 pub fn swap_phase(phase: SwapPhase) -> &'static str {
     match phase {
         SwapPhase::Update => "1/5 update, hosts go on",
         SwapPhase::Fence => "2/5 the source takes no more writes",
         SwapPhase::LastUpdate => "3/5 last update",
-        SwapPhase::Turn => "4/5 turning",
-        SwapPhase::Settle => "5/5 telling the former source",
+        SwapPhase::Takeover => "4/5 taking over",
+        SwapPhase::Notify => "5/5 notifying the former source",
     }
 }
 

@@ -162,7 +162,7 @@ fn what_a_cut_transfer_has_brought_shows_in_the_pool_and_can_be_dropped() {
 }
 
 #[test]
-fn a_base_is_not_deleted_and_one_that_was_let_go_is_replaced_by_the_newest_that_both_hold() {
+fn a_base_is_not_deleted_and_one_that_was_released_is_replaced_by_the_newest_that_both_hold() {
     let pair = Pair::start();
     pair.mirror(8 * MIB);
     let (a, b) = (&pair.a, &pair.b);
@@ -176,7 +176,7 @@ fn a_base_is_not_deleted_and_one_that_was_let_go_is_replaced_by_the_newest_that_
     let said = a.fails(4, &format!("snapshot delete p/v@{base} --yes"));
     assert!(said.contains(&base), "{said}");
 
-    // Let go by the source's administrator: monday is what both still hold.
+    // Released by the source's administrator: monday is what both still hold.
     a.ok("mirror release p/v b --yes");
     let listed = a.json("snapshot list p/v");
     assert!(listed.as_array().unwrap().iter().all(|s| s["name"] == "monday"), "{listed}");

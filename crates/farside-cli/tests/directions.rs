@@ -91,8 +91,8 @@ impl Writer {
     }
 }
 
-fn plan(site: &Site, words: &str) -> Value {
-    site.json(&format!("{words} --plan"))
+fn plan(site: &Site, arguments: &str) -> Value {
+    site.json(&format!("{arguments} --plan"))
 }
 
 /// The snapshot with this property.
@@ -144,8 +144,8 @@ fn a_volume_is_rolled_back_and_forward_and_nothing_is_lost() {
 
     // With a host that may write, nobody changes what it sees.
     let host = Writer::start(a, "p/v");
-    for words in ["snapshot rollback p/v@monday --yes", "snapshot rollback p/v@monday"] {
-        let said = a.fails(4, words);
+    for arguments in ["snapshot rollback p/v@monday --yes", "snapshot rollback p/v@monday"] {
+        let said = a.fails(4, arguments);
         assert!(said.contains("1 NBD connection") && said.contains("disconnect"), "{said}");
     }
     assert!(plan(a, "snapshot rollback p/v@monday")["refused"].as_str().unwrap().contains("1 NBD"));
@@ -200,8 +200,8 @@ fn a_volume_is_rolled_back_and_forward_and_nothing_is_lost() {
     put(b, "q/v", 0, 1, 4);
 
     // What a dormant mirror stands on stays, and the refusal says what to do.
-    for words in ["volume delete q/v --yes", "volume rename q/v q/w"] {
-        let said = b.fails(4, words);
+    for arguments in ["volume delete q/v --yes", "volume rename q/v q/w"] {
+        let said = b.fails(4, arguments);
         assert!(said.contains("farside mirror delete q/v"), "{said}");
     }
 }
@@ -240,7 +240,7 @@ fn sites_fail_over_come_back_and_change_roles() {
         assert!(why.contains(part), "{why}");
     }
     assert!(a.log().contains("OVERTAKEN"));
-    assert!(a.ok("mirror destinations p/v").contains("overtaken us"));
+    assert!(a.ok("mirror destinations p/v").contains("overtaken"));
     assert!(b.fails(4, "mirror update q/v").contains("broken off"));
 
     // A becomes the replica: refused while a host may write, then only the differences travel.

@@ -28,7 +28,7 @@ fn keys(document: &Value) -> Vec<&str> {
     document.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// The ways that blocks took account for all that changed and all that travelled.
+/// The levels account for all that changed and all that travelled.
 fn adds_up(record: &Value) {
     let of = |value: &Value| value.as_u64().unwrap();
     let levels = record["levels"].as_object().unwrap();
@@ -320,7 +320,7 @@ fn pairing_wants_the_right_code_once() {
     let (code, said) = join(&expired);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("expired"), "{said}");
-    // The code of one site at the door of another.
+    // The code of one site at the listener of another.
     let foreign = b.ok("peer invite");
     let (code, said) = join(&foreign);
     assert_eq!(code, Some(1), "{said}");
@@ -370,7 +370,7 @@ fn a_full_destination_pool_changes_nothing() {
 }
 
 #[test]
-fn strangers_get_nothing_and_hurt_nobody() {
+fn unknown_peers_get_nothing_and_hurt_nobody() {
     use rand::{Rng, SeedableRng};
     let pair = Pair::start();
     pair.mirror(4 * MIB);
@@ -382,7 +382,7 @@ fn strangers_get_nothing_and_hurt_nobody() {
             garbage[0] = 0x16; // as TLS would begin
         }
         let mut peer = std::net::TcpStream::connect(pair.a.published("peer.addr")).unwrap();
-        // Whoever is refused may find the door shut in the middle.
+        // Whoever is refused may find the connection closed in the middle.
         let _ = peer.write_all(&garbage);
         let _ = peer.shutdown(std::net::Shutdown::Write);
         let _ = peer.read_to_end(&mut Vec::new());
@@ -422,7 +422,7 @@ fn a_replica_is_found_and_broken_without_the_state_database() {
 }
 
 #[test]
-fn a_damaged_block_is_told_hurts_nothing_else_and_heals() {
+fn a_damaged_block_is_reported_hurts_nothing_else_and_is_repaired() {
     use std::os::unix::fs::FileExt;
     let mut pair = Pair::start();
     pair.mirror(4 * MIB);

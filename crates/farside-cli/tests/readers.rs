@@ -41,9 +41,9 @@ fn one_moment(bytes: &[u8]) -> u64 {
         })
         .collect();
     let newest = stamps[0];
-    let turn = stamps.iter().position(|s| *s != newest).unwrap_or(stamps.len());
+    let change = stamps.iter().position(|s| *s != newest).unwrap_or(stamps.len());
     assert!(
-        stamps[turn..].iter().all(|s| *s + 1 == newest),
+        stamps[change..].iter().all(|s| *s + 1 == newest),
         "blocks of more than two rounds, or out of order"
     );
     newest

@@ -26,7 +26,7 @@ fn limits_are_shown_refused_in_words_and_kept() {
     let link = json!({"throttle": "4MB/s", "window_bytes": 73_728, "low_priority": true, "paths": []});
     assert_eq!(made["link"], link);
 
-    for words in [
+    for arguments in [
         "site set",
         "site set --throttle-in fast",
         "site set --throttle-out 4MB",
@@ -41,7 +41,7 @@ fn limits_are_shown_refused_in_words_and_kept() {
         "mirror set q/v --priority high",
         "mirror set q/v --path eth0=a:7440",
     ] {
-        pair.b.fails(2, words);
+        pair.b.fails(2, arguments);
     }
     let said = pair.b.fails(2, "site set --throttle-in 4MB");
     assert!(said.contains("4MB/s") && said.contains("unlimited"), "{said}");
@@ -59,11 +59,11 @@ fn limits_are_shown_refused_in_words_and_kept() {
     assert_eq!(peer["throttle_out"], open);
     let peer = pair.b.json("peer set a --rate 10Mb/s");
     assert_eq!(peer["link"]["rate_bytes_per_second"], 1_250_000);
-    let contracted = json!({"rules": "unlimited", "bytes_per_second": 1_250_000});
-    assert_eq!(peer["throttle_out"], contracted, "what holds now is the contract");
+    let committed = json!({"rules": "unlimited", "bytes_per_second": 1_250_000});
+    assert_eq!(peer["throttle_out"], committed, "what holds now is the committed rate");
     assert_eq!(peer["throttle_in"]["bytes_per_second"], 2_000_000);
     let said = pair.b.ok("peer status a");
-    assert!(said.contains("contracted: 10 Mb/s") && said.contains("unlimited (now "), "{said}");
+    assert!(said.contains("committed rate (CIR): 10 Mb/s") && said.contains("unlimited (now "), "{said}");
     let peer = pair.b.json("peer set a --throttle-out 1MB/s");
     assert_eq!(peer["throttle_out"], json!({"rules": "1MB/s", "bytes_per_second": 1_000_000}));
     pair.b.ok("peer set a --throttle-out unlimited");
@@ -82,7 +82,7 @@ fn limits_are_shown_refused_in_words_and_kept() {
     assert_eq!(site["throttle_out"]["rules"], kept);
     let peer = pair.b.json("peer status a");
     assert_eq!(peer["throttle_in"]["rules"], "2MB/s");
-    assert_eq!(peer["throttle_out"], contracted);
+    assert_eq!(peer["throttle_out"], committed);
     assert_eq!(pair.b.json("peer set a --rate unlimited")["throttle_out"], open);
     assert_eq!(status(&pair.b, "q/v")["link"], link);
     assert_eq!(pair.b.json("mirror set q/v --path off")["link"]["paths"], json!([]));
@@ -121,14 +121,14 @@ fn whoever_limits_a_transfer_under_way_heeds_it() {
     let of_site_in = |rate: &str| drop(b.ok(&format!("site set --throttle-in {rate}")));
     let of_peer_out = |rate: &str| drop(a.ok(&format!("peer set b --throttle-out {rate}")));
     let of_site_out = |rate: &str| drop(a.ok(&format!("site set --throttle-out {rate}")));
-    let of_contract = |rate: &str| drop(a.ok(&format!("peer set b --rate {rate}")));
+    let of_committed_rate = |rate: &str| drop(a.ok(&format!("peer set b --rate {rate}")));
     let limits: [(&str, Limit<'_>); 6] = [
         ("the mirror", &of_mirror),
         ("the peer, here", &of_peer_in),
         ("the site, here", &of_site_in),
         ("the peer, there", &of_peer_out),
         ("the site, there", &of_site_out),
-        ("the contract, there", &of_contract),
+        ("the committed rate, there", &of_committed_rate),
     ];
     for (who, limit) in limits {
         limit("200kB/s");

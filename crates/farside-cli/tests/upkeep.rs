@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use support::{Pair, Site, eventually, status, text};
 
 /// `farside` with a timetable, which has blanks of its own.
-fn scheduled(site: &Site, words: &str, timetable: &str) -> std::process::Output {
-    site.command(words).args(["--schedule", timetable, "--json"]).output().unwrap()
+fn scheduled(site: &Site, arguments: &str, timetable: &str) -> std::process::Output {
+    site.command(arguments).args(["--schedule", timetable, "--json"]).output().unwrap()
 }
 
 #[test]
@@ -26,13 +26,13 @@ fn a_timetable_is_kept_with_its_zone() {
     let made: Value = serde_json::from_slice(&made.stdout).unwrap();
     assert_eq!(made["schedule"], "*/15 * * * * America/Havana", "the system's zone, by name");
     b.ok("mirror initialize q/v");
-    for (words, timetable) in [
+    for (arguments, timetable) in [
         ("mirror set q/v", "0 0 30 2 *"),
         ("mirror set q/v", "@daily"),
         ("mirror set q/v", "0 0 * * * *"),
         ("mirror set q/v --time-zone Nowhere", "0 0 * * *"),
     ] {
-        let output = scheduled(b, words, timetable);
+        let output = scheduled(b, arguments, timetable);
         assert_eq!(output.status.code(), Some(2), "{timetable}");
         let document: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(document["error"]["code"], "wrong-usage", "{}", text(&output.stderr));
@@ -78,19 +78,19 @@ fn holds(haystack: &[u8], needle: &[u8]) -> bool {
 }
 
 #[test]
-fn a_support_bundle_tells_everything_and_no_secret() {
+fn a_support_bundle_holds_everything_and_no_secret() {
     let mut pair = Pair::start();
     pair.mirror(4 << 20);
     pair.b.ok("mirror initialize q/v");
     let used = std::fs::read_to_string(pair.root.path().join("code")).unwrap();
     let open = pair.a.ok("peer invite");
     let path = pair.root.path().join("a.tar.gz");
-    let words = format!("support-bundle --output {}", path.display());
-    let document = pair.a.json(&words);
+    let arguments = format!("support-bundle --output {}", path.display());
+    let document = pair.a.json(&arguments);
     assert_eq!(document["problems"], json!([]));
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(pair.a.fails(1, &words).contains("--output"), "what is there is not overwritten");
+    assert!(pair.a.fails(1, &arguments).contains("--output"), "what is there is not overwritten");
 
     let files = unpack(&path);
     let read = |name: &str| -> Value {
@@ -165,8 +165,8 @@ fn a_log_has_a_line_for_everything() {
     let pair = Pair::start();
     pair.mirror(4 << 20);
     let b = &pair.b;
-    let events = |words: &str| -> Vec<String> {
-        let lines = b.json(words);
+    let events = |arguments: &str| -> Vec<String> {
+        let lines = b.json(arguments);
         lines.as_array().unwrap().iter().map(|line| line["event"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(events("mirror log q/v"), [""; 0]);

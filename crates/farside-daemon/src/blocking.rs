@@ -44,13 +44,15 @@ impl Blocking {
             work()
         });
         match task.await {
-            Ok(result) => result.map_err(Failure::tell),
+            Ok(result) => result.map_err(Failure::into_error_body),
             Err(error) => {
                 tracing::error!(
-                    "work on a pool broke off by a fault of farside: {error}. Pools keep what was flushed; one that refuses \
-                     changes now is opened anew by restarting farsided"
+                    "internal error (bug) while working on a pool: {error}. Flushed data is safe. If the pool \
+                     refuses changes, restart farsided; please report this with farside support-bundle"
                 );
-                Err(lost(String::from("the request ended in the middle")))
+                Err(lost(String::from(
+                    "internal error (bug): the request ended unexpectedly and may be half done",
+                )))
             }
         }
     }

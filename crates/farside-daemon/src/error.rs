@@ -8,7 +8,7 @@ use crate::state::StateError;
 /// What ends the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The words or the file are wrong.
+    /// The arguments or the file are wrong.
     #[error("{0}")]
     Config(String),
     /// The data directory cannot be used.

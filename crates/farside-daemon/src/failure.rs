@@ -1,4 +1,4 @@
-//! What each room's errors are to a client: code, message, hint.
+//! What each crate's errors are to a client: code, message, hint.
 
 use farside_api::{ErrorBody, ErrorCode};
 use farside_engine::EngineError;
@@ -13,24 +13,24 @@ use crate::state::StateError;
 /// A failure that can be told to a client.
 pub(crate) trait Failure {
     /// As the API says it.
-    fn tell(self) -> ErrorBody;
+    fn into_error_body(self) -> ErrorBody;
 }
 
 impl Failure for ErrorBody {
-    fn tell(self) -> ErrorBody {
+    fn into_error_body(self) -> ErrorBody {
         self
     }
 }
 
 impl Failure for StateError {
-    fn tell(self) -> ErrorBody {
+    fn into_error_body(self) -> ErrorBody {
         ErrorBody::new(ErrorCode::Failed, self.to_string())
             .hint("is the disk of the data directory full or read-only? the daemon's log says more")
     }
 }
 
 impl Failure for DeviceError {
-    fn tell(self) -> ErrorBody {
+    fn into_error_body(self) -> ErrorBody {
         let message = self.to_string();
         match self {
             DeviceError::Locked { .. } => ErrorBody::new(ErrorCode::Refused, message),
@@ -49,10 +49,10 @@ impl Failure for DeviceError {
 }
 
 impl Failure for StoreError {
-    fn tell(self) -> ErrorBody {
+    fn into_error_body(self) -> ErrorBody {
         let message = self.to_string();
         match self {
-            StoreError::Device(error) => error.tell(),
+            StoreError::Device(error) => error.into_error_body(),
             StoreError::NotFound(_) => ErrorBody::new(ErrorCode::NotFound, message),
             StoreError::Exists(_) | StoreError::AlreadyAPool { .. } => {
                 ErrorBody::new(ErrorCode::Exists, message)
@@ -80,7 +80,7 @@ impl Failure for StoreError {
 }
 
 impl Failure for EngineError {
-    fn tell(self) -> ErrorBody {
+    fn into_error_body(self) -> ErrorBody {
         let code = match &self {
             EngineError::NotFound { .. } => ErrorCode::NotFound,
             EngineError::Exists { .. } => ErrorCode::Exists,
@@ -95,7 +95,7 @@ impl Failure for EngineError {
 }
 
 impl Failure for SessionError {
-    fn tell(self) -> ErrorBody {
+    fn into_error_body(self) -> ErrorBody {
         let message = self.to_string();
         match self {
             SessionError::Refused(refusal) => refused(refusal, message),
@@ -118,8 +118,8 @@ impl Failure for SessionError {
 /// What the peer said no to, by its own word for it.
 fn refused(refusal: Refusal, message: String) -> ErrorBody {
     match refusal.code.as_str() {
-        "forbidden" => ErrorBody::new(ErrorCode::PeerRefused, message)
-            .hint("on the peer: farside peer allow THIS_SITE POOL/VOL"),
+        // The message names the command with its flags; one without them would take --reverse or --fence back.
+        "forbidden" => ErrorBody::new(ErrorCode::PeerRefused, message),
         "not-found" => ErrorBody::new(ErrorCode::NotFound, message),
         "state" => ErrorBody::new(ErrorCode::Refused, message),
         "no-space" => ErrorBody::new(ErrorCode::NoSpace, message),
@@ -129,11 +129,11 @@ fn refused(refusal: Refusal, message: String) -> ErrorBody {
 }
 
 impl Failure for TransferError {
-    fn tell(self) -> ErrorBody {
+    fn into_error_body(self) -> ErrorBody {
         let message = self.to_string();
         match self {
-            TransferError::Session(error) => error.tell(),
-            TransferError::Engine(error) => error.tell(),
+            TransferError::Session(error) => error.into_error_body(),
+            TransferError::Engine(error) => error.into_error_body(),
             TransferError::State(_) | TransferError::OverBudget(_) => {
                 ErrorBody::new(ErrorCode::Refused, message)
             }
@@ -153,10 +153,10 @@ impl Failure for TransferError {
 }
 
 impl Failure for MirrorError {
-    fn tell(self) -> ErrorBody {
+    fn into_error_body(self) -> ErrorBody {
         let message = self.to_string();
         match self {
-            MirrorError::Transfer(error) => error.tell(),
+            MirrorError::Transfer(error) => error.into_error_body(),
             MirrorError::NoSession(_) => ErrorBody::new(ErrorCode::PeerUnreachable, message)
                 .hint("farside peer list shows the session; mirroring goes on when it is back"),
             MirrorError::State(_) => ErrorBody::new(ErrorCode::Refused, message),

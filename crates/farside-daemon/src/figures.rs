@@ -1,6 +1,6 @@
-//! How much data a destructive request would touch, for its plan. Metadata is compared, data never read.
+//! How much data versions hold, for listings and for the plans of destructive requests. Metadata is compared, data never read.
 //!
-//! What hosts write meanwhile may be counted or not: a plan speaks of about now.
+//! What hosts write meanwhile may be counted or not: a figure is of about now.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +12,10 @@ use uuid::Uuid;
 /// How long a plan may count. A volume of many terabytes whose every leaf changed takes longer; then the plan says that
 /// the figure is unknown rather than keep a person waiting in an emergency.
 const COUNT_MAX: Duration = Duration::from_secs(10);
+
+/// How long a listing may count, all its volumes and snapshots together: a leaf of 128 blocks costs a metadata read of 4 KiB
+/// if it is not cached. What is not counted by then is listed without the figure.
+pub(crate) const LISTING_MAX: Duration = Duration::from_secs(2);
 
 /// Ranges of blocks with other data, `[first, end)`, in ascending order.
 type Ranges = Box<dyn Iterator<Item = Result<(u64, u64), StoreError>>>;
@@ -25,7 +29,17 @@ pub(crate) struct Counter {
 
 impl Counter {
     pub(crate) fn new(pool: Arc<Pool>, volume: &str) -> Counter {
-        Counter { pool, volume: volume.to_owned(), until: Instant::now() + COUNT_MAX }
+        Counter::until(pool, volume, Instant::now() + COUNT_MAX)
+    }
+
+    /// For a listing, whose counters share the moment at which they give up.
+    pub(crate) fn until(pool: Arc<Pool>, volume: &str, until: Instant) -> Counter {
+        Counter { pool, volume: volume.to_owned(), until }
+    }
+
+    /// Bytes of data that `version` refers to, whoever else does.
+    pub(crate) fn referenced(&self, version: Version) -> Result<Option<u64>, StoreError> {
+        self.sum(self.data(None, version)?)
     }
 
     /// Bytes in which `newer` differs from `older`, holes included. None: not counted in time.
@@ -224,6 +238,10 @@ mod tests {
         bench.block(200, 3);
         bench.block(0, 0);
         let block = 4096;
+        let referenced = |version| bench.counter().referenced(version).unwrap();
+        assert_eq!(referenced(Version::Snapshot(first)), Some(2 * block));
+        assert_eq!(referenced(Version::Snapshot(second)), Some(3 * block));
+        assert_eq!(referenced(Version::Head), Some(3 * block));
         // Of the first, block 1 is nowhere else; of the second, block 2; block 0 is in both, block 1 in the head too.
         assert_eq!(bench.counter().only_in(first).unwrap(), Some(block));
         assert_eq!(bench.counter().only_in(second).unwrap(), Some(block));
@@ -247,7 +265,9 @@ mod tests {
     fn what_takes_too_long_is_unknown() {
         let bench = Bench::new();
         bench.block(0, 1);
-        let counter = Counter { until: Instant::now() - Duration::from_secs(1), ..bench.counter() };
+        let past = Instant::now() - Duration::from_secs(1);
+        let counter = Counter::until(Arc::clone(&bench.pool), "v", past);
         assert_eq!(counter.everything().unwrap(), None);
+        assert_eq!(counter.referenced(Version::Head).unwrap(), None);
     }
 }

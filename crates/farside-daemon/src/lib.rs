@@ -6,9 +6,9 @@
 //!
 //! Read in this order:
 //!
-//! * [`options`]: words and file, merged.
+//! * [`options`]: arguments and file, merged.
 //! * `run`: start to stop in one function.
-//! * `pools`, `exports`, `peers`, `mirrors`: each room's seam, one file.
+//! * `pools`, `exports`, `peers`, `mirrors`: the seam of each crate below, one file.
 //! * `operations`: long work. `plans`, `figures`: what a destructive request would do, and how much that is.
 //! * `state`: the database.
 //! * `http`: the API, one file per noun, and `/metrics` and `/healthz`.
@@ -17,6 +17,8 @@
 //! daemon can. The API is served nowhere else.
 
 mod blocking;
+mod convert;
+mod damage;
 mod data_dir;
 mod error;
 mod exports;
@@ -40,7 +42,6 @@ mod site;
 mod staged;
 mod state;
 mod throttles;
-mod words;
 
 pub use error::DaemonError;
 pub use options::{Listen, Options};

@@ -62,7 +62,7 @@ impl Metrics {
         describe_counter!(
             MIRROR_LEVEL_IN_BYTES,
             Unit::Bytes,
-            "Bytes of volumes that ended transfers brought, by the way they took"
+            "Bytes of volumes that ended transfers brought, by level"
         );
         describe_counter!(
             MIRROR_LEVEL_OUT_BYTES,

@@ -4,9 +4,9 @@
 //! that cannot be opened leaves the others alone, and one that is imported brings its replicas with it. What a pool
 //! says of a replica counts: a relationship that the state database does not know (any more) is taken over from there.
 
-pub(crate) mod held;
+pub(crate) mod destinations;
 mod recorded_rights;
-mod turns;
+mod role_changes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -24,30 +24,30 @@ use farside_store::Pool;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use turns::{Reversals, WayBack};
+use role_changes::{Reversals, WayBack};
 
 use crate::blocking::Blocking;
+use crate::convert;
 use crate::exports::Exports;
 use crate::failure::Failure;
 use crate::peers::{self, Rights};
 use crate::pools::Pools;
 use crate::state::{PoolRelationships, State, StateError};
-use crate::words;
 
 /// The mirrors.
 pub(crate) struct Mirrors {
     parts: MirrorParts,
     /// By pool.
     destinations: Arc<Mutex<BTreeMap<String, Arc<Destination>>>>,
-    /// What the source side hands changes of roles to; it looks there.
+    /// What the source side hands role changes to; it looks there.
     _reversals: Arc<dyn Reversal>,
     /// Whose turn it is to transfer, over all pools.
     queue: TransferQueue,
     /// One change of its size at a time, so that database and queue agree.
-    size_turn: tokio::sync::Mutex<()>,
+    size_lock: tokio::sync::Mutex<()>,
     /// How far volumes have diverged, by relationship, and when that was counted.
     divergences: Mutex<HashMap<Uuid, (Instant, Option<u64>)>>,
-    fence_turn: Mutex<()>,
+    fence_lock: Mutex<()>,
 }
 
 /// What the mirrors work with.
@@ -83,9 +83,9 @@ impl Mirrors {
             destinations,
             _reversals: reversals,
             queue: TransferQueue::default(),
-            size_turn: tokio::sync::Mutex::default(),
+            size_lock: tokio::sync::Mutex::default(),
             divergences: Mutex::default(),
-            fence_turn: Mutex::default(),
+            fence_lock: Mutex::default(),
         }
     }
 
@@ -101,7 +101,8 @@ impl Mirrors {
             Ok(size) => self.queue.set_size(size),
             Err(_) => tracing::error!(
                 text,
-                "the stored transfer size is no number; {} transfers at once until it is set anew (farside site set)",
+                "the stored number of simultaneous transfers is invalid; {} run at once. Set it again: farside site \
+                 set",
                 self.queue().size
             ),
         }
@@ -110,8 +111,8 @@ impl Mirrors {
 
     /// Lets this many transfers be under way at once: from now on, and after a restart.
     pub(crate) async fn set_transfer_size(&self, size: usize) -> Result<(), ErrorBody> {
-        let _turn = self.size_turn.lock().await;
-        self.parts.state.set_transfer_size(size).await.map_err(Failure::tell)?;
+        let _guard = self.size_lock.lock().await;
+        self.parts.state.set_transfer_size(size).await.map_err(Failure::into_error_body)?;
         self.queue.set_size(size);
         Ok(())
     }
@@ -132,7 +133,7 @@ impl Mirrors {
             randomness: Arc::clone(&self.parts.randomness),
             queue: self.queue.clone(),
         };
-        let destination = Destination::open(parts).await.map_err(Failure::tell)?;
+        let destination = Destination::open(parts).await.map_err(Failure::into_error_body)?;
         self.destinations.lock().insert(name.to_owned(), Arc::new(destination));
         Ok(())
     }
@@ -155,7 +156,7 @@ impl Mirrors {
 
     /// Brings the database in line with what the pool knows of its replicas.
     async fn take_over(&self, pool_name: &str, pool: &Pool) -> Result<(), ErrorBody> {
-        let known = self.parts.state.relationships(None).await.map_err(Failure::tell)?;
+        let known = self.parts.state.relationships(None).await.map_err(Failure::into_error_body)?;
         for volume in pool.volumes() {
             let Some(replica) = volume.replica else { continue };
             let Ok(source) = replica.source.parse() else {
@@ -163,8 +164,8 @@ impl Mirrors {
                     pool = pool_name,
                     volume = volume.name,
                     source = replica.source,
-                    "the pool says that this volume is a replica, but not of what: the name of its source cannot be read. It \
-                     stays read-only; copy it to another volume to go on with it"
+                    "this volume is a replica, and the name of its source in the pool is invalid. It stays \
+                     read-only. To use its data, copy it to another volume"
                 );
                 continue;
             };
@@ -184,10 +185,12 @@ impl Mirrors {
             tracing::warn!(
                 volume = %relationship.destination, source = %relationship.source, peer = ?relationship.peer,
                 relationship = %relationship.id,
-                "a replica was found in its pool, unknown to the state database: it can be read and broken off. For updates \
-                 pair with its source again if need be, then farside mirror set gives it a schedule"
+                "found a replica in the pool that is unknown to the state database under this name; it is readable \
+                 and can be broken off. For updates: pair with its source again (if it is not paired), then farside \
+                 mirror set {} --every TIME",
+                relationship.destination
             );
-            self.parts.state.save_relationship(&relationship).await.map_err(Failure::tell)?;
+            self.parts.state.save_relationship(&relationship).await.map_err(Failure::into_error_body)?;
         }
         Ok(())
     }
@@ -217,7 +220,7 @@ impl Mirrors {
         let now = self.parts.clock.now();
         let mut all = Vec::new();
         let destinations = self.destinations.lock().clone();
-        for relationship in self.parts.state.relationships(None).await.map_err(Failure::tell)? {
+        for relationship in self.parts.state.relationships(None).await.map_err(Failure::into_error_body)? {
             if !destinations.contains_key(&relationship.destination.pool) {
                 all.push(self.undriven(&relationship));
             }
@@ -228,7 +231,7 @@ impl Mirrors {
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
         let mut sources = self.sources().await?;
-        // After a change of roles: the volume follows, and what is left of its time as source goes with the next version.
+        // After a role change: the volume follows, and what is left of its time as source goes with the next version.
         sources.retain(|source| !all.iter().any(|mirror| is_left_over(source, mirror)));
         all.extend(sources);
         Ok(all)
@@ -244,13 +247,13 @@ impl Mirrors {
     pub(crate) fn document(&self, status: &MirrorStatus, now: Timestamp) -> api::Mirror {
         let current = status.current.as_ref();
         api::Mirror {
-            state: words::state(status.state),
+            state: convert::state(status.state),
             why: status.why.clone(),
             lag_seconds: status.lag_seconds(now),
             current_snapshot: current.map(|c| c.name.clone()),
             content_root: current.map(|c| c.content_root.to_string()),
             base_snapshot: current.map(|c| c.name.clone()),
-            transfer: status.progress.as_ref().map(words::transfer),
+            transfer: status.progress.as_ref().map(convert::transfer),
             ..self.undriven(&status.relationship)
         }
     }
@@ -278,7 +281,7 @@ impl Mirrors {
             schedule: (relationship.schedule != Schedule::OnRequest)
                 .then(|| relationship.schedule.to_string()),
             throttle: relationship.options.throttle.rate_at(self.parts.clock.now()).bytes_per_second(),
-            link: Some(words::link(&relationship.options)),
+            link: Some(convert::link(&relationship.options)),
             transfer: None,
             overtaken: None,
         }
@@ -287,14 +290,15 @@ impl Mirrors {
     /// Whether the pool has `volume` as a replica that hosts may not write to.
     pub(crate) async fn is_replica(&self, volume: &VolumeName) -> Result<bool, ErrorBody> {
         let (engine, of) = (Arc::clone(&self.parts.engine), volume.clone());
-        let info = self.parts.blocking.run(move || engine.volume(&of).map_err(Failure::tell)).await?;
+        let info =
+            self.parts.blocking.run(move || engine.volume(&of).map_err(Failure::into_error_body)).await?;
         Ok(info.is_replica)
     }
 
     /// Whether a mirror of either side stands on this volume: then it cannot be renamed or deleted.
     pub(crate) async fn stands_on(&self, volume: &VolumeName) -> Result<Option<String>, ErrorBody> {
         let relationships =
-            self.parts.state.relationships(Some(&volume.pool)).await.map_err(Failure::tell)?;
+            self.parts.state.relationships(Some(&volume.pool)).await.map_err(Failure::into_error_body)?;
         if let Some(of) = relationships.iter().find(|r| r.destination == *volume) {
             let from = format!("{}:{}", peers::name_of(&self.parts.node, of.peer), of.source);
             return Ok(Some(if self.is_replica(volume).await? {
@@ -326,7 +330,8 @@ impl Mirrors {
 
     /// The mirrors whose replica or original is in this pool, by volume here.
     pub(crate) async fn of_pool(&self, pool: &str) -> Result<Vec<VolumeName>, ErrorBody> {
-        let relationships = self.parts.state.relationships(Some(pool)).await.map_err(Failure::tell)?;
+        let relationships =
+            self.parts.state.relationships(Some(pool)).await.map_err(Failure::into_error_body)?;
         let replicas = relationships.into_iter().map(|r| r.destination);
         let originals =
             self.parts.source.destinations().into_iter().map(|r| r.source).filter(|v| v.pool == pool);
@@ -335,8 +340,10 @@ impl Mirrors {
 
     /// Forgets the relationships of a pool that is being deleted.
     pub(crate) async fn forget_pool(&self, pool: &str) -> Result<(), ErrorBody> {
-        for relationship in self.parts.state.relationships(Some(pool)).await.map_err(Failure::tell)? {
-            self.parts.state.remove_relationship(relationship.id).await.map_err(Failure::tell)?;
+        for relationship in
+            self.parts.state.relationships(Some(pool)).await.map_err(Failure::into_error_body)?
+        {
+            self.parts.state.remove_relationship(relationship.id).await.map_err(Failure::into_error_body)?;
         }
         Ok(())
     }
@@ -344,8 +351,8 @@ impl Mirrors {
 
 /// Whether `source` is what is left of the other direction of `mirror`: no base, and nothing that anybody must decide.
 fn is_left_over(source: &api::Mirror, mirror: &api::Mirror) -> bool {
-    let is_turned = mirror.name == source.name
+    let is_reversed = mirror.name == source.name
         && mirror.source == source.destination
         && mirror.state != MirrorState::BrokenOff;
-    is_turned && source.state == MirrorState::Uninitialized && source.overtaken.is_none()
+    is_reversed && source.state == MirrorState::Uninitialized && source.overtaken.is_none()
 }

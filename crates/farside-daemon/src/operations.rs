@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use crate::convert;
 use crate::mirrors::Mirrors;
-use crate::words;
 
 /// Operations under way at the same time.
 const RUNNING_MAX: usize = 256;
@@ -108,7 +108,7 @@ impl Operations {
             phase: (subject.kind == OperationKind::Swap).then_some(SwapPhase::Update),
             volume: subject.volume.to_string(),
             state: OperationState::Running,
-            started_at: words::time(self.clock.now()),
+            started_at: convert::time(self.clock.now()),
             ended_at: None,
             transfer: None,
             session_lost_seconds: None,
@@ -141,7 +141,7 @@ impl Operations {
             // A resync makes its mirror on the way.
             if let Ok(mirror) = mirrors.mirror(&entry.volume) {
                 let status = mirror.status();
-                document.transfer = status.progress.as_ref().map(words::transfer);
+                document.transfer = status.progress.as_ref().map(convert::transfer);
                 document.phase = document.phase.map(|before| swap_phase(before, &status));
                 entry.document.phase = document.phase;
             }
@@ -158,7 +158,7 @@ impl Operations {
         // Never connected since the start: as long as the operation has waited.
         let since = state
             .and_then(|state| state.since)
-            .unwrap_or_else(|| words::timestamp(entry.document.started_at));
+            .unwrap_or_else(|| convert::timestamp(entry.document.started_at));
         Some(self.clock.now().seconds_since(since))
     }
 
@@ -173,16 +173,16 @@ fn session(node: &Node, peer: PeerId) -> Option<PeerState> {
     node.watch(peer).map(|state| state.borrow().clone())
 }
 
-/// How far a change of roles is, from what its mirror shows; never back to what is over.
+/// How far a role change is, from what its mirror shows; never back to what is over.
 fn swap_phase(before: SwapPhase, status: &MirrorStatus) -> SwapPhase {
     let has_begun = matches!(status.relationship.swap, Some(SwapMark::Swapping { .. }));
     match (before, status.state) {
-        (_, State::BrokenOff) => SwapPhase::Settle,
+        (_, State::BrokenOff) => SwapPhase::Notify,
         (SwapPhase::Update, _) if !has_begun => SwapPhase::Update,
         (SwapPhase::Update | SwapPhase::Fence, _) if status.progress.is_none() => SwapPhase::Fence,
-        (SwapPhase::LastUpdate, _) if status.progress.is_none() => SwapPhase::Turn,
+        (SwapPhase::LastUpdate, _) if status.progress.is_none() => SwapPhase::Takeover,
         (SwapPhase::Update | SwapPhase::Fence | SwapPhase::LastUpdate, _) => SwapPhase::LastUpdate,
-        (SwapPhase::Turn | SwapPhase::Settle, _) => before,
+        (SwapPhase::Takeover | SwapPhase::Notify, _) => before,
     }
 }
 
@@ -197,7 +197,7 @@ fn settle(
         return;
     };
     let document = &mut entry.document;
-    document.ended_at = Some(words::time(clock.now()));
+    document.ended_at = Some(convert::time(clock.now()));
     document.state = OperationState::Failed;
     match outcome {
         Ok(report) => {
@@ -208,11 +208,17 @@ fn settle(
                     report.reason.clone().unwrap_or_else(|| String::from("it ended without a reason"));
                 // An abort too: the state did not forbid the transfer, somebody ended it.
                 document.error = Some(
-                    ErrorBody::new(ErrorCode::Failed, format!("{} of {}: {reason}", report.kind, document.volume))
-                        .hint("farside mirror history has the figures; the replica is as it was, or at the last point that arrived whole"),
+                    ErrorBody::new(
+                        ErrorCode::Failed,
+                        format!("{} of {}: {reason}", report.kind, document.volume),
+                    )
+                    .hint(
+                        "farside mirror history has the figures; the replica is unchanged, or shows the last \
+                             snapshot that arrived completely",
+                    ),
                 );
             }
-            document.record = Some(words::record(&report));
+            document.record = Some(convert::record(&report));
         }
         Err(error) => document.error = Some(error),
     }
@@ -226,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_of_roles_goes_through_its_phases_in_order() {
+    fn a_role_change_goes_through_its_phases_in_order() {
         let relationship = Relationship::new(
             Uuid::nil(),
             PeerId([0; 32]),
@@ -251,8 +257,8 @@ mod tests {
         status.progress = transfer;
         assert_eq!(step(&status), SwapPhase::LastUpdate);
         status.progress = None;
-        assert_eq!(step(&status), SwapPhase::Turn);
+        assert_eq!(step(&status), SwapPhase::Takeover);
         status.state = State::BrokenOff;
-        assert_eq!(step(&status), SwapPhase::Settle);
+        assert_eq!(step(&status), SwapPhase::Notify);
     }
 }

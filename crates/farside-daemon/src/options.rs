@@ -1,4 +1,4 @@
-//! What the daemon is told: by words on its command line, by `farside.toml`, or not at all.
+//! What the daemon is told: by arguments of its command line, by `farside.toml`, or not at all.
 //!
 //! A word beats the file, the file beats the default. The file is read once, at start.
 
@@ -7,6 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use farside_mirror::Budgets;
+use farside_peer::hello::check_name;
+use farside_peer::limits::SITE_NAME_MAX;
 use farside_transfer::{
     Effort,
     source::{ENCODER_MEMORY, ENCODER_MEMORY_MIN},
@@ -204,15 +206,15 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Merges words, file and defaults.
+    /// Merges arguments, file and defaults.
     pub(crate) fn resolve(options: Options) -> Result<Config, DaemonError> {
         let file = read_file(&options)?;
         let data_dir = std::path::absolute(&options.data_dir)
             .map_err(|source| DaemonError::DataDir { path: options.data_dir.clone(), source })?;
         let name = options.name.or(file.name).unwrap_or_else(host_name);
-        if !farside_engine::is_label(&name) || name.contains(':') {
+        if check_name(&name).is_err() || !farside_engine::is_label(&name) {
             return Err(DaemonError::Config(format!(
-                "{name:?} cannot be a site's name; use 1 to 128 of A-Z a-z 0-9 . _ + - (--name)"
+                "{name:?} cannot be a site's name; use 1 to {SITE_NAME_MAX} of A-Z a-z 0-9 . _ + - (--name)"
             )));
         }
         let encoder_memory_bytes = file.wire.encoder_memory_bytes.unwrap_or(ENCODER_MEMORY);
@@ -288,12 +290,26 @@ mod tests {
             "name = \"north\"\nhttp = \"off\"\nlog_format = \"json\"\n",
         )
         .unwrap();
-        let words = Options { name: Some("south".into()), ..options(directory.path()) };
-        let config = Config::resolve(words).unwrap();
+        let arguments = Options { name: Some("south".into()), ..options(directory.path()) };
+        let config = Config::resolve(arguments).unwrap();
         assert_eq!(config.name, "south");
         assert_eq!(config.http, Listen::Off);
         assert_eq!(config.log_format, LogFormat::Json);
         assert_eq!(config.peer_listen, Listen::At("0.0.0.0:7440".into()));
+    }
+
+    #[test]
+    fn a_name_is_as_long_as_sites_may_announce_to_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let named = |name: String| {
+            Config::resolve(Options { name: Some(name), ..options(directory.path()) })
+                .map(|config| config.name)
+        };
+        assert_eq!(named("n".repeat(SITE_NAME_MAX)).unwrap(), "n".repeat(SITE_NAME_MAX));
+        for name in ["n".repeat(SITE_NAME_MAX + 1), String::new(), "a:b".into(), "a b".into(), "-a".into()] {
+            let refused = named(name).unwrap_err().to_string();
+            assert!(refused.contains("1 to 64 of"), "{refused}");
+        }
     }
 
     #[test]

@@ -10,10 +10,10 @@ use farside_mirror::SourceRights;
 use farside_peer::{Node, PairingCode, PathStats, PeerId, PeerRecord, PeerRegistry, PeerStatus};
 use parking_lot::RwLock;
 
+use crate::convert;
 use crate::failure::Failure;
 use crate::options::Listen;
 use crate::state::{Recorded, RightRow, State, StateError};
-use crate::words;
 
 /// Largest packet of Ethernet without jumbo frames, bytes.
 const ETHERNET_MTU: u32 = 1500;
@@ -213,12 +213,12 @@ pub(crate) fn status(node: &Node, peer: &PeerStatus, rights: &Rights) -> api::Pe
         paths: figures.paths.iter().map(path).collect(),
         streams: api::PeerStreams {
             open: figures.streams as u64,
-            warm_lanes: figures.warm_lanes as u64,
-            warm_starts: figures.warm_starts,
-            sent_twice_bytes: figures.sent_twice_bytes,
+            idle_lanes: figures.idle_lanes as u64,
+            reused_lanes: figures.reused_lanes,
+            retransmitted_bytes: figures.retransmitted_bytes,
         },
         peer: document(peer),
-        paired_at: Some(words::time(peer.record.added_at)),
+        paired_at: Some(convert::time(peer.record.added_at)),
         rights: rights.of(peer.record.id),
         throttle_in: None,
         throttle_out: None,
@@ -271,7 +271,7 @@ pub(crate) fn invite(node: &Node, valid: Duration) -> Result<Invitation, ErrorBo
         .hint("invite at the other site, and join from here"));
     }
     let invite = node.invite(valid).map_err(|e| ErrorBody::new(ErrorCode::Refused, e.to_string()))?;
-    Ok(Invitation { code: invite.code.to_string(), expires_at: words::time(invite.expires_at) })
+    Ok(Invitation { code: invite.code.to_string(), expires_at: convert::time(invite.expires_at) })
 }
 
 /// Pairs with the site at `address`.
@@ -281,7 +281,10 @@ pub(crate) async fn join(node: &Node, request: &api::JoinPeer) -> Result<api::Pe
             .hint("farside peer invite on the other site prints a code")
     })?;
     request.name.as_deref().map(check_name).transpose()?;
-    let record = node.join(&request.address, &code, request.name.as_deref()).await.map_err(Failure::tell)?;
+    let record = node
+        .join(&request.address, &code, request.name.as_deref())
+        .await
+        .map_err(Failure::into_error_body)?;
     named(node, &record.name).map(|peer| document(&peer))
 }
 
@@ -327,8 +330,8 @@ pub(crate) async fn set(
         changed.link.rate = rate.bytes_per_second();
     }
     changed.link.check().map_err(wrong)?;
-    let kept = state.pin(changed).await.map_err(Failure::tell)?;
-    node.registry_changed().await.map_err(Failure::tell)?;
+    let kept = state.pin(changed).await.map_err(Failure::into_error_body)?;
+    node.registry_changed().await.map_err(Failure::into_error_body)?;
     Ok(kept)
 }
 

@@ -448,8 +448,8 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
 pub(crate) fn fence(volume: &VolumeName, peer: &str, destination: &VolumeName) -> String {
     format!(
         "it is fenced: {peer} has overtaken it with {destination}; farside mirror resync {volume} --from \
-         {peer}:{destination} makes it follow that one; farside mirror release {volume} {peer} keeps both; \
-         farside peer allow {peer} {volume} without --fence lets hosts write here again"
+         {peer}:{destination} makes it follow that one; farside mirror release {volume} {peer} keeps both; farside \
+         peer allow {peer} {volume} without --fence lets hosts write here again; keep --reverse if it was given"
     )
 }
 
@@ -466,7 +466,7 @@ mod tests {
     }
 
     /// The plan as text, in the order in which it is read; figures as (blocks, bytes, seconds).
-    fn told(plan: &Plan) -> String {
+    fn shown(plan: &Plan) -> String {
         let mut text = format!("{}\n", plan.action);
         plan.would.iter().for_each(|line| text += &format!("would: {line}\n"));
         plan.lost.iter().for_each(|line| text += &format!("lost: {line}\n"));
@@ -481,7 +481,7 @@ mod tests {
     #[track_caller]
     fn golden(plan: &Plan, wanted: &str) {
         let wanted: String = wanted.lines().map(|line| format!("{}\n", line.trim_start())).collect();
-        assert_eq!(told(plan), wanted.trim_start_matches('\n'));
+        assert_eq!(shown(plan), wanted.trim_start_matches('\n'));
     }
 
     fn rollback_facts<'a>(volume: &'a VolumeName, by: &'a [String]) -> RollbackFacts<'a> {
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_break_tells_what_never_arrived_and_what_becomes_a_side_branch() {
+    fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         let volume = volume();
         let facts = || BreakFacts {
             volume: &volume,
@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_overtaken_hears_by_how_much_and_what_to_do() {
+    fn who_was_overtaken_learns_by_how_much_and_what_to_do() {
         let (volume, destination) = (volume(), "q/db".parse().unwrap());
         let facts = || OvertakenFacts {
             volume: &volume,

@@ -117,13 +117,13 @@ impl Pools {
             }
             (false, Some(size)) => FileDevice::create(path, size),
         };
-        device.map_err(Failure::tell).and_then(|device| {
+        device.map_err(Failure::into_error_body).and_then(|device| {
             Pool::create(Arc::new(device) as Arc<dyn BlockDevice>, self.options.clone()).map_err(|error| {
                 // The file is ours: it did not exist a moment ago.
                 if !on_device && let Err(error) = std::fs::remove_file(path) {
                     tracing::warn!(path = %path.display(), %error, "cannot remove the file of a pool that was not made");
                 }
-                error.tell()
+                error.into_error_body()
             })
         })
     }
@@ -141,11 +141,12 @@ impl Pools {
     }
 
     fn open_device(&self, path: &str) -> Result<Arc<Pool>, ErrorBody> {
-        let device = FileDevice::open(Path::new(path)).map_err(Failure::tell)?;
+        let device = FileDevice::open(Path::new(path)).map_err(Failure::into_error_body)?;
         if !device.is_direct() {
             tracing::warn!(path, "no direct I/O on this file system; flushes may be slow");
         }
-        Pool::open(Arc::new(device) as Arc<dyn BlockDevice>, self.options.clone()).map_err(Failure::tell)
+        Pool::open(Arc::new(device) as Arc<dyn BlockDevice>, self.options.clone())
+            .map_err(Failure::into_error_body)
     }
 
     /// Takes the name's place, so that two requests cannot make the same pool.
@@ -190,7 +191,7 @@ impl Pools {
     ) -> Result<Arc<Pool>, ErrorBody> {
         let mut slots = self.slots.write();
         let outcome = outcome.and_then(|pool| {
-            self.engine.add(name, Arc::clone(&pool)).map_err(Failure::tell)?;
+            self.engine.add(name, Arc::clone(&pool)).map_err(Failure::into_error_body)?;
             Ok(pool)
         });
         match (&outcome, slots.get_mut(name)) {
@@ -262,7 +263,7 @@ pub(crate) fn destroy(path: &Path) -> Result<(), ErrorBody> {
             device.write_at(0, &vec![0; WIPE_BYTES])?;
             device.sync()
         };
-        return wipe().map_err(Failure::tell);
+        return wipe().map_err(Failure::into_error_body);
     }
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(ErrorBody::new(
@@ -302,6 +303,8 @@ fn document(name: &str, slot: &Slot) -> Document {
         corrupt_blocks: None,
         staged: None,
         staged_bytes: None,
+        quarantined: None,
+        unattributed_bytes_max: None,
     };
     match &slot.content {
         Content::Opening => closed(String::from("it is being opened")),
@@ -317,6 +320,7 @@ fn document(name: &str, slot: &Slot) -> Document {
                 free_bytes: Some(status.free_bytes),
                 volumes: Some(pool.volumes().len() as u64),
                 corrupt_blocks: Some(status.corrupt_blocks),
+                unattributed_bytes_max: Some(status.unattributed_bytes_max),
                 ..closed(String::new())
             }
         }

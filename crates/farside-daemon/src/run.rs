@@ -176,9 +176,10 @@ async fn start(
         if let Err(error) = mirrors.pool_opened(&name, &pool).await {
             tracing::error!(
                 pool = name,
-                "the mirrors of this pool cannot be started: {}; its volumes are served and its replicas stay as they are, but \
-                 none is updated and none can be broken off. Mend the cause and restart farsided; with the state database \
-                 moved away the pools can be imported anew and replicas broken off",
+                "the mirrors of pool {name} did not start: {}. Its volumes are served; its replicas stay as they are \
+                 but get no updates and cannot be broken off. Fix the cause and restart farsided. In an emergency \
+                 stop farsided, move farside.db and farside.db-wal out of the data directory, start farsided, and \
+                 run farside pool import",
                 error.message
             );
         }
@@ -200,7 +201,7 @@ async fn start(
         streams: Blocking::default(),
         metrics,
         exports,
-        pool_turn: tokio::sync::Mutex::default(),
+        pool_lock: tokio::sync::Mutex::default(),
         pools,
         node,
         rights,
@@ -227,8 +228,9 @@ async fn open_pools(pools: &Arc<Pools>, state: &State, blocking: &Blocking) -> R
             Err(error) => tracing::error!(
                 pool = row.name,
                 path = row.path,
-                "pool not opened: {}; its volumes are not served and its mirrors stand still, all other pools go on. \
-                 Nothing in it was changed. farside pool check {} tells what is wrong, farside pool import opens it again",
+                "pool not opened: {}. Its volumes are not served and its mirrors wait; all other pools go on. \
+                 Nothing in it was changed. To see what is wrong: farside pool check {}. To open it again: farside \
+                 pool import",
                 error.message,
                 row.path
             ),

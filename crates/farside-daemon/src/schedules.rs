@@ -25,14 +25,16 @@ pub(crate) fn asked(
         (Some(seconds), None) => {
             let interval = Duration::try_from_secs_f64(seconds)
                 .map_err(|_| wrong("every_seconds must be a number of seconds"))?;
-            Schedule::every(Some(interval).filter(|i| !i.is_zero())).map(Some).map_err(Failure::tell)
+            Schedule::every(Some(interval).filter(|i| !i.is_zero()))
+                .map(Some)
+                .map_err(Failure::into_error_body)
         }
         (None, Some(pattern)) => {
             let zone = match time_zone {
                 Some(name) => name.to_owned(),
                 None => zone_of_system()?,
             };
-            Schedule::cron(pattern, &zone).map(Some).map_err(Failure::tell)
+            Schedule::cron(pattern, &zone).map(Some).map_err(Failure::into_error_body)
         }
     }
 }

@@ -7,12 +7,12 @@ use tokio_util::sync::CancellationToken;
 
 /// Everything serves.
 pub(crate) fn ready(status: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
 /// The stop has begun.
 pub(crate) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }
 
 /// Feeds the watchdog, if systemd has set one, at a third of its interval, until `stop`. It runs on the async
@@ -23,11 +23,11 @@ pub(crate) async fn feed_watchdog(stop: CancellationToken) {
     };
     let mut tick = tokio::time::interval(interval.max(Duration::from_millis(10)));
     while stop.run_until_cancelled(tick.tick()).await.is_some() {
-        tell(&[NotifyState::Watchdog]);
+        notify(&[NotifyState::Watchdog]);
     }
 }
 
-fn tell(state: &[NotifyState<'_>]) {
+fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!(%error, "cannot notify systemd");
     }

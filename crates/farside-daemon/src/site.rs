@@ -34,7 +34,7 @@ pub(crate) struct Site {
     pub(crate) clock: Arc<dyn Clock>,
     /// One change of the set of pools at a time: making or deleting one is several steps, in the store, the database
     /// and the mirrors, that must not meet another's.
-    pub(crate) pool_turn: tokio::sync::Mutex<()>,
+    pub(crate) pool_lock: tokio::sync::Mutex<()>,
     /// Storage.
     pub(crate) pools: Arc<Pools>,
     /// What hosts see.

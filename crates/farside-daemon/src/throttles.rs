@@ -26,7 +26,7 @@ pub(crate) enum Limited {
 pub(crate) struct Throttles {
     set: Mutex<BTreeMap<(Limited, Direction), Rules>>,
     /// One change at a time, so that database, memory and node agree.
-    turn: tokio::sync::Mutex<()>,
+    lock: tokio::sync::Mutex<()>,
 }
 
 impl Throttles {
@@ -41,7 +41,7 @@ impl Throttles {
         for (peer, direction, text) in state.peer_throttles().await? {
             set.insert((Limited::Peer(peer), direction), stored(&text, "a peer"));
         }
-        Ok(Throttles { set: Mutex::new(set), turn: tokio::sync::Mutex::default() })
+        Ok(Throttles { set: Mutex::new(set), lock: tokio::sync::Mutex::default() })
     }
 
     /// Sets one: it holds when this returns, and after a restart.
@@ -54,13 +54,13 @@ impl Throttles {
         direction: Direction,
         rules: Rules,
     ) -> Result<(), ErrorBody> {
-        let _turn = self.turn.lock().await;
+        let _guard = self.lock.lock().await;
         let text = rules.to_string();
         match of {
             Limited::Site => state.set_site_throttle(direction, &text).await,
             Limited::Peer(peer) => state.set_peer_throttle(peer, direction, &text).await,
         }
-        .map_err(Failure::tell)?;
+        .map_err(Failure::into_error_body)?;
         self.set.lock().insert((of, direction), rules);
         self.follow(node, now);
         Ok(())
@@ -82,7 +82,7 @@ impl Throttles {
         self.set.lock().retain(|(of, _), _| *of != Limited::Peer(peer));
     }
 
-    /// One, for status: as it is set, and what the node heeds, in which a peer's contracted rate is.
+    /// One, for status: as it is set, and what the node heeds, in which a peer's committed rate is.
     pub(crate) fn document(&self, node: &Node, of: Limited, direction: Direction) -> Throttle {
         let rules = self.set.lock().get(&(of, direction)).cloned().unwrap_or_default();
         let holds = match of {
@@ -98,8 +98,8 @@ fn stored(text: &str, of: &str) -> Rules {
     text.parse().unwrap_or_else(|error| {
         tracing::error!(
             throttle = text, %error,
-            "the stored throttle of {of} cannot be read, and does not limit until it is set anew (farside site set, farside \
-             peer set)"
+            "the stored throttle of {of} is invalid and does not limit anything. Set it again: farside site set or \
+             farside peer set"
         );
         Rules::default()
     })
@@ -110,9 +110,9 @@ pub(crate) fn asked(text: &str) -> Result<Rules, ErrorBody> {
     let mut of_system = None;
     let rules = Rules::parse(text, || {
         schedules::zone_of_system().map_err(|error| {
-            let words = RateError::new(&error.message);
+            let rate_error = RateError::new(&error.message);
             of_system = Some(error);
-            words
+            rate_error
         })
     });
     rules.map_err(|error| {

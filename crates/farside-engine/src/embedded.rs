@@ -12,9 +12,9 @@ use parking_lot::RwLock;
 use uuid::Uuid;
 
 use crate::{
-    BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, Engine, EngineError, OpenSnapshot,
-    Realm, ReplicaRecord, Room, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor, StagedInfo,
-    StagedVersion, VolumeInfo, VolumeName, Wanted, is_label,
+    BLOCK_BYTES, Capacity, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, Engine, EngineError,
+    KnownDataScope, OpenSnapshot, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor,
+    StagedInfo, StagedVersion, VolumeInfo, VolumeName, Wanted, is_label,
 };
 
 const _: () = assert!(crate::FINGERPRINTS_MAX == farside_store::FINGERPRINTS_MAX);
@@ -122,8 +122,8 @@ impl Engine for EmbeddedEngine {
         self.on(volume, |pool| pool.unpin_snapshot(&volume.volume, snapshot, relationship))
     }
 
-    fn give_to_person(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
-        self.on(volume, |pool| pool.give_snapshot_to_person(&volume.volume, snapshot))
+    fn make_user_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
+        self.on(volume, |pool| pool.make_user_snapshot(&volume.volume, snapshot))
     }
 
     fn content_root(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError> {
@@ -211,11 +211,11 @@ impl Engine for EmbeddedEngine {
         Ok(blocks * BLOCK_BYTES)
     }
 
-    fn room(&self, pool: &str) -> Result<Option<Room>, EngineError> {
+    fn capacity(&self, pool: &str) -> Result<Option<Capacity>, EngineError> {
         let status = self.pool(pool)?.status();
         let spoken_for = status.reserved_bytes.min(status.free_bytes + status.waiting_bytes);
         let free_bytes = status.free_bytes + status.waiting_bytes - spoken_for;
-        Ok(Some(Room { capacity_bytes: status.size_bytes, free_bytes }))
+        Ok(Some(Capacity { capacity_bytes: status.size_bytes, free_bytes }))
     }
 
     fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError> {
@@ -257,8 +257,8 @@ impl Engine for EmbeddedEngine {
         self.on(volume, |pool| pool.abandon_staged(&volume.volume))
     }
 
-    fn may_know(&self, realm: &Realm) -> bool {
-        self.pools.read().values().any(|pool| pool.holds_of(&realm.peer))
+    fn may_know(&self, scope: &KnownDataScope) -> bool {
+        self.pools.read().values().any(|pool| pool.holds_of(&scope.peer))
     }
 
     fn replica_record(&self, volume: &VolumeName) -> Result<Option<ReplicaRecord>, EngineError> {
@@ -325,9 +325,13 @@ impl StagedVersion for Staged {
     }
 
     /// What the volume's own pool does not know, the other pools are asked for.
-    fn adopt(&self, realm: &Realm, wanted: &[Wanted]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+    fn adopt(
+        &self,
+        scope: &KnownDataScope,
+        wanted: &[Wanted],
+    ) -> Result<Vec<Option<Fingerprint>>, EngineError> {
         let mut missing: Vec<_> = wanted.iter().map(as_stored).collect();
-        let mut answers = self.converted(self.staged.adopt(&realm.peer, &missing))?;
+        let mut answers = self.converted(self.staged.adopt(&scope.peer, &missing))?;
         let others: Vec<_> = {
             let pools = self.pools.read();
             pools.iter().filter(|(name, _)| **name != self.pool).map(|(_, pool)| pool.clone()).collect()
@@ -339,7 +343,7 @@ impl StagedVersion for Staged {
                 break;
             }
             missing = entries.iter().map(|entry| as_stored(&wanted[*entry])).collect();
-            let found = self.converted(self.staged.adopt_from(&other, &realm.peer, &missing))?;
+            let found = self.converted(self.staged.adopt_from(&other, &scope.peer, &missing))?;
             for (entry, answer) in entries.into_iter().zip(found) {
                 answers[entry] = answer;
             }

@@ -221,14 +221,14 @@ pub struct Wanted {
 /// Whose data an answer may come from: everything that this peer sent. All replicas of the engine whose record names the
 /// peer, and in each what was received from it; never what hosts wrote, here or after a break.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Realm {
+pub struct KnownDataScope {
     /// The peer's identity (hash of its key), as in [`ReplicaRecord::peer`].
     pub peer: [u8; 32],
 }
 
 /// What a pool has and what of it is free, bytes; what the next points of consistency free counts as free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Room {
+pub struct Capacity {
     /// All of it.
     pub capacity_bytes: u64,
     /// For hosts to fill.
@@ -257,7 +257,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Takes a pin away, durably. An absent pin is no error.
     fn unpin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError>;
     /// Makes a snapshot a person's, durably, whoever it was taken for: from now on only a person removes it.
-    fn give_to_person(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError>;
+    fn make_user_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError>;
     /// The content root of a snapshot; computed on first asking if need be, from metadata only.
     fn content_root(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError>;
     /// What `incremental` has that `base` has not; against nothing at all (every allocated block) without a base.
@@ -325,8 +325,8 @@ pub trait Engine: Send + Sync + 'static {
         let changed = self.changed_since(volume, snapshot)?;
         Ok(changed.data_bytes.saturating_add(changed.hole_bytes))
     }
-    /// What room a pool has; none if this engine cannot tell.
-    fn room(&self, _pool: &str) -> Result<Option<Room>, EngineError> {
+    /// The capacity of a pool; none if this engine cannot tell.
+    fn capacity(&self, _pool: &str) -> Result<Option<Capacity>, EngineError> {
         Ok(None)
     }
     /// Whether hosts have written to the volume since `snapshot` was taken, for an engine that can tell even if they wrote
@@ -371,9 +371,9 @@ pub trait Engine: Send + Sync + 'static {
     }
     /// Throws away every staged version of a volume: what a crash left behind. Answers how many there were.
     fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError>;
-    /// Whether this engine may hold anything of that realm: if not, every question for it is asked in vain. As provided, it may.
-    fn may_know(&self, realm: &Realm) -> bool {
-        let _ = realm;
+    /// Whether this engine may hold anything of that scope: if not, every question for it is asked in vain. As provided, it may.
+    fn may_know(&self, scope: &KnownDataScope) -> bool {
+        let _ = scope;
         true
     }
     /// The replica record of a volume, if it is one.
@@ -433,13 +433,17 @@ pub trait StagedVersion: Send + Sync {
     fn fingerprints(&self, first: u64, count: u64) -> Result<Vec<Fingerprint>, EngineError>;
     /// Writes whole blocks of data.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError>;
-    /// For each of `wanted` (at most [`WANTED_MAX`]): if this engine finds that content in the realm, the staged version
+    /// For each of `wanted` (at most [`WANTED_MAX`]): if this engine finds that content in the scope, the staged version
     /// has it at that position when this returns, taken from bytes that were read and hashed here, and its full fingerprint
     /// is answered: two contents can share a short one. `None`: not known, and nothing was changed there; what cannot be
     /// read is not known. A position past the end is an error, and so is a lack of room; what was adopted before stays.
     /// As provided, an engine knows nothing.
-    fn adopt(&self, realm: &Realm, wanted: &[Wanted]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
-        let _ = realm;
+    fn adopt(
+        &self,
+        scope: &KnownDataScope,
+        wanted: &[Wanted],
+    ) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+        let _ = scope;
         Ok(vec![None; wanted.len()])
     }
     /// Makes a range a hole.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use farside_engine::embedded::EmbeddedEngine;
 use farside_engine::{
-    ChangeKind, ChangedBytes, ChangedExtent, Engine, EngineError, FINGERPRINTS_MAX, Realm, ReplicaRecord,
-    SnapshotOwner, SnapshotSpec, StagedFor, VolumeName, Wanted, short,
+    ChangeKind, ChangedBytes, ChangedExtent, Engine, EngineError, FINGERPRINTS_MAX, KnownDataScope,
+    ReplicaRecord, SnapshotOwner, SnapshotSpec, StagedFor, VolumeName, Wanted, short,
 };
 use farside_format::Fingerprint;
 use farside_platform::{ManualClock, SeededRandomness, SimulatedDisk, Timestamp};
@@ -189,12 +189,12 @@ fn a_staged_version_adopts_what_any_pool_has_of_the_peer() {
             short: short(Fingerprint::of_block(&[byte; 4096])),
         })
         .collect();
-    let adopted = staged.adopt(&Realm { peer: [1; 32] }, &wanted).expect("answered");
+    let adopted = staged.adopt(&KnownDataScope { peer: [1; 32] }, &wanted).expect("answered");
     let expected = [3, 4].map(|byte| Some(Fingerprint::of_block(&[byte; 4096])));
     assert_eq!(adopted, [expected[0], expected[1], None, None]);
     let mut bytes = vec![0; 4 << 12];
     staged.read(13 << 12, &mut bytes).expect("it reads");
     assert!(bytes == [vec![3; 4096], vec![4; 4096], vec![0; 2 << 12]].concat());
-    let adopted = staged.adopt(&Realm { peer: [2; 32] }, &wanted).expect("answered");
+    let adopted = staged.adopt(&KnownDataScope { peer: [2; 32] }, &wanted).expect("answered");
     assert_eq!(adopted.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, true, false]);
 }

@@ -9,12 +9,13 @@
 //! * [`transport`]: who can be dialled, and what a connection knows of its link.
 //! * [`bundle`]: one ordered stream over several connections, its lanes.
 //! * [`lanes`], pure: how many lanes pay. [`pacing`]: how fast those of a path may send together. [`low_priority`], pure: how a stream
-//!   gives way to other traffic. [`paths`], pure: which paths carry data. [`warm_lanes`], pure: lanes kept for the next stream.
+//!   gives way to other traffic. [`paths`], pure: which paths carry data. [`idle_lanes`], pure: lanes kept for the next stream.
 //! * [`throttle`], pure: how many bytes may go now.
 //! * [`options`]: what is asked of a link and of a stream.
 
 mod backoff;
 mod bundle;
+mod idle_lanes;
 mod lanes;
 pub mod limits;
 mod low_priority;
@@ -24,7 +25,6 @@ mod paths;
 mod text;
 pub mod throttle;
 pub mod transport;
-mod warm_lanes;
 mod wire;
 
 pub use backoff::Backoff;
@@ -32,6 +32,7 @@ pub use bundle::{
     Attach, BlockedShares, Bundle, BundleOptions, BundleStats, BundleStream, IdleLane, LaneId, LaneOptions,
     LaneStats, LanesWanted, LostLane, WindowBudget, encode_abort, fuzz_segments,
 };
+pub use idle_lanes::IdleLanes;
 pub use lanes::{LaneWatch, lanes_of_bulk, min_rtt};
 pub use options::{LinkOptions, PathSpec, PathsMode, Priority, Reach, StreamOptions, Window};
 pub use pacing::PacedLanes;
@@ -42,5 +43,4 @@ pub use transport::{
     Congestion, Connection, Counted, HostTcp, LinkSettings, LinkStats, Listener, NoStats, SimulatedHost,
     SimulatedNetwork, SocketOptions, SocketStats, TcpTransport, Transport, split_address, with_port,
 };
-pub use warm_lanes::WarmLanes;
 pub use wire::{ByteStream, WireCounters, wire_cost};

@@ -25,10 +25,10 @@ pub const LANES_PER_PATH_MAX: usize = 16;
 pub const MORE_LANES_AFTER: u64 = 256 << 10;
 /// A path that is preferred carries data again when it has worked for so long: one that comes and goes does not take data along.
 pub const FAILBACK_AFTER: Duration = Duration::from_secs(10);
-/// Warm lanes of a session. Each holds a socket, and buffers of some 10 KiB.
-pub const WARM_LANES_MAX: usize = 32;
-/// How long a lane stays warm: updates that come every minute find one.
-pub const WARM_LANES_IDLE_MAX: Duration = Duration::from_secs(90);
+/// Idle lanes of a session. Each holds a socket, and buffers of some 10 KiB.
+pub const IDLE_LANES_MAX: usize = 32;
+/// How long a lane is kept idle: updates that come every minute find one.
+pub const IDLE_LANE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Paths to a peer: more pairs of addresses than a host has links.
 pub const PATHS_MAX: usize = 8;
@@ -82,7 +82,7 @@ pub const BUNDLE_REASON_MAX: usize = 512;
 /// Longest opening that an attach carries, bytes: a stream's header and what the session says with it.
 pub const ATTACH_OPENING_MAX: usize = 5 * 1024;
 
-/// What each side may send on a bundle before it has heard anything, bytes, and the smallest window. Part of the protocol.
+/// What each side may send on a bundle before it has received anything, bytes, and the smallest window. Part of the protocol.
 pub const WINDOW_MIN: u64 = 64 * 1024;
 /// The window that an automatic one starts from, bytes, where nothing better is known, and what every stream may have of each
 /// direction whatever others have: the 128 streams that a session may have at once are as much as [`WINDOW_BUDGET`], outside of it.
@@ -121,7 +121,7 @@ pub const LANE_LOOK_EVERY: Duration = Duration::from_millis(250);
 pub const LANE_RATE_OVER: Duration = Duration::from_millis(250);
 /// A lane that was told something and has been silent for so long is pinged.
 pub const LANE_QUIET_MAX: Duration = Duration::from_secs(1);
-/// How often a sender without credit asks whether there is some that it has not heard of.
+/// How often a sender without credit asks whether there is some that no ack has announced to it.
 pub const WINDOW_PROBE_EVERY: Duration = Duration::from_secs(2);
 /// How long a bundle waits for a lane when it has none.
 pub const LANELESS_MAX: Duration = Duration::from_secs(30);
@@ -138,7 +138,7 @@ pub const CREDIT_TIME: Duration = Duration::from_millis(15);
 /// A low priority: how often it looks at the queues of its lanes, and sends what its rate allows for that time. Each look is a
 /// system call a lane.
 pub const LOW_PRIORITY_LOOK_EVERY: Duration = Duration::from_millis(2);
-/// A low priority: what it did not let go in time it makes up for, up to so much; a timer of a busy machine may be that late.
+/// A low priority: what it did not send in time it makes up for, up to so much; a timer of a busy machine may be that late.
 pub const LOW_PRIORITY_CATCH_UP: Duration = Duration::from_millis(20);
 /// A low priority: a segment is not cut smaller than this to keep within its cap, bytes; a packet of an Ethernet.
 pub const LOW_PRIORITY_SEGMENT_MIN: u64 = 1448;

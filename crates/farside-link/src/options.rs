@@ -68,7 +68,7 @@ pub struct LinkOptions {
     pub mode: PathsMode,
     /// Differentiated services code point of its packets, 0 to 63.
     pub dscp: Option<u8>,
-    /// The rate that was contracted, bytes per second: what is sent over all connections and paths together keeps below it
+    /// The committed rate, bytes per second: what is sent over all connections and paths together keeps below it
     /// (TLS is counted, the headers of packets are not), and each connection alone is paced to it.
     pub rate: Option<u64>,
 }

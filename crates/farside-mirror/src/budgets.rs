@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use farside_engine::Room;
+use farside_engine::Capacity;
 use farside_peer::PeerId;
 use farside_platform::Timestamp;
 use uuid::Uuid;
@@ -19,7 +19,7 @@ use crate::limits::{PRESSED_PART_MIN, RELATIONSHIPS_PER_PEER_MAX, SERVED_PER_PEE
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budgets {
     /// Transfers that a peer may begin, and comparisons it may ask for, in a minute: each takes a snapshot or walks metadata.
-    /// Beside these, as many changes of roles may be prepared, each of which takes a snapshot too.
+    /// Beside these, as many role changes may be prepared, each of which takes a snapshot too.
     pub snapshots_per_minute: u32,
     /// Calls and data streams of a peer in a minute.
     pub calls_per_minute: u32,
@@ -63,7 +63,7 @@ impl Budgets {
     }
 }
 
-/// Which budget a peer has gone over. Its words are those of the configuration.
+/// Which budget a peer has gone over. Its names are those of the configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Budget {
     /// See [`Budgets::pinned_bytes`].
@@ -132,7 +132,7 @@ impl Rate {
 struct Asked {
     calls: Rate,
     snapshots: Rate,
-    /// Changes of roles, which take a snapshot too. By themselves, so that the updates right before one do not refuse it.
+    /// Role changes, which take a snapshot too. By themselves, so that the updates right before one do not refuse it.
     swaps: Rate,
 }
 
@@ -149,7 +149,7 @@ impl Rates {
         let most = budgets.calls_per_minute;
         self.of.entry(peer).or_default().calls.take(most, now).map_err(|wait| {
             format!(
-                "more than {most} calls a minute (budgets.calls_per_minute there); ask again in {:.1} s",
+                "more than {most} calls a minute (budgets.calls_per_minute of the source); ask again in {:.1} s",
                 wait.as_secs_f64()
             )
         })
@@ -160,19 +160,20 @@ impl Rates {
         let most = budgets.snapshots_per_minute;
         self.of.entry(peer).or_default().snapshots.take(most, now).map_err(|wait| {
             format!(
-                "more than {most} snapshots a minute (budgets.snapshots_per_minute there); ask again in {:.1} s",
+                "more than {most} snapshots a minute (budgets.snapshots_per_minute of the source); ask again in \
+                 {:.1} s",
                 wait.as_secs_f64()
             )
         })
     }
 
-    /// One more change of roles that shall be prepared: as many as transfers and comparisons, beside them.
+    /// One more role change that shall be prepared: as many as transfers and comparisons, beside them.
     pub(crate) fn swap(&mut self, budgets: &Budgets, peer: PeerId, now: Duration) -> Result<(), String> {
         let most = budgets.snapshots_per_minute;
         self.of.entry(peer).or_default().swaps.take(most, now).map_err(|wait| {
             format!(
-                "more than {most} changes of roles a minute (budgets.snapshots_per_minute there). Nothing was changed by \
-                 this: no role, and no volume was made read-only; ask again in {:.1} s",
+                "more than {most} role changes a minute (budgets.snapshots_per_minute of the source). Nothing was \
+                 changed: no role, and no volume was made read-only; ask again in {:.1} s",
                 wait.as_secs_f64()
             )
         })
@@ -204,7 +205,7 @@ pub(crate) struct Kept {
     /// back: what is waited for in vain, hosts lack.
     pub(crate) frees: u64,
     /// It is what a way back stands on: the destination went on without this site, *and* may ask for this volume to become its
-    /// replica. That it went on is only its own word, and must not be enough to be out of the budgets.
+    /// replica. That it went on is only its own claim, and must not be enough to be out of the budgets.
     pub(crate) way_back: bool,
 }
 
@@ -234,29 +235,29 @@ pub(crate) fn over(budgets: &Budgets, kept: &[Kept], now: Timestamp) -> Vec<(Kep
 }
 
 /// Whether a pool runs short.
-pub(crate) fn is_pressed(budgets: &Budgets, room: Room) -> bool {
-    room.free_bytes < reserve(budgets, room)
+pub(crate) fn is_pressed(budgets: &Budgets, capacity: Capacity) -> bool {
+    capacity.free_bytes < reserve(budgets, capacity)
 }
 
 /// Whether half of the reserve is used too.
-pub(crate) fn is_in_need(budgets: &Budgets, room: Room) -> bool {
-    room.free_bytes < reserve(budgets, room) / 2
+pub(crate) fn is_in_need(budgets: &Budgets, capacity: Capacity) -> bool {
+    capacity.free_bytes < reserve(budgets, capacity) / 2
 }
 
-fn reserve(budgets: &Budgets, room: Room) -> u64 {
-    room.capacity_bytes / 100 * u64::from(budgets.reserve_percent.min(100))
+fn reserve(budgets: &Budgets, capacity: Capacity) -> u64 {
+    capacity.capacity_bytes / 100 * u64::from(budgets.reserve_percent.min(100))
 }
 
 /// What goes so that the pool has its reserve again, the largest first. Of the upper half of the reserve, only what gives back
 /// a good part of the pool: an update a minute old is not worth a mirror's base. Of the lower half, all that gives
 /// anything; what a way back stands on then last.
-pub(crate) fn to_make_room(budgets: &Budgets, room: Room, mut kept: Vec<Kept>) -> Vec<Kept> {
-    let reserve = reserve(budgets, room);
-    let is_need = is_in_need(budgets, room);
-    let least = if is_need { 1 } else { (room.capacity_bytes / PRESSED_PART_MIN).max(1) };
+pub(crate) fn to_make_room(budgets: &Budgets, capacity: Capacity, mut kept: Vec<Kept>) -> Vec<Kept> {
+    let reserve = reserve(budgets, capacity);
+    let is_need = is_in_need(budgets, capacity);
+    let least = if is_need { 1 } else { (capacity.capacity_bytes / PRESSED_PART_MIN).max(1) };
     kept.retain(|k| k.frees >= least && (is_need || !k.way_back));
     kept.sort_by_key(|k| (k.way_back, std::cmp::Reverse(k.frees), k.relationship));
-    let mut free = room.free_bytes;
+    let mut free = capacity.free_bytes;
     kept.into_iter()
         .take_while(|k| {
             let is_short = free < reserve;
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_roles_have_a_rate_that_updates_do_not_use_up() {
+    fn role_changes_have_a_rate_that_updates_do_not_use_up() {
         let budgets = Budgets { snapshots_per_minute: 2, ..Budgets::default() };
         let (mut rates, now) = (Rates::default(), Duration::from_secs(1000));
         while rates.snapshot(&budgets, A, now).is_ok() {}
@@ -368,24 +369,24 @@ mod tests {
     #[test]
     fn room_is_made_by_the_largest_and_not_more_than_needed() {
         let budgets = Budgets { reserve_percent: 10, ..Budgets::default() };
-        let room = |free_bytes| Room { capacity_bytes: 10_000, free_bytes };
+        let capacity = |free_bytes| Capacity { capacity_bytes: 10_000, free_bytes };
         let all = || vec![kept(1, A, 0, 200), kept(2, A, 0, 400), kept(3, B, 0, 300), kept(4, B, 0, 3)];
-        assert!(!is_pressed(&budgets, room(1000)) && is_pressed(&budgets, room(999)));
-        assert_eq!(ids(&to_make_room(&budgets, room(999), all())), [2]);
-        assert_eq!(ids(&to_make_room(&budgets, room(500), all())), [2, 3], "not what is not worth it");
-        assert_eq!(ids(&to_make_room(&budgets, room(0), all())), [2, 3, 1, 4], "everything, in need");
-        assert_eq!(ids(&to_make_room(&budgets, room(1000), all())), []);
-        assert!(!is_pressed(&Budgets { reserve_percent: 0, ..budgets }, room(0)));
+        assert!(!is_pressed(&budgets, capacity(1000)) && is_pressed(&budgets, capacity(999)));
+        assert_eq!(ids(&to_make_room(&budgets, capacity(999), all())), [2]);
+        assert_eq!(ids(&to_make_room(&budgets, capacity(500), all())), [2, 3], "not what is not worth it");
+        assert_eq!(ids(&to_make_room(&budgets, capacity(0), all())), [2, 3, 1, 4], "everything, in need");
+        assert_eq!(ids(&to_make_room(&budgets, capacity(1000), all())), []);
+        assert!(!is_pressed(&Budgets { reserve_percent: 0, ..budgets }, capacity(0)));
         let with_way_back = || vec![Kept { way_back: true, ..kept(5, A, 0, 4000) }, kept(6, A, 0, 600)];
         assert_eq!(
-            ids(&to_make_room(&budgets, room(999), with_way_back())),
+            ids(&to_make_room(&budgets, capacity(999), with_way_back())),
             [6],
             "a way back is not given up lightly"
         );
-        assert_eq!(ids(&to_make_room(&budgets, room(100), with_way_back())), [6, 5], "hosts come first");
+        assert_eq!(ids(&to_make_room(&budgets, capacity(100), with_way_back())), [6, 5], "hosts come first");
         // What snapshots share counts for each against the peer, and once for what comes free.
         let shared = || vec![Kept { frees: 200, ..kept(1, A, 0, 900) }, kept(2, A, 0, 300)];
-        assert_eq!(ids(&to_make_room(&budgets, room(600), shared())), [2, 1], "a guess is no room");
+        assert_eq!(ids(&to_make_room(&budgets, capacity(600), shared())), [2, 1], "a guess is no room");
         let strict = Budgets { pinned_bytes: Some(0), pin_age: Some(DAY), ..budgets };
         assert_eq!(over(&strict, &with_way_back()[..1], Timestamp(1).plus(9 * DAY)), []);
     }

@@ -11,19 +11,19 @@ pub enum MirrorError {
     #[error(transparent)]
     Transfer(#[from] TransferError),
     /// There is no session with the peer.
-    #[error("no session with the peer: {0}; the replica is unchanged. See `farside peer list`")]
+    #[error("no session with the peer: {0}; the replica is unchanged. See farside peer list")]
     NoSession(String),
     /// The database of relationships failed.
-    #[error("the database of relationships: {0}")]
+    #[error("the state database failed: {0}")]
     Store(String),
     /// The state forbids it.
     #[error("{0}")]
     State(String),
     /// No such mirror.
-    #[error("no mirror has {0} as its destination; see `farside mirror status`")]
+    #[error("no mirror has {0} as its destination; see farside mirror status")]
     NotFound(VolumeName),
     /// There is one already.
-    #[error("{0} is the destination of a mirror already; see `farside mirror status`")]
+    #[error("{0} is already the destination of a mirror; see farside mirror status")]
     Exists(VolumeName),
     /// The request itself is wrong.
     #[error("{0}")]

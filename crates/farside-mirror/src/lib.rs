@@ -4,11 +4,9 @@
 //!
 //! ```text
 //!   schedule::Ticker, or a person ─► relationship (driver) ─► state::RelationshipState::step: queued ─► transferring
-//!   transfer::run ── begin ──────────────────────────► source::SourceService: snapshot, pin, choose the base
-//!                 ◄─ frames ── (link) ─── source::send: difference, read changed blocks, encode
-//!   transfer::receive: decode, verify, write aside
-//!   transfer::publish: checkpoint, content root = the source's?  commit (atomic), pin
-//!                 ── acknowledge ────────────────────► source: the new base is pinned, the old one goes
+//!   farside_transfer::destination ── begin ──────────► source::SourceService: rights, budgets, pins
+//!                                 ◄─ frames ── (link) ─── farside_transfer::source
+//!                                 ── acknowledge ────► source: the new base is pinned, the old one is released
 //! ```
 //!
 //! What this crate guarantees (numbers as in `ARCHITECTURE.md`): a replica always shows one whole snapshot of its

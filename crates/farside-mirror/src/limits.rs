@@ -32,9 +32,9 @@ pub const BREAK_PATIENCE: Duration = Duration::from_millis(400);
 /// How long one wait for a session takes of somebody who waits for as long as it lasts.
 pub const NOTICE_LINK_WAIT: Duration = Duration::from_secs(60);
 /// How long a divergence notice rests after it could not even wait for a session (the peer is not paired any more), or after it was
-/// refused what must be heard; then twice as long each time, up to [`NOTICE_LINK_WAIT`].
+/// refused a notice; then twice as long each time, up to [`NOTICE_LINK_WAIT`].
 pub const NOTICE_REST: Duration = Duration::from_secs(5);
-/// Attempts to take the last snapshot of a volume before a change of roles: a host that came between two of its steps
+/// Attempts to take the last snapshot of a volume before a role change: a host that came between two of its steps
 /// and went again is found out, and the attempt repeated.
 pub const FENCE_ATTEMPTS: usize = 3;
 /// Commands that wait for a mirror's driver.
@@ -56,7 +56,7 @@ pub const FREED_WITHIN: Duration = Duration::from_secs(30);
 pub const FREED_WITHIN_IN_NEED: Duration = Duration::from_secs(10);
 /// What part of a pool a base must keep to be released while only the upper half of the reserve is used: 0.4 %.
 pub const PRESSED_PART_MIN: u64 = 256;
-/// Relationships of which a source remembers what it has heard last, besides those it keeps bases for; then those are
+/// Relationships of which a source remembers the last message, besides those it keeps bases for; then those are
 /// forgotten.
 pub const ROLE_CHANGES_SEEN_MAX: usize = 8192;
 /// Transfers in a row that may lose their session before the request behind them is given up (the next tick tries

@@ -18,7 +18,7 @@ pub trait Links: Send + Sync + 'static {
     /// The live session with `peer`; waits for one for at most `wait`. Must be cancel-safe.
     async fn link(&self, peer: PeerId, wait: Duration) -> Result<Arc<dyn PeerLink>, SessionError>;
     /// Somebody has come to wait for what waits for a session already: whoever dials does it now, not after a pause.
-    fn hurry(&self, _peer: PeerId) {}
+    fn dial_now(&self, _peer: PeerId) {}
 }
 
 #[async_trait]
@@ -27,8 +27,8 @@ impl Links for Node {
         self.wait_link(peer, wait).await
     }
 
-    fn hurry(&self, peer: PeerId) {
-        Node::hurry(self, peer);
+    fn dial_now(&self, peer: PeerId) {
+        Node::dial_now(self, peer);
     }
 }
 

@@ -85,8 +85,8 @@ impl fmt::Display for RequestedBy {
 
 impl std::str::FromStr for RequestedBy {
     type Err = ();
-    fn from_str(word: &str) -> Result<Self, ()> {
-        Ok(match word {
+    fn from_str(name: &str) -> Result<Self, ()> {
+        Ok(match name {
             "person" => RequestedBy::Person,
             "schedule" => RequestedBy::Schedule,
             "retry" => RequestedBy::Retry,
@@ -96,7 +96,7 @@ impl std::str::FromStr for RequestedBy {
 }
 
 impl LogEvent {
-    /// What there is to say beside the word: who asked, how many bytes, why.
+    /// What there is to say beside the name: who asked, how many bytes, why.
     pub fn detail(&self) -> Option<String> {
         match self {
             LogEvent::Request { by } => Some(by.to_string()),
@@ -106,9 +106,9 @@ impl LogEvent {
         }
     }
 
-    /// The event that [`LogEvent::word`] and [`LogEvent::detail`] tell of, if they are any's.
-    pub fn from_words(word: &str, detail: Option<&str>) -> Option<LogEvent> {
-        Some(match (word, detail) {
+    /// The event that [`LogEvent::name`] and [`LogEvent::detail`] tell of, if they are any's.
+    pub fn parse(name: &str, detail: Option<&str>) -> Option<LogEvent> {
+        Some(match (name, detail) {
             ("request", Some(by)) => LogEvent::Request { by: by.parse().ok()? },
             ("start", _) => LogEvent::Start,
             ("end", Some(bytes)) => LogEvent::End { bytes: bytes.parse().ok()? },
@@ -123,8 +123,8 @@ impl LogEvent {
         })
     }
 
-    /// The event in one word, as it is stored and shown.
-    pub fn word(&self) -> &'static str {
+    /// The event by its name, as it is stored and shown.
+    pub fn name(&self) -> &'static str {
         match self {
             LogEvent::Request { .. } => "request",
             LogEvent::Start => "start",
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_lead_back_to_the_event() {
+    fn names_lead_back_to_the_event() {
         let all = [
             LogEvent::Request { by: RequestedBy::Person },
             LogEvent::Request { by: RequestedBy::Schedule },
@@ -161,9 +161,9 @@ mod tests {
             LogEvent::Delete,
         ];
         for event in all {
-            assert_eq!(LogEvent::from_words(event.word(), event.detail().as_deref()), Some(event));
+            assert_eq!(LogEvent::parse(event.name(), event.detail().as_deref()), Some(event));
         }
-        assert_eq!(LogEvent::from_words("end", Some("many")), None);
-        assert_eq!(LogEvent::from_words("dance", None), None);
+        assert_eq!(LogEvent::parse("end", Some("many")), None);
+        assert_eq!(LogEvent::parse("dance", None), None);
     }
 }

@@ -42,7 +42,7 @@ pub struct QueueStatus {
     pub waiting: usize,
 }
 
-/// A transfer's place among those under way; it leaves it when this is dropped.
+/// A transfer's slot among those under way; it leaves it when this is dropped.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     inner: Arc<Inner>,
@@ -144,8 +144,8 @@ mod tests {
         for number in 0..count {
             let (queue, sender) = (queue.clone(), sender.clone());
             tokio::spawn(async move {
-                let place = queue.enter().await;
-                let _ = sender.send((number, place));
+                let slot = queue.enter().await;
+                let _ = sender.send((number, slot));
             });
             settle().await;
         }
@@ -161,17 +161,17 @@ mod tests {
         assert_eq!(now(&queue), (3, 3, 3));
         let mut under_way = Vec::new();
         for wanted in 0..3 {
-            let (number, place) = turns.recv().await.unwrap();
+            let (number, slot) = turns.recv().await.unwrap();
             assert_eq!(number, wanted);
-            under_way.push(place);
+            under_way.push(slot);
         }
         for wanted in 3..6 {
             settle().await;
             assert!(turns.try_recv().is_err(), "nobody begins before one has ended");
             under_way.remove(0);
-            let (number, place) = turns.recv().await.unwrap();
+            let (number, slot) = turns.recv().await.unwrap();
             assert_eq!(number, wanted);
-            under_way.push(place);
+            under_way.push(slot);
         }
         drop(under_way);
         assert_eq!(now(&queue), (3, 0, 0));
@@ -183,8 +183,8 @@ mod tests {
         queue.set_size(4);
         let mut turns = come(&queue, 10).await;
         let mut under_way = Vec::new();
-        while let Ok((_, place)) = turns.try_recv() {
-            under_way.push(place);
+        while let Ok((_, slot)) = turns.try_recv() {
+            under_way.push(slot);
         }
         // Smaller: those go on, and nobody begins until there are fewer.
         queue.set_size(2);
@@ -201,8 +201,8 @@ mod tests {
         queue.set_size(5);
         settle().await;
         assert_eq!(now(&queue), (5, 5, 2));
-        while let Ok((_, place)) = turns.try_recv() {
-            under_way.push(place);
+        while let Ok((_, slot)) = turns.try_recv() {
+            under_way.push(slot);
         }
         assert_eq!(under_way.len(), 5);
         for (asked, kept) in [(0, 1), (17, 16), (usize::MAX, 16)] {

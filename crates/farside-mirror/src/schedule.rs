@@ -100,12 +100,21 @@ impl FromStr for Schedule {
             return Ok(Schedule::OnRequest);
         }
         if let Some(interval) = text.strip_prefix("every ") {
-            let unreadable = || MirrorError::Invalid(format!("{interval:?} is no interval"));
+            let unreadable = || {
+                MirrorError::Invalid(format!(
+                    "{interval:?} is not an interval; use for example every \
+                 10s or every 1h30m"
+                ))
+            };
             let interval: SignedDuration = interval.parse().map_err(|_| unreadable())?;
             return Schedule::every(Some(Duration::try_from(interval).map_err(|_| unreadable())?));
         }
-        let (pattern, zone) =
-            text.rsplit_once(' ').ok_or_else(|| MirrorError::Invalid(format!("{text:?} is no schedule")))?;
+        let (pattern, zone) = text.rsplit_once(' ').ok_or_else(|| {
+            MirrorError::Invalid(format!(
+                "{text:?} is not a schedule; use every \
+                 10s or a cron timetable with its time zone"
+            ))
+        })?;
         Schedule::cron(pattern, zone)
     }
 }

@@ -9,12 +9,12 @@
 //! It never learns what state the relationship is in: that is the destination's.
 
 mod compare;
-mod keep;
 mod log_limit;
 mod overtaken;
 mod pins;
 mod refusal;
 mod registry;
+mod retention;
 mod reversal;
 mod rights;
 mod role_changes;
@@ -23,8 +23,8 @@ mod shared;
 mod swap;
 mod transfers;
 
-pub use keep::BudgetUse;
 pub use pins::UnexplainedPin;
+pub use retention::BudgetUse;
 pub use reversal::{Reversal, ReverseAccepted, ReverseOffer, ReverseRights};
 pub use rights::SourceRights;
 pub use service::SourceService;

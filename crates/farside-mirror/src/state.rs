@@ -19,7 +19,7 @@
 //! ```
 //!
 //! While a resync is pending (asked for, and nothing of it published) every transfer is one: the volume still shows what
-//! hosts had made of it, and the source is told in so many words that it is its turn again.
+//! hosts had made of it, and the source is notified that it is the original again.
 //!
 //! No I/O and no clock: `relationship` carries the actions out and reports events back.
 
@@ -29,7 +29,7 @@ use farside_transfer::TransferKind;
 
 use crate::error::MirrorError;
 
-/// A state, by the word it has on screen, in the API and here.
+/// A state, by the name it has on screen, in the API and here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// The first copy has not been completed.
@@ -167,7 +167,7 @@ impl RelationshipState {
                 Ok((RelationshipState { quiesced: false, ..self }, Action::None))
             }
             (Event::AskResync, _) if self.quiesced => {
-                refuse("the mirror is quiesced; run `mirror resume` first")
+                refuse("the mirror is quiesced. Run farside mirror resume first")
             }
             (Event::AskResync, Work::BrokenOff) => Ok((
                 RelationshipState {
@@ -179,21 +179,22 @@ impl RelationshipState {
                 Action::Enqueue(Resync),
             )),
             (_, Work::BrokenOff) => refuse(
-                "the mirror is broken off: hosts may write to the volume. `mirror resync` makes it follow its source \
-                 again, `snapshot rollback` takes it back to a snapshot, `mirror delete` ends the mirror",
+                "the mirror is broken off: hosts may write to the volume. To follow its source again: farside mirror \
+                 resync. To go back to a snapshot: farside snapshot rollback. To end the mirror: farside mirror \
+                 delete",
             ),
 
             (Event::AskInitialize, _) if self.initialized => {
-                refuse("the mirror is initialized already; `mirror update` brings it up to date")
+                refuse("the mirror is already initialized. To bring it up to date: farside mirror update")
             }
             (Event::AskUpdate, Work::Idle) if !self.initialized && !self.quiesced => {
-                refuse("the mirror is not initialized; run `mirror initialize` first")
+                refuse("the mirror is not initialized. Run farside mirror initialize first")
             }
             (Event::AskInitialize | Event::AskUpdate, _) if self.quiesced => {
-                refuse("the mirror is quiesced; run `mirror resume` first")
+                refuse("the mirror is quiesced. Run farside mirror resume first")
             }
             (Event::AskResync, _) if !self.initialized => {
-                refuse("the mirror is not initialized; run `mirror initialize` first")
+                refuse("the mirror is not initialized. Run farside mirror initialize first")
             }
             (Event::AskResync, Work::Idle) => Ok((
                 RelationshipState { resync_pending: true, work: Work::Queued(Resync), ..self },

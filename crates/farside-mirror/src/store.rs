@@ -38,14 +38,14 @@ pub struct Relationship {
     pub broken_off_at: Option<Timestamp>,
     /// A resync was asked for and has not brought anything yet: what is retried is the resync.
     pub resync_pending: bool,
-    /// A change of roles that has begun and is not over.
+    /// A role change that has begun and is not over.
     pub swap: Option<SwapMark>,
     /// Number of the newest role change: breaks, resyncs and attempts to change the roles are counted, so that what
     /// was told of one of them has no effect when it comes after what was told of a newer. From 1.
     pub role_change: u64,
 }
 
-/// How far a change of roles is that one side has begun. What decides is in the pools: this says whom to tell.
+/// How far a role change is that one side has begun. What decides is in the pools: this says whom to tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SwapMark {
     /// At the site that asked, on the mirror that ends: the source was, or may have been, told to prepare `reverse`.
@@ -54,7 +54,7 @@ pub enum SwapMark {
         /// The relationship that takes this one's place, the other way round.
         reverse: Uuid,
     },
-    /// At the former source, on the reverse mirror: its volume is read-only and waits for the word.
+    /// At the former source, on the reverse mirror: its volume is read-only and waits for the message.
     Prepared {
         /// The relationship that ends.
         of: Uuid,

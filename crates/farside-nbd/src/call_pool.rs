@@ -35,7 +35,7 @@ struct Queue {
 
 /// The call panicked; the panic is in the log.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the call failed inside the server; its log has the reason")]
+#[error("internal error in the server; its log has the reason")]
 pub(crate) struct CallPanicked;
 
 impl CallPool {
@@ -66,7 +66,8 @@ impl CallPool {
         if start && let Err(error) = self.start_thread() {
             // There is one thread at least, which will come to the call.
             self.shared.queue.lock().threads -= 1;
-            tracing::warn!(%error, "no further thread for NBD requests; they will wait for each other");
+            tracing::warn!(%error, "cannot start another thread for NBD requests; requests wait for the existing \
+                 threads");
         }
     }
 
@@ -103,7 +104,10 @@ impl Shared {
                 drop(queue);
                 // The panic hook has told where; a thread must outlive it, for there may be no other.
                 if catch_unwind(AssertUnwindSafe(call)).is_err() {
-                    tracing::error!("a call into an NBD export panicked; the server goes on");
+                    tracing::error!(
+                        "internal error (bug): a call into an NBD export panicked. The request failed, \
+                         the server goes on. Please report this with farside support-bundle"
+                    );
                 }
                 queue = self.queue.lock();
             } else if queue.closed {

@@ -151,9 +151,9 @@ mod tests {
     use crate::export::{ExportDescription, ZeroMode};
 
     /// An export of which only the status matters, and that may be wrong.
-    struct Told(Result<Vec<Extent>, ErrorKind>);
+    struct Answered(Result<Vec<Extent>, ErrorKind>);
 
-    impl Export for Told {
+    impl Export for Answered {
         fn description(&self) -> ExportDescription {
             unreachable!()
         }
@@ -199,12 +199,12 @@ mod tests {
 
     #[test]
     fn status_is_joined_clamped_and_bounded() {
-        let told = Told(Ok(vec![data(4 * K), data(0), data(4 * K), hole(4 * K), data(900 * K), hole(1)]));
+        let told = Answered(Ok(vec![data(4 * K), data(0), data(4 * K), hole(4 * K), data(900 * K), hole(1)]));
         let all = extents_within(&told, RANGE, 100).unwrap();
         assert_eq!(all, [data(8 * K), hole(4 * K), data(500 * K)]);
         assert_eq!(extents_within(&told, RANGE, 1).unwrap(), [data(8 * K)]);
         for nothing in [vec![], vec![data(0)]] {
-            let error = extents_within(&Told(Ok(nothing)), RANGE, 1).unwrap_err();
+            let error = extents_within(&Answered(Ok(nothing)), RANGE, 1).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Io, "an answer without extents would break the protocol");
         }
     }
@@ -213,13 +213,13 @@ mod tests {
     fn only_long_zeros_become_holes() {
         // Short hole; zeros that are long only together; what is not described counts as data.
         let told = vec![hole(60 * K), data(4 * K), kept_zeros(40 * K), hole(40 * K), data(4 * K)];
-        let holes = long_holes(&Told(Ok(told)), RANGE).unwrap();
+        let holes = long_holes(&Answered(Ok(told)), RANGE).unwrap();
         assert_eq!(holes, [Range { offset: RANGE.offset + 64 * K, length: 80 << 10 }]);
 
         let short = Range { length: (HOLE_BYTES_MIN - 1) as u32, ..RANGE };
-        assert_eq!(long_holes(&Told(Ok(vec![hole(1 << 30)])), short).unwrap(), []);
-        assert_eq!(long_holes(&Told(Err(ErrorKind::NotSupported)), RANGE).unwrap(), []);
-        assert_eq!(long_holes(&Told(Err(ErrorKind::Io)), RANGE).unwrap_err().kind, ErrorKind::Io);
+        assert_eq!(long_holes(&Answered(Ok(vec![hole(1 << 30)])), short).unwrap(), []);
+        assert_eq!(long_holes(&Answered(Err(ErrorKind::NotSupported)), RANGE).unwrap(), []);
+        assert_eq!(long_holes(&Answered(Err(ErrorKind::Io)), RANGE).unwrap_err().kind, ErrorKind::Io);
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
             |at: u64, length: u64| Range { offset: RANGE.offset + at * K, length: (length * K) as u32 };
         for holes in [vec![], vec![hole(0, 512)], vec![hole(0, 64), hole(448, 64)], vec![hole(64, 64)]] {
             let mut at = RANGE.offset;
-            for run in read_around(&Told(Ok(vec![])), RANGE, &holes, &buffers).unwrap() {
+            for run in read_around(&Answered(Ok(vec![])), RANGE, &holes, &buffers).unwrap() {
                 let (offset, length) = match run {
                     ReadRun::Data { offset, bytes } => {
                         assert!(bytes.iter().all(|&byte| byte == (offset >> 16) as u8));

@@ -2,7 +2,7 @@
 //!
 //! A single task reads the socket and pumps replies; calls run on the threads of [`CallPool`]. The task stops
 //! reading, and so lets the client feel it, as soon as the room for commands or payload bytes in flight is taken.
-//! However the conversation ends, the connection waits for its calls under way; only then is the export let go.
+//! However the conversation ends, the connection waits for its calls under way; only then is the export released.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,7 @@ use crate::limits::{ERRORS_LOGGED_MAX, Limits, REQUEST_BYTES_MAX, STATUS_REPLY_B
 use crate::negotiation::Agreed;
 use crate::protocol::REQUEST_HEADER_BYTES;
 use crate::protocol::reply;
-use crate::protocol::request::{Action, Command, Request, Terms, parse_request, validate};
+use crate::protocol::request::{Action, Command, Request, TransmissionParameters, parse_request, validate};
 use crate::reply_queue::{Reply, ReplyQueue};
 
 /// What all connections of a server share.
@@ -37,7 +37,7 @@ pub(crate) struct Common {
 }
 
 /// Room that a command takes in the limits until its answer is with the kernel.
-struct Room {
+struct Reservation {
     _request: OwnedSemaphorePermit,
     _bytes: Option<[OwnedSemaphorePermit; 2]>,
 }
@@ -47,8 +47,8 @@ pub(crate) struct Connection<W> {
     common: Arc<Common>,
     export: Arc<dyn Export>,
     export_name: String,
-    terms: Terms,
-    replies: ReplyQueue<W, Room>,
+    parameters: TransmissionParameters,
+    replies: ReplyQueue<W, Reservation>,
     requests: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     calls_under_way: TaskTracker,
@@ -70,7 +70,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         let connection = Arc::new(Connection {
             export: agreed.export,
             export_name: agreed.name,
-            terms: agreed.terms,
+            parameters: agreed.parameters,
             replies: ReplyQueue::new(writer, client_gone.clone()),
             requests: Arc::new(Semaphore::new(common.limits.requests_in_flight_max as usize)),
             bytes: Arc::new(Semaphore::new(common.limits.connection_bytes_max as usize)),
@@ -92,7 +92,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         };
         let stalled = matches!(ended, Err(ConnectionError::Stalled(_)));
         let all_sent = connection.finish(shutdown, &export_closed, stalled).await;
-        connection.tell_errors();
+        connection.log_errors();
         match (ended, all_sent) {
             (Ok(_), false) if !connection.client_gone.is_cancelled() => {
                 Err(ConnectionError::Stalled(stall_max))
@@ -112,9 +112,9 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
             if request.command == Command::Disconnect {
                 return Ok(Ending::Disconnected);
             }
-            match validate(&request, &self.terms) {
+            match validate(&request, &self.parameters) {
                 Ok(action) => {
-                    let room = self.reserve(payload_bytes(&action)).await;
+                    let reservation = self.reserve(payload_bytes(&action)).await;
                     let payload = match action {
                         Action::Write { range, .. } => {
                             let mut payload = self.common.buffers.take(range.length);
@@ -124,11 +124,11 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
                         }
                         _ => None,
                     };
-                    self.submit(request, action, payload, room);
+                    self.submit(request, action, payload, reservation);
                 }
                 Err(refusal) => {
-                    let room = self.reserve(0).await;
-                    self.answer(&request, Err(refusal), room);
+                    let reservation = self.reserve(0).await;
+                    self.answer(&request, Err(refusal), reservation);
                     if request.command == Command::Write {
                         skip_payload(reader, request.length).await?;
                     }
@@ -138,7 +138,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
     }
 
     /// Waits until a command with `payload_bytes` may be taken on.
-    async fn reserve(&self, payload_bytes: u32) -> Room {
+    async fn reserve(&self, payload_bytes: u32) -> Reservation {
         let acquire = async |semaphore: &Arc<Semaphore>, count| {
             let permit = Arc::clone(semaphore).acquire_many_owned(count).await;
             permit.expect("these semaphores are never closed")
@@ -149,7 +149,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
             // The connection's own bytes first: while it waits for those it must not hold the others'.
             bytes => Some([acquire(&self.bytes, bytes).await, acquire(&self.common.bytes, bytes).await]),
         };
-        Room { _request: request, _bytes: bytes }
+        Reservation { _request: request, _bytes: bytes }
     }
 
     fn submit(
@@ -157,31 +157,36 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         request: Request,
         action: Action,
         payload: Option<PayloadBuffer>,
-        room: Room,
+        reservation: Reservation,
     ) {
         let under_way = self.calls_under_way.token();
         let connection = Arc::clone(self);
         self.common.calls.submit(move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
-                let structured = connection.terms.structured_replies;
+                let structured = connection.parameters.structured_replies;
                 let buffers = &connection.common.buffers;
                 perform(&*connection.export, structured, request.cookie, action, payload, buffers)
             }));
             // What a panic left half done, nobody knows: to the client the medium failed.
             let outcome = outcome.unwrap_or_else(|_| Err(NbdError::new(ErrorKind::Io, CallPanicked)));
-            connection.answer(&request, outcome, room);
+            connection.answer(&request, outcome, reservation);
             // The connection's task waits for `under_way`; by then this thread must not hold the export.
             drop(connection);
             drop(under_way);
         });
     }
 
-    fn answer(&self, request: &Request, outcome: Result<Vec<bytes::Bytes>, NbdError>, room: Room) {
+    fn answer(
+        &self,
+        request: &Request,
+        outcome: Result<Vec<bytes::Bytes>, NbdError>,
+        reservation: Reservation,
+    ) {
         let pieces = outcome.unwrap_or_else(|error| {
             self.log_error(request, &error);
-            reply::failed(request.cookie, self.terms.structured_replies, &error)
+            reply::failed(request.cookie, self.parameters.structured_replies, &error)
         });
-        self.replies.push(Reply::new(pieces, room));
+        self.replies.push(Reply::new(pieces, reservation));
     }
 
     /// Waits for calls under way, then until their answers are sent; says whether they all were. A client that does
@@ -238,10 +243,14 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         });
     }
 
-    fn tell_errors(&self) {
-        let untold = self.errors.load(Ordering::Relaxed).saturating_sub(ERRORS_LOGGED_MAX);
-        if untold > 0 {
-            tracing::warn!(export = self.export_name, untold, "further NBD commands failed or were refused");
+    fn log_errors(&self) {
+        let suppressed = self.errors.load(Ordering::Relaxed).saturating_sub(ERRORS_LOGGED_MAX);
+        if suppressed > 0 {
+            tracing::warn!(
+                export = self.export_name,
+                suppressed,
+                "further NBD commands failed or were refused"
+            );
         }
     }
 }

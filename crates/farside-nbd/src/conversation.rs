@@ -35,12 +35,13 @@ pub(crate) enum ConnectionError {
     ClientFlags { flags: u32 },
     #[error("handshake option {code} announces {length} bytes; at most {limit}")]
     OptionTooLong { code: u32, length: u32, limit: u32 },
-    #[error("{limit} handshake options, and still no export was chosen")]
+    #[error("no export was chosen within {limit} handshake options")]
     TooManyOptions { limit: u32 },
     #[error("the handshake took longer than {0:?}")]
     HandshakeTime(Duration),
     #[error(
-        "export {name:?} was refused, and the client's way of asking leaves no room to tell it why: {reason}"
+        "export {name:?} was refused ({reason}); this client's old handshake (NBD_OPT_EXPORT_NAME) cannot be told \
+         why"
     )]
     ExportRefused { name: String, reason: NbdError },
     #[error("a write announces {length} bytes; at most {REQUEST_BYTES_MAX}")]

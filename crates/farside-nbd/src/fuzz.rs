@@ -7,13 +7,13 @@ use crate::export::{ExportDescription, ZeroMode};
 use crate::limits::{REQUEST_BYTES_MAX, STRING_BYTES_MAX};
 use crate::protocol::option::{ClientOption, OptionAnswer, OptionRefusal, parse_option, parse_option_header};
 use crate::protocol::reply;
-use crate::protocol::request::{Action, Command, Terms, parse_request, validate};
+use crate::protocol::request::{Action, Command, TransmissionParameters, parse_request, validate};
 use crate::protocol::{OPTION_HEADER_BYTES, REQUEST_HEADER_BYTES};
 
-/// Nine bytes of terms (flags, then the export's size), then command headers one after the other.
+/// Nine bytes of parameters (flags, then the export's size), then command headers one after the other.
 pub fn fuzz_request(bytes: &[u8]) {
     let Some((&[flags, ref size @ ..], headers)) = bytes.split_first_chunk::<9>() else { return };
-    let terms = Terms {
+    let parameters = TransmissionParameters {
         size_bytes: u64::from_be_bytes(*size),
         read_only: flags & 1 != 0,
         structured_replies: flags & 2 != 0,
@@ -22,10 +22,10 @@ pub fn fuzz_request(bytes: &[u8]) {
     for header in headers.chunks_exact(REQUEST_HEADER_BYTES) {
         let header = header.first_chunk().expect("chunks are exact");
         let Ok(request) = parse_request(header) else { return };
-        match validate(&request, &terms) {
-            Ok(action) => assert_sound(&action, &terms),
+        match validate(&request, &parameters) {
+            Ok(action) => assert_sound(&action, &parameters),
             Err(error) => {
-                let pieces = reply::failed(request.cookie, terms.structured_replies, &error);
+                let pieces = reply::failed(request.cookie, parameters.structured_replies, &error);
                 let length: usize = pieces.iter().map(|piece| piece.len()).sum();
                 assert!((16..2048).contains(&length), "an error of {length} bytes");
             }
@@ -36,25 +36,25 @@ pub fn fuzz_request(bytes: &[u8]) {
     }
 }
 
-fn assert_sound(action: &Action, terms: &Terms) {
+fn assert_sound(action: &Action, parameters: &TransmissionParameters) {
     let (range, length_max, changes) = match *action {
         Action::Flush => return,
         Action::Read { range, one_chunk } => {
-            assert!(one_chunk || terms.structured_replies);
+            assert!(one_chunk || parameters.structured_replies);
             (range, REQUEST_BYTES_MAX, false)
         }
         Action::Write { range, .. } => (range, REQUEST_BYTES_MAX, true),
         Action::Trim { range, .. } => (range, u32::MAX, true),
         Action::WriteZeroes { range, mode: ZeroMode { .. } } => (range, u32::MAX, true),
         Action::BlockStatus { range, .. } => {
-            assert!(terms.base_allocation);
+            assert!(parameters.base_allocation);
             (range, u32::MAX, false)
         }
     };
-    assert!(!(changes && terms.read_only), "{action:?} on a read-only export");
+    assert!(!(changes && parameters.read_only), "{action:?} on a read-only export");
     assert!((1..=length_max).contains(&range.length), "{action:?}");
     assert!(
-        u128::from(range.offset) + u128::from(range.length) <= u128::from(terms.size_bytes),
+        u128::from(range.offset) + u128::from(range.length) <= u128::from(parameters.size_bytes),
         "{action:?}"
     );
 }

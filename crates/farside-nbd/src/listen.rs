@@ -22,7 +22,7 @@ pub enum BindError {
         path: PathBuf,
     },
     /// Something that is not a socket has the name; it is left alone.
-    #[error("{path} exists and is no socket; move it away, or choose another path")]
+    #[error("{path} exists and is not a socket; move it away, or choose another path")]
     NotASocket {
         /// The path.
         path: PathBuf,

@@ -18,19 +18,19 @@ use crate::protocol::option::{
     ClientOption, InfoWanted, OptionAnswer, OptionRefusal, export_name_answer, parse_option,
     parse_option_header,
 };
-use crate::protocol::request::Terms;
+use crate::protocol::request::TransmissionParameters;
 use crate::protocol::{Greeting, handshake_flag};
 
 /// What client and server agreed on.
 pub(crate) struct Agreed {
     pub(crate) export: Arc<dyn Export>,
     pub(crate) name: String,
-    pub(crate) terms: Terms,
+    pub(crate) parameters: TransmissionParameters,
 }
 
-/// A connection's place among those that are allowed. Calls into the source hold it too: a handshake that times
+/// A connection's slot among those that are allowed. Calls into the source hold it too: a handshake that times
 /// out in one must not make room for a next client, or calls would pile up behind a source that hangs.
-pub(crate) type Place = Arc<OwnedSemaphorePermit>;
+pub(crate) type Slot = Arc<OwnedSemaphorePermit>;
 
 /// The handshake with one client.
 pub(crate) struct Negotiation<'a, R, W> {
@@ -38,7 +38,7 @@ pub(crate) struct Negotiation<'a, R, W> {
     writer: &'a mut W,
     source: &'a Arc<dyn ExportSource>,
     calls: &'a CallPool,
-    place: &'a Place,
+    slot: &'a Slot,
     no_zeroes: bool,
     structured_replies: bool,
     /// The export for which `base:allocation` was chosen.
@@ -51,14 +51,14 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
         writer: &'a mut W,
         source: &'a Arc<dyn ExportSource>,
         calls: &'a CallPool,
-        place: &'a Place,
+        slot: &'a Slot,
     ) -> Self {
         Negotiation {
             reader,
             writer,
             source,
             calls,
-            place,
+            slot,
             no_zeroes: false,
             structured_replies: false,
             base_allocation_for: None,
@@ -136,9 +136,9 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
     }
 
     async fn list(&mut self, mut answer: OptionAnswer) -> Result<(), ConnectionError> {
-        let (source, place) = (Arc::clone(self.source), Arc::clone(self.place));
+        let (source, slot) = (Arc::clone(self.source), Arc::clone(self.slot));
         let listings = self.calls.run(move || {
-            let _place = place;
+            let _slot = slot;
             source.list()
         });
         let bytes = match listings.await {
@@ -222,22 +222,22 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
         name: &str,
         question: impl FnOnce(&str) -> Result<T, NbdError> + Send + 'static,
     ) -> Result<T, NbdError> {
-        let (name, place) = (name.to_owned(), Arc::clone(self.place));
+        let (name, slot) = (name.to_owned(), Arc::clone(self.slot));
         let answer = self.calls.run(move || {
-            let _place = place;
+            let _slot = slot;
             question(&name)
         });
         answer.await.unwrap_or_else(|panicked| Err(NbdError::new(ErrorKind::Io, panicked)))
     }
 
     fn agree(&self, export: Arc<dyn Export>, description: &ExportDescription, name: &str) -> Agreed {
-        let terms = Terms {
+        let parameters = TransmissionParameters {
             size_bytes: description.size_bytes,
             read_only: description.read_only,
             structured_replies: self.structured_replies,
             base_allocation: self.base_allocation_for.as_deref() == Some(name),
         };
-        Agreed { export, name: name.to_owned(), terms }
+        Agreed { export, name: name.to_owned(), parameters }
     }
 
     async fn read<const BYTES: usize>(

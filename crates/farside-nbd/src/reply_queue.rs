@@ -5,7 +5,7 @@
 //! what others queued meanwhile, in one vectored write. When the socket is full it leaves the rest, and the
 //! connection's own task ([`ReplyQueue::pump`]) goes on when there is room. No thread ever waits here.
 //!
-//! The queue has no bound of its own: each reply holds the room of its request, which bounds it.
+//! The queue has no bound of its own: each reply holds the reservation of its request, which bounds it.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -22,21 +22,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits::SLICES_PER_SEND;
 
-/// A reply and the room its request holds until the last byte is with the kernel.
-pub(crate) struct Reply<Room> {
+/// A reply and the reservation its request holds until the last byte is with the kernel.
+pub(crate) struct Reply<Reservation> {
     pieces: VecDeque<Bytes>,
-    _room: Room,
+    _reservation: Reservation,
 }
 
-impl<Room> Reply<Room> {
-    pub(crate) fn new(pieces: Vec<Bytes>, room: Room) -> Self {
-        Reply { pieces: pieces.into(), _room: room }
+impl<Reservation> Reply<Reservation> {
+    pub(crate) fn new(pieces: Vec<Bytes>, reservation: Reservation) -> Self {
+        Reply { pieces: pieces.into(), _reservation: reservation }
     }
 }
 
 /// The replies of one connection.
-pub(crate) struct ReplyQueue<W, Room> {
-    state: Mutex<State<W, Room>>,
+pub(crate) struct ReplyQueue<W, Reservation> {
+    state: Mutex<State<W, Reservation>>,
     /// Wakes [`pump`](Self::pump); whoever polls the socket leaves this waker with it.
     waker: Waker,
     socket_ready: Arc<SocketReady>,
@@ -44,10 +44,10 @@ pub(crate) struct ReplyQueue<W, Room> {
     broken: CancellationToken,
 }
 
-struct State<W, Room> {
+struct State<W, Reservation> {
     /// The way out; `None` while somebody is sending, and for ever once broken or closed.
-    outlet: Option<Outlet<W, Room>>,
-    waiting: VecDeque<Reply<Room>>,
+    outlet: Option<Outlet<W, Reservation>>,
+    waiting: VecDeque<Reply<Reservation>>,
     /// Somebody wanted to send while another was at it: that one must poll the socket once more before it leaves,
     /// for the wake-up that sent the former here will not come again.
     poll_again: bool,
@@ -55,9 +55,9 @@ struct State<W, Room> {
     sent_bytes: u64,
 }
 
-struct Outlet<W, Room> {
+struct Outlet<W, Reservation> {
     writer: W,
-    sending: VecDeque<Reply<Room>>,
+    sending: VecDeque<Reply<Reservation>>,
 }
 
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl Wake for SocketReady {
     }
 }
 
-impl<W: AsyncWrite + Unpin, Room> ReplyQueue<W, Room> {
+impl<W: AsyncWrite + Unpin, Reservation> ReplyQueue<W, Reservation> {
     pub(crate) fn new(writer: W, broken: CancellationToken) -> Self {
         let socket_ready = Arc::new(SocketReady::default());
         let state = State {
@@ -84,7 +84,7 @@ impl<W: AsyncWrite + Unpin, Room> ReplyQueue<W, Room> {
     }
 
     /// Queues `reply` and sends what the socket takes. Never waits. After the connection broke, drops it.
-    pub(crate) fn push(&self, reply: Reply<Room>) {
+    pub(crate) fn push(&self, reply: Reply<Reservation>) {
         {
             let mut state = self.state.lock();
             if state.ended {
@@ -171,8 +171,8 @@ impl<W: AsyncWrite + Unpin, Room> ReplyQueue<W, Room> {
     }
 }
 
-impl<W: AsyncWrite + Unpin, Room> Outlet<W, Room> {
-    /// Sends until nothing is left or the socket is full. Drops a reply, and its room, with its last byte.
+impl<W: AsyncWrite + Unpin, Reservation> Outlet<W, Reservation> {
+    /// Sends until nothing is left or the socket is full. Drops a reply, and its reservation, with its last byte.
     fn poll_send(&mut self, context: &mut Context<'_>, sent_bytes: &mut u64) -> Poll<io::Result<()>> {
         while !self.sending.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES_PER_SEND];
@@ -228,16 +228,16 @@ mod tests {
             let queue = Arc::clone(&queue);
             async move { queue.pump(PATIENCE).await }
         });
-        let room = Arc::new(());
+        let reservation = Arc::new(());
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let (queue, room) = (Arc::clone(&queue), Arc::clone(&room));
+                let (queue, reservation) = (Arc::clone(&queue), Arc::clone(&reservation));
                 std::thread::spawn(move || {
                     for number in 0..REPLIES {
                         let mut head = vec![thread, (number % 50) as u8];
                         head.extend(number.to_be_bytes());
                         let payload = vec![thread; number as usize % 50];
-                        queue.push(Reply::new(vec![head.into(), payload.into()], Arc::clone(&room)));
+                        queue.push(Reply::new(vec![head.into(), payload.into()], Arc::clone(&reservation)));
                     }
                 })
             })
@@ -261,7 +261,7 @@ mod tests {
         pump.abort();
         assert!(pump.await.is_err_and(|error| error.is_cancelled()));
         drop(queue);
-        assert_eq!(Arc::strong_count(&room), 1, "each reply has given its room back");
+        assert_eq!(Arc::strong_count(&reservation), 1, "each reply has given its reservation back");
     }
 
     type Meanwhile = Box<dyn FnOnce() + Send>;
@@ -302,20 +302,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_broken_socket_is_told_and_frees_the_room() {
+    async fn a_broken_socket_is_reported_and_frees_the_reservation() {
         let (client, writer) = tokio::io::duplex(37);
         let broken = CancellationToken::new();
         let queue = ReplyQueue::new(writer, broken.clone());
-        let room = Arc::new(());
-        queue.push(Reply::new(vec![Bytes::from_static(&[0; 100])], Arc::clone(&room)));
-        assert_eq!(Arc::strong_count(&room), 2, "more than the socket takes");
+        let reservation = Arc::new(());
+        queue.push(Reply::new(vec![Bytes::from_static(&[0; 100])], Arc::clone(&reservation)));
+        assert_eq!(Arc::strong_count(&reservation), 2, "more than the socket takes");
         drop(client);
         tokio::select! {
             () = broken.cancelled() => {}
             () = queue.pump(PATIENCE) => panic!("a broken socket is not a stalled one"),
         }
-        queue.push(Reply::new(vec![Bytes::from_static(b"more")], Arc::clone(&room)));
-        assert_eq!(Arc::strong_count(&room), 1);
+        queue.push(Reply::new(vec![Bytes::from_static(b"more")], Arc::clone(&reservation)));
+        assert_eq!(Arc::strong_count(&reservation), 1);
         assert!(queue.end().is_none());
     }
 }

@@ -17,7 +17,7 @@ use crate::connection::{Common, Connection};
 use crate::conversation::{ConnectionError, Ending};
 use crate::export::ExportSource;
 use crate::limits::{ACCEPT_RETRY, Limits, SOCKET_BUFFER_BYTES};
-use crate::negotiation::{Negotiation, Place};
+use crate::negotiation::{Negotiation, Slot};
 
 /// Serves the exports of one source. Clones are the same server and share its limits.
 #[derive(Clone)]
@@ -97,13 +97,13 @@ impl Server {
     {
         let connection = self.next_connection.fetch_add(1, Ordering::Relaxed);
         let span = tracing::info_span!("nbd", connection, peer);
-        let Ok(place) = Arc::clone(&self.connections).try_acquire_owned() else {
+        let Ok(slot) = Arc::clone(&self.connections).try_acquire_owned() else {
             let limit = self.common.limits.connections_max;
             span.in_scope(|| tracing::warn!(limit, "NBD client turned away: too many connections"));
             return;
         };
-        let place = Arc::new(place);
-        match self.converse(reader, writer, &place, shutdown).instrument(span.clone()).await {
+        let slot = Arc::new(slot);
+        match self.converse(reader, writer, &slot, shutdown).instrument(span.clone()).await {
             Ok(ending) => span.in_scope(|| tracing::debug!(%ending, "NBD connection ended")),
             Err(error) => span.in_scope(|| tracing::warn!(%error, "NBD connection closed")),
         }
@@ -113,7 +113,7 @@ impl Server {
         &self,
         reader: R,
         mut writer: W,
-        place: &Place,
+        slot: &Slot,
         shutdown: &CancellationToken,
     ) -> Result<Ending, ConnectionError>
     where
@@ -122,7 +122,7 @@ impl Server {
     {
         let mut reader = BufReader::with_capacity(SOCKET_BUFFER_BYTES, reader);
         let handshake_max = self.common.limits.handshake_max;
-        let negotiation = Negotiation::new(&mut reader, &mut writer, &self.source, &self.common.calls, place);
+        let negotiation = Negotiation::new(&mut reader, &mut writer, &self.source, &self.common.calls, slot);
         let agreed = tokio::select! {
             biased;
             () = shutdown.cancelled() => return Ok(Ending::Shutdown),
@@ -131,7 +131,7 @@ impl Server {
         let Some(agreed) = agreed.map_err(|_| ConnectionError::HandshakeTime(handshake_max))?? else {
             return Ok(Ending::HungUp);
         };
-        let (export, read_only) = (agreed.name.clone(), agreed.terms.read_only);
+        let (export, read_only) = (agreed.name.clone(), agreed.parameters.read_only);
         tracing::info!(export, read_only, "NBD client connected");
         let ended = Connection::run(&mut reader, writer, agreed, Arc::clone(&self.common), shutdown).await;
         if let Ok(ending) = &ended {

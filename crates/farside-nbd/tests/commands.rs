@@ -64,7 +64,7 @@ async fn holes_travel_as_holes_unless_the_client_wants_one_piece() {
 }
 
 #[tokio::test]
-async fn block_status_tells_extents_from_any_byte() {
+async fn block_status_reports_extents_from_any_byte() {
     let export = Arc::new(MemoryExport::new(MIB));
     export.fill(8192, &[1; 4096]);
     let (mut client, _) = client_of(&export, Limits::default(), &CancellationToken::new()).await;
@@ -285,7 +285,7 @@ async fn a_shutdown_without_grace_for_clients_still_waits_for_calls() {
     gate.let_pass(1);
     ended(served).await;
     assert_eq!(export.bytes(0, 4), b"slow");
-    assert_eq!(Arc::strong_count(&export), 1, "server and connection have let go of it");
+    assert_eq!(Arc::strong_count(&export), 1, "server and connection have released it");
 }
 
 #[tokio::test]
@@ -299,7 +299,7 @@ async fn an_owner_can_end_the_connections_of_an_export() {
     assert_eq!(client.answer(4).await.error, 0);
     assert_eq!(client.take_to_end().await, b"");
     ended(served).await;
-    assert_eq!(Arc::strong_count(&export), 1, "server and connection have let go of it");
+    assert_eq!(Arc::strong_count(&export), 1, "server and connection have released it");
 }
 
 #[tokio::test]
@@ -315,7 +315,7 @@ async fn a_client_that_dies_leaves_its_commands_to_be_done() {
     gate.let_pass(2);
     ended(served).await;
     assert_eq!(export.bytes(0, 8), b"one!two!");
-    assert_eq!(Arc::strong_count(&export), 1, "server and connection have let go of it");
+    assert_eq!(Arc::strong_count(&export), 1, "server and connection have released it");
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ fn path(directory: &Path, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nbdinfo_tells_size_capabilities_and_exports() {
+async fn nbdinfo_shows_size_capabilities_and_exports() {
     let Some(nbdinfo) = tool("nbdinfo") else { return };
     let volume = Arc::new(MemoryExport::new(10 * MIB + 7));
     let snapshot = Arc::new(MemoryExport::new(4096).read_only().single_conn());

@@ -148,8 +148,8 @@ pub(crate) async fn read(io: &mut (impl AsyncRead + Unpin)) -> Result<Option<(Bo
 
 /// Decodes a frame without its length.
 fn decode(bytes: Bytes) -> Result<Body, SessionError> {
-    let frame = Frame::decode(bytes)
-        .map_err(|e| SessionError::Protocol(format!("a control frame that does not decode: {e}")))?;
+    let frame =
+        Frame::decode(bytes).map_err(|e| SessionError::Protocol(format!("malformed control frame: {e}")))?;
     frame.body.ok_or_else(|| SessionError::Protocol("a control frame of unknown kind".to_owned()))
 }
 
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn frames_round_trip_and_ends_are_told_apart() {
+    async fn frames_round_trip_and_ends_are_distinguished() {
         let body = Body::Call(Payload { id: 7, body: Bytes::from_static(b"hello") });
         let bytes = encode(body.clone());
         let mut io = &bytes[..];

@@ -51,7 +51,7 @@ pub enum SessionError {
         limit: usize,
     },
     /// The peer keeps a session that it dialled itself; nothing to do but to use that one.
-    #[error("a session with this peer is there already")]
+    #[error("a session with this peer already exists")]
     AlreadyConnected,
     /// This side cannot do it (files, keys).
     #[error("{0}")]

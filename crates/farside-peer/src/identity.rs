@@ -65,7 +65,7 @@ impl Identity {
                 store(directory, &path, &pem).map_err(|e| {
                     local(format!("cannot store this site's identity in {}: {e}", path.display()))
                 })?;
-                tracing::info!(id = %identity.id, path = %path.display(), "made this site's identity");
+                tracing::info!(id = %identity.id, path = %path.display(), "created this site's identity");
                 Ok(identity)
             }
         }

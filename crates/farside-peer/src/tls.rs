@@ -85,7 +85,7 @@ struct PinnedKey {
 
 /// What a dialler found where it expected another key; travels inside the TLS error.
 #[derive(Debug, thiserror::Error)]
-#[error("expected the site with key {expected}, but {found} answers there")]
+#[error("expected the site with key {expected}, but {found} answers at this address")]
 struct WrongKey {
     expected: PeerId,
     found: PeerId,

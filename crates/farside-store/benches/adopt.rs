@@ -79,7 +79,7 @@ fn adoption(criterion: &mut Criterion) {
         .collect();
     // Built once, so that its cost is not in what follows.
     let warm = stage(&pool, "w", BLOCKS);
-    while pool.known_data().realms == 0 || pool.known_data().is_learning {
+    while pool.known_data().scopes == 0 || pool.known_data().is_learning {
         warm.adopt(&PEER, &[]).expect("answered");
     }
     let mut group = criterion.benchmark_group("adopt_256_mib");

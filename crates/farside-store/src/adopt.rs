@@ -20,7 +20,7 @@ use crate::error::{Result, StoreError};
 use crate::fingerprint_index::{LeafAt, short};
 use crate::handle::Walked;
 use crate::io::run_length;
-use crate::known_data::Realm;
+use crate::known_data::KnownDataScope;
 use crate::near::{NearBlock, NearLeaves};
 use crate::pool::Pool;
 use crate::space::SpaceClass;
@@ -82,9 +82,9 @@ impl StagedVersion {
     ) -> Result<Vec<Option<Fingerprint>>> {
         let end = blocks(find_staged(&self.pool.locked(), self.version)?.size_bytes);
         check_wanted(wanted, end)?;
-        let mut search = Search { pool, realm: pool.realm(peer), versions: HashMap::new() };
+        let mut search = Search { pool, scope: pool.scope(peer), versions: HashMap::new() };
         if pool.learn() {
-            pool.wake.ring();
+            pool.wake.signal();
         }
         let mut answers = vec![None; wanted.len()];
         let mut buffer = BlockBuffer::zeroed(0);
@@ -213,8 +213,8 @@ fn check_wanted(wanted: &[Wanted], end: u64) -> Result<()> {
 /// A search in one pool.
 struct Search<'a> {
     pool: &'a Arc<Pool>,
-    realm: Arc<Realm>,
-    /// Versions that hold a volume's part of the realm, held open until the search ends.
+    scope: Arc<KnownDataScope>,
+    /// Versions that hold a volume's part of the scope, held open until the search ends.
     versions: HashMap<u64, Vec<Arc<Walked>>>,
 }
 
@@ -229,7 +229,7 @@ impl Search<'_> {
 
     /// A whole leaf. It and its neighbours are near from now on: what differs there differs by a few blocks perhaps.
     fn leaf(&mut self, entry: usize, wanted: &Wanted, near: &mut NearLeaves) -> Option<Found> {
-        for at in self.realm.leaf(wanted.short) {
+        for at in self.scope.leaf(wanted.short) {
             for source in self.versions(at.volume) {
                 let Some(fingerprints) = self.fingerprints(&source, at) else { continue };
                 let answer = Fingerprint::of_node(1, &fingerprints);
@@ -247,7 +247,7 @@ impl Search<'_> {
                     answer,
                 });
             }
-            self.realm.leaf_is_stale(wanted.short, at);
+            self.scope.leaf_is_stale(wanted.short, at);
         }
         None
     }
@@ -260,7 +260,7 @@ impl Search<'_> {
             self.enter_neighbours(&source, block.at, near);
             return Some(found_block(entry, wanted, source, &block));
         }
-        for at in self.realm.block(wanted.short) {
+        for at in self.scope.block(wanted.short) {
             for source in self.versions(at.volume) {
                 let Some(fingerprints) = self.fingerprints(&source, at) else { continue };
                 let is_wanted = |f: &Fingerprint| short(*f) == wanted.short && !f.is_hole();
@@ -270,7 +270,7 @@ impl Search<'_> {
                 let block = NearBlock { at, version: source.version, index, fingerprint };
                 return Some(found_block(entry, wanted, source, &block));
             }
-            self.realm.block_is_stale(wanted.short, at);
+            self.scope.block_is_stale(wanted.short, at);
         }
         None
     }
@@ -300,7 +300,7 @@ impl Search<'_> {
     }
 
     fn versions(&mut self, volume: u64) -> Vec<Arc<Walked>> {
-        let open = || self.pool.versions_of(&self.realm, volume);
+        let open = || self.pool.versions_of(&self.scope, volume);
         self.versions.entry(volume).or_insert_with(open).clone()
     }
 
@@ -311,7 +311,7 @@ impl Search<'_> {
         match leaf {
             Ok(pointers) => Some(pointers.map(|p| p.fingerprint)),
             Err(error) => {
-                self.pool.warn_unreadable(&self.realm, at.volume, &error);
+                self.pool.warn_unreadable(&self.scope, at.volume, &error);
                 None
             }
         }
@@ -332,7 +332,7 @@ impl Search<'_> {
             .view()
             .and_then(|view| view.lookup(&self.pool.nodes, from, expected.len() as u64, &mut pointers));
         if let Err(error) = looked_up {
-            self.pool.warn_unreadable(&self.realm, volume, &error);
+            self.pool.warn_unreadable(&self.scope, volume, &error);
             return vec![false; expected.len()];
         }
         // What was written there since it was found is somebody else's now.
@@ -361,7 +361,7 @@ impl Search<'_> {
     fn read_run(&self, volume: u64, pointers: &[Pointer], bytes: &mut [u8], is_read: &mut [bool]) {
         let place = pointers[0].place.0;
         if let Err(error) = self.pool.device.read_at(place * BLOCK_BYTES as u64, bytes) {
-            self.pool.warn_unreadable(&self.realm, volume, &error.into());
+            self.pool.warn_unreadable(&self.scope, volume, &error.into());
             is_read.fill(false);
             return;
         }
@@ -372,7 +372,7 @@ impl Search<'_> {
                 self.pool.counters.corrupt_blocks.fetch_add(1, Ordering::Relaxed);
                 let place = pointer.place.0;
                 let damaged = StoreError::Inconsistent(format!("the block at place {place} is damaged"));
-                self.pool.warn_unreadable(&self.realm, volume, &damaged);
+                self.pool.warn_unreadable(&self.scope, volume, &damaged);
             }
         }
     }

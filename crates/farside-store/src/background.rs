@@ -31,7 +31,7 @@ fn work(weak: &Weak<Pool>, wake: &Wake) -> bool {
     } else {
         pool.reap_step().map(|more| {
             if pool.learn_in_background() || more {
-                wake.ring();
+                wake.signal();
             }
         })
     };

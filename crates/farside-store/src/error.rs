@@ -12,7 +12,8 @@ pub enum StoreError {
     Device(#[from] DeviceError),
     /// An earlier write failed; see [`StoreError::Device`].
     #[error(
-        "the pool refuses changes since an earlier failure ({cause}); close it, check the device, open it again"
+        "the pool accepts no changes since a write or sync failed ({cause}). Flushed data is safe and readable. \
+         Check the kernel log, repair the device, then restart farsided"
     )]
     Failed {
         /// The first failure.

@@ -53,7 +53,7 @@ pub(crate) fn short(fingerprint: Fingerprint) -> u64 {
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// Where content of one realm may lie.
+/// Where content of one scope may lie.
 pub(crate) struct FingerprintIndex {
     leaves: Table,
     blocks: Table,
@@ -226,7 +226,7 @@ impl Table {
         [first.map(number), second.map(number).filter(|second| first.map(number) != Some(*second))]
     }
 
-    /// Lets go of the first entry of a tag, if it leads to `number` and there is another.
+    /// Drops the first entry of a tag, if it leads to `number` and there is another.
     fn demote(&mut self, short: u64, number: u32) {
         let stale = short << NUMBER_BITS | u64::from(number);
         if let [Some(first), Some(second)] = self.of_tag(short)

@@ -287,7 +287,7 @@ impl Drop for VersionHandle {
             version.users -= 1;
             if version.deleted && !version.is_in_use() {
                 drop(state);
-                self.pool.wake.ring();
+                self.pool.wake.signal();
             }
         }
     }
@@ -360,7 +360,7 @@ impl Drop for Walked {
             version.walkers -= 1;
             if version.deleted && !version.is_in_use() {
                 drop(state);
-                self.pool.wake.ring();
+                self.pool.wake.signal();
             }
         }
     }

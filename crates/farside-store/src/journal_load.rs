@@ -100,7 +100,7 @@ mod tests {
     const UNMAP: Record = Record::Unmap { version: 1, birth: Birth(1), block: 0, count: 1 };
 
     #[test]
-    fn whoever_waits_when_told_to_never_passes_the_bound() {
+    fn whoever_waits_when_asked_to_never_passes_the_bound() {
         let mut load = JournalLoad::default();
         // The worst life: a point is captured as soon as it is due, and never comes to its end.
         while !load.is_nearly_full() {

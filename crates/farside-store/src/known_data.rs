@@ -1,6 +1,6 @@
-//! What a pool knows of what it holds, by realm: a bounded index for each peer that asks.
+//! What a pool knows of what it holds, by scope: a bounded index for each peer that asks.
 //!
-//! **Realm.** Whoever asks learns by the answer that the content is here, so a peer is answered only from what came from
+//! **Scope.** Whoever asks learns by the answer that the content is here, so a peer is answered only from what came from
 //! that very peer. `learning.rs` says which versions those are, and feeds the indexes.
 //!
 //! Nothing of it is on the medium. Host writes pay nothing: they are no peer's data. An index that nobody asked for
@@ -18,9 +18,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::fingerprint_index::{FingerprintIndex, LeafAt};
 
-/// Realms that have an index at a time; they share the budget evenly. One more takes the place of the one that asked
+/// Scopes that have an index at a time; they share the budget evenly. One more takes the place of the one that asked
 /// longest ago: a site with more peers than that hardly copies for the first time from all at once.
-const REALMS_MAX: usize = 8;
+const SCOPES_MAX: usize = 8;
 /// Time without a question after which an index is dropped. Building it anew takes seconds per TiB.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 /// Leaves looked at in one step, during which no freed place becomes free: as many as one inner node knows the fingerprints
@@ -34,10 +34,10 @@ const STAGED_RANGES_MAX: usize = 1 << 16;
 /// What a pool knows of what it holds.
 pub(crate) struct KnownData {
     budget_bytes: u64,
-    /// Whether there is any realm: if not, nobody needs to be told of anything.
+    /// Whether there is any scope: if not, nobody needs to be told of anything.
     is_asked: AtomicBool,
     staged: Mutex<StagedLeaves>,
-    realms: Mutex<HashMap<[u8; 32], Arc<Realm>>>,
+    scopes: Mutex<HashMap<[u8; 32], Arc<KnownDataScope>>>,
     /// Who learns; taken before every other lock. What one question has begun to learn another one needs as much: without
     /// waiting for it, the second question of a transfer found nothing of what the first had in hand.
     learning: Mutex<()>,
@@ -47,12 +47,12 @@ pub(crate) struct KnownData {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct KnownDataStatus {
     /// Peers whose transfers have asked lately.
-    pub realms: usize,
-    /// Leaf nodes known, of all realms.
+    pub scopes: usize,
+    /// Leaf nodes known, of all scopes.
     pub leaves: usize,
-    /// Blocks known, of all realms.
+    /// Blocks known, of all scopes.
     pub blocks: usize,
-    /// Of the realm that samples most coarsely: trailing zero bits that a short fingerprint needs to be kept.
+    /// Of the scope that samples most coarsely: trailing zero bits that a short fingerprint needs to be kept.
     pub sampling_bits: u32,
     /// Memory of the tables, bytes.
     pub bytes: u64,
@@ -70,7 +70,7 @@ struct StagedLeaves {
 }
 
 /// One peer's data.
-pub(crate) struct Realm {
+pub(crate) struct KnownDataScope {
     peer: [u8; 32],
     known: Mutex<Known>,
 }
@@ -127,7 +127,7 @@ impl KnownData {
             budget_bytes: u64::try_from(share).unwrap_or(u64::MAX).max(bytes_per_tib / 2),
             is_asked: AtomicBool::new(false),
             staged: Mutex::default(),
-            realms: Mutex::default(),
+            scopes: Mutex::default(),
             learning: Mutex::default(),
         }
     }
@@ -141,22 +141,22 @@ impl KnownData {
     }
 
     /// The index of one peer's data at `now`; if there is none it is begun with what `walks` says.
-    pub(crate) fn realm(
+    pub(crate) fn scope(
         &self,
         peer: &[u8; 32],
         now: Duration,
         walks: impl FnOnce() -> VecDeque<Walk>,
-    ) -> Arc<Realm> {
-        let mut realms = self.realms.lock();
-        self.forget_idle_of(&mut realms, now);
-        if let Some(realm) = realms.get(peer) {
-            realm.known.lock().asked_at = now;
-            return realm.clone();
+    ) -> Arc<KnownDataScope> {
+        let mut scopes = self.scopes.lock();
+        self.forget_idle_of(&mut scopes, now);
+        if let Some(scope) = scopes.get(peer) {
+            scope.known.lock().asked_at = now;
+            return scope.clone();
         }
-        if realms.len() == REALMS_MAX {
-            let oldest = realms.iter().min_by_key(|(_, realm)| realm.known.lock().asked_at);
+        if scopes.len() == SCOPES_MAX {
+            let oldest = scopes.iter().min_by_key(|(_, scope)| scope.known.lock().asked_at);
             if let Some(oldest) = oldest.map(|(peer, _)| *peer) {
-                realms.remove(&oldest);
+                scopes.remove(&oldest);
             }
         }
         // From here on staged writes tell; what was staged before is walked.
@@ -168,20 +168,20 @@ impl KnownData {
             asked_at: now,
             complained_of: HashSet::new(),
         };
-        let realm = Arc::new(Realm { peer: *peer, known: Mutex::new(known) });
-        realms.insert(*peer, realm.clone());
-        self.share_out(&realms);
-        realm
+        let scope = Arc::new(KnownDataScope { peer: *peer, known: Mutex::new(known) });
+        scopes.insert(*peer, scope.clone());
+        self.share_out(&scopes);
+        scope
     }
 
     /// How much is known.
     pub(crate) fn status(&self) -> KnownDataStatus {
         let budget_bytes = self.budget_bytes;
         let mut status = KnownDataStatus { budget_bytes, ..KnownDataStatus::default() };
-        for realm in self.realms.lock().values() {
-            let known = realm.known.lock();
+        for scope in self.scopes.lock().values() {
+            let known = scope.known.lock();
             let (leaves, blocks) = known.index.entries();
-            status.realms += 1;
+            status.scopes += 1;
             status.leaves += leaves;
             status.blocks += blocks;
             status.sampling_bits = status.sampling_bits.max(known.index.sampling_bits());
@@ -191,20 +191,20 @@ impl KnownData {
         status
     }
 
-    fn share_out(&self, realms: &HashMap<[u8; 32], Arc<Realm>>) {
-        for realm in realms.values() {
-            realm.known.lock().index.set_budget(self.budget_bytes / realms.len() as u64);
+    fn share_out(&self, scopes: &HashMap<[u8; 32], Arc<KnownDataScope>>) {
+        for scope in scopes.values() {
+            scope.known.lock().index.set_budget(self.budget_bytes / scopes.len() as u64);
         }
     }
 
     /// The indexes there are.
-    pub(crate) fn realms(&self) -> Vec<Arc<Realm>> {
-        self.realms.lock().values().cloned().collect()
+    pub(crate) fn scopes(&self) -> Vec<Arc<KnownDataScope>> {
+        self.scopes.lock().values().cloned().collect()
     }
 
     /// That of one peer, if there is one.
-    pub(crate) fn realm_of(&self, peer: &[u8; 32]) -> Option<Arc<Realm>> {
-        self.realms.lock().get(peer).cloned()
+    pub(crate) fn scope_of(&self, peer: &[u8; 32]) -> Option<Arc<KnownDataScope>> {
+        self.scopes.lock().get(peer).cloned()
     }
 
     /// Whether anybody has asked lately.
@@ -229,17 +229,17 @@ impl KnownData {
 
     /// Drops what nobody has asked for lately.
     pub(crate) fn forget_idle(&self, now: Duration) {
-        self.forget_idle_of(&mut self.realms.lock(), now);
+        self.forget_idle_of(&mut self.scopes.lock(), now);
     }
 
-    fn forget_idle_of(&self, realms: &mut HashMap<[u8; 32], Arc<Realm>>, now: Duration) {
-        let before = realms.len();
-        realms.retain(|_, realm| now.saturating_sub(realm.known.lock().asked_at) < IDLE_MAX);
-        if realms.len() == before {
+    fn forget_idle_of(&self, scopes: &mut HashMap<[u8; 32], Arc<KnownDataScope>>, now: Duration) {
+        let before = scopes.len();
+        scopes.retain(|_, scope| now.saturating_sub(scope.known.lock().asked_at) < IDLE_MAX);
+        if scopes.len() == before {
             return;
         }
-        self.share_out(realms);
-        if realms.is_empty() {
+        self.share_out(scopes);
+        if scopes.is_empty() {
             self.is_asked.store(false, Ordering::Release);
             *self.staged.lock() = StagedLeaves::default();
         }
@@ -278,7 +278,7 @@ impl StagedLeaves {
     }
 }
 
-impl Realm {
+impl KnownDataScope {
     /// Where a leaf node of this short fingerprint may lie, the likeliest first.
     pub(crate) fn leaf(&self, short: u64) -> Vec<LeafAt> {
         self.known.lock().index.leaf(short).collect()
@@ -309,7 +309,7 @@ impl Realm {
         self.known.lock().complained_of.insert(volume)
     }
 
-    /// A walk to go on with; [`Realm::end_step`] is told what is left of it.
+    /// A walk to go on with; [`KnownDataScope::end_step`] is told what is left of it.
     pub(crate) fn begin_step(&self) -> Option<Walk> {
         let mut known = self.known.lock();
         let walk = known.walks.pop_front()?;

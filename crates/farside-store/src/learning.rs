@@ -6,7 +6,7 @@
 //! may be from before the volume became a replica, and what they have that the last one has not is little. That is looked up
 //! whenever an answer is given, not when the index was fed.
 //!
-//! **How.** The first question of a realm makes an empty index and a list of versions to walk: leaf fingerprints first, from
+//! **How.** The first question of a scope makes an empty index and a list of versions to walk: leaf fingerprints first, from
 //! inner nodes (64 MiB per TiB of data), then blocks, from the leaves (8 GiB per TiB). The walk goes on in steps, some with
 //! each question, the others on the pool's thread; questions are answered from what is known so far. From then on staged
 //! writes say which leaves they touched, so that transfers that run side by side learn from each other.
@@ -19,7 +19,7 @@ use farside_format::catalog::{VersionKind, Volume};
 
 use crate::error::{Result, StoreError};
 use crate::handle::Walked;
-use crate::known_data::{KnownDataStatus, LEAVES_READ_PER_STEP, Pass, Realm, Seen, Walk};
+use crate::known_data::{KnownDataScope, KnownDataStatus, LEAVES_READ_PER_STEP, Pass, Seen, Walk};
 use crate::pool::{Pool, State};
 use crate::volumes::published_by;
 
@@ -62,8 +62,8 @@ fn versions_from(state: &State, volume: &Volume, peer: &[u8; 32]) -> Vec<u64> {
 
 impl Pool {
     /// The index of one peer's data, begun if there is none.
-    pub(crate) fn realm(&self, peer: &[u8; 32]) -> Arc<Realm> {
-        self.known.realm(peer, self.options.clock.monotonic(), || walks(&self.locked(), peer))
+    pub(crate) fn scope(&self, peer: &[u8; 32]) -> Arc<KnownDataScope> {
+        self.known.scope(peer, self.options.clock.monotonic(), || walks(&self.locked(), peer))
     }
 
     /// Whether the pool holds anything that came from that peer and may be taken for its further volumes.
@@ -77,24 +77,24 @@ impl Pool {
         self.known.status()
     }
 
-    /// Opens the versions of a volume that hold this realm's data, the likeliest first; none if it is no such volume (any
+    /// Opens the versions of a volume that hold this scope's data, the likeliest first; none if it is no such volume (any
     /// more).
-    pub(crate) fn versions_of(self: &Arc<Self>, realm: &Realm, volume: u64) -> Vec<Arc<Walked>> {
+    pub(crate) fn versions_of(self: &Arc<Self>, scope: &KnownDataScope, volume: u64) -> Vec<Arc<Walked>> {
         let mut state = self.locked();
         let Some(found) = state.versions.volumes.get(&volume) else { return Vec::new() };
-        let versions = versions_from(&state, found, realm.peer());
+        let versions = versions_from(&state, found, scope.peer());
         let open = |version| Walked::begin(self, &mut state, version).ok().map(Arc::new);
         versions.into_iter().filter_map(open).collect()
     }
 
     /// Says once per volume that something of it cannot be read.
-    pub(crate) fn warn_unreadable(&self, realm: &Realm, volume: u64, error: &StoreError) {
-        if realm.is_first_complaint(volume) {
+    pub(crate) fn warn_unreadable(&self, scope: &KnownDataScope, volume: u64, error: &StoreError) {
+        if scope.is_first_complaint(volume) {
             let name = self.locked().versions.volumes.get(&volume).map_or(String::new(), |v| v.name.clone());
             tracing::warn!(
                 pool = %self.id, volume = name,
-                "something of this replica cannot be read, so a transfer brings it again instead of taking it from here: {error}. \
-                 No transfer fails by it; farside pool check tells what is damaged"
+                "part of this replica cannot be read, so a transfer brings it again from the source: {error}. No \
+                 transfer fails because of it; farside pool check lists the damage"
             );
         }
     }
@@ -105,8 +105,8 @@ impl Pool {
         let until = self.options.clock.monotonic() + TIME_PER_QUESTION;
         let _learning = self.known.begin_to_learn();
         let of_staged = self.learn_staged(until);
-        let realms = self.known.realms();
-        realms.iter().fold(of_staged, |more, realm| self.learn_by_walking(realm, until) || more)
+        let scopes = self.known.scopes();
+        scopes.iter().fold(of_staged, |more, scope| self.learn_by_walking(scope, until) || more)
     }
 
     /// The same for the pool's thread, which also drops what nobody asks for any more.
@@ -123,25 +123,25 @@ impl Pool {
         let mut left = LEAVES_PER_QUESTION as u64;
         while left > 0 && self.options.clock.monotonic() < until {
             let Some((version, (first, last))) = self.known.take_staged() else { return false };
-            let Some((realm, volume, walked)) = self.realm_of(version) else { continue };
+            let Some((scope, volume, walked)) = self.scope_of(version) else { continue };
             let leaves = (last - first + 1).min(left).min(LEAVES_READ_PER_STEP as u64);
             left -= leaves;
             match self.look(&walked, first, leaves as usize, Pass::Both) {
                 Ok((mut seen, next)) => {
                     seen.retain(|seen| seen.leaf <= last);
-                    realm.enter(volume, seen);
+                    scope.enter(volume, seen);
                     if let Some(next) = next.filter(|next| *next <= last) {
                         self.known.put_staged_back(version, (next, last));
                     }
                 }
-                Err(error) => self.warn_unreadable(&realm, volume, &error),
+                Err(error) => self.warn_unreadable(&scope, volume, &error),
             }
         }
         true
     }
 
-    /// The realm to which a staged version belongs, if it has an index.
-    fn realm_of(self: &Arc<Self>, version: u64) -> Option<(Arc<Realm>, u64, Walked)> {
+    /// The scope to which a staged version belongs, if it has an index.
+    fn scope_of(self: &Arc<Self>, version: u64) -> Option<(Arc<KnownDataScope>, u64, Walked)> {
         let (peer, volume, walked) = {
             let mut state = self.locked();
             let volume = state.versions.volumes.get(&state.versions.versions.get(&version)?.volume)?;
@@ -152,37 +152,37 @@ impl Pool {
             }
             (peer, id, Walked::begin(self, &mut state, version).ok()?)
         };
-        let realm = self.known.realm_of(&peer)?;
-        Some((realm, volume, walked))
+        let scope = self.known.scope_of(&peer)?;
+        Some((scope, volume, walked))
     }
 
     /// Goes on with the walks of a new index.
-    fn learn_by_walking(self: &Arc<Self>, realm: &Arc<Realm>, until: Duration) -> bool {
+    fn learn_by_walking(self: &Arc<Self>, scope: &Arc<KnownDataScope>, until: Duration) -> bool {
         let mut left = LEAVES_PER_QUESTION;
         while left > 0 && self.options.clock.monotonic() < until {
-            let Some(walk) = realm.begin_step() else { return false };
+            let Some(walk) = scope.begin_step() else { return false };
             left -= walk.leaves_per_step();
-            realm.end_step(self.walk_on(realm, walk));
+            scope.end_step(self.walk_on(scope, walk));
         }
         true
     }
 
     /// One step of a walk; what is left of it.
-    fn walk_on(self: &Arc<Self>, realm: &Realm, walk: Walk) -> Option<Walk> {
-        let versions = self.versions_of(realm, walk.volume);
+    fn walk_on(self: &Arc<Self>, scope: &KnownDataScope, walk: Walk) -> Option<Walk> {
+        let versions = self.versions_of(scope, walk.volume);
         let published = {
             let state = self.locked();
-            published_by(state.versions.volumes.get(&walk.volume)?, realm.peer())
+            published_by(state.versions.volumes.get(&walk.volume)?, scope.peer())
         };
         let wanted = walk.staged.unwrap_or(published);
         let walked = versions.iter().find(|v| v.version == wanted)?;
         match self.look(walked, walk.next, walk.leaves_per_step(), walk.pass) {
             Ok((seen, next)) => {
-                realm.enter(walk.volume, seen);
+                scope.enter(walk.volume, seen);
                 next.map(|next| Walk { next, ..walk })
             }
             Err(error) => {
-                self.warn_unreadable(realm, walk.volume, &error);
+                self.warn_unreadable(scope, walk.volume, &error);
                 None
             }
         }

@@ -56,7 +56,7 @@ impl Pool {
             let epoch = state.epoch.0;
             Ok((Change::MoveMain(MoveMain { moved: vec![moved], epoch }), is_rescued))
         })?;
-        self.wake.ring();
+        self.wake.signal();
         is_rescued.then(|| self.snapshot(volume, rescue_uuid)).transpose()
     }
 }

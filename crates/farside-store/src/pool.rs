@@ -260,8 +260,8 @@ impl Pool {
             if failed.is_none() {
                 tracing::error!(
                     pool = %self.id, device = self.device.name(),
-                    "the pool refuses changes from now on: {error}. What was flushed is safe and can be read. Look for the \
-                     cause in the kernel's log; once it is mended, restart farsided: opening the pool replays its journal"
+                    "the pool accepts no changes from now on: {error}. Flushed data is safe and readable. Check the \
+                     kernel log, repair the device, then restart farsided: opening the pool replays its journal"
                 );
                 *failed = Some(error.to_string());
             }
@@ -334,7 +334,7 @@ impl Pool {
         };
         // Hosts that write without ever flushing would else meet the limit below, and wait for a whole point.
         if due && self.options.background {
-            self.wake.ring();
+            self.wake.signal();
         }
         // Of what no sync vouches for an opening reads all data.
         if must_sync {
@@ -387,7 +387,7 @@ impl Pool {
             return Ok(());
         }
         if self.options.background {
-            self.wake.ring();
+            self.wake.signal();
             return Ok(());
         }
         self.consistency_point()

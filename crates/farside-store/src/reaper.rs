@@ -81,8 +81,9 @@ impl Pool {
         match walked {
             // One damaged map must not keep all others from being reaped. What it holds stays in use.
             Err(error @ (StoreError::Corrupt { .. } | StoreError::Device(_))) => {
-                tracing::error!(pool = %self.id, version = version.id, "the space of a deleted version does not come back: {error}. Nothing else is touched; farside pool check tells what \
-                     is damaged");
+                tracing::error!(pool = %self.id, version = version.id, "the space of a deleted version is not freed, \
+                     because its metadata is damaged: {error}. No other version is affected; farside pool check \
+                     lists the damage");
                 self.locked().versions.version_mut(version.id)?.stuck = true;
                 return Ok(true);
             }
@@ -110,10 +111,11 @@ impl Pool {
         }
         let child = child.map(|c| c.id);
         if found.unattributed > 0 {
+            let blocks = found.unattributed;
             tracing::error!(
                 pool = %self.id, version = version.id,
-                "part of the space of a deleted version does not come back, since a map beside it is damaged and does not \
-                 tell whose it is. Nothing else is touched"
+                "up to {blocks} blocks of a deleted version stay allocated for good: the damaged metadata does not \
+                 say who owned them. No data is affected by that; farside pool check lists the damage"
             );
             let total = &mut state.versions.unattributed_blocks_max;
             *total = total.saturating_add(found.unattributed);

@@ -123,7 +123,8 @@ impl Pool {
         device.sync()?;
         // A slot that cannot be read now may come back with nodes that are about to be overwritten.
         if older.is_none() {
-            tracing::error!(pool = %superblock.pool, "one superblock is damaged; it is rewritten from the other. Nothing is lost, but the medium loses data");
+            tracing::error!(pool = %superblock.pool, "one superblock is damaged; it is rewritten from the other. \
+                 Nothing is lost, but the medium loses data: replace it");
             let other = SUPERBLOCK_PLACES[1 - slot];
             device.write_at(other * BLOCK, &BlockBuffer::copy_of(&*superblock.encode()))?;
             device.sync()?;
@@ -144,14 +145,15 @@ impl Pool {
         let needs_a_point = !is_newest || kept.is_none() || !has_room;
         let due = pool.point_is_due();
         if due && pool.options.background {
-            pool.wake.ring();
+            pool.wake.signal();
         }
         // The failure is latched: the pool refuses changes and says why. What can be read shall be readable.
         if (needs_a_point || (due && !pool.options.background))
             && let Err(error) = pool.consistency_point()
         {
-            tracing::error!(pool = %pool.id(), "the pool is open for reading only: {error}. Copy what is needed to another pool, or break replicas of it elsewhere; \
-                 farside pool check tells what is damaged");
+            tracing::error!(pool = %pool.id(), "the pool is open for reading only: {error}. Copy its volumes to \
+                 another pool, or break the mirrors whose replicas are at other sites. farside pool check lists the \
+                 damage");
         }
         Ok(pool)
     }

@@ -201,7 +201,7 @@ impl Pool {
             find_staged(state, version)?;
             Ok((Change::DeleteVersion(DeleteVersion { version }), ()))
         })?;
-        self.wake.ring();
+        self.wake.signal();
         Ok(())
     }
 }
@@ -337,7 +337,7 @@ impl StagedVersion {
             let epoch = state.epoch.0;
             Ok((Change::Commit(Commit { committed: vec![committed], epoch }), ()))
         })?;
-        self.pool.wake.ring();
+        self.pool.wake.signal();
         self.pool.snapshot(&self.volume, new.uuid)
     }
 

@@ -86,7 +86,7 @@ impl Pool {
             }
             dropped += 1;
         }
-        self.wake.ring();
+        self.wake.signal();
         Ok(dropped)
     }
 

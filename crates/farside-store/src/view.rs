@@ -177,15 +177,28 @@ impl View {
         Ok(ranges.found)
     }
 
+    /// The first range that is known not to be readable: what was given up, then what lies below nodes that were found damaged.
+    fn known_damage(&self, nodes: &NodeReader) -> Result<Option<(u64, u64)>> {
+        if let Some(first) = self.quarantined(nodes, 1)?.first() {
+            return Ok(Some(*first));
+        }
+        for node in nodes.damaged().iter().filter(|node| node.family == self.tree.family) {
+            if let Some(first) = self.quarantined_below(nodes, node.level, node.position, 1)?.first() {
+                return Ok(Some(*first));
+            }
+        }
+        Ok(None)
+    }
+
     /// The content root: level-6 fingerprint and size. Reads nodes only where deltas lie.
     ///
     /// # Errors
-    /// [`StoreError::Quarantined`] if part of the content is known to be lost.
+    /// [`StoreError::Quarantined`] if part of the content is known to be lost, or lies below a node that was found damaged.
     pub(crate) fn content_root(&self, nodes: &NodeReader) -> Result<ContentRoot> {
         let fingerprint = self.root.fingerprint(nodes, self.tree)?;
-        if let Some((block, count)) = self.quarantined(nodes, 1)?.first() {
+        if let Some((block, count)) = self.known_damage(nodes)? {
             let version = format!("family {}", self.tree.family);
-            return Err(StoreError::Quarantined { version, block: *block, count: *count });
+            return Err(StoreError::Quarantined { version, block, count });
         }
         Ok(ContentRoot::new(fingerprint.raise(self.root.level, TOP_LEVEL), self.size_bytes))
     }

@@ -276,7 +276,7 @@ impl Pool {
             }
             Ok((Change::DeleteVolume(DeleteVolume { volume: volume.id }), ()))
         })?;
-        self.wake.ring();
+        self.wake.signal();
         Ok(())
     }
 
@@ -339,7 +339,7 @@ impl Pool {
             }
             Ok((Change::DeleteVersion(DeleteVersion { version: version.id }), ()))
         })?;
-        self.wake.ring();
+        self.wake.signal();
         Ok(())
     }
 
@@ -369,7 +369,7 @@ impl Pool {
     }
 
     /// Makes a snapshot a person's, whoever it was taken for.
-    pub fn give_snapshot_to_person(&self, volume: &str, uuid: Uuid) -> Result<()> {
+    pub fn make_user_snapshot(&self, volume: &str, uuid: Uuid) -> Result<()> {
         self.describe_snapshot(volume, uuid, |s| s.relationship.clear())
     }
 
@@ -456,7 +456,7 @@ impl Pool {
 pub(crate) fn refuse_replica(volume: &Volume, what: &str) -> Result<()> {
     match &volume.replica {
         Some(replica) if !replica.broken_off => Err(StoreError::Refused(format!(
-            "{} is a replica of {} and cannot be {what}; `farside mirror break` makes it writable",
+            "{} is a replica of {} and cannot be {what}. To make it writable: farside mirror break",
             volume.name, replica.source
         ))),
         _ => Ok(()),

@@ -15,7 +15,7 @@ pub(crate) struct Wake {
 
 #[derive(Default)]
 struct Signal {
-    rung: bool,
+    signalled: bool,
     stopping: bool,
 }
 
@@ -24,8 +24,8 @@ const IDLE: Duration = Duration::from_millis(500);
 
 impl Wake {
     /// There is something to do.
-    pub(crate) fn ring(&self) {
-        self.signal.lock().rung = true;
+    pub(crate) fn signal(&self) {
+        self.signal.lock().signalled = true;
         self.condvar.notify_all();
     }
 
@@ -38,22 +38,25 @@ impl Wake {
             && thread.thread().id() != std::thread::current().id()
             && thread.join().is_err()
         {
-            tracing::error!("the pool's background thread had panicked");
+            tracing::error!(
+                "internal error (bug): the background thread of the pool panicked. Flushed data is safe. \
+                 If the pool refuses changes, restart farsided"
+            );
         }
     }
 
-    /// This is the thread that rings wake.
+    /// This is the thread that signals wake.
     pub(crate) fn set_thread(&self, thread: JoinHandle<()>) {
         *self.thread.lock() = Some(thread);
     }
 
-    /// Waits for a ring or for [`IDLE`]; false when it is time to stop.
+    /// Waits for a signal or for [`IDLE`]; false when it is time to stop.
     pub(crate) fn wait(&self) -> bool {
         let mut signal = self.signal.lock();
-        if !signal.rung && !signal.stopping {
+        if !signal.signalled && !signal.stopping {
             self.condvar.wait_for(&mut signal, IDLE);
         }
-        signal.rung = false;
+        signal.signalled = false;
         !signal.stopping
     }
 }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 const LEAF: u64 = 128;
 const PEER: [u8; 32] = [1; 32];
-const STRANGER: [u8; 32] = [2; 32];
+const OTHER_PEER: [u8; 32] = [2; 32];
 
 fn pool() -> (SimulatedDisk, Arc<Pool>) {
     let disk = SimulatedDisk::new("adopt", 96 << 20).without_history();
@@ -123,7 +123,7 @@ fn a_second_identical_volume_is_known_whole() {
     assert!(holds(&second, &all));
     publish(&second, 2);
     let status = pool.known_data();
-    assert_eq!((status.realms, status.leaves, status.sampling_bits), (1, 10, 0), "{status:?}");
+    assert_eq!((status.scopes, status.leaves, status.sampling_bits), (1, 10, 0), "{status:?}");
     assert!(status.bytes <= status.budget_bytes && !status.is_learning, "{status:?}");
     pool.close().expect("closed");
     check(&disk);
@@ -221,11 +221,11 @@ fn transfers_side_by_side_learn_from_each_other() {
 #[test]
 fn only_what_came_from_the_peer_is_answered_to_it() {
     let (_disk, pool) = pool();
-    let [of_peer, of_host, of_stranger, unmirrored] =
+    let [of_peer, of_host, of_other_peer, unmirrored] =
         [1, 1000, 2000, 3000].map(|from| stamps(from * 11 + 1, LEAF));
     let first = first_copy(&pool, "a", PEER, &of_peer, 1);
     publish(&first, 1);
-    publish(&first_copy(&pool, "s", STRANGER, &of_stranger, 2), 2);
+    publish(&first_copy(&pool, "s", OTHER_PEER, &of_other_peer, 2), 2);
     let host = |volume: &str, stamps: &[u64]| {
         let bytes: Vec<u8> = stamps.iter().flat_map(|stamp| block(*stamp)).collect();
         pool.open_volume(volume).expect("it opens").write(0, &bytes).expect("a host's write");
@@ -240,7 +240,7 @@ fn only_what_came_from_the_peer_is_answered_to_it() {
     let known = |peer: [u8; 32], name: &str| {
         replica(&pool, name, peer, 4 * LEAF);
         let staged = stage(&pool, name, 4 * LEAF, 9);
-        let all = [&of_peer[..], &of_host, &of_stranger, &unmirrored].concat();
+        let all = [&of_peer[..], &of_host, &of_other_peer, &unmirrored].concat();
         let leaves = staged.adopt(&peer, &want_leaves(&all)).expect("answered");
         let blocks = staged.adopt(&peer, &want_blocks(&all)).expect("answered");
         staged.abandon().expect("abandoned");
@@ -256,18 +256,18 @@ fn only_what_came_from_the_peer_is_answered_to_it() {
         leaves
     };
     assert_eq!(known(PEER, "w1"), [true, false, false, false]);
-    assert_eq!(known(STRANGER, "w2"), [false, false, true, false]);
+    assert_eq!(known(OTHER_PEER, "w2"), [false, false, true, false]);
     assert_eq!(known([3; 32], "w3"), [false; 4]);
-    assert_eq!(pool.known_data().realms, 3);
+    assert_eq!(pool.known_data().scopes, 3);
     // The record goes from one peer to another: neither has a right to what is there.
-    pool.set_replica("a", record(STRANGER, true)).expect("another's");
+    pool.set_replica("a", record(OTHER_PEER, true)).expect("another's");
     assert_eq!(known(PEER, "w4"), [false; 4]);
-    assert_eq!(known(STRANGER, "w5"), [false, false, true, false]);
+    assert_eq!(known(OTHER_PEER, "w5"), [false, false, true, false]);
     // Nor does it come back with the name of the first: the record does not know any more whose it was.
     pool.set_replica("a", record(PEER, true)).expect("the first one's");
     assert_eq!(known(PEER, "w6"), [false; 4]);
     pool.set_replica("s", None).expect("no replica any more");
-    assert_eq!(known(STRANGER, "w7"), [false; 4]);
+    assert_eq!(known(OTHER_PEER, "w7"), [false; 4]);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn other_pools_are_asked_by_name_of_the_pool() {
     let staged = stage(&b, "w", all.len() as u64, 2);
     let wanted = want_leaves(&all);
     assert_eq!(count(&staged.adopt(&PEER, &wanted).expect("answered")), 0);
-    assert_eq!(count(&staged.adopt_from(&a, &STRANGER, &wanted).expect("answered")), 0);
+    assert_eq!(count(&staged.adopt_from(&a, &OTHER_PEER, &wanted).expect("answered")), 0);
     assert_eq!(count(&staged.adopt_from(&a, &PEER, &wanted).expect("answered")), 2);
     assert!(holds(&staged, &all));
 }
@@ -458,28 +458,28 @@ fn an_index_that_nobody_asks_is_dropped() {
     let pool = Pool::create(Arc::new(disk), timed).expect("a pool");
     let all = stamps(1, 2 * LEAF);
     publish(&first_copy(&pool, "a", PEER, &all, 1), 1);
-    assert_eq!(pool.known_data().realms, 0, "nobody has asked");
+    assert_eq!(pool.known_data().scopes, 0, "nobody has asked");
     replica(&pool, "b", PEER, all.len() as u64);
     let staged = stage(&pool, "b", all.len() as u64, 2);
     for minutes in [0, 9, 9, 11] {
         clock.advance(Duration::from_secs(minutes * 60));
-        staged.adopt(&STRANGER, &[]).expect("answered");
+        staged.adopt(&OTHER_PEER, &[]).expect("answered");
         if minutes == 9 {
-            assert_eq!(pool.known_data().realms, 2);
+            assert_eq!(pool.known_data().scopes, 2);
         }
         if minutes < 11 {
             assert_eq!(count(&staged.adopt(&PEER, &want_leaves(&all)).expect("answered")), 2);
         }
     }
-    assert_eq!(pool.known_data().realms, 1);
+    assert_eq!(pool.known_data().scopes, 1);
     assert_eq!(count(&staged.adopt(&PEER, &want_leaves(&all)).expect("answered")), 2, "built anew");
-    // Each new realm has its share; the ninth takes the place of the one that asked longest ago.
+    // Each new scope has its share; the ninth takes the place of the one that asked longest ago.
     for peer in 10..17 {
         clock.advance(Duration::from_secs(1));
         staged.adopt(&[peer; 32], &[]).expect("answered");
     }
     let status = pool.known_data();
-    assert_eq!(status.realms, 8);
+    assert_eq!(status.scopes, 8);
     assert!(status.bytes <= status.budget_bytes, "{status:?}");
 }
 

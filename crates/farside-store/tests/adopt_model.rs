@@ -203,7 +203,7 @@ impl Run {
     }
 
     /// Blocks that came from a peer and are there.
-    fn realm(&self, peer: [u8; 32]) -> BTreeSet<u64> {
+    fn scope(&self, peer: [u8; 32]) -> BTreeSet<u64> {
         let volumes = self.volumes.values().filter(|v| v.record.as_ref().is_some_and(|r| r.peer == peer));
         let versions = volumes.flat_map(|v| {
             let published = v.published.map(|uuid| &v.snapshots[&uuid]);
@@ -235,8 +235,8 @@ impl Run {
             }
         }
         let (staged, mut model) = self.volumes.get_mut(&name).expect("picked").staged.take().expect("so");
-        let mut realm = self.realm(peer);
-        realm.extend(
+        let mut scope = self.scope(peer);
+        scope.extend(
             model
                 .iter()
                 .copied()
@@ -246,7 +246,7 @@ impl Run {
             Ok(answers) => {
                 assert_eq!(answers.len(), wanted.len());
                 for ((wanted, stamps), answer) in wanted.iter().zip(&contents).zip(answers) {
-                    let is_held = wanted.level == 0 && realm.contains(&stamps[0]);
+                    let is_held = wanted.level == 0 && scope.contains(&stamps[0]);
                     if !self.is_tight && is_held {
                         self.counts.held_blocks += 1;
                         self.counts.adopted_blocks += usize::from(answer.is_some());
@@ -258,7 +258,7 @@ impl Run {
                         _ => (self.leaf_fingerprint(stamps), wanted.position as usize * FAN_OUT),
                     };
                     assert_eq!(answer, expected, "{wanted:?}");
-                    let is_of_peer = stamps.iter().all(|s| *s == 0 || realm.contains(s));
+                    let is_of_peer = stamps.iter().all(|s| *s == 0 || scope.contains(s));
                     assert!(is_of_peer, "{wanted:?} of {name} is not what peer {} sent", peer[0]);
                     model[at..at + stamps.len()].copy_from_slice(stamps);
                 }

@@ -273,7 +273,7 @@ fn check(path: &Path, what: &str) {
     assert!(report.is_clean(), "{what}: {report}");
 }
 
-/// Waits until the pool's own thread, which may have been at work when the last handle was dropped, has let go of the
+/// Waits until the pool's own thread, which may have been at work when the last handle was dropped, has released the
 /// device.
 fn wait_until_closed(path: &Path) {
     let begin = Instant::now();

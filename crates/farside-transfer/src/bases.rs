@@ -20,10 +20,34 @@ pub fn candidates(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<Candid
     });
     let newest = &snapshots[snapshots.len().saturating_sub(CANDIDATES_MAX)..];
     let candidate = |s: &SnapshotInfo| {
-        let content_root: ContentRoot = engine.content_root(volume, s.uuid)?;
-        Ok(CandidateBase { uuid: s.uuid, content_root, size_bytes: s.size_bytes })
+        let content_root = readable_root(engine, volume, s)?;
+        Ok(content_root.map(|root| CandidateBase {
+            uuid: s.uuid,
+            content_root: root,
+            size_bytes: s.size_bytes,
+        }))
     };
-    newest.iter().map(candidate).collect()
+    newest.iter().filter_map(|s| candidate(s).transpose()).collect()
+}
+
+/// The content root of a snapshot; none if damaged metadata keeps part of it from being read. One such snapshot must not stop
+/// a mirror: it serves as base no more, and the others do.
+pub(crate) fn readable_root(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    snapshot: &SnapshotInfo,
+) -> Result<Option<ContentRoot>, EngineError> {
+    match engine.content_root(volume, snapshot.uuid) {
+        Ok(root) => Ok(Some(root)),
+        Err(EngineError::Corrupt(reason)) => {
+            tracing::warn!(
+                %volume, snapshot = snapshot.name,
+                "part of this snapshot cannot be read, so it cannot serve as base: {reason}"
+            );
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether any snapshot is pinned or was taken for the relationship.
@@ -55,7 +79,7 @@ pub fn release(
         if was_pinned {
             engine.unpin(volume, snapshot.uuid, relationship)?;
         }
-        // After a change of roles a base may have been taken for one relationship and be kept by another: it goes with
+        // After a role change a base may have been taken for one relationship and be kept by another: it goes with
         // the last pin.
         let is_ours = match snapshot.owner {
             SnapshotOwner::Person => false,

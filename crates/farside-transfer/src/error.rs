@@ -15,15 +15,15 @@ pub enum TransferError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// A frame was refused.
-    #[error("data from the peer was refused: {0}; the replica is unchanged")]
+    #[error("data from the source failed its checks: {0}; the replica is unchanged")]
     Frame(#[from] FrameError),
     /// The peer sent what the protocol does not allow here.
     #[error("the peer broke the mirror protocol: {0}; the replica is unchanged")]
     Protocol(String),
     /// The peer does not speak this side's version of the mirror protocol.
     #[error(
-        "this site speaks version {ours} of the mirror protocol, and the peer refused that: {said}; nothing was changed. \
-         Upgrade farside at the site that speaks the older version"
+        "the source refused version {ours} of the mirror protocol, which this site speaks: {said}. Nothing was \
+         changed. Upgrade farside at the site that speaks the older version"
     )]
     VersionsDiffer {
         /// The version spoken here.
@@ -32,7 +32,7 @@ pub enum TransferError {
         said: String,
     },
     /// The source gave up.
-    #[error("the source failed: {message}; the replica is unchanged")]
+    #[error("the source stopped the transfer: {message}; the replica is unchanged")]
     SourceFailed {
         /// The refusal's code.
         code: String,
@@ -41,8 +41,8 @@ pub enum TransferError {
     },
     /// What was received is not the source's snapshot.
     #[error(
-        "snapshot {snapshot} arrived with content root {found} instead of {expected}; it was thrown away and the \
-         replica is unchanged. Check both pools offline (`farside pool check`) before the next update"
+        "snapshot {snapshot} arrived with content root {found} instead of {expected}; it was discarded and the \
+         replica is unchanged. Check both pools offline (farside pool check) before the next update"
     )]
     RootMismatch {
         /// The snapshot's name.
@@ -54,8 +54,9 @@ pub enum TransferError {
     },
     /// Two different contents go by one identity.
     #[error(
-        "ALARM: snapshot {uuid} has content root {ours} here and {theirs} at the peer; one of them was altered. Nothing was \
-         transferred or deleted; check both pools offline (`farside pool check`) and delete the wrong snapshot"
+        "ALARM: snapshot {uuid} has content root {ours} at the site that reports this and {theirs} at its peer; one \
+         of them was altered. Nothing was transferred or deleted. Check both pools offline (farside pool check) and \
+         delete the wrong snapshot"
     )]
     IdentityClash {
         /// The snapshot's identity.
@@ -69,7 +70,7 @@ pub enum TransferError {
     #[error("{0}")]
     State(String),
     /// A peer asks for more than its budgets allow.
-    #[error("over a budget: {0}")]
+    #[error("over a budget of the source: {0}")]
     OverBudget(String),
     /// A person ended it.
     #[error("aborted; the replica shows the version that was published last")]

@@ -56,7 +56,7 @@ fn convert_body(body: &Body) -> Result<(), TransferError> {
             convert::volume(&m.destination)?;
             convert::kind(m.kind)?;
             convert::candidates(&m.candidates)?;
-            convert::half_brought(m.staged.as_ref())?;
+            convert::staged_transfer(m.staged.as_ref())?;
             convert::role_change(m.role_change)?;
         }
         Body::Acknowledge(m) => {

@@ -12,7 +12,7 @@ pub fn refusal(code: &str, message: impl Into<String>) -> Refusal {
 
 /// The refusal of a peer that is over a budget.
 pub fn over_budget(said: String) -> Refusal {
-    refusal("budget", format!("this is over what the source allows you: {said}"))
+    refusal("budget", format!("over a budget of the source: {said}"))
 }
 
 /// What a peer is told of an error here.

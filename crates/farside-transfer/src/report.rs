@@ -67,7 +67,7 @@ pub struct Progress {
     pub rate_bytes_per_second: Option<f64>,
     /// Time that remains of what has been found so far, at this rate.
     pub eta_seconds: Option<f64>,
-    /// What has arrived so far, by the way it took; of the step under way too.
+    /// What has arrived so far, by level; of the step under way too.
     pub levels: Levels,
 }
 
@@ -163,14 +163,14 @@ pub struct TransferReport {
     /// Bytes of data that travelled: what the metadata difference found, less what was held or known.
     pub changed_bytes: u64,
     /// Bytes of data that the difference found and that did not travel: an earlier transfer had brought them.
-    pub held_bytes: u64,
+    pub resumed_bytes: u64,
     /// Bytes that became holes.
     pub deallocated_bytes: u64,
     /// Bytes of its snapshots that the source read: no more than changed.
     pub source_read_bytes: u64,
     /// Bytes that the source read to code against: of the base, or of what it had sent before.
     pub base_read_bytes: u64,
-    /// What travelled, by the way it took; none if a version wrote the report that did not count it.
+    /// What travelled, by level; none if a version wrote the report that did not count it.
     pub levels: Option<Levels>,
     /// Bytes that travelled as references: known or repeated.
     pub referenced_bytes: Option<u64>,
@@ -203,7 +203,7 @@ impl TransferReport {
             resumed: false,
             snapshots: 0,
             changed_bytes: 0,
-            held_bytes: 0,
+            resumed_bytes: 0,
             deallocated_bytes: 0,
             source_read_bytes: 0,
             base_read_bytes: 0,

@@ -40,8 +40,9 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         candidates: vec![candidate(5), candidate(7)],
         staged: None,
         role_change: 1,
+        whole: false,
     };
-    let staged = Some(HalfBrought { incremental: vec![9; 16], base: Some(candidate(7)) });
+    let staged = Some(StagedTransfer { incremental: vec![9; 16], base: Some(candidate(7)) });
     let step = Step {
         uuid: vec![11; 16],
         name: "monday".into(),
@@ -81,7 +82,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
     };
     vec![
         ("begin", call(Body::Begin(begin.clone()))),
-        ("begin-half-brought", call(Body::Begin(Begin { staged, ..begin }))),
+        ("begin-staged", call(Body::Begin(Begin { staged, ..begin }))),
         ("swap", call(Body::Swap(swap))),
         ("begin-numbered", call(Body::Begin(Begin { role_change: 300, ..numbered }))),
         ("swap-numbered", call(Body::Swap(numbered_swap))),
@@ -114,7 +115,7 @@ async fn streams() -> Vec<(&'static str, Vec<u8>)> {
         .encode(&data, &[7; 4096], &fingerprint, &mut Prefix::new(), Effort::Standard, &mut frame)
         .unwrap();
     let scanned = Scanned { changed_bytes: 4096, complete: true, ..Scanned::default() };
-    let end = StepEnd { frames: 1, changed_bytes: 4096, held_bytes: 8192, ..StepEnd::default() };
+    let end = StepEnd { frames: 1, changed_bytes: 4096, resumed_bytes: 8192, ..StepEnd::default() };
     let step = vec![
         StreamMessage::Scanned(scanned),
         StreamMessage::Working,

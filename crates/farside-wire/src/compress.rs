@@ -69,7 +69,7 @@ pub(crate) struct Compressor {
     compressed: Vec<u8>,
     /// The smallest so far of a frame.
     best: Vec<u8>,
-    habits: Arc<Mutex<Habits>>,
+    choices: Arc<Mutex<ChoiceHistory>>,
 }
 
 /// A frame's data, and what it is coded against.
@@ -84,16 +84,16 @@ const LARGE_PART: usize = 16;
 
 /// What the compressors of a stream have learnt of its data: a short transfer is over before each has learnt it by itself.
 #[derive(Clone, Copy, Debug, Default)]
-struct Habits {
+struct ChoiceHistory {
     /// Among the settings of *thorough* against a prefix, the short one last.
-    thorough: Habit,
+    thorough: SettingChoice,
     /// Between the short one of *strong* (1) and its others (0).
-    strong: Habit,
+    strong: SettingChoice,
 }
 
 /// Which of some settings wins lately, so that most frames are coded once: data of a kind comes together.
 #[derive(Clone, Copy, Debug, Default)]
-struct Habit {
+struct SettingChoice {
     /// The setting that won last, by its place in the list.
     winner: usize,
     /// Frames that are still coded with it alone.
@@ -120,8 +120,8 @@ impl Tries {
     }
 }
 
-impl Habit {
-    /// For the frame that begins. [`Tries::All`] is to be followed by [`won`](Habit::won).
+impl SettingChoice {
+    /// For the frame that begins. [`Tries::All`] is to be followed by [`won`](SettingChoice::won).
     fn begin(&mut self) -> Tries {
         if self.alone == 0 && !(self.is_trial && self.is_known) {
             self.is_trial = true;
@@ -150,7 +150,7 @@ impl Habit {
 type Made = [usize; 3];
 const NOT_TRIED: Made = [usize::MAX; 3];
 
-/// Part of its bytes by which a frame must be smaller for another setting to become the habit of *thorough*: two that are as
+/// Part of its bytes by which a frame must be smaller for another setting to become the choice of *thorough*: two that are as
 /// good would take turns, and both be tried on every frame.
 const MATTERS: usize = 100;
 
@@ -160,7 +160,7 @@ const ALONE_MAX: u32 = 7;
 impl Compressor {
     /// Another for the same stream, at the same time: both learn of the other's frames which settings win.
     pub(crate) fn beside(&self) -> Compressor {
-        Compressor { habits: self.habits.clone(), ..Compressor::default() }
+        Compressor { choices: self.choices.clone(), ..Compressor::default() }
     }
 
     /// `data`, of at least a byte, coded against `prefix`; may be longer than it. It is quicker where `data` stands right
@@ -175,10 +175,10 @@ impl Compressor {
         let input = Input { data, prefix };
         let settings = Setting::of(effort, !prefix.is_empty());
         match Setting::short(effort).filter(|_| !prefix.is_empty()) {
-            Some(short) if effort == Effort::Thorough => self.by_habit(settings, short, input)?,
+            Some(short) if effort == Effort::Thorough => self.by_choice(settings, short, input)?,
             Some(short) => {
                 self.try_each(settings, Tries::All, input)?;
-                self.short_by_habit(short, input)?;
+                self.short_by_choice(short, input)?;
             }
             None => {
                 self.try_each(settings, Tries::All, input)?;
@@ -188,15 +188,15 @@ impl Compressor {
     }
 
     /// Mostly one of the settings and the short one.
-    fn by_habit(
+    fn by_choice(
         &mut self,
         settings: &[Setting],
         short: Setting,
         input: Input<'_>,
     ) -> Result<(), EncodeError> {
         let (tries, winner) = {
-            let mut habits = self.habits();
-            (habits.thorough.begin(), habits.thorough.winner)
+            let mut choices = self.choices();
+            (choices.thorough.begin(), choices.thorough.winner)
         };
         let mut made = self.try_each(settings, tries, input)?;
         let place = settings.len();
@@ -208,22 +208,22 @@ impl Compressor {
             made[place] = self.tries(short, input)?;
         }
         if tries == Tries::All {
-            self.habits().thorough.won(&made, MATTERS);
+            self.choices().thorough.won(&made, MATTERS);
         }
         Ok(())
     }
 
     /// Where bytes count most, after all others: mostly only where it wins.
-    fn short_by_habit(&mut self, short: Setting, input: Input<'_>) -> Result<(), EncodeError> {
+    fn short_by_choice(&mut self, short: Setting, input: Input<'_>) -> Result<(), EncodeError> {
         if !self.is_large(input.data) {
             return Ok(());
         }
-        let tries = self.habits().strong.begin();
+        let tries = self.choices().strong.begin();
         if tries.has(1) {
             let others = self.best.len();
             let made = [others, self.tries(short, input)?, usize::MAX];
             if tries == Tries::All {
-                self.habits().strong.won(&made, usize::MAX);
+                self.choices().strong.won(&made, usize::MAX);
             }
         }
         Ok(())
@@ -247,9 +247,9 @@ impl Compressor {
         self.best.len() > data.len() / LARGE_PART
     }
 
-    fn habits(&self) -> MutexGuard<'_, Habits> {
+    fn choices(&self) -> MutexGuard<'_, ChoiceHistory> {
         // What is in it cannot be half changed.
-        self.habits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.choices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes that this setting makes of a frame. The least is kept.
@@ -301,16 +301,16 @@ mod tests {
     use super::*;
 
     /// So many frames, `under_way` at a time, of which `winner` is the best: how often each of two settings was tried.
-    fn frames(habit: &mut Habit, count: usize, under_way: usize, winner: usize) -> [usize; 2] {
+    fn frames(choice: &mut SettingChoice, count: usize, under_way: usize, winner: usize) -> [usize; 2] {
         let mut tried = [0, 0];
         let mut begun = VecDeque::new();
         for frame in 0..count + under_way {
             if frame >= under_way && begun.pop_front() == Some(Tries::All) {
                 let made = [0, 1].map(|place| if place == winner { 900 } else { 1000 });
-                habit.won(&[made[0], made[1], usize::MAX], MATTERS);
+                choice.won(&[made[0], made[1], usize::MAX], MATTERS);
             }
             if frame < count {
-                let tries = habit.begin();
+                let tries = choice.begin();
                 begun.push_back(tries);
                 (0..2).filter(|place| tries.has(*place)).for_each(|place| tried[place] += 1);
             }
@@ -321,15 +321,15 @@ mod tests {
     #[test]
     fn what_keeps_winning_is_tried_alone_and_what_lost_now_and_then() {
         for under_way in 1..=3 {
-            let mut habit = Habit::default();
-            let [loser, winner] = frames(&mut habit, 800, under_way, 1);
+            let mut choice = SettingChoice::default();
+            let [loser, winner] = frames(&mut choice, 800, under_way, 1);
             assert!(
                 winner >= 790 && (70..=110).contains(&loser),
                 "{loser}, {winner} of 800, {under_way} at a time"
             );
             // The data is of another kind now: within a dozen frames that is seen.
-            frames(&mut habit, 12, under_way, 0);
-            assert_eq!(habit.winner, 0, "{under_way} at a time");
+            frames(&mut choice, 12, under_way, 0);
+            assert_eq!(choice.winner, 0, "{under_way} at a time");
         }
     }
 
@@ -340,10 +340,10 @@ mod tests {
         let mut first = Compressor::default();
         let mut second = first.beside();
         first.compress(&new, &old, Effort::Thorough).unwrap();
-        let learnt = second.habits().thorough.winner;
+        let learnt = second.choices().thorough.winner;
         assert_eq!(learnt, 2, "matches of four bytes are what wins here");
         // The next frame that all are tried on is under way: the winner alone is tried on this one.
-        first.habits().thorough.begin();
+        first.choices().thorough.begin();
         let seen = second.compress(&new, &old, Effort::Thorough).unwrap().len();
         let short = Compressor::default()
             .tries(Setting::short(Effort::Thorough).unwrap(), Input { data: &new, prefix: &old })
@@ -353,27 +353,27 @@ mod tests {
 
     #[test]
     fn the_first_frames_try_all_until_there_is_a_winner() {
-        let mut habit = Habit::default();
-        assert_eq!([habit.begin(), habit.begin()], [Tries::All, Tries::All]);
-        habit.won(&[1000, 800, 900], MATTERS);
-        assert_eq!(habit.begin(), Tries::All, "it has to win again");
-        assert_eq!(habit.begin(), Tries::One(1));
-        habit.won(&[1000, 800, 900], MATTERS);
-        assert_eq!(habit.begin(), Tries::One(1));
+        let mut choice = SettingChoice::default();
+        assert_eq!([choice.begin(), choice.begin()], [Tries::All, Tries::All]);
+        choice.won(&[1000, 800, 900], MATTERS);
+        assert_eq!(choice.begin(), Tries::All, "it has to win again");
+        assert_eq!(choice.begin(), Tries::One(1));
+        choice.won(&[1000, 800, 900], MATTERS);
+        assert_eq!(choice.begin(), Tries::One(1));
     }
 
     #[test]
     fn settings_that_are_as_good_do_not_take_turns() {
-        let mut habit = Habit::default();
-        habit.won(&[1000, 992, usize::MAX], MATTERS);
-        assert_eq!((habit.winner, habit.alone), (0, 1));
-        let mut habit = Habit::default();
-        habit.won(&[1000, 980, 970], MATTERS);
-        assert_eq!((habit.winner, habit.alone), (2, 0));
+        let mut choice = SettingChoice::default();
+        choice.won(&[1000, 992, usize::MAX], MATTERS);
+        assert_eq!((choice.winner, choice.alone), (0, 1));
+        let mut choice = SettingChoice::default();
+        choice.won(&[1000, 980, 970], MATTERS);
+        assert_eq!((choice.winner, choice.alone), (2, 0));
         // Where every byte counts the smaller one wins.
-        let mut habit = Habit::default();
-        habit.won(&[1000, 999, usize::MAX], usize::MAX);
-        assert_eq!(habit.winner, 1);
+        let mut choice = SettingChoice::default();
+        choice.won(&[1000, 999, usize::MAX], usize::MAX);
+        assert_eq!(choice.winner, 1);
     }
 
     /// Inodes: 256 bytes each, of which two times, a number and a checksum are new and the rest is that of a neighbour.

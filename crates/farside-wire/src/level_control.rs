@@ -168,7 +168,7 @@ pub struct Sent {
 
 /// What the site has for encoding.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct EncoderResources {
     /// Frames that may be encoded at the same time.
     pub encoders: u32,
     /// Cores that nobody uses.
@@ -340,7 +340,7 @@ impl LevelControl {
     }
 
     /// For the frame that is encoded next. Asked once for each.
-    pub fn next_effort(&mut self, room: &Room) -> Effort {
+    pub fn next_effort(&mut self, resources: &EncoderResources) -> Effort {
         let effort = match self.sampling {
             Some((effort, left)) => {
                 self.sampling = (left > 1).then_some((effort, left - 1));
@@ -348,7 +348,7 @@ impl LevelControl {
             }
             None => self.effort,
         };
-        effort.min(room.ceiling)
+        effort.min(resources.ceiling)
     }
 
     /// For the next stream over the same link: begins with what was learnt of that, and with *standard* or more. What was
@@ -400,7 +400,7 @@ impl LevelControl {
     }
 
     /// Learns from a frame that was sent. Frames are told in the order of the stream.
-    pub fn sent(&mut self, frame: &Sent, room: &Room) {
+    pub fn sent(&mut self, frame: &Sent, resources: &EncoderResources) {
         self.frames += 1;
         let seconds = frame.waited.as_secs_f64() + frame.writing.as_secs_f64();
         self.seconds += seconds;
@@ -414,26 +414,26 @@ impl LevelControl {
         }
         self.measured[frame.effort as usize].add(frame, self.frames);
         // A frame that was encoded before the effort changed, or a sample, says nothing of the present one.
-        if frame.effort == self.effort.min(room.ceiling) {
+        if frame.effort == self.effort.min(resources.ceiling) {
             self.window.add(frame);
-            self.decide(room);
+            self.decide(resources);
         }
     }
 
-    fn decide(&mut self, room: &Room) {
+    fn decide(&mut self, resources: &EncoderResources) {
         let window = self.window;
         let seconds = window.seconds();
         if (window.frames < FRAMES_MIN && seconds < WINDOW_MIN.as_secs_f64()) || seconds <= 0.0 {
             return;
         }
-        let current = self.effort.min(room.ceiling);
+        let current = self.effort.min(resources.ceiling);
         let goodput = window.in_bytes / seconds;
         let (searching, encoding) = (self.search_cost(current, current), self.cost(current, current));
-        let (cores, encoders) = (goodput * encoding, f64::from(room.encoders.max(1)));
+        let (cores, encoders) = (goodput * encoding, f64::from(resources.encoders.max(1)));
         if cores > BURST * encoders || goodput * searching > BURST {
             return;
         }
-        let encoders = (cores + room.idle_cores.max(0.0)).clamp(1.0, encoders);
+        let encoders = (cores + resources.idle_cores.max(0.0)).clamp(1.0, encoders);
         let is_full = window.writing / seconds >= FULL && window.filled.is_enough();
         self.heed_link(is_full, window.filled.out_bytes / window.filled.seconds);
         if !is_full && cores < BUSY * encoders && goodput * searching < BUSY {
@@ -469,7 +469,7 @@ impl LevelControl {
         let mut best: Option<(Effort, f64)> = None;
         let mut unknown: Option<Effort> = None;
         for candidate in Effort::ALL {
-            if candidate == current || candidate > room.ceiling {
+            if candidate == current || candidate > resources.ceiling {
                 continue;
             }
             if !self.may_try(candidate, current, is_full, must_leave) {

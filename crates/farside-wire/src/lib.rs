@@ -63,7 +63,7 @@ pub use layout::{
     BLOCK_BYTES, DATA_BLOCKS_MAX, FRAME_BYTES_MAX, FRAME_VERSION, FRAME_VERSION_OLDEST, OTHERS_MAX,
     PREFIX_BLOCKS_MAX, PREFIX_RANGES_MAX, REPEAT_BLOCKS_MAX, RUNS_MAX, TARGET_BLOCKS,
 };
-pub use level_control::{LevelControl, Room, Sent};
+pub use level_control::{EncoderResources, LevelControl, Sent};
 pub use plan::{FramePlan, FramePlans};
 pub use prefix::{Prefix, Region, Regions};
 pub use run::{Origin, Run, RunKind};

@@ -30,7 +30,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     #[test]
-    fn noise_is_told_from_what_compresses() {
+    fn noise_is_distinguished_from_what_compresses() {
         let mut rng = SmallRng::seed_from_u64(1);
         for blocks in [3, 16, 256] {
             let mut data = vec![0; blocks * crate::BLOCK_BYTES];

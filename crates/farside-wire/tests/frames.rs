@@ -1,4 +1,4 @@
-//! Frames through the public door: round trips, the golden layout, damage of every kind, cost.
+//! Frames through the public interface: round trips, the golden layout, damage of every kind, cost.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use farside_wire::Effort;
-use farside_wire::level_control::{LevelControl, Room, Sent};
+use farside_wire::level_control::{EncoderResources, LevelControl, Sent};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -137,8 +137,11 @@ impl Pipeline {
 
     fn run(&self, mut control: LevelControl) -> Outcome {
         let mut random = StdRng::seed_from_u64(self.seed);
-        let room =
-            Room { encoders: self.encoders as u32, idle_cores: self.idle_cores, ceiling: self.ceiling };
+        let resources = EncoderResources {
+            encoders: self.encoders as u32,
+            idle_cores: self.idle_cores,
+            ceiling: self.ceiling,
+        };
         let frames = self.data.last().map_or(0, |(end, _)| *end);
         let mut outcome = Outcome { seconds: 0.0, wire_bytes: 0.0, changes: 0, frames: [0; 5] };
         // When the sender took a frame, for those that wait for its place in the queue.
@@ -154,7 +157,7 @@ impl Pipeline {
                 let place_at = next.checked_sub(self.encoders + QUEUE).map_or(0.0, |before| taken[before]);
                 let encoder = (0..self.encoders).min_by(|a, b| idle_at[*a].total_cmp(&idle_at[*b])).unwrap();
                 let data = self.data.iter().find(|(end, _)| next < *end).unwrap().1;
-                let effort = control.next_effort(&room);
+                let effort = control.next_effort(&resources);
                 let noise = 1.0 + data.spread * random.random_range(-1.0..=1.0);
                 let ratio = match effort {
                     Effort::Raw => 1.0,
@@ -196,7 +199,7 @@ impl Pipeline {
                     waited: Duration::from_secs_f64(waited),
                     writing: Duration::from_secs_f64(written - begins),
                 },
-                &room,
+                &resources,
             );
             outcome.changes += usize::from(control.effort() != before);
             outcome.frames[effort as usize] += 1;
@@ -323,7 +326,7 @@ fn where_connections_measure_what_arrives_it_does_not_wait_to_go_down() {
 
 #[test]
 fn a_search_that_is_slower_than_what_the_link_has_shown_is_left_before_a_frame_was_sent() {
-    let room = Room { encoders: 2, idle_cores: 2.0, ceiling: Effort::Strong };
+    let resources = EncoderResources { encoders: 2, idle_cores: 2.0, ceiling: Effort::Strong };
     let ms = Duration::from_millis;
     // 125 MB/s carry a MiB in 8.4 ms.
     let after = |shown: &[u64], searching: &[Duration]| {
@@ -331,7 +334,7 @@ fn a_search_that_is_slower_than_what_the_link_has_shown_is_left_before_a_frame_w
         shown.iter().for_each(|rate| control.link_delivers(*rate));
         let mut efforts = Vec::new();
         for searching in searching {
-            let effort = control.next_effort(&room);
+            let effort = control.next_effort(&resources);
             control.searched(effort, MIB, *searching);
             efforts.push(control.effort());
         }
@@ -356,11 +359,11 @@ fn a_search_that_is_slower_than_what_the_link_has_shown_is_left_before_a_frame_w
 #[test]
 fn what_is_shown_of_a_link_is_not_believed_against_its_own_rate() {
     // Claims a gigabit of a T3.
-    let room = Room { encoders: 2, idle_cores: 2.0, ceiling: Effort::Strong };
+    let resources = EncoderResources { encoders: 2, idle_cores: 2.0, ceiling: Effort::Strong };
     let mut control = LevelControl::new();
     let mut frames = [0; EFFORTS.len()];
     for _ in 0..300 {
-        let effort = control.next_effort(&room);
+        let effort = control.next_effort(&resources);
         let ratio = FIRST_COPY.ratio[effort as usize];
         let encoding = Duration::from_secs_f64(MIB as f64 / (FIRST_COPY.speed[effort as usize] * MB));
         control.link_delivers(125_000_000);
@@ -375,7 +378,7 @@ fn what_is_shown_of_a_link_is_not_believed_against_its_own_rate() {
                 waited: Duration::ZERO,
                 writing,
             },
-            &room,
+            &resources,
         );
         frames[effort as usize] += 1;
     }
@@ -488,7 +491,7 @@ fn a_first_copy_of_seconds_is_nearly_as_small_as_what_the_link_leaves_time_for()
 /// went on with *fast*: 2.3 MB instead of 0.9.
 #[test]
 fn frames_that_a_full_socket_takes_at_once_count_for_the_link() {
-    let room = Room { encoders: 2, idle_cores: 0.9, ceiling: Effort::Strong };
+    let resources = EncoderResources { encoders: 2, idle_cores: 0.9, ceiling: Effort::Strong };
     let ms = |ms: f64| Duration::from_secs_f64(ms / 1000.0);
     let frame = |effort, out_bytes, searching, waited, writing| Sent {
         effort,
@@ -504,16 +507,16 @@ fn frames_that_a_full_socket_takes_at_once_count_for_the_link() {
     let mut control = LevelControl::new();
     for writing in lumps.iter().cycle().take(90) {
         control.link_delivers(5_400_000);
-        let effort = control.next_effort(&room);
-        control.sent(&frame(effort, 25_000, 5.0, 0.02, *writing), &room);
+        let effort = control.next_effort(&resources);
+        control.sent(&frame(effort, 25_000, 5.0, 0.02, *writing), &resources);
         assert!(control.effort() >= Effort::Standard, "first copy");
     }
     // The search is what takes the time now; the link could carry four times as much.
     let mut control = control.again();
     for n in 0..200 {
         control.link_delivers(4_500_000);
-        let effort = control.next_effort(&room);
-        control.sent(&frame(effort, 28_000, 19.0, 20.0, 0.1), &room);
+        let effort = control.next_effort(&resources);
+        control.sent(&frame(effort, 28_000, 19.0, 20.0, 0.1), &resources);
         assert!(control.effort() >= Effort::Standard, "update, frame {n}");
     }
 }
@@ -612,10 +615,10 @@ fn without_idle_cores_it_takes_no_more_of_them() {
 
 #[test]
 fn slow_reads_are_not_held_against_the_encoders() {
-    let room = Room { encoders: 4, idle_cores: 3.0, ceiling: Effort::Strong };
+    let resources = EncoderResources { encoders: 4, idle_cores: 3.0, ceiling: Effort::Strong };
     let mut control = LevelControl::new();
     for _ in 0..1000 {
-        let effort = control.next_effort(&room);
+        let effort = control.next_effort(&resources);
         control.sent(
             &Sent {
                 effort,
@@ -626,7 +629,7 @@ fn slow_reads_are_not_held_against_the_encoders() {
                 waited: Duration::from_millis(20),
                 writing: Duration::from_micros(200),
             },
-            &room,
+            &resources,
         );
     }
     assert_eq!(control.effort(), Effort::Standard);
@@ -635,7 +638,7 @@ fn slow_reads_are_not_held_against_the_encoders() {
 /// Updates that the socket takes at once, minutes apart: each leaves an empty buffer to the next, and none shows the link.
 #[test]
 fn small_updates_of_which_none_fills_the_buffer_prove_no_fast_link() {
-    let room = Room { encoders: 1, idle_cores: 1.0, ceiling: Effort::Strong };
+    let resources = EncoderResources { encoders: 1, idle_cores: 1.0, ceiling: Effort::Strong };
     // Little of each block is new.
     let data = Data { ratio: [1.0, 0.004, 0.001, 0.00095, 0.0009], ..DATABASE_UPDATE };
     let frame = |effort: Effort, writing| {
@@ -657,8 +660,8 @@ fn small_updates_of_which_none_fills_the_buffer_prove_no_fast_link() {
         for _ in 0..100 {
             control = control.again();
             for _ in 0..80 {
-                let effort = control.next_effort(&room);
-                control.sent(&frame(effort, Duration::from_micros(50)), &room);
+                let effort = control.next_effort(&resources);
+                control.sent(&frame(effort, Duration::from_micros(50)), &resources);
                 frames[effort as usize] += 1;
             }
         }
@@ -669,9 +672,9 @@ fn small_updates_of_which_none_fills_the_buffer_prove_no_fast_link() {
     // The same after a first copy over a T1, which was full.
     let mut slow = LevelControl::new();
     for _ in 0..200 {
-        let effort = slow.next_effort(&room);
+        let effort = slow.next_effort(&resources);
         let out_bytes = frame(effort, Duration::ZERO).out_bytes;
-        slow.sent(&frame(effort, Duration::from_secs_f64(out_bytes as f64 / 193e3)), &room);
+        slow.sent(&frame(effort, Duration::from_secs_f64(out_bytes as f64 / 193e3)), &resources);
     }
     assert!(slow.effort() >= Effort::Standard);
     let frames = updates(slow);
@@ -694,13 +697,13 @@ fn nonsense_of_clocks_changes_nothing_but_the_effort() {
     for _ in 0..100_000 {
         let ceiling = EFFORTS[random.random_range(0..5)];
         let idle_cores = [0.0, -1.0, f64::NAN, f64::INFINITY, 2.0][random.random_range(0..5)];
-        let room = Room { encoders: random.random_range(0..5), idle_cores, ceiling };
-        let effort = control.next_effort(&room);
+        let resources = EncoderResources { encoders: random.random_range(0..5), idle_cores, ceiling };
+        let effort = control.next_effort(&resources);
         assert!(effort <= ceiling);
         let mut duration = || durations[random.random_range(0..durations.len())];
         let (searching, encoding) = (duration(), duration());
         let (waited, writing) = (duration(), duration());
         let (in_bytes, out_bytes) = (bytes[random.random_range(0..5)], bytes[random.random_range(0..5)]);
-        control.sent(&Sent { effort, in_bytes, out_bytes, searching, encoding, waited, writing }, &room);
+        control.sent(&Sent { effort, in_bytes, out_bytes, searching, encoding, waited, writing }, &resources);
     }
 }

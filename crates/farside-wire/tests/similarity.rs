@@ -1,4 +1,4 @@
-//! The search and its index through the public door: what moved is found, memory is bounded, what was written comes back,
+//! The search and its index through the public interface: what moved is found, memory is bounded, what was written comes back,
 //! damage is refused, and where nothing is to be found nothing is read.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -500,8 +500,8 @@ fn the_same_place_of_a_volume_of_the_same_layout_is_of_use() {
     let (found_bytes, rest) = data.split_at_mut(MIB / 4);
     found_bytes[100] ^= 1;
     rest.copy_from_slice(&records(&mut rng, rest));
-    let stranger = noise(2 * MIB, &mut rng);
-    let mut volumes = Volumes(vec![vec![0; 2 * MIB], stranger, image]);
+    let unrelated = noise(2 * MIB, &mut rng);
+    let mut volumes = Volumes(vec![vec![0; 2 * MIB], unrelated, image]);
     let plan =
         FramePlan { runs: vec![data_run(0, BLOCKS)], data_blocks: BLOCKS as u64, ..FramePlan::default() };
     let mut search = Search::new();

@@ -68,13 +68,13 @@ impl Wake {
         Ok(Self(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?))
     }
 
-    pub(super) fn ring(&self) {
-        // It fails only if it has been rung 2^64 times unheard.
+    pub(super) fn signal(&self) {
+        // It fails only if it has been signalled 2^64 times and never cleared.
         let _ = self.0.write(1);
     }
 
-    fn hear(&self) {
-        // Not rung is no error here.
+    fn clear(&self) {
+        // Not signalled is no error here.
         let _ = self.0.read();
     }
 }
@@ -269,7 +269,7 @@ impl Carrier {
             Err(error) => return Err(error.into()),
         }
         if fds[1].any() == Some(true) {
-            self.wake.hear();
+            self.wake.clear();
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ pub const JOURNAL_FILE: &str = "runs.jsonl";
 /// Older journals beside it; somebody who set aside more has a script that loops.
 const SET_ASIDE_MAX: u32 = 10_000;
 
-/// A lock that was let go of is still held by every program that another thread was just starting, until that has begun
+/// A lock that was released is still held by every program that another thread was just starting, until that has begun
 /// to run: milliseconds, or more on a busy machine.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 const LOCK_POLL: Duration = Duration::from_millis(5);

@@ -98,7 +98,7 @@ pub struct Line {
     /// No packet comes out before this, unless held back: none overtakes.
     floor: LineTime,
     losses: Losses,
-    wander: Wander,
+    jitter_process: JitterProcess,
     reorder: SmallRng,
 }
 
@@ -115,7 +115,7 @@ impl Line {
             passed: 0,
             floor: LineTime(0),
             losses: Losses::new(shape.loss.clone(), seeds.random()),
-            wander: Wander::new(seeds.random()),
+            jitter_process: JitterProcess::new(seeds.random()),
             reorder: SmallRng::seed_from_u64(seeds.random()),
             shape: shape.clone(),
         }
@@ -152,7 +152,7 @@ impl Line {
         let sent = LineTime(self.idle_at);
 
         let held_back = self.shape.reorder > 0.0 && self.reorder.random::<f64>() < self.shape.reorder;
-        let mut transit = self.shape.delay + self.wander.at(sent, self.shape.jitter);
+        let mut transit = self.shape.delay + self.jitter_process.at(sent, self.shape.jitter);
         if held_back {
             transit += self.shape.hold_back();
         }
@@ -246,13 +246,13 @@ impl Shape {
 
 /// Jitter as a function of time: straight lines between random values at even distances.
 #[derive(Clone, Debug)]
-struct Wander {
+struct JitterProcess {
     seed: u64,
     /// Which stretch the values belong to, and the values at its ends, 0 to 1.
     stretch: Option<(u64, f64, f64)>,
 }
 
-impl Wander {
+impl JitterProcess {
     fn new(seed: u64) -> Self {
         Self { seed, stretch: None }
     }

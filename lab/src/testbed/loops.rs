@@ -1,4 +1,4 @@
-//! Loop devices: which hold which files, and letting go of them.
+//! Loop devices: which hold which files, and releasing them.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::error::TestBedError;
 
-/// How long a loop device may take to let go of its file after the last unmount.
+/// How long a loop device may take to release its file after the last unmount.
 const DETACH_LIMIT: Duration = Duration::from_secs(5);
 /// How often to look.
 const POLL: Duration = Duration::from_millis(20);
@@ -23,7 +23,7 @@ pub(crate) fn detach(is_ours: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, Te
             continue;
         }
         let status = Command::new("losetup").arg("-d").arg(&device).stderr(Stdio::null()).status();
-        // Its own word says nothing: a device in use goes at its last unmount. What counts is that it lets go.
+        // Its own word says nothing: a device in use goes at its last unmount. What counts is that it is released.
         status.map_err(TestBedError::system("run losetup"))?;
         let deadline = Instant::now() + DETACH_LIMIT;
         while backing_file(&device).is_some_and(|now| now == backing) {

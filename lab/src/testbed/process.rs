@@ -224,7 +224,7 @@ impl Running {
     fn signal(&self, signal: Signal) {
         let head = self.head();
         match &self.cgroup {
-            // Also those that left the process group; and never a stranger that got the number of a group that is gone.
+            // Also those that left the process group; and never an unrelated process that got the number of a group that is gone.
             Some(cgroup) => {
                 let members = cgroup.members().unwrap_or_default();
                 let head = Some(head).filter(|head| self.ended.is_none() && !members.contains(head));

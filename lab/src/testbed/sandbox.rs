@@ -160,7 +160,7 @@ fn start_and_wait(run: &RunDirectory) -> Result<u8, TestBedError> {
     unshare(CloneFlags::CLONE_NEWPID).map_err(refused("pid"))?;
     let child = start_myself(INIT, run.path());
     // Programs that clean up later could not start in a PID namespace that is over. In a user namespace the way back is
-    // barred; there are no loop devices to let go of either.
+    // barred; there are no loop devices to release either.
     let _: nix::Result<()> = setns(own, CloneFlags::CLONE_NEWPID);
     let mut child = child?;
     let mut requests = Requests::default();

@@ -1,4 +1,4 @@
-//! The words of `farsided`.
+//! Arguments of `farsided`.
 
 use std::path::PathBuf;
 

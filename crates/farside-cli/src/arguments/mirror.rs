@@ -1,4 +1,4 @@
-//! The words of `farside mirror`: on the destination's daemon, but for `destinations` and `release`.
+//! Arguments of `farside mirror`: on the destination's daemon, but for `destinations` and `release`.
 
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ pub enum Mirror {
     History {
         /// POOL/VOL here
         volume: Option<VolumeName>,
-        /// One line for each level (way that blocks travelled): bytes of the volume, bytes on the wire
+        /// One line for each level (known, repeat, delta, compressed, raw): bytes of the volume, bytes on the wire
         #[arg(long)]
         levels: bool,
     },

@@ -1,4 +1,4 @@
-//! The words of `farside peer`.
+//! Arguments of `farside peer`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -113,7 +113,7 @@ pub enum Peer {
     #[command(
         after_help = "The volumes need not exist yet. --reverse also allows the way back after a failover: the volume here \
                       may become a replica of the peer's. --fence stops host writes to the volume here as soon as this site \
-                      hears that the peer took it over, so that there are not two originals. A flag that you do not give \
+                      is notified that the peer took it over, so that there are not two originals. A flag that you do not give \
                       is taken back.\n\nExample:\n  farside peer allow siteB p/db \
                       --reverse --fence"
     )]

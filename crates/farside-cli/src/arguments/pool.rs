@@ -1,4 +1,4 @@
-//! The words of `farside pool`.
+//! Arguments of `farside pool`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The words of `farside site`.
+//! Arguments of `farside site`.
 
 use clap::Subcommand;
 

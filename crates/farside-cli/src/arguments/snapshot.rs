@@ -1,4 +1,4 @@
-//! The words of `farside snapshot`.
+//! Arguments of `farside snapshot`.
 
 use clap::Subcommand;
 

@@ -1,4 +1,4 @@
-//! The words of `farside volume`.
+//! Arguments of `farside volume`.
 
 use clap::Subcommand;
 

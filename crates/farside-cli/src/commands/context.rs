@@ -5,7 +5,7 @@ use farside_api::ErrorBody;
 use crate::client::Client;
 use crate::output;
 
-/// What a command needs to know besides its own words.
+/// What a command needs to know besides its own arguments.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     pub(super) client: Client,

@@ -14,7 +14,7 @@ use super::site::throttle;
 use crate::arguments::destructive::Destructive;
 use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
 use crate::arguments::names::VolumeName;
-use crate::confirm::{Deed, Stake, carry_out};
+use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, details, or_dash, table};
 use crate::progress;
 use crate::quantities::{duration, size, time};
@@ -63,14 +63,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             context.show(&held, |held| destinations(held));
         }
         Verb::Release { volume, peer, destructive } => {
-            let deed = Deed {
+            let request = DestructiveRequest {
                 method: Method::POST,
                 path: &["mirrors", &volume.pool, &volume.volume, "release", &peer],
                 body: None::<&()>,
-                stake: Stake::Service,
+                impact: Impact::Service,
             };
             let released: Option<Vec<MirrorDestination>> =
-                carry_out(&context.client, deed, destructive, context.json).await?;
+                carry_out(&context.client, request, destructive, context.json).await?;
             if let Some(released) = released {
                 context.show(&released, |_| format!("{volume} is released from {peer}\n"));
             }
@@ -95,13 +95,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         }
         Verb::Break { volume, at, destructive } => {
             let request = BreakMirror { at };
-            let deed = Deed {
+            let request = DestructiveRequest {
                 method: Method::POST,
                 path: &path(&volume, "break"),
                 body: Some(&request),
-                stake: Stake::Service,
+                impact: Impact::Service,
             };
-            end(&context, deed, destructive, |m| {
+            end(&context, request, destructive, |m| {
                 format!(
                     "{} is writable, as of {} (data {} old)\n",
                     m.name,
@@ -139,13 +139,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             context.show(&lines, |lines| log(lines));
         }
         Verb::Delete { volume, destructive } => {
-            let deed = Deed {
+            let request = DestructiveRequest {
                 method: Method::DELETE,
                 path: &path(&volume, "")[..3],
                 body: None::<&()>,
-                stake: Stake::Service,
+                impact: Impact::Service,
             };
-            end(&context, deed, destructive, |m| {
+            end(&context, request, destructive, |m| {
                 format!("the mirror of {} has ended; the volume stays\n", m.name)
             })
             .await?;
@@ -167,11 +167,11 @@ async fn act(context: &Context, volume: &VolumeName, verb: &str) -> Result<(), E
 
 async fn end(
     context: &Context,
-    deed: Deed<'_, impl serde::Serialize>,
+    request: DestructiveRequest<'_, impl serde::Serialize>,
     destructive: Destructive,
     text: impl FnOnce(&Mirror) -> String,
 ) -> Result<(), ErrorBody> {
-    if let Some(mirror) = carry_out::<Mirror>(&context.client, deed, destructive, context.json).await? {
+    if let Some(mirror) = carry_out::<Mirror>(&context.client, request, destructive, context.json).await? {
         context.show(&mirror, text);
     }
     Ok(())
@@ -193,8 +193,13 @@ async fn start(
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
     let path = path(&arguments.volume, verb);
-    let deed = Deed { method: Method::POST, path: &path, body: Some(request), stake: Stake::Service };
-    match carry_out::<Operation>(&context.client, deed, destructive, context.json).await? {
+    let request = DestructiveRequest {
+        method: Method::POST,
+        path: &path,
+        body: Some(request),
+        impact: Impact::Service,
+    };
+    match carry_out::<Operation>(&context.client, request, destructive, context.json).await? {
         Some(started) => follow(context, verb, arguments.no_wait, started).await,
         None => Ok(()),
     }
@@ -259,10 +264,10 @@ fn outcome(operation: &Operation) -> String {
     )
 }
 
-/// A word of the contract, as JSON has it.
-fn word(value: &impl serde::Serialize) -> String {
+/// A value as JSON names it.
+fn name_of(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
+        Ok(serde_json::Value::String(name)) => name,
         _ => String::new(),
     }
 }
@@ -281,7 +286,7 @@ fn listing(mirrors: &[Mirror]) -> String {
     let rows = mirrors.iter().map(|m| {
         vec![
             m.name.clone(),
-            word(&m.role),
+            name_of(&m.role),
             if m.role == farside_api::Role::Destination { m.source.clone() } else { m.destination.clone() },
             state(m),
             or_dash(m.lag_seconds, duration),
@@ -295,7 +300,7 @@ fn listing(mirrors: &[Mirror]) -> String {
 
 /// The state, and how far the transfer is if one is under way.
 fn state(mirror: &Mirror) -> String {
-    let state = word(&mirror.state);
+    let state = name_of(&mirror.state);
     match &mirror.transfer {
         Some(transfer) if matches!(mirror.state, MirrorState::Transferring | MirrorState::Initializing) => {
             match transfer.changed_bytes {
@@ -312,7 +317,7 @@ fn state(mirror: &Mirror) -> String {
 fn status(m: &Mirror) -> String {
     details(&[
         ("name", m.name.clone()),
-        ("role", word(&m.role)),
+        ("role", name_of(&m.role)),
         ("source", m.source.clone()),
         ("destination", m.destination.clone()),
         ("state", state(m)),
@@ -358,8 +363,8 @@ fn destinations(held: &[MirrorDestination]) -> String {
             or_dash(h.since, time),
             or_dash(h.pinned_bytes, size),
             match (&h.overtaken, h.known, h.transferring, &h.released) {
-                (Some(overtaken), ..) if overtaken.fenced => "overtaken us, fenced",
-                (Some(_), ..) => "overtaken us",
+                (Some(overtaken), ..) if overtaken.fenced => "overtaken, fenced",
+                (Some(_), ..) => "overtaken",
                 (None, false, ..) => "unknown here",
                 (None, true, true, _) => "transferring",
                 (None, true, false, Some(_)) => "base released",
@@ -434,8 +439,8 @@ fn history(records: &[TransferRecord]) -> String {
         let wire = r.wire_bytes_sent + r.wire_bytes_received;
         vec![
             time(r.started_at),
-            word(&r.kind),
-            word(&r.result),
+            name_of(&r.kind),
+            name_of(&r.result),
             duration(r.duration_seconds),
             size(r.changed_bytes),
             size(wire),
@@ -461,8 +466,8 @@ fn log(lines: &[LogLine]) -> String {
         vec![
             time(line.at),
             line.mirror.clone(),
-            word(&line.event),
-            or_dash(line.kind, |kind| word(&kind)),
+            name_of(&line.event),
+            or_dash(line.kind, |kind| name_of(&kind)),
             or_dash(line.bytes, |bytes| bytes.to_string()),
             line.reason.clone().or(asked).unwrap_or_default(),
         ]

@@ -6,16 +6,19 @@ mod generate;
 mod mirror;
 mod peer;
 mod pool;
+mod quarantine;
 mod site;
 mod snapshot;
 mod support;
 mod volume;
 
-use farside_api::{ErrorBody, Site};
+use farside_api::{Configuration, ErrorBody, Site, Support};
+use serde::Serialize;
 
 use crate::arguments::{Arguments, Config, Noun};
 use crate::client::Client;
 use crate::output;
+use crate::quantities::size;
 use context::Context;
 pub use context::Failed;
 
@@ -43,8 +46,10 @@ pub async fn run(arguments: Arguments) -> Result<(), Failed> {
 
 async fn config_show(context: Context) -> Result<(), ErrorBody> {
     let site: Site = context.client.get(&["site"]).await?;
-    context.show(&site, |site| {
-        output::details(&[
+    let support: Support = context.client.get(&["support"]).await?;
+    let shown = Shown { site, configuration: support.configuration };
+    context.show(&shown, |Shown { site, configuration }| {
+        let mut rows = vec![
             ("name", site.name.clone()),
             ("id", site.id.clone()),
             ("version", site.version.clone()),
@@ -52,7 +57,42 @@ async fn config_show(context: Context) -> Result<(), ErrorBody> {
             ("peers", site.peer_address.clone().unwrap_or_else(|| String::from("off"))),
             ("http", site.http_address.clone().unwrap_or_else(|| String::from("off"))),
             ("nbd socket", site.nbd_socket.clone()),
-        ])
+            ("log", configuration.log.clone()),
+            ("log format", configuration.log_format.clone()),
+        ];
+        if let Some(wire) = &configuration.wire {
+            rows.extend([
+                ("effort", wire.effort.clone()),
+                ("encoder memory", size(wire.encoder_memory_bytes)),
+                ("similarity memory", format!("{} for each TiB", size(wire.similarity_bytes_per_tib))),
+            ]);
+        }
+        if let Some(budgets) = &configuration.budgets {
+            let pinned = budgets.pinned_bytes.map_or(String::from("what the reserve leaves"), size);
+            let age = match budgets.pin_age_days {
+                0 => String::from("any"),
+                days => format!("{days} days"),
+            };
+            rows.extend([
+                ("snapshots of a peer", format!("{} a minute", budgets.snapshots_per_minute)),
+                ("calls of a peer", format!("{} a minute", budgets.calls_per_minute)),
+                ("transfers of a peer", format!("{} at once", budgets.transfers)),
+                ("mirrors of a peer", budgets.mirrors.to_string()),
+                ("pins of a peer", budgets.pins.to_string()),
+                ("pinned for a peer", pinned),
+                ("age of pins", age),
+                ("reserve for hosts", format!("{} %", budgets.reserve_percent)),
+            ]);
+        }
+        output::details(&rows)
     });
     Ok(())
+}
+
+/// What `config show` shows: the site's addresses, and all that the daemon was configured with.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    site: Site,
+    configuration: Configuration,
 }

@@ -13,7 +13,7 @@ use super::context::Context;
 use super::site::{throttle, throttle_now};
 use crate::arguments::names::VolumeName;
 use crate::arguments::peer::{self as arguments, Peer as Verb};
-use crate::confirm::{Deed, Stake, carry_out};
+use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, details, or_dash, table};
 use crate::quantities::{rate, size, time};
 
@@ -62,13 +62,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             context.show(&peer, status);
         }
         Verb::Remove { peer, destructive } => {
-            let deed = Deed {
+            let request = DestructiveRequest {
                 method: Method::DELETE,
                 path: &["peers", &peer],
                 body: None::<&()>,
-                stake: Stake::Service,
+                impact: Impact::Service,
             };
-            if let Some(peer) = carry_out::<Peer>(&context.client, deed, destructive, context.json).await? {
+            if let Some(peer) = carry_out::<Peer>(&context.client, request, destructive, context.json).await?
+            {
                 context.show(&peer, |peer| format!("peer {} removed\n", peer.name));
             }
         }
@@ -157,7 +158,7 @@ fn listing(peers: &[Peer]) -> String {
 
 fn status(status: &PeerStatus) -> String {
     let peer = &status.peer;
-    // Where there is a contract, what holds now may be that.
+    // Where there is a committed rate, what holds now may be that.
     let throttle_out = match status.link.rate_bytes_per_second {
         Some(_) => throttle_now,
         None => throttle,
@@ -185,7 +186,8 @@ fn status(status: &PeerStatus) -> String {
         text += &format!("paths, {mode}: {}\n", link.paths.join(", "));
     }
     if let Some(bytes) = link.rate_bytes_per_second {
-        text += &format!("contracted: {} Mb/s for everything sent to it\n", bytes as f64 * 8.0 / 1e6);
+        text +=
+            &format!("committed rate (CIR): {} Mb/s for everything sent to it\n", bytes as f64 * 8.0 / 1e6);
     }
     if let Some(dscp) = link.dscp {
         text += &format!("packets are marked DSCP {dscp}\n");
@@ -194,11 +196,11 @@ fn status(status: &PeerStatus) -> String {
         text += &paths(&status.paths);
         let streams = &status.streams;
         text += &format!(
-            "streams open {}, warm lanes {}, begun on warm lanes {}, sent twice {}\n",
+            "streams: {} open, {} idle connections, {} streams on reused connections, {} retransmitted\n",
             streams.open,
-            streams.warm_lanes,
-            streams.warm_starts,
-            size(streams.sent_twice_bytes)
+            streams.idle_lanes,
+            streams.reused_lanes,
+            size(streams.retransmitted_bytes)
         );
     }
     for right in &status.rights {
@@ -223,8 +225,8 @@ fn paths(paths: &[PeerPath]) -> String {
         Column::Right("rtt"),
         Column::Right("mtu"),
         Column::Right("mss"),
-        Column::Left("frames"),
-        Column::Right("delivers"),
+        Column::Left("packets"),
+        Column::Right("rate"),
         Column::Right("sent"),
         Column::Right("received"),
     ];

@@ -7,8 +7,9 @@ use reqwest::Method;
 
 use super::check;
 use super::context::{Context, Failed};
+use super::quarantine;
 use crate::arguments::pool::Pool as Verb;
-use crate::confirm::{Deed, Stake, carry_out};
+use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, details, or_dash, table};
 use crate::quantities::size;
 
@@ -17,7 +18,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         Verb::Create { name, path, size } => {
             let request = CreatePool { name, path: absolute(&path)?, size_bytes: size };
             let pool: Pool = context.client.post(&["pools"], &request).await?;
-            context.show(&pool, |pool| format!("pool {} made in {}\n", pool.name, pool.path));
+            context.show(&pool, |pool| format!("pool {} created in {}\n", pool.name, pool.path));
         }
         Verb::Import { name, path } => {
             let request = ImportPool { name, path: absolute(&path)? };
@@ -43,9 +44,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         Verb::DropStaged { name, volume, destructive } => {
             let mut path = vec!["pools", name.as_str(), "staged"];
             path.extend(volume.as_deref());
-            let deed = Deed { method: Method::DELETE, path: &path, body: None::<&()>, stake: Stake::Data };
+            let request = DestructiveRequest {
+                method: Method::DELETE,
+                path: &path,
+                body: None::<&()>,
+                impact: Impact::Data,
+            };
             let dropped =
-                carry_out::<Vec<StagedContent>>(&context.client, deed, destructive, context.json).await?;
+                carry_out::<Vec<StagedContent>>(&context.client, request, destructive, context.json).await?;
             if let Some(dropped) = dropped {
                 context.show(&dropped, |dropped| {
                     if dropped.is_empty() {
@@ -59,13 +65,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             }
         }
         Verb::Delete { name, destructive } => {
-            let deed = Deed {
+            let request = DestructiveRequest {
                 method: Method::DELETE,
                 path: &["pools", &name],
                 body: None::<&()>,
-                stake: Stake::Data,
+                impact: Impact::Data,
             };
-            if let Some(pool) = carry_out::<Pool>(&context.client, deed, destructive, context.json).await? {
+            if let Some(pool) = carry_out::<Pool>(&context.client, request, destructive, context.json).await?
+            {
                 context.show(&pool, |pool| format!("pool {} deleted\n", pool.name));
             }
         }
@@ -126,6 +133,7 @@ fn status(pool: &Pool) -> String {
         ("free", or_dash(pool.free_bytes, size)),
         ("volumes", or_dash(pool.volumes, |n| n.to_string())),
         ("staged", or_dash(pool.staged_bytes, size)),
+        ("quarantined", or_dash(pool.quarantined.as_deref(), quarantine::bytes)),
     ]);
     let lines = pool.staged.iter().flatten().map(|staged| {
         let bytes = or_dash(staged.bytes, size);
@@ -139,5 +147,5 @@ fn status(pool: &Pool) -> String {
             )
         }
     });
-    text + &lines.collect::<String>()
+    text + &lines.collect::<String>() + &quarantine::lines(&pool.name, pool.quarantined.as_deref())
 }

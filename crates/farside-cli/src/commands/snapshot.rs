@@ -9,7 +9,7 @@ use reqwest::Method;
 use super::context::Context;
 use crate::arguments::names::SnapshotName;
 use crate::arguments::snapshot::Snapshot as Verb;
-use crate::confirm::{Deed, Stake, carry_out};
+use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, or_dash, table};
 use crate::quantities::{size, time};
 
@@ -19,7 +19,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let request = CreateSnapshots { snapshots: names.iter().map(ToString::to_string).collect() };
             let made: Vec<Snapshot> = context.client.post(&["snapshots"], &request).await?;
             context.show(&made, |made| {
-                made.iter().map(|s| format!("snapshot {}@{} made\n", s.volume, s.name)).collect()
+                made.iter().map(|s| format!("snapshot {}@{} created\n", s.volume, s.name)).collect()
             });
         }
         Verb::List { volume } => {
@@ -35,14 +35,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             context.show(&snapshot, |s| format!("snapshot {name} is now {}@{}\n", s.volume, s.name));
         }
         Verb::Delete { name, destructive } => {
-            let deed = Deed {
+            let request = DestructiveRequest {
                 method: Method::DELETE,
                 path: &path_to(&name, "")[..5],
                 body: None::<&()>,
-                stake: Stake::Data,
+                impact: Impact::Data,
             };
             if let Some(snapshot) =
-                carry_out::<Snapshot>(&context.client, deed, destructive, context.json).await?
+                carry_out::<Snapshot>(&context.client, request, destructive, context.json).await?
             {
                 context.show(&snapshot, |s| format!("snapshot {}@{} deleted\n", s.volume, s.name));
             }
@@ -51,9 +51,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Unhold { name } => hold(&context, &name, false).await?,
         Verb::Rollback { name, destructive } => {
             let path = path_to(&name, "rollback");
-            let deed = Deed { method: Method::POST, path: &path, body: None::<&()>, stake: Stake::Service };
+            let request = DestructiveRequest {
+                method: Method::POST,
+                path: &path,
+                body: None::<&()>,
+                impact: Impact::Service,
+            };
             if let Some(done) =
-                carry_out::<Rollback>(&context.client, deed, destructive, context.json).await?
+                carry_out::<Rollback>(&context.client, request, destructive, context.json).await?
             {
                 context.show(&done, rolled_back);
             }

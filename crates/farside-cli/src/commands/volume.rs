@@ -4,10 +4,11 @@ use farside_api::{CreateVolume, ErrorBody, ErrorCode, Rename, ResizeVolume, Volu
 use reqwest::Method;
 
 use super::context::Context;
+use super::quarantine;
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::arguments::volume::Volume as Verb;
-use crate::confirm::{Deed, Stake, carry_out};
+use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, details, or_dash, table};
 use crate::quantities::size;
 
@@ -16,7 +17,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Create { name, size } => {
             let request = CreateVolume { name: name.to_string(), size_bytes: size };
             let volume: Volume = context.client.post(&["volumes"], &request).await?;
-            context.show(&volume, |v| format!("volume {} made\n", v.name));
+            context.show(&volume, |v| format!("volume {} created\n", v.name));
         }
         Verb::List { pool } => {
             let query: Vec<_> = pool.iter().map(|pool| ("pool", pool.as_str())).collect();
@@ -43,10 +44,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             context.show(&volume, |v| format!("volume {name} is now {}\n", v.name));
         }
         Verb::Delete { name, destructive } => {
-            let deed =
-                Deed { method: Method::DELETE, path: &path(&name), body: None::<&()>, stake: Stake::Data };
+            let request = DestructiveRequest {
+                method: Method::DELETE,
+                path: &path(&name),
+                body: None::<&()>,
+                impact: Impact::Data,
+            };
             if let Some(volume) =
-                carry_out::<Volume>(&context.client, deed, destructive, context.json).await?
+                carry_out::<Volume>(&context.client, request, destructive, context.json).await?
             {
                 context.show(&volume, |v| format!("volume {} deleted\n", v.name));
             }
@@ -55,7 +60,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     Ok(())
 }
 
-/// Growing is no destructive deed: nobody is asked.
+/// Growing is no destructive request: nobody is asked.
 async fn resize(
     context: &Context,
     name: VolumeName,
@@ -64,15 +69,15 @@ async fn resize(
 ) -> Result<(), ErrorBody> {
     let now: Volume = context.client.get(&path(&name)).await?;
     let request = ResizeVolume { size_bytes };
-    let deed = Deed {
+    let request = DestructiveRequest {
         method: Method::POST,
         path: &["volumes", &name.pool, &name.volume, "resize"],
         body: Some(&request),
-        stake: Stake::Data,
+        impact: Impact::Data,
     };
     let grows = size_bytes >= now.size_bytes;
-    let words = Destructive { yes: destructive.yes || (grows && !destructive.plan), ..destructive };
-    if let Some(volume) = carry_out::<Volume>(&context.client, deed, words, context.json).await? {
+    let flags = Destructive { yes: destructive.yes || (grows && !destructive.plan), ..destructive };
+    if let Some(volume) = carry_out::<Volume>(&context.client, request, flags, context.json).await? {
         context.show(&volume, |v| format!("volume {} has {} now\n", v.name, size(v.size_bytes)));
     }
     Ok(())
@@ -118,7 +123,7 @@ fn snapshots(volume: &Volume) -> String {
 }
 
 fn status(volume: &Volume) -> String {
-    details(&[
+    let text = details(&[
         ("name", volume.name.clone()),
         ("uuid", volume.uuid.to_string()),
         ("size", size(volume.size_bytes)),
@@ -127,5 +132,8 @@ fn status(volume: &Volume) -> String {
         ("role", role(volume).into()),
         ("why", or_dash(volume.why.clone(), |why| why)),
         ("connections", format!("{} that may write, {} that only read", volume.writers, volume.readers)),
-    ])
+        ("quarantined", or_dash(volume.quarantined.as_deref(), quarantine::bytes)),
+    ]);
+    let pool = volume.name.split_once('/').map_or("", |(pool, _)| pool);
+    text + &quarantine::lines(pool, volume.quarantined.as_deref())
 }

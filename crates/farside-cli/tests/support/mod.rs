@@ -122,24 +122,24 @@ impl Site {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// `farside` with these words, split at blanks, on this site.
-    pub fn farside(&self, words: &str) -> Output {
-        self.command(words).output().unwrap()
+    /// `farside` with these arguments, split at blanks, on this site.
+    pub fn farside(&self, arguments: &str) -> Output {
+        self.command(arguments).output().unwrap()
     }
 
-    pub fn command(&self, words: &str) -> Command {
+    pub fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(FARSIDE);
-        command.arg("--data-dir").arg(&self.dir).args(words.split_whitespace()).stdin(Stdio::null());
+        command.arg("--data-dir").arg(&self.dir).args(arguments.split_whitespace()).stdin(Stdio::null());
         command
     }
 
     /// The same, which must succeed; its stdout.
     #[track_caller]
-    pub fn ok(&self, words: &str) -> String {
-        let output = self.farside(words);
+    pub fn ok(&self, arguments: &str) -> String {
+        let output = self.farside(arguments);
         assert!(
             output.status.success(),
-            "{}: farside {words}: {}{}",
+            "{}: farside {arguments}: {}{}",
             self.name,
             text(&output.stderr),
             self.log()
@@ -149,17 +149,17 @@ impl Site {
 
     /// The same with `--json`; its document.
     #[track_caller]
-    pub fn json(&self, words: &str) -> Value {
-        let stdout = self.ok(&format!("{words} --json"));
-        serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("farside {words} --json: {e}: {stdout}"))
+    pub fn json(&self, arguments: &str) -> Value {
+        let stdout = self.ok(&format!("{arguments} --json"));
+        serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("farside {arguments} --json: {e}: {stdout}"))
     }
 
     /// The same, which must fail with this exit code; what it says.
     #[track_caller]
-    pub fn fails(&self, code: i32, words: &str) -> String {
-        let output = self.farside(words);
+    pub fn fails(&self, code: i32, arguments: &str) -> String {
+        let output = self.farside(arguments);
         let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{}: farside {words}: {said}", self.name);
+        assert_eq!(output.status.code(), Some(code), "{}: farside {arguments}: {said}", self.name);
         said
     }
 

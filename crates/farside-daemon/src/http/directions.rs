@@ -51,12 +51,14 @@ async fn break_off(
         None => None,
         Some(snapshot) => {
             let pool = site.pools.get(&name.pool)?;
-            let found = pool.snapshot_named(&name.volume, snapshot).map_err(|error| match error.tell() {
-                told if told.code == ErrorCode::NotFound => {
-                    ErrorBody::new(told.code, format!("snapshot {name}@{snapshot} does not exist"))
-                        .hint(format!("farside snapshot list {name} shows what is there"))
+            let found = pool.snapshot_named(&name.volume, snapshot).map_err(|error| {
+                match error.into_error_body() {
+                    told if told.code == ErrorCode::NotFound => {
+                        ErrorBody::new(told.code, format!("snapshot {name}@{snapshot} does not exist"))
+                            .hint(format!("farside snapshot list {name} shows what is there"))
+                    }
+                    told => told,
                 }
-                told => told,
             })?;
             Some(found)
         }
@@ -152,13 +154,13 @@ async fn resync(
                 destination.resync_from(from.peer, from.source, to.clone(), wanted, patience).await
             }
         };
-        let (mirror, asked) = begun.map_err(|error| refusal(&of, &to, error.tell()))?;
+        let (mirror, asked) = begun.map_err(|error| refusal(&of, &to, error.into_error_body()))?;
         tracing::warn!(volume = %to, from = from.name, "resync: the volume is a replica now, and read-only");
         if let Some(schedule) = schedule.filter(|schedule| mirror.status().relationship.schedule != *schedule)
         {
-            mirror.set_schedule(schedule).await.map_err(Failure::tell)?;
+            mirror.set_schedule(schedule).await.map_err(Failure::into_error_body)?;
         }
-        asked.ended().await.map_err(Failure::tell)
+        asked.ended().await.map_err(Failure::into_error_body)
     };
     let id = site.operations.start(subject, async { Ok(work) }).await?;
     Ok(Outcome::Done(site.operations.status(&site.node, &site.mirrors, id)?))
@@ -189,7 +191,7 @@ async fn plan_resync(
         Ok(found) => (Some(found), busy),
         // What can be said without the peer is said.
         Err(error) => {
-            let told = error.tell();
+            let told = error.into_error_body();
             match told.code {
                 ErrorCode::Refused | ErrorCode::PeerUnreachable | ErrorCode::PeerRefused => {
                     (None, busy.or(Some(told.message)))
@@ -246,9 +248,9 @@ async fn swap(
     let subject = Subject { volume: volume.clone(), peer, kind: OperationKind::Swap };
     let (of, to) = (Arc::clone(&site), volume.clone());
     let work = async move {
-        let swapped = destination.swap(&to, patience).await.map_err(Failure::tell)?;
+        let swapped = destination.swap(&to, patience).await.map_err(Failure::into_error_body)?;
         of.exports.drop_replica_connections(&to);
-        tracing::warn!(volume = %to, source = document.source, untold = swapped.untold, "the roles have changed");
+        tracing::warn!(volume = %to, source = document.source, not_notified = swapped.not_notified, "the roles have changed");
         Ok(swapped.last)
     };
     let id = site.operations.start(subject, async { Ok(work) }).await?;

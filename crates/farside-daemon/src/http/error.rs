@@ -28,7 +28,7 @@ impl ApiError {
 
 impl<E: Failure> From<E> for ApiError {
     fn from(error: E) -> Self {
-        let body = error.tell();
+        let body = error.into_error_body();
         // Every status of the API is a valid one; its tests go through them.
         let status =
             StatusCode::from_u16(body.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -84,13 +84,13 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
 }
 
 impl Failure for JsonRejection {
-    fn tell(self) -> ErrorBody {
+    fn into_error_body(self) -> ErrorBody {
         ErrorBody::new(ErrorCode::WrongUsage, self.body_text())
     }
 }
 
 impl Failure for QueryRejection {
-    fn tell(self) -> ErrorBody {
+    fn into_error_body(self) -> ErrorBody {
         ErrorBody::new(ErrorCode::WrongUsage, self.body_text())
     }
 }

@@ -12,8 +12,8 @@ use super::error::Query;
 use super::handler::{Answer, Shared};
 use super::mirrors::unknown;
 use super::volumes::parse;
+use crate::convert;
 use crate::site::Site;
-use crate::words;
 
 /// Lines of an answer that does not ask for a number.
 const LINES_DEFAULT: usize = 1000;
@@ -44,5 +44,5 @@ async fn log(State(site): Shared, Query(wanted): Query<Wanted>) -> Answer<Vec<Lo
     {
         return Err(unknown(&name).into());
     }
-    Ok(Json(entries.iter().rev().map(words::log_line).collect()))
+    Ok(Json(entries.iter().rev().map(convert::log_line).collect()))
 }

@@ -20,7 +20,7 @@ use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{name_of, parse};
 use crate::failure::Failure;
-use crate::mirrors::held::Holder;
+use crate::mirrors::destinations::Holder;
 use crate::operations::{PATIENCE_DEFAULT, Subject};
 use crate::peers;
 use crate::plans;
@@ -93,15 +93,15 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
             .hint("disconnect the hosts first, or choose another volume")
             .into());
     }
-    let terms = terms(MirrorOptions::default(), request.link)?;
+    let options = options_after(MirrorOptions::default(), request.link)?;
     let mirrors = site.mirrors.destination(&destination.pool)?;
     let made = mirrors
         .create(peer, parse(source)?, destination.clone(), schedule, CREATE_PATIENCE, !request.no_reverse)
         .await?;
-    if terms != MirrorOptions::default() {
-        made.set_options(terms).await?;
+    if options != MirrorOptions::default() {
+        made.set_options(options).await?;
     }
-    tracing::info!(replica = %destination, source = request.source, "mirror made");
+    tracing::info!(replica = %destination, source = request.source, "mirror created");
     Ok(Json(site.mirrors.document(&made.status(), site.clock.now())))
 }
 
@@ -116,9 +116,9 @@ async fn set(
     let schedule =
         schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?;
     let before = mirror.status().relationship.options;
-    let terms = terms(before.clone(), request.link)?;
-    if terms != before {
-        mirror.set_options(terms).await?;
+    let options = options_after(before.clone(), request.link)?;
+    if options != before {
+        mirror.set_options(options).await?;
     }
     if let Some(schedule) = schedule {
         mirror.set_schedule(schedule).await?;
@@ -126,27 +126,27 @@ async fn set(
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
 
-/// What a request makes of a mirror's terms.
-fn terms(before: MirrorOptions, request: Option<SetMirrorLink>) -> Result<MirrorOptions, ErrorBody> {
+/// What a request makes of a mirror's options.
+fn options_after(before: MirrorOptions, request: Option<SetMirrorLink>) -> Result<MirrorOptions, ErrorBody> {
     let Some(SetMirrorLink { throttle, window_bytes, low_priority, paths }) = request else {
         return Ok(before);
     };
-    let mut terms = before;
+    let mut options = before;
     if let Some(text) = throttle {
-        terms.throttle = throttles::asked(&text)?;
+        options.throttle = throttles::asked(&text)?;
     }
     if let Some(bytes) = window_bytes {
-        terms.window = if bytes == 0 { Window::Auto } else { Window::Bytes(bytes) };
+        options.window = if bytes == 0 { Window::Auto } else { Window::Bytes(bytes) };
     }
     if let Some(low) = low_priority {
-        terms.priority = if low { Priority::Low } else { Priority::Normal };
+        options.priority = if low { Priority::Low } else { Priority::Normal };
     }
     if let Some(paths) = paths {
         let read = |text: &String| text.parse().map_err(|e: String| ErrorBody::new(ErrorCode::WrongUsage, e));
-        terms.paths = paths.iter().map(read).collect::<Result<_, _>>()?;
+        options.paths = paths.iter().map(read).collect::<Result<_, _>>()?;
     }
-    terms.check().map_err(Failure::tell)?;
-    Ok(terms)
+    options.check().map_err(Failure::into_error_body)?;
+    Ok(options)
 }
 
 async fn initialize(
@@ -189,7 +189,9 @@ async fn transfer(
             _ => mirror.update(patience).await,
         };
         // The driver itself begins anew when only the session was to blame.
-        asked.map(|asked| async move { asked.ended().await.map_err(Failure::tell) }).map_err(Failure::tell)
+        asked
+            .map(|asked| async move { asked.ended().await.map_err(Failure::into_error_body) })
+            .map_err(Failure::into_error_body)
     };
     let id = site.operations.start(subject, accepted).await?;
     Ok(Json(site.operations.status(&site.node, &site.mirrors, id)?))

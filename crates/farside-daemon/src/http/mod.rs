@@ -45,10 +45,12 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
         async move {
             task.await.unwrap_or_else(|error| {
                 tracing::error!(
-                    "a request broke off by a fault of farside: {error}. What it had begun may be half done; look at the \
-                     status of what it was about. Pools keep what was flushed; the daemon goes on"
+                    "internal error (bug) while answering a request: {error}. The request may be half done: check \
+                     the status of what it was about. Flushed data is safe, and the daemon goes on; please report \
+                     this with farside support-bundle"
                 );
-                let body = ErrorBody::new(ErrorCode::Failed, "the request ended in the middle");
+                let body = ErrorBody::new(ErrorCode::Failed, "internal error (bug): the request ended unexpectedly \
+                     and may be half done");
                 ApiError::from(body.hint("the daemon's log says more")).into_response()
             })
         }

@@ -11,6 +11,7 @@ use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Plan, Pool, Stag
 use super::error::{Body, Query};
 use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
+use crate::damage;
 use crate::failure::Failure;
 use crate::plans;
 use crate::pools;
@@ -32,15 +33,18 @@ async fn list(State(site): Shared) -> Answer<Vec<Pool>> {
 }
 
 async fn status(State(site): Shared, Path(pool): Path<String>) -> Answer<Pool> {
-    Ok(Json(with_staged(&site, site.pools.status(&pool)?).await?))
+    Ok(Json(with_content(&site, site.pools.status(&pool)?).await?))
 }
 
-/// Adds what is staged. A pool that is not open, or cannot say, has nothing to add.
-async fn with_staged(site: &Site, document: Pool) -> Result<Pool, ErrorBody> {
+/// Adds what is staged and what is quarantined. A pool that is not open, or cannot say, has nothing to add.
+async fn with_content(site: &Site, document: Pool) -> Result<Pool, ErrorBody> {
     let Ok(pool) = site.pools.get(&document.name) else { return Ok(document) };
-    let found = site.blocking.run(move || Ok::<_, ErrorBody>(staged::content(&pool, None).ok())).await?;
-    let staged_bytes = found.as_deref().and_then(staged::sum);
-    Ok(Pool { staged: found, staged_bytes, ..document })
+    let look = move || {
+        Ok::<_, ErrorBody>((staged::content(&pool, None).ok(), damage::quarantined(&pool, None).ok()))
+    };
+    let (staged, quarantined) = site.blocking.run(look).await?;
+    let staged_bytes = staged.as_deref().and_then(staged::sum);
+    Ok(Pool { staged, staged_bytes, quarantined, ..document })
 }
 
 async fn drop_all_staged(
@@ -71,9 +75,9 @@ async fn drop_staged(
         .blocking
         .run(move || {
             if let Some(volume) = &of {
-                counted.volume(volume).map_err(Failure::tell)?;
+                counted.volume(volume).map_err(Failure::into_error_body)?;
             }
-            staged::content(&counted, of.as_deref()).map_err(Failure::tell)
+            staged::content(&counted, of.as_deref()).map_err(Failure::into_error_body)
         })
         .await?;
     let plan = plans::drop_staged(&name, &found, staged::sum(&found));
@@ -84,14 +88,14 @@ async fn drop_staged(
         return Err(ErrorBody::new(ErrorCode::Refused, reason).hint(plans::STOP_TRANSFER).into());
     }
     // The pool looks once more: a transfer may have begun since.
-    site.blocking.run(move || pool.drop_staged(volume.as_deref()).map_err(Failure::tell)).await?;
+    site.blocking.run(move || pool.drop_staged(volume.as_deref()).map_err(Failure::into_error_body)).await?;
     tracing::warn!(pool = name, volumes = ?found.iter().map(|s| &s.volume).collect::<Vec<_>>(), "staged content discarded on request");
     Ok(Outcome::Done(found))
 }
 
 async fn create(State(site): Shared, Body(request): Body<CreatePool>) -> Answer<Pool> {
     let CreatePool { name, path, size_bytes } = request;
-    let _turn = site.pool_turn.lock().await;
+    let _guard = site.pool_lock.lock().await;
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
     let pool = site.blocking.run(move || pools.create(&pool_name, &pool_path, size_bytes)).await?;
     opened(&site, name, path, &pool).await
@@ -99,7 +103,7 @@ async fn create(State(site): Shared, Body(request): Body<CreatePool>) -> Answer<
 
 async fn import(State(site): Shared, Body(request): Body<ImportPool>) -> Answer<Pool> {
     let ImportPool { name, path } = request;
-    let _turn = site.pool_turn.lock().await;
+    let _guard = site.pool_lock.lock().await;
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
     let pool = site.blocking.run(move || pools.open(&pool_name, &pool_path)).await?;
     opened(&site, name, path, &pool).await
@@ -123,7 +127,7 @@ async fn opened(site: &Site, name: String, path: String, pool: &farside_store::P
 
 async fn remember(site: &Site, row: &PoolRow, pool: &farside_store::Pool) -> Result<(), ErrorBody> {
     site.mirrors.pool_opened(&row.name, pool).await?;
-    site.state.remember_pool(row, site.clock.now()).await.map_err(Failure::tell)
+    site.state.remember_pool(row, site.clock.now()).await.map_err(Failure::into_error_body)
 }
 
 async fn delete(
@@ -131,7 +135,7 @@ async fn delete(
     Path(name): Path<String>,
     Query(planned): Query<Planned>,
 ) -> Answered<Pool> {
-    let _turn = site.pool_turn.lock().await;
+    let _guard = site.pool_lock.lock().await;
     let document = site.pools.status(&name)?;
     let plan = plan(&site, &document).await?;
     if planned.plan {

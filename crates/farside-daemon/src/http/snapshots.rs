@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body as ResponseBody;
 use axum::extract::{Path, State};
@@ -25,10 +25,11 @@ use super::error::{ApiError, Body, Query};
 use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{count, name_of, parse};
+use crate::convert;
 use crate::failure::Failure;
+use crate::figures::{Counter, LISTING_MAX};
 use crate::plans::{self, RollbackFacts};
 use crate::site::Site;
-use crate::words;
 
 /// Snapshots of one request: one record of the pool freezes them all.
 const TOGETHER_MAX: usize = 1024;
@@ -52,11 +53,12 @@ pub(super) fn routes() -> Router<Arc<Site>> {
 async fn list_all(State(site): Shared) -> Answer<Vec<Snapshot>> {
     let pools = site.pools.open_pools();
     let all = site.blocking.run(move || {
+        let until = Instant::now() + LISTING_MAX;
         let mut all = Vec::new();
         for (pool_name, pool) in &pools {
             for volume in pool.volumes() {
                 let name = VolumeName { pool: pool_name.clone(), volume: volume.name };
-                all.extend(of_volume(pool, &name)?);
+                all.extend(of_volume(pool, &name, until)?);
             }
         }
         Ok::<_, ErrorBody>(all)
@@ -67,24 +69,39 @@ async fn list_all(State(site): Shared) -> Answer<Vec<Snapshot>> {
 async fn list(State(site): Shared, Path((pool, volume)): Path<(String, String)>) -> Answer<Vec<Snapshot>> {
     let name = name_of(pool, volume)?;
     let pool = site.pools.get(&name.pool)?;
-    Ok(Json(site.blocking.run(move || of_volume(&pool, &name)).await?))
+    Ok(Json(site.blocking.run(move || of_volume(&pool, &name, Instant::now() + LISTING_MAX)).await?))
 }
 
-fn of_volume(pool: &Pool, volume: &VolumeName) -> Result<Vec<Snapshot>, ErrorBody> {
-    let snapshots = pool.snapshots(&volume.volume).map_err(Failure::tell)?;
-    let documents = snapshots.iter().map(|snapshot| document(pool, volume, snapshot));
+/// The snapshots of a volume, with what each refers to and holds alone as far as that is counted `until` then.
+fn of_volume(pool: &Arc<Pool>, volume: &VolumeName, until: Instant) -> Result<Vec<Snapshot>, ErrorBody> {
+    let snapshots = pool.snapshots(&volume.volume).map_err(Failure::into_error_body)?;
+    let counter = Counter::until(Arc::clone(pool), &volume.volume, until);
+    let documents = snapshots.iter().map(|snapshot| {
+        let version = Version::Snapshot(snapshot.uuid);
+        // What cannot be read, or went meanwhile, has no figure.
+        Ok::<_, ErrorBody>(Snapshot {
+            referenced_bytes: counter.referenced(version).ok().flatten(),
+            unique_bytes: counter.only_in(snapshot.uuid).ok().flatten(),
+            ..document(pool, volume, snapshot)?
+        })
+    });
     // A mirror deletes its own as it goes on: what went while the list is made is simply not on it.
     documents.filter(|d| !matches!(d, Err(error) if error.code == ErrorCode::NotFound)).collect()
 }
 
 fn document(pool: &Pool, volume: &VolumeName, snapshot: &SnapshotStatus) -> Result<Snapshot, ErrorBody> {
-    let root = pool.content_root(&volume.volume, snapshot.uuid).map_err(Failure::tell)?;
+    let root = match pool.content_root(&volume.volume, snapshot.uuid).map_err(Failure::into_error_body) {
+        Ok(root) => Some(root.to_string()),
+        // Part of it cannot be read: it is listed all the same, and so are the others.
+        Err(error) if error.code == ErrorCode::Corrupt => None,
+        Err(error) => return Err(error),
+    };
     Ok(Snapshot {
         name: snapshot.name.clone(),
         volume: volume.to_string(),
         uuid: snapshot.uuid,
-        content_root: Some(root.to_string()),
-        created_at: words::time(snapshot.created_at),
+        content_root: root,
+        created_at: convert::time(snapshot.created_at),
         held: snapshot.held,
         on_main_line: snapshot.on_main_line,
         referenced_bytes: None,
@@ -118,7 +135,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateSnapshots>) -> An
             Ok((volume.volume.clone(), snapshot))
         });
         let new = new.collect::<Result<Vec<_>, ErrorBody>>()?;
-        let made = pool.create_snapshots(&new).map_err(Failure::tell)?;
+        let made = pool.create_snapshots(&new).map_err(Failure::into_error_body)?;
         wanted
             .iter()
             .zip(&made)
@@ -131,11 +148,11 @@ async fn create(State(site): Shared, Body(request): Body<CreateSnapshots>) -> An
 /// Since when the data of a replica is as it is; none for a volume that hosts write to. A snapshot of a replica only names
 /// the version that is published, so it is as old as that: lag is counted from it.
 fn published_at(pool: &Pool, volume: &VolumeName) -> Result<Option<Timestamp>, ErrorBody> {
-    let status = pool.volume(&volume.volume).map_err(Failure::tell)?;
+    let status = pool.volume(&volume.volume).map_err(Failure::into_error_body)?;
     if status.replica.is_none_or(|replica| replica.broken_off) {
         return Ok(None);
     }
-    let snapshots = pool.snapshots(&volume.volume).map_err(Failure::tell)?;
+    let snapshots = pool.snapshots(&volume.volume).map_err(Failure::into_error_body)?;
     let published = snapshots.iter().rev().find(|snapshot| snapshot.on_main_line);
     published.map(|snapshot| Some(snapshot.created_at)).ok_or_else(|| {
         ErrorBody::new(ErrorCode::Refused, format!("{volume} is a replica that holds nothing yet"))
@@ -173,7 +190,7 @@ async fn find(site: &Site, (pool, volume, snapshot): (String, String, String)) -
     site.blocking
         .run(move || {
             let status = found.snapshot_named(&name.volume, &snapshot).map_err(|error| {
-                let told = error.tell();
+                let told = error.into_error_body();
                 match told.code {
                     ErrorCode::NotFound => ErrorBody::new(
                         ErrorCode::NotFound,
@@ -197,7 +214,8 @@ struct Found {
 impl Found {
     /// As it is listed, after a change.
     fn look(&self) -> Result<Snapshot, ErrorBody> {
-        let status = self.pool.snapshot(&self.volume.volume, self.status.uuid).map_err(Failure::tell)?;
+        let status =
+            self.pool.snapshot(&self.volume.volume, self.status.uuid).map_err(Failure::into_error_body)?;
         document(&self.pool, &self.volume, &status)
     }
 }
@@ -215,7 +233,7 @@ async fn rename(
         found
             .pool
             .rename_snapshot(&found.volume.volume, found.status.uuid, &request.name)
-            .map_err(Failure::tell)?;
+            .map_err(Failure::into_error_body)?;
         found.look()
     });
     Ok(Json(renamed.await?))
@@ -231,7 +249,7 @@ async fn hold(
         found
             .pool
             .hold_snapshot(&found.volume.volume, found.status.uuid, request.held)
-            .map_err(Failure::tell)?;
+            .map_err(Failure::into_error_body)?;
         found.look()
     });
     Ok(Json(held.await?))
@@ -255,7 +273,7 @@ async fn delete(
         let uuid = found.status.uuid;
         let bytes = count(&site, &found.volume, move |counter| counter.only_in(uuid)).await?;
         let (volume, status) = (&found.volume, &found.status);
-        let created_at = words::time(status.created_at);
+        let created_at = convert::time(status.created_at);
         let plan = plans::delete_snapshot(volume, &status.name, created_at, status.on_main_line, bytes);
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
@@ -264,7 +282,10 @@ async fn delete(
     }
     let deleted = site.blocking.run(move || {
         let document = found.look()?;
-        found.pool.delete_snapshot(&found.volume.volume, found.status.uuid).map_err(Failure::tell)?;
+        found
+            .pool
+            .delete_snapshot(&found.volume.volume, found.status.uuid)
+            .map_err(Failure::into_error_body)?;
         Ok::<_, ErrorBody>(document)
     });
     Ok(Outcome::Done(deleted.await?))
@@ -318,10 +339,11 @@ async fn rollback(
 async fn kept_by_person(site: &Site, found: &Found) -> Result<Option<String>, ErrorBody> {
     let (pool, name) = (Arc::clone(&found.pool), found.volume.volume.clone());
     let kept = site.blocking.run(move || {
-        let all = pool.snapshots(&name).map_err(Failure::tell)?;
+        let all = pool.snapshots(&name).map_err(Failure::into_error_body)?;
         let Some(newest) = all.into_iter().rev().find(keeps) else { return Ok(None) };
         let since = pool.difference(&name, Some(Version::Snapshot(newest.uuid)), Version::Head);
-        let first = since.map_err(Failure::tell)?.next().transpose().map_err(Failure::tell)?;
+        let first =
+            since.map_err(Failure::into_error_body)?.next().transpose().map_err(Failure::into_error_body)?;
         Ok::<_, ErrorBody>(first.is_none().then_some(newest.name))
     });
     kept.await
@@ -341,7 +363,7 @@ async fn plan_rollback(
     let (volume, status) = (&found.volume, &found.status);
     let to = Version::Snapshot(status.uuid);
     let changed = count(site, volume, move |counter| counter.changed(to, Version::Head)).await?;
-    let all = found.pool.snapshots(&volume.volume).map_err(Failure::tell)?;
+    let all = found.pool.snapshots(&volume.volume).map_err(Failure::into_error_body)?;
     let unsaved = match all.iter().rev().find(|snapshot| keeps(snapshot)).map(|newest| newest.uuid) {
         Some(newest) => {
             let newest = Version::Snapshot(newest);
@@ -352,7 +374,7 @@ async fn plan_rollback(
     Ok(plans::rollback(&RollbackFacts {
         volume,
         snapshot: &status.name,
-        created_at: words::time(status.created_at),
+        created_at: convert::time(status.created_at),
         on_main_line: status.on_main_line,
         size_bytes,
         snapshot_size_bytes: status.size_bytes,
@@ -383,8 +405,8 @@ async fn difference(
     let (from, to) = (between.from, between.to);
     let name = volume.clone();
     let extents = site.blocking.run(move || {
-        let base = pool.open_snapshot(&name.volume, &from).map_err(Failure::tell)?;
-        let incremental = pool.open_snapshot(&name.volume, &to).map_err(Failure::tell)?;
+        let base = pool.open_snapshot(&name.volume, &from).map_err(Failure::into_error_body)?;
+        let incremental = pool.open_snapshot(&name.volume, &to).map_err(Failure::into_error_body)?;
         Ok::<_, ErrorBody>(Arc::new(incremental).difference_from(Some(Arc::new(base))))
     });
     let extents = extents.await?;
@@ -392,7 +414,7 @@ async fn difference(
     let streams = site.streams.clone();
     tokio::spawn(async move {
         if let Err(error) = streams.run(move || send(extents, writer)).await {
-            tracing::error!(%volume, %error, "a difference ended early");
+            tracing::error!(%volume, "snapshot diff stopped early; its output is incomplete: {error}");
         }
     });
     let body = ResponseBody::from_stream(ReaderStream::new(reader));
@@ -411,7 +433,7 @@ fn send(extents: farside_store::Difference, mut writer: DuplexStream) -> Result<
         matches!(written, Ok(Ok(())))
     };
     for extent in extents {
-        let extent = extent.map_err(Failure::tell)?;
+        let extent = extent.map_err(Failure::into_error_body)?;
         let difference = Difference {
             offset: extent.block * BLOCK_BYTES as u64,
             length: extent.count * BLOCK_BYTES as u64,

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
-use farside_api::{Configuration, Operation, Support, Versions};
+use farside_api::{BudgetConfiguration, Configuration, Operation, Support, Versions, WireConfiguration};
 use farside_format::FORMAT_VERSION;
 use farside_link::{Congestion, HostTcp};
 use farside_peer::hello::VERSIONS;
+use farside_transfer::Effort;
 use farside_transfer::protocol::{PROTOCOL_VERSION, PROTOCOL_VERSION_OLDEST};
 
 use super::handler::{Answer, Shared};
+use crate::convert;
 use crate::options::{Config, Listen, LogFormat};
 use crate::site::Site;
 use crate::state::SCHEMA;
-use crate::words;
 
 pub(super) fn routes() -> Router<Arc<Site>> {
     Router::new().route("/support", get(support)).route("/operations", get(operations))
@@ -31,8 +32,8 @@ async fn support(State(site): Shared) -> Answer<Support> {
             mirror_protocol: [PROTOCOL_VERSION_OLDEST, PROTOCOL_VERSION],
             schema: SCHEMA,
         },
-        started_at: words::time(site.started_at),
-        now: words::time(site.clock.now()),
+        started_at: convert::time(site.started_at),
+        now: convert::time(site.clock.now()),
         configuration: configuration(&site.configuration),
         network_advice: HostTcp::read().advice(&Congestion::default()),
         log,
@@ -56,6 +57,21 @@ fn configuration(config: &Config) -> Configuration {
             LogFormat::Text => String::from("text"),
             LogFormat::Json => String::from("json"),
         },
+        wire: Some(WireConfiguration {
+            effort: config.effort.map_or("auto", Effort::name).to_owned(),
+            encoder_memory_bytes: config.encoder_memory_bytes,
+            similarity_bytes_per_tib: config.similarity_bytes_per_tib,
+        }),
+        budgets: Some(BudgetConfiguration {
+            snapshots_per_minute: config.budgets.snapshots_per_minute,
+            calls_per_minute: config.budgets.calls_per_minute,
+            transfers: config.budgets.transfers as u64,
+            mirrors: config.budgets.mirrors as u64,
+            pins: config.budgets.pins as u64,
+            pinned_bytes: config.budgets.pinned_bytes,
+            pin_age_days: config.budgets.pin_age.map_or(0, |age| age.as_secs() / 86_400),
+            reserve_percent: config.budgets.reserve_percent,
+        }),
     }
 }
 

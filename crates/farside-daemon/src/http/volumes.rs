@@ -1,6 +1,7 @@
 //! `/volumes`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
@@ -9,14 +10,15 @@ use farside_api::{CreateVolume, ErrorBody, ErrorCode, Plan, Rename, ResizeVolume
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
 use farside_platform::BLOCK_BYTES;
-use farside_store::{Pool, StoreError, VolumeStatus};
+use farside_store::{Pool, StoreError, Version, VolumeStatus};
 use serde::Deserialize;
 
 use super::error::{Body, Query};
 use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
+use crate::damage;
 use crate::failure::Failure;
-use crate::figures::Counter;
+use crate::figures::{Counter, LISTING_MAX};
 use crate::peers;
 use crate::plans;
 use crate::site::Site;
@@ -43,14 +45,38 @@ async fn list(State(site): Shared, Query(of): Query<OfPool>) -> Answer<Vec<Volum
         }
         None => site.pools.open_pools(),
     };
-    let all = pools
-        .iter()
-        .flat_map(|(name, pool)| pool.volumes().into_iter().map(|v| document(&site, name, pool, v)));
-    Ok(Json(all.collect()))
+    let mut all: Vec<(Arc<Pool>, Volume)> = Vec::new();
+    for (name, pool) in &pools {
+        all.extend(pool.volumes().into_iter().map(|v| (Arc::clone(pool), document(&site, name, pool, v))));
+    }
+    let counted = site.blocking.run(move || {
+        let until = Instant::now() + LISTING_MAX;
+        for (pool, volume) in &mut all {
+            volume.referenced_bytes = referenced(pool, &volume.name, until);
+        }
+        Ok::<_, ErrorBody>(all.into_iter().map(|(_, volume)| volume).collect())
+    });
+    Ok(Json(counted.await?))
 }
 
 async fn status(State(site): Shared, Path((pool, volume)): Path<(String, String)>) -> Answer<Volume> {
-    Ok(Json(look(&site, &name_of(pool, volume)?)?))
+    let name = name_of(pool, volume)?;
+    let document = look(&site, &name)?;
+    let pool = site.pools.get(&name.pool)?;
+    let counted = site.blocking.run(move || {
+        Ok::<_, ErrorBody>(Volume {
+            referenced_bytes: referenced(&pool, &document.name, Instant::now() + LISTING_MAX),
+            quarantined: damage::quarantined(&pool, Some(&name.volume)).ok(),
+            ..document
+        })
+    });
+    Ok(Json(counted.await?))
+}
+
+/// What the volume `POOL/VOL` itself refers to. None: not counted in time, or part of it cannot be read.
+fn referenced(pool: &Arc<Pool>, name: &str, until: Instant) -> Option<u64> {
+    let (_, volume) = name.split_once('/')?;
+    Counter::until(Arc::clone(pool), volume, until).referenced(Version::Head).ok().flatten()
 }
 
 async fn create(State(site): Shared, Body(request): Body<CreateVolume>) -> Answer<Volume> {
@@ -150,7 +176,7 @@ async fn delete(
 fn look(site: &Site, name: &VolumeName) -> Result<Volume, ErrorBody> {
     let pool = site.pools.get(&name.pool)?;
     pool.volume(&name.volume).map(|status| document(site, &name.pool, &pool, status)).map_err(|error| {
-        let told = error.tell();
+        let told = error.into_error_body();
         match told.code {
             ErrorCode::NotFound => {
                 ErrorBody::new(ErrorCode::NotFound, format!("volume {name} does not exist"))
@@ -187,6 +213,7 @@ fn document(site: &Site, pool_name: &str, pool: &Pool, status: VolumeStatus) -> 
         why,
         writers: connections.writers as u64,
         readers: (connections.readers + connections.fenced) as u64,
+        quarantined: None,
     }
 }
 
@@ -202,7 +229,7 @@ pub(super) async fn count(
 
 /// `POOL/VOL` of a request.
 pub(super) fn parse(text: &str) -> Result<VolumeName, ErrorBody> {
-    text.parse().map_err(Failure::tell)
+    text.parse().map_err(Failure::into_error_body)
 }
 
 /// `POOL/VOL` of two segments of a path.

@@ -12,13 +12,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 impl Mirrors {
     /// Takes back what was recorded for mirrors that are no more, of either direction. What fails is tried again later.
     pub(crate) async fn end_recorded_rights(&self) {
-        // The source's first: a change of roles adds one of its own before it drops the other.
+        // The source's first: a role change adds one of its own before it drops the other.
         let sources = self.parts.source.destinations();
         let of_sources = sources.into_iter().map(|r| (r.peer.0, r.source.to_string()));
         let replicas = match self.parts.state.relationships(None).await {
             Ok(replicas) => replicas.into_iter().map(|r| (r.peer.0, r.destination.to_string())),
             Err(error) => {
-                tracing::warn!("rights that were recorded for the way back were not looked at: {error}");
+                tracing::warn!(
+                    "cannot check the rights that mirrors gave for the way back; they stay for now and \
+                     are checked again in a minute: {error}"
+                );
                 return;
             }
         };
@@ -38,7 +41,10 @@ impl Mirrors {
                 }
             }
             Err(error) => {
-                tracing::warn!("a right that was recorded for the way back could not be taken back: {error}")
+                tracing::warn!(
+                    "cannot take back a right that a deleted mirror gave for the way back; it is tried \
+                     again in a minute: {error}"
+                )
             }
         }
     }

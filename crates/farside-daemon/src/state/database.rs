@@ -17,7 +17,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS_MAX: u32 = 4;
 
 /// What has ever changed the tables, oldest first. Once released, a migration is never edited.
-const MIGRATIONS: [(i64, &str, &str); 9] = [
+const MIGRATIONS: [(i64, &str, &str); 10] = [
     (1, "first", include_str!("migrations/0001_first.sql")),
     (2, "directions", include_str!("migrations/0002_directions.sql")),
     (3, "fence", include_str!("migrations/0003_fence.sql")),
@@ -27,6 +27,7 @@ const MIGRATIONS: [(i64, &str, &str); 9] = [
     (7, "let-go", include_str!("migrations/0007_let_go.sql")),
     (8, "throttles", include_str!("migrations/0008_throttles.sql")),
     (9, "recorded-rights", include_str!("migrations/0009_recorded_rights.sql")),
+    (10, "role-changes", include_str!("migrations/0010_role_changes.sql")),
 ];
 
 /// The newest schema this version knows: the number of its last migration.
@@ -77,7 +78,7 @@ pub enum StateError {
     #[error("the state database failed: {0}")]
     Statement(#[from] sqlx::Error),
     /// A row makes no sense: somebody else has written it.
-    #[error("the state database holds a row that makes no sense: {0}")]
+    #[error("the state database holds an invalid row: {0}")]
     Row(&'static str),
 }
 
@@ -223,6 +224,35 @@ mod tests {
         let sources = state.source_relationships().await.unwrap();
         assert_eq!((sources.len(), sources[0].base.is_some(), sources[0].overtaken), (1, true, None));
         assert_eq!(state.pools().await.unwrap()[0].path, "/srv/vault.pool");
+    }
+
+    #[tokio::test]
+    async fn what_an_earlier_schema_named_otherwise_keeps_its_meaning() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("farside.db");
+        let options = SqliteConnectOptions::new().filename(&path).create_if_missing(true);
+        let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+        let mut earlier = migrations();
+        earlier.migrations.to_mut().retain(|migration| migration.version < 10);
+        earlier.run(&pool).await.unwrap();
+        let statements = "INSERT INTO relationships (id, peer, source, pool, volume, quiesced, turn, swap, swap_with) \
+             VALUES (zeroblob(16), zeroblob(32), 'tank/mail', 'vault', 'mail', 0, 7, 'turning', zeroblob(16)); \
+             INSERT INTO source_relationships (id, peer, source, destination, let_go_at, let_go_why) \
+             VALUES (zeroblob(16), zeroblob(32), 'p/a', 'q/a', 5, 'old'); \
+             INSERT INTO transfers (relationship, volume, ended_at, record) \
+             VALUES (zeroblob(16), 'vault/mail', 1, '{\"held_bytes\":9,\"rungs\":null,\"reason\":\"\\\"rungs\\\":\"}')";
+        sqlx::raw_sql(statements).execute(&pool).await.unwrap();
+        pool.close().await;
+
+        let state = State::open(&path).await.unwrap();
+        let [mirror] = &state.relationships(None).await.unwrap()[..] else { panic!("one") };
+        assert_eq!(mirror.role_change, 7);
+        assert!(matches!(mirror.swap, Some(farside_mirror::SwapMark::Swapping { .. })), "{mirror:?}");
+        let sources = state.source_relationships().await.unwrap();
+        assert_eq!(sources[0].released.as_ref().map(|released| released.why.as_str()), Some("old"));
+        let record: String =
+            sqlx::query_scalar("SELECT record FROM transfers").fetch_one(&state.readers).await.unwrap();
+        assert_eq!(record, "{\"resumed_bytes\":9,\"levels\":null,\"reason\":\"\\\"rungs\\\":\"}");
     }
 
     #[tokio::test]

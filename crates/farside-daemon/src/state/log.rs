@@ -28,7 +28,7 @@ impl Row {
             at: time(self.at),
             relationship: uuid(&self.relationship)?,
             volume: self.volume.parse().map_err(|_| unreadable())?,
-            event: LogEvent::from_words(&self.event, self.detail.as_deref()).ok_or_else(unreadable)?,
+            event: LogEvent::parse(&self.event, self.detail.as_deref()).ok_or_else(unreadable)?,
             kind: self.kind.map(|kind| kind.parse().map_err(|()| unreadable())).transpose()?,
             transfer: self.transfer.as_deref().map(uuid).transpose()?,
         })
@@ -46,7 +46,7 @@ impl State {
         .bind(entry.relationship.as_bytes().as_slice())
         .bind(&volume)
         .bind(nanoseconds(entry.at))
-        .bind(entry.event.word())
+        .bind(entry.event.name())
         .bind(entry.event.detail())
         .bind(entry.kind.map(|kind| kind.to_string()))
         .bind(entry.transfer.map(|transfer| transfer.as_bytes().to_vec()))

@@ -39,12 +39,14 @@ impl Row {
                 paths: self
                     .paths
                     .split_ascii_whitespace()
-                    .map(|path| path.parse().map_err(|_| StateError::Row("a path that is none")))
+                    .map(|path| {
+                        path.parse().map_err(|_| StateError::Row("invalid path in the state database"))
+                    })
                     .collect::<Result<_, _>>()?,
                 mode: match self.paths_mode.as_str() {
                     MULTIPLEX => PathsMode::Multiplex,
                     FAILOVER => PathsMode::Failover,
-                    _ => return Err(StateError::Row("a way to use paths that is none")),
+                    _ => return Err(StateError::Row("invalid path mode in the state database")),
                 },
                 dscp: self.dscp,
                 rate: self
@@ -62,7 +64,7 @@ fn local(error: impl std::fmt::Display) -> SessionError {
 }
 
 /// The name, made into one that can be said on the command line: a peer calls itself what it likes.
-fn sayable(name: &str, id: PeerId) -> String {
+fn printable(name: &str, id: PeerId) -> String {
     if is_peer_name(name) {
         return name.to_owned();
     }
@@ -94,7 +96,7 @@ impl PeerRegistry for State {
     }
 
     async fn pin(&self, record: PeerRecord) -> Result<PeerRecord, SessionError> {
-        let name = sayable(&record.name, record.id);
+        let name = printable(&record.name, record.id);
         let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await.map_err(local)?;
         let taken: Option<i64> = sqlx::query_scalar("SELECT 1 FROM peers WHERE name = ? AND id <> ?")
             .bind(&name)

@@ -41,7 +41,7 @@ struct Row {
     resync_pending: bool,
     swap: Option<String>,
     swap_with: Option<Vec<u8>>,
-    turn: i64,
+    role_change: i64,
     throttle: Option<String>,
     window: Option<i64>,
     low_priority: bool,
@@ -59,7 +59,7 @@ from_row!(Row {
     resync_pending,
     swap,
     swap_with,
-    turn,
+    role_change,
     throttle,
     window,
     low_priority,
@@ -80,7 +80,9 @@ impl Row {
                 paths: self
                     .paths
                     .split_ascii_whitespace()
-                    .map(|path| path.parse().map_err(|_| StateError::Row("a path that is none")))
+                    .map(|path| {
+                        path.parse().map_err(|_| StateError::Row("invalid path in the state database"))
+                    })
                     .collect::<Result<_, _>>()?,
             },
             destination: VolumeName { pool: self.pool, volume: self.volume },
@@ -88,8 +90,8 @@ impl Row {
             broken_off_at: self.broken_off_at.map(time),
             resync_pending: self.resync_pending,
             swap: swap_mark(self.swap.as_deref(), self.swap_with.as_deref())?,
-            role_change: u64::try_from(self.turn)
-                .map_err(|_| StateError::Row("the number of a change of direction is negative"))?,
+            role_change: u64::try_from(self.role_change)
+                .map_err(|_| StateError::Row("the number of a role change is negative"))?,
         })
     }
 }
@@ -98,10 +100,10 @@ fn swap_mark(word: Option<&str>, with: Option<&[u8]>) -> Result<Option<SwapMark>
     let with = with.map(uuid).transpose()?;
     Ok(match (word, with) {
         (None, _) => None,
-        (Some("turning"), Some(reverse)) => Some(SwapMark::Swapping { reverse }),
+        (Some("swapping"), Some(reverse)) => Some(SwapMark::Swapping { reverse }),
         (Some("prepared"), Some(of)) => Some(SwapMark::Prepared { of, is_new: false }),
         (Some("prepared-new"), Some(of)) => Some(SwapMark::Prepared { of, is_new: true }),
-        _ => return Err(StateError::Row("a change of roles is neither turning nor prepared")),
+        _ => return Err(StateError::Row("a role change is neither swapping nor prepared")),
     })
 }
 
@@ -111,8 +113,8 @@ fn schedule(text: Option<&str>, pool: &str, volume: &str) -> Schedule {
     text.map_or(Ok(Schedule::OnRequest), str::parse).unwrap_or_else(|error| {
         tracing::error!(
             volume = %format_args!("{pool}/{volume}"), schedule = text, %error,
-            "the stored schedule cannot be read: no updates begin by themselves until farside mirror set gives this mirror one. \
-             The replica is as it was"
+            "the stored schedule is invalid: this mirror has no scheduled updates. The replica is unchanged. Set it \
+             again: farside mirror set"
         );
         Schedule::OnRequest
     })
@@ -123,7 +125,7 @@ fn throttle(text: Option<&str>, pool: &str, volume: &str) -> Rules {
     text.map_or(Ok(Rules::default()), str::parse).unwrap_or_else(|error| {
         tracing::error!(
             volume = %format_args!("{pool}/{volume}"), throttle = text, %error,
-            "the stored throttle cannot be read: this mirror is not limited until farside mirror set gives it one"
+            "the stored throttle is invalid: this mirror is not limited. Set it again: farside mirror set"
         );
         Rules::default()
     })
@@ -146,7 +148,7 @@ impl State {
     pub(crate) async fn relationships(&self, pool: Option<&str>) -> Result<Vec<Relationship>, StateError> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT id, peer, source, pool, volume, schedule, quiesced, broken_off_at, resync_pending, swap, \
-             swap_with, turn, throttle, window, low_priority, paths FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
+             swap_with, role_change, throttle, window, low_priority, paths FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
         )
         .bind(pool)
         .fetch_all(&self.readers)
@@ -158,16 +160,16 @@ impl State {
     pub(crate) async fn save_relationship(&self, relationship: &Relationship) -> Result<(), StateError> {
         let schedule =
             (relationship.schedule != Schedule::OnRequest).then(|| relationship.schedule.to_string());
-        let terms = &relationship.options;
+        let options = &relationship.options;
         let (swap, swap_with) = match relationship.swap {
             None => (None, None),
-            Some(SwapMark::Swapping { reverse }) => (Some("turning"), Some(reverse)),
+            Some(SwapMark::Swapping { reverse }) => (Some("swapping"), Some(reverse)),
             Some(SwapMark::Prepared { of, is_new: false }) => (Some("prepared"), Some(of)),
             Some(SwapMark::Prepared { of, is_new: true }) => (Some("prepared-new"), Some(of)),
         };
         sqlx::query(
             "INSERT OR REPLACE INTO relationships (id, peer, source, pool, volume, schedule, quiesced, \
-             broken_off_at, resync_pending, swap, swap_with, turn, throttle, window, low_priority, paths) \
+             broken_off_at, resync_pending, swap, swap_with, role_change, throttle, window, low_priority, paths) \
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())
@@ -182,13 +184,13 @@ impl State {
         .bind(swap)
         .bind(swap_with.map(|id| id.as_bytes().to_vec()))
         .bind(i64::try_from(relationship.role_change).unwrap_or(i64::MAX))
-        .bind((terms.throttle != Rules::default()).then(|| terms.throttle.to_string()))
-        .bind(match terms.window {
+        .bind((options.throttle != Rules::default()).then(|| options.throttle.to_string()))
+        .bind(match options.window {
             Window::Auto => None,
             Window::Bytes(bytes) => Some(i64::try_from(bytes).unwrap_or(i64::MAX)),
         })
-        .bind(terms.priority == Priority::Low)
-        .bind(terms.paths.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        .bind(options.priority == Priority::Low)
+        .bind(options.paths.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
         .execute(&self.writer)
         .await?;
         Ok(())
@@ -245,12 +247,12 @@ struct SourceRow {
     destination: String,
     base: Option<Vec<u8>>,
     since: Option<i64>,
-    overtaken_heard_at: Option<i64>,
+    overtaken_reported_at: Option<i64>,
     overtaken_broken_off_at: Option<i64>,
     overtaken_snapshot: Option<Vec<u8>>,
     overtaken_root: Option<Vec<u8>>,
-    let_go_at: Option<i64>,
-    let_go_why: Option<String>,
+    released_at: Option<i64>,
+    released_why: Option<String>,
 }
 from_row!(SourceRow {
     id,
@@ -259,12 +261,12 @@ from_row!(SourceRow {
     destination,
     base,
     since,
-    overtaken_heard_at,
+    overtaken_reported_at,
     overtaken_broken_off_at,
     overtaken_snapshot,
     overtaken_root,
-    let_go_at,
-    let_go_why
+    released_at,
+    released_why
 });
 
 impl SourceRow {
@@ -276,7 +278,7 @@ impl SourceRow {
             destination: volume_name(&self.destination)?,
             base: self.base.as_deref().map(uuid).transpose()?,
             since: self.since.map(time),
-            overtaken: match self.overtaken_heard_at {
+            overtaken: match self.overtaken_reported_at {
                 None => None,
                 Some(reported_at) => Some(Overtaken {
                     broken_off_at: self.overtaken_broken_off_at.map(time),
@@ -288,8 +290,8 @@ impl SourceRow {
                 }),
             },
             released: self
-                .let_go_at
-                .map(|at| Released { at: time(at), why: self.let_go_why.unwrap_or_default() }),
+                .released_at
+                .map(|at| Released { at: time(at), why: self.released_why.unwrap_or_default() }),
         })
     }
 }
@@ -309,7 +311,7 @@ impl SourceStore for State {
         let stands_on = overtaken.and_then(|o| o.snapshot);
         sqlx::query(
             "INSERT OR REPLACE INTO source_relationships (id, peer, source, destination, base, since, \
-             overtaken_heard_at, overtaken_broken_off_at, overtaken_snapshot, overtaken_root, let_go_at, let_go_why) \
+             overtaken_reported_at, overtaken_broken_off_at, overtaken_snapshot, overtaken_root, released_at, released_why) \
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())

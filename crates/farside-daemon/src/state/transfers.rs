@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::rows::nanoseconds;
 use super::{State, StateError};
-use crate::words;
+use crate::convert;
 
 /// Transfers kept for each relationship; the oldest go first. A mirror that is updated every second writes as many
 /// in under three hours, and some 10 MB of rows.
@@ -19,7 +19,7 @@ impl State {
         relationship: Uuid,
         report: &TransferReport,
     ) -> Result<(), StateError> {
-        let record = serde_json::to_string(&words::record(report))
+        let record = serde_json::to_string(&convert::record(report))
             .map_err(|_| StateError::Row("a transfer cannot be written as JSON"))?;
         let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
         sqlx::query(
@@ -55,7 +55,7 @@ impl State {
         .bind(i64::try_from(limit).unwrap_or(i64::MAX))
         .fetch_all(&self.readers)
         .await?;
-        let reports = records.iter().map(|text| words::report(&parse(text)?).ok_or(UNREADABLE));
+        let reports = records.iter().map(|text| convert::report(&parse(text)?).ok_or(UNREADABLE));
         reports.collect()
     }
 
@@ -105,7 +105,7 @@ mod tests {
             resumed: false,
             snapshots: 1,
             changed_bytes: number,
-            held_bytes: 9,
+            resumed_bytes: 9,
             deallocated_bytes: 2,
             source_read_bytes: 3,
             base_read_bytes: 4,

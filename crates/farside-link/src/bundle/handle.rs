@@ -1,4 +1,4 @@
-//! What a bundle and its other tasks have of a lane: orders for its task, and when it was last heard of.
+//! What a bundle and its other tasks have of a lane: orders for its task, and when something last came on it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use super::options::{LaneId, LaneOptions};
 use super::sender::Segment;
 use crate::wire::ByteStream;
 
-/// Credit is to be told.
-pub(super) const TELL: u8 = 1;
+/// An ack is due.
+pub(super) const SEND_ACK: u8 = 1;
 /// A ping is to be sent.
 pub(super) const PING: u8 = 2;
 /// The bundle has ended in order.
@@ -26,8 +26,8 @@ pub(super) struct Handle {
     pub(super) options: LaneOptions,
     pub(super) orders: AtomicU8,
     pub(super) task: Mutex<Option<Waker>>,
-    /// When the peer was last heard on it, milliseconds of the bundle's life.
-    pub(super) heard: AtomicU64,
+    /// When something last arrived on it, milliseconds of the bundle's life.
+    pub(super) last_received: AtomicU64,
     /// Something that is answered was written since then.
     pub(super) owed: AtomicBool,
     /// It has a segment that is not all in its connection's buffers.
@@ -42,9 +42,9 @@ impl Handle {
         Arc::new(Handle {
             id,
             options,
-            orders: AtomicU8::new(TELL | PING),
+            orders: AtomicU8::new(SEND_ACK | PING),
             task: Mutex::new(None),
-            heard: AtomicU64::new(now.as_millis() as u64),
+            last_received: AtomicU64::new(now.as_millis() as u64),
             owed: AtomicBool::new(false),
             has_segment: AtomicBool::new(false),
             wire_before,
@@ -64,11 +64,11 @@ impl Handle {
         }
     }
 
-    pub(super) fn heard(&self) -> Duration {
-        Duration::from_millis(self.heard.load(Ordering::Relaxed))
+    pub(super) fn last_received(&self) -> Duration {
+        Duration::from_millis(self.last_received.load(Ordering::Relaxed))
     }
 
-    /// The peer has been written to and not been heard since.
+    /// The peer has been written to, and nothing has arrived since.
     pub(super) fn is_owed(&self) -> bool {
         self.owed.load(Ordering::Relaxed)
     }

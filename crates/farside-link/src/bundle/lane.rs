@@ -5,7 +5,7 @@
 //! before, so that the fastest lane carries most and a slow one holds up one segment. What it reads goes into memory of
 //! the segment's own size, once the bundle has admitted it, and from there to the application: one copy each.
 //!
-//! Acks are due after some bytes of the lane's or some milliseconds, when the bundle has credit to tell, and go along
+//! Acks are due after some bytes of the lane's or some milliseconds, when the bundle has credit to announce, and go along
 //! with whatever else is written. Pings that come faster than they can be answered get one answer.
 //!
 //! A lane ends in order when both sides have said that they leave; then its connection is at the border of two segments,
@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
 
-use super::handle::{CLOSE, Handle, LEAVE, LaneEnd, PING, TELL, Taken};
+use super::handle::{CLOSE, Handle, LEAVE, LaneEnd, PING, SEND_ACK, Taken};
 use super::segment::{self, Ack, HEADER_BYTES, Header};
 use super::sender::{Broken, Segment};
 use super::state::Bundle;
@@ -226,7 +226,7 @@ impl Lane {
         }
         if reads > 0 {
             self.me.owed.store(false, Ordering::Relaxed);
-            self.me.heard.store(self.bundle.now().as_millis() as u64, Ordering::Relaxed);
+            self.me.last_received.store(self.bundle.now().as_millis() as u64, Ordering::Relaxed);
             // After our leave nothing more is said on this lane: an ack would be due for ever.
             if !self.we_left && self.input.position > self.acked && self.ack_at.is_none() {
                 self.ack_at = Some(Instant::now() + ACK_AFTER);
@@ -276,7 +276,7 @@ impl Lane {
                 self.input.position += HEADER_BYTES as u64;
                 self.bundle.on_end(offset)?;
                 // The sender waits for nothing else.
-                self.me.orders.fetch_or(TELL, Ordering::AcqRel);
+                self.me.orders.fetch_or(SEND_ACK, Ordering::AcqRel);
             }
             Header::Ping(number) => self.pong = Some(number),
             Header::Pong(_) => self.bundle.on_pong(self.me.id),
@@ -380,18 +380,18 @@ impl Lane {
         }
         let goes_anyway = segment.is_some() || end.is_some() || self.pong.is_some();
         let unacked = self.input.position - self.acked;
-        let is_due = orders & (TELL | LEAVE) != 0
+        let is_due = orders & (SEND_ACK | LEAVE) != 0
             || unacked > 0 && unacked >= self.ack_every
             || self.ack_at.is_some_and(|at| at <= Instant::now())
-            || goes_anyway && (unacked > 0 || self.bundle.has_news());
+            || goes_anyway && (unacked > 0 || self.bundle.has_unannounced());
         let head = &mut self.output.head;
         if is_due {
-            self.me.done(TELL);
+            self.me.done(SEND_ACK);
             // A pong or a bare ack is not answered: two sides that wait for answers to those would never be quiet.
-            if self.bundle.has_news() {
+            if self.bundle.has_unannounced() {
                 self.me.owed.store(true, Ordering::Relaxed);
             }
-            let (contiguous, limit) = self.bundle.tell();
+            let (contiguous, limit) = self.bundle.send_ack();
             let position = self.input.position;
             head.put_slice(&Header::Ack { contiguous }.encode());
             head.put_slice(&Ack { limit, position }.encode());

@@ -40,7 +40,7 @@ impl Bundle {
             receiver: Receiver::new(options.window, options.window_start, Arc::clone(&options.budget)),
             reader: None,
             loss: None,
-            telling: false,
+            ack_due: false,
             throttled_until: None,
             round_trip: Duration::ZERO,
             charged: 0,

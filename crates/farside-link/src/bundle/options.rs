@@ -16,7 +16,7 @@ pub struct BundleOptions {
     /// For what this side receives.
     pub window: Window,
     /// Where an automatic window starts, bytes: what the last stream over the same paths ended with
-    /// ([`BundleStats::window`]), so that a warm link is full at once. `None`: [`WINDOW_START`](crate::limits::WINDOW_START).
+    /// ([`BundleStats::window`]), so that a known link is full at once. `None`: [`WINDOW_START`](crate::limits::WINDOW_START).
     pub window_start: Option<u64>,
     /// For what this side sends.
     pub priority: Priority,
@@ -126,7 +126,7 @@ pub struct BundleStats {
     /// Bytes of the stream that lanes were given, repeated ones included.
     pub sent_bytes: u64,
     /// Of these, bytes given to a second lane because the first died or stalled.
-    pub sent_twice_bytes: u64,
+    pub retransmitted_bytes: u64,
     /// Bytes of the stream that lanes have and that are not acknowledged.
     pub in_flight_bytes: u64,
     /// Bytes of the stream that have arrived, in order.

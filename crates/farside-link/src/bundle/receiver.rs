@@ -48,8 +48,8 @@ pub(super) struct Receiver {
     held: BTreeMap<u64, Bytes>,
     highest: u64,
     limit: u64,
-    /// The limit that some ack has told the sender.
-    told: u64,
+    /// The limit that some ack has announced to the sender.
+    announced: u64,
     window: u64,
     automatic: bool,
     /// A crowded segment that ends past this has used credit of the present window.
@@ -79,7 +79,7 @@ impl Receiver {
             held: BTreeMap::new(),
             highest: 0,
             limit: WINDOW_MIN,
-            told: WINDOW_MIN,
+            announced: WINDOW_MIN,
             window,
             automatic,
             grown_at: WINDOW_MIN,
@@ -241,23 +241,23 @@ impl Receiver {
     }
 
     /// Enough credit is granted that the sender does not know of.
-    pub(super) fn is_to_be_told(&self) -> bool {
-        self.untold() >= (self.window / 4).clamp(1, ACK_EVERY_MAX * 4)
+    pub(super) fn is_ack_due(&self) -> bool {
+        self.unannounced() >= (self.window / 4).clamp(1, ACK_EVERY_MAX * 4)
     }
 
     /// Some credit is granted that the sender does not know of.
-    pub(super) fn has_news(&self) -> bool {
-        self.untold() > 0
+    pub(super) fn has_unannounced(&self) -> bool {
+        self.unannounced() > 0
     }
 
     /// How much.
-    pub(super) fn untold(&self) -> u64 {
-        self.limit - self.told
+    pub(super) fn unannounced(&self) -> u64 {
+        self.limit - self.announced
     }
 
     /// Contiguous offset and limit for an ack that goes out now.
-    pub(super) fn tell(&mut self) -> (u64, u64) {
-        self.told = self.limit;
+    pub(super) fn send_ack(&mut self) -> (u64, u64) {
+        self.announced = self.limit;
         (self.contiguous, self.limit)
     }
 

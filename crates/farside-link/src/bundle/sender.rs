@@ -7,7 +7,7 @@
 //! ```
 //!
 //! * A byte is retained until the peer's bundle has it, by the lane's own position or by the contiguous offset.
-//! * What was on a lane that died or stalled goes first in line for the others, and is counted as sent twice. A stalled lane keeps
+//! * What was on a lane that died or stalled goes first in line for the others, and is counted as retransmitted. A stalled lane keeps
 //!   its list: when it comes back, what it delivered after all leaves the line.
 //! * Never more is in flight than the peer granted, than this side will retain, and than a low priority allows.
 //! * A stream's end is a segment like the others: retained, repeated, acknowledged.
@@ -96,7 +96,7 @@ struct Carried {
 
 /// A lane as the sender sees it.
 #[derive(Debug)]
-struct Carrier {
+struct LaneState {
     standby: bool,
     stalled: bool,
     position: u64,
@@ -118,7 +118,7 @@ struct Carrier {
     segment: u64,
 }
 
-impl Carrier {
+impl LaneState {
     /// Since when the peer owes a sign of life.
     fn owed_since(&self) -> Option<Duration> {
         let oldest = self.in_flight.front().map(|carried| carried.at);
@@ -157,16 +157,16 @@ impl Carrier {
 
 /// What a low priority leaves to the stream, bytes.
 #[derive(Clone, Copy, Debug)]
-struct Yields {
+struct LowPriorityCredit {
     /// In flight altogether.
     in_flight: u64,
     /// To be taken until more is allowed.
     now: u64,
 }
 
-impl Yields {
+impl LowPriorityCredit {
     /// What may be taken now with so much in flight. Where nothing is, a segment may be.
-    fn room(self, in_flight: u64) -> u64 {
+    fn available(self, in_flight: u64) -> u64 {
         let cap = if in_flight == 0 { self.in_flight.max(LOW_PRIORITY_SEGMENT_MIN) } else { self.in_flight };
         cap.saturating_sub(in_flight).min(self.now)
     }
@@ -187,13 +187,13 @@ pub(super) struct Sender {
     retained_bytes: u64,
     again: BTreeSet<u64>,
     end: End,
-    carriers: BTreeMap<LaneId, Carrier>,
-    yields: Option<Yields>,
+    lane_states: BTreeMap<LaneId, LaneState>,
+    low_priority_credit: Option<LowPriorityCredit>,
     budget: Arc<WindowBudget>,
     /// Bytes that may be retained; what is past [`WINDOW_START`] is of the budget.
     retain_max: u64,
     given: u64,
-    given_twice: u64,
+    retransmitted: u64,
 }
 
 impl Sender {
@@ -209,12 +209,12 @@ impl Sender {
             retained_bytes: 0,
             again: BTreeSet::new(),
             end: End::Open,
-            carriers: BTreeMap::new(),
-            yields: None,
+            lane_states: BTreeMap::new(),
+            low_priority_credit: None,
             budget,
             retain_max: WINDOW_START,
             given: 0,
-            given_twice: 0,
+            retransmitted: 0,
         }
     }
 
@@ -239,7 +239,7 @@ impl Sender {
 
     /// What may be written ahead of the lanes, bytes.
     pub(super) fn ahead(&self) -> u64 {
-        let rate: f64 = self.carriers.values().map(|carrier| carrier.rate).sum();
+        let rate: f64 = self.lane_states.values().map(|lane_state| lane_state.rate).sum();
         ((rate * SEND_AHEAD.as_secs_f64()) as u64).clamp(SEND_AHEAD_MIN, SEND_AHEAD_MAX)
     }
 
@@ -259,9 +259,9 @@ impl Sender {
 
     pub(super) fn add_lane(&mut self, lane: LaneId, standby: bool, now: Duration) {
         let latency = self.latency();
-        self.carriers.insert(
+        self.lane_states.insert(
             lane,
-            Carrier {
+            LaneState {
                 standby,
                 stalled: false,
                 position: 0,
@@ -271,7 +271,7 @@ impl Sender {
                 round_trip: None,
                 moved: now,
                 // It will wait in the same queues: without that, a lane added to a link with seconds of queue is taken for
-                // stalled before it can have been heard of.
+                // stalled before anything can have arrived on it.
                 latency,
                 delivered: 0,
                 measured: (now, 0),
@@ -283,30 +283,30 @@ impl Sender {
 
     /// Whether `lane` carries data only while no other can. What it has on its way stays there.
     pub(super) fn set_standby(&mut self, lane: LaneId, standby: bool) {
-        if let Some(carrier) = self.carriers.get_mut(&lane) {
-            carrier.standby = standby;
+        if let Some(lane_state) = self.lane_states.get_mut(&lane) {
+            lane_state.standby = standby;
         }
     }
 
     pub(super) fn is_standby(&self, lane: LaneId) -> bool {
-        self.carriers.get(&lane).is_none_or(|carrier| carrier.standby)
+        self.lane_states.get(&lane).is_none_or(|lane_state| lane_state.standby)
     }
 
     /// Nothing that `lane` has taken is unacknowledged.
     pub(super) fn has_nothing_on(&self, lane: LaneId) -> bool {
-        self.carriers.get(&lane).is_none_or(|carrier| carrier.in_flight.is_empty())
+        self.lane_states.get(&lane).is_none_or(|lane_state| lane_state.in_flight.is_empty())
     }
 
     /// The lane is gone: what it had goes over others.
     pub(super) fn remove_lane(&mut self, lane: LaneId) {
         self.send_again(lane);
-        self.carriers.remove(&lane);
+        self.lane_states.remove(&lane);
     }
 
     /// What is in flight on a lane and on no other goes first in line.
     fn send_again(&mut self, lane: LaneId) {
-        let Some(carrier) = self.carriers.get(&lane) else { return };
-        for carried in &carrier.in_flight {
+        let Some(lane_state) = self.lane_states.get(&lane) else { return };
+        for carried in &lane_state.in_flight {
             for (offset, retained) in self.retained.range_mut(carried.offset..carried.offset + carried.bytes)
             {
                 if retained.lane == Some(lane) {
@@ -332,15 +332,15 @@ impl Sender {
             return if self.end == End::Due { Next::End } else { Next::Nothing(Wait::Application) };
         }
         let front = self.ready.front().map_or(self.filling.len(), Bytes::len) as u64;
-        let wanted = front.min(self.carriers.get(&lane).map_or(front, |carrier| carrier.segment));
+        let wanted = front.min(self.lane_states.get(&lane).map_or(front, |lane_state| lane_state.segment));
         let credit = self.limit.saturating_sub(self.sent).min(self.room(wanted));
         if credit == 0 || self.retained.len() >= SEGMENTS_HELD_MAX {
             return Next::Nothing(Wait::Window);
         }
-        match self.yields {
+        match self.low_priority_credit {
             None => Next::Data(wanted.min(credit)),
             // Never one of a few bytes, unless that is all there is.
-            Some(yields) => match yields.room(self.retained_bytes) {
+            Some(low_priority) => match low_priority.available(self.retained_bytes) {
                 room if room < wanted.min(LOW_PRIORITY_SEGMENT_MIN) => Next::Nothing(Wait::LowPriority),
                 room => Next::Data(wanted.min(room).min(credit)),
             },
@@ -354,17 +354,17 @@ impl Sender {
         }
         let may_retain = self.limit > self.sent
             && self.retained.len() < SEGMENTS_HELD_MAX
-            && self.yields.is_none_or(|yields| {
-                yields.room(self.retained_bytes) >= LOW_PRIORITY_SEGMENT_MIN.min(self.unsent)
+            && self.low_priority_credit.is_none_or(|credit| {
+                credit.available(self.retained_bytes) >= LOW_PRIORITY_SEGMENT_MIN.min(self.unsent)
             });
         !self.again.is_empty() || self.unsent > 0 && may_retain || self.unsent == 0 && self.end == End::Due
     }
 
     /// `lane` may carry data: it moves, and is not kept for when no other does.
     fn is_of_use(&self, lane: LaneId) -> bool {
-        let Some(carrier) = self.carriers.get(&lane) else { return false };
-        let is_needed = !carrier.standby || self.carriers.values().all(|c| c.standby || c.stalled);
-        !carrier.stalled && is_needed
+        let Some(lane_state) = self.lane_states.get(&lane) else { return false };
+        let is_needed = !lane_state.standby || self.lane_states.values().all(|c| c.standby || c.stalled);
+        !lane_state.stalled && is_needed
     }
 
     /// Bytes that may be retained further. Grows by the budget.
@@ -383,7 +383,7 @@ impl Sender {
 
     /// `lane` takes data, at most `bytes` and at most what [`Sender::next`] has just said.
     pub(super) fn take(&mut self, lane: LaneId, bytes: u64, now: Duration) -> Option<Segment> {
-        let carrier = self.carriers.get_mut(&lane)?;
+        let lane_state = self.lane_states.get_mut(&lane)?;
         let (offset, segment) = if let Some(offset) = self.again.pop_first() {
             let whole = self.retained.get_mut(&offset)?;
             if whole.bytes.len() as u64 > bytes {
@@ -393,11 +393,11 @@ impl Sender {
             }
             let retained = self.retained.get_mut(&offset)?;
             retained.lane = Some(lane);
-            self.given_twice += retained.bytes.len() as u64;
+            self.retransmitted += retained.bytes.len() as u64;
             (offset, retained.bytes.clone())
         } else {
             if self.ready.is_empty() {
-                // As `cut`, without it: the carrier is borrowed.
+                // As `cut`, without it: the lane_state is borrowed.
                 self.ready.push_back(self.filling.split().freeze());
             }
             let front = self.ready.front_mut()?;
@@ -409,8 +409,8 @@ impl Sender {
             let length = segment.len() as u64;
             self.unsent -= length;
             self.sent += length;
-            if let Some(yields) = &mut self.yields {
-                yields.now = yields.now.saturating_sub(length);
+            if let Some(credit) = &mut self.low_priority_credit {
+                credit.now = credit.now.saturating_sub(length);
             }
             self.retained_bytes += length;
             self.retained.insert(offset, Retained { bytes: segment.clone(), lane: Some(lane) });
@@ -418,8 +418,13 @@ impl Sender {
         };
         let length = segment.len() as u64;
         self.given += length;
-        carrier.position += HEADER_BYTES as u64 + length;
-        carrier.in_flight.push_back(Carried { until: carrier.position, offset, bytes: length, at: now });
+        lane_state.position += HEADER_BYTES as u64 + length;
+        lane_state.in_flight.push_back(Carried {
+            until: lane_state.position,
+            offset,
+            bytes: length,
+            at: now,
+        });
         let end = offset + length;
         let crowded = end.saturating_sub(self.contiguous) > self.limit.saturating_sub(end);
         Some(Segment { offset, bytes: segment, crowded })
@@ -427,11 +432,11 @@ impl Sender {
 
     /// `lane` takes the end; the stream's length.
     pub(super) fn take_end(&mut self, lane: LaneId, now: Duration) -> Option<u64> {
-        let carrier = self.carriers.get_mut(&lane)?;
+        let lane_state = self.lane_states.get_mut(&lane)?;
         self.end = End::OnLane(lane);
-        carrier.position += HEADER_BYTES as u64;
-        carrier.in_flight.push_back(Carried {
-            until: carrier.position,
+        lane_state.position += HEADER_BYTES as u64;
+        lane_state.in_flight.push_back(Carried {
+            until: lane_state.position,
             offset: self.sent,
             bytes: 0,
             at: now,
@@ -461,24 +466,25 @@ impl Sender {
                 self.retained_bytes -= retained.bytes.len() as u64;
             }
         }
-        let Some(carrier) = self.carriers.get_mut(&lane) else { return Ok(()) };
-        if ack.position > carrier.position || ack.position < carrier.acknowledged {
+        let Some(lane_state) = self.lane_states.get_mut(&lane) else { return Ok(()) };
+        if ack.position > lane_state.position || ack.position < lane_state.acknowledged {
             return Err(Broken(format!(
                 "a lane's position is acknowledged as {}; it was {} and cannot be past {}",
-                ack.position, carrier.acknowledged, carrier.position
+                ack.position, lane_state.acknowledged, lane_state.position
             )));
         }
-        if ack.position > carrier.acknowledged {
-            carrier.acknowledged = ack.position;
+        if ack.position > lane_state.acknowledged {
+            lane_state.acknowledged = ack.position;
             // What waited for the end of a stall says nothing of the time a segment takes.
-            let is_sample = !carrier.stalled;
-            carrier.on_progress(now);
-            while let Some(carried) = carrier.in_flight.pop_front_if(|carried| carried.until <= ack.position)
+            let is_sample = !lane_state.stalled;
+            lane_state.on_progress(now);
+            while let Some(carried) =
+                lane_state.in_flight.pop_front_if(|carried| carried.until <= ack.position)
             {
                 if is_sample {
-                    carrier.on_latency(now.saturating_sub(carried.at));
+                    lane_state.on_latency(now.saturating_sub(carried.at));
                 }
-                carrier.delivered += carried.bytes;
+                lane_state.delivered += carried.bytes;
                 if carried.bytes == 0 {
                     self.end = End::Delivered;
                     continue;
@@ -491,7 +497,7 @@ impl Sender {
                     self.again.remove(&offset);
                 }
             }
-            carrier.measure(now);
+            lane_state.measure(now);
         }
         if self.retained.is_empty() && self.retain_max > WINDOW_START {
             self.budget.give_back(self.retain_max - WINDOW_START);
@@ -522,38 +528,38 @@ impl Sender {
 
     /// A ping goes over `lane`.
     pub(super) fn on_ping_sent(&mut self, lane: LaneId, now: Duration) {
-        if let Some(carrier) = self.carriers.get_mut(&lane) {
-            carrier.pinged.get_or_insert(now);
+        if let Some(lane_state) = self.lane_states.get_mut(&lane) {
+            lane_state.pinged.get_or_insert(now);
         }
     }
 
     /// A ping is on its way over `lane`.
     pub(super) fn is_pinged(&self, lane: LaneId) -> bool {
-        self.carriers.get(&lane).is_some_and(|carrier| carrier.pinged.is_some())
+        self.lane_states.get(&lane).is_some_and(|lane_state| lane_state.pinged.is_some())
     }
 
     /// It came back.
     pub(super) fn on_pong(&mut self, lane: LaneId, now: Duration) {
-        if let Some(carrier) = self.carriers.get_mut(&lane)
-            && let Some(sent) = carrier.pinged.take()
+        if let Some(lane_state) = self.lane_states.get_mut(&lane)
+            && let Some(sent) = lane_state.pinged.take()
         {
             let took = now.saturating_sub(sent);
-            carrier.on_progress(now);
-            carrier.on_latency(took);
-            carrier.round_trip = Some(carrier.round_trip.map_or(took, |shortest| shortest.min(took)));
+            lane_state.on_progress(now);
+            lane_state.on_latency(took);
+            lane_state.round_trip = Some(lane_state.round_trip.map_or(took, |shortest| shortest.min(took)));
         }
     }
 
     /// The shortest time that a ping over `lane` took there and back, of those answered since this was asked last. No peer holds
     /// a pong back, as it may an ack, and as a kernel may the acknowledgement of a segment.
     pub(super) fn take_round_trip(&mut self, lane: LaneId) -> Option<Duration> {
-        self.carriers.get_mut(&lane)?.round_trip.take()
+        self.lane_states.get_mut(&lane)?.round_trip.take()
     }
 
-    /// `lane` moves, as its socket knows, though nothing has been heard: a segment may take long.
+    /// `lane` moves, as its socket knows, though nothing has arrived: a segment may take long.
     pub(super) fn on_moved(&mut self, lane: LaneId, now: Duration) {
-        if let Some(carrier) = self.carriers.get_mut(&lane) {
-            carrier.moved = now;
+        if let Some(lane_state) = self.lane_states.get_mut(&lane) {
+            lane_state.moved = now;
         }
     }
 
@@ -561,46 +567,50 @@ impl Sender {
     /// [`LANE_STALL_MIN`] and some round trips while another one moved, [`LANE_STALL_ALONE`] if none did.
     pub(super) fn overdue(&self, now: Duration) -> Vec<LaneId> {
         let last_moved = |except| {
-            self.carriers.iter().filter(|(id, _)| **id != except).map(|(_, carrier)| carrier.moved).max()
+            self.lane_states
+                .iter()
+                .filter(|(id, _)| **id != except)
+                .map(|(_, lane_state)| lane_state.moved)
+                .max()
         };
-        let is_overdue = |(id, carrier): (&LaneId, &Carrier)| {
-            let since = carrier.owed_since().filter(|_| !carrier.stalled)?;
+        let is_overdue = |(id, lane_state): (&LaneId, &LaneState)| {
+            let since = lane_state.owed_since().filter(|_| !lane_state.stalled)?;
             let waited = now.saturating_sub(since);
             let others_move = last_moved(*id).is_some_and(|moved| moved > since);
             let patience =
-                if others_move { carrier.patience() } else { carrier.patience().max(LANE_STALL_ALONE) };
+                if others_move { lane_state.patience() } else { lane_state.patience().max(LANE_STALL_ALONE) };
             (waited >= patience).then_some(*id)
         };
-        self.carriers.iter().filter_map(is_overdue).collect()
+        self.lane_states.iter().filter_map(is_overdue).collect()
     }
 
     /// `lane` is taken for stalled: what it has goes over others, and it gets nothing until it moves again.
     pub(super) fn stall(&mut self, lane: LaneId) {
         self.send_again(lane);
-        if let Some(carrier) = self.carriers.get_mut(&lane) {
-            carrier.stalled = true;
+        if let Some(lane_state) = self.lane_states.get_mut(&lane) {
+            lane_state.stalled = true;
         }
     }
 
     /// Lanes that have used up half of the patience with them.
     pub(super) fn late(&self, now: Duration) -> Vec<LaneId> {
-        let is_late = |(_, carrier): &(&LaneId, &Carrier)| {
-            let since = carrier.owed_since().filter(|_| !carrier.stalled);
-            since.is_some_and(|since| now.saturating_sub(since) >= carrier.patience() / 2)
+        let is_late = |(_, lane_state): &(&LaneId, &LaneState)| {
+            let since = lane_state.owed_since().filter(|_| !lane_state.stalled);
+            since.is_some_and(|since| now.saturating_sub(since) >= lane_state.patience() / 2)
         };
-        self.carriers.iter().filter(is_late).map(|(id, _)| *id).collect()
+        self.lane_states.iter().filter(is_late).map(|(id, _)| *id).collect()
     }
 
     /// Some lane owes a sign of life, so that time must be watched.
     pub(super) fn is_owed(&self) -> bool {
-        self.carriers.values().any(|carrier| carrier.owed_since().is_some())
+        self.lane_states.values().any(|lane_state| lane_state.owed_since().is_some())
     }
 
     /// What a low priority allows from now on: so many bytes in flight, and so many more to be taken now. What was not taken before
     /// is kept only until that makes a segment or two: saved up, it would go as a burst. `None`: everything.
     pub(super) fn allow(&mut self, allowed: Option<Allowed>) {
-        let before = self.yields.map_or(0, |yields| yields.now);
-        self.yields = allowed.map(|Allowed { in_flight_bytes, more_bytes }| Yields {
+        let before = self.low_priority_credit.map_or(0, |credit| credit.now);
+        self.low_priority_credit = allowed.map(|Allowed { in_flight_bytes, more_bytes }| LowPriorityCredit {
             in_flight: in_flight_bytes,
             now: (before + more_bytes).min(more_bytes.max(2 * LOW_PRIORITY_SEGMENT_MIN)),
         });
@@ -649,8 +659,8 @@ impl Sender {
         self.given
     }
 
-    pub(super) fn given_twice(&self) -> u64 {
-        self.given_twice
+    pub(super) fn retransmitted(&self) -> u64 {
+        self.retransmitted
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -662,27 +672,31 @@ impl Sender {
     }
 
     pub(super) fn is_stalled(&self, lane: LaneId) -> bool {
-        self.carriers.get(&lane).is_none_or(|carrier| carrier.stalled)
+        self.lane_states.get(&lane).is_none_or(|lane_state| lane_state.stalled)
     }
 
     /// For how long `lane` has made no progress.
     pub(super) fn quiet(&self, lane: LaneId, now: Duration) -> Duration {
-        self.carriers.get(&lane).map_or(now, |carrier| now.saturating_sub(carrier.moved))
+        self.lane_states.get(&lane).map_or(now, |lane_state| now.saturating_sub(lane_state.moved))
     }
 
     /// Lanes that could carry data.
     pub(super) fn live(&self) -> usize {
-        self.carriers.values().filter(|carrier| !carrier.stalled).count()
+        self.lane_states.values().filter(|lane_state| !lane_state.stalled).count()
     }
 
     /// Latency of a lane and what it has delivered.
     pub(super) fn lane(&self, lane: LaneId) -> (Option<Duration>, u64) {
-        self.carriers.get(&lane).map_or((None, 0), |carrier| (carrier.latency, carrier.delivered))
+        self.lane_states.get(&lane).map_or((None, 0), |lane_state| (lane_state.latency, lane_state.delivered))
     }
 
     /// The longest latency of a live lane: what a round trip over the bundle takes.
     pub(super) fn latency(&self) -> Option<Duration> {
-        self.carriers.values().filter(|carrier| !carrier.stalled).filter_map(|carrier| carrier.latency).max()
+        self.lane_states
+            .values()
+            .filter(|lane_state| !lane_state.stalled)
+            .filter_map(|lane_state| lane_state.latency)
+            .max()
     }
 }
 
@@ -728,7 +742,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_tells_its_round_trip_once() {
+    fn a_ping_measures_its_round_trip_once() {
         let mut sender = Sender::new(Arc::new(WindowBudget::new(WINDOW_BUDGET)));
         let lane = LaneId(0);
         let ms = Duration::from_millis;

@@ -17,7 +17,7 @@ use crate::throttle;
 use crate::transport::LinkStats;
 use crate::wire::{WireCounters, wire_cost};
 
-use super::handle::{CLOSE, Handle, LEAVE, LaneEnd, PING, TELL, Taken};
+use super::handle::{CLOSE, Handle, LEAVE, LaneEnd, PING, SEND_ACK, Taken};
 use super::options::{BundleOptions, BundleStats, IdleLane, LaneId, LaneStats, LanesWanted, LostLane};
 use super::pace::{Limiting, Pace};
 use super::receiver::Receiver;
@@ -37,7 +37,7 @@ pub(super) struct Loss {
     /// What has arrived before is still read: the other side gave up, which a connection's end would not have told sooner.
     pub(super) after_reading: bool,
     /// The peer is told.
-    pub(super) tell: bool,
+    pub(super) notify: bool,
 }
 
 impl Loss {
@@ -83,13 +83,13 @@ pub(super) struct Inward {
     pub(super) receiver: Receiver,
     pub(super) reader: Option<Waker>,
     pub(super) loss: Option<Loss>,
-    /// Credit is to be told, and lanes know.
-    pub(super) telling: bool,
+    /// An ack is due, and lanes know.
+    pub(super) ack_due: bool,
     /// The throttle has granted nothing; when to ask again.
     pub(super) throttled_until: Option<Instant>,
     /// As last measured.
     pub(super) round_trip: Duration,
-    /// Of what each side may send before it has heard anything: what has come, and was charged.
+    /// Of what each side may send before it has received anything: what has come, and was charged.
     pub(super) charged: u64,
 }
 
@@ -134,7 +134,7 @@ impl Bundle {
             kind: io::ErrorKind::ConnectionReset,
             reason: reason.to_owned(),
             after_reading: false,
-            tell: true,
+            notify: true,
         });
     }
 
@@ -254,7 +254,7 @@ impl Bundle {
             lanes: handles.iter().zip(sockets).map(lane).collect(),
             written_bytes: sender.written(),
             sent_bytes: sender.given(),
-            sent_twice_bytes: sender.given_twice(),
+            retransmitted_bytes: sender.retransmitted(),
             in_flight_bytes: sender.in_flight(),
             received_bytes,
             duplicate_bytes,
@@ -318,7 +318,7 @@ impl Bundle {
     /// What a lane of a lost bundle says last.
     pub(super) fn closing_segment(&self) -> Option<Vec<u8>> {
         let inward = self.inward.lock();
-        inward.loss.as_ref().filter(|loss| loss.tell).map(|loss| segment::encode_abort(&loss.reason))
+        inward.loss.as_ref().filter(|loss| loss.notify).map(|loss| segment::encode_abort(&loss.reason))
     }
 
     /// What went beside data counts too, and does not wait.
@@ -396,7 +396,7 @@ impl Bundle {
         writer.into_iter().for_each(Waker::wake);
     }
 
-    /// What the other side may send before it hears anything, bytes.
+    /// What the other side may send before it receives anything, bytes.
     pub fn granted(&self) -> u64 {
         self.inward.lock().receiver.limit()
     }
@@ -452,7 +452,7 @@ impl Bundle {
             kind: io::ErrorKind::UnexpectedEof,
             reason: format!("the peer gave up the stream: {reason}"),
             after_reading: true,
-            tell: false,
+            notify: false,
         });
     }
 
@@ -461,7 +461,7 @@ impl Bundle {
             kind: io::ErrorKind::InvalidData,
             reason: format!("the peer broke the protocol: {broken}"),
             after_reading: false,
-            tell: true,
+            notify: true,
         });
     }
 
@@ -490,8 +490,8 @@ impl Bundle {
             outward.paced(self.now());
             outward.writer_to_wake().into_iter().for_each(Waker::wake);
         }
-        // What it was to tell, the others tell.
-        lanes.handles.values().for_each(|handle| handle.order(TELL));
+        // What it was to acknowledge, the others acknowledge.
+        lanes.handles.values().for_each(|handle| handle.order(SEND_ACK));
         drop(lanes);
         self.wanted.notify_one();
         self.wakeup.notify_one();
@@ -543,15 +543,15 @@ impl Bundle {
     }
 
     /// For an ack that goes out now.
-    pub(super) fn tell(&self) -> (u64, u64) {
+    pub(super) fn send_ack(&self) -> (u64, u64) {
         let mut inward = self.inward.lock();
-        inward.telling = false;
+        inward.ack_due = false;
         self.grant(&mut inward);
-        inward.receiver.tell()
+        inward.receiver.send_ack()
     }
 
-    pub(super) fn has_news(&self) -> bool {
-        self.inward.lock().receiver.has_news()
+    pub(super) fn has_unannounced(&self) -> bool {
+        self.inward.lock().receiver.has_unannounced()
     }
 
     /// Grants what there is room for, as far as the throttle lets it.
@@ -579,11 +579,11 @@ impl Bundle {
         }
     }
 
-    /// Has one or two lanes tell the sender of its credit: two, since one may have just died.
-    pub(super) fn tell_soon(&self) {
+    /// Has one or two lanes send an ack with the credit: two, since one may have just died.
+    pub(super) fn ack_soon(&self) {
         let mut handles = self.handles();
-        handles.sort_by_key(|handle| std::cmp::Reverse(handle.heard()));
-        handles.iter().take(2).for_each(|handle| handle.order(TELL));
+        handles.sort_by_key(|handle| std::cmp::Reverse(handle.last_received()));
+        handles.iter().take(2).for_each(|handle| handle.order(SEND_ACK));
     }
 }
 

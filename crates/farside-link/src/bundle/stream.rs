@@ -48,11 +48,11 @@ impl BundleStream {
             },
         };
         bundle.grant(&mut inward);
-        let tell = !inward.telling && inward.receiver.is_to_be_told();
-        inward.telling |= tell;
+        let is_due = !inward.ack_due && inward.receiver.is_ack_due();
+        inward.ack_due |= is_due;
         drop(inward);
-        if tell {
-            bundle.tell_soon();
+        if is_due {
+            bundle.ack_soon();
         }
         Poll::Ready(Ok(piece))
     }
@@ -177,7 +177,7 @@ impl Drop for BundleStream {
             kind: io::ErrorKind::ConnectionAborted,
             reason: "its application closed it".to_owned(),
             after_reading: false,
-            tell: true,
+            notify: true,
         });
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::handle::{Handle, PING, TELL};
+use super::handle::{Handle, PING, SEND_ACK};
 use super::options::{LaneId, LostLane};
 use super::state::{Bundle, Loss, Phase, Want};
 use crate::limits::{
@@ -23,8 +23,8 @@ use crate::transport::LinkStats;
 
 /// Watches until the bundle is over.
 pub(super) async fn tend(bundle: Arc<Bundle>) {
-    let yields = bundle.options.priority == Priority::Low;
-    let low_priority = yields.then(LowPriority::new);
+    let is_low_priority = bundle.options.priority == Priority::Low;
+    let low_priority = is_low_priority.then(LowPriority::new);
     let mut supervisor = Supervisor { bundle, acked: BTreeMap::new(), low_priority, sampled: None };
     while let Some(next) = supervisor.look(Instant::now()) {
         tokio::select! {
@@ -84,7 +84,7 @@ impl Supervisor {
     }
 
     fn lose(&self, kind: io::ErrorKind, reason: impl FnOnce() -> String) {
-        self.bundle.lose(Loss { kind, reason: reason(), after_reading: false, tell: true });
+        self.bundle.lose(Loss { kind, reason: reason(), after_reading: false, notify: true });
     }
 
     /// Lanes that owe a sign of life: asked by a ping, looked at in the kernel, and in the end taken for stalled.
@@ -96,9 +96,9 @@ impl Supervisor {
         };
         let mut is_watched = is_owed;
         for handle in handles {
-            let quiet = life.saturating_sub(handle.heard());
+            let quiet = life.saturating_sub(handle.last_received());
             // A late lane is stalled only if another one moves: so have the others show that they do. Whoever waits for
-            // credit asks, since what told of it may have been lost with a lane.
+            // credit asks, since the ack that granted it may have been lost with a lane.
             let is_to_be_pinged = handle.is_owed() && quiet >= LANE_QUIET_MAX
                 || !late.is_empty() && quiet >= LANE_LOOK_EVERY
                 || is_out_of_credit && quiet >= WINDOW_PROBE_EVERY;
@@ -144,11 +144,17 @@ impl Supervisor {
             id: handle.id,
             path: handle.options.path,
             ended: false,
-            reason: format!("nothing arrived for {} ms", (life.saturating_sub(handle.heard())).as_millis()),
+            reason: format!(
+                "nothing arrived for {} ms",
+                (life.saturating_sub(handle.last_received())).as_millis()
+            ),
         });
         self.bundle.lanes.lock().lost.extend(lost);
-        // What it was to tell, the others tell.
-        handles.iter().filter(|handle| !overdue.contains(&handle.id)).for_each(|handle| handle.order(TELL));
+        // What it was to acknowledge, the others acknowledge.
+        handles
+            .iter()
+            .filter(|handle| !overdue.contains(&handle.id))
+            .for_each(|handle| handle.order(SEND_ACK));
         self.bundle.wanted.notify_one();
     }
 
@@ -170,11 +176,11 @@ impl Supervisor {
             self.bundle.grant(&mut inward);
             let rate = self.bundle.options.limits_in.rate().unwrap_or(u64::MAX);
             let piece = CREDIT_PIECE.max((rate as f64 * CREDIT_TIME.as_secs_f64()) as u64);
-            if !inward.telling && (inward.receiver.untold() >= piece || inward.receiver.is_to_be_told()) {
-                inward.telling = true;
+            if !inward.ack_due && (inward.receiver.unannounced() >= piece || inward.receiver.is_ack_due()) {
+                inward.ack_due = true;
                 let again = inward.throttled_until;
                 drop(inward);
-                self.bundle.tell_soon();
+                self.bundle.ack_soon();
                 return sooner(out, again);
             }
         }

@@ -64,7 +64,7 @@ impl LaneWatch {
             lanes: lanes.unwrap_or_default(),
             delivered_bytes: stats
                 .sent_bytes
-                .saturating_sub(stats.sent_twice_bytes)
+                .saturating_sub(stats.retransmitted_bytes)
                 .saturating_sub(stats.in_flight_bytes),
             rtt: used().map(round_trip).max().unwrap_or_default(),
             is_paced: !used().filter_map(granted).any(|name| !name.starts_with("bbr")),
@@ -157,7 +157,7 @@ mod tests {
                 lanes: Vec::new(),
                 written_bytes: 0,
                 sent_bytes: 0,
-                sent_twice_bytes: 0,
+                retransmitted_bytes: 0,
                 in_flight_bytes: 0,
                 received_bytes: 0,
                 duplicate_bytes: 0,

@@ -264,7 +264,7 @@ impl PathRate {
         (lasted >= over).then(|| (self.delivered_bytes - before) as f64 / lasted.as_secs_f64())
     }
 
-    /// The older span's most is let go when the running one has lasted. It does not run while there was too little to send.
+    /// The older span's most is dropped when the running one has lasted. It does not run while there was too little to send.
     fn turn_span(&mut self, now: Duration, rtt: Duration, runs: bool) {
         if !runs {
             let over =

@@ -91,7 +91,7 @@ impl State {
         self.generation
     }
 
-    /// The bytes of one turn at this rate; none where there is no limit.
+    /// The bytes of one quota at this rate; none where there is no limit.
     pub(super) fn quantum(&self) -> Option<u64> {
         let quantum = self.bytes_in(THROTTLE_QUANTUM)?;
         Some(quantum.clamp(THROTTLE_QUANTUM_MIN, THROTTLE_QUANTUM_MAX))
@@ -102,10 +102,10 @@ impl State {
         Some(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
-    /// What a time is worth at this rate, but never less than one turn.
+    /// What a time is worth at this rate, but never less than one quota.
     fn worth(&self, time: Duration) -> u128 {
-        let turn = self.quantum().unwrap_or(0);
-        u128::from(self.bytes_in(time).unwrap_or(0).max(turn)) * SCALE
+        let quantum = self.quantum().unwrap_or(0);
+        u128::from(self.bytes_in(time).unwrap_or(0).max(quantum)) * SCALE
     }
 
     pub(super) fn advance(&mut self, now: Duration) {
@@ -127,7 +127,7 @@ impl State {
     }
 
     /// A place at the end of the line, for these bytes. What of them is not used is to be given back.
-    pub(super) fn registry(&mut self, bytes: u64) -> Booking {
+    pub(super) fn book(&mut self, bytes: u64) -> Booking {
         self.booked += u128::from(bytes) * SCALE;
         self.unused += u128::from(bytes) * SCALE;
         Booking { end: self.booked, bytes }

@@ -29,19 +29,19 @@ pub struct Limits {
 #[derive(Debug)]
 struct Chain {
     buckets: Vec<Arc<Bucket>>,
-    turn: Mutex<Turn>,
+    quota: Mutex<Quota>,
 }
 
 #[derive(Debug)]
-struct Turn {
+struct Quota {
     /// One for each bucket.
     allowances: Vec<Allowance>,
     /// When this stream asked last.
     asked: Duration,
 }
 
-/// What a stream has at one bucket. Each bucket has its own size of a turn, and turns there are equal whatever the stream's
-/// other buckets are; what a turn brings is used up piece by piece.
+/// What a stream has at one bucket. Each bucket has its own size of a quota, and quotas there are equal whatever the stream's
+/// other buckets are; what a quota brings is used up piece by piece.
 #[derive(Debug, Default)]
 struct Allowance {
     generation: u64,
@@ -62,8 +62,8 @@ impl Limits {
             return Limits::unlimited();
         }
         let allowances = buckets.iter().map(|_| Allowance::default()).collect();
-        let turn = Mutex::new(Turn { allowances, asked: Duration::ZERO });
-        Limits { chain: Some(Arc::new(Chain { buckets, turn })) }
+        let quota = Mutex::new(Quota { allowances, asked: Duration::ZERO });
+        Limits { chain: Some(Arc::new(Chain { buckets, quota })) }
     }
 
     /// For a new stream, under all of these limits and `more`.
@@ -74,24 +74,24 @@ impl Limits {
 
     /// Asks to move `want` bytes at `now` (by [`clock()`](super::clock::clock())). What is granted counts as moved; what then does
     /// not go is to be [given back](Limits::give_back). A grant is smaller than `want` where that would be more than a
-    /// turn: at low rates a few packets, so make the segment as small as the grant.
+    /// quota: at low rates a few packets, so make the segment as small as the grant.
     pub fn take(&self, now: Duration, want: u64) -> Granted {
         let Some(chain) = &self.chain else { return Granted { bytes: want, retry_after: Duration::ZERO } };
-        let mut turn = chain.turn.lock();
-        if now.saturating_sub(turn.asked) > THROTTLE_UNUSED_AFTER {
-            chain.return_unused(&mut turn);
+        let mut quota = chain.quota.lock();
+        if now.saturating_sub(quota.asked) > THROTTLE_UNUSED_AFTER {
+            chain.return_unused(&mut quota);
         }
-        turn.asked = now;
+        quota.asked = now;
         let smallest = chain.buckets.iter().filter_map(|bucket| bucket.lock().quantum()).min();
         let bytes = want.min(smallest.unwrap_or(u64::MAX));
         let wait = |(bucket, allowance): (&Arc<Bucket>, &mut Allowance)| {
             allowance.fill(&mut bucket.lock(), now, bytes)
         };
-        let longest = chain.buckets.iter().zip(&mut turn.allowances).map(wait).max().unwrap_or_default();
+        let longest = chain.buckets.iter().zip(&mut quota.allowances).map(wait).max().unwrap_or_default();
         if !longest.is_zero() {
             return Granted { bytes: 0, retry_after: longest.min(THROTTLE_LOOK_AGAIN) };
         }
-        for (bucket, allowance) in chain.buckets.iter().zip(&mut turn.allowances) {
+        for (bucket, allowance) in chain.buckets.iter().zip(&mut quota.allowances) {
             allowance.spend(&mut bucket.lock(), bytes);
         }
         Granted { bytes, retry_after: Duration::ZERO }
@@ -106,8 +106,8 @@ impl Limits {
     /// Returns what was granted and has not gone.
     pub fn give_back(&self, bytes: u64) {
         let Some(chain) = &self.chain else { return };
-        let mut turn = chain.turn.lock();
-        for (bucket, allowance) in chain.buckets.iter().zip(&mut turn.allowances) {
+        let mut quota = chain.quota.lock();
+        for (bucket, allowance) in chain.buckets.iter().zip(&mut quota.allowances) {
             allowance.refund(&mut bucket.lock(), bytes);
         }
     }
@@ -136,7 +136,7 @@ impl Allowance {
             *self = Allowance { generation: bucket.generation(), ..Allowance::default() };
         }
         while self.collected < bytes {
-            let booking = *self.booking.get_or_insert_with(|| bucket.registry(quantum));
+            let booking = *self.booking.get_or_insert_with(|| bucket.book(quantum));
             let wait = bucket.wait_for(booking);
             if !wait.is_zero() {
                 return wait;
@@ -173,8 +173,8 @@ impl Allowance {
 }
 
 impl Chain {
-    fn return_unused(&self, turn: &mut Turn) {
-        for (bucket, allowance) in self.buckets.iter().zip(&mut turn.allowances) {
+    fn return_unused(&self, quota: &mut Quota) {
+        for (bucket, allowance) in self.buckets.iter().zip(&mut quota.allowances) {
             allowance.empty(&mut bucket.lock());
         }
     }
@@ -182,8 +182,8 @@ impl Chain {
 
 impl Drop for Chain {
     fn drop(&mut self) {
-        let mut turn = self.turn.lock();
-        for (bucket, allowance) in self.buckets.iter().zip(&mut turn.allowances) {
+        let mut quota = self.quota.lock();
+        for (bucket, allowance) in self.buckets.iter().zip(&mut quota.allowances) {
             allowance.empty(&mut bucket.lock());
         }
     }

@@ -52,8 +52,8 @@ impl Rate {
         Ok(Rate::PerSecond(PerSecond(bytes_per_second)))
     }
 
-    /// What was contracted for a line, in bytes per second: a figure that no limit can be becomes the next one that can.
-    pub fn contracted(bytes_per_second: u64) -> Rate {
+    /// The committed rate of a line, in bytes per second: a figure that no limit can be becomes the next one that can.
+    pub fn committed(bytes_per_second: u64) -> Rate {
         Rate::PerSecond(PerSecond(bytes_per_second.clamp(RATE_MIN, RATE_MAX)))
     }
 

@@ -315,7 +315,7 @@ proptest! {
             run(&mut streams, now, now + length, &mut seed);
             let went: u64 = streams.iter().map(|s| s.bytes(now, now + length)).sum();
             let tightest = rate.min(site);
-            // Saved up: 100 ms worth, and a turn in the purse of each.
+            // Saved up: 100 ms worth, and a quota in the allowance of each.
             let spare = (tightest / 10).max(THROTTLE_QUANTUM_MAX) + streams.len() as u64 * THROTTLE_QUANTUM_MAX;
             let most = (tightest as f64 * length.as_secs_f64()) as u64 + spare;
             prop_assert!(went <= most, "{} of {} at {}", went, most, tightest);
@@ -377,11 +377,11 @@ fn rates_as_people_write_them() {
 }
 
 #[test]
-fn what_is_sent_to_a_peer_keeps_to_its_throttle_and_to_the_contract() {
+fn what_is_sent_to_a_peer_keeps_to_its_throttle_and_to_the_committed_rate() {
     let (throttles, peer, other) = (Throttles::default(), "a peer", "another");
     let limited = |rate: Option<u64>| rate.map_or(Rate::Unlimited, |rate| Rate::limited(rate).unwrap());
     let limits = throttles.limits(peer, None);
-    for (throttle, contract, holds) in [
+    for (throttle, committed, holds) in [
         (None, None, None),
         (None, Some(1_000_000), Some(1_000_000)),
         (Some(4_000_000), Some(1_000_000), Some(1_000_000)),
@@ -390,25 +390,25 @@ fn what_is_sent_to_a_peer_keeps_to_its_throttle_and_to_the_contract() {
         (None, None, None),
     ] {
         // In this order and the other: neither forgets what the other said.
-        for contract_first in [true, false] {
-            if contract_first {
-                throttles.set_contracted(SECOND, peer, limited(contract));
+        for committed_first in [true, false] {
+            if committed_first {
+                throttles.set_committed_rate(SECOND, peer, limited(committed));
             }
             throttles.set_peer(SECOND, peer, Direction::Out, limited(throttle));
-            if !contract_first {
-                throttles.set_contracted(SECOND, peer, limited(contract));
+            if !committed_first {
+                throttles.set_committed_rate(SECOND, peer, limited(committed));
             }
-            assert_eq!(throttles.peer(&peer, Direction::Out), limited(holds), "{throttle:?} {contract:?}");
+            assert_eq!(throttles.peer(&peer, Direction::Out), limited(holds), "{throttle:?} {committed:?}");
             assert_eq!(limits.sent.rate(), holds, "a stream under way heeds it");
             assert_eq!(limits.received.rate(), None, "it limits what is sent");
             assert_eq!(throttles.peer(&other, Direction::Out), Rate::Unlimited);
         }
     }
-    throttles.set_contracted(SECOND, peer, limited(Some(1_000_000)));
+    throttles.set_committed_rate(SECOND, peer, limited(Some(1_000_000)));
     throttles.forget(&peer);
     assert_eq!(throttles.peer(&peer, Direction::Out), Rate::Unlimited, "it goes with the peer");
     for (figure, rate) in [(0, RATE_MIN), (RATE_MIN, RATE_MIN), (5_625_000, 5_625_000), (u64::MAX, RATE_MAX)]
     {
-        assert_eq!(Rate::contracted(figure).bytes_per_second(), Some(rate));
+        assert_eq!(Rate::committed(figure).bytes_per_second(), Some(rate));
     }
 }

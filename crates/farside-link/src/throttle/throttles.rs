@@ -1,4 +1,4 @@
-//! The limits of a site: its own and those of its peers, both ways, with what was contracted for the link to a peer. What tells the
+//! The limits of a site: its own and those of its peers, both ways, with the committed rate of the link to a peer. What tells the
 //! peers apart is the caller's: any key that can be ordered.
 
 use std::collections::BTreeMap;
@@ -49,13 +49,13 @@ impl<K> Default for Throttles<K> {
 struct Peer {
     buckets: Buckets,
     throttle_out: Rate,
-    contracted: Rate,
+    committed_rate: Rate,
 }
 
 impl Peer {
-    /// What is sent keeps to both: a contract is no leave to pass a throttle, nor the other way round.
+    /// What is sent keeps to both: a committed rate is no leave to pass a throttle, nor the other way round.
     fn set_outward(&self, now: Duration) {
-        self.buckets.outward.set_rate(now, self.throttle_out.lower(self.contracted));
+        self.buckets.outward.set_rate(now, self.throttle_out.lower(self.committed_rate));
     }
 }
 
@@ -93,7 +93,7 @@ impl<K: Ord> Throttles<K> {
     }
 
     /// Sets what may be sent to or received from one peer, from `now` on. Of what may be sent, this and what was
-    /// [contracted](crate::options::LinkOptions::rate) hold, so the lower of the two.
+    /// [committed rate](crate::options::LinkOptions::rate) hold, so the lower of the two.
     pub fn set_peer(&self, now: Duration, peer: K, direction: Direction, rate: Rate) {
         let mut peers = self.peers.lock();
         let peer = peers.entry(peer).or_default();
@@ -106,12 +106,12 @@ impl<K: Ord> Throttles<K> {
         }
     }
 
-    /// Sets what was contracted for the link to one peer, from `now` on: all that is sent to it keeps below, over however
+    /// Sets the committed rate of the link to one peer, from `now` on: all that is sent to it keeps below, over however
     /// many connections and paths it goes.
-    pub fn set_contracted(&self, now: Duration, peer: K, rate: Rate) {
+    pub fn set_committed_rate(&self, now: Duration, peer: K, rate: Rate) {
         let mut peers = self.peers.lock();
         let peer = peers.entry(peer).or_default();
-        peer.contracted = rate;
+        peer.committed_rate = rate;
         peer.set_outward(now);
     }
 

@@ -63,18 +63,21 @@ impl HostTcp {
                 granted = name;
             } else if self.available.iter().any(|available| available == name) {
                 said.push(format!(
-                    "connections get {default} where they ask for {name}, unless farsided has CAP_NET_ADMIN: allow it with sysctl net.ipv4.tcp_allowed_congestion_control='{} {name}'",
+                    "this host uses {default} instead of {name} for farside's connections, unless farsided has \
+                     CAP_NET_ADMIN. To allow {name}: sysctl net.ipv4.tcp_allowed_congestion_control='{} {name}'",
                     self.allowed.join(" ")
                 ));
             } else if !self.available.is_empty() {
                 said.push(format!(
-                    "connections get {default} where they ask for {name}, which this kernel has not loaded: try modprobe tcp_{name}; until then several connections carry a stream, and each loss costs some of its rate"
+                    "this host uses {default} instead of {name}, because {name} is not loaded: modprobe tcp_{name}. \
+                     Until then farside uses more connections for a stream and loses rate with each lost packet"
                 ));
             }
         }
         if self.slow_start_after_idle == Some(true) && !granted.starts_with("bbr") {
             said.push(format!(
-                "a connection under {granted} begins anew with slow start after each pause: sysctl net.ipv4.tcp_slow_start_after_idle=0 lets it keep its rate"
+                "a connection with {granted} falls back to slow start after each pause. To let it keep its rate: \
+                 sysctl net.ipv4.tcp_slow_start_after_idle=0"
             ));
         }
         for (name, direction, most) in
@@ -82,7 +85,8 @@ impl HostTcp {
         {
             if let Some(most) = most.filter(|most| *most < BUFFER_WANTED) {
                 said.push(format!(
-                    "{direction} buffers end at {most} bytes, which a connection fills at {} MB/s and 100 ms; beyond that more connections carry a stream: sysctl net.ipv4.tcp_{name}='4096 131072 {BUFFER_WANTED}' lets one do",
+                    "{direction} buffers are limited to {most} bytes (about {} MB/s per connection at 100 ms). To \
+                     raise the limit: sysctl net.ipv4.tcp_{name}='4096 131072 {BUFFER_WANTED}'",
                     // A buffer holds about half its size in data, and a round trip is a tenth of a second.
                     most / 2 * 10 / 1_000_000
                 ));
@@ -90,7 +94,8 @@ impl HostTcp {
         }
         if self.mtu_probing == Some(0) {
             said.push(
-                "a path that swallows large packets without a word stops a connection: sysctl net.ipv4.tcp_mtu_probing=1 finds a size that passes"
+                "a path that silently drops large packets would stall transfers. To let the kernel find the size \
+                 that passes: sysctl net.ipv4.tcp_mtu_probing=1"
                     .to_owned(),
             );
         }
@@ -140,7 +145,7 @@ mod tests {
         };
         let said = advice(&small);
         assert!(
-            said[0].starts_with("send buffers end at 4194304 bytes, which a connection fills at 20 MB/s"),
+            said[0].starts_with("send buffers are limited to 4194304 bytes (about 20 MB/s per connection"),
             "{said:?}"
         );
         assert!(said[1].contains("tcp_mtu_probing=1"), "{said:?}");

@@ -40,6 +40,6 @@ pub struct SocketOptions {
     pub congestion: Congestion,
     /// The mark of its packets, 0 to 63, for IPv4 and IPv6 alike. `None`: left as it is.
     pub dscp: Option<u8>,
-    /// The most it sends, bytes per second, spread evenly: a contracted rate. `None`: no limit.
+    /// The most it sends, bytes per second, spread evenly: a committed rate. `None`: no limit.
     pub pacing: Option<u64>,
 }

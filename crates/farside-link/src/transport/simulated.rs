@@ -81,7 +81,7 @@ struct Link {
 
 #[derive(Default)]
 struct State {
-    doors: HashMap<String, mpsc::Sender<Connection>>,
+    listeners: HashMap<String, mpsc::Sender<Connection>>,
     links: HashMap<(String, String), Arc<Link>>,
     settings: LinkSettings,
     /// Further addresses of hosts.
@@ -147,12 +147,12 @@ impl SimulatedNetwork {
         self.link(a, b).mode.send_replace(Mode::Up);
     }
 
-    /// The host's process dies: its doors close and its connections break. It can neither dial nor listen until
+    /// The host's process dies: its listeners close and its connections break. It can neither dial nor listen until
     /// [`revive`](Self::revive).
     pub fn kill(&self, host: &str) {
         let mut state = self.state.lock();
         state.killed.push(host.to_owned());
-        state.doors.retain(|address, _| split_address(address).is_none_or(|(h, _)| h != host));
+        state.listeners.retain(|address, _| split_address(address).is_none_or(|(h, _)| h != host));
         for ((a, b), link) in &state.links {
             if a == host || b == host {
                 break_connections(link);
@@ -271,7 +271,7 @@ impl Transport for SimulatedHost {
                 (Some(name), Some((_, port))) => format!("{name}:{port}"),
                 _ => address.to_owned(),
             };
-            state.doors.get(&known_as).cloned().ok_or_else(|| refused("connection refused"))?
+            state.listeners.get(&known_as).cloned().ok_or_else(|| refused("connection refused"))?
         };
         let (ours, near) = duplex(SOCKET_BUFFER);
         let (theirs, far) = duplex(SOCKET_BUFFER);
@@ -309,22 +309,22 @@ impl Transport for SimulatedHost {
             port
         };
         let address = format!("{}:{port}", self.name);
-        if state.doors.get(&address).is_some_and(|listener| !listener.is_closed()) {
+        if state.listeners.get(&address).is_some_and(|listener| !listener.is_closed()) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         let (listener, arrivals) = mpsc::channel(BACKLOG);
-        state.doors.insert(address.clone(), listener);
-        Ok(Box::new(SimulatedDoor { address, arrivals }))
+        state.listeners.insert(address.clone(), listener);
+        Ok(Box::new(SimulatedListener { address, arrivals }))
     }
 }
 
-struct SimulatedDoor {
+struct SimulatedListener {
     address: String,
     arrivals: mpsc::Receiver<Connection>,
 }
 
 #[async_trait]
-impl Listener for SimulatedDoor {
+impl Listener for SimulatedListener {
     fn address(&self) -> String {
         self.address.clone()
     }

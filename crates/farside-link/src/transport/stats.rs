@@ -14,7 +14,7 @@ pub trait SocketStats: Send + Sync {
     /// Asks for other options; `local` is as it was. What the kernel does not grant stays as it is.
     fn apply(&self, options: &SocketOptions);
 
-    /// Holds it to so many bytes per second, beside the contracted rate of its options; `None`: to no more than those.
+    /// Holds it to so many bytes per second, beside the committed rate of its options; `None`: to no more than those.
     fn pace(&self, rate: Option<u64>);
 }
 

@@ -90,7 +90,7 @@ fn connected(stream: TcpStream, options: &SocketOptions) -> io::Result<Connectio
     socket.set_tcp_notsent_lowat(UNSENT_MAX)?;
     ask(&stream, options, local.is_ipv6());
     let stream = Arc::new(Mutex::new(stream));
-    let rates = Rates { contracted: options.pacing, of_path: None };
+    let rates = Rates { committed_rate: options.pacing, of_path: None };
     let stats =
         TcpFigures { stream: Arc::downgrade(&stream), is_v6: local.is_ipv6(), rates: Mutex::new(rates) };
     Ok(Connection {
@@ -227,14 +227,14 @@ struct TcpFigures {
 /// What a connection is held to, bytes per second.
 #[derive(Clone, Copy, Default)]
 struct Rates {
-    contracted: Option<u64>,
+    committed_rate: Option<u64>,
     /// By what its path is known to carry.
     of_path: Option<u64>,
 }
 
 impl Rates {
     fn least(self) -> Option<u64> {
-        [self.contracted, self.of_path].into_iter().flatten().min()
+        [self.committed_rate, self.of_path].into_iter().flatten().min()
     }
 }
 
@@ -276,7 +276,7 @@ impl SocketStats for TcpFigures {
     fn apply(&self, options: &SocketOptions) {
         if let Some(stream) = self.stream.upgrade() {
             let mut rates = self.rates.lock();
-            rates.contracted = options.pacing;
+            rates.committed_rate = options.pacing;
             ask(&*stream.lock(), &SocketOptions { pacing: rates.least(), ..options.clone() }, self.is_v6);
         }
     }
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_tells_how_it_goes_until_it_is_closed() {
+    async fn a_connection_reports_its_statistics_until_it_is_closed() {
         let options = SocketOptions::default();
         let (mut near, mut far) = pair("127.0.0.1:0", &options, &options).await;
         assert_eq!((&near.local, &near.remote), (&far.remote, &far.local));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_granted_is_told_and_what_is_not_is_no_failure() {
+    async fn what_is_granted_is_reported_and_what_is_not_is_no_failure() {
         // Every kernel has reno, for everybody.
         let reno =
             SocketOptions { congestion: Congestion::Named("reno".to_owned()), ..SocketOptions::default() };
@@ -364,19 +364,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_lower_of_the_contracted_rate_and_the_paths_holds() {
+    async fn the_lower_of_the_committed_rate_and_the_paths_holds() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let stream = Arc::new(Mutex::new(socket));
         let stats = TcpFigures { stream: Arc::downgrade(&stream), is_v6: false, rates: Mutex::default() };
-        let contracted = |pacing| SocketOptions { pacing, ..SocketOptions::default() };
+        let committed_rate = |pacing| SocketOptions { pacing, ..SocketOptions::default() };
         let most = || getsockopt(&*stream.lock(), MaxPacingRate).unwrap();
-        stats.apply(&contracted(Some(1_000_000)));
+        stats.apply(&committed_rate(Some(1_000_000)));
         stats.pace(Some(2_000_000));
         assert_eq!(most(), 1_000_000);
         stats.pace(Some(500_000));
         assert_eq!(most(), 500_000);
-        stats.apply(&contracted(None));
+        stats.apply(&committed_rate(None));
         assert_eq!(most(), 500_000, "options that change leave it");
         stats.pace(None);
         assert_eq!(most(), u64::MAX);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn goes_out_from_the_address_it_is_told() {
+    async fn goes_out_from_the_configured_address() {
         let from = |local: &str| SocketOptions { local: local.parse().ok(), ..SocketOptions::default() };
         let (_, far) = pair("127.0.0.1:0", &from("127.0.0.9"), &SocketOptions::default()).await;
         assert!(far.remote.starts_with("127.0.0.9:"), "{}", far.remote);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
 
-use super::service::{Destination, TakenPlace};
+use super::service::{Destination, ReservedSlot};
 use crate::error::{MirrorError, blocking};
 use crate::relationship::{Asked, Mirror, common_base};
 use crate::schedule::Schedule;
@@ -37,20 +37,21 @@ impl Destination {
             }
             return Ok((mirror, asked));
         }
-        let _taken = TakenPlace::take(self, &destination)?;
+        let _reserved = ReservedSlot::take(self, &destination)?;
         let relationship = self.to_follow(peer, source, destination.clone(), schedule).await?;
         let common = common_base(&self.driver_parts(), &relationship, link_wait).await?;
         // The row first: whatever stops this from here on, the same command finds it and goes on.
         self.parts.store.save(&relationship).await?;
-        let place = self.start(relationship, false);
-        self.places().insert(destination.clone(), place);
+        let slot = self.start(relationship, false);
+        self.slots().insert(destination.clone(), slot);
         let mirror = self.mirror(&destination)?;
         mirror.is_known().await;
         match mirror.resync_onto(common.base, link_wait).await {
             Ok(asked) => Ok((mirror, asked)),
             Err(error) => {
                 if let Err(error) = self.delete(&destination).await {
-                    tracing::warn!(volume = %destination, "a mirror that did not come about is still listed: {error}");
+                    tracing::warn!(volume = %destination, "cannot remove the record of a mirror whose creation \
+                         failed; remove it with farside mirror delete {destination}: {error}");
                 }
                 Err(error)
             }
@@ -78,7 +79,7 @@ impl Destination {
 
 pub(super) fn other_source(volume: &VolumeName, source: &str) -> MirrorError {
     MirrorError::State(format!(
-        "{volume} is, or was, the replica of another volume, {source}. Nothing was changed; `farside mirror delete {volume}` \
-         ends that mirror, the volume stays"
+        "{volume} is, or was, the replica of another volume, {source}. Nothing was changed. To end that mirror and \
+         keep the volume: farside mirror delete {volume}"
     ))
 }

@@ -48,22 +48,22 @@ pub struct DestinationParts {
 pub struct Destination {
     pub(super) parts: DestinationParts,
     pub(super) stop: CancellationToken,
-    mirrors: Mutex<BTreeMap<VolumeName, Place>>,
+    mirrors: Mutex<BTreeMap<VolumeName, Slot>>,
 }
 
-/// A volume's place among the mirrors.
-pub(super) enum Place {
+/// A volume's slot among the mirrors.
+pub(super) enum Slot {
     /// Taken by one that is being made.
-    Making,
+    Reserved,
     /// A mirror and its driver.
     Running(Mirror, JoinHandle<()>),
 }
 
-impl Place {
+impl Slot {
     fn mirror(&self) -> Option<&Mirror> {
         match self {
-            Place::Making => None,
-            Place::Running(mirror, _) => Some(mirror),
+            Slot::Reserved => None,
+            Slot::Running(mirror, _) => Some(mirror),
         }
     }
 }
@@ -75,8 +75,8 @@ impl Destination {
         let destination = Destination { parts, stop: CancellationToken::new(), mirrors: Mutex::default() };
         for relationship in relationships {
             let volume = relationship.destination.clone();
-            let place = destination.start(relationship, true);
-            destination.places().insert(volume, place);
+            let slot = destination.start(relationship, true);
+            destination.slots().insert(volume, slot);
         }
         for mirror in destination.mirrors() {
             mirror.is_known().await;
@@ -84,14 +84,14 @@ impl Destination {
         Ok(destination)
     }
 
-    pub(super) fn places(&self) -> MutexGuard<'_, BTreeMap<VolumeName, Place>> {
+    pub(super) fn slots(&self) -> MutexGuard<'_, BTreeMap<VolumeName, Slot>> {
         // Every change is one insertion or removal: a panic in between leaves nothing half done.
         self.mirrors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn start(&self, relationship: Relationship, at_once: bool) -> Place {
+    pub(super) fn start(&self, relationship: Relationship, at_once: bool) -> Slot {
         let (mirror, driver) = Mirror::start(self.driver_parts(), relationship, at_once);
-        Place::Running(mirror, driver)
+        Slot::Running(mirror, driver)
     }
 
     pub(super) fn driver_parts(&self) -> Parts {
@@ -127,7 +127,7 @@ impl Destination {
         link_wait: Duration,
         allow_reverse: bool,
     ) -> Result<Mirror, MirrorError> {
-        let _taken = TakenPlace::take(self, &destination)?;
+        let _reserved = ReservedSlot::take(self, &destination)?;
         let new_id = self.new_id();
         let (size_bytes, reverse) = self.describe(new_id, peer, &source, &destination, link_wait).await?;
         let (engine, clock) = (self.parts.engine.clone(), self.parts.clock.clone());
@@ -146,8 +146,8 @@ impl Destination {
             self.parts.reverse.grant_reverse(peer, &destination).await?;
             tracing::info!(%peer, volume = %destination, "the way back is allowed on both sides");
         }
-        let place = self.start(relationship, false);
-        self.places().insert(destination.clone(), place);
+        let slot = self.start(relationship, false);
+        self.slots().insert(destination.clone(), slot);
         let mirror = self.mirror(&destination)?;
         mirror.is_known().await;
         Ok(mirror)
@@ -168,20 +168,20 @@ impl Destination {
         };
         let answer = ask(&*self.parts.links, peer, Body::Describe(describe), link_wait).await?;
         let description = Description::decode(answer)
-            .map_err(|e| MirrorError::protocol(format!("a description that cannot be read: {e}")))?;
+            .map_err(|e| MirrorError::protocol(format!("malformed description: {e}")))?;
         Ok((convert::size(description.size_bytes)?, description.reverse))
     }
 
     /// The mirror whose replica is `volume`.
     pub fn mirror(&self, volume: &VolumeName) -> Result<Mirror, MirrorError> {
-        let places = self.places();
-        let mirror = places.get(volume).and_then(Place::mirror).cloned();
+        let slots = self.slots();
+        let mirror = slots.get(volume).and_then(Slot::mirror).cloned();
         mirror.ok_or_else(|| MirrorError::NotFound(volume.clone()))
     }
 
     /// All of them, by name of the replica.
     pub fn mirrors(&self) -> Vec<Mirror> {
-        self.places().values().filter_map(Place::mirror).cloned().collect()
+        self.slots().values().filter_map(Slot::mirror).cloned().collect()
     }
 
     /// The newest `limit` transfers of a mirror, newest first.
@@ -202,46 +202,48 @@ impl Destination {
     /// Ends a relationship: the volume stays, writable, no longer a replica.
     pub async fn delete(&self, volume: &VolumeName) -> Result<(), MirrorError> {
         self.mirror(volume)?.delete().await?;
-        self.places().remove(volume);
+        self.slots().remove(volume);
         Ok(())
     }
 
     /// Ends every driver and the transfers that run, and waits for them: nothing touches the storage afterwards.
     pub async fn shut_down(&self) {
         self.stop.cancel();
-        let places = std::mem::take(&mut *self.places());
-        for (volume, place) in places {
-            let Place::Running(_, driver) = place else { continue };
+        let slots = std::mem::take(&mut *self.slots());
+        for (volume, slot) in slots {
+            let Slot::Running(_, driver) = slot else { continue };
             if let Err(error) = driver.await {
-                tracing::error!(%volume, "the mirror's driver ended badly: {error}");
+                tracing::error!(%volume, "internal error (bug): the task of this mirror ended: {error}. The replica \
+                     is unchanged; restart farsided to start the mirror again, and please report this with farside \
+                     support-bundle");
             }
         }
     }
 }
 
-/// Keeps a volume's place while its mirror is being made, and gives it back if that fails.
-pub(super) struct TakenPlace<'a> {
+/// Keeps a volume's slot while its mirror is being made, and gives it back if that fails.
+pub(super) struct ReservedSlot<'a> {
     destination: &'a Destination,
     volume: VolumeName,
 }
 
-impl<'a> TakenPlace<'a> {
+impl<'a> ReservedSlot<'a> {
     pub(super) fn take(destination: &'a Destination, volume: &VolumeName) -> Result<Self, MirrorError> {
-        let mut places = destination.places();
-        if places.contains_key(volume) {
+        let mut slots = destination.slots();
+        if slots.contains_key(volume) {
             return Err(MirrorError::Exists(volume.clone()));
         }
-        places.insert(volume.clone(), Place::Making);
-        drop(places);
-        Ok(TakenPlace { destination, volume: volume.clone() })
+        slots.insert(volume.clone(), Slot::Reserved);
+        drop(slots);
+        Ok(ReservedSlot { destination, volume: volume.clone() })
     }
 }
 
-impl Drop for TakenPlace<'_> {
+impl Drop for ReservedSlot<'_> {
     fn drop(&mut self) {
-        let mut places = self.destination.places();
-        if matches!(places.get(&self.volume), Some(Place::Making)) {
-            places.remove(&self.volume);
+        let mut slots = self.destination.slots();
+        if matches!(slots.get(&self.volume), Some(Slot::Reserved)) {
+            slots.remove(&self.volume);
         }
     }
 }
@@ -264,14 +266,15 @@ fn prepare_replica(
         Ok(_) => match engine.replica_record(volume)? {
             Some(known) if known.broken_off => {
                 return Err(MirrorError::State(format!(
-                    "{volume} was broken off from {}; what was written to it since would be lost. Use another volume",
+                    "{volume} was broken off from {}; what was written to it since would be lost. Nothing was \
+                     changed. Use another volume name, or farside mirror resync",
                     known.source
                 )));
             }
             Some(known) if known == record(known.relationship) => return Ok(known.relationship),
             Some(known) => {
                 return Err(MirrorError::State(format!(
-                    "{volume} is the replica of another volume, {}",
+                    "{volume} is the replica of another volume, {}. Nothing was changed. Use another volume name",
                     known.source
                 )));
             }
@@ -291,7 +294,8 @@ fn refuse_data(
 ) -> Result<(), MirrorError> {
     let refused = || {
         MirrorError::State(format!(
-            "{volume} exists and holds data or snapshots, which a mirror would hide; give another name, or delete it first"
+            "{volume} exists and holds data or snapshots, which a mirror would hide. Nothing was changed. Use \
+             another volume name, or delete {volume} first"
         ))
     };
     if !engine.snapshots(volume)?.is_empty() {

@@ -1,4 +1,4 @@
-//! A planned change of roles: the replica becomes the original, the original its replica, and nothing is lost.
+//! A planned role change: the replica becomes the original, the original its replica, and nothing is lost.
 //!
 //! Asked for at the replica (site B, mirror R); the original is at site A, R' is the mirror the other way round. What each
 //! line leaves if everything stops after it, and how it goes on:
@@ -16,8 +16,8 @@
 //!      the bases of R are released
 //! ```
 //!
-//! Another attempt begins only when A has heard that the last one was given up. Each has a number, which every word of it
-//! carries: A may still be busy with a word when its session has died, and that word has no effect once A has heard of a
+//! Another attempt begins only when A has learnt that the last one was given up. Each has a number, which every message of it
+//! carries: A may still be busy with a message when its session has died, and that message has no effect once A has learnt of a
 //! newer attempt (`source/role_changes.rs`). At no moment are both writable (M5), unless a person at A breaks p/db in the round
 //! trip between A's last answer and the takeover: a break waits for nobody. Both sides are told then; before that, B
 //! does not take over.
@@ -33,14 +33,14 @@ use prost::Message;
 use uuid::Uuid;
 
 use super::resync::other_source;
-use super::service::{Destination, TakenPlace};
+use super::service::{Destination, ReservedSlot};
 use crate::error::{MirrorError, blocking};
 use crate::links::ask;
 use crate::relationship::{Mirror, Parts, RoleChangeCommand, newest_in, swap_message};
 use crate::source::{Reversal, ReverseAccepted, ReverseOffer};
 use crate::store::Relationship;
 
-/// How a change of roles went.
+/// How a role change went.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SwapReport {
     /// The mirror in the new direction.
@@ -49,13 +49,13 @@ pub struct SwapReport {
     pub last: TransferReport,
     /// Why the former source does not know yet that it is done; it is told at the next session, and is read-only
     /// until then. None if it knows.
-    pub untold: Option<String>,
+    pub not_notified: Option<String>,
 }
 
 impl Destination {
     /// Changes the roles of `volume` and its source. Refused, with everything as it was, while a host has the source open
     /// for writing, and by a peer whose administrator does not allow the way back. An error after that says what the peer
-    /// was told; whatever it did not hear it hears at the next session. Goes on to its end even if nobody waits for it.
+    /// was told; what it did not learn it learns at the next session. Goes on to its end even if nobody waits for it.
     pub async fn swap(&self, volume: &VolumeName, link_wait: Duration) -> Result<SwapReport, MirrorError> {
         let mirror = self.mirror(volume)?;
         let peer = mirror.status().relationship.peer;
@@ -88,15 +88,15 @@ impl Destination {
             }
             return mirror.change_roles(prepare).await;
         }
-        let _taken = TakenPlace::take(self, volume)?;
+        let _reserved = ReservedSlot::take(self, volume)?;
         let relationship = self.to_follow(*peer, source.clone(), volume.clone(), schedule.clone()).await?;
         let (engine, at) = (self.parts.engine.clone(), volume.clone());
         let is_remembered = blocking(move || engine.replica_record(&at)).await?.is_some();
         let id = if is_remembered { relationship.id } else { offer.reverse };
         let relationship = Relationship { id, ..relationship };
         self.parts.store.save(&relationship).await?;
-        let place = self.start(relationship, false);
-        self.places().insert(volume.clone(), place);
+        let slot = self.start(relationship, false);
+        self.slots().insert(volume.clone(), slot);
         let mirror = self.mirror(volume)?;
         mirror.is_known().await;
         let accepted = mirror.change_roles(prepare).await;
@@ -104,7 +104,8 @@ impl Destination {
             && !is_remembered
             && let Err(error) = self.delete(volume).await
         {
-            tracing::warn!(%volume, "a mirror that did not come about is still listed: {error}");
+            tracing::warn!(%volume, "cannot remove the record of a mirror whose creation failed; remove it with \
+                 farside mirror delete {volume}: {error}");
         }
         accepted
     }
@@ -113,9 +114,12 @@ impl Destination {
     pub async fn cancel_reverse(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
         let mirror = match self.mirror(volume) {
             Ok(mirror) => mirror,
-            // Perhaps by the very word that is taken back: it must not come after.
-            Err(_) if self.places().contains_key(volume) => {
-                return Err(MirrorError::State(format!("a mirror of {volume} is being made; try again")));
+            // Perhaps by the very message that is taken back: it must not come after.
+            Err(_) if self.slots().contains_key(volume) => {
+                return Err(MirrorError::State(format!(
+                    "a mirror of {volume} is being created at this moment; try \
+                     again"
+                )));
             }
             Err(_) => return Ok(()),
         };
@@ -153,7 +157,7 @@ impl Reversal for Destination {
     }
 }
 
-/// Begins, once the source has heard that an attempt before was given up; waits for that for at most `link_wait`.
+/// Begins, once the source has learnt that an attempt before was given up; waits for that for at most `link_wait`.
 async fn begin(mirror: &Mirror, reverse: Uuid, link_wait: Duration) -> Result<(), MirrorError> {
     let mut changes = mirror.changes();
     let deadline = tokio::time::Instant::now() + link_wait;
@@ -163,8 +167,9 @@ async fn begin(mirror: &Mirror, reverse: Uuid, link_wait: Duration) -> Result<()
             Ok(is_over) => drop(is_over.map_err(|_| MirrorError::aborted())?),
             Err(_) => {
                 return Err(MirrorError::State(
-                    "the source has not heard yet that the last change of roles was given up; it is told as soon as there is \
-                     a session. Nothing was changed"
+                    "the source has not heard yet that the last role change was cancelled; it is told at the next \
+                     session. No role was changed. Check the session with farside peer list, then run farside mirror \
+                     swap again"
                         .into(),
                 ));
             }
@@ -173,7 +178,7 @@ async fn begin(mirror: &Mirror, reverse: Uuid, link_wait: Duration) -> Result<()
     Ok(())
 }
 
-/// From the first word to the last. What has begun and not ended when this fails is the divergence notice's to end.
+/// From the first message to the last. What has begun and not ended when this fails is the divergence notice's to end.
 async fn change_roles(
     mirror: &Mirror,
     parts: &Parts,
@@ -182,23 +187,31 @@ async fn change_roles(
 ) -> Result<SwapReport, MirrorError> {
     let (relationship, answer) = prepare(mirror, parts, reverse, link_wait).await?;
     let (peer, role_change) = (relationship.peer, relationship.role_change);
-    let word = |reverse, phase| Body::Swap(swap_message(&relationship, reverse, phase));
-    let say = async |reverse, phase| {
-        let answer = ask(&*parts.links, peer, word(reverse, phase), link_wait).await?;
-        if newest_in(&answer, |answer: Swapped| answer.newest)? != role_change {
-            return Err(MirrorError::State(
-                "the source has seen another role change since, and took no notice of this one".into(),
-            ));
+    let message = |reverse, phase| Body::Swap(swap_message(&relationship, reverse, phase));
+    let send = async |reverse, phase| {
+        let answer = ask(&*parts.links, peer, message(reverse, phase), link_wait).await?;
+        let newest = newest_in(&answer, |answer: Swapped| answer.newest)?;
+        if newest != role_change {
+            // After the takeover the roles have changed, whatever the source makes of it.
+            let next = match phase {
+                SwapPhase::Prepare | SwapPhase::Confirm => {
+                    ". No role was changed. Run farside mirror swap again"
+                }
+                SwapPhase::Cancel | SwapPhase::Done => "",
+            };
+            return Err(MirrorError::State(format!(
+                "the source ignored this role change because it has seen a newer one (number {newest}){next}"
+            )));
         }
         Ok(())
     };
     let last = answer.snapshot.as_ref().map(CandidateBase::from_message).transpose()?;
-    let last = last.ok_or_else(|| MirrorError::protocol("the source names no last snapshot"))?;
+    let last = last.ok_or_else(|| MirrorError::protocol("the source did not name its last snapshot"))?;
     let named = convert::uuid(&answer.reverse)?;
     // Pins are given and taken by this id: it must not be one that stands for another base here.
     if named == relationship.id || parts.source.is_of_another(named, peer, &relationship.destination) {
         return Err(MirrorError::protocol(format!(
-            "the source named {named} as the way back, which is another mirror"
+            "the source named {named} as the reverse mirror, and that is another mirror"
         )));
     }
     if named != reverse {
@@ -209,28 +222,30 @@ async fn change_roles(
     let shown = mirror.status().current.map(|c| (c.uuid, c.content_root, c.size_bytes));
     if shown != Some((last.uuid, last.content_root, last.size_bytes)) {
         return Err(MirrorError::State(format!(
-            "{} was written to after its last snapshot was taken: it was broken off there. The roles stay as they are",
+            "{} was written to after its last snapshot was taken, so it was broken off at the source. The roles stay \
+             as they are",
             relationship.source
         )));
     }
     // A person there may have taken the volume back while this side was busy; a break waits for nobody.
-    say(reverse, SwapPhase::Confirm).await?;
+    send(reverse, SwapPhase::Confirm).await?;
     let reverse_role_change = convert::role_change(answer.reverse_role_change)?;
     mirror
         .change_roles(|done| RoleChangeCommand::TakeOver { last, role_change: reverse_role_change, done })
         .await?;
     // From here on it is done, whoever knows it.
-    let untold = match say(reverse, SwapPhase::Done).await {
+    let not_notified = match send(reverse, SwapPhase::Done).await {
         Ok(()) => {
             mirror.change_roles(|done| RoleChangeCommand::Acknowledged { role_change, done }).await?;
             None
         }
         Err(error) => {
-            tracing::warn!(relationship = %relationship.id, "the roles have changed, but the former source does not know: {error}");
+            tracing::warn!(relationship = %relationship.id, "the roles have changed; the former source has not been \
+                 told yet and stays read-only until the next session: {error}");
             Some(error.to_string())
         }
     };
-    Ok(SwapReport { reverse, last: report, untold })
+    Ok(SwapReport { reverse, last: report, not_notified })
 }
 
 /// Asks the source to prepare; answers also as what the attempt is told. With the database the count of attempts may have
@@ -243,23 +258,24 @@ async fn prepare(
 ) -> Result<(Relationship, Swapped), MirrorError> {
     for _ in 0..2 {
         let relationship = mirror.status().relationship;
-        let word = Body::Swap(swap_message(&relationship, reverse, SwapPhase::Prepare));
-        let answer = ask(&*parts.links, relationship.peer, word, link_wait).await?;
+        let message = Body::Swap(swap_message(&relationship, reverse, SwapPhase::Prepare));
+        let answer = ask(&*parts.links, relationship.peer, message, link_wait).await?;
         let newest = newest_in(&answer, |answer: Swapped| answer.newest)?;
         if newest < relationship.role_change {
             return Err(MirrorError::protocol(
-                "the source took no notice of the change of roles that it answered",
+                "the source answered the role change without counting it. No role was changed at this site",
             ));
         }
         if newest == relationship.role_change {
             let answer = Swapped::decode(answer)
-                .map_err(|e| MirrorError::protocol(format!("an answer that cannot be read: {e}")))?;
+                .map_err(|e| MirrorError::protocol(format!("malformed answer: {e}")))?;
             return Ok((relationship, answer));
         }
         mirror.change_roles(|done| RoleChangeCommand::Raise { newest, done }).await?;
     }
     Err(MirrorError::State(
-        "the source has seen role changes that this side does not know. The roles stay as they are".into(),
+        "the source ignored this role change because it has seen newer ones. No role was changed. Run farside mirror \
+         swap again".into(),
     ))
 }
 
@@ -270,7 +286,9 @@ async fn arrive(mirror: &Mirror, link_wait: Duration) -> Result<TransferReport, 
         TransferResult::Ok => Ok(report),
         TransferResult::Failed | TransferResult::Aborted => {
             let reason = report.reason.unwrap_or_default();
-            Err(MirrorError::State(format!("the update before the change of roles failed: {reason}")))
+            Err(MirrorError::State(format!(
+                "the update before the role change failed; no role was changed: {reason}"
+            )))
         }
     }
 }

@@ -8,7 +8,7 @@ use super::status::Published;
 use crate::error::MirrorError;
 use crate::store::Relationship;
 
-/// A word of a change of roles.
+/// A message of a role change.
 pub(crate) fn swap_message(relationship: &Relationship, reverse: uuid::Uuid, phase: SwapPhase) -> Swap {
     Swap {
         relationship: relationship.id.as_bytes().to_vec(),
@@ -43,7 +43,6 @@ pub(crate) fn newest_in<M: Message + Default>(
     answer: &[u8],
     newest: impl Fn(M) -> u64,
 ) -> Result<u64, MirrorError> {
-    let answer = M::decode(answer)
-        .map_err(|e| MirrorError::protocol(format!("an answer that cannot be read: {e}")))?;
+    let answer = M::decode(answer).map_err(|e| MirrorError::protocol(format!("malformed answer: {e}")))?;
     Ok(convert::newest_role_change(newest(answer))?)
 }

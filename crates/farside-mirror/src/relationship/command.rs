@@ -46,8 +46,8 @@ pub(crate) type Ended = oneshot::Sender<Result<TransferReport, MirrorError>>;
 
 /// What a driver is told.
 pub(crate) enum Command {
-    /// Initialize or update; `ended` hears of the transfer that covers this moment.
-    Ask {
+    /// Initialize or update; `ended` is notified of the transfer that covers this moment.
+    Start {
         kind: TransferKind,
         link_wait: Duration,
         accepted: oneshot::Sender<Result<(), MirrorError>>,
@@ -65,7 +65,7 @@ pub(crate) enum Command {
         done: oneshot::Sender<Result<(), MirrorError>>,
     },
     RoleChange(RoleChangeCommand),
-    Tell {
+    Event {
         event: Event,
         done: oneshot::Sender<Result<(), MirrorError>>,
     },
@@ -84,21 +84,21 @@ pub(crate) enum Command {
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, MirrorError>>;
 
-/// A step of a change of roles.
+/// A step of a role change.
 pub(crate) enum RoleChangeCommand {
-    /// At the replica: remember that one begins. Answers whether it does: not before the source has heard that the attempt
-    /// before was given up, because that word, coming late, would make it writable in the middle of this one.
+    /// At the replica: remember that one begins. Answers whether it does: not before the source has learnt that the attempt
+    /// before was given up, because that message, coming late, would make it writable in the middle of this one.
     Begin { reverse: Uuid, done: Reply<bool> },
     /// The source names another reverse relationship.
     Agree { reverse: Uuid, done: Reply<()> },
-    /// The source has heard of this role change, or a later one, of which this side does not know: its count is older
+    /// The source has learnt of this role change, or a later one, of which this side does not know: its count is older
     /// than the source's memory. It goes on above.
     Raise { newest: u64, done: Reply<()> },
     /// The takeover: this very snapshot is what hosts go on from here. `role_change` is the number of the change for `reverse`.
     TakeOver { last: CandidateBase, role_change: u64, done: Reply<()> },
-    /// The attempt is over; what the source must hear yet is the divergence notice's.
+    /// The attempt is over; what the source must be notified of yet is the divergence notice's.
     Finish { done: Reply<()> },
-    /// The source has heard how the change with this number ended.
+    /// The source has learnt how the change with this number ended.
     Acknowledged { role_change: u64, done: Reply<()> },
     /// At the original: make it read-only, with a last snapshot.
     Prepare { of: Uuid, schedule: Schedule, done: Reply<ReverseAccepted> },

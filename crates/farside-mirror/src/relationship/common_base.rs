@@ -37,16 +37,17 @@ pub(crate) async fn common_base(
     };
     let answer = ask(&*parts.links, relationship.peer, Body::Compare(compare), link_wait).await?;
     let answer = Comparison::decode(answer)
-        .map_err(|e| MirrorError::protocol(format!("a comparison that cannot be read: {e}")))?;
+        .map_err(|e| MirrorError::protocol(format!("malformed comparison: {e}")))?;
     let Some(base) = answer.base.as_ref().map(CandidateBase::from_message).transpose()? else {
         let Relationship { source, destination, .. } = relationship;
         return Err(MirrorError::State(format!(
-            "no snapshot of {destination} is also at the peer's {source}: there is no point to go on from. Nothing was \
-             changed. To copy everything, `farside mirror create` to a new volume; {destination} stays as it is"
+            "no snapshot of {destination} is also at the peer's {source}: there is no point to go on from. Nothing \
+             was changed. To copy everything: farside mirror create with a new volume name; {destination} stays as \
+             it is"
         )));
     };
     if !candidates.contains(&base) {
-        return Err(MirrorError::protocol("the source chose a base that this side never named"));
+        return Err(MirrorError::protocol("the source chose a base that this site did not offer"));
     }
     convert::size(answer.size_bytes)?;
     Ok(CommonBase {

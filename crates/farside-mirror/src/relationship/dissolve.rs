@@ -51,12 +51,13 @@ impl Driver {
         }
         let saved = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.save(&self.relationship)).await;
         if !matches!(saved, Ok(Ok(()))) {
-            tracing::warn!(relationship = %self.relationship.id, "broken off, but the time could not be written to the database");
+            tracing::warn!(relationship = %self.relationship.id, "the mirror is broken off and writable; only the \
+                 time of it could not be saved in the state database");
         }
         tracing::warn!(
             relationship = %self.relationship.id, volume = %self.relationship.destination,
             source = %self.relationship.source, peer = %self.relationship.peer,
-            "broken off: hosts may write; the source is told when there is a session"
+            "broken off: hosts may write to the volume; the source is told at the next session"
         );
         self.log(LogEvent::Break, None, None).await;
         // Says also who broke it off, and where hosts go on from.
@@ -72,11 +73,11 @@ impl Driver {
         match &result {
             Ok(()) => {
                 self.log(LogEvent::Delete, None, None).await;
-                self.tell_source_to_release();
+                self.ask_source_to_release();
             }
             Err(error) => {
                 // The volume may not be a replica any more: nothing is done before the pool has been asked again.
-                self.forget_probe(format!("delete failed, repeat it: {error}"));
+                self.forget_probe(format!("delete failed; run farside mirror delete again: {error}"));
             }
         }
         result
@@ -87,7 +88,7 @@ impl Driver {
         let undone = blocking(move || {
             let volume = &relationship.destination;
             if let Err(error) = engine.abandon_staged(volume) {
-                tracing::warn!(%volume, "staged content could not be discarded: {error}");
+                tracing::warn!(%volume, "cannot discard staged content; it only holds space: {error}");
             }
             let record = engine.replica_record(volume)?;
             if record.is_some_and(|record| record.relationship == relationship.id) {
@@ -105,7 +106,7 @@ impl Driver {
     }
 
     /// If there is a session now; otherwise the source's administrator has `mirror release`.
-    fn tell_source_to_release(&self) {
+    fn ask_source_to_release(&self) {
         let release = Release {
             relationship: self.relationship.id.as_bytes().to_vec(),
             volume: self.relationship.source.to_string(),
@@ -116,7 +117,8 @@ impl Driver {
             if !matches!(tokio::time::timeout(CLOSE_TIMEOUT, told).await, Ok(Ok(_))) {
                 tracing::warn!(
                     relationship = %id,
-                    "the source was not told that the mirror has ended; run `farside mirror release` there"
+                    "the source was not told that the mirror has ended, and keeps its base snapshots. At the source: \
+                     farside mirror release POOL/VOL PEER"
                 );
             }
         });
@@ -128,9 +130,9 @@ fn break_off(engine: &dyn Engine, relationship: &Relationship, at: Option<Uuid>)
     let volume = &relationship.destination;
     // What a transfer left staged would never be wanted again. It only costs space: not a reason not to break.
     if let Err(error) = engine.abandon_staged(volume) {
-        tracing::warn!(%volume, "staged content could not be discarded: {error}");
+        tracing::warn!(%volume, "cannot discard staged content; it only holds space: {error}");
     }
-    // A person's break in the middle of a change of roles is not its takeover, and must not look like it.
+    // A person's break in the middle of a role change is not its takeover, and must not look like it.
     if let Some(SwapMark::Swapping { reverse }) = relationship.swap {
         release(engine, volume, reverse, &[])?;
     }
@@ -144,7 +146,8 @@ fn break_off(engine: &dyn Engine, relationship: &Relationship, at: Option<Uuid>)
             keep_set_aside(engine, relationship, at)?;
             let rescued = engine.move_main(volume, at, Some(broken))?;
             if let Some(rescued) = rescued {
-                tracing::warn!(%volume, rescued = rescued.name, "what was written since stays as a side branch");
+                tracing::warn!(%volume, rescued = rescued.name, "what was written after that snapshot is kept as a \
+                     side branch");
             }
         }
     }
@@ -157,7 +160,7 @@ fn keep_set_aside(engine: &dyn Engine, relationship: &Relationship, at: Uuid) ->
     let main_line = engine.snapshots(volume)?;
     let newer = main_line.iter().rev().take_while(|s| s.uuid != at);
     for snapshot in newer.filter(|s| s.owner == SnapshotOwner::Relationship(relationship.id)) {
-        engine.give_to_person(volume, snapshot.uuid)?;
+        engine.make_user_snapshot(volume, snapshot.uuid)?;
     }
     Ok(())
 }

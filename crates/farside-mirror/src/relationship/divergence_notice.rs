@@ -1,5 +1,5 @@
-//! Says to the source what it must hear, whenever there is a session with it: that its replica was broken off, or how a
-//! change of roles has ended. In the background: nothing waits for it, least of all a break.
+//! Notifies the source, whenever there is a session with it: that its replica was broken off, or how a
+//! role change has ended. In the background: nothing waits for it, least of all a break.
 
 use std::sync::Arc;
 
@@ -27,9 +27,9 @@ impl Drop for DivergenceNotice {
 }
 
 /// What there is to say.
-pub(super) struct News {
+pub(super) struct PendingNotice {
     pub(super) relationship: Relationship,
-    /// The end of a change of roles, if one has begun.
+    /// The end of a role change, if one has begun.
     pub(super) swap: Option<Swap>,
     /// That the replica was broken off, if it was.
     pub(super) overtaken: Option<Overtaken>,
@@ -39,16 +39,16 @@ impl DivergenceNotice {
     /// Begins to tell.
     pub(super) fn send(
         links: Arc<dyn Links>,
-        news: News,
+        notice: PendingNotice,
         own: mpsc::WeakSender<Command>,
     ) -> DivergenceNotice {
-        DivergenceNotice(tokio::spawn(run(links, news, own)))
+        DivergenceNotice(tokio::spawn(run(links, notice, own)))
     }
 }
 
 /// Once for each session, until it is stopped.
-async fn run(links: Arc<dyn Links>, mut news: News, own: mpsc::WeakSender<Command>) {
-    let (id, peer) = (news.relationship.id, news.relationship.peer);
+async fn run(links: Arc<dyn Links>, mut notice: PendingNotice, own: mpsc::WeakSender<Command>) {
+    let (id, peer) = (notice.relationship.id, notice.relationship.peer);
     let mut rest = NOTICE_REST;
     loop {
         let link = match links.link(peer, NOTICE_LINK_WAIT).await {
@@ -58,21 +58,22 @@ async fn run(links: Arc<dyn Links>, mut news: News, own: mpsc::WeakSender<Comman
                 continue;
             }
         };
-        match say(&*link, &mut news, &own).await {
+        match send_notice(&*link, &mut notice, &own).await {
             Ok(()) => {
-                tracing::info!(relationship = %id, %peer, "the source knows what became of its replica")
+                tracing::info!(relationship = %id, %peer, "the source has been notified")
             }
             Err(error) if error.is_lost_session() => {
                 tokio::time::sleep(NOTICE_REST).await;
                 continue;
             }
-            Err(error) if news.swap.is_some() => {
-                // It may be starting, or have a pool to open yet. Until it has heard, one of its volumes may be fenced
+            Err(error) if notice.swap.is_some() => {
+                // It may be starting, or have a pool to open yet. Until it is notified, one of its volumes may be fenced
                 // for nothing: so not only once in each session.
                 if rest == NOTICE_REST {
                     tracing::warn!(
                         relationship = %id, %peer,
-                        "how the change of roles has ended is not accepted by the source; it will be told again: {error}"
+                        "the source rejected the end of the role change; its volume may stay read-only. Retrying \
+                         every 5 to 60 s: {error}"
                     );
                 }
                 tokio::time::sleep(rest).await;
@@ -80,7 +81,8 @@ async fn run(links: Arc<dyn Links>, mut news: News, own: mpsc::WeakSender<Comman
                 continue;
             }
             Err(error) => {
-                tracing::warn!(relationship = %id, %peer, "the source was told what became of its replica, and answered: {error}");
+                tracing::warn!(relationship = %id, %peer, "the source rejected the notice that its replica was \
+                     broken off; trying again at the next session: {error}");
             }
         }
         rest = NOTICE_REST;
@@ -88,41 +90,41 @@ async fn run(links: Arc<dyn Links>, mut news: News, own: mpsc::WeakSender<Comman
     }
 }
 
-async fn say(
+async fn send_notice(
     link: &dyn PeerLink,
-    news: &mut News,
+    notice: &mut PendingNotice,
     own: &mpsc::WeakSender<Command>,
 ) -> Result<(), MirrorError> {
-    if let Some(swap) = &news.swap {
+    if let Some(swap) = &notice.swap {
         let role_change = swap.role_change;
-        let heard = match call(link, Body::Swap(swap.clone()), None).await {
+        let answered = match call(link, Body::Swap(swap.clone()), None).await {
             Ok(answer) => newest_in(&answer, |noted: Swapped| noted.newest),
             Err(error) => Err(error.into()),
         };
-        // Refused by a person's break there: that hosts went on here is all the more to be heard.
+        // Refused by a person's break there: that hosts went on here is all the more to be reported.
         if let (
             Err(MirrorError::Transfer(TransferError::Session(SessionError::Refused(_)))),
             Some(overtaken),
-        ) = (&heard, &news.overtaken)
+        ) = (&answered, &notice.overtaken)
         {
-            say_overtaken(link, overtaken, own).await?;
+            send_overtaken(link, overtaken, own).await?;
         }
-        check_seen(heard?, role_change, own).await?;
-        news.swap = None;
-        // The driver forgets the change of roles; if it has ended, nobody needs to know.
+        check_seen(answered?, role_change, own).await?;
+        notice.swap = None;
+        // The driver forgets the role change; if it has ended, nobody needs to know.
         if let Some(own) = own.upgrade() {
             let (done, _) = oneshot::channel();
             let _ =
                 own.send(Command::RoleChange(RoleChangeCommand::Acknowledged { role_change, done })).await;
         }
     }
-    if let Some(overtaken) = &news.overtaken {
-        say_overtaken(link, overtaken, own).await?;
+    if let Some(overtaken) = &notice.overtaken {
+        send_overtaken(link, overtaken, own).await?;
     }
     Ok(())
 }
 
-async fn say_overtaken(
+async fn send_overtaken(
     link: &dyn PeerLink,
     overtaken: &Overtaken,
     own: &mpsc::WeakSender<Command>,
@@ -146,6 +148,7 @@ async fn check_seen(
         let _ = own.send(Command::RoleChange(RoleChangeCommand::Raise { newest, done })).await;
     }
     Err(MirrorError::State(format!(
-        "the source has seen role change {newest} already, and took no notice of {role_change}"
+        "the source ignored role change {role_change}, because it has seen a newer one (number {newest}); this site \
+         continues from there"
     )))
 }

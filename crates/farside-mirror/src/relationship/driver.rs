@@ -84,12 +84,12 @@ pub(super) struct Driver {
     is_forgotten_fence: bool,
     pub(super) current: Option<Published>,
     pub(super) ticker: Ticker,
-    /// Tells the source what it must hear while this is broken off.
+    /// Notifies the source of what it must know while this is broken off.
     pub(super) notice: Option<DivergenceNotice>,
-    /// A change of roles is being carried out by this process: its words are not the divergence notice's.
+    /// A role change is being carried out by this process: its messages are not the divergence notice's.
     pub(super) is_swapping: bool,
     /// The device failed under the record of a takeover: whether it is on it shows only when the pool is opened anew.
-    /// Until then nobody is told how the change of roles has ended.
+    /// Until then nobody is told how the role change has ended.
     pub(super) is_outcome_unknown: bool,
     activity: Activity,
     /// What the last transfer could not tell the source, until the next one begins.
@@ -98,7 +98,7 @@ pub(super) struct Driver {
     pub(super) link_wait: Duration,
     /// Transfers in a row that lost their session.
     losses: u32,
-    /// Who hears of the transfer that runs or waits, and of the one after it.
+    /// Who is notified of the transfer that runs or waits, and of the one after it.
     pub(super) waiting: Vec<Ended>,
     pub(super) waiting_next: Vec<Ended>,
     ports: Ports,
@@ -204,19 +204,19 @@ impl Driver {
         self.why = Some(why);
     }
 
-    /// Whoever hears that it is done sees it in the status too.
+    /// Whoever is notified that it is done sees it in the status too.
     async fn obey(&mut self, command: Command) {
         if !self.is_probed {
             self.probe().await;
         }
         match command {
-            Command::Ask { kind, link_wait, accepted, ended } => {
+            Command::Start { kind, link_wait, accepted, ended } => {
                 let result = self.ask(kind, link_wait, ended).await;
                 self.publish();
                 let _ = accepted.send(result);
             }
-            Command::Tell { event, done } => {
-                let result = self.tell(event).await;
+            Command::Event { event, done } => {
+                let result = self.on_event(event).await;
                 self.publish();
                 let _ = done.send(result);
             }
@@ -281,36 +281,40 @@ impl Driver {
             return Err(MirrorError::State(why));
         }
         if self.waiting.len() + self.waiting_next.len() >= WAITERS_MAX {
-            return Err(MirrorError::State(format!("{WAITERS_MAX} requests wait for this mirror already")));
+            return Err(MirrorError::State(format!(
+                "{WAITERS_MAX} requests already wait for this mirror; try again \
+                 when one has ended"
+            )));
         }
         Ok(())
     }
 
-    /// What keeps a volume that is prepared for a change of roles from everything else.
+    /// What keeps a volume that is prepared for a role change from everything else.
     pub(super) fn prepared_why(&self) -> Option<String> {
         let Some(SwapMark::Prepared { .. }) = self.relationship.swap else { return None };
         let volume = &self.relationship.destination;
         Some(format!(
-            "a change of roles is under way: {volume} is read-only until its peer has taken over or given up. \
-             `mirror swap` there again finishes it; if it has taken over and does not say so, `mirror resync {volume}` \
-             here follows it; `mirror break {volume}` here makes {volume} writable at once"
+            "a role change is under way: {volume} is read-only until its peer has taken over or given up. To finish \
+             it, at the peer: farside mirror swap again. If the peer has taken over and this site has not heard of \
+             it, at this site: farside mirror resync {volume}. To make {volume} writable at once, at this site: \
+             farside mirror break {volume}"
         ))
     }
 
-    /// What a volume is waiting for that was made read-only for a change of roles, when nothing here remembers it.
+    /// What a volume is waiting for that was made read-only for a role change, when nothing here remembers it.
     fn forgotten_why(&self) -> Option<String> {
         let Relationship { destination, source, .. } = &self.relationship;
         self.is_forgotten_fence.then(|| {
             format!(
-                "{destination} was made read-only for a change of roles, and the state database that knew of it is lost: unless \
-                 its peer has taken over, neither side takes writes. Look there: if {source} is not broken off, `mirror break \
-                 {destination}` here makes {destination} writable, and nothing is lost; if it is, `mirror resync \
-                 {destination}` here follows it"
+                "{destination} is read-only for a role change that this site no longer remembers (its state database \
+                 was lost). Look at the peer first: if {source} there is not broken off, run farside mirror break \
+                 {destination} at this site, nothing is lost; if it is broken off, run farside mirror resync \
+                 {destination} at this site"
             )
         })
     }
 
-    /// Takes the step that a request makes, and remembers who hears of its end.
+    /// Takes the step that a request makes, and remembers who is notified of its end.
     pub(super) async fn join(
         &mut self,
         next: RelationshipState,
@@ -333,7 +337,7 @@ impl Driver {
             // failure has made long.
             Action::None if matches!(next.work, Work::Queued(_)) => {
                 self.extend_wait(link_wait);
-                self.parts.links.hurry(self.relationship.peer);
+                self.parts.links.dial_now(self.relationship.peer);
             }
             _ => {}
         }
@@ -352,7 +356,7 @@ impl Driver {
         }
     }
 
-    async fn tell(&mut self, event: Event) -> Result<(), MirrorError> {
+    async fn on_event(&mut self, event: Event) -> Result<(), MirrorError> {
         self.check_probed()?;
         if let Some(why) = self.prepared_why() {
             return Err(MirrorError::State(why));
@@ -434,7 +438,8 @@ impl Driver {
             }
             Ending::Waited(Err(error)) | Ending::Ran(Err(error)) => {
                 tracing::warn!(
-                    relationship = %self.relationship.id, volume = %self.relationship.destination, "no transfer: {error}"
+                    relationship = %self.relationship.id, volume = %self.relationship.destination, "the transfer \
+                         could not start; the replica is unchanged: {error}"
                 );
                 let kind = match self.state.work {
                     Work::Queued(kind) | Work::Running { kind, .. } => Some(kind),
@@ -467,13 +472,13 @@ impl Driver {
         // Those who asked while it ran are served by the next one, if there is one.
         self.waiting.append(&mut self.waiting_next);
         if !is_queued {
-            let why = self.why.clone().unwrap_or_else(|| "the mirror was quiesced meanwhile".into());
+            let why = self.why.clone().unwrap_or_else(|| "the mirror was quiesced".into());
             self.settle(|| Err(MirrorError::State(format!("no further update was started: {why}"))));
         }
         if let Err(error) = self.carry_out(action).await {
             self.why = Some(error.to_string());
         }
-        // Who hears of the end sees it in the status too.
+        // Who is notified of the end sees it in the status too.
         self.publish();
         for ended in served {
             let _ = ended.send(outcome.as_ref().map(TransferReport::clone).map_err(same));
@@ -491,7 +496,8 @@ impl Driver {
     /// Keeps the record of a transfer and looks at what it left.
     async fn transfer_ended(&mut self, report: &TransferReport) -> Event {
         if let Err(error) = self.parts.store.append_history(self.relationship.id, report).await {
-            tracing::error!(relationship = %self.relationship.id, transfer = %report.id, "history lost a line: {error}");
+            tracing::error!(relationship = %self.relationship.id, transfer = %report.id, "one entry of mirror \
+                 history could not be saved; the transfer itself is not affected: {error}");
         }
         // Even a transfer that failed may have published some of its snapshots.
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
@@ -613,7 +619,8 @@ impl Driver {
                 Ok(Ending::Ran(Ok(outcome))) => {
                     let kept = tokio::time::timeout(BREAK_PATIENCE, self.transfer_ended(&outcome.report));
                     if kept.await.is_err() {
-                        tracing::warn!(transfer = %outcome.report.id, "history lost a line: the database does not answer");
+                        tracing::warn!(transfer = %outcome.report.id, "one entry of mirror history could not be \
+                             saved: the state database does not answer. The transfer itself is not affected");
                     }
                     self.settle(|| Ok(outcome.report.clone()));
                 }
@@ -622,7 +629,8 @@ impl Driver {
                     self.activity = Activity::None;
                     tracing::warn!(
                         relationship = %self.relationship.id,
-                        "the cancelled transfer hangs; nothing waits for it, and it has no effect any more"
+                        "a cancelled transfer has not stopped yet; it can change nothing any more. If this repeats, \
+                         restart farsided"
                     );
                 }
             }

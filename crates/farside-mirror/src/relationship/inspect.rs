@@ -10,11 +10,11 @@ use crate::store::{Relationship, SwapMark};
 pub(super) struct Found {
     pub(super) initialized: bool,
     pub(super) broken_off: bool,
-    /// Broken off by a change of roles: the version it shows is pinned for the reverse mirror.
+    /// Broken off by a role change: the version it shows is pinned for the reverse mirror.
     pub(super) is_taken_over: bool,
     /// To follow its source, but shows what hosts have made of it: a resync that has brought nothing yet.
     pub(super) shows_own_writes: bool,
-    /// It shows the last snapshot of a change of roles that is not over, as far as the pool knows, and the row does not say
+    /// It shows the last snapshot of a role change that is not over, as far as the pool knows, and the row does not say
     /// so: the database was lost meanwhile.
     pub(super) is_forgotten_fence: bool,
     pub(super) current: Option<Published>,
@@ -28,7 +28,8 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
         Some(record) if record.relationship == relationship.id => record.broken_off,
         _ => {
             return Err(MirrorError::State(format!(
-                "the pool does not know {volume} as the replica of this relationship; `farside mirror delete {volume}` ends the mirror, the volume stays"
+                "the pool does not know {volume} as the replica of this relationship. To end the mirror and keep the \
+                 volume: farside mirror delete {volume}"
             )));
         }
     };

@@ -46,7 +46,8 @@ async fn send(links: Arc<dyn Links>, relationship: Uuid, peer: PeerId, message: 
             Err(error) => {
                 tracing::warn!(
                     %relationship, %peer,
-                    "the source keeps the old base as well until the next transfer: {error}"
+                    "published; the source does not accept the new base and keeps the old one as well until the next \
+                     transfer: {error}"
                 );
                 return;
             }

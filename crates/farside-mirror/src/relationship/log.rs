@@ -21,8 +21,9 @@ impl Driver {
         let lost = match written {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "the database does not answer".into(),
+            Err(_) => "the state database does not answer".into(),
         };
-        tracing::error!(relationship = %entry.relationship, event = entry.event.word(), "the log lost a line: {lost}");
+        tracing::error!(relationship = %entry.relationship, event = entry.event.name(), "one entry of mirror log \
+             could not be saved; the mirror itself is not affected: {lost}");
     }
 }

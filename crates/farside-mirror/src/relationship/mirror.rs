@@ -106,24 +106,24 @@ impl Mirror {
     async fn ask(&self, kind: TransferKind, link_wait: Duration) -> Result<Asked, MirrorError> {
         let (accepted, is_accepted) = oneshot::channel();
         let (ended_tx, ended) = oneshot::channel();
-        self.send(Command::Ask { kind, link_wait, accepted, ended: ended_tx }).await?;
+        self.send(Command::Start { kind, link_wait, accepted, ended: ended_tx }).await?;
         is_accepted.await.unwrap_or_else(|_| Err(gone()))?;
         Ok(Asked { ended })
     }
 
     /// No new transfers until resumed; one that runs ends by itself. Survives a restart.
     pub async fn quiesce(&self) -> Result<(), MirrorError> {
-        self.tell(Event::Quiesce).await
+        self.send_event(Event::Quiesce).await
     }
 
     /// Ends the quiet.
     pub async fn resume(&self) -> Result<(), MirrorError> {
-        self.tell(Event::Resume).await
+        self.send_event(Event::Resume).await
     }
 
     /// Ends the transfer that runs or waits; the replica is as it was.
     pub async fn abort(&self) -> Result<(), MirrorError> {
-        self.tell(Event::Abort).await
+        self.send_event(Event::Abort).await
     }
 
     /// Makes the replica writable, as it was at the snapshot `at` (what is newer stays as a side branch), or as it is.
@@ -135,9 +135,9 @@ impl Mirror {
         is_done.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    async fn tell(&self, event: Event) -> Result<(), MirrorError> {
+    async fn send_event(&self, event: Event) -> Result<(), MirrorError> {
         let (done, is_done) = oneshot::channel();
-        self.send(Command::Tell { event, done }).await?;
+        self.send(Command::Event { event, done }).await?;
         is_done.await.unwrap_or_else(|_| Err(gone()))
     }
 

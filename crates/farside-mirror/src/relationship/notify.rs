@@ -3,14 +3,14 @@
 use farside_transfer::protocol::SwapPhase;
 
 use super::announcements::{overtaken_message, swap_message};
-use super::divergence_notice::{DivergenceNotice, News};
+use super::divergence_notice::{DivergenceNotice, PendingNotice};
 use super::driver::Driver;
 use crate::state::Work;
 use crate::store::SwapMark;
 
 impl Driver {
     /// Sends a divergence notice if there is something to say, in place of the one that is under way. `is_taken_over`: broken off by a
-    /// change of roles, not by a person.
+    /// role change, not by a person.
     pub(super) fn send_notice(&mut self, is_taken_over: bool) {
         self.notice = None;
         if self.is_outcome_unknown {
@@ -30,7 +30,7 @@ impl Driver {
             return;
         }
         let (links, own) = (self.parts.links.clone(), self.own.clone());
-        let news = News { relationship, swap, overtaken };
-        self.notice = Some(DivergenceNotice::send(links, news, own));
+        let notice = PendingNotice { relationship, swap, overtaken };
+        self.notice = Some(DivergenceNotice::send(links, notice, own));
     }
 }

@@ -33,7 +33,7 @@ impl Driver {
         // A resync that stopped between row and record has left a volume that the pool knows as nobody's replica.
         let is_follower = self.check_probed().is_ok();
         let before = self.relationship.clone();
-        // The source has compared itself with this volume, which it refuses while it is the replica: a change of roles that
+        // The source has compared itself with this volume, which it refuses while it is the replica: a role change that
         // was prepared here has taken over there, and a source that lost its database forgot to say so.
         let swap = before.swap.filter(|mark| !matches!(mark, SwapMark::Prepared { .. }));
         if is_follower {
@@ -51,7 +51,9 @@ impl Driver {
             let (engine, relationship) = (self.parts.engine.clone(), pending.clone());
             if let Err(error) = blocking(move || follow(&*engine, &relationship, base)).await {
                 if let Err(error) = self.parts.store.save(&before).await {
-                    tracing::warn!(relationship = %before.id, "the row still says that a resync is pending: {error}");
+                    tracing::warn!(relationship = %before.id, "the state database could not record that the resync \
+                         was given up; the volume is unchanged. After a restart the mirror may try the resync once \
+                         more: {error}");
                 }
                 self.probe().await;
                 return Err(error);
@@ -61,7 +63,8 @@ impl Driver {
             self.check_probed()?;
             tracing::info!(
                 relationship = %self.relationship.id, volume = %self.relationship.destination,
-                source = %self.relationship.source, "a replica again, read-only; a resync brings the source's version"
+                source = %self.relationship.source, "the volume is a replica again and read-only; a resync brings \
+                     the source's version"
             );
             self.log(LogEvent::Resync, Some(TransferKind::Resync), None).await;
         } else {
@@ -80,7 +83,8 @@ impl Driver {
         }
         self.relationship.resync_pending = self.state.resync_pending;
         if let Err(error) = self.parts.store.save(&self.relationship).await {
-            tracing::warn!(relationship = %self.relationship.id, "the row does not say how its resync ended: {error}");
+            tracing::warn!(relationship = %self.relationship.id, "the state database could not record that the \
+                 resync ended; the replica is right. After a restart the mirror may resync once more: {error}");
         }
     }
 
@@ -94,7 +98,8 @@ impl Driver {
         let dropped = match tokio::time::timeout(BREAK_PATIENCE, dropped).await {
             Ok(ended) => ended.unwrap_or_else(|error| Err(error.into())),
             Err(_) => {
-                tracing::warn!(volume = %destination, "releasing the bases of the mirror in the other direction takes long");
+                tracing::warn!(volume = %destination, "the old bases of the mirror in the other direction are not \
+                     released yet; they only hold space");
                 return;
             }
         };
@@ -104,7 +109,8 @@ impl Driver {
                 tracing::info!(volume = %destination, "the mirror in the other direction has ended; its bases are released")
             }
             Err(error) => tracing::warn!(
-                volume = %destination, "bases of the mirror in the other direction stay until the next update: {error}"
+                volume = %destination, "the old bases of the mirror in the other direction are kept until the next \
+                     update: {error}"
             ),
         }
     }
@@ -116,8 +122,8 @@ fn follow(engine: &dyn Engine, relationship: &Relationship, base: Uuid) -> Resul
     let record = engine.replica_record(volume)?;
     if let Some(other) = record.filter(|r| r.relationship != relationship.id) {
         return Err(MirrorError::State(format!(
-            "{volume} is the replica of another volume, {}; `farside mirror delete {volume}` ends that mirror, the \
-             volume stays",
+            "{volume} is the replica of another volume, {}. Nothing was changed. To end that mirror and keep the \
+             volume: farside mirror delete {volume}",
             other.source
         )));
     }
@@ -128,7 +134,7 @@ fn follow(engine: &dyn Engine, relationship: &Relationship, base: Uuid) -> Resul
     engine.pin(volume, base, relationship.id)?;
     if let Err(error) = engine.set_replica_record(volume, Some(relationship.record(false))) {
         if !pinned_before && let Err(error) = engine.unpin(volume, base, relationship.id) {
-            tracing::warn!(%volume, "a base stays pinned: {error}");
+            tracing::warn!(%volume, "a base snapshot stays pinned and holds space: {error}");
         }
         return Err(error.into());
     }

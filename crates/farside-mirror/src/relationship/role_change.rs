@@ -1,4 +1,4 @@
-//! What a change of roles does at one mirror: at the replica that becomes the original, and at the original that becomes
+//! What a role change does at one mirror: at the replica that becomes the original, and at the original that becomes
 //! the replica. The whole story is told in `destination/swap.rs`.
 
 use farside_engine::{ChangedBytes, Engine, SnapshotOwner, SnapshotSpec};
@@ -19,7 +19,7 @@ use crate::state::Work;
 use crate::store::{Relationship, SourceRelationship, SwapMark};
 
 impl Driver {
-    /// Whoever hears that it is done sees it in the status too.
+    /// Whoever is notified that it is done sees it in the status too.
     pub(super) async fn change_roles(&mut self, command: RoleChangeCommand) {
         match command {
             RoleChangeCommand::Begin { reverse, done } => {
@@ -47,7 +47,7 @@ impl Driver {
                 let _ = done.send(Ok(()));
             }
             RoleChangeCommand::Acknowledged { role_change, done } => {
-                // What a divergence notice said of an earlier one may be heard when the next has begun.
+                // What a divergence notice said of an earlier one may arrive when the next has begun.
                 let is_it = role_change == self.relationship.role_change;
                 let result = if is_it { self.acknowledged().await } else { Ok(()) };
                 self.publish();
@@ -87,7 +87,7 @@ impl Driver {
         }
         tracing::warn!(
             relationship = %self.relationship.id, newest, role_change = self.relationship.role_change,
-            "the source has seen role changes that this side does not remember; it counts on from there"
+            "continuing the role-change count from the source's number {newest} (this site's count was lost)"
         );
         let role_change = (newest + 1).min(ROLE_CHANGE_MAX);
         let raised = Relationship { role_change, ..self.relationship.clone() };
@@ -108,19 +108,22 @@ impl Driver {
         self.check_ready()?;
         let refuse = |text: &str| Err(MirrorError::State(text.into()));
         if self.is_swapping {
-            return refuse("a change of roles is under way already");
+            return refuse("a role change is already running for this mirror");
         }
         if self.state.work == Work::BrokenOff {
             return refuse(
-                "the mirror is broken off: this side is the original already. On the other side, `mirror resync` makes \
-                 its volume follow this one",
+                "the mirror is broken off: the volume at this site is already writable. To make the other volume \
+                 follow it, at the other site: farside mirror resync OTHER_VOLUME --from PEER:THIS_VOLUME",
             );
         }
         if !self.state.initialized || self.state.resync_pending {
-            return refuse("the replica is not up to date with its source; run `mirror update` first");
+            return refuse(
+                "the replica is not initialized, or a resync is pending. No role changed. Run farside \
+                 mirror update (or initialize) first",
+            );
         }
         if self.state.quiesced {
-            return refuse("the mirror is quiesced; run `mirror resume` first");
+            return refuse("the mirror is quiesced. No role changed. Run farside mirror resume first");
         }
         if self.relationship.swap.is_some() {
             return Ok(false);
@@ -144,10 +147,10 @@ impl Driver {
     ) -> Result<(), MirrorError> {
         self.check_probed()?;
         let Some(SwapMark::Swapping { reverse }) = self.relationship.swap else {
-            return Err(MirrorError::State("no change of roles is under way".into()));
+            return Err(MirrorError::State("no role change is running for this mirror".into()));
         };
         if self.state.work == Work::BrokenOff {
-            return Err(MirrorError::State("the mirror was broken off meanwhile".into()));
+            return Err(MirrorError::State("the mirror was broken off during the role change".into()));
         }
         // A tick may have begun another update; it cannot bring anything that this side does not have.
         self.stop().await;
@@ -162,7 +165,8 @@ impl Driver {
         self.relationship.broken_off_at = Some(now);
         let saved = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.save(&self.relationship)).await;
         if !matches!(saved, Ok(Ok(()))) {
-            tracing::warn!(relationship = %self.relationship.id, "the roles have changed, but the database does not know when");
+            tracing::warn!(relationship = %self.relationship.id, "the mirror is broken off and writable; only the \
+                 time of it could not be saved in the state database");
         }
         let Relationship { peer, source, destination, .. } = self.relationship.clone();
         let kept = SourceRelationship {
@@ -171,11 +175,12 @@ impl Driver {
             ..SourceRelationship::new(reverse, peer, destination.clone(), source.clone())
         };
         if let Err(error) = self.parts.source.adopt(kept, reverse_role_change).await {
-            tracing::warn!(volume = %destination, "the list of destinations lacks the reverse mirror until its first update: {error}");
+            tracing::warn!(volume = %destination, "mirror destinations will list the reverse mirror only after its \
+                 first update: {error}");
         }
         tracing::info!(
             relationship = %self.relationship.id, %reverse, volume = %destination, %source, %peer,
-            "the roles have changed: hosts may write here, the former source is to follow"
+            "the roles have changed: {destination} is writable; {source} at the peer becomes its replica"
         );
         self.log(LogEvent::Swap, None, None).await;
         self.probe().await;
@@ -209,7 +214,7 @@ impl Driver {
                 Some(record) if record.relationship == reverse && record.broken_off => false,
                 Some(record) => {
                     return Err(MirrorError::State(format!(
-                        "{volume} is a replica of {} already: there is nothing to change",
+                        "{volume} at the source is already a replica of {}; there is no role to change",
                         record.source
                     )));
                 }
@@ -234,7 +239,7 @@ impl Driver {
             });
             if let Err(error) = fenced.await {
                 // With a failing device nobody knows whether the record is on it: then the mark stays, so that the peer's
-                // word that it gave up finds what to undo.
+                // message that it gave up finds what to undo.
                 if !error.is_io() {
                     self.parts.store.save(&before).await?;
                 } else {
@@ -249,7 +254,7 @@ impl Driver {
             self.probe().await;
             tracing::warn!(
                 %volume, peer = %self.relationship.peer, %of, %reverse,
-                "read-only: its peer asked to change roles and is about to take over"
+                "{volume} is now read-only: its peer asked for a role change and is about to take over"
             );
         }
         self.check_probed()?;
@@ -267,7 +272,7 @@ impl Driver {
         };
         tracing::warn!(
             volume = %self.relationship.destination, peer = %self.relationship.peer,
-            "the change of roles was given up: hosts may write again"
+            "the role change was cancelled: hosts may write again"
         );
         if is_new {
             return Ok(true);
@@ -286,8 +291,8 @@ impl Driver {
     async fn activate(&mut self, of: Uuid) -> Result<(), MirrorError> {
         if self.state.work == Work::BrokenOff {
             return Err(MirrorError::State(format!(
-                "{} was broken off here while the roles changed: both sides are writable. Decide which one counts, and \
-                 `mirror resync` the other",
+                "{} at the former source was broken off during the role change: both sides are writable. Decide \
+                 which one counts, and run farside mirror resync for the other",
                 self.relationship.destination
             )));
         }
@@ -304,7 +309,7 @@ impl Driver {
             self.why = None;
             tracing::info!(
                 volume = %self.relationship.destination, source = %self.relationship.source,
-                peer = %self.relationship.peer, "the roles have changed: this volume follows from now on"
+                peer = %self.relationship.peer, "the roles have changed: this volume is a replica from now on"
             );
             self.log(LogEvent::Swap, None, None).await;
         }
@@ -328,7 +333,7 @@ fn take_over_at(
     // M5: not one byte of the other side may be missing here once hosts write here.
     if !is_shown {
         return Err(MirrorError::State(format!(
-            "{volume} does not show the last snapshot of its source; nothing was changed"
+            "{volume} does not show the last snapshot of its source. No role changed. Run farside mirror swap again"
         )));
     }
     engine.pin(volume, last.uuid, reverse)?;
@@ -381,6 +386,7 @@ fn fence(
         }
     }
     Err(MirrorError::State(format!(
-        "hosts came and wrote to {volume} {FENCE_ATTEMPTS} times while its last snapshot was taken; stop them, then try again"
+        "hosts wrote to {volume} at the source during each of {FENCE_ATTEMPTS} attempts to take its last snapshot. \
+         No role changed. Stop those hosts, then run farside mirror swap again"
     )))
 }

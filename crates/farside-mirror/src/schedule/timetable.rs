@@ -44,8 +44,8 @@ impl Timetable {
     pub fn new(pattern: &str, time_zone: &str) -> Result<Timetable, MirrorError> {
         let invalid = |why: String| {
             MirrorError::Invalid(format!(
-                "{pattern:?} is no timetable: {why}. It has five fields: minute, hour, day of the month, month, day of the \
-                 week; for example '*/15 * * * *' or '30 2 * * MON-FRI'"
+                "{pattern:?} is not a timetable: {why}. It has five fields: minute, hour, day of the month, month, \
+                 day of the week; for example '*/15 * * * *' or '30 2 * * MON-FRI'"
             ))
         };
         if pattern.len() > TIMETABLE_BYTES_MAX {

@@ -44,8 +44,9 @@ impl Shared {
         Err(refusal(
             "state",
             format!(
-                "{volume} here is the replica of your {destination}: there is nothing to bring back. To change roles, run \
-                 `mirror swap {volume}` here; to make {volume} writable, `mirror break {volume}` here"
+                "{volume} at the source is already the replica of {destination}; there is nothing to resync. To \
+                 exchange roles, at the source: farside mirror swap {volume}. To make it writable, at the source: \
+                 farside mirror break {volume}"
             ),
         ))
     }

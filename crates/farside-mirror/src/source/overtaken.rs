@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::log_limit::Admitted;
 use super::refusal::to_refusal;
-use super::role_changes::Word;
+use super::role_changes::RoleChangeMessage;
 use super::service::SourceService;
 use super::shared::Shared;
 use crate::error::{MirrorError, blocking};
@@ -58,14 +58,15 @@ impl Shared {
         self.check_owner(relationship, peer, &volume)?;
         self.check_not_own(relationship, &volume).await?;
         let destination = convert::volume(&message.destination).map_err(to_refusal)?;
-        // A change of roles whose last word was lost: broken off at the very snapshot that was the last here. Asked before
+        // A role change whose last message was lost: broken off at the very snapshot that was the last here. Asked before
         // this relationship's lock is taken: the driver that answers may be waiting for it, to let the bases go.
         let concerned = self.concerns(relationship, peer, &volume).await?;
         let order = self.registry.order(relationship);
         let _order = order.lock().await;
         let noted = || Noted { newest: self.registry.newest_role_change(relationship) };
-        if self.registry.is_late(relationship, change, Word::GoesOn) {
-            tracing::info!(%relationship, %peer, %volume, "a late message of a break is ignored: newer ones were accepted");
+        if self.registry.is_late(relationship, change, RoleChangeMessage::Continue) {
+            tracing::info!(%relationship, %peer, %volume, "ignored a delayed break message: a newer one is known. \
+                 Nothing to do");
             return Ok(noted());
         }
         let prepared = match self.reversal().filter(|_| concerned) {
@@ -75,7 +76,7 @@ impl Shared {
         if let (Some(reversal), Some(stands_on)) = (self.reversal(), snapshot)
             && prepared == Some(stands_on.uuid)
         {
-            self.registry.accept(relationship, change, Word::Ends);
+            self.registry.accept(relationship, change, RoleChangeMessage::End);
             reversal.done(&volume, relationship).await.map_err(to_refusal)?;
             return Ok(noted());
         }
@@ -93,12 +94,13 @@ impl Shared {
             }
             None => {
                 // It was released: then it is no news.
-                tracing::debug!(%relationship, %peer, %volume, "a mirror that is not kept here was broken off");
+                tracing::debug!(%relationship, %peer, %volume, "a mirror for which this site keeps no base was \
+                     broken off; nothing to do");
                 return Ok(noted());
             }
         };
-        // Once more, now that it is this relationship's role_change: a resync may have begun meanwhile.
-        if !self.registry.accept(relationship, change, Word::GoesOn) {
+        // Once more, now that this relationship's order lock is held: a resync may have begun meanwhile.
+        if !self.registry.accept(relationship, change, RoleChangeMessage::Continue) {
             return Ok(noted());
         }
         if follows {
@@ -134,10 +136,11 @@ impl Shared {
         let fenced = self.registry.rights.is_fenced_when_overtaken(peer, volume);
         tracing::warn!(
             %relationship, %peer, %volume, replica = %destination, fenced, suppressed,
-            "OVERTAKEN: the replica of {volume} was broken off and hosts may be writing there. Decide which side counts: \
-             `farside mirror resync {volume} --from PEER:{destination}` makes this side follow that one (what was written here \
-             since stays as a side branch); `farside mirror resync` there does the opposite; \
-             `farside mirror release {volume} PEER` ends the mirror"
+            "OVERTAKEN: the replica of {volume} was broken off and hosts may be writing to it. Decide which side \
+             counts. To make {volume} follow the replica: farside mirror resync {volume} --from PEER:{destination} \
+             (what was written to {volume} since stays as a side branch). To make the replica follow {volume}, at \
+             its site: farside mirror resync {destination}. To keep both and end the mirror: farside mirror release \
+             {volume} PEER"
         );
     }
 
@@ -150,15 +153,16 @@ impl Shared {
         kind: TransferKind,
         change: u64,
     ) -> Result<(), Refusal> {
-        let is_news = self.registry.accept(relationship, change, Word::GoesOn);
+        let is_news = self.registry.accept(relationship, change, RoleChangeMessage::Continue);
         let known = self.tables().relationships.get(&relationship).cloned();
         let Some(known) = known.filter(|known| known.overtaken.is_some()) else { return Ok(()) };
         if kind != TransferKind::Resync {
             return Err(refusal(
                 "state",
                 format!(
-                    "{volume} was overtaken: its replica {} was broken off, and both sides may have been written to since. \
-                     Nothing was transferred. `mirror resync {}` at the replica's site makes it follow {volume} again",
+                    "{volume} is overtaken: its replica {} was broken off, and both sides may have been written to \
+                     since. Nothing was transferred. To make the replica follow {volume} again, at the replica's \
+                     site: farside mirror resync {}",
                     known.destination, known.destination
                 ),
             ));
@@ -167,8 +171,8 @@ impl Shared {
             return Err(refusal(
                 "state",
                 format!(
-                    "since this resync of {} was asked for, this site has heard that it was broken off again. Nothing was \
-                     transferred; ask again",
+                    "{} was broken off again after this resync was asked for. Nothing was transferred. Run farside \
+                     mirror resync again",
                     known.destination
                 ),
             ));

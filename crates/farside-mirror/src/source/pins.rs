@@ -37,13 +37,14 @@ impl SourceService {
             known.extend(engine.replica_record(&of)?.map(|record| record.relationship));
             let mut found: Vec<UnexplainedPin> = Vec::new();
             for snapshot in engine.all_snapshots(&of)? {
-                let mut keepers = snapshot.pinned_by.clone();
+                let mut pinned_by = snapshot.pinned_by.clone();
                 if let SnapshotOwner::Relationship(owner) = snapshot.owner
-                    && keepers.is_empty()
+                    && pinned_by.is_empty()
                 {
-                    keepers.push(owner);
+                    pinned_by.push(owner);
                 }
-                for relationship in keepers.into_iter().filter(|keeper| !known.contains(keeper)) {
+                for relationship in pinned_by.into_iter().filter(|relationship| !known.contains(relationship))
+                {
                     match found.iter_mut().find(|f| f.relationship == relationship) {
                         Some(of_it) => of_it.snapshots.push(snapshot.name.clone()),
                         None => found.push(UnexplainedPin {
@@ -60,7 +61,7 @@ impl SourceService {
         .await
     }
 
-    /// Lets go of what an unknown relationship keeps of `volume`. Refused for one that is known.
+    /// Releases what an unknown relationship keeps of `volume`. Refused for one that is known.
     pub async fn release_unexplained(
         &self,
         volume: &VolumeName,
@@ -70,7 +71,8 @@ impl SourceService {
         let found = self.unexplained(volume, known_elsewhere).await?;
         let Some(found) = found.into_iter().find(|f| f.relationship == relationship) else {
             return Err(MirrorError::State(format!(
-                "no unknown relationship {relationship} keeps anything of {volume}; see `farside mirror destinations {volume}`"
+                "no unknown relationship {relationship} keeps a snapshot of {volume}. See farside mirror \
+                 destinations {volume}"
             )));
         };
         let (engine, of) = (self.shared.engine.clone(), volume.clone());

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::log_limit::LogLimit;
 use super::rights::SourceRights;
-use super::role_changes::{RoleChangesSeen, Word};
+use super::role_changes::{RoleChangeMessage, RoleChangesSeen};
 use crate::budgets::{Budgets, Rates};
 use crate::limits::ROLE_CHANGES_SEEN_MAX;
 use crate::store::SourceRelationship;
@@ -29,7 +29,7 @@ pub(super) struct Tables {
     /// By relationship: one change of its snapshots at a time, however its calls overtake each other.
     pub(super) locks: HashMap<Uuid, Arc<tokio::sync::Mutex<()>>>,
     pub(super) refusals_logged: LogLimit<PeerId>,
-    /// Of words that hosts went on elsewhere, by relationship: no flood of others hides one.
+    /// Of messages that hosts went on elsewhere, by relationship: no flood of others hides one.
     pub(super) alarms: LogLimit<Uuid>,
     pub(super) budgets: Budgets,
     pub(super) rates: Rates,
@@ -91,7 +91,7 @@ impl Registry {
         locks.entry(relationship).or_default().clone()
     }
 
-    /// Held while a word about this relationship is acted on. Never by a mirror's driver: who holds it may wait for one.
+    /// Held while a message about this relationship is acted on. Never by a mirror's driver: who holds it may wait for one.
     pub(super) fn order(&self, relationship: Uuid) -> Arc<tokio::sync::Mutex<()>> {
         self.tables().seen(relationship).order()
     }
@@ -101,14 +101,17 @@ impl Registry {
         self.tables().role_changes_seen.get(&relationship).map_or(0, RoleChangesSeen::newest)
     }
 
-    /// Whether a word is of an earlier role change than the newest, or begins one that has ended.
-    pub(super) fn is_late(&self, relationship: Uuid, role_change: u64, word: Word) -> bool {
-        self.tables().role_changes_seen.get(&relationship).is_some_and(|seen| seen.is_late(role_change, word))
+    /// Whether a message is of an earlier role change than the newest, or begins one that has ended.
+    pub(super) fn is_late(&self, relationship: Uuid, role_change: u64, message: RoleChangeMessage) -> bool {
+        self.tables()
+            .role_changes_seen
+            .get(&relationship)
+            .is_some_and(|seen| seen.is_late(role_change, message))
     }
 
-    /// Notes a word; false if it is late, and must have no effect.
-    pub(super) fn accept(&self, relationship: Uuid, role_change: u64, word: Word) -> bool {
-        self.tables().seen(relationship).accept(role_change, word)
+    /// Notes a message; false if it is late, and must have no effect.
+    pub(super) fn accept(&self, relationship: Uuid, role_change: u64, message: RoleChangeMessage) -> bool {
+        self.tables().seen(relationship).accept(role_change, message)
     }
 }
 

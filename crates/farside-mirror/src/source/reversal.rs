@@ -1,5 +1,5 @@
-//! A change of roles, as the source that is to become the replica sees it. Its peer asks; the destination side of this site
-//! does it ([`Reversal`]). What each word leaves, and what a repetition of it does, is told at
+//! A role change, as the source that is to become the replica sees it. Its peer asks; the destination side of this site
+//! does it ([`Reversal`]). What each message leaves, and what a repetition of it does, is told at
 //! [`crate::destination::swap`](crate::destination).
 
 use async_trait::async_trait;
@@ -39,7 +39,7 @@ pub struct ReverseAccepted {
     pub role_change: u64,
 }
 
-/// The destination side of this site, as far as a change of roles needs it. [`Destination`](crate::Destination) does it
+/// The destination side of this site, as far as a role change needs it. [`Destination`](crate::Destination) does it
 /// for the volumes of its pool.
 #[async_trait]
 pub trait Reversal: Send + Sync + 'static {

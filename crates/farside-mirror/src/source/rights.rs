@@ -8,8 +8,8 @@ pub trait SourceRights: Send + Sync + 'static {
     /// Whether `peer` may read `volume`. An unknown volume is simply not allowed.
     fn may_read(&self, peer: PeerId, volume: &VolumeName) -> bool;
 
-    /// Whether `volume` may become the replica of a volume of `peer` (the way back), and `peer` may ask for it (a change
-    /// of roles). Told to the peer when it makes a mirror.
+    /// Whether `volume` may become the replica of a volume of `peer` (the way back), and `peer` may ask for it (a role
+    /// change). Told to the peer when it makes a mirror.
     fn may_reverse(&self, _peer: PeerId, _volume: &VolumeName) -> bool {
         false
     }

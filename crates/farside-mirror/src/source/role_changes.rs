@@ -13,25 +13,25 @@ pub(super) struct RoleChangesSeen {
     newest: u64,
     /// The newest one has ended: it cannot begin any more.
     is_over: bool,
-    /// One word at a time is acted on.
+    /// One message at a time is acted on.
     order: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What a word does with the role change that it is about.
+/// What a message does with the role change that it is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Word {
-    Begins,
-    GoesOn,
-    Ends,
+pub(super) enum RoleChangeMessage {
+    Begin,
+    Continue,
+    End,
 }
 
 impl RoleChangesSeen {
-    /// Held while a word about the relationship is acted on.
+    /// Held while a message about the relationship is acted on.
     pub(super) fn order(&self) -> Arc<tokio::sync::Mutex<()>> {
         self.order.clone()
     }
 
-    /// Whether somebody acts on a word, or waits to.
+    /// Whether somebody acts on a message, or waits to.
     pub(super) fn is_in_use(&self) -> bool {
         Arc::strong_count(&self.order) > 1
     }
@@ -41,20 +41,21 @@ impl RoleChangesSeen {
         self.newest
     }
 
-    /// Whether a word is of an earlier role change than the newest, or begins one that has ended.
-    pub(super) fn is_late(&self, role_change: u64, word: Word) -> bool {
-        role_change < self.newest || (role_change == self.newest && self.is_over && word == Word::Begins)
+    /// Whether a message is of an earlier role change than the newest, or begins one that has ended.
+    pub(super) fn is_late(&self, role_change: u64, message: RoleChangeMessage) -> bool {
+        role_change < self.newest
+            || (role_change == self.newest && self.is_over && message == RoleChangeMessage::Begin)
     }
 
-    /// Notes a word; false if it is late, and must have no effect.
-    pub(super) fn accept(&mut self, role_change: u64, word: Word) -> bool {
-        if self.is_late(role_change, word) {
+    /// Notes a message; false if it is late, and must have no effect.
+    pub(super) fn accept(&mut self, role_change: u64, message: RoleChangeMessage) -> bool {
+        if self.is_late(role_change, message) {
             return false;
         }
         if role_change > self.newest {
             (self.newest, self.is_over) = (role_change, false);
         }
-        self.is_over |= word == Word::Ends;
+        self.is_over |= message == RoleChangeMessage::End;
         true
     }
 }

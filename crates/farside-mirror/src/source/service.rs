@@ -107,7 +107,7 @@ impl SourceService {
             }
             Admitted::Line { suppressed } => tracing::warn!(
                 %peer, code = refusal.code, suppressed,
-                "refused a {what} of the peer: {}; so were others before, which are not listed", refusal.message
+                "refused a {what} of the peer: {} (further refusals before it were not logged)", refusal.message
             ),
             Admitted::Nothing => {}
         }
@@ -129,7 +129,7 @@ impl PeerService for SourceService {
             .admit(peer)
             .and_then(|()| {
                 StreamHeader::decode(&header[..])
-                    .map_err(|e| refusal("failed", format!("a stream header that cannot be read: {e}")))
+                    .map_err(|e| refusal("failed", format!("malformed stream header: {e}")))
             })
             .and_then(|header| self.shared.transfers.step(peer, header));
         match opened {
@@ -144,11 +144,11 @@ impl PeerService for SourceService {
 
 impl Shared {
     async fn answer(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
-        let request = Request::decode(request)
-            .map_err(|e| refusal("failed", format!("a request that cannot be read: {e}")))?;
+        let request =
+            Request::decode(request).map_err(|e| refusal("failed", format!("malformed request: {e}")))?;
         let body = check_request(request).map_err(|why| refusal("version", why))?;
         let peer = link.peer();
-        // What frees something is always heard.
+        // What frees something is always accepted.
         if !matches!(body, Body::End(_) | Body::Release(_)) {
             self.admit(peer)?;
         }

@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     /// How often what is overtaken has changed.
     pub(super) overtaken_changes: watch::Sender<u64>,
-    /// The destination side of this site, for a change of roles; it holds this side, so not the other way round too.
+    /// The destination side of this site, for a role change; it holds this side, so not the other way round too.
     pub(super) reversal: OnceLock<Weak<dyn Reversal>>,
 }
 
@@ -49,7 +49,7 @@ impl Shared {
         rates.snapshot(budgets, peer, now).map_err(over_budget)
     }
 
-    /// The same for what takes the last snapshot of a change of roles.
+    /// The same for what takes the last snapshot of a role change.
     pub(super) fn admit_swap(&self, peer: PeerId) -> Result<(), Refusal> {
         let now = self.clock.monotonic();
         let mut tables = self.tables();
@@ -63,7 +63,8 @@ impl Shared {
             return Ok(());
         }
         let message = format!(
-            "this site does not allow you volume {volume}; there, run `farside peer allow <your name> {volume}`"
+            "the source does not allow the asking site to read {volume}. No replica was changed. At the source: \
+             farside peer allow NAME_OF_THE_ASKING_SITE {volume}"
         );
         Err(refusal("forbidden", message))
     }
@@ -78,7 +79,7 @@ impl Shared {
         match self.tables().relationships.get(&relationship) {
             Some(known) if known.peer != peer || known.source != *volume => Err(refusal(
                 "forbidden",
-                format!("relationship {relationship} belongs to another peer or volume"),
+                format!("relationship {relationship} belongs to another site or volume at the source"),
             )),
             _ => Ok(()),
         }
@@ -92,7 +93,8 @@ impl Shared {
             Ok(Some(record)) if record.relationship == relationship => Err(refusal(
                 "forbidden",
                 format!(
-                    "relationship {relationship} is the one {volume} is a replica of; it is this site's own"
+                    "relationship {relationship} is the one by which {volume} at the source is itself a replica; the \
+                     asking site cannot use it"
                 ),
             )),
             // A volume that is gone has nothing to protect; what needs it will say so.

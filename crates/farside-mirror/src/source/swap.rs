@@ -1,4 +1,4 @@
-//! The call of a change of roles: checks it, and hands it to the destination side of this site ([`Reversal`]).
+//! The call of a role change: checks it, and hands it to the destination side of this site ([`Reversal`]).
 
 use std::sync::{Arc, Weak};
 
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::refusal::to_refusal;
 use super::reversal::{Reversal, ReverseOffer};
-use super::role_changes::Word;
+use super::role_changes::RoleChangeMessage;
 use super::service::SourceService;
 use super::shared::Shared;
 use crate::error::{MirrorError, blocking};
@@ -19,20 +19,20 @@ use crate::schedule::Schedule;
 use crate::store::SourceRelationship;
 
 impl SourceService {
-    /// Names the destination side that changes of roles are handed to. Only the first call counts; without one, they
+    /// Names the destination side that role changes are handed to. Only the first call counts; without one, they
     /// are refused.
     pub fn set_reversal(&self, reversal: Weak<dyn Reversal>) {
         let _ = self.shared.reversal.set(reversal);
     }
 
-    /// Knows a relationship that its destination has not begun yet: the base that a change of roles leaves. What its
+    /// Knows a relationship that its destination has not begun yet: the base that a role change leaves. What its
     /// destination said of role changes before this one, `role_change`, is not heeded any more.
     pub(crate) async fn adopt(
         &self,
         relationship: SourceRelationship,
         role_change: u64,
     ) -> Result<(), MirrorError> {
-        self.shared.registry.accept(relationship.id, role_change, Word::GoesOn);
+        self.shared.registry.accept(relationship.id, role_change, RoleChangeMessage::Continue);
         self.shared.keep(relationship).await
     }
 }
@@ -45,7 +45,7 @@ impl SourceService {
 }
 
 impl Shared {
-    /// Whether a change of roles of `volume` is any business of `peer`'s: it mirrors the volume by `of`, or the volume is a
+    /// Whether a role change of `volume` is any business of `peer`'s: it mirrors the volume by `of`, or the volume is a
     /// replica of one of its own. To anybody else nothing is said, not even whether the volume or its pool is there.
     pub(super) async fn concerns(
         &self,
@@ -81,11 +81,17 @@ impl Shared {
         if phase != SwapPhase::Prepare && !self.concerns(of, peer, &volume).await? {
             return match phase {
                 SwapPhase::Cancel => Ok(Swapped::default()),
-                _ => Err(refusal("forbidden", format!("{volume} is not a replica of yours here"))),
+                _ => Err(refusal(
+                    "forbidden",
+                    format!(
+                        "{volume} at the source is not a replica of a volume of the \
+                     asking site"
+                    ),
+                )),
             };
         }
         let Some(reversal) = self.reversal() else {
-            return Err(refusal("state", "this site is starting or stopping; try again"));
+            return Err(refusal("state", "the source is starting or stopping; try again"));
         };
         let order = self.registry.order(of);
         let _order = order.lock().await;
@@ -94,31 +100,38 @@ impl Shared {
                 self.check_rights(peer, &volume)?;
                 if !self.registry.rights.may_reverse(peer, &volume) {
                     let message = format!(
-                        "this site does not allow {volume} to become your replica; there, run `farside peer allow <your \
-                         name> {volume} --reverse`"
+                        "the source does not allow {volume} to become a replica of the asking site. No role changed. \
+                         At the source: farside peer allow NAME_OF_THE_ASKING_SITE {volume} --reverse (and --fence, \
+                         if it is set)"
                     );
                     return Err(refusal("forbidden", message));
                 }
                 // Before anything is noted: who is refused here has begun nothing.
                 self.admit_swap(peer)?;
-                // With the relationship's role_change: one that is released meanwhile would leave the last snapshot pinned for nobody.
+                // Under the relationship's lock: one that is released meanwhile would leave the last snapshot pinned for nobody.
                 let lock = self.registry.lock(of);
                 let _lock = lock.lock().await;
                 if !self.tables().relationships.contains_key(&of) {
                     return Err(refusal(
                         "not-found",
-                        format!("relationship {of} is not known here; update first"),
+                        format!(
+                            "the source does not know relationship {of}. No role changed. Run farside mirror \
+                             update at the replica first"
+                        ),
                     ));
                 }
                 // Pins are given and taken by this id: it must not be one that stands for somebody else's base.
                 if reverse == of || self.tables().relationships.contains_key(&reverse) {
                     return Err(refusal(
                         "forbidden",
-                        format!("relationship {reverse} is another one here; it cannot be the way back"),
+                        format!(
+                            "relationship {reverse} is another mirror at the source; it cannot be the reverse \
+                             mirror. No role changed"
+                        ),
                     ));
                 }
                 let schedule = Schedule::from_peer(&message.schedule).map_err(to_refusal)?;
-                if !self.registry.accept(of, change, Word::Begins) {
+                if !self.registry.accept(of, change, RoleChangeMessage::Begin) {
                     return Ok(self.late(of, peer, &volume, phase));
                 }
                 let offer = ReverseOffer { of, reverse, peer, volume, source, schedule };
@@ -130,13 +143,16 @@ impl Shared {
                     reverse_role_change: accepted.role_change,
                 })
             }
-            _ if !self.registry.accept(of, change, word_of(phase)) => Ok(self.late(of, peer, &volume, phase)),
+            _ if !self.registry.accept(of, change, message_of(phase)) => {
+                Ok(self.late(of, peer, &volume, phase))
+            }
             SwapPhase::Confirm => match reversal.prepared(&volume, of).await.map_err(to_refusal)? {
                 Some(_) => Ok(self.noted(of)),
                 None => Err(refusal(
                     "state",
                     format!(
-                        "{volume} was broken off here while the roles were changing; they stay as they are"
+                        "{volume} was broken off at the source while the roles were changing; the roles stay as they \
+                         are"
                     ),
                 )),
             },
@@ -156,20 +172,20 @@ impl Shared {
         Swapped { newest: self.registry.newest_role_change(of), ..Swapped::default() }
     }
 
-    /// Nothing is done: newer things were heard.
+    /// Nothing is done: newer messages were received.
     fn late(&self, of: Uuid, peer: PeerId, volume: &VolumeName, phase: SwapPhase) -> Swapped {
         tracing::info!(
             relationship = %of, %peer, %volume, ?phase,
-            "a word of a change of roles came late and has no effect: newer ones were seen since"
+            "ignored a delayed role-change message: a newer role change is known. Nothing to do"
         );
         self.noted(of)
     }
 }
 
-fn word_of(phase: SwapPhase) -> Word {
+fn message_of(phase: SwapPhase) -> RoleChangeMessage {
     match phase {
-        SwapPhase::Prepare => Word::Begins,
-        SwapPhase::Confirm => Word::GoesOn,
-        SwapPhase::Cancel | SwapPhase::Done => Word::Ends,
+        SwapPhase::Prepare => RoleChangeMessage::Begin,
+        SwapPhase::Confirm => RoleChangeMessage::Continue,
+        SwapPhase::Cancel | SwapPhase::Done => RoleChangeMessage::End,
     }
 }

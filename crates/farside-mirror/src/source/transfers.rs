@@ -31,7 +31,7 @@ impl Shared {
             Some(taken) => Err(refusal(
                 "failed",
                 format!(
-                    "transfer {transfer} has the identity of snapshot {volume}@{}; begin a new one",
+                    "transfer {transfer} has the id of snapshot {volume}@{} at the source; start the transfer again",
                     taken.name
                 ),
             )),
@@ -59,7 +59,7 @@ impl Shared {
         let destination = convert::volume(&message.destination).map_err(to_refusal)?;
         let kind = convert::kind(message.kind).map_err(to_refusal)?;
         let candidates = convert::candidates(&message.candidates).map_err(to_refusal)?;
-        let half_brought = convert::half_brought(message.staged.as_ref()).map_err(to_refusal)?;
+        let staged_transfer = convert::staged_transfer(message.staged.as_ref()).map_err(to_refusal)?;
         let change = convert::role_change(message.role_change).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
@@ -74,12 +74,12 @@ impl Shared {
         self.check_unused(transfer, &volume).await?;
         let served_for_peer_max = self.check_mirrors(peer, relationship)?;
         let wanted = Wanted { transfer, relationship, peer, volume: volume.clone(), served_for_peer_max };
-        // From here on the place is given back on every way out but success.
-        let place = self.transfers.enter(wanted)?;
+        // From here on the slot is given back on every way out but success.
+        let slot = self.transfers.enter(wanted)?;
 
         let lock = self.registry.lock(relationship);
         let _lock = lock.lock().await;
-        // In its role_change: an acknowledgement that comes late must not bring back what this clears.
+        // Under the relationship's lock: an acknowledgement that comes late must not bring back what this clears.
         self.check_overtaken(relationship, &volume, kind, change).await?;
         // Remembered before anything is pinned: what is pinned can always be released by name.
         let is_new = self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
@@ -92,11 +92,11 @@ impl Shared {
             volume: volume.clone(),
             kind,
             candidates,
-            half_brought,
-            is_whole: released,
+            staged_transfer,
+            is_whole: released || message.whole,
             pins_left,
         };
-        let prepared = match place.prepare(asked).await {
+        let prepared = match slot.prepare(asked).await {
             Ok(prepared) => prepared,
             Err(error) => {
                 if is_new {
@@ -109,7 +109,7 @@ impl Shared {
         self.tables().pins.insert(relationship, prepared.pins());
         // The right may have gone while the snapshot was taken: its frames would be refused.
         self.check_rights(peer, &volume)?;
-        let plan = place.begin(link.clone(), prepared);
+        let plan = slot.begin(link.clone(), prepared);
         tracing::info!(
             %transfer, %relationship, %peer, %volume, %kind, base = plan.base_name, snapshots = plan.steps.len(),
             "transfer begins"
@@ -124,7 +124,8 @@ impl Shared {
         let Budgets { mirrors, transfers, .. } = tables.budgets;
         if of_peer >= mirrors && !tables.relationships.contains_key(&relationship) {
             return Err(over_budget(format!(
-                "{mirrors} mirrors (budgets.mirrors there); end some, or have some released there"
+                "{mirrors} mirrors of the asking site (budgets.mirrors of the source). Nothing was changed. Delete \
+                 mirrors, or at the source: farside mirror release POOL/VOL PEER"
             )));
         }
         Ok(transfers)
@@ -151,7 +152,8 @@ impl Shared {
             Ok::<_, MirrorError>(())
         };
         if let Err(error) = forgotten.await {
-            tracing::warn!(%relationship, %volume, "it stays listed although nothing is kept for it: {error}");
+            tracing::warn!(%relationship, %volume, "cannot remove the record of a destination that holds no base; \
+                 farside mirror release {volume} PEER removes it: {error}");
         }
     }
 
@@ -190,7 +192,10 @@ impl Shared {
         self.transfers.check_newest(relationship, transfer)?;
         let known = self.tables().relationships.get(&relationship).cloned();
         let Some(known) = known else {
-            return Err(refusal("not-found", format!("relationship {relationship} is not known here")));
+            return Err(refusal(
+                "not-found",
+                format!("the source does not know relationship {relationship}"),
+            ));
         };
         let kept =
             self.transfers.acknowledge(relationship, transfer, &volume, snapshot, content_root).await?;
@@ -204,7 +209,8 @@ impl Shared {
         let replica = known.destination.clone();
         self.keep(known).await.map_err(to_refusal)?;
         if let Err(error) = self.release_dormant(peer, &volume, &replica).await {
-            tracing::warn!(%volume, "bases of the mirror in the other direction stay until the next update: {error}");
+            tracing::warn!(%volume, "the old bases of the mirror in the other direction are kept until the next \
+                 update: {error}");
         }
         tracing::info!(%transfer, %relationship, %volume, %snapshot, %content_root, "the destination holds a new base");
         Ok(Nothing {})
@@ -223,7 +229,7 @@ impl Shared {
         Ok(Nothing {})
     }
 
-    /// Letting go needs no right to read: a peer that was denied a volume may still free its space.
+    /// Releasing needs no right to read: a peer that was denied a volume may still free its space.
     pub(super) async fn release_for(&self, peer: PeerId, message: &Release) -> Result<Nothing, Refusal> {
         let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;

@@ -48,6 +48,7 @@ fn begin(relationship: u128, transfer: u128) -> Bytes {
         candidates: Vec::new(),
         staged: None,
         role_change: 1,
+        whole: false,
     }))
 }
 
@@ -156,7 +157,7 @@ async fn a_destination_that_was_gone_for_too_long_goes_on_by_itself() {
 }
 
 /// Says that a mirror was broken off, as only its destination may; true or not, nothing but ownership is asked.
-async fn say_overtaken<S: Storage>(pair: &Pair<S>, mirror: &Mirror) {
+async fn send_overtaken<S: Storage>(pair: &Pair<S>, mirror: &Mirror) {
     let overtaken = Overtaken {
         relationship: mirror.status().relationship.id.as_bytes().to_vec(),
         volume: pair.original.to_string(),
@@ -170,7 +171,7 @@ async fn say_overtaken<S: Storage>(pair: &Pair<S>, mirror: &Mirror) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_destination_is_not_out_of_the_budgets_by_its_own_word() {
+async fn a_destination_is_not_out_of_the_budgets_by_its_own_claim() {
     const YEARS: i64 = 2 * 365;
     let by_size = Budgets { pinned_bytes: Some(0), ..Budgets::default() };
     for (seed, budgets, days) in [(407, by_size, 0), (408, Budgets::default(), YEARS)] {
@@ -178,7 +179,7 @@ async fn a_destination_is_not_out_of_the_budgets_by_its_own_word() {
             let (mut pair, mirror) = mirrored(seed).await;
             *pair.a.rights.no_way_back.lock() = !may_reverse;
             pair.scribble(10);
-            say_overtaken(&pair, &mirror).await;
+            send_overtaken(&pair, &mirror).await;
             pair.a.source.set_budgets(budgets);
             pair.clock.step_wall(days * DAYS);
             let id = mirror.status().relationship.id;
@@ -247,7 +248,7 @@ async fn a_base_that_goes_under_a_running_transfer_costs_a_comparison_and_nothin
     assert_eq!(pair.a.source.serving().len(), 1, "it runs");
     pair.a.source.set_budgets(Budgets { pinned_bytes: Some(0), ..Budgets::default() });
     assert_eq!(pair.a.source.check_budgets().await, [mirror.status().relationship.id]);
-    // The transfer is begun again by itself, and brings what the destination missing_runs: what it had does not travel.
+    // The transfer is begun again by itself, and brings what the destination lacks: what it had does not travel.
     let report = asked.ended().await.unwrap();
     assert_ok(&report);
     pair.model.insert(report.id, pair.live.clone());

@@ -222,11 +222,11 @@ fn unused_bytes(storage: &Embedded) -> u64 {
 /// A copy that has been offered what there is, and of which nothing arrives as long as the permit is there. The first mirror
 /// was deleted meanwhile, and its volume; the source does not hear of it before the gate is released.
 async fn deleted_while_stalled(pair: &Pair<Embedded>, copy: &Mirror) -> (Asked, OwnedSemaphorePermit, Gate) {
-    let stall = pair.a.meddler.stall().await;
+    let stall = pair.a.fault_injector.stall().await;
     let asked = copy.initialize(PATIENCE).await.unwrap();
     // The clock goes on when all that can be done without it has been.
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let gate = pair.a.meddler.hold(|body| matches!(body, Body::Release(_)));
+    let gate = pair.a.fault_injector.hold(|body| matches!(body, Body::Release(_)));
     delete(pair, "r1").await;
     gate.held().await;
     (asked, stall, gate)
@@ -248,7 +248,7 @@ async fn the_other_volume_is_deleted_while_nothing_arrives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_deleted_is_given_up_if_the_source_does_not_let_go() {
+async fn what_was_deleted_is_given_up_if_the_source_does_not_release_it() {
     let (mut pair, [_first, _second], copy) = alike::<Embedded, 2>(841).await;
     let (asked, stall, gate) = deleted_while_stalled(&pair, &copy).await;
     let unused = unused_bytes(&pair.b.disk.engine);
@@ -258,7 +258,7 @@ async fn what_was_deleted_is_given_up_if_the_source_does_not_let_go() {
     drop(stall);
     let report = ended(&mut pair, asked).await;
     // A frame has named it; all but what came before was asked for again, coded against the one that is still there.
-    assert!(report.resumed && (1..=MIB as u64).contains(&report.held_bytes), "{report:?}");
+    assert!(report.resumed && (1..=MIB as u64).contains(&report.resumed_bytes), "{report:?}");
     assert!(report.levels.unwrap().delta.in_bytes >= 2 * MIB as u64, "{report:?}");
     gate.release().await;
 }
@@ -328,13 +328,13 @@ async fn a_source_that_lets_go_of_what_nobody_offered_breaks_the_protocol() {
     let mut pair = Pair::new(831, 4096, LinkSettings::default()).await;
     let content = noise(&mut pair, MIB);
     let mirror = made(&mut pair, 1, &content).await;
-    let mut lie = Vec::new();
-    stream::write(&mut lie, &StreamMessage::Withdraw(vec![0])).await.unwrap();
-    *pair.a.meddler.lies.lock() = Some(lie);
+    let mut forged = Vec::new();
+    stream::write(&mut forged, &StreamMessage::Withdraw(vec![0])).await.unwrap();
+    *pair.a.fault_injector.forged_stream.lock() = Some(forged);
     let report = pair.initialize(&mirror).await;
     assert_eq!(report.result, TransferResult::Failed);
-    assert!(report.reason.as_ref().is_some_and(|r| r.contains("nobody has offered")), "{:?}", report.reason);
-    *pair.a.meddler.lies.lock() = None;
+    assert!(report.reason.as_ref().is_some_and(|r| r.contains("was not offered")), "{:?}", report.reason);
+    *pair.a.fault_injector.forged_stream.lock() = None;
     assert_ok(&pair.initialize(&mirror).await);
     pair.check_replica();
 }

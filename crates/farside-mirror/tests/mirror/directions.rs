@@ -170,14 +170,14 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     tokio::time::timeout(Duration::from_secs(600), waited).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-async fn ten_turns<S: Storage>(seed: u64) {
+async fn ten_role_changes<S: Storage>(seed: u64) {
     let mut world = World::<S>::new(seed, LinkSettings::default(), every(60)).await;
     let r = world.mirror.status().relationship.id;
     let mut reverse = None;
-    for turn in 0..10 {
-        println!("turn {turn}");
+    for round in 0..10 {
+        println!("round {round}");
         // The side that hosts write to, and the one that follows.
-        let forth = turn % 2 == 0;
+        let forth = round % 2 == 0;
         let follower = if forth { world.r() } else { world.reverse() };
         let World { pair, a, b, .. } = &mut world;
         let (leading, following, lead_site, follow_site) =
@@ -247,14 +247,14 @@ async fn ten_turns<S: Storage>(seed: u64) {
 #[tokio::test(start_paused = true)]
 async fn ten_failovers_and_failbacks() {
     for seed in seeds(300, 2) {
-        ten_turns::<MemoryEngine>(seed).await;
+        ten_role_changes::<MemoryEngine>(seed).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn ten_failovers_and_failbacks_on_the_embedded_store() {
     for seed in seeds(310, 1) {
-        ten_turns::<Embedded>(seed).await;
+        ten_role_changes::<Embedded>(seed).await;
     }
 }
 
@@ -334,6 +334,7 @@ async fn refusal_of_an_update<S: Storage>(world: &World<S>, relationship: Uuid) 
         candidates: Vec::new(),
         staged: None,
         role_change: 1,
+        whole: false,
     };
     let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec();
     let request = bytes::Bytes::from(request);
@@ -421,7 +422,7 @@ async fn a_source_that_comes_back_learns_that_it_was_overtaken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_either_database_lost_the_pools_still_tell() {
+async fn with_either_database_lost_the_pools_still_know() {
     let mut world = World::<MemoryEngine>::new(331, LinkSettings::default(), Schedule::OnRequest).await;
     let r = world.mirror.status().relationship.id;
     world.pair.network.cut("a", "b");

@@ -82,7 +82,7 @@ async fn an_update_covers_the_moment_of_asking() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_tells_where_it_is() {
+async fn progress_shows_where_it_is() {
     let mut pair = Pair::new(103, SIZE, slow()).await;
     pair.scribble(200);
     let mirror = pair.mirror(Schedule::OnRequest).await;
@@ -242,7 +242,7 @@ async fn abort_ends_it_and_leaves_the_replica() {
     assert!(pair.b.disk.engine.has_staged(&pair.replica));
     let report = pair.update(&mirror).await;
     assert_ok(&report);
-    assert!(report.resumed && report.held_bytes > 0, "what had arrived is not brought again");
+    assert!(report.resumed && report.resumed_bytes > 0, "what had arrived is not brought again");
     pair.check_replica();
     assert!(!pair.b.disk.engine.has_staged(&pair.replica));
 }

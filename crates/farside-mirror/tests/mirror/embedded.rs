@@ -1,4 +1,4 @@
-//! The same life on the embedded store, over disks that lose and tear what was not synced.
+//! The same history on the embedded store, over disks that lose and tear what was not synced.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn mirrored(seed: u64, link: LinkSettings) -> (Sites, Mirror) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_life_of_a_mirror() {
+async fn a_random_history_of_a_mirror() {
     for seed in seeds(200, 2) {
         let (mut pair, mirror) = mirrored(seed, LinkSettings::default()).await;
         for round in 0..6 {

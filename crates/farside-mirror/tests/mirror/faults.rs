@@ -152,7 +152,7 @@ async fn damage_on_the_way_to_the_disk_is_never_published() {
     let report = pair.update(&mirror).await;
     assert_eq!(report.result, TransferResult::Failed);
     assert!(report.reason.unwrap().contains("content root"));
-    assert!(mirror.status().why.unwrap().contains("thrown away"));
+    assert!(mirror.status().why.unwrap().contains("discarded"));
     assert_eq!(pair.check_replica(), before, "nothing published, nothing deleted");
     assert!(!pair.b.disk.engine.has_staged(&pair.replica));
     pair.b.disk.engine.faults.lock().flip_staged_writes = false;
@@ -191,7 +191,7 @@ async fn a_damaged_source_fails_the_transfer_and_says_so() {
     let report = pair.update(&mirror).await;
     assert_eq!(report.result, TransferResult::Failed);
     let reason = report.reason.unwrap();
-    assert!(reason.contains("the source failed") && reason.contains("fingerprint"), "{reason}");
+    assert!(reason.contains("the source stopped the transfer") && reason.contains("fingerprint"), "{reason}");
     pair.check_replica();
     pair.a.disk.engine.faults.lock().fail_reads_of = None;
     recovers(&mut pair, &mirror).await;
@@ -301,6 +301,7 @@ fn begin(relationship: Uuid, transfer: Uuid, volume: &str) -> Bytes {
         candidates: Vec::new(),
         staged: None,
         role_change: 1,
+        whole: false,
     };
     Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec().into()
 }
@@ -322,7 +323,7 @@ async fn a_transfer_cannot_take_the_identity_of_a_snapshot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_cannot_let_go_the_base_of_its_own_replica() {
+async fn a_source_cannot_release_the_base_of_its_own_replica() {
     let (mut pair, mirror) = mirrored(72, LinkSettings::default()).await;
     let id = mirror.status().relationship.id;
     let listed = |pair: &Pair| format!("{:?}", pair.b.disk.engine.snapshots(&pair.replica).unwrap());
@@ -353,7 +354,7 @@ async fn a_first_transfer_that_is_refused_leaves_no_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nonsense_is_refused_and_the_source_lives_on() {
+async fn nonsense_is_refused_and_the_source_goes_on() {
     let (mut pair, mirror) = mirrored(67, LinkSettings::default()).await;
     let link = pair.b.node.wait_link(pair.a.node.id(), PATIENCE).await.unwrap();
     for _ in 0..200 {
@@ -384,7 +385,7 @@ async fn nonsense_is_refused_and_the_source_lives_on() {
 }
 
 /// Messages that a source could send and must not.
-async fn lies() -> Vec<(&'static str, Vec<u8>)> {
+async fn forged_streams() -> Vec<(&'static str, Vec<u8>)> {
     let frame = |position| {
         let mut frame = Vec::new();
         let runs = [Run { position, blocks: 1, kind: RunKind::Data }];
@@ -429,8 +430,8 @@ async fn a_source_that_lies_changes_nothing() {
     let (mut pair, mirror) = mirrored(68, LinkSettings::default()).await;
     let before = pair.check_replica();
     pair.scribble(10);
-    for (what, bytes) in lies().await {
-        *pair.a.meddler.lies.lock() = Some(bytes);
+    for (what, bytes) in forged_streams().await {
+        *pair.a.fault_injector.forged_stream.lock() = Some(bytes);
         let report = pair.update(&mirror).await;
         assert_eq!(report.result, TransferResult::Failed, "{what}");
         println!("{what}: {}", report.reason.as_deref().unwrap());
@@ -439,7 +440,7 @@ async fn a_source_that_lies_changes_nothing() {
         let is_lost = ["silence", "an end without an end"].contains(&what);
         assert_eq!(pair.b.disk.engine.has_staged(&pair.replica), is_lost, "{what}");
     }
-    *pair.a.meddler.lies.lock() = None;
+    *pair.a.fault_injector.forged_stream.lock() = None;
     recovers(&mut pair, &mirror).await;
 }
 

@@ -301,14 +301,14 @@ async fn what_was_taken_before_a_cut_is_held_after_it() {
         println!(
             "{:?}: {} held, {} changed, known {:?}",
             report.result,
-            report.held_bytes,
+            report.resumed_bytes,
             report.changed_bytes,
             report.levels.unwrap().known
         );
         pair.model.insert(report.id, pair.live.clone());
     }
     assert_ok(&report);
-    assert!(report.resumed && report.held_bytes > 0);
+    assert!(report.resumed && report.resumed_bytes > 0);
     pair.check_replica();
     let arrived = pair.b.disk.engine.staged_write_bytes() - arrived;
     // What lay between two known pieces may have been asked for in vain, or not have been asked for again.
@@ -371,22 +371,26 @@ async fn a_source_that_asks_nonsense_is_refused() {
     next_volume(&mut pair, 1, &content);
     let mirror = pair.mirror(Schedule::OnRequest).await;
     for (what, bytes) in nonsense().await {
-        *pair.a.meddler.lies.lock() = Some(bytes);
+        *pair.a.fault_injector.forged_stream.lock() = Some(bytes);
         let report = pair.initialize(&mirror).await;
         println!("{what}: {:?}", report.reason);
         assert_eq!(report.result, TransferResult::Failed, "{what}");
         assert!(!pair.b.disk.engine.has_staged(&pair.replica), "{what}: it broke the protocol");
     }
-    *pair.a.meddler.lies.lock() = None;
+    *pair.a.fault_injector.forged_stream.lock() = None;
     assert_ok(&pair.initialize(&mirror).await);
     pair.check_replica();
     // And a question in an update, where none is answered.
     let (_, question) = nonsense().await.remove(0);
-    *pair.a.meddler.lies.lock() = Some(question);
+    *pair.a.fault_injector.forged_stream.lock() = Some(question);
     pair.write(0, &[5; BLOCK_BYTES as usize]);
     let report = pair.update(&mirror).await;
     assert_eq!(report.result, TransferResult::Failed);
-    assert!(report.reason.as_ref().is_some_and(|r| r.contains("nobody offered")), "{:?}", report.reason);
+    assert!(
+        report.reason.as_ref().is_some_and(|r| r.contains("did not offer to answer")),
+        "{:?}",
+        report.reason
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -63,13 +63,13 @@ async fn only_the_base_stays_pinned<S: Storage>(pair: &Pair<S>, mirror: &Mirror)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_did_not_hear_of_its_new_base_is_told_again() {
+async fn a_source_that_was_not_notified_of_its_new_base_is_notified_again() {
     let mut pair = Pair::new(444, SIZE, LinkSettings::default()).await;
     pair.scribble(20);
     let mirror = pair.mirror(Schedule::OnRequest).await;
     assert_ok(&pair.initialize(&mirror).await);
     pair.scribble(20);
-    let gate = pair.a.meddler.hold(|body| matches!(body, Body::Acknowledge(_)));
+    let gate = pair.a.fault_injector.hold(|body| matches!(body, Body::Acknowledge(_)));
     let asked = mirror.update(PATIENCE).await.unwrap();
     gate.held().await;
     pair.lose_session().await;
@@ -151,7 +151,7 @@ async fn a_first_copy_that_is_cut_many_times_travels_once() {
         assert_eq!(arrived, data_bytes(&pair.live), "every block arrived once");
         let history = learn(&mut pair).await;
         let first = history.iter().find(|r| r.resumed).expect("one went on with what there was");
-        assert_eq!(first.held_bytes + first.changed_bytes, data_bytes(&pair.live));
+        assert_eq!(first.resumed_bytes + first.changed_bytes, data_bytes(&pair.live));
         assert!(!pair.b.disk.engine.has_staged(&pair.replica));
     }
 }
@@ -189,8 +189,8 @@ async fn a_first_copy_outlives_its_connections() {
         learn(&mut pair).await;
         pair.check_replica();
         let (sent, received) = (report.wire_bytes_sent, report.wire_bytes_received);
-        let twice = pair.a.node.link_stats(pair.b.node.id()).unwrap().sent_twice_bytes;
-        println!("{cuts} cuts, {twice} bytes sent twice, wire {sent} + {received}");
+        let twice = pair.a.node.link_stats(pair.b.node.id()).unwrap().retransmitted_bytes;
+        println!("{cuts} cuts, {twice} bytes retransmitted, wire {sent} + {received}");
         assert!(cuts >= 1, "{cuts} cuts");
         assert!(!report.resumed && learn(&mut pair).await.len() == 1, "one transfer: {report:?}");
         assert_eq!(
@@ -199,7 +199,7 @@ async fn a_first_copy_outlives_its_connections() {
             "every block arrived once"
         );
         assert!(tokio::time::timeout(Duration::ZERO, session.closed()).await.is_err(), "one session");
-        assert!(twice > 0 && twice <= cuts * TWICE_MAX, "{twice} bytes sent twice in {cuts} cuts");
+        assert!(twice > 0 && twice <= cuts * TWICE_MAX, "{twice} bytes retransmitted in {cuts} cuts");
     }
 }
 
@@ -313,7 +313,7 @@ async fn a_source_that_has_moved_on_sends_what_is_missing_and_what_is_different(
         let report = pair.update(&mirror).await;
         assert_ok(&report);
         pair.check_replica();
-        assert!(report.resumed && report.held_bytes > FRAME_BYTES / 2, "{report:?}");
+        assert!(report.resumed && report.resumed_bytes > FRAME_BYTES / 2, "{report:?}");
         let now = pair.b.disk.engine.staged_write_bytes() - arrived;
         assert_eq!(now, report.changed_bytes);
         // What is missing, what hosts wrote since, and nothing else: each block that differs from what was cut counts
@@ -442,7 +442,7 @@ async fn a_long_held_list_and_many_frames_pass_each_other() {
     pair.check_replica();
     let last = pair.b.disk.engine.staged_write_bytes() - again;
     assert!(last <= blocks / 8 * BLOCK_BYTES + (blocks * BLOCK_BYTES - again), "{last} bytes");
-    assert_eq!(report.held_bytes + report.changed_bytes, blocks * BLOCK_BYTES);
+    assert_eq!(report.resumed_bytes + report.changed_bytes, blocks * BLOCK_BYTES);
 }
 
 #[tokio::test(start_paused = true)]
@@ -459,7 +459,7 @@ async fn what_was_staged_wrong_is_found_out_and_brought_afresh() {
     assert_ok(&report);
     pair.check_replica();
     assert!(report.changed_bytes >= data_bytes(&pair.live), "all of it travelled in the end");
-    assert!(!report.resumed && report.held_bytes == 0, "and the report says so: {report:?}");
+    assert!(!report.resumed && report.resumed_bytes == 0, "and the report says so: {report:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -507,7 +507,7 @@ async fn break_and_delete_throw_away_what_is_staged() {
 
 /// Anything may happen, many times: the link is cut, sites lose power, a person aborts, hosts write, the volume is
 /// resized, the incremental disappears.
-async fn a_life<S: Storage>(seed: u64, rounds: u32) -> usize {
+async fn a_random_history<S: Storage>(seed: u64, rounds: u32) -> usize {
     let link = LinkSettings { bytes_per_second: Some(600_000 >> (seed % 2)), ..very_slow() };
     let mut pair = Pair::<S>::with_storage(seed, SIZE, link).await;
     pair.scribble(150);
@@ -516,12 +516,12 @@ async fn a_life<S: Storage>(seed: u64, rounds: u32) -> usize {
         pair.a.disk.engine.flush();
         let asked = ask(&mirror).await.unwrap();
         if round == 0 {
-            // Certainly in the middle: no life goes by without a transfer that goes on.
+            // Certainly in the middle: no history goes by without a transfer that goes on.
             some_arrived(&mirror, FRAME_BYTES).await;
             pair.lose_session().await;
         }
         tokio::time::sleep(Duration::from_millis(pair.rng.random_range(0..6000))).await;
-        let luck = seed * 100 + u64::from(round);
+        let crash_seed = seed * 100 + u64::from(round);
         match pair.rng.random_range(0..9) {
             0 => pair.network.cut("a", "b"),
             1 | 2 => pair.lose_session().await,
@@ -530,10 +530,10 @@ async fn a_life<S: Storage>(seed: u64, rounds: u32) -> usize {
                 pair.network.truncate("a", "b", after_bytes);
             }
             4 => {
-                pair.crash_b(luck).await;
+                pair.crash_b(crash_seed).await;
                 mirror = pair.b.destination.mirror(&pair.replica).unwrap();
             }
-            5 => pair.crash_a(luck).await,
+            5 => pair.crash_a(crash_seed).await,
             6 => drop(mirror.abort().await),
             7 => pair.network.reset("a", "b"),
             _ => {}
@@ -581,30 +581,30 @@ fn lose_incremental<S: Storage>(pair: &Pair<S>, mirror: &Mirror) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_lives_in_memory() {
+async fn random_histories_in_memory() {
     let mut resumed = 0;
     for seed in seeds(1000, 4) {
-        resumed += a_life::<MemoryEngine>(seed, 8).await;
+        resumed += a_random_history::<MemoryEngine>(seed, 8).await;
     }
     assert!(resumed > 0, "none of them tested what it is for");
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_lives_on_the_embedded_store() {
+async fn random_histories_on_the_embedded_store() {
     let mut resumed = 0;
     for seed in seeds(3000, 3) {
-        resumed += a_life::<Embedded>(seed, 6).await;
+        resumed += a_random_history::<Embedded>(seed, 6).await;
     }
     assert!(resumed > 0, "none of them tested what it is for");
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "minutes: hundreds of lives, for make test-full"]
-async fn hundreds_of_random_lives() {
+#[ignore = "minutes: hundreds of random histories, for make test-full"]
+async fn hundreds_of_random_histories() {
     for seed in seeds(5000, 300) {
-        a_life::<MemoryEngine>(seed, 8).await;
+        a_random_history::<MemoryEngine>(seed, 8).await;
     }
     for seed in seeds(7000, 100) {
-        a_life::<Embedded>(seed, 8).await;
+        a_random_history::<Embedded>(seed, 8).await;
     }
 }

@@ -180,7 +180,7 @@ async fn a_copy_of_repeats_goes_on_where_it_was_cut() {
     }
     let report = asked.ended().await.unwrap();
     assert_ok(&report);
-    assert!(report.resumed && report.held_bytes > 0);
+    assert!(report.resumed && report.resumed_bytes > 0);
     pair.model.insert(report.id, pair.live.clone());
     pair.check_replica();
 }

@@ -1,4 +1,4 @@
-//! Changes of roles: nothing is lost, and at no moment are both sides writable.
+//! Role changes: nothing is lost, and at no moment are both sides writable.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -37,14 +37,18 @@ async fn there_and_back<S: Storage>(seed: u64) {
     let mut world = World::<S>::new(seed, LinkSettings::default(), every(60)).await;
     let r = world.mirror.status().relationship.id;
     let mut reverse = None;
-    for turn in 0..4 {
+    for role_change in 0..4 {
         world.write_a(10);
         let done = world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
-        assert_eq!(done.untold, None);
+        assert_eq!(done.not_notified, None);
         assert_eq!(world.check_one_original("swapped"), (false, true));
         world.b.live = world.a.live.clone();
         world.b.check(&world.pair.b);
-        assert_eq!(*reverse.get_or_insert(done.reverse), done.reverse, "the same each time: turn {turn}");
+        assert_eq!(
+            *reverse.get_or_insert(done.reverse),
+            done.reverse,
+            "the same each time: role_change {role_change}"
+        );
         let status = world.reverse().status();
         assert_eq!((status.state, status.relationship.id), (State::Mirrored, done.reverse));
         assert_eq!(status.relationship.schedule, every(60), "the schedule came along");
@@ -63,7 +67,7 @@ async fn there_and_back<S: Storage>(seed: u64) {
         // Back again, asked for at the other side.
         world.write_b(10);
         let done = world.pair.a.destination.swap(&world.a.volume, PATIENCE).await.unwrap();
-        assert_eq!((done.reverse, done.untold), (r, None));
+        assert_eq!((done.reverse, done.not_notified), (r, None));
         assert_eq!(world.check_one_original("back"), (true, false));
         world.a.live = world.b.live.clone();
         world.a.check(&world.pair.a);
@@ -209,7 +213,7 @@ async fn a_break_at_the_source_while_roles_change_keeps_them() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let why = world.reverse().status().why.unwrap();
-    assert!(why.contains("a change of roles is under way"), "{why}");
+    assert!(why.contains("a role change is under way"), "{why}");
     assert!(world.reverse().update(PATIENCE).await.is_err());
     world.reverse().break_off(None).await.unwrap();
     world.write_a(3);
@@ -223,7 +227,7 @@ async fn a_break_at_the_source_while_roles_change_keeps_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn word_of_a_break_does_not_wait_for_a_mirror_that_waits_for_it() {
+async fn notice_of_a_break_does_not_wait_for_a_mirror_that_waits_for_it() {
     let world = World::<MemoryEngine>::new(490, LinkSettings::default(), Schedule::OnRequest).await;
     let (a, b) = (&world.pair.a, &world.pair.b);
     let (engine, store) = (a.disk.engine.engine(), a.disk.store.clone());
@@ -318,15 +322,16 @@ impl<S: Storage> World<S> {
 async fn a_cancel_that_comes_late_makes_nothing_writable() {
     let world = World::<Embedded>::new(500, LinkSettings::default(), Schedule::OnRequest).await;
     // An attempt that is given up; its cancel hangs at A, and is told again by the next session.
-    let late = world.pair.a.meddler.hold(CANCEL);
+    let late = world.pair.a.fault_injector.hold(CANCEL);
     let writer = world.pair.a.disk.engine.open(&world.a.volume);
     world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap_err();
     drop(writer);
     late.held().await;
     world.pair.network.reset("a", "b");
     world.mark_is_gone().await;
-    // The next attempt turns; of that A has not heard yet.
-    let (done, overtaken) = (world.pair.a.meddler.hold(DONE), world.pair.a.meddler.hold(OVERTAKEN));
+    // The next attempt changes the roles; of that A has not heard yet.
+    let (done, overtaken) =
+        (world.pair.a.fault_injector.hold(DONE), world.pair.a.fault_injector.hold(OVERTAKEN));
     let swapping = world.swap_at_b(PATIENCE);
     done.held().await;
     overtaken.held().await;
@@ -342,7 +347,7 @@ async fn a_cancel_that_comes_late_makes_nothing_writable() {
 #[tokio::test(start_paused = true)]
 async fn a_prepare_that_comes_late_makes_nothing_read_only() {
     let world = World::<MemoryEngine>::new(510, LinkSettings::default(), Schedule::OnRequest).await;
-    let late = world.pair.a.meddler.hold(PREPARE);
+    let late = world.pair.a.fault_injector.hold(PREPARE);
     let swapping = world.swap_at_b(Duration::from_secs(5));
     late.held().await;
     world.pair.network.cut("a", "b");
@@ -356,10 +361,10 @@ async fn a_prepare_that_comes_late_makes_nothing_read_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn word_of_a_turn_that_comes_late_ends_no_other_attempt() {
+async fn a_late_message_of_an_earlier_role_change_ends_no_other_attempt() {
     let mut world = World::<MemoryEngine>::new(520, LinkSettings::default(), Schedule::OnRequest).await;
-    let late = world.pair.a.meddler.hold(DONE);
-    let overtaken = world.pair.a.meddler.hold(OVERTAKEN);
+    let late = world.pair.a.fault_injector.hold(DONE);
+    let overtaken = world.pair.a.fault_injector.hold(OVERTAKEN);
     let swapping = world.swap_at_b(PATIENCE);
     late.held().await;
     world.pair.network.reset("a", "b");
@@ -371,21 +376,21 @@ async fn word_of_a_turn_that_comes_late_ends_no_other_attempt() {
     overtaken.release().await;
     assert_eq!(world.pair.a.source.overtaken(), [], "a word of before the roles changed back");
     world.write_a(3);
-    let confirm = world.pair.a.meddler.hold(CONFIRM);
+    let confirm = world.pair.a.fault_injector.hold(CONFIRM);
     let swapping = world.swap_at_b(PATIENCE);
     confirm.held().await;
     late.release().await;
     confirm.release().await;
     swapping.await.unwrap().unwrap();
-    assert_eq!(world.check_one_original("the second turn"), (false, true));
+    assert_eq!(world.check_one_original("the second role change"), (false, true));
     assert_eq!(world.reverse().status().state, State::Mirrored);
 }
 
 #[tokio::test(start_paused = true)]
-async fn word_of_a_break_that_comes_late_is_no_alarm() {
+async fn a_notice_of_a_break_that_comes_late_is_no_alarm() {
     let mut world = World::<MemoryEngine>::new(530, LinkSettings::default(), Schedule::OnRequest).await;
     for _ in 0..2 {
-        let late = world.pair.a.meddler.hold(OVERTAKEN);
+        let late = world.pair.a.fault_injector.hold(OVERTAKEN);
         world.r().break_off(None).await.unwrap();
         late.held().await;
         world.pair.network.reset("a", "b");
@@ -402,7 +407,7 @@ async fn word_of_a_break_that_comes_late_is_no_alarm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_count_goes_on_above_what_the_source_has_heard() {
+async fn a_lost_count_goes_on_above_what_the_source_has_received() {
     let mut world = World::<MemoryEngine>::new(540, LinkSettings::default(), Schedule::OnRequest).await;
     for _ in 0..3 {
         world.r().break_off(None).await.unwrap();
@@ -422,12 +427,12 @@ async fn a_lost_count_goes_on_above_what_the_source_has_heard() {
 #[tokio::test(start_paused = true)]
 async fn a_fence_that_is_forgotten_with_the_database_says_what_it_is() {
     let mut world = World::<MemoryEngine>::new(545, LinkSettings::default(), Schedule::OnRequest).await;
-    let confirm = world.pair.a.meddler.hold(CONFIRM);
+    let confirm = world.pair.a.fault_injector.hold(CONFIRM);
     let swapping = world.swap_at_b(Duration::from_secs(5));
     confirm.held().await;
     // As a daemon does that finds a replica in its pool and nothing in its database.
     let fenced = world.reverse().status();
-    assert!(fenced.why.is_some_and(|why| why.contains("a change of roles is under way")));
+    assert!(fenced.why.is_some_and(|why| why.contains("a role change is under way")));
     let Relationship { id, peer, source, destination, .. } = fenced.relationship;
     world.pair.a.disk.store = Arc::default();
     let found = Relationship::new(id, peer, source, destination, Schedule::OnRequest);
@@ -437,7 +442,10 @@ async fn a_fence_that_is_forgotten_with_the_database_says_what_it_is() {
     world.mark_is_gone().await;
     assert_eq!(world.check_one_original("nobody remembers"), (false, false));
     let why = world.reverse().status().why.unwrap();
-    assert!(why.contains("`mirror break p/v` here") && why.contains("`mirror resync p/v` here"), "{why}");
+    assert!(
+        why.contains("farside mirror break p/v at") && why.contains("farside mirror resync p/v at"),
+        "{why}"
+    );
     world.reverse().break_off(None).await.unwrap();
     assert_eq!(world.check_one_original("broken off"), (true, false));
     assert_eq!(world.reverse().status().why, None);
@@ -450,7 +458,7 @@ async fn a_fence_that_is_forgotten_with_the_database_says_what_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_of_roles_begun_and_cancelled_have_a_rate_and_the_answer_says_so() {
+async fn role_changes_begun_and_cancelled_have_a_rate_and_the_answer_says_so() {
     const PER_MINUTE: u32 = 3;
     let mut world = World::<Embedded>::new(560, LinkSettings::default(), Schedule::OnRequest).await;
     let source = world.pair.a.source.clone();
@@ -472,8 +480,8 @@ async fn changes_of_roles_begun_and_cancelled_have_a_rate_and_the_answer_says_so
     };
     let begun = tokio::time::Instant::now();
     let (mut prepared, mut refused) = (0_u32, 0_u32);
-    for turn in 1..=100 {
-        match ask(Body::Swap(swap(SwapPhase::Prepare, turn))).await {
+    for role_change in 1..=100 {
+        match ask(Body::Swap(swap(SwapPhase::Prepare, role_change))).await {
             Ok(_) => prepared += 1,
             Err(refusal) => {
                 refused += 1;
@@ -482,7 +490,7 @@ async fn changes_of_roles_begun_and_cancelled_have_a_rate_and_the_answer_says_so
                 assert_eq!(world.check_one_original("refused"), (true, false), "nothing was changed");
             }
         }
-        ask(Body::Swap(swap(SwapPhase::Cancel, turn))).await.unwrap();
+        ask(Body::Swap(swap(SwapPhase::Cancel, role_change))).await.unwrap();
     }
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
     assert!(
@@ -492,7 +500,7 @@ async fn changes_of_roles_begun_and_cancelled_have_a_rate_and_the_answer_says_so
     assert!(prepared >= PER_MINUTE && refused > 0, "{prepared} prepared, {refused} refused");
     // An honest one is told, and everything goes on.
     let said = world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap_err().to_string();
-    assert!(said.contains("changes of roles a minute") && said.contains("Nothing was changed"), "{said}");
+    assert!(said.contains("role changes a minute") && said.contains("Nothing was changed"), "{said}");
     world.mark_is_gone().await;
     assert_eq!(world.check_one_original("refused"), (true, false));
     assert!(world.pair.a.destination.mirrors().is_empty());
@@ -508,10 +516,10 @@ async fn changes_of_roles_begun_and_cancelled_have_a_rate_and_the_answer_says_so
 async fn a_change_of_direction_without_a_number_has_no_effect() {
     let mut world = World::<MemoryEngine>::new(550, LinkSettings::default(), Schedule::OnRequest).await;
     // A source that answers as if it had heard of nothing is told to give up, and its hosts write on.
-    world.pair.a.meddler.numbers_nothing.store(true, std::sync::atomic::Ordering::SeqCst);
+    world.pair.a.fault_injector.numbers_nothing.store(true, std::sync::atomic::Ordering::SeqCst);
     let refused = world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap_err().to_string();
-    assert!(refused.contains("took no notice"), "{refused}");
-    world.pair.a.meddler.numbers_nothing.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert!(refused.contains("without counting it"), "{refused}");
+    world.pair.a.fault_injector.numbers_nothing.store(false, std::sync::atomic::Ordering::SeqCst);
     world.mark_is_gone().await;
     assert_eq!(world.check_one_original("given up"), (true, false));
     world.write_a(3);

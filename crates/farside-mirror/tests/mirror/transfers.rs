@@ -153,7 +153,7 @@ async fn a_name_that_is_taken_at_the_destination_is_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_random_life_of_a_mirror() {
+async fn a_random_history_of_a_mirror() {
     for seed in seeds(10, 4) {
         let mut pair = Pair::new(seed, SIZE, LinkSettings::default()).await;
         pair.scribble(80);

@@ -22,7 +22,7 @@ async fn an_older_source_is_not_asked_for_a_transfer_until_it_is_upgraded() {
     assert_ok(&pair.initialize(&mirror).await);
     let before = pair.check_replica();
 
-    pair.a.meddler.is_older.store(true, Ordering::SeqCst);
+    pair.a.fault_injector.is_older.store(true, Ordering::SeqCst);
     pair.scribble(20);
     let report = mirror.update(PATIENCE).await.unwrap().ended().await.unwrap();
     assert_eq!(report.result, TransferResult::Failed);
@@ -32,7 +32,7 @@ async fn an_older_source_is_not_asked_for_a_transfer_until_it_is_upgraded() {
     assert_eq!((mirror.status().state, pair.check_replica()), (State::Mirrored, before));
 
     // The source is upgraded: nothing has to be done here.
-    pair.a.meddler.is_older.store(false, Ordering::SeqCst);
+    pair.a.fault_injector.is_older.store(false, Ordering::SeqCst);
     assert_ok(&pair.update(&mirror).await);
     pair.check_replica();
 }

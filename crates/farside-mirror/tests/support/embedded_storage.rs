@@ -72,10 +72,10 @@ impl Storage for Embedded {
     }
 
     /// The old disk fails every request from now on; the new one is torn by chance.
-    fn crash(&self, luck: u64) -> Self {
+    fn crash(&self, crash_seed: u64) -> Self {
         self.disk.fail_after(Some(0));
-        let after = self.disk.crash(CrashFate::Random(luck));
-        Embedded::on(&self.name, after, self.clock.clone(), self.seed + luck + 1, false)
+        let after = self.disk.crash(CrashFate::Random(crash_seed));
+        Embedded::on(&self.name, after, self.clock.clone(), self.seed + crash_seed + 1, false)
     }
 
     fn has_staged(&self, volume: &VolumeName) -> bool {

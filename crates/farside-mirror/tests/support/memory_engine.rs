@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{
     BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, ContentRoot, Engine, EngineError,
-    FINGERPRINTS_MAX, Fingerprint, OpenSnapshot, Realm, ReplicaRecord, SnapshotInfo, SnapshotOwner,
+    FINGERPRINTS_MAX, Fingerprint, KnownDataScope, OpenSnapshot, ReplicaRecord, SnapshotInfo, SnapshotOwner,
     SnapshotSpec, StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName, Wanted, short,
 };
 use farside_format::fingerprint::is_zero;
@@ -118,13 +118,13 @@ impl Image {
 /// Blocks of a leaf node.
 const NODE_BLOCKS: u64 = 128;
 
-/// What a realm knows: by level and front of the fingerprint, the whole of it and its blocks.
+/// What a scope knows: by level and front of the fingerprint, the whole of it and its blocks.
 type Known = HashMap<(u8, u64), (Fingerprint, Vec<Option<Block>>)>;
 
 impl State {
     /// Everything that was published in a replica of the peer.
-    fn known(&mut self, realm: &Realm) -> Arc<Known> {
-        let is_theirs = |volume: &&Volume| volume.record.as_ref().is_some_and(|r| r.peer == realm.peer);
+    fn known(&mut self, scope: &KnownDataScope) -> Arc<Known> {
+        let is_theirs = |volume: &&Volume| volume.record.as_ref().is_some_and(|r| r.peer == scope.peer);
         let theirs = || self.volumes.values().filter(is_theirs).flat_map(|volume| &volume.snapshots);
         let mut ids: Vec<Uuid> = theirs().map(|snapshot| snapshot.info.uuid).collect();
         ids.sort();
@@ -333,12 +333,12 @@ impl Storage for MemoryEngine {
     }
 
     /// Everything but a staged version is durable at once; that is as it was last made durable, or as it was last.
-    fn crash(&self, luck: u64) -> Self {
+    fn crash(&self, crash_seed: u64) -> Self {
         self.faults.lock().is_dead = true;
         let mut old = self.state.lock();
         let mut state = State { volumes: HashMap::new(), stagings: old.stagings, known: None };
         for (name, mut volume) in old.volumes.drain() {
-            if let Some(staged) = volume.staged.as_mut().filter(|_| !luck.is_multiple_of(4)) {
+            if let Some(staged) = volume.staged.as_mut().filter(|_| !crash_seed.is_multiple_of(4)) {
                 staged.image = staged.saved.clone();
             }
             state.volumes.insert(name, volume);
@@ -498,7 +498,7 @@ impl Engine for MemoryEngine {
         })
     }
 
-    fn give_to_person(&self, name: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
+    fn make_user_snapshot(&self, name: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
         self.with(name, |volume| {
             let at = volume.position(snapshot)?;
             volume.snapshots[at].info.owner = SnapshotOwner::Person;
@@ -713,9 +713,13 @@ impl StagedVersion for Staged {
         self.with(|image| image.write(offset, &bytes))
     }
 
-    fn adopt(&self, realm: &Realm, wanted: &[Wanted]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+    fn adopt(
+        &self,
+        scope: &KnownDataScope,
+        wanted: &[Wanted],
+    ) -> Result<Vec<Option<Fingerprint>>, EngineError> {
         self.engine.check_alive()?;
-        let known = self.engine.state.lock().known(realm);
+        let known = self.engine.state.lock().known(scope);
         let (adopts_falsely, finds_other_content) = {
             let faults = self.engine.faults.lock();
             (faults.adopts_falsely, faults.finds_other_content)

@@ -40,7 +40,7 @@ use super::memory_engine::MemoryEngine;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The storage of a site, with what hosts and misfortune do to it.
+/// The storage of a site, with what hosts and power failures do to it.
 pub(crate) trait Storage: Clone + Send + Sync + 'static {
     /// A new pool.
     fn create(name: &str, clock: Arc<TokioClock>, seed: u64) -> Self;
@@ -50,17 +50,17 @@ pub(crate) trait Storage: Clone + Send + Sync + 'static {
     fn resize(&self, volume: &VolumeName, size_bytes: u64);
     /// What hosts wrote so far survives a crash.
     fn flush(&self) {}
-    /// Power fails: this handle works no more, the new one has what was durable. `luck` decides over the rest.
-    fn crash(&self, luck: u64) -> Self;
+    /// Power fails: this handle works no more, the new one has what was durable. `crash_seed` decides over the rest.
+    fn crash(&self, crash_seed: u64) -> Self;
     fn has_staged(&self, volume: &VolumeName) -> bool;
     /// Who hears what peers ask of this site.
-    fn overhearing(&self) -> Option<Arc<dyn Overhearing>> {
+    fn call_observer(&self) -> Option<Arc<dyn CallObserver>> {
         None
     }
 }
 
 /// Hears what peers ask of a site before it is done and after; may change it, or refuse in the site's place.
-pub(crate) trait Overhearing: Send + Sync {
+pub(crate) trait CallObserver: Send + Sync {
     fn asked(&self, request: Bytes) -> Result<Bytes, Refusal>;
     fn answered(&self, request: &Bytes);
     fn opened(&self, header: Bytes, stream: DataStream) -> (Bytes, DataStream);
@@ -126,12 +126,12 @@ impl ReverseRights for Rights {
     }
 }
 
-/// Stands in for a site's service: passes everything through, or plays a source that lies.
-pub(crate) struct Meddler {
+/// Stands in for a site's service: passes everything through, or plays a source that forges its stream.
+pub(crate) struct FaultInjector {
     inner: Arc<SourceService>,
-    overhearing: Option<Arc<dyn Overhearing>>,
+    call_observer: Option<Arc<dyn CallObserver>>,
     /// What to send on the next data streams instead of the truth.
-    pub(crate) lies: Mutex<Option<Vec<u8>>>,
+    pub(crate) forged_stream: Mutex<Option<Vec<u8>>>,
     /// Play a source that speaks only the version of the protocol before this one.
     pub(crate) is_older: AtomicBool,
     /// Play a source that answers as if it had heard of no role change.
@@ -210,7 +210,7 @@ impl AsyncWrite for Stallable {
     }
 }
 
-impl Meddler {
+impl FaultInjector {
     /// Until the answer is dropped nothing more leaves on data streams; calls do.
     pub(crate) async fn stall(&self) -> OwnedSemaphorePermit {
         self.stall.clone().acquire_owned().await.unwrap()
@@ -242,7 +242,7 @@ impl Meddler {
 }
 
 #[async_trait]
-impl PeerService for Meddler {
+impl PeerService for FaultInjector {
     async fn call(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
         let mut is_swap = false;
         if let Ok(Request { version, body: Some(body) }) = Request::decode(request.clone()) {
@@ -260,10 +260,10 @@ impl PeerService for Meddler {
             let answer = Swapped::decode(self.inner.call(link, request).await?).unwrap();
             return Ok(Swapped { newest: 0, reverse_role_change: 0, ..answer }.encode_to_vec().into());
         }
-        let Some(overhearing) = &self.overhearing else { return self.inner.call(link, request).await };
-        let request = overhearing.asked(request)?;
+        let Some(call_observer) = &self.call_observer else { return self.inner.call(link, request).await };
+        let request = call_observer.asked(request)?;
         let answer = self.inner.call(link, request.clone()).await;
-        overhearing.answered(&request);
+        call_observer.answered(&request);
         answer
     }
 
@@ -271,12 +271,12 @@ impl PeerService for Meddler {
         if let Ok(header) = StreamHeader::decode(header.clone()) {
             self.check_version(header.version).expect("a stream in a version that was refused");
         }
-        if let Some(overhearing) = &self.overhearing {
-            (header, stream) = overhearing.opened(header, stream);
+        if let Some(call_observer) = &self.call_observer {
+            (header, stream) = call_observer.opened(header, stream);
         }
         stream.io = Box::new(Stallable { io: stream.io, stall: PollSemaphore::new(self.stall.clone()) });
-        let lies = self.lies.lock().clone();
-        match lies {
+        let forged_stream = self.forged_stream.lock().clone();
+        match forged_stream {
             None => self.inner.stream(link, header, stream).await,
             Some(bytes) => {
                 let _ = stream.io.write_all(&bytes).await;
@@ -305,7 +305,7 @@ pub(crate) struct Site<S = MemoryEngine> {
     pub(crate) disk: Disk<S>,
     pub(crate) node: Node,
     pub(crate) source: Arc<SourceService>,
-    pub(crate) meddler: Arc<Meddler>,
+    pub(crate) fault_injector: Arc<FaultInjector>,
     pub(crate) destination: Arc<Destination>,
     pub(crate) rights: Arc<Rights>,
 }
@@ -343,11 +343,11 @@ impl<S: Storage> Site<S> {
         .await
         .unwrap();
         let source = Arc::new(source);
-        let overhearing = disk.engine.overhearing();
-        let meddler = Arc::new(Meddler {
+        let call_observer = disk.engine.call_observer();
+        let fault_injector = Arc::new(FaultInjector {
             inner: source.clone(),
-            overhearing,
-            lies: Mutex::new(None),
+            call_observer,
+            forged_stream: Mutex::new(None),
             is_older: AtomicBool::new(false),
             numbers_nothing: AtomicBool::new(false),
             stall: Arc::new(Semaphore::new(1)),
@@ -360,7 +360,7 @@ impl<S: Storage> Site<S> {
             identity: disk.identity.clone(),
             transport: network.host(name),
             registry: disk.registry.clone(),
-            service: meddler.clone(),
+            service: fault_injector.clone(),
             clock: clock.clone(),
             random: randomness.clone(),
         };
@@ -373,7 +373,7 @@ impl<S: Storage> Site<S> {
         let destination = Arc::new(Destination::open(parts).await.unwrap());
         let as_reversal: Arc<dyn Reversal> = destination.clone();
         source.set_reversal(Arc::downgrade(&as_reversal));
-        Site { disk, node, source, meddler, destination, rights }
+        Site { disk, node, source, fault_injector, destination, rights }
     }
 }
 
@@ -538,8 +538,8 @@ impl<S: Storage> Pair<S> {
     }
 
     /// The site `b` loses power and comes back, with its disks.
-    pub(crate) async fn crash_b(&mut self, luck: u64) {
-        let engine = self.b.disk.engine.crash(luck);
+    pub(crate) async fn crash_b(&mut self, crash_seed: u64) {
+        let engine = self.b.disk.engine.crash(crash_seed);
         self.network.kill("b");
         self.b.node.shutdown().await;
         self.b.destination.shut_down().await;
@@ -574,8 +574,8 @@ impl<S: Storage> Pair<S> {
     }
 
     /// The site `a` loses power and comes back, with its disks.
-    pub(crate) async fn crash_a(&mut self, luck: u64) {
-        let engine = self.a.disk.engine.crash(luck);
+    pub(crate) async fn crash_a(&mut self, crash_seed: u64) {
+        let engine = self.a.disk.engine.crash(crash_seed);
         self.network.kill("a");
         self.a.node.shutdown().await;
         self.a.destination.shut_down().await;

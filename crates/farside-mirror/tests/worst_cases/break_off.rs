@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::run::Operation;
 use crate::site::slow;
-use crate::table::{C, E, F, NEW, OLD, R, Row, Stage, TURNS, Table};
+use crate::table::{C, CHANGES, E, F, NEW, OLD, R, Row, Stage, Table};
 use crate::watch::Side::{A, B};
 use crate::world::{World, transfer};
 
@@ -40,7 +40,7 @@ pub(crate) static BREAK: Table = Table {
         Row {
             step: "write the record",
             calls: &[(B, "set record")],
-            holds: TURNS,
+            holds: CHANGES,
             then: [F, R, F, F, F, F, E, F, F, F, F, F, F, F, F, C],
         },
         Row {

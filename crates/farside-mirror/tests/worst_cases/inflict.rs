@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::site::Storage;
 use crate::table::Fault;
-use crate::watch::{Side, Speaks, Watch, Watched};
+use crate::watch::{Protocol, Side, Watch, Watched};
 use crate::world::{SIZE, World};
 
 const A_DAY_SECONDS: i64 = 24 * 3600;
@@ -27,7 +27,7 @@ pub(crate) struct Inflicted {
     destination: Side,
     /// How long the link is away.
     away: Duration,
-    luck: u64,
+    crash_seed: u64,
     /// What the killed site's database held at that moment.
     frozen: Arc<Mutex<Option<Arc<MemoryStore>>>>,
 }
@@ -45,10 +45,10 @@ impl Inflicted {
         hosts: &Hosts,
     ) -> (Inflicted, Box<dyn FnOnce() + Send>) {
         let rng = &mut world.rng;
-        let (luck, coin, which) = (rng.random(), rng.random_bool(0.5), rng.random_range(0..3));
+        let (crash_seed, coin, which) = (rng.random(), rng.random_bool(0.5), rng.random_range(0..3));
         let away = Duration::from_secs(rng.random_range(1..40));
         let frozen = Arc::<Mutex<Option<Arc<MemoryStore>>>>::default();
-        let inflicted = Inflicted { fault, source, destination, away, luck, frozen: frozen.clone() };
+        let inflicted = Inflicted { fault, source, destination, away, crash_seed, frozen: frozen.clone() };
         let network = world.pair.network.clone();
         let watch = world.watch.clone();
         let storage = |side| world.site(side).disk.engine.clone();
@@ -67,10 +67,10 @@ impl Inflicted {
         let fails = |storage: Watched| -> Box<dyn FnOnce() + Send> {
             Box::new(move || storage.inner.disk.fail_after(Some(0)))
         };
-        let speaks = |speaks| -> Box<dyn FnOnce() + Send> {
+        let set_protocol = |protocol| -> Box<dyn FnOnce() + Send> {
             let (network, watch) = (network.clone(), watch.clone());
             Box::new(move || {
-                watch.speak(source, speaks);
+                watch.set_protocol(source, protocol);
                 network.cut("a", "b");
             })
         };
@@ -94,8 +94,8 @@ impl Inflicted {
                 let by = if which == 0 { -A_DAY_SECONDS } else { A_DAY_SECONDS };
                 Box::new(move || clock.step_wall(by))
             }
-            Fault::OlderSource => speaks(Speaks::Older),
-            Fault::NewerSource => speaks(Speaks::Newer),
+            Fault::OlderSource => set_protocol(Protocol::Older),
+            Fault::NewerSource => set_protocol(Protocol::Newer),
             Fault::ResizeSource => Box::new(move || resize(&at_source, &watch, coin)),
             Fault::ResizeDestination => Box::new(move || resize(&at_destination, &watch, coin)),
             Fault::ReleaseBase => {
@@ -146,7 +146,7 @@ impl Inflicted {
             Fault::FullDestination => empty(&world.site(self.destination).disk.engine),
             Fault::IoSource => self.restart(world, self.source).await,
             Fault::IoDestination => self.restart(world, self.destination).await,
-            Fault::NewerSource | Fault::OlderSource => world.watch.speak(self.source, Speaks::Ours),
+            Fault::NewerSource | Fault::OlderSource => world.watch.set_protocol(self.source, Protocol::Ours),
             _ => {}
         }
     }
@@ -159,7 +159,7 @@ impl Inflicted {
     async fn restart(&self, world: &mut World, side: Side) {
         sleep(Duration::from_secs(3)).await;
         let frozen = self.frozen.lock().take();
-        world.restart(side, frozen, self.luck).await;
+        world.restart(side, frozen, self.crash_seed).await;
     }
 
     /// Whether what an operation said on failing fits the fault.

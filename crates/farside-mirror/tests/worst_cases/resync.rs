@@ -25,7 +25,7 @@ pub(crate) static RESYNC: Table = Table {
     may_stay_between: Fault::comes_later,
     rows: &[
         Row {
-            step: "find the common base",
+            step: "find the common snapshot",
             calls: &[(B, "compare")],
             holds: OLD,
             then: [F, C, F, F, R, R, C, F, R, R, F, F, F, F, F, C],
@@ -39,7 +39,7 @@ pub(crate) static RESYNC: Table = Table {
         Row {
             step: "become a replica",
             calls: &[(A, "set record")],
-            holds: Holds::Turns(Stage::Old, Stage::Between),
+            holds: Holds::Changes(Stage::Old, Stage::Between),
             then: [F, R, F, F, R, R, R, F, R, R, F, F, F, F, F, C],
         },
         Row {
@@ -75,7 +75,7 @@ pub(crate) static RESYNC: Table = Table {
         Row {
             step: "commit",
             calls: &[(A, "commit")],
-            holds: Holds::Turns(Stage::Between, Stage::New),
+            holds: Holds::Changes(Stage::Between, Stage::New),
             then: [F, R, F, F, F, F, E, F, F, F, F, F, F, X, F, C],
         },
         Row {

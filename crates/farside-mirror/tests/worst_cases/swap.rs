@@ -1,4 +1,4 @@
-//! Swap: a planned change of roles. A's volume is the original, B's the replica, and the command is given at B.
+//! Swap: a planned role change. A's volume is the original, B's the replica, and the command is given at B.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tokio::time::sleep;
 
 use crate::run::Operation;
 use crate::site::PATIENCE;
-use crate::table::{B as L, C, E, F, Fault, NEW, OLD, R, Row, Stage, TURNS, Table, X};
+use crate::table::{B as L, C, CHANGES, E, F, Fault, NEW, OLD, R, Row, Stage, Table, X};
 use crate::watch::Side::{A, B};
 use crate::world::{World, transfer};
 
 pub(crate) static SWAP: Table = Table {
     operation: "Swap",
     about: "The roles change, and nothing is lost. Old: A takes host writes, B is its replica. New: B takes host writes and has \
-            every byte that hosts flushed at A; A is its replica. In between neither takes writes; both never do. A failure \
+            every byte that hosts flushed at A; A is its replica. In between neither takes writes. A failure \
             before the roles change is undone as soon as the two sites have a session.",
     source: A,
     may_stay_between: |fault| matches!(fault, Fault::LoseDestinationDatabase | Fault::LoseSourceDatabase),
@@ -102,7 +102,7 @@ pub(crate) static SWAP: Table = Table {
         Row {
             step: "change the roles",
             calls: &[(B, "set record")],
-            holds: TURNS,
+            holds: CHANGES,
             then: [F, R, F, F, F, F, E, F, F, F, F, F, F, F, F, C],
         },
         Row {
@@ -157,7 +157,7 @@ impl Operation for Swap {
             let shown = world.shown(B).unwrap();
             // Its new hosts may have resized it already.
             let common = shown.len().min(live.len());
-            assert!(shown[..common] == live[..common], "flushed writes are missing after the turn");
+            assert!(shown[..common] == live[..common], "flushed writes are missing after the role change");
             assert!(mirror.is_none_or(|m| m.status().state == State::BrokenOff));
             let reverse = world.pair.a.destination.mirror(&world.volume(A));
             assert!(reverse.is_ok_and(|m| m.status().state == State::Mirrored));
@@ -206,7 +206,7 @@ impl Operation for Swap {
         let mirror = world.mirror(A);
         if let Err(reason) = transfer(&mirror, TransferKind::Update).await {
             // B's database is gone: it does not remember to say that it has turned. A follows when it is told to.
-            assert!(reason.contains("a change of roles is under way"), "the next update failed: {reason}");
+            assert!(reason.contains("a role change is under way"), "the next update failed: {reason}");
             let asked = mirror.resync(PATIENCE).await.unwrap_or_else(|e| panic!("A cannot follow: {e}"));
             assert_eq!(asked.ended().await.unwrap().reason, None);
         }

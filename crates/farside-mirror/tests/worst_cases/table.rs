@@ -127,19 +127,19 @@ pub(crate) enum Stage {
 pub(crate) enum Holds {
     Still(Stage),
     /// The step itself is a turning point: the first before it is done, the second after.
-    Turns(Stage, Stage),
+    Changes(Stage, Stage),
 }
 
 pub(crate) const OLD: Holds = Holds::Still(Stage::Old);
 pub(crate) const NEW: Holds = Holds::Still(Stage::New);
-pub(crate) const TURNS: Holds = Holds::Turns(Stage::Old, Stage::New);
+pub(crate) const CHANGES: Holds = Holds::Changes(Stage::Old, Stage::New);
 
 impl Holds {
     /// What holds after a fault at that moment of the step.
     pub(crate) fn at(self, moment: ClockReading) -> Stage {
         match (self, moment) {
-            (Holds::Still(stage), _) | (Holds::Turns(stage, _), ClockReading::Before) => stage,
-            (Holds::Turns(_, stage), ClockReading::After) => stage,
+            (Holds::Still(stage), _) | (Holds::Changes(stage, _), ClockReading::Before) => stage,
+            (Holds::Changes(_, stage), ClockReading::After) => stage,
         }
     }
 }
@@ -172,42 +172,68 @@ impl Table {
         }
     }
 
-    fn print(&self) -> String {
-        let mut page = format!("## {}\n\n{}\n\n| step |", self.operation, self.about);
-        for fault in Fault::ALL {
-            write!(page, " {} |", fault.title()).unwrap();
-        }
-        page.push_str("\n| --- |");
-        page.push_str(&" --- |".repeat(Fault::ALL.len()));
-        page.push('\n');
-        for row in self.rows {
-            write!(page, "| {} |", row.step).unwrap();
-            for (then, fault) in row.then.into_iter().zip(Fault::ALL) {
-                let word = |stage| match stage {
-                    Stage::Old => "old",
-                    Stage::Between => "between",
-                    Stage::New => "new",
-                };
-                let holds = match row.holds {
-                    Holds::Still(stage) => word(stage).to_owned(),
-                    Holds::Turns(from, to) => format!("{} or {}", word(from), word(to)),
-                };
-                let holds = match row.holds {
-                    Holds::Still(Stage::Old) if (self.may_stay_between)(fault) && then != Then::Finishes => {
-                        "old or between".into()
-                    }
-                    _ => holds,
-                };
-                match then {
-                    Then::Finishes => page.push_str(" finishes |"),
-                    Then::Either => write!(page, " finishes, or {holds}; repeat |").unwrap(),
-                    Then::Repeat => write!(page, " {holds}; repeat |").unwrap(),
-                    Then::Refused => write!(page, " {holds}; refused |").unwrap(),
-                    Then::BreakFirst => write!(page, " {holds}; break, repeat |").unwrap(),
-                    Then::Create => write!(page, " {holds}; create |").unwrap(),
-                }
+    /// What a cell says.
+    fn cell(&self, row: &Row, fault: Fault) -> String {
+        let then = row.then[Fault::ALL.iter().position(|f| *f == fault).unwrap()];
+        let word = |stage| match stage {
+            Stage::Old => "old",
+            Stage::Between => "between",
+            Stage::New => "new",
+        };
+        let holds = match row.holds {
+            Holds::Still(Stage::Old) if (self.may_stay_between)(fault) && then != Then::Finishes => {
+                "old or between".to_owned()
             }
-            page.push('\n');
+            Holds::Still(stage) => word(stage).to_owned(),
+            Holds::Changes(from, to) => format!("{} or {}", word(from), word(to)),
+        };
+        match then {
+            Then::Finishes => "finishes".to_owned(),
+            Then::Either => format!("finishes, or {holds}; repeat"),
+            Then::Repeat => format!("{holds}; repeat"),
+            Then::Refused => format!("{holds}; refused"),
+            Then::BreakFirst => format!("{holds}; break, repeat"),
+            Then::Create => format!("{holds}; create"),
+        }
+    }
+
+    /// Faults whose cells are all the same share a column, and steps in a row whose cells are all the same share a line:
+    /// sixteen columns of their own are too wide to read.
+    fn print(&self) -> String {
+        let mut columns: Vec<(Vec<&str>, Vec<String>)> = Vec::new();
+        let mut harmless = Vec::new();
+        for fault in Fault::ALL {
+            let cells: Vec<String> = self.rows.iter().map(|row| self.cell(row, fault)).collect();
+            if cells.iter().all(|cell| cell == "finishes") {
+                harmless.push(fault.title());
+            } else if let Some(same) = columns.iter_mut().find(|(_, others)| *others == cells) {
+                same.0.push(fault.title());
+            } else {
+                columns.push((vec![fault.title()], cells));
+            }
+        }
+        let mut lines: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
+        for (at, row) in self.rows.iter().enumerate() {
+            let cells: Vec<&str> = columns.iter().map(|(_, cells)| cells[at].as_str()).collect();
+            match lines.last_mut() {
+                Some((steps, same)) if *same == cells => steps.push(row.step),
+                _ => lines.push((vec![row.step], cells)),
+            }
+        }
+        let mut page = format!("## {}\n\n{}\n\n", self.operation, self.about);
+        if !harmless.is_empty() {
+            writeln!(
+                page,
+                "It finishes by itself after these faults, at any step: {}.\n",
+                harmless.join(", ")
+            )
+            .unwrap();
+        }
+        let titles: Vec<String> = columns.iter().map(|(faults, _)| faults.join(", ")).collect();
+        writeln!(page, "|step|{}|", titles.join("|")).unwrap();
+        writeln!(page, "|---|{}", "---|".repeat(columns.len())).unwrap();
+        for (steps, cells) in lines {
+            writeln!(page, "|{}|{}|", steps.join("; "), cells.join("|")).unwrap();
         }
         page
     }

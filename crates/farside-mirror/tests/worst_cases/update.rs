@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::run::Operation;
 use crate::site::PATIENCE;
-use crate::table::{C, E, F, NEW, OLD, R, Row, Stage, TURNS, Table, X};
+use crate::table::{C, CHANGES, E, F, NEW, OLD, R, Row, Stage, Table, X};
 use crate::watch::Side::{A, B};
 use crate::world::{World, transfer};
 
@@ -67,7 +67,7 @@ pub(crate) static INITIALIZE: Table = Table {
         Row {
             step: "commit",
             calls: &[(B, "commit")],
-            holds: TURNS,
+            holds: CHANGES,
             then: [F, R, F, F, F, F, E, F, F, F, F, F, F, X, F, C],
         },
         Row {
@@ -125,7 +125,7 @@ pub(crate) static UPDATE: Table = Table {
         Row {
             step: "commit",
             calls: &[(B, "commit")],
-            holds: TURNS,
+            holds: CHANGES,
             then: [F, R, F, F, F, F, E, F, F, F, F, F, F, X, F, C],
         },
         Row {

@@ -8,9 +8,9 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use farside_engine::{
-    ChangedBytes, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint, OpenSnapshot, Realm,
-    ReplicaRecord, SnapshotInfo, SnapshotSpec, StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName,
-    Wanted,
+    ChangedBytes, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint, KnownDataScope,
+    OpenSnapshot, ReplicaRecord, SnapshotInfo, SnapshotSpec, StagedFor, StagedInfo, StagedVersion,
+    VolumeInfo, VolumeName, Wanted,
 };
 use farside_peer::{DataStream, Refusal};
 use farside_platform::SimulatedDisk;
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::embedded_storage::Embedded;
-use crate::site::{Overhearing, Storage, TokioClock};
+use crate::site::{CallObserver, Storage, TokioClock};
 
 /// Size of the pools: room for two small volumes and their snapshots, and soon full.
 const POOL_BYTES: u64 = 24 << 20;
@@ -72,7 +72,7 @@ pub(crate) struct Nth {
 
 /// Which protocol a site speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Speaks {
+pub(crate) enum Protocol {
     Ours,
     /// Only the version before.
     Older,
@@ -148,19 +148,19 @@ impl Watch {
         let _ = self.fired.subscribe().wait_for(|fired| *fired).await;
     }
 
-    /// From now on the site speaks so.
-    pub(crate) fn speak(&self, side: Side, speaks: Speaks) {
+    /// From now on the site speaks this protocol.
+    pub(crate) fn set_protocol(&self, side: Side, protocol: Protocol) {
         let mut inner = self.inner.lock();
         inner.newer.retain(|s| *s != side);
         inner.older.retain(|s| *s != side);
-        match speaks {
-            Speaks::Ours => {}
-            Speaks::Older => inner.older.push(side),
-            Speaks::Newer => inner.newer.push(side),
+        match protocol {
+            Protocol::Ours => {}
+            Protocol::Older => inner.older.push(side),
+            Protocol::Newer => inner.newer.push(side),
         }
     }
 
-    fn speaks(&self, side: Side) -> u32 {
+    fn protocol_of(&self, side: Side) -> u32 {
         let inner = self.inner.lock();
         if inner.newer.contains(&side) {
             PROTOCOL_VERSION + 1
@@ -221,8 +221,8 @@ impl Watched {
         *self.watch.lock() = Some(watch.clone());
     }
 
-    fn ears(&self) -> Ears {
-        Ears { side: self.side, watch: self.watch.clone() }
+    fn observer(&self) -> SideObserver {
+        SideObserver { side: self.side, watch: self.watch.clone() }
     }
 }
 
@@ -241,7 +241,7 @@ impl Storage for Watched {
     }
 
     fn engine(&self) -> Arc<dyn Engine> {
-        Arc::new(WatchedEngine { inner: self.inner.engine(), ears: self.ears() })
+        Arc::new(WatchedEngine { inner: self.inner.engine(), observer: self.observer() })
     }
 
     fn host_writes(&self, volume: &VolumeName, offset: u64, bytes: &[u8]) {
@@ -256,8 +256,8 @@ impl Storage for Watched {
         self.inner.resize(volume, size_bytes);
     }
 
-    fn crash(&self, luck: u64) -> Self {
-        let after = Watched { inner: self.inner.crash(luck), ..self.clone() };
+    fn crash(&self, crash_seed: u64) -> Self {
+        let after = Watched { inner: self.inner.crash(crash_seed), ..self.clone() };
         if let Some(watch) = &*self.watch.lock() {
             watch.pools.lock().insert(self.side, after.inner.pool());
         }
@@ -268,19 +268,19 @@ impl Storage for Watched {
         self.inner.has_staged(volume)
     }
 
-    fn overhearing(&self) -> Option<Arc<dyn Overhearing>> {
-        Some(Arc::new(self.ears()))
+    fn call_observer(&self) -> Option<Arc<dyn CallObserver>> {
+        Some(Arc::new(self.observer()))
     }
 }
 
 /// A site's part in the watch.
 #[derive(Clone)]
-struct Ears {
+struct SideObserver {
     side: Side,
     watch: Arc<Mutex<Option<Arc<Watch>>>>,
 }
 
-impl Ears {
+impl SideObserver {
     fn watch(&self) -> Option<Arc<Watch>> {
         self.watch.lock().clone()
     }
@@ -316,17 +316,17 @@ fn name_of(request: &Request) -> &'static str {
     }
 }
 
-impl Overhearing for Ears {
+impl CallObserver for SideObserver {
     fn asked(&self, request: Bytes) -> Result<Bytes, Refusal> {
         let Some(watch) = self.watch() else { return Ok(request) };
         let decoded = Request::decode(&request[..]).expect("our own requests can be read");
         watch.pass(self.side, name_of(&decoded), ClockReading::Before);
-        let speaks = watch.speaks(self.side);
-        if speaks == PROTOCOL_VERSION || decoded.version == speaks {
+        let protocol = watch.protocol_of(self.side);
+        if protocol == PROTOCOL_VERSION || decoded.version == protocol {
             return Ok(request);
         }
         let message = format!(
-            "mirror protocol versions differ: the source speaks {speaks}, the destination {}",
+            "mirror protocol versions differ: the source speaks {protocol}, the destination {}",
             decoded.version
         );
         Err(Refusal { code: "version".into(), message })
@@ -345,7 +345,7 @@ impl Overhearing for Ears {
 
 struct WatchedEngine {
     inner: Arc<dyn Engine>,
-    ears: Ears,
+    observer: SideObserver,
 }
 
 impl Engine for WatchedEngine {
@@ -354,7 +354,7 @@ impl Engine for WatchedEngine {
     }
 
     fn create_volume(&self, volume: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError> {
-        self.ears.around("create volume", || self.inner.create_volume(volume, size_bytes))
+        self.observer.around("create volume", || self.inner.create_volume(volume, size_bytes))
     }
 
     fn snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
@@ -366,30 +366,30 @@ impl Engine for WatchedEngine {
     }
 
     fn take_snapshot(&self, volume: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
-        self.ears.pass("take snapshot", ClockReading::Before);
-        if let Some(watch) = self.ears.watch() {
-            let live = watch.live.lock().get(&self.ears.side).cloned().unwrap_or_default();
+        self.observer.pass("take snapshot", ClockReading::Before);
+        if let Some(watch) = self.observer.watch() {
+            let live = watch.live.lock().get(&self.observer.side).cloned().unwrap_or_default();
             watch.snapshots.lock().insert(spec.uuid, live);
         }
         let taken = self.inner.take_snapshot(volume, spec);
-        self.ears.pass("take snapshot", ClockReading::After);
+        self.observer.pass("take snapshot", ClockReading::After);
         taken
     }
 
     fn delete_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
-        self.ears.around("delete snapshot", || self.inner.delete_snapshot(volume, snapshot))
+        self.observer.around("delete snapshot", || self.inner.delete_snapshot(volume, snapshot))
     }
 
     fn pin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
-        self.ears.around("pin", || self.inner.pin(volume, snapshot, relationship))
+        self.observer.around("pin", || self.inner.pin(volume, snapshot, relationship))
     }
 
-    fn give_to_person(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
-        self.ears.around("give", || self.inner.give_to_person(volume, snapshot))
+    fn make_user_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
+        self.observer.around("give", || self.inner.make_user_snapshot(volume, snapshot))
     }
 
     fn unpin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
-        self.ears.around("unpin", || self.inner.unpin(volume, snapshot, relationship))
+        self.observer.around("unpin", || self.inner.unpin(volume, snapshot, relationship))
     }
 
     fn content_root(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError> {
@@ -412,7 +412,7 @@ impl Engine for WatchedEngine {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<(), EngineError> {
-        self.ears.around("read", || self.inner.read_snapshot(volume, snapshot, offset, buffer))
+        self.observer.around("read", || self.inner.read_snapshot(volume, snapshot, offset, buffer))
     }
 
     fn read_snapshot_ranges(
@@ -422,7 +422,7 @@ impl Engine for WatchedEngine {
         ranges: &[(u64, u64)],
         buffer: &mut [u8],
     ) -> Result<(), EngineError> {
-        self.ears.around("read", || self.inner.read_snapshot_ranges(volume, snapshot, ranges, buffer))
+        self.observer.around("read", || self.inner.read_snapshot_ranges(volume, snapshot, ranges, buffer))
     }
 
     fn open_snapshot(
@@ -430,7 +430,7 @@ impl Engine for WatchedEngine {
         volume: &VolumeName,
         snapshot: Uuid,
     ) -> Result<Arc<dyn OpenSnapshot>, EngineError> {
-        self.ears.around("open", || self.inner.open_snapshot(volume, snapshot))
+        self.observer.around("open", || self.inner.open_snapshot(volume, snapshot))
     }
 
     fn stage(
@@ -440,16 +440,17 @@ impl Engine for WatchedEngine {
         size_bytes: u64,
         staged_for: StagedFor,
     ) -> Result<Arc<dyn StagedVersion>, EngineError> {
-        let staged = self.ears.around("stage", || self.inner.stage(volume, base, size_bytes, staged_for))?;
-        Ok(Arc::new(WatchedStaged { inner: staged, ears: self.ears.clone() }))
+        let staged =
+            self.observer.around("stage", || self.inner.stage(volume, base, size_bytes, staged_for))?;
+        Ok(Arc::new(WatchedStaged { inner: staged, observer: self.observer.clone() }))
     }
 
     fn staged(&self, volume: &VolumeName) -> Result<Vec<(StagedInfo, Arc<dyn StagedVersion>)>, EngineError> {
-        let found = self.ears.around("staged", || self.inner.staged(volume))?.into_iter();
+        let found = self.observer.around("staged", || self.inner.staged(volume))?.into_iter();
         Ok(found
             .map(|(info, inner)| {
                 let watched: Arc<dyn StagedVersion> =
-                    Arc::new(WatchedStaged { inner, ears: self.ears.clone() });
+                    Arc::new(WatchedStaged { inner, observer: self.observer.clone() });
                 (info, watched)
             })
             .collect())
@@ -461,7 +462,7 @@ impl Engine for WatchedEngine {
         snapshot: Uuid,
         record: Option<ReplicaRecord>,
     ) -> Result<Option<SnapshotInfo>, EngineError> {
-        self.ears.around("move main", || self.inner.move_main(volume, snapshot, record))
+        self.observer.around("move main", || self.inner.move_main(volume, snapshot, record))
     }
 
     fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError> {
@@ -494,7 +495,7 @@ impl Engine for WatchedEngine {
     }
 
     fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError> {
-        self.ears.around("abandon staged", || self.inner.abandon_staged(volume))
+        self.observer.around("abandon staged", || self.inner.abandon_staged(volume))
     }
 
     fn replica_record(&self, volume: &VolumeName) -> Result<Option<ReplicaRecord>, EngineError> {
@@ -506,13 +507,13 @@ impl Engine for WatchedEngine {
         volume: &VolumeName,
         record: Option<ReplicaRecord>,
     ) -> Result<(), EngineError> {
-        self.ears.around("set record", || self.inner.set_replica_record(volume, record))
+        self.observer.around("set record", || self.inner.set_replica_record(volume, record))
     }
 }
 
 struct WatchedStaged {
     inner: Arc<dyn StagedVersion>,
-    ears: Ears,
+    observer: SideObserver,
 }
 
 impl StagedVersion for WatchedStaged {
@@ -521,11 +522,11 @@ impl StagedVersion for WatchedStaged {
     }
 
     fn resize(&self, size_bytes: u64) -> Result<(), EngineError> {
-        self.ears.around("resize staged", || self.inner.resize(size_bytes))
+        self.observer.around("resize staged", || self.inner.resize(size_bytes))
     }
 
     fn retarget(&self, incremental: Uuid) -> Result<(), EngineError> {
-        self.ears.around("retarget", || self.inner.retarget(incremental))
+        self.observer.around("retarget", || self.inner.retarget(incremental))
     }
 
     fn changed_from(&self, base: Option<Uuid>) -> Result<ChangedExtents, EngineError> {
@@ -537,15 +538,19 @@ impl StagedVersion for WatchedStaged {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
-        self.ears.around("write", || self.inner.write(offset, bytes))
+        self.observer.around("write", || self.inner.write(offset, bytes))
     }
 
-    fn adopt(&self, realm: &Realm, wanted: &[Wanted]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
-        self.ears.around("adopt", || self.inner.adopt(realm, wanted))
+    fn adopt(
+        &self,
+        scope: &KnownDataScope,
+        wanted: &[Wanted],
+    ) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+        self.observer.around("adopt", || self.inner.adopt(scope, wanted))
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), EngineError> {
-        self.ears.around("discard", || self.inner.discard(offset, length))
+        self.observer.around("discard", || self.inner.discard(offset, length))
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EngineError> {
@@ -553,18 +558,18 @@ impl StagedVersion for WatchedStaged {
     }
 
     fn checkpoint(&self) -> Result<(), EngineError> {
-        self.ears.around("checkpoint", || self.inner.checkpoint())
+        self.observer.around("checkpoint", || self.inner.checkpoint())
     }
 
     fn content_root(&self) -> Result<ContentRoot, EngineError> {
-        self.ears.around("staged root", || self.inner.content_root())
+        self.observer.around("staged root", || self.inner.content_root())
     }
 
     fn commit(&self, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
-        self.ears.around("commit", || self.inner.commit(spec))
+        self.observer.around("commit", || self.inner.commit(spec))
     }
 
     fn abandon(&self) -> Result<(), EngineError> {
-        self.ears.around("abandon", || self.inner.abandon())
+        self.observer.around("abandon", || self.inner.abandon())
     }
 }

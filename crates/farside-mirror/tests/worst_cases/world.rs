@@ -97,13 +97,13 @@ impl World {
     }
 
     /// A site loses power, and comes back with what was durable; `lost` also takes its database.
-    pub(crate) async fn restart(&mut self, side: Side, frozen: Option<Arc<MemoryStore>>, luck: u64) {
+    pub(crate) async fn restart(&mut self, side: Side, frozen: Option<Arc<MemoryStore>>, crash_seed: u64) {
         if let Some(store) = frozen {
             self.site_mut(side).disk.store = store;
         }
         match side {
-            Side::A => self.pair.crash_a(luck).await,
-            Side::B => self.pair.crash_b(luck).await,
+            Side::A => self.pair.crash_a(crash_seed).await,
+            Side::B => self.pair.crash_b(crash_seed).await,
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct Request {
 
 /// What was agreed in the handshake, as far as it decides which commands are sound.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct TransmissionParameters {
     pub(crate) size_bytes: u64,
     pub(crate) read_only: bool,
     pub(crate) structured_replies: bool,
@@ -92,13 +92,13 @@ pub(crate) fn parse_request(bytes: &[u8; REQUEST_HEADER_BYTES]) -> Result<Reques
     })
 }
 
-/// Decides whether `request` may be carried out under `terms`. All that a client can get wrong in a command is
+/// Decides whether `request` may be carried out under `parameters`. All that a client can get wrong in a command is
 /// found here; further in it is taken for granted.
-pub(crate) fn validate(request: &Request, terms: &Terms) -> Result<Action, NbdError> {
+pub(crate) fn validate(request: &Request, parameters: &TransmissionParameters) -> Result<Action, NbdError> {
     // FUA must be accepted with every command once offered, and means nothing for those that change nothing.
     let known_flags = FLAG_FUA
         | match request.command {
-            Command::Read if terms.structured_replies => FLAG_DONT_FRAGMENT,
+            Command::Read if parameters.structured_replies => FLAG_DONT_FRAGMENT,
             Command::WriteZeroes => FLAG_NO_HOLE | FLAG_FAST_ZERO,
             Command::BlockStatus => FLAG_REQUEST_ONE,
             _ => 0,
@@ -110,29 +110,29 @@ pub(crate) fn validate(request: &Request, terms: &Terms) -> Result<Action, NbdEr
     }
     let flag = |flag: u16| request.flags & flag != 0;
     let changes = matches!(request.command, Command::Write | Command::Trim | Command::WriteZeroes);
-    if changes && terms.read_only {
+    if changes && parameters.read_only {
         return Err(NbdError::new(ErrorKind::NotPermitted, "this export is read-only"));
     }
     let fua = flag(FLAG_FUA);
     match request.command {
         Command::Read => {
-            let range = short(in_range(request, terms)?)?;
+            let range = short(in_range(request, parameters)?)?;
             // Without structured replies every answer is in one piece anyway.
-            let one_chunk = flag(FLAG_DONT_FRAGMENT) || !terms.structured_replies;
+            let one_chunk = flag(FLAG_DONT_FRAGMENT) || !parameters.structured_replies;
             Ok(Action::Read { range, one_chunk })
         }
-        Command::Write => Ok(Action::Write { range: short(in_range(request, terms)?)?, fua }),
+        Command::Write => Ok(Action::Write { range: short(in_range(request, parameters)?)?, fua }),
         Command::Flush => Ok(Action::Flush),
-        Command::Trim => Ok(Action::Trim { range: in_range(request, terms)?, fua }),
+        Command::Trim => Ok(Action::Trim { range: in_range(request, parameters)?, fua }),
         Command::WriteZeroes => {
             let mode = ZeroMode { may_trim: !flag(FLAG_NO_HOLE), fast_only: flag(FLAG_FAST_ZERO), fua };
-            Ok(Action::WriteZeroes { range: in_range(request, terms)?, mode })
+            Ok(Action::WriteZeroes { range: in_range(request, parameters)?, mode })
         }
-        Command::BlockStatus if !terms.base_allocation => {
+        Command::BlockStatus if !parameters.base_allocation => {
             Err(NbdError::invalid("block status without a negotiated metadata context"))
         }
         Command::BlockStatus => {
-            let range = in_range(request, terms)?;
+            let range = in_range(request, parameters)?;
             Ok(Action::BlockStatus { range, one_extent: flag(FLAG_REQUEST_ONE) })
         }
         Command::Disconnect => Err(NbdError::invalid("a disconnect is not a command to be answered")),
@@ -140,18 +140,18 @@ pub(crate) fn validate(request: &Request, terms: &Terms) -> Result<Action, NbdEr
     }
 }
 
-fn in_range(request: &Request, terms: &Terms) -> Result<Range, NbdError> {
+fn in_range(request: &Request, parameters: &TransmissionParameters) -> Result<Range, NbdError> {
     let Request { command, offset, length, .. } = *request;
     if length == 0 {
         return Err(NbdError::invalid(format_args!("{command:?} of no bytes")));
     }
-    if offset.checked_add(length.into()).is_none_or(|end| end > terms.size_bytes) {
+    if offset.checked_add(length.into()).is_none_or(|end| end > parameters.size_bytes) {
         // The protocol wants a write past the end answered as a full disk, anything else as nonsense.
         let kind = match command {
             Command::Write | Command::WriteZeroes => ErrorKind::NoSpace,
             _ => ErrorKind::Invalid,
         };
-        let size_bytes = terms.size_bytes;
+        let size_bytes = parameters.size_bytes;
         return Err(NbdError::new(
             kind,
             format_args!("{length} bytes at byte {offset} end beyond the export's {size_bytes} bytes"),
@@ -172,15 +172,19 @@ fn short(range: Range) -> Result<Range, NbdError> {
 mod tests {
     use super::*;
 
-    const TERMS: Terms =
-        Terms { size_bytes: 1 << 20, read_only: false, structured_replies: true, base_allocation: true };
+    const PARAMETERS: TransmissionParameters = TransmissionParameters {
+        size_bytes: 1 << 20,
+        read_only: false,
+        structured_replies: true,
+        base_allocation: true,
+    };
 
     fn request(command: Command, flags: u16, offset: u64, length: u32) -> Request {
         Request { command, flags, cookie: 7, offset, length }
     }
 
-    fn kind(request: Request, terms: &Terms) -> ErrorKind {
-        validate(&request, terms).expect_err("must be refused").kind
+    fn kind(request: Request, parameters: &TransmissionParameters) -> ErrorKind {
+        validate(&request, parameters).expect_err("must be refused").kind
     }
 
     #[test]
@@ -203,36 +207,39 @@ mod tests {
 
     #[test]
     fn ranges_end_within_the_export() {
-        let size = TERMS.size_bytes;
-        assert!(validate(&request(Command::Read, 0, size - 1, 1), &TERMS).is_ok());
-        assert_eq!(kind(request(Command::Read, 0, size - 1, 2), &TERMS), ErrorKind::Invalid);
-        assert_eq!(kind(request(Command::Read, 0, u64::MAX, 2), &TERMS), ErrorKind::Invalid);
-        assert_eq!(kind(request(Command::Write, 0, size, 1), &TERMS), ErrorKind::NoSpace);
-        assert_eq!(kind(request(Command::WriteZeroes, 0, u64::MAX, u32::MAX), &TERMS), ErrorKind::NoSpace);
-        assert_eq!(kind(request(Command::Trim, 0, size, 1), &TERMS), ErrorKind::Invalid);
-        assert_eq!(kind(request(Command::BlockStatus, 0, 0, 0), &TERMS), ErrorKind::Invalid);
+        let size = PARAMETERS.size_bytes;
+        assert!(validate(&request(Command::Read, 0, size - 1, 1), &PARAMETERS).is_ok());
+        assert_eq!(kind(request(Command::Read, 0, size - 1, 2), &PARAMETERS), ErrorKind::Invalid);
+        assert_eq!(kind(request(Command::Read, 0, u64::MAX, 2), &PARAMETERS), ErrorKind::Invalid);
+        assert_eq!(kind(request(Command::Write, 0, size, 1), &PARAMETERS), ErrorKind::NoSpace);
+        assert_eq!(
+            kind(request(Command::WriteZeroes, 0, u64::MAX, u32::MAX), &PARAMETERS),
+            ErrorKind::NoSpace
+        );
+        assert_eq!(kind(request(Command::Trim, 0, size, 1), &PARAMETERS), ErrorKind::Invalid);
+        assert_eq!(kind(request(Command::BlockStatus, 0, 0, 0), &PARAMETERS), ErrorKind::Invalid);
     }
 
     #[test]
     fn only_payload_commands_are_short() {
-        let terms = Terms { size_bytes: 1 << 40, ..TERMS };
+        let parameters = TransmissionParameters { size_bytes: 1 << 40, ..PARAMETERS };
         let long = REQUEST_BYTES_MAX + 1;
-        assert!(validate(&request(Command::Read, 0, 0, REQUEST_BYTES_MAX), &terms).is_ok());
-        assert_eq!(kind(request(Command::Read, 0, 0, long), &terms), ErrorKind::Invalid);
-        assert_eq!(kind(request(Command::Write, 0, 0, long), &terms), ErrorKind::Invalid);
+        assert!(validate(&request(Command::Read, 0, 0, REQUEST_BYTES_MAX), &parameters).is_ok());
+        assert_eq!(kind(request(Command::Read, 0, 0, long), &parameters), ErrorKind::Invalid);
+        assert_eq!(kind(request(Command::Write, 0, 0, long), &parameters), ErrorKind::Invalid);
         for command in [Command::Trim, Command::WriteZeroes, Command::BlockStatus] {
-            assert!(validate(&request(command, 0, 0, u32::MAX), &terms).is_ok());
+            assert!(validate(&request(command, 0, 0, u32::MAX), &parameters).is_ok());
         }
     }
 
     #[test]
     fn changes_need_a_writable_export() {
-        let terms = Terms { read_only: true, ..TERMS };
+        let parameters = TransmissionParameters { read_only: true, ..PARAMETERS };
         for command in [Command::Write, Command::Trim, Command::WriteZeroes] {
-            assert_eq!(kind(request(command, 0, 0, 1), &terms), ErrorKind::NotPermitted);
+            assert_eq!(kind(request(command, 0, 0, 1), &parameters), ErrorKind::NotPermitted);
         }
-        assert!(validate(&request(Command::Read, 0, 0, 1), &terms).is_ok());
-        assert_eq!(validate(&request(Command::Flush, 0, 0, 0), &terms).unwrap(), Action::Flush);
+        assert!(validate(&request(Command::Read, 0, 0, 1), &parameters).is_ok());
+        assert_eq!(validate(&request(Command::Flush, 0, 0, 0), &parameters).unwrap(), Action::Flush);
     }
 
     #[test]
@@ -240,7 +247,9 @@ mod tests {
         let all =
             [FLAG_FUA, FLAG_NO_HOLE, FLAG_DONT_FRAGMENT, FLAG_REQUEST_ONE, FLAG_FAST_ZERO, 1 << 5, 1 << 15];
         let accepted = |command| {
-            all.into_iter().filter(|&f| validate(&request(command, f, 0, 1), &TERMS).is_ok()).sum::<u16>()
+            all.into_iter()
+                .filter(|&f| validate(&request(command, f, 0, 1), &PARAMETERS).is_ok())
+                .sum::<u16>()
         };
         assert_eq!(accepted(Command::Read), FLAG_FUA | FLAG_DONT_FRAGMENT);
         assert_eq!(accepted(Command::Write), FLAG_FUA);
@@ -249,7 +258,8 @@ mod tests {
         assert_eq!(accepted(Command::WriteZeroes), FLAG_FUA | FLAG_NO_HOLE | FLAG_FAST_ZERO);
         assert_eq!(accepted(Command::BlockStatus), FLAG_FUA | FLAG_REQUEST_ONE);
         assert_eq!(accepted(Command::Unknown(5)), 0);
-        let simple = Terms { structured_replies: false, base_allocation: false, ..TERMS };
+        let simple =
+            TransmissionParameters { structured_replies: false, base_allocation: false, ..PARAMETERS };
         assert_eq!(kind(request(Command::Read, FLAG_DONT_FRAGMENT, 0, 1), &simple), ErrorKind::Invalid);
         assert_eq!(kind(request(Command::BlockStatus, 0, 0, 1), &simple), ErrorKind::Invalid);
     }

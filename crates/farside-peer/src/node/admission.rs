@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, timeout};
 
 use super::inner::Inner;
-use super::unauthenticated::{Place, origin_of};
+use super::unauthenticated::{Slot, origin_of};
 use crate::hello::{HELLO_BYTES, Hello, HelloError, Role, Verdict, parse_hello, versions_differ};
 use crate::id::PeerId;
 use crate::limits::{HANDSHAKE_TIMEOUT, SESSION_LANES_MAX};
@@ -39,19 +39,20 @@ pub(super) async fn accept_connections(node: Arc<Inner>, mut listener: Box<dyn L
             }
         };
         let from = connection.remote.clone();
-        let Some(place) = node.unauthenticated.admit(&origin_of(&from)) else {
-            node.unauthenticated.log(&from, None, "too many connections have not yet shown who they are");
+        let Some(slot) = node.unauthenticated.admit(&origin_of(&from)) else {
+            node.unauthenticated.log(&from, None, "all slots for unauthenticated connections are in use");
             continue;
         };
         let node = Arc::clone(&node);
         node.tasks.clone().spawn(async move {
-            let (stop, displaced) = (node.stop.clone(), place.displaced());
+            let (stop, displaced) = (node.stop.clone(), slot.displaced());
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = displaced.cancelled() => {
-                    node.unauthenticated.log(&from, None, "it showed nothing, and others wait for its place");
+                    node.unauthenticated.log(&from, None, "closed before authentication to make room for another \
+                         address");
                 }
-                () = greet(Arc::clone(&node), connection, place) => {}
+                () = greet(Arc::clone(&node), connection, slot) => {}
             }
         });
     }
@@ -68,7 +69,7 @@ async fn read_hello(
     Ok((io, key, bytes))
 }
 
-async fn greet(node: Arc<Inner>, connection: Connection, place: Place) {
+async fn greet(node: Arc<Inner>, connection: Connection, slot: Slot) {
     let from = connection.remote.clone();
     let path = path_of(&connection);
     let (io, key, bytes) = match timeout(HANDSHAKE_TIMEOUT, read_hello(&node, connection)).await {
@@ -96,7 +97,7 @@ async fn greet(node: Arc<Inner>, connection: Connection, place: Place) {
         node.unauthenticated.log(&from, Some(key), &why);
         return node.refuse(io, Verdict::UnknownKey).await;
     };
-    place.becomes_known();
+    slot.becomes_known();
     match hello.role {
         Role::Lane => node.receive_lane(io, key, &peer_name, &hello, path).await,
         Role::Control | Role::Pairing => node.receive_session(io, key, peer_name, &hello, path).await,
@@ -156,12 +157,12 @@ impl Inner {
             tracing::info!(peer = peer_name, "refused a lane of a session that is not there");
             return self.refuse(io, Verdict::NoSuchSession).await;
         };
-        let Some(place) = session.lane_place() else {
+        let Some(slot) = session.lane_slot() else {
             tracing::warn!(peer = peer_name, "refused a lane: the session has {SESSION_LANES_MAX} already");
             return self.refuse(io, Verdict::Busy).await;
         };
         match self.welcome(&mut io, hello).await {
-            Ok(_) => accept_lane(&session, io, &path, place).await,
+            Ok(_) => accept_lane(&session, io, &path, slot).await,
             Err(e) => tracing::info!(peer = peer_name, "a lane ended in its hello: {e}"),
         }
     }

@@ -28,7 +28,7 @@ impl Inner {
             // Closing with unread bytes resets the connection, which may overtake the answer: wait for the other side to close.
             tokio::io::copy(&mut (&mut io).take(HELLO_BYTES as u64), &mut tokio::io::sink()).await
         };
-        // Whether it heard is its own matter.
+        // Whether it arrived is the peer's own matter.
         let _ = timeout(CLOSE_TIMEOUT, part).await;
     }
 

@@ -180,7 +180,7 @@ impl Node {
         let not_pinned =
             || SessionError::NotAuthenticated(format!("no peer with the key {peer} is pinned here"));
         let (mut state, address) = self.inner.watch(peer).ok_or_else(not_pinned)?;
-        self.inner.hurry(peer);
+        self.inner.dial_peer_now(peer);
         let wait = async {
             loop {
                 if let Some(link) = self.link(peer) {
@@ -203,8 +203,8 @@ impl Node {
     }
 
     /// Somebody waits for a session with `peer`: it is dialled without the rest of a pause between two attempts.
-    pub fn hurry(&self, peer: PeerId) {
-        self.inner.hurry(peer);
+    pub fn dial_now(&self, peer: PeerId) {
+        self.inner.dial_peer_now(peer);
     }
 
     /// Follows the state of the session with a peer; ends when the peer is removed. `None`: not pinned.

@@ -131,7 +131,7 @@ impl Inner {
         let record = self.pin(record).await.map_err(|e| {
             tracing::error!(from, key = %joiner, "a joiner proved its invitation but could not be pinned: {e}");
             let message =
-                "the inviter could not store the pairing; its log has more. Ask for a new invitation";
+                "the inviting site could not store the pairing (its log has the reason). Ask for a new invitation";
             Refusal { code: "failed".to_owned(), message: message.to_owned() }
         })?;
         Ok((record, key))

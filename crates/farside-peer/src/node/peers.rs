@@ -16,7 +16,7 @@ use crate::registry::PeerRecord;
 impl Inner {
     /// Makes memory agree with the registry.
     pub(super) async fn follow_registry(self: &Arc<Self>) -> Result<(), SessionError> {
-        let _turn = self.registry_lock.lock().await;
+        let _guard = self.registry_lock.lock().await;
         let records = self.registry.list().await?;
         let mut peers = self.peers.lock();
         let pinned: Vec<PeerId> = records.iter().map(|r| r.id).collect();
@@ -36,7 +36,7 @@ impl Inner {
 
     /// Pins a peer in registry and memory. One that is pinned anew keeps its link's info.
     pub(super) async fn pin(self: &Arc<Self>, mut record: PeerRecord) -> Result<PeerRecord, SessionError> {
-        let _turn = self.registry_lock.lock().await;
+        let _guard = self.registry_lock.lock().await;
         if let Some(known) = self.registry.lookup(record.id).await? {
             record.link = known.link;
         }
@@ -51,7 +51,7 @@ impl Inner {
     }
 
     pub(super) async fn remove(&self, id: PeerId) -> Result<bool, SessionError> {
-        let _turn = self.registry_lock.lock().await;
+        let _guard = self.registry_lock.lock().await;
         let was_pinned = self.registry.unpin(id).await?;
         if let Some(peer) = self.peers.lock().remove(&id) {
             tracing::info!(peer = %peer.record.name, ?id, "peer removed");
@@ -63,8 +63,8 @@ impl Inner {
 
     fn apply_record(self: &Arc<Self>, peers: &mut Peers, record: PeerRecord) {
         let id = record.id;
-        let contracted = record.link.rate.map_or(Rate::Unlimited, Rate::contracted);
-        self.throttles.set_contracted(clock(), id, contracted);
+        let committed_rate = record.link.rate.map_or(Rate::Unlimited, Rate::committed);
+        self.throttles.set_committed_rate(clock(), id, committed_rate);
         if let Some(peer) = peers.get_mut(&id) {
             let reach = reach_of(&record);
             let moved = peer.reach.borrow().paths() != reach.paths();

@@ -67,7 +67,8 @@ impl Inner {
                     let error = e.to_string();
                     self.note_error(record.id, &error);
                     if told.as_ref() != Some(&error) {
-                        tracing::warn!(peer = %record.name, id = ?record.id, "cannot connect to the peer, will keep trying; its mirrors stand still until then: {error}");
+                        tracing::warn!(peer = %record.name, id = ?record.id, "cannot connect to the peer; trying \
+                             again until it works. Mirrors with this peer wait, replicas are unchanged: {error}");
                         told = Some(error);
                     }
                 }
@@ -92,7 +93,7 @@ impl Inner {
         let reach = reach.borrow().clone();
         let mut failed = SessionError::Unreachable {
             address: "the peer".to_owned(),
-            reason: "it has no address here".to_owned(),
+            reason: "this site knows no address of it".to_owned(),
         };
         let mut untried = VecDeque::from(reach.paths());
         let mut connecting = JoinSet::new();

@@ -34,7 +34,7 @@ impl Inner {
     }
 
     /// Dials without the rest of the pause, if there is no session; not more often than every [`REDIAL_MIN`](farside_link::limits::REDIAL_MIN).
-    pub(super) fn hurry(&self, peer: PeerId) {
+    pub(super) fn dial_peer_now(&self, peer: PeerId) {
         if let Some(peer) = self.peers.lock().get(&peer).filter(|p| p.session.is_none()) {
             // Kept if it is dialling just now: that began before somebody asked.
             peer.wanted.notify_one();

@@ -1,7 +1,7 @@
 //! Connections that have not yet shown a known key: how many there may be, which make way, what is logged about them.
 //!
-//! Places are counted by *origin*: an IPv4 address, or the first 64 bits of an IPv6 one (whoever has one has them all). When
-//! all places are taken, a newcomer displaces the oldest connection of the origin that holds most, so whoever holds
+//! Slots are counted by *origin*: an IPv4 address, or the first 64 bits of an IPv6 one (whoever has one has them all). When
+//! all slots are taken, a newcomer displaces the oldest connection of the origin that holds most, so whoever holds
 //! connections open without a word (slow loris) pushes out its own, and a peer gets in. An origin from which a
 //! pinned peer has come of late may hold more at once, and its connections are not displaced for unauthenticated ones.
 
@@ -36,51 +36,51 @@ pub(super) fn origin_of(address: &str) -> String {
 
 /// The connections that are not authenticated yet.
 pub(super) struct Unauthenticated {
-    places: Mutex<Places>,
+    slots: Mutex<Slots>,
     lines: Mutex<Lines>,
     clock: Arc<dyn Clock>,
 }
 
-/// An unauthenticated connection's place; given back when dropped.
-pub(super) struct Place {
+/// An unauthenticated connection's slot; given back when dropped.
+pub(super) struct Slot {
     unauthenticated: Arc<Unauthenticated>,
     number: u64,
     displaced: CancellationToken,
 }
 
-impl Place {
-    /// Resolves when another connection needs the place.
+impl Slot {
+    /// Resolves when another connection needs the slot.
     pub(super) fn displaced(&self) -> CancellationToken {
         self.displaced.clone()
     }
 
     /// The connection has shown the key of a pinned peer: it is authenticated, and where it comes from is remembered.
     pub(super) fn becomes_known(self) {
-        self.unauthenticated.places.lock().note_known(self.number);
+        self.unauthenticated.slots.lock().note_known(self.number);
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.unauthenticated.places.lock().leave(self.number);
+        self.unauthenticated.slots.lock().leave(self.number);
     }
 }
 
 impl Unauthenticated {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Unauthenticated { places: Mutex::default(), lines: Mutex::default(), clock })
+        Arc::new(Unauthenticated { slots: Mutex::default(), lines: Mutex::default(), clock })
     }
 
-    /// A place for a connection from `origin`, if it gets one.
-    pub(super) fn admit(self: &Arc<Unauthenticated>, origin: &str) -> Option<Place> {
-        let (number, displaced) = self.places.lock().admit(origin)?;
-        Some(Place { unauthenticated: Arc::clone(self), number, displaced })
+    /// A slot for a connection from `origin`, if it gets one.
+    pub(super) fn admit(self: &Arc<Unauthenticated>, origin: &str) -> Option<Slot> {
+        let (number, displaced) = self.slots.lock().admit(origin)?;
+        Some(Slot { unauthenticated: Arc::clone(self), number, displaced })
     }
 
     /// How many there are.
     #[cfg(test)]
     pub(super) fn inside(&self) -> usize {
-        self.places.lock().held.len()
+        self.slots.lock().held.len()
     }
 
     /// Writes a line about an unauthenticated connection, unless there were too many of late: whoever knocks all day must not fill
@@ -90,7 +90,8 @@ impl Unauthenticated {
         let mut lines = self.lines.lock();
         if now.saturating_sub(lines.since) >= UNAUTHENTICATED_LINES_WITHIN {
             if lines.left_out > 0 {
-                tracing::warn!(lines = lines.left_out, "more connections were refused than are told here");
+                let left_out = lines.left_out;
+                tracing::warn!("{left_out} further refused connections were not logged in the last minute");
             }
             *lines = Lines { since: now, ..Lines::default() };
         }
@@ -111,9 +112,9 @@ struct Lines {
     left_out: u64,
 }
 
-/// Who holds which place. Pure; all costs are bounded by [`UNAUTHENTICATED_MAX`].
+/// Who holds which slot. Pure; all costs are bounded by [`UNAUTHENTICATED_MAX`].
 #[derive(Default)]
-struct Places {
+struct Slots {
     /// By number: the smallest is the oldest.
     held: BTreeMap<u64, Held>,
     next: u64,
@@ -126,7 +127,7 @@ struct Held {
     displaced: CancellationToken,
 }
 
-impl Places {
+impl Slots {
     fn admit(&mut self, origin: &str) -> Option<(u64, CancellationToken)> {
         let is_known = self.known.iter().any(|k| k == origin);
         let most =
@@ -187,64 +188,64 @@ mod tests {
 
     #[test]
     fn one_origin_has_few_places() {
-        let mut places = Places::default();
+        let mut slots = Slots::default();
         for _ in 0..UNAUTHENTICATED_PER_ORIGIN_MAX {
-            assert!(places.admit("x").is_some());
+            assert!(slots.admit("x").is_some());
         }
-        assert!(places.admit("x").is_none());
-        places.leave(0);
-        assert!(places.admit("x").is_some());
+        assert!(slots.admit("x").is_none());
+        slots.leave(0);
+        assert!(slots.admit("x").is_some());
     }
 
-    /// Fills every place, `each` for an origin.
-    fn full(places: &mut Places, each: usize) -> Vec<CancellationToken> {
-        let admit = |n: usize| places.admit(&format!("attacker-{}", n / each)).expect("a free place").1;
+    /// Fills every slot, `each` for an origin.
+    fn full(slots: &mut Slots, each: usize) -> Vec<CancellationToken> {
+        let admit = |n: usize| slots.admit(&format!("attacker-{}", n / each)).expect("a free slot").1;
         (0..UNAUTHENTICATED_MAX).map(admit).collect()
     }
 
     #[test]
     fn whoever_holds_most_makes_way_and_nobody_passes_the_limit() {
         for each in [1, 5, UNAUTHENTICATED_PER_ORIGIN_MAX] {
-            let mut places = Places::default();
-            let attackers = full(&mut places, each);
-            let (_, peer) = places.admit("peer").expect("a newcomer with no place displaces the oldest");
+            let mut slots = Slots::default();
+            let attackers = full(&mut slots, each);
+            let (_, peer) = slots.admit("peer").expect("a newcomer with no slot displaces the oldest");
             assert!(
                 attackers[0].is_cancelled() && attackers.iter().filter(|a| a.is_cancelled()).count() == 1
             );
-            assert_eq!(places.held.len(), UNAUTHENTICATED_MAX);
-            // The attackers come again: they push out one another, as often as each origin has more than one place.
+            assert_eq!(slots.held.len(), UNAUTHENTICATED_MAX);
+            // The attackers come again: they push out one another, as often as each origin has more than one slot.
             for n in 0..each * 100 {
-                places.admit(&format!("attacker-{}", n % (UNAUTHENTICATED_MAX / each).max(1)));
-                assert!(places.held.len() <= UNAUTHENTICATED_MAX);
+                slots.admit(&format!("attacker-{}", n % (UNAUTHENTICATED_MAX / each).max(1)));
+                assert!(slots.held.len() <= UNAUTHENTICATED_MAX);
             }
             assert!(each == 1 || !peer.is_cancelled(), "{each} each");
         }
     }
 
     #[test]
-    fn an_origin_of_a_pinned_peer_is_not_displaced_by_any_number_of_strangers() {
-        let mut places = Places::default();
-        let (number, _) = places.admit("peer").unwrap();
-        places.note_known(number);
-        let _attackers = full(&mut places, 1);
-        let lanes: Vec<_> = (0..UNAUTHENTICATED_PER_KNOWN_ORIGIN_MAX).map(|_| places.admit("peer")).collect();
+    fn an_origin_of_a_pinned_peer_is_not_displaced_by_any_number_of_unknown_peers() {
+        let mut slots = Slots::default();
+        let (number, _) = slots.admit("peer").unwrap();
+        slots.note_known(number);
+        let _attackers = full(&mut slots, 1);
+        let lanes: Vec<_> = (0..UNAUTHENTICATED_PER_KNOWN_ORIGIN_MAX).map(|_| slots.admit("peer")).collect();
         assert!(lanes.iter().all(Option::is_some), "a peer dials many lanes at once");
-        assert!(places.admit("peer").is_none());
+        assert!(slots.admit("peer").is_none());
         for n in 0..10_000 {
-            places.admit(&format!("another-{n}"));
+            slots.admit(&format!("another-{n}"));
         }
         assert!(lanes.iter().flatten().all(|(_, displaced)| !displaced.is_cancelled()));
-        assert_eq!(places.held.len(), UNAUTHENTICATED_MAX);
+        assert_eq!(slots.held.len(), UNAUTHENTICATED_MAX);
     }
 
     #[test]
     fn known_origins_are_bounded_and_the_latest_stay() {
-        let mut places = Places::default();
+        let mut slots = Slots::default();
         for n in 0..2 * ORIGINS_KNOWN_MAX {
-            let (number, _) = places.admit(&format!("site-{n}")).unwrap();
-            places.note_known(number);
+            let (number, _) = slots.admit(&format!("site-{n}")).unwrap();
+            slots.note_known(number);
         }
-        assert_eq!((places.known.len(), places.held.len()), (ORIGINS_KNOWN_MAX, 0));
-        assert_eq!(places.known.back().unwrap(), &format!("site-{}", 2 * ORIGINS_KNOWN_MAX - 1));
+        assert_eq!((slots.known.len(), slots.held.len()), (ORIGINS_KNOWN_MAX, 0));
+        assert_eq!(slots.known.back().unwrap(), &format!("site-{}", 2 * ORIGINS_KNOWN_MAX - 1));
     }
 }

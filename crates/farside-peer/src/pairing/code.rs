@@ -30,7 +30,9 @@ pub struct PairingCode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CodeError {
     /// Something else altogether.
-    #[error("this is no pairing code; a code begins with {PREFIX}_ and is printed by: farside peer invite")]
+    #[error(
+        "this is not a pairing code; a code begins with {PREFIX}_ and is printed by: farside peer invite"
+    )]
     NotACode,
     /// Of a newer format.
     #[error("this pairing code was made by a newer farside; upgrade this site")]
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_told_apart() {
+    fn other_texts_are_refused() {
         assert_eq!("hello".parse::<PairingCode>(), Err(CodeError::NotACode));
         assert_eq!("".parse::<PairingCode>(), Err(CodeError::NotACode));
         assert_eq!("farside2_00".parse::<PairingCode>(), Err(CodeError::OtherVersion));

@@ -55,7 +55,7 @@ impl Failures {
             return Ok(());
         }
         let message = format!(
-            "too many pairings from your address have failed here of late; try again in {} s",
+            "too many failed pairings from this address; try again in {} s",
             wait.as_secs_f64().ceil()
         );
         Err(Refusal { code: "busy".to_owned(), message })

@@ -112,10 +112,9 @@ impl Invites {
         now: Duration,
     ) -> Result<hmac::Key, Refusal> {
         self.expire(now);
-        let entry =
-            self.entries.iter_mut().find(|e| e.id == *id).ok_or_else(|| {
-                refusal("not-found", "this invitation is not known here; ask for a new one")
-            })?;
+        let entry = self.entries.iter_mut().find(|e| e.id == *id).ok_or_else(|| {
+            refusal("not-found", "the inviting site does not know this invitation; ask for a new one")
+        })?;
         match &mut entry.fate {
             Fate::Used => Err(refusal("used", "this invitation was used already; ask for a new one")),
             Fate::Expired => Err(refusal("expired", "this invitation has expired; ask for a new one")),
@@ -171,8 +170,8 @@ mod tests {
         assert_eq!(spend(&mut invites, &first, MINUTE), Ok(()));
         assert_eq!(spend(&mut invites, &first, MINUTE), Err("used".into()));
         assert_eq!(spend(&mut invites, &second, 3 * MINUTE), Err("expired".into()));
-        let unauthenticated = PairingCode::new(PeerId([1; 32]), Zeroizing::new([9; TOKEN_BYTES]));
-        assert_eq!(spend(&mut invites, &unauthenticated, MINUTE), Err("not-found".into()));
+        let unknown = PairingCode::new(PeerId([1; 32]), Zeroizing::new([9; TOKEN_BYTES]));
+        assert_eq!(spend(&mut invites, &unknown, MINUTE), Err("not-found".into()));
     }
 
     #[test]

@@ -215,8 +215,7 @@ async fn read<M: Message + Default>(io: &mut (impl AsyncRead + Unpin)) -> Result
     }
     let mut bytes = vec![0; length];
     io.read_exact(&mut bytes).await.map_err(lost)?;
-    M::decode(&bytes[..])
-        .map_err(|e| SessionError::Protocol(format!("a pairing message that does not decode: {e}")))
+    M::decode(&bytes[..]).map_err(|e| SessionError::Protocol(format!("malformed pairing message: {e}")))
 }
 
 /// A message of each kind and a code, as they travel: where fuzzers start.
@@ -314,9 +313,9 @@ mod tests {
                 .unwrap();
             asked.reachable
         };
-        let (answer, heard) = tokio::join!(ask(&mut near, &code, joiner.id(), reachable.clone()), host);
+        let (answer, received) = tokio::join!(ask(&mut near, &code, joiner.id(), reachable.clone()), host);
         assert_eq!(answer.unwrap().advertised, "b:1");
-        assert_eq!(heard, reachable);
+        assert_eq!(received, reachable);
     }
 
     #[tokio::test]
@@ -335,7 +334,7 @@ mod tests {
     #[tokio::test]
     async fn a_proof_is_good_in_its_own_connection_only() {
         let (joiner, inviter, code) = sites();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         for _ in 0..2 {
             let (mut near, mut far) = connected(&joiner, &inviter).await;
             let asking = ask(&mut near, &code, joiner.id(), Reachable::default());
@@ -350,17 +349,20 @@ mod tests {
             assert!(
                 matches!(answer, Err(SessionError::Refused(r)) if r.code == "later" && r.message.len() < 600)
             );
-            heard.push(asked);
+            received.push(asked);
         }
         let key = proving_key(code.token());
-        assert!(hmac::verify(&key, &heard[0].proved, &heard[0].proof).is_ok());
-        assert!(hmac::verify(&key, &heard[1].proved, &heard[0].proof).is_err(), "replayed");
+        assert!(hmac::verify(&key, &received[0].proved, &received[0].proof).is_ok());
+        assert!(hmac::verify(&key, &received[1].proved, &received[0].proof).is_err(), "replayed");
         // Nor does one side's proof serve as the other's.
-        assert!(hmac::verify(&key, &heard[0].transcript.of_inviter(), &heard[0].proof).is_err(), "reflected");
+        assert!(
+            hmac::verify(&key, &received[0].transcript.of_inviter(), &received[0].proof).is_err(),
+            "reflected"
+        );
     }
 
     #[tokio::test]
-    async fn messages_from_strangers_are_bounded() {
+    async fn messages_from_unknown_peers_are_bounded() {
         let length = (PAIRING_MESSAGE_MAX as u32 + 1).to_le_bytes();
         assert!(matches!(read::<Request>(&mut &length[..]).await, Err(SessionError::Protocol(_))));
         for advertised in ["no port", "a\n:1", &format!("{}:1", "x".repeat(300))] {

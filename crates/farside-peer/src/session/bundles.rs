@@ -95,7 +95,7 @@ async fn see_to_end(session: Arc<Session>, entry: Arc<BundleEntry>) {
     entry.refuse("the stream has ended");
     let stats = entry.bundle.stats();
     tracing::debug!(peer = %session.info.peer_name, ?stats.blocked, stats.window, stats.sent_bytes, stats.received_bytes, "a stream has ended");
-    lanes.sent_twice.fetch_add(stats.sent_twice_bytes, Ordering::Relaxed);
+    lanes.retransmitted.fetch_add(stats.retransmitted_bytes, Ordering::Relaxed);
     if let Some(needed) = entry.watch.lock().needed() {
         lanes.last_lanes.store(needed, Ordering::Relaxed);
     }
@@ -108,8 +108,8 @@ async fn see_to_end(session: Arc<Session>, entry: Arc<BundleEntry>) {
         } else if !session.is_closed() {
             let path = lanes.numbers.lock().get(lane.options.path).map(|numbered| numbered.path.clone());
             if let Some(path) = path {
-                drop(lanes.warm.lock().put(path, lane, lanes.now()));
-                lanes.warm_changed.notify_one();
+                drop(lanes.idle.lock().put(path, lane, lanes.now()));
+                lanes.idle_changed.notify_one();
             }
         }
     }

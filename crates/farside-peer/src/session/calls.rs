@@ -24,11 +24,11 @@ pub(super) async fn call(
     if request.len() > CALL_BYTES_MAX {
         return Err(SessionError::TooLarge { bytes: request.len(), limit: CALL_BYTES_MAX });
     }
-    let place = tokio::select! {
+    let slot = tokio::select! {
         () = session.lost.cancelled() => return Err(session.loss()),
-        place = Arc::clone(&session.places).acquire_owned() => place.map_err(|_| session.loss())?,
+        slot = Arc::clone(&session.slots).acquire_owned() => slot.map_err(|_| session.loss())?,
     };
-    // The queue's place first: from the entry in `waiting` on nothing may wait, or a caller that gives up there
+    // The queue's slot first: from the entry in `waiting` on nothing may wait, or a caller that gives up there
     // would leave an entry for a call that was never made.
     let queue = tokio::select! {
         () = session.lost.cancelled() => return Err(session.loss()),
@@ -38,7 +38,7 @@ pub(super) async fn call(
     let frame = control::encode(Body::Call(Payload { id, body: request }));
     let sent = wire_cost(frame.len());
     let (answer, answered) = oneshot::channel();
-    session.waiting.lock().insert(id, Waiting { answer, _place: place });
+    session.waiting.lock().insert(id, Waiting { answer, _slot: slot });
     if session.is_closed() {
         // `close` may have emptied the list just before this call joined it.
         session.waiting.lock().remove(&id);
@@ -66,13 +66,13 @@ pub(super) fn deliver(
         // Whoever called may have given up.
         Some(waiting) => drop(waiting.answer.send((answer, wire))),
         None if session.is_closed() => {}
-        None => return Err(SessionError::Protocol(format!("an answer to call {id}, which nobody made"))),
+        None => return Err(SessionError::Protocol(format!("an answer to call {id}, which was not made"))),
     }
     Ok(())
 }
 
 pub(super) fn serve_call(session: &Arc<Session>, call: Payload) {
-    let Ok(place) = Arc::clone(&session.context.peer_calls).try_acquire_owned() else {
+    let Ok(slot) = Arc::clone(&session.context.peer_calls).try_acquire_owned() else {
         let message = format!("more than {CALLS_OUTSTANDING_MAX} calls are under way; try again");
         let busy = RefusedCall { id: call.id, code: "busy".to_owned(), message };
         // The calls queue is full only if the peer does not read its answers; then silence ends the session.
@@ -92,7 +92,7 @@ pub(super) fn serve_call(session: &Arc<Session>, call: Payload) {
             }
         };
         // Free before the answer is out: the peer may call again as soon as it has it.
-        drop(place);
+        drop(slot);
         tokio::select! {
             () = session.lost.cancelled() => {}
             _ = session.calls.send(control::encode(frame)) => {}
@@ -109,13 +109,15 @@ async fn ask_service(session: &Arc<Session>, request: Bytes) -> Result<Bytes, Re
     let answer = tokio::spawn(called.instrument(session.in_log())).await;
     match answer {
         Ok(Ok(body)) if body.len() > CALL_BYTES_MAX => {
-            tracing::error!(peer = %session.info.peer_name, bytes = body.len(), "an answer is larger than a call may be");
+            tracing::error!(peer = %session.info.peer_name, bytes = body.len(), "an answer to the peer is larger \
+                 than the protocol allows and was not sent");
             Err(failed(format!("the answer has {} bytes; the limit is {CALL_BYTES_MAX}", body.len())))
         }
         Ok(answer) => answer,
         Err(e) => {
-            tracing::error!(peer = %session.info.peer_name, "a call ended by a fault of this site: {e}");
-            Err(failed("an internal fault; the peer's log has more".to_owned()))
+            tracing::error!(peer = %session.info.peer_name, "internal error (bug) while answering a call of the \
+                 peer: {e}. Please report this with farside support-bundle");
+            Err(failed("internal error at the answering site; its log has the reason".to_owned()))
         }
     }
 }

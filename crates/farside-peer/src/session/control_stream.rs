@@ -113,7 +113,7 @@ pub(super) async fn write_frames(
 pub(super) async fn watch_for_silence(session: Arc<Session>) {
     let mut ticks = tokio::time::interval(PING_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut heard = (session.wire.received(), Instant::now());
+    let mut last_received = (session.wire.received(), Instant::now());
     let mut limit = SILENCE_MAX;
     loop {
         tokio::select! {
@@ -121,16 +121,16 @@ pub(super) async fn watch_for_silence(session: Arc<Session>) {
             _ = ticks.tick() => {}
             () = session.suspected.notified() => {
                 limit = SUSPECT_SILENCE_MAX;
-                heard = (session.wire.received(), Instant::now());
+                last_received = (session.wire.received(), Instant::now());
                 *session.pings.lock() = None;
             }
         }
         let received = session.wire.received();
-        if received != heard.0 {
-            heard = (received, Instant::now());
+        if received != last_received.0 {
+            last_received = (received, Instant::now());
             limit = SILENCE_MAX;
         }
-        if heard.1.elapsed() >= limit {
+        if last_received.1.elapsed() >= limit {
             session.close(&format!("nothing was heard of the peer for {} s", limit.as_secs()));
             return;
         }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use farside_link::{IdleLane, PacedLanes, PathSpec, Paths, WarmLanes, WireCounters};
+use farside_link::{IdleLane, IdleLanes, PacedLanes, PathSpec, Paths, WireCounters};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::{Duration, Instant};
@@ -24,14 +24,14 @@ pub(super) struct Lanes {
     pub(super) opening: Mutex<()>,
     /// Bundles that have ended, newest last: an *attach* that comes too late does not open one of them again.
     pub(super) ended: Mutex<VecDeque<[u8; 16]>>,
-    pub(super) warm: Mutex<WarmLanes<IdleLane>>,
-    pub(super) warm_changed: Notify,
+    pub(super) idle: Mutex<IdleLanes<IdleLane>>,
+    pub(super) idle_changed: Notify,
     pub(super) dials: Semaphore,
     /// Places for lanes at the side that is dialled.
-    pub(super) places: Arc<Semaphore>,
-    pub(super) warm_starts: AtomicU64,
-    /// Bytes sent twice by bundles that have ended.
-    pub(super) sent_twice: AtomicU64,
+    pub(super) slots: Arc<Semaphore>,
+    pub(super) reused_lanes: AtomicU64,
+    /// Bytes retransmitted by bundles that have ended.
+    pub(super) retransmitted: AtomicU64,
     /// The window that the last stream ended with: the next one begins with it.
     pub(super) last_window: AtomicU64,
     /// Lanes on each path that this side's sending last needed: the next stream begins with so many.
@@ -57,12 +57,12 @@ impl Lanes {
             bundles: Mutex::default(),
             opening: Mutex::default(),
             ended: Mutex::default(),
-            warm: Mutex::default(),
-            warm_changed: Notify::new(),
+            idle: Mutex::default(),
+            idle_changed: Notify::new(),
             dials: Semaphore::new(LANES_DIALLED_AT_ONCE),
-            places: Arc::new(Semaphore::new(SESSION_LANES_MAX)),
-            warm_starts: AtomicU64::new(0),
-            sent_twice: AtomicU64::new(0),
+            slots: Arc::new(Semaphore::new(SESSION_LANES_MAX)),
+            reused_lanes: AtomicU64::new(0),
+            retransmitted: AtomicU64::new(0),
             last_window: AtomicU64::new(0),
             last_lanes: AtomicUsize::new(0),
             paced: PacedLanes::default(),
@@ -81,7 +81,7 @@ impl Lanes {
             return known;
         }
         if numbers.len() >= PATHS_NUMBERED_MAX {
-            // Its lanes are then counted, used and let go of with those of the first: more lanes or fewer than would pay.
+            // Its lanes are then counted, used and closed with those of the first: more lanes or fewer than would pay.
             return 0;
         }
         numbers.push(Numbered { path: path.clone(), wire: Arc::default() });
@@ -101,15 +101,15 @@ impl Lanes {
         self.bundles.lock().values().cloned().collect()
     }
 
-    /// Streams that began on a warm lane.
-    pub(super) fn warm_starts(&self) -> u64 {
-        self.warm_starts.load(Ordering::Relaxed)
+    /// Streams that began on an idle lane.
+    pub(super) fn reused_lanes(&self) -> u64 {
+        self.reused_lanes.load(Ordering::Relaxed)
     }
 
     /// Bytes that lanes were given a second time, in all bundles so far.
-    pub(super) fn sent_twice(&self) -> u64 {
-        let now: u64 = self.bundles().iter().map(|carried| carried.bundle.stats().sent_twice_bytes).sum();
-        now + self.sent_twice.load(Ordering::Relaxed)
+    pub(super) fn retransmitted(&self) -> u64 {
+        let now: u64 = self.bundles().iter().map(|carried| carried.bundle.stats().retransmitted_bytes).sum();
+        now + self.retransmitted.load(Ordering::Relaxed)
     }
 
     /// Whether there are streams of data.
@@ -129,6 +129,6 @@ impl Lanes {
                 carried.refuse(reason);
             }
         }
-        drop(std::mem::take(&mut *self.warm.lock()));
+        drop(std::mem::take(&mut *self.idle.lock()));
     }
 }

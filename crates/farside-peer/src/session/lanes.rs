@@ -1,8 +1,8 @@
-//! The lanes of a session's bundles: connections made, kept warm, and given to bundles.
+//! The lanes of a session's bundles: connections made, kept idle, and given to bundles.
 //!
 //! Lanes are always made by the side that dialled the session; the other may be behind a firewall or a NAT. Each lane is a
 //! connection on one of the peer's paths and carries one bundle at a time, told by an *attach* segment. A bundle that has
-//! ended in order leaves its lanes behind: at the side that dials they wait in the pool of warm lanes, at the other for the
+//! ended in order leaves its lanes behind: at the side that dials they wait in the pool of idle lanes, at the other for the
 //! next *attach*.
 
 use std::io;
@@ -23,13 +23,13 @@ use crate::error::SessionError;
 use crate::hello::Role;
 use crate::tls::Secured;
 
-/// A lane's connection and its place among the lanes of a session.
-struct Placed {
+/// A lane's connection and its slot among the lanes of a session.
+struct CountedLane {
     io: Secured,
-    _place: Option<OwnedSemaphorePermit>,
+    _slot: Option<OwnedSemaphorePermit>,
 }
 
-impl AsyncRead for Placed {
+impl AsyncRead for CountedLane {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -39,7 +39,7 @@ impl AsyncRead for Placed {
     }
 }
 
-impl AsyncWrite for Placed {
+impl AsyncWrite for CountedLane {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
@@ -90,7 +90,7 @@ pub(super) fn lane(
     session: &Session,
     io: Secured,
     path: &PathSpec,
-    place: Option<OwnedSemaphorePermit>,
+    slot: Option<OwnedSemaphorePermit>,
 ) -> IdleLane {
     let number = session.lanes.number(path);
     let of_path = session.lanes.numbers.lock().get(number).map(|numbered| Arc::clone(&numbered.wire));
@@ -99,7 +99,7 @@ pub(super) fn lane(
     let (stats, wire) = (socket.stats(), socket.wire());
     session.lanes.paced.add(number, &stats);
     let options = LaneOptions { path: number, standby: false, stats, wire };
-    IdleLane { io: Box::new(Placed { io, _place: place }), options }
+    IdleLane { io: Box::new(CountedLane { io, _slot: slot }), options }
 }
 
 /// Gives a connection that is past its *attach* to a bundle.
@@ -131,10 +131,10 @@ async fn connection(session: &Session, path: &PathSpec) -> Result<Connection, Se
     session.context.dialler.connect(path, &socket).await
 }
 
-/// A warm lane on this path that still works, its *attach* said.
-pub(super) async fn warm_lane(session: &Session, path: &PathSpec, entry: &BundleEntry) -> Option<IdleLane> {
+/// An idle lane on this path that still works, its *attach* said.
+pub(super) async fn idle_lane(session: &Session, path: &PathSpec, entry: &BundleEntry) -> Option<IdleLane> {
     loop {
-        let mut lane = session.lanes.warm.lock().take(path)?;
+        let mut lane = session.lanes.idle.lock().take(path)?;
         if !is_quiet(&mut lane.io) {
             continue;
         }
@@ -145,7 +145,7 @@ pub(super) async fn warm_lane(session: &Session, path: &PathSpec, entry: &Bundle
         };
         if let Ok(Ok(())) = timeout(CLOSE_TIMEOUT, said).await {
             if *entry.given.borrow() == Given::Nothing {
-                session.lanes.warm_starts.fetch_add(1, Ordering::Relaxed);
+                session.lanes.reused_lanes.fetch_add(1, Ordering::Relaxed);
             }
             return Some(lane);
         }
@@ -158,7 +158,7 @@ pub(super) async fn new_lane(
     path: &PathSpec,
     entry: &BundleEntry,
 ) -> Result<IdleLane, SessionError> {
-    let _turn = session.lanes.dials.acquire().await.map_err(|_| session.loss())?;
+    let _permit = session.lanes.dials.acquire().await.map_err(|_| session.loss())?;
     let attach = entry.attach();
     let dial = async {
         let connection = connection(session, path).await?;
@@ -187,12 +187,12 @@ pub(super) fn shortest_round_trip(session: &Session) -> Duration {
     control.map_or(Duration::ZERO, |control| min_rtt(&control.bundle.stats()))
 }
 
-/// Closes warm lanes that nobody uses.
-pub(super) async fn expire_warm_lanes(session: Arc<Session>) {
+/// Closes idle lanes that nobody uses.
+pub(super) async fn expire_idle_lanes(session: Arc<Session>) {
     let lanes = &session.lanes;
     loop {
-        drop(lanes.warm.lock().expire(lanes.now()));
-        let next = lanes.warm.lock().next_expiry();
+        drop(lanes.idle.lock().expire(lanes.now()));
+        let next = lanes.idle.lock().next_expiry();
         let expired = async {
             match next {
                 Some(at) => sleep_until(lanes.started + at).await,
@@ -201,11 +201,11 @@ pub(super) async fn expire_warm_lanes(session: Arc<Session>) {
         };
         tokio::select! {
             () = session.lost.cancelled() => break,
-            () = lanes.warm_changed.notified() => {}
+            () = lanes.idle_changed.notified() => {}
             () = expired => {}
         }
     }
-    drop(std::mem::take(&mut *lanes.warm.lock()));
+    drop(std::mem::take(&mut *lanes.idle.lock()));
 }
 
 /// Takes up changes of the peer's record while the session lives.

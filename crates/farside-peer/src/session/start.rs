@@ -12,7 +12,7 @@ use super::context::{SessionContext, SessionInfo};
 use super::control_stream::{read_frames, watch_for_silence, write_frames};
 use super::entry::CONTROL;
 use super::lane_table::Lanes;
-use super::lanes::{expire_warm_lanes, follow_reach, give, lane, pace_lanes};
+use super::lanes::{expire_idle_lanes, follow_reach, give, lane, pace_lanes};
 use super::state::Session;
 use super::streams::{await_attach_on_returned, expect_bulk, open_stream};
 use crate::error::SessionError;
@@ -37,7 +37,7 @@ impl Session {
         let first = lane(&session, control, &session.info.first, None);
         give(&entry, first);
         let (reader, writer) = tokio::io::split(stream);
-        tasks.spawn(expire_warm_lanes(Arc::clone(&session)));
+        tasks.spawn(expire_idle_lanes(Arc::clone(&session)));
         tasks.spawn(pace_lanes(Arc::clone(&session)));
         tasks.spawn(follow_reach(Arc::clone(&session)));
         tasks.spawn(read_frames(Arc::clone(&session), reader));

@@ -18,11 +18,11 @@ use crate::error::SessionError;
 use crate::limits::{CALLS_OUTSTANDING_MAX, STREAMS_OPEN_MAX, STREAMS_SERVED_MAX};
 use crate::service::PeerLink;
 
-/// A call that waits for its answer. Its place among the outstanding calls is free when the answer is there, not
+/// A call that waits for its answer. Its slot among the outstanding calls is free when the answer is there, not
 /// when the caller has given up: the peer is still working on it.
 pub(super) struct Waiting {
     pub(super) answer: oneshot::Sender<(Result<Bytes, SessionError>, u64)>,
-    pub(super) _place: OwnedSemaphorePermit,
+    pub(super) _slot: OwnedSemaphorePermit,
 }
 
 /// One live session. It is lost once `lost` is cancelled.
@@ -41,7 +41,7 @@ pub(crate) struct Session {
     pub(super) urgent: mpsc::Sender<Bytes>,
     pub(super) next_call: AtomicU64,
     pub(super) waiting: Mutex<HashMap<u64, Waiting>>,
-    pub(super) places: Arc<Semaphore>,
+    pub(super) slots: Arc<Semaphore>,
     pub(super) streams_open: Arc<Semaphore>,
     pub(super) streams_served: Arc<Semaphore>,
     pub(super) pings: Mutex<Option<(u64, Instant)>>,
@@ -75,7 +75,7 @@ impl Session {
             urgent,
             next_call: AtomicU64::new(1),
             waiting: Mutex::default(),
-            places: Arc::new(Semaphore::new(CALLS_OUTSTANDING_MAX)),
+            slots: Arc::new(Semaphore::new(CALLS_OUTSTANDING_MAX)),
             streams_open: Arc::new(Semaphore::new(STREAMS_OPEN_MAX)),
             streams_served: Arc::new(Semaphore::new(STREAMS_SERVED_MAX)),
             pings: Mutex::default(),
@@ -132,8 +132,8 @@ impl Session {
         !self.is_closed() && self.info.dialled.is_none()
     }
 
-    /// A place for one more lane that the peer dials.
-    pub(crate) fn lane_place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.lanes.places).try_acquire_owned().ok()
+    /// A slot for one more lane that the peer dials.
+    pub(crate) fn lane_slot(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.lanes.slots).try_acquire_owned().ok()
     }
 }

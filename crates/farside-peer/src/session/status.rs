@@ -12,7 +12,7 @@ pub struct PathStats {
     pub path: PathSpec,
     /// It has a live connection.
     pub up: bool,
-    /// Connections on it, warm ones not counted.
+    /// Connections on it, idle ones not counted.
     pub lanes: usize,
     /// Of these, those that do not move.
     pub stalled: usize,
@@ -32,11 +32,11 @@ pub struct SessionStats {
     /// Data streams that are open now.
     pub streams: usize,
     /// Lanes that wait for the next stream.
-    pub warm_lanes: usize,
-    /// Streams that began on a warm lane, in this session.
-    pub warm_starts: u64,
+    pub idle_lanes: usize,
+    /// Streams that began on an idle lane, in this session.
+    pub reused_lanes: u64,
     /// Bytes of streams that were sent again because a lane died or did not move, in this session.
-    pub sent_twice_bytes: u64,
+    pub retransmitted_bytes: u64,
 }
 
 impl Session {
@@ -72,9 +72,9 @@ impl Session {
         SessionStats {
             paths,
             streams: bundles.len().saturating_sub(1),
-            warm_lanes: lanes.warm.lock().count(),
-            warm_starts: lanes.warm_starts(),
-            sent_twice_bytes: lanes.sent_twice(),
+            idle_lanes: lanes.idle.lock().count(),
+            reused_lanes: lanes.reused_lanes(),
+            retransmitted_bytes: lanes.retransmitted(),
         }
     }
 

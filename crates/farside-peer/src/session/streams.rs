@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use farside_link::limits::{CLOSE_TIMEOUT, WARM_LANES_IDLE_MAX};
+use farside_link::limits::{CLOSE_TIMEOUT, IDLE_LANE_TIMEOUT};
 use farside_link::{
     Attach, Bundle, BundleStream, IdleLane, LinkStats, PathSpec, Priority, SocketOptions, SocketStats,
     StreamOptions, encode_abort, lanes_of_bulk, printable,
@@ -33,13 +33,13 @@ use crate::tls::Secured;
 /// See [`Opening::format`].
 const OPENING_FORMAT: u32 = 1;
 
-/// A data stream and its place among those of the session.
-struct PlacedStream {
+/// A data stream and its slot among those of the session.
+struct CountedStream {
     io: BundleStream,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
-impl AsyncRead for PlacedStream {
+impl AsyncRead for CountedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -49,7 +49,7 @@ impl AsyncRead for PlacedStream {
     }
 }
 
-impl AsyncWrite for PlacedStream {
+impl AsyncWrite for CountedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
@@ -99,11 +99,11 @@ pub(super) async fn open_stream(
     if header.len() > HEADER_BYTES_MAX {
         return Err(SessionError::TooLarge { bytes: header.len(), limit: HEADER_BYTES_MAX });
     }
-    let place = Arc::clone(&session.streams_open).try_acquire_owned().map_err(|_| {
+    let slot = Arc::clone(&session.streams_open).try_acquire_owned().map_err(|_| {
         let peer = &session.info.peer_name;
         SessionError::Local(format!("{STREAMS_OPEN_MAX} data streams to {peer} are open already"))
     })?;
-    let open = timeout(STREAM_OPEN_TIMEOUT, open_bundle(session, header, options, place));
+    let open = timeout(STREAM_OPEN_TIMEOUT, open_bundle(session, header, options, slot));
     tokio::select! {
         () = session.lost.cancelled() => Err(session.loss()),
         opened = open => opened.map_err(|_| {
@@ -117,7 +117,7 @@ async fn open_bundle(
     session: &Arc<Session>,
     header: Bytes,
     options: &StreamOptions,
-    place: OwnedSemaphorePermit,
+    slot: OwnedSemaphorePermit,
 ) -> Result<DataStream, SessionError> {
     let id = session.context.random.uuid_bytes();
     let low_priority = options.priority == Priority::Low;
@@ -137,12 +137,12 @@ async fn open_bundle(
         return Err(if session.is_closed() { session.loss() } else { SessionError::Lost(reason) });
     }
     abandon.0 = None;
-    Ok(data_stream(&entry, stream, place))
+    Ok(data_stream(&entry, stream, slot))
 }
 
-fn data_stream(entry: &BundleEntry, io: BundleStream, place: OwnedSemaphorePermit) -> DataStream {
+fn data_stream(entry: &BundleEntry, io: BundleStream, slot: OwnedSemaphorePermit) -> DataStream {
     DataStream {
-        io: Box::new(PlacedStream { io, _place: place }),
+        io: Box::new(CountedStream { io, _slot: slot }),
         wire: entry.bundle.wire(),
         stats: Arc::new(Together(Arc::clone(&entry.bundle))),
     }
@@ -163,14 +163,14 @@ fn opened_by_peer(
     if session.is_closed() {
         return Err("the session has ended".to_owned());
     }
-    let place = Arc::clone(&session.streams_served)
+    let slot = Arc::clone(&session.streams_served)
         .try_acquire_owned()
         .map_err(|_| "too many data streams are open".to_owned())?;
     let priority = if opening.low_priority { Priority::Low } else { Priority::Normal };
     let options = StreamOptions { priority, bulk: opening.bulk, ..StreamOptions::default() };
     let (entry, stream) = carry(session, id, &options, None);
     entry.bundle.may_send(opening.window);
-    let stream = data_stream(&entry, stream, place);
+    let stream = data_stream(&entry, stream, slot);
     let session = Arc::clone(session);
     session.context.tasks.clone().spawn(async move {
         let Some(link) = session.link.upgrade() else { return };
@@ -211,10 +211,10 @@ async fn await_attach(session: &Arc<Session>, mut lane: IdleLane, patience: Dura
         () = session.lost.cancelled() => return,
         attach = timeout(patience, Attach::read(&mut lane.io)) => attach,
     };
-    // A lane that is closed or not used: the side that dials has let it go.
+    // A lane that is closed or not used: the side that dials has released it.
     let Ok(Ok(Some(attach))) = attach else { return };
     // Held until the bundle is among them: several lanes bring the same opening at the same moment, and it is opened once.
-    let turn = session.lanes.opening.lock();
+    let guard = session.lanes.opening.lock();
     let entry = match session.lanes.bundle(&attach.bundle) {
         Some(entry) => Ok(entry),
         None if attach.opening.is_empty() => Err("the stream that it joins has ended".to_owned()),
@@ -226,7 +226,7 @@ async fn await_attach(session: &Arc<Session>, mut lane: IdleLane, patience: Dura
             Err(e) => Err(format!("its opening does not decode: {e}")),
         },
     };
-    drop(turn);
+    drop(guard);
     match entry {
         Ok(entry) => give(&entry, lane),
         Err(reason) => {
@@ -245,9 +245,9 @@ pub(crate) async fn accept_lane(
     session: &Arc<Session>,
     io: Secured,
     path: &PathSpec,
-    place: OwnedSemaphorePermit,
+    slot: OwnedSemaphorePermit,
 ) {
-    let lane = lane(session, io, path, Some(place));
+    let lane = lane(session, io, path, Some(slot));
     await_attach(session, lane, HANDSHAKE_TIMEOUT).await;
 }
 
@@ -259,10 +259,7 @@ pub(super) async fn await_attach_on_returned(session: Arc<Session>, mut returned
             Some(lane) = returned.recv() => lane,
         };
         let waiting = Arc::clone(&session);
-        session
-            .context
-            .tasks
-            .spawn(async move { await_attach(&waiting, lane, 2 * WARM_LANES_IDLE_MAX).await });
+        session.context.tasks.spawn(async move { await_attach(&waiting, lane, 2 * IDLE_LANE_TIMEOUT).await });
     }
 }
 
@@ -274,7 +271,7 @@ pub(super) fn expect_bulk(session: &Arc<Session>) {
     }
     let paths = session.lanes.paths.lock().for_data(session.lanes.now());
     for path in paths {
-        let here = session.preopened.number(&path) + session.lanes.warm.lock().number(&path);
+        let here = session.preopened.number(&path) + session.lanes.idle.lock().number(&path);
         for _ in here..lanes {
             let (context, to) = (session.context.clone(), path.clone());
             let making = session.context.tasks.spawn(async move {

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::entry::{BundleEntry, Given};
-use super::lanes::{give, new_lane, warm_lane};
+use super::lanes::{give, idle_lane, new_lane};
 use super::state::Session;
 use crate::error::SessionError;
 use crate::limits::{LANELESS_REDIAL_MAX, LANES_LOOKED_AT_EVERY, SESSION_PROVEN_AFTER};
@@ -46,7 +46,7 @@ pub(super) async fn supervise_lanes(session: Arc<Session>, entry: Arc<BundleEntr
     let mut under_way: JoinSet<(PathSpec, Result<IdleLane, SessionError>)> = JoinSet::new();
     let mut given = entry.given.subscribe();
     loop {
-        // Not one dial for a bundle that is over: it would take a warm lane from the next one.
+        // Not one dial for a bundle that is over: it would take an idle lane from the next one.
         if matches!(*given.borrow_and_update(), Given::Refused(_)) {
             return;
         }
@@ -59,7 +59,7 @@ pub(super) async fn supervise_lanes(session: Arc<Session>, entry: Arc<BundleEntr
         for wanted in wanted(&session, &entry, &stats) {
             let dials = dials.entry(wanted.path.clone()).or_default();
             for _ in 0..missing(&session, &wanted, &stats, dials.under_way) {
-                if let Some(mut lane) = warm_lane(&session, &wanted.path, &entry).await {
+                if let Some(mut lane) = idle_lane(&session, &wanted.path, &entry).await {
                     lane.options.standby = wanted.standby;
                     give(&entry, lane);
                     continue;
@@ -208,7 +208,8 @@ fn note_paths(session: &Session, stats: &BundleStats) {
                 if is_up {
                     tracing::info!(%peer, %path, "the path works");
                 } else {
-                    tracing::warn!(%peer, %path, "the path does not work; others carry on if there are any");
+                    tracing::warn!(%peer, %path, "the path is down; the session goes on over its other paths, if \
+                         there are any");
                 }
             }
         }

@@ -133,7 +133,7 @@ async fn a_hello_cut_short_or_spoilt_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_silent_are_shown_out_and_cannot_take_every_place() {
+async fn silent_connections_are_closed_and_cannot_take_every_slot() {
     let network = SimulatedNetwork::new(1, LinkSettings::default());
     let a = Site::simulated(&network, "a").await;
     let (unknown, b) = (network.host("unknown"), Site::simulated(&network, "b").await);

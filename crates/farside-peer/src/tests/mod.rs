@@ -2,7 +2,7 @@
 
 mod admission;
 mod calls;
-mod crowd;
+mod connection_flood;
 mod hellos;
 mod links;
 mod log;

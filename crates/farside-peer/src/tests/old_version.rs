@@ -25,7 +25,7 @@ async fn read(io: &mut Secured, bytes: usize) -> Vec<u8> {
 }
 
 /// Connects as `identity` and says `bytes`.
-async fn say(identity: &Identity, to: &Site, bytes: &[u8]) -> Secured {
+async fn send(identity: &Identity, to: &Site, bytes: &[u8]) -> Secured {
     let connection = TcpTransport.dial(to.address(), &SocketOptions::default()).await.unwrap();
     let connector = tls::connector(identity, to.id()).unwrap();
     let mut io = tls::secure_dialled(&connector, Counted::new(connection), to.address()).await.unwrap();
@@ -51,7 +51,7 @@ async fn a_dialler_of_version_1_is_refused_with_both_versions_named() {
     let old = Identity::generate().unwrap();
     let a = Plan::tcp("site-a").knows(old.id(), "old", None).await.start().await;
     for name in ["hello-control", "hello-data", "hello-data-asked-for"] {
-        let mut io = say(&old, &a, &frozen(name)).await;
+        let mut io = send(&old, &a, &frozen(name)).await;
         let answer = read(&mut io, HELLO_BYTES).await;
         assert_eq!(answer[..8], *b"farsideA");
         assert_eq!(answer[8..14], [2, 0, 2, 0, 1, 0], "versions 2 to 2; no common version");

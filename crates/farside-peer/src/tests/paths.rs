@@ -1,4 +1,4 @@
-//! Several paths, lanes that die, and lanes that stay warm.
+//! Several paths, lanes that die, and lanes that stay idle.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::streams::{echoed, pattern};
 use crate::limits::{DIAL_NEXT_PATH_AFTER, PREOPENED_FOR, SILENCE_MAX, STREAMS_OPEN_MAX};
 use crate::service::DataStream;
 use farside_link::limits::{
-    FAILBACK_AFTER, REDIAL_MIN, SEND_AHEAD_MAX, WARM_LANES_IDLE_MAX, WARM_LANES_MAX, WINDOW_MIN, WINDOW_START,
+    FAILBACK_AFTER, IDLE_LANE_TIMEOUT, IDLE_LANES_MAX, REDIAL_MIN, SEND_AHEAD_MAX, WINDOW_MIN, WINDOW_START,
 };
 use farside_link::{LinkOptions, PathSpec, PathsMode, StreamOptions, Window};
 use farside_link::{LinkSettings, SimulatedNetwork};
@@ -119,7 +119,7 @@ async fn a_path_that_is_cut_costs_neither_transfer_nor_session() {
         through(down).await;
         let stats = || b.node.link_stats(a.id()).unwrap();
         until("streams end though a lane takes nothing more", || stats().streams == 0).await;
-        assert!(stats().sent_twice_bytes < 4 * MIB as u64, "{}", stats().sent_twice_bytes);
+        assert!(stats().retransmitted_bytes < 4 * MIB as u64, "{}", stats().retransmitted_bytes);
         b.proves_alive(&a).await;
         network.heal("b", "a");
         until("the path comes back", || is_up(&a, &b, "a")).await;
@@ -195,7 +195,7 @@ async fn a_path_that_is_taken_away_carries_nothing_more() {
     let before = network.carried("b", "a");
     until("the other carries on", || network.carried("b", "a2") > 80 * MIB as u64).await;
     assert!(network.carried("b", "a") < before + 10_000);
-    assert_eq!(b.node.link_stats(a.id()).unwrap().sent_twice_bytes, 0);
+    assert_eq!(b.node.link_stats(a.id()).unwrap().retransmitted_bytes, 0);
     through(up).await;
 }
 
@@ -327,26 +327,26 @@ async fn paths_change_while_the_session_lives() {
 async fn a_stream_begins_on_the_lane_of_the_one_before() {
     let network = network(48);
     let (a, b) = b_dials_a_on(&network).await;
-    let warm = || b.node.link_stats(a.id()).unwrap();
+    let idle = || b.node.link_stats(a.id()).unwrap();
     for (number, opener) in [&b, &a, &b, &a].into_iter().enumerate() {
         let server = if opener.id() == a.id() { &b } else { &a };
         echoed(&opener.link(server).await, pattern(MIB)).await;
-        until("the lane is free", || warm().streams == 0 && warm().warm_lanes == 1).await;
-        assert_eq!(warm().warm_starts, number as u64, "each but the first, whoever opened");
+        until("the lane is free", || idle().streams == 0 && idle().idle_lanes == 1).await;
+        assert_eq!(idle().reused_lanes, number as u64, "each but the first, whoever opened");
     }
     // Nobody uses it for long: then it is closed.
-    sleep(WARM_LANES_IDLE_MAX + Duration::from_secs(1)).await;
-    assert_eq!(warm().warm_lanes, 0);
+    sleep(IDLE_LANE_TIMEOUT + Duration::from_secs(1)).await;
+    assert_eq!(idle().idle_lanes, 0);
     echoed(&b.link(&a).await, pattern(MIB)).await;
-    assert_eq!(warm().warm_starts, 3);
-    // A warm lane that broke meanwhile costs nothing but the handshake.
-    until("the lane is free", || warm().warm_lanes == 1).await;
+    assert_eq!(idle().reused_lanes, 3);
+    // An idle lane that broke meanwhile costs nothing but the handshake.
+    until("the lane is free", || idle().idle_lanes == 1).await;
     network.reset("a", "b");
     echoed(&b.link(&a).await, pattern(MIB)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pool_of_warm_lanes_is_bounded() {
+async fn the_pool_of_idle_lanes_is_bounded() {
     let network = network(49);
     let (a, b) = b_dials_a_on(&network).await;
     let link = b.link(&a).await;
@@ -359,8 +359,8 @@ async fn the_pool_of_warm_lanes_is_bounded() {
         done.unwrap();
     }
     until("the streams have ended", || b.node.link_stats(a.id()).unwrap().streams == 0).await;
-    let warm = b.node.link_stats(a.id()).unwrap().warm_lanes;
-    assert!((1..=WARM_LANES_MAX).contains(&warm), "{warm}");
+    let idle = b.node.link_stats(a.id()).unwrap().idle_lanes;
+    assert!((1..=IDLE_LANES_MAX).contains(&idle), "{idle}");
     b.proves_alive(&a).await;
 }
 

@@ -187,7 +187,7 @@ async fn a_flipped_bit_costs_a_lane_and_nothing_else() {
     let (a, b) = b_dials_a_on(&network).await;
     network.corrupt("b", "a", 100_000);
     echoed(&b.link(&a).await, pattern(MIB)).await;
-    assert!(b.node.link_stats(a.id()).unwrap().sent_twice_bytes > 0);
+    assert!(b.node.link_stats(a.id()).unwrap().retransmitted_bytes > 0);
 }
 
 #[tokio::test(start_paused = true)]

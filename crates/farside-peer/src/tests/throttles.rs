@@ -129,8 +129,8 @@ async fn three_mirrors_under_a_peer_under_a_site() {
     }
 }
 
-/// Changes what was contracted for the link from `at` to `with`, as the owner of the registry does.
-async fn contract(at: &Site, with: &Site, bytes_per_second: Option<u64>) {
+/// Changes the committed rate of the link from `at` to `with`, as the owner of the registry does.
+async fn set_committed_rate(at: &Site, with: &Site, bytes_per_second: Option<u64>) {
     let mut record = at.registry.lookup(with.id()).await.unwrap().unwrap();
     record.link.rate = bytes_per_second;
     at.registry.pin(record).await.unwrap();
@@ -138,10 +138,10 @@ async fn contract(at: &Site, with: &Site, bytes_per_second: Option<u64>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_contracted_rate_holds_for_all_connections_together() {
+async fn a_committed_rate_holds_for_all_connections_together() {
     let network = wan(35);
     let (mut a, b) = b_dials_a_on(&network).await;
-    contract(&a, &b, Some(600_000)).await;
+    set_committed_rate(&a, &b, Some(600_000)).await;
     let mut wires = Vec::new();
     for _ in 0..3 {
         wires.push(flood(&mut a, &b, None).await);
@@ -153,15 +153,15 @@ async fn a_contracted_rate_holds_for_all_connections_together() {
         tokio::time::sleep(Duration::from_secs(20)).await;
         in_ten_seconds(&wires).await.iter().sum::<u64>()
     };
-    assert_within(went().await, 600_000, 2.0, "the contract");
+    assert_within(went().await, 600_000, 2.0, "the committed rate");
     throttle(rate(240_000));
-    assert_within(went().await, 240_000, 2.0, "a throttle below the contract");
-    contract(&a, &b, Some(120_000)).await;
-    assert_within(went().await, 120_000, 2.0, "another contract, below the throttle");
+    assert_within(went().await, 240_000, 2.0, "a throttle below the committed rate");
+    set_committed_rate(&a, &b, Some(120_000)).await;
+    assert_within(went().await, 120_000, 2.0, "another committed rate, below the throttle");
     throttle(Rate::Unlimited);
-    assert_within(went().await, 120_000, 2.0, "the contract alone");
+    assert_within(went().await, 120_000, 2.0, "the committed rate alone");
     throttle(rate(300_000));
-    contract(&a, &b, None).await;
+    set_committed_rate(&a, &b, None).await;
     assert_within(went().await, 300_000, 2.0, "the throttle alone");
 }
 

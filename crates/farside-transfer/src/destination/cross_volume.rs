@@ -127,7 +127,7 @@ impl CrossVolume {
         let mut bases = self.bases();
         for number in numbers {
             let base = bases.all.get_mut(usize::from(*number)).ok_or_else(|| {
-                TransferError::Protocol("the source withdraws a base that nobody has offered".into())
+                TransferError::Protocol("the source withdrew a base that was not offered".into())
             })?;
             *base = Base::Withdrawn;
         }
@@ -161,7 +161,7 @@ impl CrossVolume {
                 Err(why)
             }
             Some(Base::Withdrawn) => Err("the source names another volume that it had withdrawn".into()),
-            None => Err("nobody has offered such a volume".into()),
+            None => Err("such a volume was not offered".into()),
         }
     }
 }

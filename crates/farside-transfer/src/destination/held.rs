@@ -27,12 +27,12 @@ pub(crate) struct Holding {
     pub(crate) size_bytes: u64,
 }
 
-/// Tells all of it. `told` counts its bytes of data. The wait for a source that reads slowly has no limit of its own: it
+/// Sends all of it. `sent` counts its bytes of data. The wait for a source that reads slowly has no limit of its own: it
 /// reads on as fast as it sends, and whether it still does that is watched where its frames arrive.
-pub(crate) async fn tell(
+pub(crate) async fn send(
     holding: Holding,
     io: &mut (impl AsyncWrite + Unpin + ?Sized),
-    told: &AtomicU64,
+    sent: &AtomicU64,
 ) -> Result<(), TransferError> {
     let mut walk = blocking(move || Walk::begin(holding)).await?;
     loop {
@@ -45,7 +45,7 @@ pub(crate) async fn tell(
         let message =
             if runs.is_empty() { StreamMessage::HeldEnd } else { StreamMessage::Held(encode_chunk(&runs)) };
         let data_blocks: u64 = runs.iter().filter(|r| r.kind == RunKind::Data).map(|r| r.blocks).sum();
-        told.fetch_add(data_blocks * BLOCK_BYTES, Ordering::Relaxed);
+        sent.fetch_add(data_blocks * BLOCK_BYTES, Ordering::Relaxed);
         stream::write(io, &message).await.map_err(|e| farside_peer::SessionError::Lost(e.to_string()))?;
         if runs.is_empty() {
             return Ok(());

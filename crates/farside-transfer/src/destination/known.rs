@@ -1,4 +1,4 @@
-//! Answers the source's questions for known data: content that this engine finds in the peer's realm is taken from here, so
+//! Answers the source's questions for known data: content that this engine finds in the peer's scope is taken from here, so
 //! that it need not travel. What is taken is read again and hashed again by the engine, and the digest of an answer
 //! is over those fingerprints, so the source can tell that it is what it would have sent.
 //!
@@ -11,7 +11,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_engine::{BLOCK_BYTES, EngineError, Fingerprint, Realm, StagedVersion, Wanted};
+use farside_engine::{BLOCK_BYTES, EngineError, Fingerprint, KnownDataScope, StagedVersion, Wanted};
 use farside_peer::SessionError;
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc::error::TrySendError;
@@ -82,14 +82,14 @@ impl Questions {
         // A KiB of questions costs up to 64 MiB of reading: as a node and by itself a block is asked for, and no more.
         self.asked_blocks = self.asked_blocks.saturating_add(ask.wanted_blocks());
         if self.asked_blocks > self.volume_blocks.saturating_mul(2) {
-            return Err(TransferError::Protocol("the source asks for the same again and again".into()));
+            return Err(TransferError::Protocol("the source repeats the same question".into()));
         }
         self.taken.add(0, ENVELOPE_BYTES + bytes.len());
         match self.asks.try_send(ask) {
             // Who answers has said already why it does not any more.
             Ok(()) | Err(TrySendError::Closed(_)) => Ok(()),
             Err(TrySendError::Full(_)) => Err(TransferError::Protocol(format!(
-                "the source has more than {ASKS_IN_FLIGHT_MAX} questions that are not answered"
+                "the source has more than {ASKS_IN_FLIGHT_MAX} unanswered questions"
             ))),
         }
     }
@@ -99,7 +99,7 @@ impl Questions {
 #[derive(Clone)]
 pub(crate) struct Answering {
     pub(crate) staged: Arc<dyn StagedVersion>,
-    pub(crate) realm: Realm,
+    pub(crate) scope: KnownDataScope,
     pub(crate) taken: Arc<Taken>,
     /// Ends it: after that nothing touches the staged version.
     pub(crate) stop: CancellationToken,
@@ -188,7 +188,7 @@ impl Answering {
             }
             let wanted: Vec<Wanted> =
                 some.iter().map(|&Entry { position, short }| Wanted { level, position, short }).collect();
-            let adopted = self.staged.adopt(&self.realm, &wanted)?;
+            let adopted = self.staged.adopt(&self.scope, &wanted)?;
             if adopted.len() != wanted.len() {
                 let what = format!("the engine answered {} of {} wanted", adopted.len(), wanted.len());
                 return Err(EngineError::Invalid(what).into());

@@ -65,12 +65,12 @@ impl ProgressSender {
         self.publish();
     }
 
-    /// This much of the step has arrived, and `held_bytes` were staged before or are taken from here. Of these some may be sent again: they do
+    /// This much of the step has arrived, and `resumed_bytes` were staged before or are taken from here. Of these some may be sent again: they do
     /// not count beyond what was found.
-    pub(crate) fn staged(&mut self, arrived_bytes: u64, held_bytes: u64, stream_wire_bytes: u64) {
+    pub(crate) fn staged(&mut self, arrived_bytes: u64, resumed_bytes: u64, stream_wire_bytes: u64) {
         self.now.phase = Phase::Transfer;
         let found_bytes = self.now.changed_bytes.unwrap_or(0).saturating_sub(self.changed_before);
-        let done_bytes = arrived_bytes.max(found_bytes.min(arrived_bytes + held_bytes));
+        let done_bytes = arrived_bytes.max(found_bytes.min(arrived_bytes + resumed_bytes));
         self.now.done_bytes = self.done_before + done_bytes;
         self.now.wire_bytes = self.wire_before + stream_wire_bytes;
         self.now.rate_bytes_per_second = self.meter.sample(self.clock.monotonic(), self.now.done_bytes);
@@ -83,7 +83,7 @@ impl ProgressSender {
         self.publish();
     }
 
-    /// What has arrived of the step, by the way it took; shown with what is published next.
+    /// What has arrived of the step, by level; shown with what is published next.
     pub(crate) fn carried(&mut self, step: &Levels) {
         self.now.levels = self.levels_before;
         self.now.levels.add(step);

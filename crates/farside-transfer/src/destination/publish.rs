@@ -13,7 +13,7 @@ use farside_engine::{
 use uuid::Uuid;
 
 use super::resume::{self, Kept};
-use crate::bases::{candidates, release};
+use crate::bases::{candidates, readable_root, release};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::limits::NAME_BYTES_MAX;
@@ -24,13 +24,15 @@ use crate::replica::Replica;
 pub(crate) struct Here {
     /// What may serve as base, on all branches.
     pub(crate) candidates: Vec<CandidateBase>,
-    /// The version that readers see; none before the first.
+    /// The version that readers see; none before the first, and if part of it cannot be read.
     pub(crate) published: Option<CandidateBase>,
+    /// Readers see a version of which part cannot be read: an update must not build on it.
+    pub(crate) is_damaged: bool,
     /// What a transfer of this relationship that was cut left staged.
     pub(crate) kept: Option<Kept>,
 }
 
-/// Lets go of bases that are no longer in use, and lists what is here, oldest first. Of what is staged the newest of this
+/// Releases bases that are no longer in use, and lists what is here, oldest first. Of what is staged the newest of this
 /// relationship is kept, if anything of it is worth that; the rest is thrown away.
 pub(crate) fn tidy_and_list(
     engine: &dyn Engine,
@@ -47,13 +49,17 @@ pub(crate) fn tidy_and_list(
     }
     let candidates = candidates(engine, volume)?;
     let snapshots = engine.snapshots(volume)?;
-    let candidate = |s: &farside_engine::SnapshotInfo| {
-        let content_root = engine.content_root(volume, s.uuid)?;
-        Ok::<_, TransferError>(CandidateBase { uuid: s.uuid, content_root, size_bytes: s.size_bytes })
-    };
     // A snapshot that a person took of the replica is younger than what it shows.
     let shown = snapshots.iter().rev().find(|s| s.pinned_by.contains(&relationship)).or(snapshots.last());
-    Ok(Here { candidates, published: shown.map(candidate).transpose()?, kept })
+    let published = match shown {
+        Some(shown) => readable_root(engine, volume, shown)?.map(|content_root| CandidateBase {
+            uuid: shown.uuid,
+            content_root,
+            size_bytes: shown.size_bytes,
+        }),
+        None => None,
+    };
+    Ok(Here { candidates, published, is_damaged: shown.is_some() && published.is_none(), kept })
 }
 
 /// Refuses to touch a volume that is not, or not any more, the replica of this relationship: hosts may be writing to it.
@@ -65,8 +71,8 @@ pub(crate) fn check_replica(
     match engine.replica_record(volume)? {
         Some(record) if record.relationship == relationship && !record.broken_off => Ok(()),
         _ => Err(TransferError::State(format!(
-            "the pool does not know {volume} as the replica of this relationship; nothing was changed. \
-             `farside mirror delete {volume}` ends the mirror, the volume stays"
+            "the pool does not know {volume} as the replica of this relationship. Nothing was changed. To end the \
+             mirror and keep the volume: farside mirror delete {volume}"
         ))),
     }
 }
@@ -108,10 +114,11 @@ pub(crate) fn show(
     check_replica(engine, volume, relationship)?;
     engine.pin(volume, uuid, relationship)?;
     if let Some(rescued) = engine.move_main(volume, uuid, None)? {
-        tracing::warn!(%volume, rescued = rescued.name, "what only this side held stays as a side branch");
+        tracing::warn!(%volume, rescued = rescued.name, "what only this site held is kept as a side branch");
     }
     if let Err(error) = release(engine, volume, relationship, &[uuid]) {
-        tracing::warn!(%volume, "the old base stays until the next transfer: {error}");
+        tracing::warn!(%volume, "published; the old base snapshot could not be released at this site and holds space \
+             until the next transfer: {error}");
     }
     Ok(())
 }
@@ -157,7 +164,8 @@ pub(crate) fn commit(
     let info = staged.commit(&spec)?;
     // The version is published: what fails from here on costs space until the next transfer, nothing else.
     if let Err(error) = release(engine, volume, replica.relationship, &[info.uuid]) {
-        tracing::warn!(%volume, "the old base stays until the next transfer: {error}");
+        tracing::warn!(%volume, "published; the old base snapshot could not be released at this site and holds space \
+             until the next transfer: {error}");
     }
     Ok(info.name)
 }

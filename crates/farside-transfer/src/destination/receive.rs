@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_engine::{BLOCK_BYTES, Engine, Realm, StagedVersion, VolumeName};
+use farside_engine::{BLOCK_BYTES, Engine, KnownDataScope, StagedVersion, VolumeName};
 use farside_link::{ByteStream, StreamOptions, WireCounters};
 use farside_peer::{DataStream, SessionError};
 use farside_wire::{Decoder, FrameStats, Origin, Regions, RunKind};
@@ -98,12 +98,12 @@ async fn apply_all(
     let (messages_tx, messages) = mpsc::channel(FRAMES_BETWEEN_STAGES);
     let (asks_tx, asks) = mpsc::channel(ASKS_IN_FLIGHT_MAX);
     let (reader, writer) = tokio::io::split(stream.io);
-    let (told, taken) = (Arc::new(AtomicU64::new(0)), Arc::new(Taken::default()));
+    let (reported, taken) = (Arc::new(AtomicU64::new(0)), Arc::new(Taken::default()));
     let stop = CancellationToken::new();
     let _stops = stop.clone().drop_guard();
     let answering = step.known.then(|| Answering {
         staged: staged.clone(),
-        realm: Realm { peer: transfer.replica.peer.0 },
+        scope: KnownDataScope { peer: transfer.replica.peer.0 },
         taken: taken.clone(),
         stop: stop.clone(),
     });
@@ -117,9 +117,16 @@ async fn apply_all(
     let mut stages = JoinSet::new();
     let questions = step.known.then(|| Questions::new(step.size_bytes / BLOCK_BYTES, taken.clone(), asks_tx));
     stages.spawn(read_ahead(reader, stream_wire.clone(), messages_tx.clone(), questions));
-    let speaking =
-        tokio::spawn(speak(holding, told.clone(), answering, asks, writer, messages_tx, stop.clone()));
-    let arriving = Arriving { stream_wire, messages, told, taken, cross_volume: cross_volume.clone() };
+    let speaking = tokio::spawn(send_messages(
+        holding,
+        reported.clone(),
+        answering,
+        asks,
+        writer,
+        messages_tx,
+        stop.clone(),
+    ));
+    let arriving = Arriving { stream_wire, messages, reported, taken, cross_volume: cross_volume.clone() };
     let received = apply_messages(transfer, step, staged, arriving, report).await;
     // What is being taken for an answer is taken to its end.
     stop.cancel();
@@ -128,9 +135,9 @@ async fn apply_all(
 
 /// Tells the source what is staged, and then answers its questions; in this order, because the source reads them in this
 /// order: it asks nothing before it was told everything, so it never waits for an answer behind a list that it cannot take.
-async fn speak(
+async fn send_messages(
     holding: Option<Holding>,
-    told: Arc<AtomicU64>,
+    reported: Arc<AtomicU64>,
     answering: Option<Answering>,
     asks: mpsc::Receiver<Ask>,
     mut writer: WriteHalf<Box<dyn ByteStream>>,
@@ -138,11 +145,11 @@ async fn speak(
     stop: CancellationToken,
 ) {
     if let Some(holding) = holding {
-        let telling = tokio::select! {
-            telling = held::tell(holding, &mut writer, &told) => telling,
+        let sending = tokio::select! {
+            sending = held::send(holding, &mut writer, &reported) => sending,
             () = stop.cancelled() => return,
         };
-        if let Err(error) = telling {
+        if let Err(error) = sending {
             // Whoever waits for frames hears of it; that the stream was lost it hears of anyway.
             let _ = messages.send(Err(error)).await;
             return;
@@ -159,8 +166,8 @@ async fn speak(
 struct Arriving {
     stream_wire: Arc<WireCounters>,
     messages: mpsc::Receiver<Result<StreamMessage, TransferError>>,
-    /// Bytes of data that the source was told of as held.
-    told: Arc<AtomicU64>,
+    /// Bytes of data that were reported to the source as held.
+    reported: Arc<AtomicU64>,
     taken: Arc<Taken>,
     cross_volume: Arc<CrossVolume>,
 }
@@ -240,7 +247,7 @@ async fn apply_messages(
             | StreamMessage::Answer(_)
             | StreamMessage::Ask(_) => {
                 return Err(TransferError::Protocol(
-                    "the source said what it holds, which nobody asked".into(),
+                    "unexpected message: the source reported what it holds, and this site did not ask".into(),
                 ));
             }
             StreamMessage::Scanned(scanned) => {
@@ -262,7 +269,8 @@ async fn apply_messages(
                     != (counted.frames, counted.changed_bytes, counted.deallocated_bytes)
                 {
                     return Err(TransferError::Protocol(format!(
-                        "the source says it sent {} frames with {} bytes and {} bytes of holes; here arrived {}, {} and {}",
+                        "the source reports {} frames, {} data bytes, {} hole bytes; received {} frames, {} data \
+                         bytes, {} hole bytes",
                         end.frames,
                         end.changed_bytes,
                         end.deallocated_bytes,
@@ -271,31 +279,31 @@ async fn apply_messages(
                         counted.deallocated_bytes
                     )));
                 }
-                let told_bytes = arriving.told.load(Ordering::Relaxed);
-                if end.held_bytes > told_bytes {
+                let reported_bytes = arriving.reported.load(Ordering::Relaxed);
+                if end.resumed_bytes > reported_bytes {
                     return Err(TransferError::Protocol(format!(
-                        "the source left out {} bytes as held here, of which this side told {told_bytes}",
-                        end.held_bytes
+                        "the source skipped {} bytes as held, but this site reported only {reported_bytes}",
+                        end.resumed_bytes
                     )));
                 }
                 applier.levels.known = arriving.taken.level();
                 let taken_bytes = applier.levels.known.in_bytes;
                 if end.known_bytes > taken_bytes {
                     return Err(TransferError::Protocol(format!(
-                        "the source left out {} bytes as known here, of which this side had {taken_bytes}",
+                        "the source skipped {} bytes as known, but this site found only {taken_bytes}",
                         end.known_bytes
                     )));
                 }
                 // It may have sent some of it all the same.
                 applier.levels.known.in_bytes = end.known_bytes;
                 report.add_levels(&applier.levels);
-                report.resumed |= end.held_bytes > 0;
-                report.held_bytes += end.held_bytes;
+                report.resumed |= end.resumed_bytes > 0;
+                report.resumed_bytes += end.resumed_bytes;
                 report.changed_bytes += end.changed_bytes;
                 report.source_read_bytes += end.source_read_bytes;
                 report.base_read_bytes += end.base_read_bytes;
                 transfer.progress.carried(&applier.levels);
-                transfer.progress.step_ends(end.changed_bytes + end.held_bytes + end.known_bytes);
+                transfer.progress.step_ends(end.changed_bytes + end.resumed_bytes + end.known_bytes);
                 return Ok(taken_bytes);
             }
         }
@@ -307,7 +315,7 @@ impl Arriving {
     fn show(&self, transfer: &mut Transfer, applier: &mut Applier) {
         applier.levels.known = self.taken.level();
         // Like what is held, what was taken counts up to what was found: of a node only a part may have had to travel.
-        let here_bytes = self.told.load(Ordering::Relaxed) + applier.levels.known.in_bytes;
+        let here_bytes = self.reported.load(Ordering::Relaxed) + applier.levels.known.in_bytes;
         let wire_bytes = self.stream_wire.sent() + self.stream_wire.received();
         transfer.progress.carried(&applier.levels);
         transfer.progress.staged(applier.counted.changed_bytes, here_bytes, wire_bytes);
@@ -324,12 +332,12 @@ async fn read_ahead(
     loop {
         let message = {
             let mut reading = pin!(stream::read(&mut io));
-            let mut heard = wire.received();
+            let mut last_received = wire.received();
             loop {
                 match tokio::time::timeout(STREAM_SILENCE_MAX, &mut reading).await {
                     Ok(message) => break message,
                     // A part of a large message has come: a narrow throttle may take that long.
-                    Err(_) if wire.received() != heard => heard = wire.received(),
+                    Err(_) if wire.received() != last_received => last_received = wire.received(),
                     Err(_) => {
                         let silence = STREAM_SILENCE_MAX.as_secs();
                         break Err(
@@ -344,9 +352,9 @@ async fn read_ahead(
                 Ok(()) => continue,
                 Err(error) => Err(error),
             },
-            (Ok(StreamMessage::Ask(_)), None) => {
-                Err(TransferError::Protocol("the source asked what nobody offered to answer".into()))
-            }
+            (Ok(StreamMessage::Ask(_)), None) => Err(TransferError::Protocol(
+                "the source asked a question that this site did not offer to answer".into(),
+            )),
             (message, _) => message,
         };
         let is_last = !matches!(

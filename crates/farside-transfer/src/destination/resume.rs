@@ -63,7 +63,9 @@ fn holds_something(staged: &dyn StagedVersion, base: Option<Uuid>) -> bool {
     match staged.changed_from(base).map(|mut extents| extents.next().transpose()) {
         Ok(Ok(first)) => first.is_some(),
         Ok(Err(error)) | Err(error) => {
-            tracing::warn!("what an earlier transfer staged cannot be compared: {error}");
+            tracing::warn!(
+                "cannot use staged content of an earlier transfer; it is transferred again: {error}"
+            );
             false
         }
     }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use farside_engine::{Realm, StagedFor, StagedVersion};
+use farside_engine::{KnownDataScope, StagedFor, StagedVersion};
 use farside_link::WireCounters;
 use prost::Message;
 
@@ -21,7 +21,7 @@ use crate::kind::TransferKind;
 use crate::limits::{CLOSE_TIMEOUT, ROOM_WAIT, ROOM_WAITS_MAX};
 use crate::protocol::convert::{self, CandidateBase, OF_SEVERAL, TransferPlan, TravellingSnapshot};
 use crate::protocol::held::Held;
-use crate::protocol::{Acknowledge, Begin, Body, End, HalfBrought, Plan};
+use crate::protocol::{Acknowledge, Begin, Body, End, Plan, StagedTransfer};
 use crate::replica::Replica;
 use crate::report::{Phase, TransferReport, TransferResult};
 
@@ -82,7 +82,7 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
             transfer = %report.id, snapshots = report.snapshots, changed_bytes = report.changed_bytes,
             wire_bytes = report.wire_bytes_received, seconds = report.duration_seconds, "transfer done"
         ),
-        Some(reason) => tracing::warn!(transfer = %report.id, "transfer ended early: {reason}"),
+        Some(reason) => tracing::warn!(transfer = %report.id, "transfer stopped: {reason}"),
     }
     transfer.close_at_source(report.reason.clone());
     Outcome { report, lost_session: outcome.is_err_and(|e| e.is_lost_session()), unacknowledged }
@@ -96,8 +96,8 @@ impl Transfer {
         unacknowledged: &mut Option<Acknowledge>,
     ) -> Result<(), TransferError> {
         self.progress.phase(Phase::Snapshot);
-        let publish::Here { candidates, published, mut kept } = self.tidy_and_list().await?;
-        let plan = self.begin(&candidates, kept.as_ref(), wire).await?;
+        let publish::Here { candidates, published, is_damaged, mut kept } = self.tidy_and_list().await?;
+        let plan = self.begin(&candidates, is_damaged, kept.as_ref(), wire).await?;
         if plan.steps.is_empty() {
             // "Nothing to bring" is believed only of what readers see here already.
             let content = |c: CandidateBase| (c.content_root, c.size_bytes);
@@ -143,6 +143,7 @@ impl Transfer {
     async fn begin(
         &mut self,
         candidates: &[CandidateBase],
+        is_damaged: bool,
         kept: Option<&Kept>,
         wire: &WireCounters,
     ) -> Result<TransferPlan, TransferError> {
@@ -153,21 +154,24 @@ impl Transfer {
             destination: self.replica.destination.to_string(),
             kind: convert::kind_number(self.kind),
             candidates: candidates.iter().map(|c| c.to_message()).collect(),
-            staged: kept.map(|kept| HalfBrought {
+            staged: kept.map(|kept| StagedTransfer {
                 incremental: kept.incremental.as_bytes().to_vec(),
                 base: candidates.iter().find(|c| Some(c.uuid) == kept.base).map(|c| c.to_message()),
             }),
             role_change: self.role_change,
+            whole: is_damaged,
         };
         if candidates.is_empty() {
             self.link.expect_bulk();
         }
         let answer = self.call(Body::Begin(begin), wire).await?;
-        let plan = Plan::decode(answer)
-            .map_err(|e| TransferError::Protocol(format!("a plan that cannot be read: {e}")))?;
+        let plan =
+            Plan::decode(answer).map_err(|e| TransferError::Protocol(format!("malformed plan: {e}")))?;
         let plan = TransferPlan::from_message(&plan)?;
         if plan.base.is_some_and(|base| !candidates.contains(&base)) {
-            return Err(TransferError::Protocol("the source chose a base that this side never named".into()));
+            return Err(TransferError::Protocol(
+                "the source chose a base that this site did not offer".into(),
+            ));
         }
         // The alarm goes off on this side too: the source may be the one that is wrong.
         for step in &plan.steps {
@@ -221,7 +225,7 @@ impl Transfer {
             mirrors,
             cross_volume: Offer::All,
         };
-        let before = (report.resumed, report.held_bytes);
+        let before = (report.resumed, report.resumed_bytes);
         let mut waits_for_room = 0;
         let staged = loop {
             let opened = self.open(kept.take(), &filling).await?;
@@ -230,26 +234,30 @@ impl Transfer {
             let Err(error) = self.fill(&mut filling, &staged, report, wire).await else { break staged };
             let is_wrong = matches!(error, TransferError::RootMismatch { .. });
             if error.is_about_prefix() && filling.cross_volume == Offer::Outlived {
-                tracing::info!(transfer = %self.id, snapshot = step.name, "asking again for frames that refer to what is still here: {error}");
+                tracing::info!(transfer = %self.id, snapshot = step.name, "retrying the snapshot without withdrawn \
+                     volumes: {error}");
                 filling.cross_volume = Offer::All;
                 *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
             } else if error.is_about_prefix() && filling.cross_volume == Offer::All {
                 // Whichever it was: what is offered of other volumes is needed least.
-                tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again for frames that refer to no other volume: {error}");
+                tracing::warn!(transfer = %self.id, snapshot = step.name, "retrying the snapshot without other \
+                     volumes as reference: {error}");
                 filling.cross_volume = Offer::Nothing;
                 *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
             } else if error.is_about_prefix() && !filling.without_base {
-                tracing::warn!(transfer = %self.id, snapshot = step.name, "asking again for frames that refer to nothing: {error}");
+                tracing::warn!(transfer = %self.id, snapshot = step.name, "retrying the snapshot without any base: \
+                     {error}");
                 filling.without_base = true;
                 *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
             } else if is_wrong && (filling.held != Held::None || filling.has_taken) {
                 tracing::warn!(
                     transfer = %self.id, snapshot = step.name, taken_here = filling.has_taken,
-                    "what an earlier transfer had staged, or what was taken from this site's own volumes, was not of this snapshot; bringing all of it: {error}"
+                    "the staged content did not match this snapshot; it was discarded and the snapshot is \
+                     transferred again in full. The replica is unchanged: {error}"
                 );
                 self.abandon(staged).await;
                 // Nothing was gone on with in the end, and nothing is staged or taken in the next attempt: it is the last.
-                (report.resumed, report.held_bytes) = before;
+                (report.resumed, report.resumed_bytes) = before;
                 filling.known = false;
             } else if error.is_no_space() && (filling.held != Held::None || waits_for_room > 0) {
                 // What was staged is given back in steps; the newest version may be much smaller than it was.
@@ -260,10 +268,11 @@ impl Transfer {
                 waits_for_room += 1;
                 tracing::warn!(
                     transfer = %self.id, snapshot = step.name,
-                    "no room beside what an earlier transfer had staged; that goes, and all of it is brought: {error}"
+                    "not enough free space beside staged content of an earlier transfer; that content is discarded \
+                     and the snapshot is transferred again: {error}"
                 );
                 self.abandon(staged).await;
-                (report.resumed, report.held_bytes) = before;
+                (report.resumed, report.resumed_bytes) = before;
                 tokio::select! {
                     () = tokio::time::sleep(ROOM_WAIT) => {}
                     () = self.cancel.cancelled() => return Err(TransferError::Aborted),
@@ -331,7 +340,8 @@ impl Transfer {
             () = self.cancel.cancelled() => return Err(TransferError::Aborted),
         };
         Ok(listed.unwrap_or_else(|error| {
-            tracing::warn!(transfer = %self.id, "nothing is coded against other volumes: {error}");
+            tracing::warn!(transfer = %self.id, "this transfer uses no other volumes as reference, because the \
+                 mirrors of this site cannot be listed; it may carry more bytes: {error}");
             Vec::new()
         }))
     }
@@ -345,8 +355,8 @@ impl Transfer {
     /// Whether this side may hold any of what the source brings: where it has nothing of that peer yet, the first question would
     /// cost a round trip, and the answer is known.
     async fn may_know(&self) -> Result<bool, TransferError> {
-        let (engine, realm) = (self.engine.clone(), Realm { peer: self.replica.peer.0 });
-        blocking(move || Ok::<_, TransferError>(engine.may_know(&realm))).await
+        let (engine, scope) = (self.engine.clone(), KnownDataScope { peer: self.replica.peer.0 });
+        blocking(move || Ok::<_, TransferError>(engine.may_know(&scope))).await
     }
 
     /// What is kept, made ready for the step, or else a new staged version upon the base.
@@ -383,13 +393,15 @@ impl Transfer {
         });
         if let Err(error) = kept.await {
             // What was made durable before is there all the same.
-            tracing::warn!(transfer = %self.id, "the newest staged content may be lost: {error}");
+            tracing::warn!(transfer = %self.id, "the newest staged content could not be saved; the next transfer may \
+                 carry it again. The replica is unchanged: {error}");
         }
     }
 
     async fn throw_away(&self, kept: Option<Kept>) {
         if let Some(kept) = kept {
-            tracing::info!(transfer = %self.id, "what an earlier transfer had staged is of no use any more");
+            tracing::info!(transfer = %self.id, "staged content of an earlier transfer is of no use any more; it is \
+                 discarded");
             self.abandon(kept.staged).await;
         }
     }
@@ -397,7 +409,8 @@ impl Transfer {
     async fn abandon(&self, staged: Arc<dyn StagedVersion>) {
         if let Err(error) = blocking(move || staged.abandon()).await {
             // Nobody sees it, and the next transfer tries again; until then it holds space.
-            tracing::warn!(transfer = %self.id, "staged content could not be discarded: {error}");
+            tracing::warn!(transfer = %self.id, "staged content could not be discarded; it holds space until the \
+                 next transfer: {error}");
         }
     }
 
@@ -424,7 +437,8 @@ impl Transfer {
             content_root: published.content_root.0.to_vec(),
         };
         let error = self.call(Body::Acknowledge(acknowledge.clone()), wire).await.err()?;
-        tracing::warn!(transfer = %self.id, "the source does not know of the new base yet: {error}");
+        tracing::warn!(transfer = %self.id, "published; the source is not told yet and keeps the old base until it \
+             is told again or the next transfer: {error}");
         Some(acknowledge)
     }
 

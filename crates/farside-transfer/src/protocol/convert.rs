@@ -5,7 +5,7 @@ use farside_platform::Timestamp;
 use farside_wire::OTHERS_MAX;
 use uuid::Uuid;
 
-use super::messages::{Candidate, HalfBrought, Plan, Step, SwapPhase};
+use super::messages::{Candidate, Plan, StagedTransfer, Step, SwapPhase};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::limits::{CANDIDATES_MAX, NAME_BYTES_MAX, ROLE_CHANGE_MAX, STEPS_MAX};
@@ -78,9 +78,9 @@ pub fn short_identity(snapshot: Uuid) -> u64 {
 /// `POOL/VOL`.
 pub fn volume(text: &str) -> Result<VolumeName, TransferError> {
     if text.len() > 2 * NAME_BYTES_MAX + 1 {
-        return Err(protocol("a volume name that is too long"));
+        return Err(protocol("volume name too long"));
     }
-    text.parse().map_err(|_| protocol("a volume name that is none"))
+    text.parse().map_err(|_| protocol("invalid volume name"))
 }
 
 /// A size in bytes that a volume can have.
@@ -88,16 +88,16 @@ pub fn size(bytes: u64) -> Result<u64, TransferError> {
     if bytes <= SIZE_BYTES_MAX && bytes.is_multiple_of(farside_engine::BLOCK_BYTES) {
         Ok(bytes)
     } else {
-        Err(protocol(format!("{bytes} bytes, which no volume can have")))
+        Err(protocol(format!("invalid volume size: {bytes} bytes")))
     }
 }
 
 /// The number of a role change, from 1.
 pub fn role_change(number: u64) -> Result<u64, TransferError> {
     match number {
-        0 => Err(protocol("a role change without a number")),
+        0 => Err(protocol("role change without a number")),
         1..=ROLE_CHANGE_MAX => Ok(number),
-        _ => Err(protocol(format!("a role change with number {number}, to which nobody counts"))),
+        _ => Err(protocol(format!("invalid role-change number {number}"))),
     }
 }
 
@@ -125,14 +125,14 @@ pub fn kind_number(kind: TransferKind) -> u32 {
     }
 }
 
-/// A word of a change of roles by its number.
+/// A word of a role change by its number.
 pub fn swap_phase(number: u32) -> Result<SwapPhase, TransferError> {
     match number {
         1 => Ok(SwapPhase::Prepare),
         2 => Ok(SwapPhase::Cancel),
         3 => Ok(SwapPhase::Done),
         4 => Ok(SwapPhase::Confirm),
-        other => Err(protocol(format!("a change of roles with the unknown phase {other}"))),
+        other => Err(protocol(format!("a role change with the unknown phase {other}"))),
     }
 }
 
@@ -175,7 +175,7 @@ pub fn candidates(messages: &[Candidate]) -> Result<Vec<CandidateBase>, Transfer
 }
 
 /// The incremental of which a part is staged at the destination; none if that is nothing, or of several snapshots.
-pub fn half_brought(message: Option<&HalfBrought>) -> Result<Option<Uuid>, TransferError> {
+pub fn staged_transfer(message: Option<&StagedTransfer>) -> Result<Option<Uuid>, TransferError> {
     let Some(message) = message else { return Ok(None) };
     message.base.as_ref().map(CandidateBase::from_message).transpose()?;
     Ok(Some(uuid(&message.incremental)?).filter(|incremental| *incremental != OF_SEVERAL))
@@ -184,7 +184,7 @@ pub fn half_brought(message: Option<&HalfBrought>) -> Result<Option<Uuid>, Trans
 impl TravellingSnapshot {
     fn from_message(message: &Step) -> Result<Self, TransferError> {
         if !is_label(&message.name) {
-            return Err(protocol("a snapshot name that is none"));
+            return Err(protocol("invalid snapshot name"));
         }
         Ok(TravellingSnapshot {
             uuid: uuid(&message.uuid)?,

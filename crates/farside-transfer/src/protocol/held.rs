@@ -102,12 +102,12 @@ pub fn encode_chunk(runs: &[HeldRun]) -> Vec<u8> {
 /// Decodes a chunk that must begin at block `from` or later and end at `to` or before. Every count is checked before
 /// memory is claimed for it.
 pub fn decode_chunk(bytes: &[u8], held: Held, from: u64, to: u64) -> Result<Vec<HeldRun>, TransferError> {
-    let malformed = |what: &str| TransferError::Protocol(format!("a held list that cannot be: {what}"));
+    let malformed = |what: &str| TransferError::Protocol(format!("malformed held list: {what}"));
     let mut input = bytes;
     let take = |input: &mut &[u8]| varint::take(input).map_err(malformed);
     let count = take(&mut input)?;
     if count == 0 || count > HELD_RUNS_PER_CHUNK {
-        return Err(malformed("it has too many runs, or none"));
+        return Err(malformed("no runs or too many runs"));
     }
     let mut runs = Vec::with_capacity(count as usize);
     let (mut end, mut data_blocks) = (0u64, 0u64);

@@ -130,7 +130,7 @@ fn put_runs(out: &mut Vec<u8>, runs: impl Iterator<Item = Range<u64>>) {
 
 /// Decodes a question about a volume of `volume_blocks` blocks. Every count is checked before memory is claimed for it.
 pub fn decode_ask(bytes: &[u8], volume_blocks: u64) -> Result<Ask, TransferError> {
-    let malformed = |what: &str| TransferError::Protocol(format!("a question that cannot be: {what}"));
+    let malformed = |what: &str| TransferError::Protocol(format!("malformed question: {what}"));
     let mut input = bytes;
     let mut take = || varint::take(&mut input).map_err(malformed);
     let (batch, node_runs, block_runs) = (take()?, take()?, take()?);
@@ -178,7 +178,7 @@ pub fn encode_answer(answer: &Answer) -> Vec<u8> {
 
 /// Decodes the answer to a question of `entries` entries.
 pub fn decode_answer(bytes: &[u8], entries: usize) -> Result<Answer, TransferError> {
-    let malformed = |what: &str| TransferError::Protocol(format!("an answer that cannot be: {what}"));
+    let malformed = |what: &str| TransferError::Protocol(format!("malformed answer: {what}"));
     let mut input = bytes;
     let mut take = || varint::take(&mut input).map_err(malformed);
     let (batch, count) = (take()?, take()?);

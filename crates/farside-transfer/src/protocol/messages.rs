@@ -88,17 +88,20 @@ pub struct Begin {
     /// What the destination has, oldest first: any of it may serve as base.
     #[prost(message, repeated, tag = "6")]
     pub candidates: Vec<Candidate>,
-    /// What a transfer before this one left half brought.
+    /// What a transfer before this one left staged.
     #[prost(message, optional, tag = "7")]
-    pub staged: Option<HalfBrought>,
+    pub staged: Option<StagedTransfer>,
     /// The destination's newest role change; see [`Swap::role_change`].
     #[prost(uint64, tag = "8")]
     pub role_change: u64,
+    /// The destination cannot read its base: without a common one the whole volume is compared.
+    #[prost(bool, tag = "9")]
+    pub whole: bool,
 }
 
 /// What a transfer that was cut left staged at the destination.
 #[derive(Clone, PartialEq, Message)]
-pub struct HalfBrought {
+pub struct StagedTransfer {
     /// The snapshot that was arriving; zeros if what is staged is of more than one.
     #[prost(bytes = "vec", tag = "1")]
     pub incremental: Vec<u8>,
@@ -325,7 +328,7 @@ pub struct Swapped {
     /// To *prepare*: the last snapshot, which the destination has to bring before it may take over.
     #[prost(message, optional, tag = "1")]
     pub snapshot: Option<Candidate>,
-    /// To *prepare*: the reverse relationship, which may be one that the source remembers from an earlier change of roles.
+    /// To *prepare*: the reverse relationship, which may be one that the source remembers from an earlier role change.
     #[prost(bytes = "vec", tag = "2")]
     pub reverse: Vec<u8>,
     /// The newest role change of this relationship that the source has seen; 0 if it has seen none. If it is
@@ -409,7 +412,7 @@ pub struct StepEnd {
     // 6 and 7 were the source's word for what the destination counts itself.
     /// Bytes of data that the difference found and that were not sent, because the destination holds them.
     #[prost(uint64, tag = "8")]
-    pub held_bytes: u64,
+    pub resumed_bytes: u64,
     /// Bytes of data that the difference found and that were not sent, because the destination took them from its own
     /// store.
     #[prost(uint64, tag = "9")]

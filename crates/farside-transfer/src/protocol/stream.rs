@@ -138,8 +138,7 @@ async fn read_any(
     }
     let mut body = vec![0; length];
     io.read_exact(&mut body).await.map_err(lost)?;
-    let malformed =
-        |e: prost::DecodeError| TransferError::Protocol(format!("a message that cannot be read: {e}"));
+    let malformed = |e: prost::DecodeError| TransferError::Protocol(format!("malformed message: {e}"));
     let message = match kind {
         1 => StreamMessage::Frame(body),
         2 => StreamMessage::Scanned(Scanned::decode(&body[..]).map_err(malformed)?),
@@ -159,7 +158,7 @@ async fn read_any(
     };
     if message.is_of_destination() != from_destination {
         return Err(TransferError::Protocol(format!(
-            "a message of kind {kind}, which is the other side's to send"
+            "a message of kind {kind}, which only the other side may send"
         )));
     }
     Ok(message)

@@ -14,7 +14,9 @@ pub const PROTOCOL_VERSION_OLDEST: u32 = 3;
 /// What a request asks, if this side may answer it; otherwise why not, with both versions named.
 pub fn check_request(request: Request) -> Result<Body, String> {
     check_version(request.version)?;
-    request.body.ok_or_else(|| "a request of a kind this site does not know; upgrade it".into())
+    request
+        .body
+        .ok_or_else(|| "the source does not know this kind of request; upgrade farside at the source".into())
 }
 
 /// Whether this side speaks `version`; otherwise why not.

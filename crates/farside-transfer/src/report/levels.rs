@@ -1,4 +1,4 @@
-//! What travelled, by *level*: the way a block took to the destination, from the cheapest to the dearest.
+//! What travelled, by *level*: how a block was coded, from the cheapest to the dearest.
 //!
 //! The destination counts them itself, from what arrives: nothing of it is the source's word, but for which of the blocks
 //! that this side took from its own store the source then left out ([`StepEnd::known_bytes`]). Counted are steps that
@@ -8,7 +8,7 @@
 
 use farside_wire::{FrameLevel, FrameStats};
 
-/// A way that blocks take.
+/// How a block is coded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LevelKind {
     /// The destination's own store had the content; the source named its fingerprint and did not read it.
@@ -40,7 +40,7 @@ impl LevelKind {
     }
 }
 
-/// What took one way.
+/// What was coded at one level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Level {
     /// Bytes of the volume.

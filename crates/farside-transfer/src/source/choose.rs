@@ -60,13 +60,13 @@ pub(crate) fn choose_base(
 pub(crate) fn travelling<'a>(
     snapshots: &'a [Rooted],
     base: Option<&Base>,
-    half_brought: Option<Uuid>,
+    staged_transfer: Option<Uuid>,
 ) -> impl Iterator<Item = &'a Rooted> {
     let from = base.map_or(0, |b| b.index + 1);
     let mut is_first = true;
     snapshots[from..].iter().filter(move |s| {
         let travels =
-            s.info.owner == SnapshotOwner::Person || (is_first && half_brought == Some(s.info.uuid));
+            s.info.owner == SnapshotOwner::Person || (is_first && staged_transfer == Some(s.info.uuid));
         is_first &= !travels;
         travels
     })
@@ -129,8 +129,8 @@ mod tests {
         let source =
             [snapshot(1, 1, PERSON), snapshot(2, 2, OTHER), snapshot(3, 3, PERSON), snapshot(4, 4, OTHER)];
         let base = choose_base(&source, &[candidate(1, 1)]).unwrap();
-        let names = |half_brought: u128| {
-            let travelling = travelling(&source, base.as_ref(), Some(Uuid::from_u128(half_brought)));
+        let names = |staged_transfer: u128| {
+            let travelling = travelling(&source, base.as_ref(), Some(Uuid::from_u128(staged_transfer)));
             travelling.map(|s| s.info.name.clone()).collect::<Vec<_>>()
         };
         assert_eq!(names(2), ["s2", "s3"]);

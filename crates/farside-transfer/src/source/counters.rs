@@ -51,7 +51,7 @@ impl Counters {
             deallocated_bytes: self.deallocated.get(),
             source_read_bytes: self.source_read.get(),
             base_read_bytes: self.base_read.get(),
-            held_bytes: self.held.get(),
+            resumed_bytes: self.held.get(),
             known_bytes: self.known.get(),
         }
     }

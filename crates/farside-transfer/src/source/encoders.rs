@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_platform::Cores;
-use farside_wire::{Effort, LevelControl, Room};
+use farside_wire::{Effort, EncoderResources, LevelControl};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::ENCODERS_PER_TRANSFER;
@@ -76,14 +76,14 @@ impl EncoderBudget {
     /// What there is now. Frames that are being encoded do not lower the ceiling: waiting for them takes milliseconds, and a
     /// frame that goes out raw instead takes seconds of a slow link. Of a budget that is small as a whole fewer frames are
     /// encoded at a time, and *strong*, then *thorough*, are not chosen.
-    pub(crate) fn room(&self) -> Room {
+    pub(crate) fn resources(&self) -> EncoderResources {
         let at_once = (self.memory_units / units(Effort::Standard)).max(1);
         let encoders = at_once.min(self.encoders.min(ENCODERS_PER_TRANSFER) as u32);
         // What somebody has pinned is encoded one frame after the other, if need be.
         let together = if self.settings.effort.is_some() { 1 } else { encoders };
         let fits = |effort: &Effort| units(*effort).saturating_mul(together) <= self.memory_units;
         let ceiling = [Effort::Strong, Effort::Thorough].into_iter().find(fits);
-        Room {
+        EncoderResources {
             encoders,
             idle_cores: self.settings.cores.idle(),
             ceiling: ceiling.unwrap_or(Effort::Standard),
@@ -139,7 +139,7 @@ mod tests {
             let used = encoder_permits.len() as u64 * effort.encoder_bytes();
             assert!(used <= ENCODER_MEMORY && used + effort.encoder_bytes() > ENCODER_MEMORY, "{effort:?}");
             // What does not fit waits.
-            assert_eq!((budget.room().ceiling, budget.room().encoders), (Effort::Strong, 3));
+            assert_eq!((budget.resources().ceiling, budget.resources().encoders), (Effort::Strong, 3));
         }
     }
 
@@ -149,15 +149,15 @@ mod tests {
         let permit = budget.acquire(Effort::Strong).await.unwrap();
         assert!(now(budget.acquire(Effort::Fast)).is_none());
         // The next frame waits for it, however little its link carries: it is not sent raw.
-        assert_eq!((budget.room().ceiling, budget.room().encoders), (Effort::Standard, 1));
+        assert_eq!((budget.resources().ceiling, budget.resources().encoders), (Effort::Standard, 1));
         drop(permit);
         budget.acquire(Effort::Fast).await.unwrap();
     }
 
     #[test]
     fn a_small_budget_has_no_strong_frames_or_fewer_at_a_time() {
-        let room = |memory_bytes| budget(memory_bytes).room();
-        let of = |memory_bytes| (room(memory_bytes).ceiling, room(memory_bytes).encoders);
+        let resources = |memory_bytes| budget(memory_bytes).resources();
+        let of = |memory_bytes| (resources(memory_bytes).ceiling, resources(memory_bytes).encoders);
         assert_eq!(of(32 << 20), (Effort::Standard, 2));
         assert_eq!(of(64 << 20), (Effort::Thorough, 3));
         assert_eq!(of(120 << 20), (Effort::Strong, 3));
@@ -168,9 +168,9 @@ mod tests {
         let mut settings = EncoderSettings::new(Arc::new(ManualCores::new(2.0)));
         settings.effort = Some(Effort::Fast);
         let budget = EncoderBudget::with_encoders(settings.clone(), 1);
-        assert_eq!(budget.level_control(Duration::ZERO).next_effort(&budget.room()), Effort::Fast);
+        assert_eq!(budget.level_control(Duration::ZERO).next_effort(&budget.resources()), Effort::Fast);
         (settings.effort, settings.memory_bytes) = (Some(Effort::Strong), 64 << 20);
         let budget = EncoderBudget::with_encoders(settings, 4);
-        assert_eq!(budget.level_control(Duration::ZERO).next_effort(&budget.room()), Effort::Strong);
+        assert_eq!(budget.level_control(Duration::ZERO).next_effort(&budget.resources()), Effort::Strong);
     }
 }

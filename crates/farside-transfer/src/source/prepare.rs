@@ -1,11 +1,13 @@
 //! What a transfer and its acknowledgement do to the source's snapshots. Blocking; call from a blocking thread.
 
-use farside_engine::{ContentRoot, Engine, SnapshotInfo, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_engine::{
+    ContentRoot, Engine, EngineError, SnapshotInfo, SnapshotOwner, SnapshotSpec, VolumeName,
+};
 use farside_platform::Clock;
 use uuid::Uuid;
 
 use super::choose::{Base, Rooted, choose_base, travelling};
-use crate::bases::release;
+use crate::bases::{readable_root, release};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::limits::STEPS_MAX;
@@ -24,8 +26,9 @@ pub struct Asked {
     /// What the destination has, oldest first.
     pub candidates: Vec<CandidateBase>,
     /// The incremental of a transfer that was cut, of which the destination has a part.
-    pub half_brought: Option<Uuid>,
-    /// An update without a common base is compared as a whole, because this side has let the base go.
+    pub staged_transfer: Option<Uuid>,
+    /// An update without a common base is compared as a whole: this side has released the base, or the destination cannot
+    /// read it.
     pub is_whole: bool,
     /// Snapshots that may be kept for the relationship.
     pub pins_left: usize,
@@ -50,28 +53,34 @@ pub(crate) fn prepare(
     let is_replica = engine.volume(volume)?.is_replica;
     let snapshots = rooted(engine, volume)?;
     let base = choose_base(&snapshots, &asked.candidates)?;
-    if base.is_none() && asked.kind == TransferKind::Update && !asked.is_whole {
+    if base.is_none()
+        && asked.kind == TransferKind::Update
+        && !asked.is_whole
+        && !has_unreadable_base(engine, asked, &snapshots)?
+    {
         return Err(TransferError::State(format!(
-            "no snapshot of {volume} at the source is also at the destination; nothing was changed. To copy everything, \
-             `farside mirror create` to a new volume there, then `farside mirror delete` this one"
+            "no snapshot of {volume} at the source is also at the destination. Nothing was changed. To copy \
+             everything, at the destination: farside mirror create with a new volume name, then farside mirror \
+             delete for the old replica"
         )));
     }
     // Only what was begun for this relationship, and is kept for it since, can be gone on with.
     let is_pinned = |s: &Rooted| s.info.pinned_by.contains(&asked.relationship);
-    let half_brought =
-        asked.half_brought.filter(|uuid| snapshots.iter().any(|s| s.info.uuid == *uuid && is_pinned(s)));
-    let mut steps: Vec<&Rooted> = travelling(&snapshots, base.as_ref(), half_brought).collect();
+    let staged_transfer =
+        asked.staged_transfer.filter(|uuid| snapshots.iter().any(|s| s.info.uuid == *uuid && is_pinned(s)));
+    let mut steps: Vec<&Rooted> = travelling(&snapshots, base.as_ref(), staged_transfer).collect();
     if steps.len() >= STEPS_MAX {
         return Err(TransferError::State(format!(
-            "{} snapshots of {volume} wait to travel, more than one transfer carries ({STEPS_MAX}); delete some",
+            "{} snapshots of {volume} wait to be transferred, and one transfer carries fewer than {STEPS_MAX}. \
+             Nothing was changed. Delete snapshots of {volume} at the source",
             steps.len()
         )));
     }
     // With the base and the incremental.
     if steps.len() + 2 > asked.pins_left {
         return Err(TransferError::OverBudget(format!(
-            "{} snapshots to be kept for this mirror, beside those of your others (budgets.pins there): {} are left. Delete \
-             snapshots of {volume} there, or end mirrors",
+            "the mirror would pin {} snapshots at the source, and budgets.pins of the source leaves {}. Nothing was \
+             changed. Delete snapshots of {volume} at the source, end other mirrors, or raise budgets.pins there",
             steps.len() + 2,
             asked.pins_left
         )));
@@ -81,7 +90,8 @@ pub(crate) fn prepare(
         // A replica takes no snapshot of its own: a cascade names the version that was published last.
         let newest = snapshots.last().ok_or_else(|| {
             TransferError::State(format!(
-                "{volume} is itself a replica and holds no version yet; initialize it first"
+                "{volume} at the source is itself a replica and holds no version yet. Nothing was changed. At the \
+                 source: farside mirror initialize {volume}"
             ))
         })?;
         let is_base = base.as_ref().is_some_and(|b| snapshots[b.index].info.uuid == newest.info.uuid);
@@ -124,12 +134,25 @@ fn prepared(snapshots: &[Rooted], base: Option<Base>, steps: &[&Rooted], pins: u
     }
 }
 
+/// Whether a snapshot that the destination names is here, and only damage keeps it from being the base. Then the whole volume is
+/// compared: it costs a comparison, and the mirror goes on.
+fn has_unreadable_base(
+    engine: &dyn Engine,
+    asked: &Asked,
+    readable: &[Rooted],
+) -> Result<bool, TransferError> {
+    let is_named = |s: &SnapshotInfo| asked.candidates.iter().any(|c| c.uuid == s.uuid);
+    let is_unreadable = |s: &SnapshotInfo| readable.iter().all(|r| r.info.uuid != s.uuid);
+    Ok(engine.snapshots(&asked.volume)?.iter().any(|s| is_named(s) && is_unreadable(s)))
+}
+
+/// Every snapshot of the main line that can be read whole, oldest first.
 pub(crate) fn rooted(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<Rooted>, TransferError> {
     let with_root = |info: SnapshotInfo| {
-        let root = engine.content_root(volume, info.uuid)?;
-        Ok(Rooted { info, root })
+        let root = readable_root(engine, volume, &info)?;
+        Ok(root.map(|root| Rooted { info, root }))
     };
-    engine.snapshots(volume)?.into_iter().map(with_root).collect()
+    engine.snapshots(volume)?.into_iter().filter_map(|info| with_root(info).transpose()).collect()
 }
 
 /// The name says whose it is; the identity of the transfer makes it unique.
@@ -145,8 +168,23 @@ fn take_incremental(engine: &dyn Engine, clock: &dyn Clock, asked: &Asked) -> Re
         pin_for: Some(asked.relationship),
     };
     let info = engine.take_snapshot(&asked.volume, &spec)?;
-    let root = engine.content_root(&asked.volume, info.uuid)?;
-    Ok(Rooted { info, root })
+    match engine.content_root(&asked.volume, info.uuid) {
+        Ok(root) => Ok(Rooted { info, root }),
+        Err(error) => {
+            // It must not stay: pinned, it could be neither used nor deleted.
+            engine.unpin(&asked.volume, info.uuid, asked.relationship)?;
+            engine.delete_snapshot(&asked.volume, info.uuid)?;
+            Err(match error {
+                EngineError::Corrupt(reason) => TransferError::Engine(EngineError::Corrupt(format!(
+                    "part of {volume} at the source cannot be read, so it cannot be transferred. The replica is \
+                     unchanged. At the source: farside volume status {volume} names the damaged blocks, and writing \
+                     them whole heals them ({reason})",
+                    volume = asked.volume
+                ))),
+                error => error.into(),
+            })
+        }
+    }
 }
 
 /// The destination holds `snapshot` with `content_root`: it is the base from now on; of what the relationship had

@@ -38,7 +38,7 @@ pub(crate) struct Remaining {
     fingerprints: Fingerprints,
     found: VecDeque<Run>,
     /// Bytes of data in the difference that need not travel.
-    held_bytes: u64,
+    resumed_bytes: u64,
 }
 
 impl Remaining {
@@ -52,7 +52,7 @@ impl Remaining {
             held_ended: kind == Held::None,
             fingerprints,
             found: VecDeque::new(),
-            held_bytes: 0,
+            resumed_bytes: 0,
         }
     }
 
@@ -81,8 +81,8 @@ impl Remaining {
     }
 
     /// Bytes of data in the difference so far that the destination holds.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        self.held_bytes
+    pub(crate) fn resumed_bytes(&self) -> u64 {
+        self.resumed_bytes
     }
 
     fn fill_ahead(&mut self) -> Result<(), EngineError> {
@@ -161,13 +161,13 @@ impl Remaining {
         } else if ahead.kind == RunKind::Hole {
             // Nothing to do, and nothing that counts as data.
         } else if self.kind == Held::Positions {
-            self.held_bytes += ahead.blocks * BLOCK_BYTES;
+            self.resumed_bytes += ahead.blocks * BLOCK_BYTES;
         } else {
             let ours = (self.fingerprints)(ahead.position, ahead.blocks)?;
             let is_same = |at: usize| held.fingerprints.get(at) == ours.get(at).map(short).as_ref();
             for at in 0..ahead.blocks {
                 if is_same(at as usize) {
-                    self.held_bytes += BLOCK_BYTES;
+                    self.resumed_bytes += BLOCK_BYTES;
                 } else {
                     self.push_block(ahead.position + at, RunKind::Data);
                 }
@@ -275,7 +275,7 @@ mod tests {
         loop {
             match remaining.next() {
                 Some(run) => travels.push(run.unwrap()),
-                None if remaining.is_done() => return (travels, remaining.held_bytes()),
+                None if remaining.is_done() => return (travels, remaining.resumed_bytes()),
                 None if !remaining.needs_held() => {}
                 None => match chunks.next() {
                     Some(chunk) => remaining.add_held(chunk.to_vec()),
@@ -323,14 +323,14 @@ mod tests {
             // A part of the same incremental was staged.
             let cut = image(&vec![0; blocks], 6);
             let staged: Image = (0..blocks).map(|p| if cut[p] > 0 { now[p] } else { base[p] }).collect();
-            let (travels, held_bytes) = merged(&base, &now, &staged, Held::Positions, per_chunk);
+            let (travels, resumed_bytes) = merged(&base, &now, &staged, Held::Positions, per_chunk);
             assert_eq!(applied(&staged, &now, &travels), now, "round {round}");
             let expected: Vec<usize> = (0..blocks).filter(|p| staged[*p] != now[*p]).collect();
             let sent: Vec<usize> =
                 travels.iter().flat_map(|r| r.position as usize..r.end() as usize).collect();
             assert_eq!(sent, expected, "round {round}");
             let held = (0..blocks).filter(|p| now[*p] != base[*p] && now[*p] != 0 && staged[*p] == now[*p]);
-            assert_eq!(held_bytes, held.count() as u64 * BLOCK_BYTES, "round {round}");
+            assert_eq!(resumed_bytes, held.count() as u64 * BLOCK_BYTES, "round {round}");
 
             // Parts of two others were staged.
             let mixed: Image = (0..blocks).map(|p| if cut[p] > 1 { now[p] } else { other[p] }).collect();
@@ -341,8 +341,8 @@ mod tests {
             let expected: Vec<usize> = (0..blocks).filter(|p| mixed[*p] != now[*p]).collect();
             assert_eq!(sent, expected, "round {round}");
 
-            let (travels, held_bytes) = merged(&base, &now, &base, Held::None, 1);
-            assert_eq!((travels, held_bytes), (runs(&base, &now), 0));
+            let (travels, resumed_bytes) = merged(&base, &now, &base, Held::None, 1);
+            assert_eq!((travels, resumed_bytes), (runs(&base, &now), 0));
         }
     }
 

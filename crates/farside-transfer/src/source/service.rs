@@ -1,4 +1,4 @@
-//! Serves the transfers of a source: gives them their places, makes their plans, and sends what they ask for.
+//! Serves the transfers of a source: gives them their slots, makes their plans, and sends what they ask for.
 //!
 //! Who may have one, and which relationship it is for, the caller has decided before; what it asks for while it runs is
 //! checked again with each frame ([`SourceRelationships`]).
@@ -91,12 +91,12 @@ impl TransferSource {
         self.shared.serving().values().any(|s| s.relationship == relationship)
     }
 
-    /// Takes one of the places. A transfer of the same relationship that is still here is one the destination has
+    /// Takes one of the slots. A transfer of the same relationship that is still here is one the destination has
     /// given up: it makes way.
     ///
     /// # Errors
-    /// A refusal if all places are taken: of the peer, or of the site.
-    pub fn enter(&self, wanted: Wanted) -> Result<Place, Refusal> {
+    /// A refusal if all slots are taken: of the peer, or of the site.
+    pub fn enter(&self, wanted: Wanted) -> Result<Slot, Refusal> {
         let Wanted { transfer, relationship, peer, volume, served_for_peer_max } = wanted;
         let mut all = self.shared.serving();
         all.retain(|_, s| {
@@ -109,12 +109,15 @@ impl TransferSource {
         let (count, yours) = (all.len(), all.values().filter(|s| s.peer == peer).count());
         if yours >= served_for_peer_max {
             return Err(over_budget(format!(
-                "{served_for_peer_max} transfers at the same time (budgets.transfers there)"
+                "{served_for_peer_max} transfers of the asking site at the same time (budgets.transfers of the \
+                 source)"
             )));
         }
         if count >= SERVED_MAX {
-            let message =
-                format!("the source is serving {count} transfers, {yours} of them yours; try again later");
+            let message = format!(
+                "the source is serving {count} transfers, {yours} of them for the asking site; try again \
+                     later"
+            );
             return Err(refusal("state", message));
         }
         if all.contains_key(&transfer) {
@@ -122,7 +125,7 @@ impl TransferSource {
         }
         let serving = Arc::new(Serving::new(transfer, relationship, peer, volume));
         all.insert(transfer, serving.clone());
-        Ok(Place { shared: self.shared.clone(), serving, is_given_back: true })
+        Ok(Slot { shared: self.shared.clone(), serving, is_given_back: true })
     }
 
     /// The step that the header of a data stream of `peer` asks for.
@@ -226,14 +229,14 @@ impl TransferSource {
     }
 }
 
-/// A place for a transfer, given back when this is dropped before the transfer has begun.
-pub struct Place {
+/// A slot for a transfer, given back when this is dropped before the transfer has begun.
+pub struct Slot {
     shared: Arc<Shared>,
     serving: Arc<Serving>,
     is_given_back: bool,
 }
 
-impl Place {
+impl Slot {
     /// Chooses the base, takes the snapshot and pins what travels. Answers how many snapshots are kept for the relationship.
     pub async fn prepare(&self, asked: Asked) -> Result<Prepared, TransferError> {
         let (engine, clock) = (self.shared.engine.clone(), self.shared.clock.clone());
@@ -269,7 +272,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         if self.is_given_back {
             self.shared.leave(&self.serving);

@@ -400,7 +400,7 @@ impl Search {
     }
 
     /// Other volumes that frames name no more.
-    pub fn let_go(&mut self, numbers: &[u8]) {
+    pub fn withdraw(&mut self, numbers: &[u8]) {
         self.layouts.retain(|of, _| !numbers.contains(of));
     }
 

@@ -107,8 +107,8 @@ fn medians_are_of_the_runs_that_count_phase_by_phase() {
     // It said nothing itself: a result judges by the counters.
     slow.phases[0].back.device_drops = 1;
     slow.versions = [("tool".to_owned(), "2.0".to_owned())].into();
-    let stranger = RunRecord { repetition: 4, ..record(of_cell[0], 1.0) };
-    let result = summarize(&[failed, record(of_cell[1], 10.0), slow, stranger]);
+    let unknown = RunRecord { repetition: 4, ..record(of_cell[0], 1.0) };
+    let result = summarize(&[failed, record(of_cell[1], 10.0), slow, unknown]);
     assert_eq!(result.runs[2].slow.as_deref(), Some("initial, b to a: devices dropped 1 packets"));
 
     let cell = &result.cells[3];

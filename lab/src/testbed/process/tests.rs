@@ -87,7 +87,7 @@ fn a_request_to_stop_ends_every_wait() {
 }
 
 #[test]
-fn a_server_that_ends_before_it_is_ready_is_told_with_its_words() {
+fn a_server_that_ends_before_it_is_ready_is_reported_with_its_output() {
     let dir = tempfile::tempdir().unwrap();
     let interrupt = Interrupt::new().unwrap();
     let mut running = start("echo address in use; exit 1", &dir.path().join("log"), &interrupt);

@@ -1,4 +1,4 @@
-//! What travelled, by the way it took: a line for each.
+//! What travelled, by level: a line for each.
 
 use farside_api::{Levels, Transfer, TransferRecord};
 

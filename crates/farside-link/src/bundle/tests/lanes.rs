@@ -21,7 +21,7 @@ async fn lanes_share_the_load_by_what_each_carries() {
     let share = delivered[0] as f64 / (delivered[0] + delivered[1]) as f64;
     // 8 to 2; what lies in the simulated links' buffers of 4 MiB each shifts it.
     assert!((0.7..0.9).contains(&share), "{delivered:?}");
-    assert_eq!((stats.sent_twice_bytes, stats.received_bytes), (0, 0));
+    assert_eq!((stats.retransmitted_bytes, stats.received_bytes), (0, 0));
     assert_eq!(pair.b.stats().received_bytes, 60 * MIB as u64);
     assert!(stats.blocked.socket > 0.5, "{:?}", stats.blocked);
     drop(writing.await.unwrap());
@@ -45,8 +45,8 @@ async fn a_lane_that_dies_costs_only_what_it_had_on_its_way() {
     let _near = writing.await.unwrap();
     let stats = pair.a.stats();
     // What one simulated connection has on its way and in its buffers.
-    assert!(stats.sent_twice_bytes <= 5 * MIB as u64, "{stats:?}");
-    assert!(pair.b.stats().duplicate_bytes <= stats.sent_twice_bytes);
+    assert!(stats.retransmitted_bytes <= 5 * MIB as u64, "{stats:?}");
+    assert!(pair.b.stats().duplicate_bytes <= stats.retransmitted_bytes);
     assert_eq!(stats.lanes.len(), 3);
 }
 
@@ -71,7 +71,7 @@ async fn a_lane_that_stalls_is_left_out_and_used_again_when_it_comes_back() {
     let delivered = pair.a.stats().lanes[1].delivered_bytes;
     until("it carries", || pair.a.stats().lanes[1].delivered_bytes > delivered + MIB as u64).await;
     drop((reading.await.unwrap(), writing.await.unwrap()));
-    assert!(pair.a.stats().sent_twice_bytes > 0);
+    assert!(pair.a.stats().retransmitted_bytes > 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,14 +146,14 @@ async fn only_as_many_lanes_carry_as_are_to_be_used_and_others_step_in() {
     until("they go on", || delivered()[0] > 4 * MIB as u64).await;
     // What was on its way when it was put on standby: the connection's buffers.
     assert!(delivered()[1] <= before + 5 * MIB as u64, "{before} {:?}", delivered());
-    assert_eq!(pair.a.stats().sent_twice_bytes, 0);
+    assert_eq!(pair.a.stats().retransmitted_bytes, 0);
     pair.reset(0);
     pair.reset(2);
     drop((reading.await.unwrap(), writing.await.unwrap()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn lanes_of_a_path_that_is_no_more_are_closed_and_nothing_is_sent_twice() {
+async fn lanes_of_a_path_that_is_no_more_are_closed_and_nothing_is_retransmitted() {
     let (pair, near, mut far) = Pair::new(link(20, 4_000_000), 2).await;
     let writing = write_pattern(near, 40 * MIB);
     let reading = tokio::spawn(async move {
@@ -168,7 +168,7 @@ async fn lanes_of_a_path_that_is_no_more_are_closed_and_nothing_is_sent_twice() 
     .await;
     assert!(pair.b.stats().received_bytes < 40 * MIB as u64, "before the stream has ended");
     drop((reading.await.unwrap(), writing.await.unwrap()));
-    assert_eq!((pair.a.stats().sent_twice_bytes, pair.b.stats().duplicate_bytes), (0, 0));
+    assert_eq!((pair.a.stats().retransmitted_bytes, pair.b.stats().duplicate_bytes), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,7 +214,7 @@ async fn nobody_reads_and_nothing_is_lost_or_kept_without_bound() {
     assert!(stats.received_bytes <= stats.window, "{stats:?}");
     assert_eq!(stats.lanes.len(), 2);
     read_pattern(&mut far, 30 * MIB).await;
-    assert_eq!(pair.a.stats().sent_twice_bytes, 0);
+    assert_eq!(pair.a.stats().retransmitted_bytes, 0);
     drop(writing.await.unwrap());
 }
 

@@ -151,7 +151,7 @@ impl World {
         }
         if ack {
             self.receiver.grant(self.receiver.grantable());
-            let (contiguous, limit) = self.receiver.tell();
+            let (contiguous, limit) = self.receiver.send_ack();
             link.back.push_back((contiguous, Ack { limit, position: link.position }));
         }
         is_progress
@@ -222,7 +222,7 @@ impl World {
         // All that is kept is between what was read and the limit, which is at most a window past it.
         assert!(self.receiver.limit() <= self.read + window);
         assert!(self.sender.in_flight() <= window.max(WINDOW_START));
-        assert!(self.sender.given() - self.sender.given_twice() <= self.written);
+        assert!(self.sender.given() - self.sender.retransmitted() <= self.written);
     }
 
     /// Everything works from now on: then everything arrives.
@@ -266,13 +266,13 @@ fn whatever_lanes_do_what_is_read_is_what_was_written() {
                 world.check_bounds();
             }
             world.run_out();
-            (world.sender.given_twice(), world.receiver.duplicates())
+            (world.sender.retransmitted(), world.receiver.duplicates())
         });
         match outcome {
             Ok((again, received)) => {
                 twice += again;
                 duplicates += received;
-                assert!(received <= again, "seed {seed}: more came twice than was sent twice");
+                assert!(received <= again, "seed {seed}: more came twice than was retransmitted");
             }
             Err(panic) => {
                 println!("seed {seed}");
@@ -311,10 +311,10 @@ fn a_lane_that_does_not_move_is_stalled_sooner_while_another_does() {
         assert!(sender.overdue(MS(patience)).contains(&A));
         sender.stall(A);
         // What it had is first in line, and counted once it goes again.
-        assert_eq!((sender.next(A), sender.given_twice()), (Next::Nothing(Wait::Lane), 0));
+        assert_eq!((sender.next(A), sender.retransmitted()), (Next::Nothing(Wait::Lane), 0));
         if other_moves {
             let again = sender.take(B, 500, MS(patience)).unwrap();
-            assert_eq!((again.offset, again.bytes.len(), sender.given_twice()), (0, 500, 500));
+            assert_eq!((again.offset, again.bytes.len(), sender.retransmitted()), (0, 500, 500));
             // It had arrived on the first after all, late.
             sender.on_ack(A, 1000, Ack { limit: 1 << 20, position: 516 }, MS(5000)).unwrap();
             assert!(!sender.is_stalled(A) && sender.in_flight() == 0);
@@ -341,12 +341,12 @@ fn a_peer_that_acknowledges_what_it_cannot_have_is_refused() {
 fn an_automatic_window_doubles_while_it_is_what_limits() {
     let budget = Arc::new(WindowBudget::new(6 * WINDOW_START));
     let piece = Bytes::from(vec![0; 64 * 1024]);
-    // The sender uses up what it has been told of; what is granted meanwhile is for the next time.
+    // The sender uses up what was announced to it; what is granted meanwhile is for the next time.
     let fill = |receiver: &mut Receiver, crowded: bool, reads: bool| {
         receiver.grant(receiver.grantable());
-        let told = receiver.limit();
-        while told - receiver.contiguous() >= piece.len() as u64 {
-            let is_crowded = crowded && (told - receiver.contiguous()) * 2 < receiver.window();
+        let announced = receiver.limit();
+        while announced - receiver.contiguous() >= piece.len() as u64 {
+            let is_crowded = crowded && (announced - receiver.contiguous()) * 2 < receiver.window();
             receiver.on_data(receiver.contiguous(), piece.clone(), is_crowded).unwrap();
             while reads && matches!(receiver.read(), Read::Piece(_)) {
                 receiver.grant(receiver.grantable());

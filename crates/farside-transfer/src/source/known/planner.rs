@@ -315,7 +315,7 @@ impl Planner {
 
     /// The answer to the oldest question.
     pub(crate) fn answer(&mut self, bytes: &[u8]) -> Result<Answered, TransferError> {
-        let nothing = || TransferError::Protocol("an answer to nothing that was asked".into());
+        let nothing = || TransferError::Protocol("an answer without a question".into());
         let batch = self.in_flight.pop_front().ok_or_else(nothing)?;
         let answer = decode_answer(bytes, batch.entries)?;
         if answer.batch != batch.number {

@@ -89,8 +89,9 @@ impl Work {
             if let Answered::Mismatch { batch, entries } = self.planner.answer(&answer)? {
                 tracing::warn!(
                     volume = %self.volume, batch, entries,
-                    "the destination took content from its own volumes that is not what was asked for; it is sent instead, and \
-                     overwrites that. If it happens again, check the pool there offline (farside pool check)"
+                    "the destination took content from its own volumes that did not match; the right content is sent \
+                     and replaces it. If this repeats, check the pool at the destination offline (farside pool \
+                     check)"
                 );
             }
         }
@@ -227,7 +228,7 @@ impl Answers {
             let answer = tokio::select! {
                 message = stream::read_held(&mut reader) => match message {
                     Ok(StreamMessage::Answer(answer)) => Ok(answer),
-                    Ok(_) => Err(TransferError::Protocol("what is held was told twice".into())),
+                    Ok(_) => Err(TransferError::Protocol("the destination reported twice what it holds".into())),
                     Err(error) => Err(error),
                 },
                 () = self.out.closed() => return Ok(()),

@@ -63,11 +63,11 @@ async fn read_held(
         let part = match timeout(STREAM_SILENCE_MAX, stream::read_held(reader)).await {
             Ok(Ok(StreamMessage::Held(chunk))) => held::decode_chunk(&chunk, kind, from, blocks).map(Some),
             Ok(Ok(StreamMessage::HeldEnd)) => Ok(None),
-            Ok(Ok(_)) => Err(TransferError::Protocol("an answer to nothing that was asked".into())),
+            Ok(Ok(_)) => Err(TransferError::Protocol("an answer without a question".into())),
             Ok(Err(error)) => Err(error),
             Err(_) => {
                 let silence = STREAM_SILENCE_MAX.as_secs();
-                let lost = format!("the destination said nothing of what it holds for {silence} s");
+                let lost = format!("the destination did not report what it holds within {silence} s");
                 Err(SessionError::Lost(lost).into())
             }
         };
@@ -102,7 +102,7 @@ pub(crate) async fn difference(
         }
         let batch;
         (batch, remaining) = blocking(move || next_batch(remaining)).await?;
-        counters.held.set(remaining.held_bytes());
+        counters.held.set(remaining.resumed_bytes());
         heartbeat.beat();
         if !batch.is_empty() && out.send(batch).await.is_err() {
             break;

@@ -90,7 +90,7 @@ pub(crate) async fn serve_step(
     let (link, (reader, mut writer)) = (stream.stats, tokio::io::split(stream.io));
     let ended = serving.next_stream();
     let sending = async {
-        let _turn = serving.stream_lock.lock().await;
+        let _guard = serving.stream_lock.lock().await;
         let pace = Arc::new(Pace::of(shared, serving, link));
         let sent = send_step(shared, serving, asked, &pace, reader, &mut writer).await;
         pace.remember(shared, serving);
@@ -166,7 +166,7 @@ async fn write_in_time(writing: impl Future<Output = std::io::Result<()>>) -> Re
         Ok(written) => written.map_err(lost),
         Err(_) => {
             let stall = STREAM_STALL_MAX.as_secs();
-            Err(refusal("failed", format!("the destination took nothing for {stall} s")))
+            Err(refusal("failed", format!("the destination read nothing for {stall} s")))
         }
     }
 }

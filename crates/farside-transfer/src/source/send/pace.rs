@@ -52,8 +52,8 @@ impl Pace {
 
     /// What to spend on the next frame; asked once for each.
     pub(crate) fn next_effort(&self) -> Effort {
-        let room = self.budget.room();
-        self.level_control().next_effort(&room)
+        let resources = self.budget.resources();
+        self.level_control().next_effort(&resources)
     }
 
     /// A frame's search took so long.
@@ -68,14 +68,14 @@ impl Pace {
 
     /// A frame was sent.
     pub(crate) fn sent(&self, frame: &Sent) {
-        let room = self.budget.room();
+        let resources = self.budget.resources();
         let delivered = self.link.stats().and_then(|figures| figures.delivery_rate);
         let mut level_control = self.level_control();
         if let Some(delivered) = delivered {
             level_control.link_delivers(delivered);
         }
-        level_control.sent(frame, &room);
-        tracing::trace!(?frame, ?room, ?delivered, next = level_control.effort().name(), "frame sent");
+        level_control.sent(frame, &resources);
+        tracing::trace!(?frame, ?resources, ?delivered, next = level_control.effort().name(), "frame sent");
     }
 
     fn level_control(&self) -> MutexGuard<'_, LevelControl> {

@@ -82,7 +82,7 @@ impl Searching {
         let begins = self.pace.now();
         frame.effort = self.pace.next_effort();
         frame.withdrawn = self.cross_volume.look();
-        self.search.let_go(&frame.withdrawn);
+        self.search.withdraw(&frame.withdrawn);
         let refers = self.source.refers && frame.planned.plan.data_blocks > 0;
         let searches = refers && frame.effort >= Effort::Standard;
         if searches || self.index.is_some() {

@@ -130,8 +130,8 @@ impl StepSource {
     pub(crate) fn warn_of_damage(&self, why: &str) {
         tracing::warn!(
             volume = %self.volume,
-            "part of what both sides hold cannot be read and is not used, so more travels: {why}. Check this pool offline \
-             (farside pool check)"
+            "part of the common base cannot be read; the transfer goes on without it and sends more bytes: {why}. \
+             Check this pool offline (farside pool check)"
         );
     }
 }

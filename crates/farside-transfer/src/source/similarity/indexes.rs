@@ -63,7 +63,8 @@ impl Indexes {
             Ok(Some(index)) => (index, None),
             absent => {
                 if let Err(why) = absent {
-                    tracing::warn!(%volume, "the index of similar content is rebuilt: {why}. It is only a hint");
+                    tracing::warn!(%volume, "rebuilding the index of similar content: {why}. No data is affected; \
+                         the index only saves bytes");
                 }
                 let is_missed = has_base && size_bytes >= REBUILT_FROM_BYTES;
                 (SimilarityIndex::new(budget), is_missed.then_some(0))
@@ -86,7 +87,8 @@ impl Indexes {
             index.forget();
         }
         if let Err(error) = self.similarity.store.remove(volume) {
-            tracing::warn!(%volume, "the file of an index that is not needed any more cannot be removed: {error}");
+            tracing::warn!(%volume, "cannot remove the file of an index that is no longer needed; it only takes \
+                 space: {error}");
         }
     }
 

@@ -169,7 +169,8 @@ impl VolumeIndex {
         if let Err(error) = saved {
             tracing::warn!(
                 volume = %self.volume,
-                "the index of similar content cannot be saved, and is rebuilt after a restart: {error}"
+                "cannot save the index of similar content; it is rebuilt after a restart, no data is affected: \
+                 {error}"
             );
         }
     }

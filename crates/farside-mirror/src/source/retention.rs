@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use farside_engine::{Engine, Room, SnapshotInfo, SnapshotOwner, VolumeName};
+use farside_engine::{Capacity, Engine, SnapshotInfo, SnapshotOwner, VolumeName};
 use farside_peer::PeerId;
 use farside_platform::Timestamp;
 use farside_transfer::bases::release;
@@ -82,25 +82,28 @@ impl SourceService {
         }
         let (mut all, mut goes) = (Vec::new(), Vec::new());
         for (pool, relationships) in by_pool {
-            let room = shared.room(&pool, &budgets).await.filter(|room| budgets::is_pressed(&budgets, *room));
-            if !is_due && room.is_none() {
+            let capacity = shared
+                .capacity(&pool, &budgets)
+                .await
+                .filter(|capacity| budgets::is_pressed(&budgets, *capacity));
+            if !is_due && capacity.is_none() {
                 continue;
             }
             let mut kept = Vec::new();
             // Where only age counts, what is young need not be measured; of a first copy its snapshots tell.
             let matters = |r: &SourceRelationship| {
                 let is_old = || r.since.is_none_or(|since| budgets.is_old(since, shared.clock.now()));
-                room.is_some() || budgets.pinned_bytes.is_some() || is_old()
+                capacity.is_some() || budgets.pinned_bytes.is_some() || is_old()
             };
             for relationship in relationships.into_iter().filter(matters) {
                 kept.extend(shared.kept(relationship).await);
             }
             all.extend(kept.iter().copied());
-            if let Some(room) = room {
-                let freed = budgets::to_make_room(&budgets, room, kept);
+            if let Some(capacity) = capacity {
+                let freed = budgets::to_make_room(&budgets, capacity, kept);
                 if !freed.is_empty() {
                     let bytes = freed.iter().fold(0_u64, |sum, k| sum.saturating_add(k.frees));
-                    let free_then = room.free_bytes;
+                    let free_then = capacity.free_bytes;
                     let expected = Expected { at: begun, free_then, bytes, of: bytes };
                     shared.tables().keeping.expected.insert(pool, expected);
                 }
@@ -121,7 +124,8 @@ impl SourceService {
             match shared.release_base(kept, budget.why(&budgets, kept.bytes)).await {
                 Ok(()) => gone.push(kept.relationship),
                 Err(error) => {
-                    tracing::error!(relationship = %kept.relationship, peer = %kept.peer, "a base over its budget could not be released: {error}");
+                    tracing::error!(relationship = %kept.relationship, peer = %kept.peer, "cannot release a base \
+                         that is over its budget; it keeps its space and the release is tried again: {error}");
                 }
             }
         }
@@ -131,21 +135,22 @@ impl SourceService {
 
 impl Shared {
     /// What a pool has free, with what releasing will give back soon.
-    async fn room(&self, pool: &str, budgets: &Budgets) -> Option<Room> {
+    async fn capacity(&self, pool: &str, budgets: &Budgets) -> Option<Capacity> {
         let (engine, of) = (self.engine.clone(), pool.to_owned());
         // A pool that is not open has nothing to run short of.
-        let room = blocking(move || engine.room(&of)).await.ok().flatten()?;
+        let capacity = blocking(move || engine.capacity(&of)).await.ok().flatten()?;
         let now = self.clock.monotonic();
-        let patience = if budgets::is_in_need(budgets, room) { FREED_WITHIN_IN_NEED } else { FREED_WITHIN };
+        let patience =
+            if budgets::is_in_need(budgets, capacity) { FREED_WITHIN_IN_NEED } else { FREED_WITHIN };
         let mut tables = self.tables();
         let expected = &mut tables.keeping.expected;
         expected.retain(|_, e| now.saturating_sub(e.at) < FREED_WITHIN);
         let soon = expected.get_mut(pool).filter(|e| now.saturating_sub(e.at) < patience).map_or(0, |e| {
             // What has come free is seen, unless hosts took it at once: then time ends the wait.
-            e.bytes = e.bytes.min(e.of.saturating_sub(room.free_bytes.saturating_sub(e.free_then)));
+            e.bytes = e.bytes.min(e.of.saturating_sub(capacity.free_bytes.saturating_sub(e.free_then)));
             e.bytes
         });
-        Some(Room { free_bytes: room.free_bytes.saturating_add(soon), ..room })
+        Some(Capacity { free_bytes: capacity.free_bytes.saturating_add(soon), ..capacity })
     }
 
     /// What is kept for a relationship; none if nothing, or if its volume is gone.
@@ -164,7 +169,10 @@ impl Shared {
             }),
             Err(error) if error.is_not_found() => None,
             Err(error) => {
-                tracing::warn!("the space kept for a mirror could not be measured: {error}");
+                tracing::warn!(
+                    "cannot measure the space that is kept for a mirror; it is measured again later: \
+                     {error}"
+                );
                 None
             }
         }
@@ -177,7 +185,7 @@ impl Shared {
         let _lock = lock.lock().await;
         let Some(known) = self.tables().relationships.get(&id).cloned() else { return Ok(()) };
         let (volume, peer) = (known.source.clone(), known.peer);
-        // Remembered first: a base that is gone without a word would be a riddle at the other side.
+        // Remembered first: a base that is gone without a notice would be a riddle at the other side.
         let released = Released { at: self.clock.now(), why: why.clone() };
         self.keep(SourceRelationship { base: None, since: None, released: Some(released), ..known }).await?;
         let (engine, of) = (self.engine.clone(), volume.clone());
@@ -185,8 +193,8 @@ impl Shared {
         self.tables().pins.insert(id, 0);
         tracing::warn!(
             relationship = %id, %peer, %volume,
-            "released the base kept for this mirror: {why}. Its next update compares the whole volume; what the destination \
-             has does not travel again"
+            "released the base kept for this mirror: {why}. The mirror goes on: its next update compares the whole \
+             volume, and what the destination already has is not sent again"
         );
         Ok(())
     }
@@ -204,7 +212,8 @@ impl Shared {
         match blocking(move || release(&*engine, &of, relationship, &keep_of)).await {
             Ok(()) => drop(self.tables().pins.insert(relationship, kept)),
             Err(error) => {
-                tracing::warn!(%relationship, %volume, "snapshots of an abandoned transfer stay pinned until the next one: {error}");
+                tracing::warn!(%relationship, %volume, "cannot release the snapshots of an abandoned transfer; they \
+                     hold space until the next transfer: {error}");
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Roles that turn round, again and again, on real daemons: unplanned (break, then resync of the side that was
+//! Roles that change, again and again, on real daemons: unplanned (break, then resync of the side that was
 //! overtaken) and planned (swap). Nothing that a host flushed at the side that counts is ever missing, what moves follows
-//! what was written since the turn, and what was overwritten opens as a side branch.
+//! what was written since the role change, and what was overwritten opens as a side branch.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
@@ -17,8 +17,8 @@ use support::{Pair, Site, eventually, seed};
 
 const BLOCKS: u64 = 1024;
 /// Ten failovers, ten failbacks.
-const TURNS: u32 = 20;
-/// Blocks written at a side between two turns, at most.
+const ROLE_CHANGES: u32 = 20;
+/// Blocks written at a side between two role changes, at most.
 const WRITES_MAX: u64 = 200;
 /// What a transfer may cost besides its blocks: messages, TLS, frames of a few blocks each.
 const WIRE_OVERHEAD_BYTES: u64 = 64 << 10;
@@ -96,8 +96,8 @@ fn ten_failovers_and_failbacks_in_a_row() {
     let (pair, mut model) = start();
     let (a, b) = (Side { site: &pair.a, volume: "p/v" }, Side { site: &pair.b, volume: "q/v" });
     schedule_is_alive(a, b, &mut model, &mut random);
-    for turn in 0..TURNS {
-        let (old, new) = if turn % 2 == 0 { (a, b) } else { (b, a) };
+    for number in 0..ROLE_CHANGES {
+        let (old, new) = if number % 2 == 0 { (a, b) } else { (b, a) };
         old.write(&mut model, &mut random);
         new.site.ok(&format!("mirror update {}", new.volume));
         new.site.ok(&format!("mirror break {} --yes", new.volume));
@@ -110,12 +110,12 @@ fn ten_failovers_and_failbacks_in_a_row() {
         let written = new.write(&mut model, &mut random);
         eventually("the old side hears of it", || !role(&old, "source")["overtaken"].is_null());
 
-        let resync = if turn == 0 {
+        let resync = if number == 0 {
             format!("mirror resync {} --from b:{} --every 1s", old.volume, new.volume)
         } else {
             format!("mirror resync {}", old.volume)
         };
-        if turn < 2 {
+        if number < 2 {
             let host = old.site.nbd(old.volume);
             let said = old.site.fails(4, &format!("{resync} --yes"));
             assert!(said.contains("NBD"), "{said}");
@@ -128,24 +128,27 @@ fn ten_failovers_and_failbacks_in_a_row() {
         old.site.ok(&format!("{resync} --yes"));
         let image = old.image();
         model.check(&image);
-        assert!(new.image() == image, "turn {turn}: the sides differ");
+        assert!(new.image() == image, "role change {number}: the sides differ");
         let record = old.newest("resync");
         let (changed, wire) = (
             record["changed_bytes"].as_u64().unwrap(),
             record["wire_bytes_sent"].as_u64().unwrap() + record["wire_bytes_received"].as_u64().unwrap(),
         );
         let moved_max = written + overwritten;
-        assert!(record["result"] == "ok" && changed <= moved_max, "turn {turn}: {record}");
-        assert!(wire <= moved_max + WIRE_OVERHEAD_BYTES, "turn {turn}: {record}");
+        assert!(record["result"] == "ok" && changed <= moved_max, "role change {number}: {record}");
+        assert!(wire <= moved_max + WIRE_OVERHEAD_BYTES, "role change {number}: {record}");
         // What was overwritten opens, is what it was, and goes when it is told to.
         let branches = old.side_branches();
-        let [rescue] = &branches[..] else { panic!("turn {turn}: {branches:?}") };
+        let [rescue] = &branches[..] else { panic!("role change {number}: {branches:?}") };
         assert!(rescue.starts_with("rescue-"), "{rescue}");
         let branch = format!("{}@{rescue}", old.volume);
-        assert!(old.site.nbd(&branch).read_all() == rescued, "turn {turn}: {branch} is not what was there");
+        assert!(
+            old.site.nbd(&branch).read_all() == rescued,
+            "role change {number}: {branch} is not what was there"
+        );
         old.site.ok(&format!("snapshot delete {branch} --yes"));
     }
-    // Both directions are still on schedule: that of the moment, and after one more turn the other.
+    // Both directions are still on schedule: that of the moment, and after one more role change the other.
     schedule_is_alive(a, b, &mut model, &mut random);
     b.site.ok("mirror break q/v --yes");
     a.site.ok("mirror resync p/v --yes");
@@ -165,16 +168,16 @@ fn finish(mut pair: Pair) {
 }
 
 #[test]
-fn planned_changes_of_roles_lose_nothing() {
+fn planned_role_changes_lose_nothing() {
     let seed = seed();
     let mut random = StdRng::seed_from_u64(seed);
     let (pair, mut model) = start();
     let (a, b) = (Side { site: &pair.a, volume: "p/v" }, Side { site: &pair.b, volume: "q/v" });
-    for turn in 0..6 {
-        let (old, new) = if turn % 2 == 0 { (a, b) } else { (b, a) };
+    for number in 0..6 {
+        let (old, new) = if number % 2 == 0 { (a, b) } else { (b, a) };
         old.write(&mut model, &mut random);
         let swap = format!("mirror swap {} --yes", new.volume);
-        if turn < 2 {
+        if number < 2 {
             let host = old.site.nbd(old.volume);
             let said = new.site.fails(4, &swap);
             assert!(said.contains("NBD"), "{said}");

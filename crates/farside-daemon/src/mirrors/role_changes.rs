@@ -1,4 +1,4 @@
-//! Changes of roles that peers ask for, and the rights they need.
+//! Role changes that peers ask for, and the rights they need.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::peers::Rights;
 use crate::plans;
 use crate::state::{Recorded, RightRow, State};
 
-/// Hands a change of roles to the destination side of the pool that it is about, and tells hosts.
+/// Hands a role change to the destination side of the pool that it is about, and tells hosts.
 pub(super) struct Reversals {
     pub(super) destinations: Arc<Mutex<BTreeMap<String, Arc<Destination>>>>,
     pub(super) exports: Arc<Exports>,
@@ -24,7 +24,13 @@ pub(super) struct Reversals {
 impl Reversals {
     fn of(&self, volume: &VolumeName) -> Result<Arc<Destination>, MirrorError> {
         let found = self.destinations.lock().get(&volume.pool).map(Arc::clone);
-        found.ok_or_else(|| MirrorError::State(format!("pool {} is not open here", volume.pool)))
+        found.ok_or_else(|| {
+            MirrorError::State(format!(
+                "pool {} is not open at the source. At the source: farside \
+             pool list",
+                volume.pool
+            ))
+        })
     }
 }
 
@@ -34,7 +40,7 @@ impl Reversal for Reversals {
         let volume = &offer.volume;
         let destination = self.of(volume)?;
         if let Some(reason) = plans::busy(volume, self.exports.connections_to(volume).writers) {
-            return Err(MirrorError::State(reason));
+            return Err(MirrorError::State(format!("at the source, {reason}. No role changed")));
         }
         self.exports.drop_fenced_readers(volume).await;
         destination.prepare(offer).await
@@ -65,7 +71,7 @@ pub(super) struct WayBack {
 #[async_trait]
 impl ReverseRights for WayBack {
     async fn grant_reverse(&self, peer: PeerId, volume: &VolumeName) -> Result<(), MirrorError> {
-        // Both ways: what has turned once may turn again. A fence that an administrator wants stays.
+        // Both ways: roles that have changed once may change again. A fence that an administrator wants stays.
         let given = self.rights.right(peer, volume);
         let recorded = match given {
             None => Recorded::Right,

@@ -1,4 +1,4 @@
-//! What the client does with words alone, and with one daemon: exit codes, JSON, plans, refusals.
+//! What the client does with arguments alone, and with one daemon: exit codes, JSON, plans, refusals.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use support::{FARSIDE, FARSIDED, POOL_BYTES, Site, text};
 
-fn alone(words: &[&str]) -> std::process::Output {
-    Command::new(FARSIDE).args(words).env_remove("FARSIDE_SOCKET").stdin(Stdio::null()).output().unwrap()
+fn alone(arguments: &[&str]) -> std::process::Output {
+    Command::new(FARSIDE).args(arguments).env_remove("FARSIDE_SOCKET").stdin(Stdio::null()).output().unwrap()
 }
 
 fn document(output: &std::process::Output) -> Value {
@@ -19,7 +19,7 @@ fn document(output: &std::process::Output) -> Value {
 
 #[test]
 fn wrong_words_end_with_2() {
-    for words in [
+    for arguments in [
         &["volume", "create", "p/v"][..],
         &["volume", "create", "pv", "--size", "4096"],
         &["volume", "create", "p/v", "--size", "10GB"],
@@ -33,9 +33,9 @@ fn wrong_words_end_with_2() {
         &["nonsense"],
         &[],
     ] {
-        let output = alone(words);
-        assert_eq!(output.status.code(), Some(2), "{words:?}");
-        assert!(!output.stderr.is_empty(), "{words:?}");
+        let output = alone(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
     }
     let output = alone(&["volume", "create", "p/v", "--size", "10GB", "--json"]);
     assert_eq!(output.status.code(), Some(2));
@@ -53,7 +53,7 @@ fn without_a_daemon_it_is_5() {
     assert_eq!(output.status.code(), Some(5));
     assert_eq!(document(&output)["error"]["code"], "daemon-unreachable");
     assert!(text(&output.stderr).contains("hint: "));
-    // FARSIDE_SOCKET counts, and words count more.
+    // FARSIDE_SOCKET counts, and arguments count more.
     let output = Command::new(FARSIDE)
         .args(["pool", "list"])
         .env("FARSIDE_SOCKET", "/nonexistent.sock")
@@ -85,8 +85,8 @@ fn pages_and_completions_come_from_the_definition() {
 #[test]
 fn a_daemon_that_cannot_start_says_why() {
     let directory = tempfile::tempdir().unwrap();
-    let daemon = |words: &[&str]| {
-        Command::new(FARSIDED).arg("--data-dir").arg(directory.path()).args(words).output().unwrap()
+    let daemon = |arguments: &[&str]| {
+        Command::new(FARSIDED).arg("--data-dir").arg(directory.path()).args(arguments).output().unwrap()
     };
     std::fs::write(directory.path().join("farside.toml"), "name = \"x\"\nlisten = 7\n").unwrap();
     let output = daemon(&[]);
@@ -287,12 +287,12 @@ fn a_damaged_pool_does_not_stop_the_daemon() {
 }
 
 #[test]
-fn systemd_hears_of_it_and_logs_are_json_if_wanted() {
+fn systemd_is_notified_and_logs_are_json_if_wanted() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("notify");
     let notified = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     notified.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
-    let hear = move || {
+    let read_notifications = move || {
         let mut buffer = [0; 4096];
         let length = notified.recv(&mut buffer).unwrap();
         text(&buffer[..length])
@@ -305,14 +305,14 @@ fn systemd_hears_of_it_and_logs_are_json_if_wanted() {
     std::fs::create_dir(&site.dir).unwrap();
     std::fs::write(site.dir.join("farside.toml"), "log_format = \"json\"\n").unwrap();
     site.restart();
-    let mut heard = hear();
-    while !heard.contains("READY=1") {
-        heard = hear();
+    let mut notifications = read_notifications();
+    while !notifications.contains("READY=1") {
+        notifications = read_notifications();
     }
-    assert!(heard.contains("STATUS=farsided a ready"), "{heard}");
-    while !hear().contains("WATCHDOG=1") {}
+    assert!(notifications.contains("STATUS=farsided a ready"), "{notifications}");
+    while !read_notifications().contains("WATCHDOG=1") {}
     assert_eq!(site.stop(), Some(0));
-    while !hear().contains("STOPPING=1") {}
+    while !read_notifications().contains("STOPPING=1") {}
     for line in site.log().lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         assert!(line["timestamp"].is_string() && line["level"].is_string(), "{line}");

@@ -11,11 +11,11 @@ use farside_store::Version;
 use uuid::Uuid;
 
 use super::Mirrors;
+use crate::convert;
 use crate::failure::Failure;
 use crate::figures::Counter;
 use crate::peers;
 use crate::plans::{self, OvertakenFacts};
-use crate::words;
 
 /// Shortest beginning of a key that stands for a peer.
 const KEY_PREFIX_MIN: usize = 8;
@@ -50,8 +50,8 @@ impl Mirrors {
             let figures = self.figures(&relationship, costs).await.unwrap_or_default();
             let (base_snapshot, content_root) = figures.base.unzip();
             let overtaken = relationship.overtaken.map(|overtaken| api::Overtaken {
-                since: words::time(overtaken.broken_off_at.unwrap_or(overtaken.reported_at)),
-                reported_at: words::time(overtaken.reported_at),
+                since: convert::time(overtaken.broken_off_at.unwrap_or(overtaken.reported_at)),
+                reported_at: convert::time(overtaken.reported_at),
                 snapshot: figures.from,
                 diverged_bytes: figures.diverged_bytes,
                 diverged_blocks: figures.diverged_bytes.map(plans::blocks),
@@ -65,13 +65,13 @@ impl Mirrors {
                 destination: relationship.destination.to_string(),
                 base_snapshot,
                 content_root,
-                since: relationship.since.map(words::time),
+                since: relationship.since.map(convert::time),
                 pinned_bytes: figures.pinned_bytes,
                 transferring: serving.iter().any(|(id, _)| *id == relationship.id),
                 known: true,
                 overtaken,
                 released: released
-                    .map(|released| api::Released { at: words::time(released.at), why: released.why }),
+                    .map(|released| api::Released { at: convert::time(released.at), why: released.why }),
                 budgets: Some(self.budget_use(relationship.peer)),
             });
         }
@@ -113,7 +113,7 @@ impl Mirrors {
             let from = match from {
                 None => None,
                 Some((uuid, root)) => {
-                    let all = engine.all_snapshots(&volume).map_err(Failure::tell)?;
+                    let all = engine.all_snapshots(&volume).map_err(Failure::into_error_body)?;
                     let same = |uuid: Uuid| engine.content_root(&volume, uuid).is_ok_and(|r| r == root);
                     let by_uuid = all.iter().find(|s| s.uuid == uuid && same(s.uuid));
                     by_uuid.or_else(|| all.iter().rev().find(|s| same(s.uuid))).cloned()
@@ -122,12 +122,14 @@ impl Mirrors {
             let diverged_bytes = match (&from, known_divergence) {
                 (_, Some(known)) => known,
                 (None, None) => None,
-                (Some(from), None) => {
-                    counter.changed(Version::Snapshot(from.uuid), Version::Head).map_err(Failure::tell)?
-                }
+                (Some(from), None) => counter
+                    .changed(Version::Snapshot(from.uuid), Version::Head)
+                    .map_err(Failure::into_error_body)?,
             };
             let pinned_bytes = match &base {
-                Some((uuid, ..)) if costs => counter.replaced_since(*uuid).map_err(Failure::tell)?,
+                Some((uuid, ..)) if costs => {
+                    counter.replaced_since(*uuid).map_err(Failure::into_error_body)?
+                }
                 _ => None,
             };
             Ok::<_, ErrorBody>(Figures {
@@ -165,7 +167,7 @@ impl Mirrors {
                 destination: String::new(),
                 base_snapshot: pin.snapshots.last().cloned(),
                 content_root: None,
-                since: Some(words::time(pin.since)),
+                since: Some(convert::time(pin.since)),
                 pinned_bytes: None,
                 transferring: false,
                 known: false,
@@ -188,7 +190,8 @@ impl Mirrors {
 
     /// The relationships that have `volume` as their replica.
     async fn replicas_of(&self, volume: &VolumeName) -> Result<Vec<Uuid>, ErrorBody> {
-        let all = self.parts.state.relationships(Some(&volume.pool)).await.map_err(Failure::tell)?;
+        let all =
+            self.parts.state.relationships(Some(&volume.pool)).await.map_err(Failure::into_error_body)?;
         Ok(all.into_iter().filter(|r| r.destination == *volume).map(|r| r.id).collect())
     }
 
@@ -234,15 +237,19 @@ impl Mirrors {
         all.filter(|r| r.peer == peer).map(|r| (r.source, r.destination)).collect()
     }
 
-    /// Lets go of what `holder` keeps of `volume`.
+    /// Releases what `holder` keeps of `volume`.
     pub(crate) async fn release(&self, volume: &VolumeName, holder: Holder) -> Result<(), ErrorBody> {
         match holder {
             Holder::Peer(peer) => {
-                self.parts.source.release(volume, peer).await.map_err(Failure::tell)?;
+                self.parts.source.release(volume, peer).await.map_err(Failure::into_error_body)?;
             }
             Holder::Unknown(id) => {
                 let replicas = self.replicas_of(volume).await?;
-                self.parts.source.release_unexplained(volume, id, &replicas).await.map_err(Failure::tell)?;
+                self.parts
+                    .source
+                    .release_unexplained(volume, id, &replicas)
+                    .await
+                    .map_err(Failure::into_error_body)?;
             }
         }
         Ok(())
@@ -258,7 +265,7 @@ impl Mirrors {
     pub(crate) fn refresh_fences(&self) {
         let exports = &self.parts.exports;
         // One at a time: a refresh that has looked earlier must not have the last word.
-        let _turn = self.fence_turn.lock();
+        let _guard = self.fence_lock.lock();
         let fenced = self.parts.source.fenced();
         for relationship in self.parts.source.overtaken() {
             let volume = &relationship.source;
@@ -276,7 +283,7 @@ impl Mirrors {
         }
     }
 
-    /// Lets go of bases that are over the budgets of their peers, for as long as the site lives.
+    /// Releases bases that are over the budgets of their peers, for as long as the site lives.
     pub(crate) async fn keep_within_budgets(&self) {
         self.parts.source.keep_within_budgets().await;
     }

@@ -59,21 +59,21 @@ async fn is_answered(site: &Site, peer: &Site) {
 }
 
 #[tokio::test]
-async fn a_crowd_that_says_nothing_is_bounded_and_a_peer_gets_in() {
+async fn a_connection_flood_that_sends_nothing_is_bounded_and_a_peer_gets_in() {
     let (a, b) = (Site::tcp("site-a").await, Site::tcp("site-b").await);
     let listener: SocketAddr = a.address().parse().unwrap();
     let open = Arc::new(AtomicUsize::new(0));
-    let mut crowd = JoinSet::new();
+    let mut flood = JoinSet::new();
     for n in 0..ORIGINS * EACH {
-        crowd.spawn(linger(n % ORIGINS, n % 3, listener, Arc::clone(&open)));
+        flood.spawn(linger(n % ORIGINS, n % 3, listener, Arc::clone(&open)));
     }
     // Every place is taken, and those that have none are shut out.
-    let is_crowded = async {
+    let is_flooded = async {
         while open.load(Ordering::SeqCst) < UNAUTHENTICATED_MAX {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, is_crowded).await.expect("the crowd comes");
+    timeout(PATIENCE, is_flooded).await.expect("the flood comes");
     timeout(PATIENCE, a.pair(&b)).await.expect("a joiner gets in");
     is_answered(&b, &a).await;
     // It is cut, and gets in again.

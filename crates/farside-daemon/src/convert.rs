@@ -1,4 +1,4 @@
-//! The mirror room's values in the API's words, and back.
+//! Converts the mirror crate's values to the API's, and back.
 
 use farside_api as api;
 use farside_engine::ContentRoot;
@@ -72,15 +72,15 @@ fn levels_back(levels: &api::Levels) -> Levels {
     }
 }
 
-pub(crate) fn link(terms: &MirrorOptions) -> api::MirrorLink {
+pub(crate) fn link(options: &MirrorOptions) -> api::MirrorLink {
     api::MirrorLink {
-        throttle: terms.throttle.to_string(),
-        window_bytes: match terms.window {
+        throttle: options.throttle.to_string(),
+        window_bytes: match options.window {
             Window::Auto => None,
             Window::Bytes(bytes) => Some(bytes),
         },
-        low_priority: terms.priority == Priority::Low,
-        paths: terms.paths.iter().map(ToString::to_string).collect(),
+        low_priority: options.priority == Priority::Low,
+        paths: options.paths.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn record(report: &TransferReport) -> api::TransferRecord {
         resumed: report.resumed,
         snapshots: report.snapshots,
         changed_bytes: report.changed_bytes,
-        held_bytes: report.held_bytes,
+        resumed_bytes: report.resumed_bytes,
         deallocated_bytes: report.deallocated_bytes,
         source_read_bytes: Some(report.source_read_bytes),
         base_read_bytes: Some(report.base_read_bytes),
@@ -159,7 +159,7 @@ pub(crate) fn report(record: &api::TransferRecord) -> Option<TransferReport> {
         resumed: record.resumed,
         snapshots: record.snapshots,
         changed_bytes: record.changed_bytes,
-        held_bytes: record.held_bytes,
+        resumed_bytes: record.resumed_bytes,
         deallocated_bytes: record.deallocated_bytes,
         source_read_bytes: record.source_read_bytes.unwrap_or(0),
         base_read_bytes: record.base_read_bytes.unwrap_or(0),
