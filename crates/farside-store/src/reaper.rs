@@ -79,10 +79,10 @@ impl Pool {
             &mut found,
         );
         match walked {
-            // One damaged map must not keep all others from being reaped. What it holds stays in use.
+            // One map that cannot be read must not keep all others from being reaped. What it holds stays in use.
             Err(error @ (StoreError::Corrupt { .. } | StoreError::Device(_))) => {
-                tracing::error!(pool = %self.id, version = version.id, "the space of a deleted version does not come back: {error}. Nothing else is touched; farside pool check tells what \
-                     is damaged");
+                tracing::error!(pool = %self.id, version = version.id, "the space of a deleted version does not come back until the pool is opened anew: {error}. Nothing else is touched; \
+                     farside pool check tells what is damaged");
                 self.locked().versions.version_mut(version.id)?.stuck = true;
                 return Ok(true);
             }
