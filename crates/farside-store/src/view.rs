@@ -154,10 +154,16 @@ impl View {
         self.root.visit_leaves(nodes, self.tree, from, &mut leaves_max, each)
     }
 
-    /// Ranges of blocks (first, count) of which nobody knows any more where they lie, in order, at most `ranges_max`. Reads the
-    /// root, and nodes that have something lost below; a damaged node that no change has met yet is not found so.
-    pub(crate) fn quarantined(&self, nodes: &NodeReader, ranges_max: usize) -> Result<Vec<(u64, u64)>> {
-        let mut ranges = LostRanges { end: self.blocks(), ranges_max, found: Vec::new() };
+    /// Ranges of blocks (first, count) of which nobody knows any more where they lie, from block `from` on, in order, at most
+    /// `ranges_max`. Reads the root, and nodes that have something lost below; a damaged node that no change has met yet is
+    /// not found so.
+    pub(crate) fn quarantined(
+        &self,
+        nodes: &NodeReader,
+        from: u64,
+        ranges_max: usize,
+    ) -> Result<Vec<(u64, u64)>> {
+        let mut ranges = LostRanges { from, end: self.blocks(), ranges_max, found: Vec::new() };
         self.root.lost_ranges(nodes, self.tree, &mut ranges)?;
         Ok(ranges.found)
     }
@@ -170,7 +176,7 @@ impl View {
         position: u64,
         ranges_max: usize,
     ) -> Result<Vec<(u64, u64)>> {
-        let mut ranges = LostRanges { end: self.blocks(), ranges_max, found: Vec::new() };
+        let mut ranges = LostRanges { from: 0, end: self.blocks(), ranges_max, found: Vec::new() };
         if let Some(spot) = self.root.descend(nodes, self.tree, level, position)? {
             spot.lost_ranges(nodes, self.tree, &mut ranges)?;
         }
@@ -183,7 +189,7 @@ impl View {
     /// [`StoreError::Quarantined`] if part of the content is known to be lost.
     pub(crate) fn content_root(&self, nodes: &NodeReader) -> Result<ContentRoot> {
         let fingerprint = self.root.fingerprint(nodes, self.tree)?;
-        if let Some((block, count)) = self.quarantined(nodes, 1)?.first() {
+        if let Some((block, count)) = self.quarantined(nodes, 0, 1)?.first() {
             let version = format!("family {}", self.tree.family);
             return Err(StoreError::Quarantined { version, block: *block, count: *count });
         }
@@ -198,6 +204,8 @@ impl View {
 
 /// Lost ranges as they are found.
 struct LostRanges {
+    /// What lies before is passed over.
+    from: u64,
     /// Blocks of the version.
     end: u64,
     ranges_max: usize,
@@ -210,7 +218,8 @@ impl LostRanges {
     }
 
     fn add(&mut self, block: u64, count: u64) {
-        let count = self.end.saturating_sub(block).min(count);
+        let (first, end) = (block.max(self.from), (block + count).min(self.end));
+        let (block, count) = (first, end.saturating_sub(first));
         match self.found.last_mut() {
             _ if count == 0 => {}
             Some((first, before)) if *first + *before == block => *before += count,
@@ -338,7 +347,8 @@ impl Spot {
 
     fn lost_ranges(&self, nodes: &NodeReader, tree: TreeIdentity, ranges: &mut LostRanges) -> Result<()> {
         let start = self.position * span(self.level);
-        if ranges.is_full() || start >= ranges.end || self.base.is_hole() || self.is_cut() {
+        let is_outside = start >= ranges.end || start + span(self.level) <= ranges.from;
+        if ranges.is_full() || is_outside || self.base.is_hole() || self.is_cut() {
             return Ok(());
         }
         if self.is_lost() {
