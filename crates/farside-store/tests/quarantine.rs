@@ -8,7 +8,7 @@ mod sparse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use farside_check::{CheckOptions, What};
+use farside_check::{CheckOptions, Report, Severity, What};
 use farside_format::fingerprint::span;
 use farside_format::pointer::TWIN_DISTANCE;
 use farside_format::{Node, TreeKind};
@@ -342,4 +342,127 @@ fn random_damage_quarantines_its_blocks_and_nothing_else() {
     }
     println!("{damaged} nodes damaged, {errors} quarantined blocks read");
     assert!(count < 3 || errors > 0, "no damage was ever met");
+}
+
+/// Whatever leaf lies at `position` of the newest tree of the volume whose family this is, in the pool as it is on the disk.
+fn leaf(disk: &SimulatedDisk, family: u64, position: u64) -> Node {
+    let leaves = (0..POOL / BLOCK).filter_map(|place| {
+        let node = Node::decode(&disk.peek(place * BLOCK, 4096)).ok()?.0;
+        let is_it = node.place.0 == place && node.level == 1 && node.position == position;
+        (is_it && node.family == family && node.kind == TreeKind::Volume).then_some(node)
+    });
+    leaves.max_by_key(|node| node.birth).expect("a leaf")
+}
+
+/// A closed pool whose volume `v`, 300 blocks full of data, has lost leaf `position` for good.
+fn pool_with_a_lost_leaf(position: u64) -> (SimulatedDisk, Version) {
+    let disk = SimulatedDisk::new("lost", POOL).without_history();
+    let pool = Pool::create(Arc::new(disk.clone()), options(1)).expect("a pool");
+    let mut version = Version { blocks: 300, ..Version::default() };
+    pool.create_volume("v", version.blocks * BLOCK).expect("a volume");
+    let handle = pool.open_volume("v").expect("it opens");
+    for block in 0..300 {
+        handle.write(block * BLOCK, &content(block + 1)).expect("a write");
+        version.map.insert(block, block + 1);
+    }
+    drop(handle);
+    pool.close().expect("closed");
+    disk.damage(leaf(&disk, 1, position).place.0 * BLOCK, &[7; 4096]);
+    let pool = Pool::open(Arc::new(disk.clone()), options(2)).expect("it opens");
+    let handle = pool.open_volume("v").expect("it opens");
+    handle.write(position * 128 * BLOCK, &content(5000)).expect("a write");
+    version.map.insert(position * 128, 5000);
+    pool.consistency_point().expect("a point");
+    assert!(pool.status().unattributed_bytes_max > 0);
+    drop(handle);
+    pool.close().expect("closed");
+    (disk, version)
+}
+
+fn quarantined_findings(report: &Report) -> Vec<&farside_check::Finding> {
+    report.findings.iter().filter(|f| f.what == What::Quarantined).collect()
+}
+
+/// Blocks that cannot be read are errors of the check, told once for each node; the store names the same ones.
+#[test]
+fn the_check_calls_no_pool_clean_that_does_not_read() {
+    let (disk, _) = pool_with_a_lost_leaf(1);
+    let report = farside_check::check(&disk, &CheckOptions::default()).expect("it runs");
+    assert!(!report.is_clean(), "{report}");
+    let [finding] = quarantined_findings(&report)[..] else { panic!("{report}") };
+    assert_eq!(finding.severity, Severity::Error);
+    assert!(finding.found.contains("127 quarantined blocks: 129 to 255"), "{finding}");
+    // Every other block is written anew.
+    let pool = Pool::open(Arc::new(disk.clone()), options(3)).expect("it opens");
+    let handle = pool.open_volume("v").expect("it opens");
+    for block in (130..256).step_by(2) {
+        handle.write(block * BLOCK, &content(block + 1)).expect("a write");
+    }
+    pool.consistency_point().expect("a point");
+    let told: Vec<_> = pool.quarantined().expect("a list").iter().map(|r| (r.block, r.count)).collect();
+    assert_eq!(told, (129..256).step_by(2).map(|block| (block, 1)).collect::<Vec<_>>());
+    drop(handle);
+    pool.close().expect("closed");
+    drop(pool);
+    let report = farside_check::check(&disk, &CheckOptions::default()).expect("it runs");
+    let [finding] = quarantined_findings(&report)[..] else { panic!("{report}") };
+    assert!(finding.found.contains("64 quarantined blocks: 129, 131,"), "{finding}");
+    assert!(finding.found.contains("56 more ranges"), "{finding}");
+    // Whatever finds no room is nothing worse than what does.
+    disk.damage(leaf(&disk, 1, 0).children[3].place.0 * BLOCK, &[7; 4096]);
+    for findings_max in [1, 2] {
+        let options = CheckOptions { findings_max, ..CheckOptions::default() };
+        let report = farside_check::check(&disk, &options).expect("it runs");
+        assert!(report.findings.iter().any(|f| f.what == What::DataBlock), "{report}");
+        assert_eq!(report.findings.len(), findings_max, "{report}");
+    }
+}
+
+/// A lost leaf all of whose blocks shared their places with each other: what stays in use is what may stay.
+#[test]
+fn a_lost_leaf_of_shared_blocks_is_accounted_for() {
+    let disk = SimulatedDisk::new("shared", POOL).without_history();
+    let pool = Pool::create(Arc::new(disk.clone()), options(1)).expect("a pool");
+    pool.create_volume("v", 300 * BLOCK).expect("a volume");
+    pool.create_volume("w", 300 * BLOCK).expect("a volume");
+    let handle = pool.open_volume("v").expect("it opens");
+    for block in 0..64 {
+        handle.write(block * BLOCK, &content(block + 1)).expect("a write");
+    }
+    pool.create_snapshots(&[("v".into(), new_snapshot("s", 1))]).expect("a snapshot");
+    let snapshot = pool.open_snapshot("v", "s").expect("it opens");
+    let staged = pool.stage("w", None, 300 * BLOCK, staged_for(1)).expect("staged");
+    let fingerprints = snapshot.fingerprints(0, 64).expect("fingerprints");
+    for to in [0, 64] {
+        assert_eq!(staged.share(to, &snapshot, 0, &fingerprints).expect("a share"), 64);
+    }
+    staged.commit(&new_snapshot("c", 2)).expect("committed");
+    drop((staged, snapshot, handle));
+    // The staged version's owners are the only ones left.
+    let uuid = pool.snapshot_named("v", "s").expect("there").uuid;
+    pool.delete_snapshot("v", uuid).expect("deleted");
+    pool.delete_volume("v").expect("deleted");
+    let uuid = pool.snapshot_named("w", "c").expect("there").uuid;
+    pool.delete_snapshot("w", uuid).expect("deleted");
+    pool.reap_all().expect("reaped");
+    pool.close().expect("closed");
+    drop(pool);
+    let family = (2..9).find(|family| {
+        (0..POOL / BLOCK).any(|place| {
+            let node = Node::decode(&disk.peek(place * BLOCK, 4096));
+            node.is_ok_and(|(node, _)| node.kind == TreeKind::Volume && node.family == *family)
+        })
+    });
+    disk.damage(leaf(&disk, family.expect("w's family"), 0).place.0 * BLOCK, &[7; 4096]);
+    let pool = Pool::open(Arc::new(disk.clone()), options(2)).expect("it opens");
+    let handle = pool.open_volume("w").expect("it opens");
+    for block in 0..128 {
+        handle.write(block * BLOCK, &content(block + 900)).expect("a write");
+    }
+    pool.consistency_point().expect("a point");
+    drop(handle);
+    pool.close().expect("closed");
+    drop(pool);
+    let report = farside_check::check(&disk, &CheckOptions::default()).expect("it runs");
+    assert!(report.is_clean(), "{report}");
 }
