@@ -153,6 +153,8 @@ pub(crate) struct RingReader<'a> {
     superblock: &'a Superblock,
     ring_bytes: u64,
     pub(crate) next: RingEnd,
+    /// Whether the next batch stands there, but not as a whole.
+    pub(crate) is_torn: bool,
     /// Bytes of the ring read ahead, and the position of the first of them: a batch of one record takes 4 KiB, and reading
     /// each by itself would cost the device's latency twice.
     ahead: (u64, BlockBuffer),
@@ -169,7 +171,8 @@ impl<'a> RingReader<'a> {
             chain: superblock.journal_chain,
         };
         let ring_bytes = superblock.journal_blocks * BLOCK_BYTES as u64;
-        RingReader { device, superblock, ring_bytes, next, ahead: (0, BlockBuffer::zeroed(0)) }
+        let ahead = (0, BlockBuffer::zeroed(0));
+        RingReader { device, superblock, ring_bytes, next, is_torn: false, ahead }
     }
 
     /// So many bytes of the ring from the next batch on, which lie on it as a whole.
@@ -218,7 +221,10 @@ impl<'a> RingReader<'a> {
             return Ok(None);
         }
         let bytes = self.read_next(header.ring_bytes())?;
-        let Ok((header, payload)) = decode_batch(bytes) else { return Ok(None) };
+        let Ok((header, payload)) = decode_batch(bytes) else {
+            self.is_torn = true;
+            return Ok(None);
+        };
         // The checksum holds, so these are bytes that were meant: what they say must make sense.
         let records = Record::decode_all(payload, header.records)
             .map_err(|e| StoreError::Inconsistent(format!("journal batch {}: {e}", header.sequence)))?;

@@ -616,3 +616,97 @@ fn the_reaper_waits_for_a_node_that_is_refused_for_a_moment() {
         assert_whole(&disk, &version, &format!("level {level}"));
     }
 }
+
+/// Place of the data that `pool_with_journal` flushed last.
+fn last_data(disk: &SimulatedDisk) -> u64 {
+    let wanted = content(63);
+    (0..POOL / BLOCK).find(|p| disk.peek(p * BLOCK, 4096) == wanted).expect("its data")
+}
+
+fn assert_checked(disk: &SimulatedDisk, allowed: &[farside_check::What]) {
+    let report = farside_check::check(disk, &farside_check::CheckOptions::default()).expect("it runs");
+    assert!(report.findings.iter().all(|f| allowed.contains(&f.what)), "{report}");
+}
+
+/// What an opening has taken stays, even if nothing is written for long and a block of it rots meanwhile.
+#[test]
+fn an_idle_life_vouches_for_the_last_flush() {
+    let (disk, _, batches) = pool_with_journal();
+    for _ in 0..2 {
+        drop(open(&disk).expect("it opens"));
+        assert_checked(&disk, &[]);
+    }
+    let place = last_data(&disk);
+    disk.damage(place * BLOCK, &[9; 512]);
+    let pool = open(&disk).expect("it opens");
+    let mut block = vec![0; 4096];
+    let read = pool.open_volume("v").expect("it opens").read(303 * BLOCK, &mut block);
+    assert!(
+        matches!(read, Err(StoreError::CorruptBlock { .. })),
+        "rot is told, not taken for a crash: {read:?}"
+    );
+    drop(pool);
+    assert_checked(&disk, &[farside_check::What::JournalData]);
+    // Nor is a damaged batch taken for one that was never synced.
+    damage(&disk, batches[3], Damage::BitFlip, 0);
+    assert!(matches!(open(&disk).err(), Some(StoreError::JournalDamaged { .. })));
+}
+
+/// What an opening has dropped never comes back, even if nothing is written for long and its data turns up again.
+#[test]
+fn an_idle_life_ends_what_was_dropped() {
+    let (disk, mut version, _) = pool_with_journal();
+    let place = last_data(&disk);
+    disk.damage(place * BLOCK, &[0; 512]);
+    version.map.remove(&303);
+    drop(open(&disk).expect("it opens"));
+    assert_checked(&disk, &[]);
+    disk.damage(place * BLOCK, &content(63));
+    let pool = open(&disk).expect("it opens");
+    version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+    drop(pool);
+    assert_checked(&disk, &[]);
+}
+
+/// Openings that change nothing do not use the journal up.
+#[test]
+fn idle_lives_need_no_journal() {
+    let (disk, version, _) = pool_with_journal();
+    let mut used = Vec::new();
+    for _ in 0..5 {
+        let pool = open(&disk).expect("it opens");
+        used.push(pool.status().journal_used_bytes);
+        version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+    }
+    assert!(used.iter().all(|u| *u == used[0]), "{used:?}");
+    assert_checked(&disk, &[]);
+}
+
+/// A batch past the end of the journal vouches for those before it, too.
+#[test]
+fn what_lies_past_a_torn_batch_proves_what_lies_before_it() {
+    use farside_format::journal::{BatchHeader, decode_batch_header, seal_batch};
+    let (disk, _, batches) = pool_with_journal();
+    let last = decode_batch_header(&disk.peek(batches[3] * BLOCK, 4096)).expect("the last batch");
+    let mut after = vec![0; 4096];
+    let header = BatchHeader {
+        payload_bytes: 0,
+        pool: superblocks(&disk)[0].pool,
+        open_epoch: last.open_epoch,
+        sequence: last.sequence + 2,
+        position: last.position + 2 * BLOCK,
+        proven: last.sequence,
+        records: 0,
+        previous: [3; 16],
+        checksum: [0; 16],
+    };
+    seal_batch(&mut after, 0, &header);
+    disk.damage((batches[3] + 2) * BLOCK, &after);
+    let place = last_data(&disk);
+    disk.damage(place * BLOCK, &[9; 512]);
+    assert_checked(&disk, &[farside_check::What::JournalData]);
+    let pool = open(&disk).expect("it opens");
+    let mut block = vec![0; 4096];
+    let read = pool.open_volume("v").expect("it opens").read(303 * BLOCK, &mut block);
+    assert!(matches!(read, Err(StoreError::CorruptBlock { .. })), "{read:?}");
+}
