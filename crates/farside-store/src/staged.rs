@@ -123,8 +123,11 @@ impl Pool {
             Some(uuid) => blocks(self.snapshot(volume, uuid)?.size_bytes),
             None => 0,
         };
-        if blocks(size_bytes) < base_blocks {
-            let cut = self.cut(staged.version, blocks(size_bytes), base_blocks);
+        // Nor does what a damaged node of the base says of blocks past its old end: they were holes.
+        let new_blocks = blocks(size_bytes);
+        if base_blocks > 0 && new_blocks != base_blocks {
+            let (from, to) = (new_blocks.min(base_blocks), new_blocks.max(base_blocks));
+            let cut = self.cut(staged.version, from, to);
             if let Err(error) = cut {
                 // Refused as a whole: nobody has a handle on it, and it would hold its base's blocks for ever.
                 staged.abandon()?;
@@ -229,17 +232,18 @@ impl StagedVersion {
         let done = self.pool.change_under_maintenance(|state| {
             let version = find_staged(state, self.version)?;
             let (old_blocks, new_blocks) = (blocks(version.size_bytes), blocks(size_bytes));
-            let mut effects = version.raising_to(size_bytes);
             let change = Change::Restage(Restage {
                 version: self.version,
                 size_bytes,
                 staged: version.staged.clone(),
             });
             admit_change(state, &change)?;
-            if new_blocks < old_blocks {
+            let effects = if new_blocks < old_blocks {
                 let count = old_blocks - new_blocks;
-                effects = crate::io::unmap_in_state(state, self.version, new_blocks, count)?;
-            }
+                crate::io::unmap_in_state(state, self.version, new_blocks, count)?
+            } else {
+                crate::io::unmap_what_growth_adds(state, self.version, size_bytes)?
+            };
             if let Some(reservation) = reservation.take() {
                 reservation.consume(state, &effects);
             }

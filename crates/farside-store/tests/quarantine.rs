@@ -466,3 +466,62 @@ fn a_lost_leaf_of_shared_blocks_is_accounted_for() {
     let report = farside_check::check(&disk, &CheckOptions::default()).expect("it runs");
     assert!(report.is_clean(), "{report}");
 }
+
+/// What a larger size adds shows zeros, whatever was lost beside it: of a volume and of a staged version, begun larger or grown.
+#[test]
+fn growth_shows_zeros_beside_what_was_lost() {
+    for blocks in [400, 20_000] {
+        // Once the loss is on the medium as lost pointers, once the leaf is damaged and nobody has met it.
+        for met in [true, false] {
+            let (disk, mut version) = pool_with_a_lost_leaf(2);
+            if !met {
+                disk.damage(leaf(&disk, 1, 2).place.0 * BLOCK, &[7; 4096]);
+            }
+            let what = format!("{blocks} blocks, met: {met}");
+            let pool = Pool::open(Arc::new(disk.clone()), options(3)).expect("it opens");
+            pool.create_snapshots(&[("v".into(), new_snapshot("s", 1))]).expect("a snapshot");
+            let base = Some(pool.snapshot_named("v", "s").expect("there").uuid);
+            let larger = pool.stage("v", base, blocks * BLOCK, staged_for(1)).expect("staged");
+            let grown = pool.stage("v", base, 300 * BLOCK, staged_for(2)).expect("staged");
+            grown.resize(blocks * BLOCK).expect("resized");
+            pool.resize_volume("v", blocks * BLOCK).expect("resized");
+            version.blocks = blocks;
+            let mut block = vec![0; 4096];
+            for when in ["before a point", "after it", "after two"] {
+                let handle = pool.open_volume("v").expect("it opens");
+                for at in (300..420).chain([16_383, 16_384]).filter(|at| *at < blocks) {
+                    let zeros = |read: Result<(), StoreError>, block: &[u8], which: &str| {
+                        assert!(read.is_ok(), "{what}, {which} {when}, block {at}: {read:?}");
+                        assert!(block.iter().all(|b| *b == 0), "{what}, {which} {when}, block {at}");
+                    };
+                    zeros(handle.read(at * BLOCK, &mut block), &block, "volume");
+                    zeros(larger.read(at * BLOCK, &mut block), &block, "staged larger");
+                    zeros(grown.read(at * BLOCK, &mut block), &block, "staged and grown");
+                }
+                let lost = handle.read(290 * BLOCK, &mut block);
+                assert!(matches!(lost, Err(StoreError::Quarantined { .. })), "{what}, {when}: {lost:?}");
+                pool.consistency_point().expect("a point");
+            }
+            drop((larger, grown));
+            pool.drop_staged(None).expect("dropped");
+            // Whole writes heal, and then there is nothing left of it.
+            let handle = pool.open_volume("v").expect("it opens");
+            for block in 256..300 {
+                handle.write(block * BLOCK, &content(block + 1)).expect("a write");
+                version.map.insert(block, block + 1);
+            }
+            drop(handle);
+            pool.flush().expect("a flush");
+            drop(pool);
+            let pool = Pool::open(Arc::new(disk.clone()), options(4)).expect("it opens");
+            version.compare(&pool.open_volume("v").expect("it opens"), true, &what);
+            pool.delete_snapshot("v", base.expect("a snapshot")).expect("deleted");
+            pool.reap_all().expect("reaped");
+            pool.consistency_point().expect("a point");
+            pool.close().expect("closed");
+            drop(pool);
+            let report = farside_check::check(&disk, &CheckOptions::default()).expect("it runs");
+            assert!(report.is_clean(), "{what}: {report}");
+        }
+    }
+}
