@@ -422,6 +422,15 @@ impl Pool {
         &self,
         make: impl FnOnce(&mut State) -> Result<(Change, T)>,
     ) -> Result<T> {
+        self.change_and_then(make, |_, _| Ok(()))
+    }
+
+    /// The same, followed by something that belongs to it, in the same moment: nobody sees the one without the other.
+    pub(crate) fn change_and_then<T>(
+        &self,
+        make: impl FnOnce(&mut State) -> Result<(Change, T)>,
+        then: impl FnOnce(&mut State, &T) -> Result<()>,
+    ) -> Result<T> {
         let answer = {
             let mut state = self.state.lock();
             let (change, answer) = make(&mut state)?;
@@ -431,6 +440,7 @@ impl Pool {
             let change = CatalogChange { change: Some(change) };
             state.append(&Record::Catalog(Box::new(change)));
             state.catalog_growth += growth;
+            then(&mut state, &answer)?;
             answer
         };
         self.flush_only()?;
