@@ -327,13 +327,33 @@ impl StagedVersion {
 
     /// Publishes it as snapshot `new` and as what the volume shows; one record, durable when this returns. If hosts
     /// had written to the volume, their version stays as a side branch.
+    ///
+    /// # Errors
+    /// Refused if it is to be pinned for a relationship that it was not staged for, or whose replica the volume is not at this
+    /// moment: what a mirror sends ends with the mirror, however long it was under way.
     pub fn commit(&self, new: &NewSnapshot) -> Result<SnapshotStatus> {
         self.pool.release(self.pool.reserve(0, SpaceClass::Metadata)?);
         let rescue_uuid = Uuid::from_bytes(self.pool.options.randomness.uuid_bytes());
         let now = self.pool.options.clock.now();
         self.pool.change(|state| {
             refuse_taken(state, &self.volume, new)?;
-            find_staged(state, self.version)?;
+            let (volume, staged) = (find_volume(state, &self.volume)?, find_staged(state, self.version)?);
+            if staged.volume != volume.id {
+                return Err(StoreError::Refused(format!(
+                    "{} is another volume than the one this was staged for",
+                    self.volume
+                )));
+            }
+            if let Some(relationship) = new.pin_for {
+                let record = volume.replica.as_ref().filter(|record| !record.broken_off);
+                let is_replica = record.is_some_and(|r| uuid_of(&r.relationship) == relationship);
+                if !is_replica || StagedFor::of(staged).relationship != relationship {
+                    return Err(StoreError::Refused(format!(
+                        "the pool does not know {} as the replica of this relationship any more; nothing was changed",
+                        self.volume
+                    )));
+                }
+            }
             let rescue = rescue_of_head(state, &self.volume, self.version, &new.name, rescue_uuid, now)?;
             let committed = CommittedVersion {
                 version: self.version,

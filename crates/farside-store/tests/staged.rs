@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use farside_platform::{BlockDevice, DeviceError, SimulatedDisk};
-use farside_store::{DifferenceKind, Pool, StoreError};
+use farside_store::{DifferenceKind, NewSnapshot, Pool, ReplicaStatus, StoreError};
 use sparse::{BLOCK, content, new_snapshot, options, staged_for};
+use uuid::Uuid;
 
 fn listed(pool: &Arc<Pool>) -> Vec<(String, u64, bool)> {
     let content = pool.staged_content().expect("listed").into_iter();
@@ -149,4 +150,37 @@ fn what_was_dropped_before_a_transfer_began_is_told() {
     assert_eq!(pool.staged("w").expect("listed").len(), 1);
     begun.lock().expect("nothing panicked").take();
     assert_eq!(pool.drop_staged(None).expect("the other"), 1);
+}
+
+/// What a mirror sends is published only while the volume is that mirror's replica, in the moment of publishing.
+#[test]
+fn what_a_mirror_staged_ends_with_the_mirror() {
+    let (_, pool) = pool_with_syncs();
+    let ours = staged_for(1).relationship;
+    let record = |relationship: Uuid, broken_off: bool| ReplicaStatus {
+        relationship,
+        peer: [7; 32],
+        source: "pool/v".into(),
+        broken_off,
+    };
+    let staged = pool.stage("v", None, 64 * BLOCK, staged_for(1)).expect("staged");
+    staged.write(0, &content(1)).expect("a staged write");
+    let pinned = |number| NewSnapshot { pin_for: Some(ours), ..new_snapshot(&format!("c{number}"), number) };
+    for replica in [None, Some(record(ours, true)), Some(record(Uuid::from_u128(9), false))] {
+        pool.set_replica("v", replica.clone()).expect("set");
+        let refused = staged.commit(&pinned(1));
+        assert!(matches!(refused, Err(StoreError::Refused(_))), "{replica:?}: {refused:?}");
+        assert_eq!(pool.snapshots("v").expect("listed").len(), 0);
+    }
+    pool.set_replica("v", Some(record(ours, false))).expect("set");
+    let foreign = NewSnapshot { pin_for: Some(Uuid::from_u128(9)), ..new_snapshot("c1", 1) };
+    assert!(matches!(staged.commit(&foreign), Err(StoreError::Refused(_))));
+    staged.commit(&pinned(1)).expect("published");
+    assert_eq!(pool.snapshot_named("v", "c1").expect("there").pinned_by, [ours]);
+
+    // Nor into another volume of the same name.
+    let staged = pool.stage("w", None, 64 * BLOCK, staged_for(2)).expect("staged");
+    pool.rename_volume("w", "x").expect("renamed");
+    pool.create_volume("w", 64 * BLOCK).expect("a volume");
+    assert!(matches!(staged.commit(&new_snapshot("c2", 2)), Err(StoreError::Refused(_))));
 }
