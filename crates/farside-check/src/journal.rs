@@ -17,6 +17,8 @@ use crate::report::{JournalEnd, JournalReport, Location, VersionReport, What};
 
 const LOST_HINT: &str = "writes that hosts were told are safe are lost from here on; the point before them is whole. Keep \
                          the device as it is and restore from the mirror, or from a snapshot";
+const REFUSED_HINT: &str = "what it held is not known; if the pool opens nothing is missing, and the journal overwrites it when it \
+                            comes round";
 const RECORD_HINT: &str = "the batch is whole but contradicts the state before it; do not write to this pool";
 
 /// What the journal after a point says.
@@ -310,11 +312,9 @@ impl Scan<'_, '_> {
         let mut first = 0;
         while first < ring_blocks {
             let count = STRIDE_BLOCKS.min(ring_blocks - first);
-            let Ok(blocks) = self.read_ring(first * BLOCK_BYTES as u64, count as usize) else {
-                let at = Location { place: Some(JOURNAL_START + first), ..self.at(sequence, position) };
-                self.reader.error(What::Journal, at, "a readable ring", "the medium refuses", LOST_HINT);
-                first += count;
-                continue;
+            let blocks = match self.read_ring(first * BLOCK_BYTES as u64, count as usize) {
+                Ok(blocks) => blocks,
+                Err(_) => self.read_around((first, count), sequence, position),
             };
             for (index, block) in (first..).zip(blocks.chunks_exact(BLOCK_BYTES)) {
                 let Ok(header) = journal::decode_batch_header(block) else { continue };
@@ -351,6 +351,21 @@ impl Scan<'_, '_> {
             first += count;
         }
         proven
+    }
+
+    /// Blocks of the ring, zeros where the medium refuses.
+    fn read_around(&mut self, (first, count): (u64, u64), sequence: u64, position: u64) -> BlockBuffer {
+        let mut buffer = BlockBuffer::zeroed(count as usize);
+        for (index, block) in (first..).zip(buffer.chunks_mut(BLOCK_BYTES)) {
+            match self.read_ring(index * BLOCK_BYTES as u64, 1) {
+                Ok(read) => block.copy_from_slice(&read),
+                Err(why) => {
+                    let at = Location { place: Some(JOURNAL_START + index), ..self.at(sequence, position) };
+                    self.reader.error(What::Journal, at, "a readable block of the ring", why, REFUSED_HINT);
+                }
+            }
+        }
+        buffer
     }
 
     /// The older point's journal runs through the position of the newest.

@@ -26,7 +26,7 @@ use crate::nodes::{NodeReader, TreeIdentity};
 use crate::owner_counts::OwnerCounts;
 use crate::point::{CATALOG_TREE, FREE_MAP_TREE, OWNER_COUNTS_TREE, writer_blocks};
 use crate::pool::{Pool, PoolOptions, State, SystemTrees, catalog_growth};
-use crate::ring::{Pending, ReadBatch, RingEnd, RingReader, RingWriter};
+use crate::ring::{Pending, ReadBatch, RingEnd, RingReader, RingWriter, read_again};
 use crate::versions::{Versions, blocks};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -343,7 +343,7 @@ fn read_superblock(
     place: u64,
 ) -> Result<std::result::Result<Superblock, FormatError>> {
     let mut block = BlockBuffer::zeroed(1);
-    device.read_at(place * BLOCK, &mut block)?;
+    read_again(device, place * BLOCK, &mut block)?;
     Ok(Superblock::decode(&block))
 }
 
@@ -355,13 +355,20 @@ fn choose_superblocks(device: &dyn BlockDevice) -> Result<[Slot; 2]> {
     if device.bytes() <= SUPERBLOCK_PLACES[1] * BLOCK {
         return Err(StoreError::TooSmall { device: device.name(), needed: 4 << 20, found: device.bytes() });
     }
-    let slots =
-        [read_superblock(device, SUPERBLOCK_PLACES[0])?, read_superblock(device, SUPERBLOCK_PLACES[1])?];
+    // A slot that the device refuses is as good as a damaged one: either of the two opens the pool without loss.
+    let slots = SUPERBLOCK_PLACES.map(|place| match read_superblock(device, place) {
+        Ok(slot) => slot.map_err(SlotError::Format),
+        Err(error) => Err(SlotError::Device(error)),
+    });
     // One slot of another version is enough: whoever wrote it owes this version nothing about the other slot.
-    if let Some(FormatError::Version { found, supported }) =
-        slots.iter().filter_map(|slot| slot.as_ref().err()).find(|e| matches!(e, FormatError::Version { .. }))
-    {
-        return Err(StoreError::OtherVersion { device: device.name(), found: *found, supported: *supported });
+    for slot in &slots {
+        if let Err(SlotError::Format(FormatError::Version { found, supported })) = slot {
+            return Err(StoreError::OtherVersion {
+                device: device.name(),
+                found: *found,
+                supported: *supported,
+            });
+        }
     }
     match slots {
         [Ok(a), Ok(b)] if a.pool == b.pool => {
@@ -374,12 +381,20 @@ fn choose_superblocks(device: &dyn BlockDevice) -> Result<[Slot; 2]> {
         }
         [Ok(a), Err(_)] => Ok([Some((a, 0)), None]),
         [Err(_), Ok(b)] => Ok([Some((b, 1)), None]),
-        [Err(a), Err(b)] => Err(StoreError::NoSuperblock {
+        // Whether there is a pool at all is not known then.
+        [Err(SlotError::Device(error)), Err(_)] | [Err(_), Err(SlotError::Device(error))] => Err(error),
+        [Err(SlotError::Format(a)), Err(SlotError::Format(b))] => Err(StoreError::NoSuperblock {
             device: device.name(),
             slot_a: a.to_string(),
             slot_b: b.to_string(),
         }),
     }
+}
+
+/// Why a slot cannot be used.
+enum SlotError {
+    Device(StoreError),
+    Format(FormatError),
 }
 
 /// Loads catalog, free map and owner counts of the point.
@@ -504,7 +519,12 @@ fn data_is_there(device: &dyn BlockDevice, batch: &ReadBatch, replayed: &mut Rep
         }
         replayed.verified_blocks += fingerprints.len() as u64;
         let mut data = BlockBuffer::zeroed(fingerprints.len());
-        device.read_at(place.0 * BLOCK, &mut data)?;
+        match read_again(device, place.0 * BLOCK, &mut data) {
+            Ok(()) => {}
+            // A write that a power failure interrupted can leave this, too.
+            Err(error) if error.is_proof_of_damage() => return Ok(false),
+            Err(error) => return Err(error),
+        }
         let all = data.chunks(BLOCK_BYTES).zip(fingerprints).all(|(b, f)| Fingerprint::of_block(b) == *f);
         if !all {
             return Ok(false);

@@ -710,3 +710,76 @@ fn what_lies_past_a_torn_batch_proves_what_lies_before_it() {
     let read = pool.open_volume("v").expect("it opens").read(303 * BLOCK, &mut block);
     assert!(matches!(read, Err(StoreError::CorruptBlock { .. })), "{read:?}");
 }
+
+/// A superblock that the device refuses is one that is damaged: the other opens the pool, and it is written anew.
+#[test]
+fn a_refused_superblock_is_a_damaged_one() {
+    for slot in SLOTS {
+        for errno in [5, UNREADABLE_SECTOR] {
+            let (disk, version) = sound_pool();
+            disk.refuse_reads(slot * BLOCK, u64::MAX, errno);
+            let pool = open(&disk).unwrap_or_else(|e| panic!("slot {slot}, error {errno}: {e}"));
+            disk.refuse_reads(slot * BLOCK, 0, errno);
+            version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+            drop(pool);
+            superblocks(&disk);
+            assert_checked(&disk, &[]);
+        }
+    }
+    // Whether there is a pool is not known if no slot answers.
+    let (disk, _) = sound_pool();
+    SLOTS.iter().for_each(|slot| disk.refuse_reads(slot * BLOCK, u64::MAX, 5));
+    let before = bytes(&disk);
+    assert!(matches!(open(&disk).err(), Some(StoreError::Device(_))));
+    assert!(matches!(Pool::create(Arc::new(disk.clone()), options(1)).err(), Some(StoreError::Device(_))));
+    assert!(bytes(&disk) == before);
+}
+
+/// What is refused in the ring past the journal's end keeps no pool closed if it is unreadable for good; what may pass does,
+/// as it may be what tells of a loss. Nothing is changed meanwhile.
+#[test]
+fn a_refused_sector_of_the_ring_loses_nothing() {
+    for far in [1, 40] {
+        let (disk, version, batches) = pool_with_journal();
+        let place = batches[3] + far;
+        disk.refuse_reads(place * BLOCK, 1, 5);
+        let whole = disk.image().without_history();
+        version.compare(&open(&whole).expect("it opens").open_volume("v").expect("it opens"), true, "v");
+        disk.refuse_reads(place * BLOCK, u64::MAX, UNREADABLE_SECTOR);
+        let pool = open(&disk).unwrap_or_else(|e| panic!("{far} blocks on: {e}"));
+        version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+
+        let (disk, version, _) = pool_with_journal();
+        let before = bytes(&disk);
+        disk.refuse_reads(place * BLOCK, u64::MAX, 5);
+        assert!(matches!(open(&disk).err(), Some(StoreError::Device(_))), "{far} blocks on");
+        disk.refuse_reads(place * BLOCK, 1, 5);
+        assert!(bytes(&disk) == before);
+        version.compare(&open(&disk).expect("it opens").open_volume("v").expect("it opens"), true, "v");
+    }
+}
+
+/// The same in the journal: what is proven is a loss that is told, the last batch may be one that a power failure cut short.
+#[test]
+fn a_refused_batch_is_a_damaged_one_only_if_the_medium_says_so() {
+    for refused in 0..4 {
+        let (disk, mut version, batches) = pool_with_journal();
+        let before = bytes(&disk);
+        disk.refuse_reads(batches[refused] * BLOCK, u64::MAX, 5);
+        assert!(matches!(open(&disk).err(), Some(StoreError::Device(_))), "batch {refused}");
+        assert!(bytes(&disk) == before, "batch {refused}");
+        disk.refuse_reads(batches[refused] * BLOCK, u64::MAX, UNREADABLE_SECTOR);
+        let opened = open(&disk);
+        if refused < 3 {
+            assert!(matches!(opened.err(), Some(StoreError::JournalDamaged { .. })), "batch {refused}");
+            assert!(bytes(&disk) == before, "batch {refused}");
+            disk.refuse_reads(batches[refused] * BLOCK, 0, 5);
+            let pool = open(&disk).expect("it opens");
+            version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+        } else {
+            version.map.remove(&303);
+            let pool = opened.expect("it opens");
+            version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+        }
+    }
+}
