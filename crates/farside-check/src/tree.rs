@@ -420,7 +420,7 @@ impl Walker<'_, '_> {
     /// node that names it, `runs` being (first block, count).
     fn lost(&mut self, level: u8, position: u64, runs: &[(u64, u64)]) {
         // Past the end there were holes.
-        let end = self.this().end_blocks();
+        let end = self.this().size_blocks();
         let clipped = runs.iter().map(|(first, count)| (*first, (*count).min(end.saturating_sub(*first))));
         let runs: Vec<(u64, u64)> = clipped.filter(|(_, count)| *count > 0).collect();
         if runs.is_empty() {
@@ -532,6 +532,7 @@ impl Walker<'_, '_> {
                 // As with nodes: it may have come by descent, past what damage took.
                 (None, Some(parent)) if child.birth.0 <= self.versions[parent].frozen => {
                     self.usage.used.insert(child.place.0);
+                    self.usage.by_damaged_descent.insert(child.place.0);
                     continue;
                 }
                 _ => {}

@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use farside_format::catalog::VersionKind;
-use farside_format::fingerprint::{BLOCKS_MAX, FAN_OUT, TOP_LEVEL, level_for, span};
+use farside_format::fingerprint::{FAN_OUT, TOP_LEVEL, level_for, span};
 use farside_format::{ContentRoot, Fingerprint, Node, Pointer};
 
 use crate::delta::{Delta, Entry};
@@ -34,16 +33,14 @@ pub(crate) struct Spot {
     layers: [Option<Arc<Delta>>; 2],
     /// Level of the layers' nodes, likewise.
     layer_level: u8,
-    /// Nothing is mapped from this block of the version on: what is lost beyond were holes.
+    /// What is lost from this block of the version on were holes, or, in a staged version that is not cut to its size yet, will be.
     end: u64,
 }
 
 impl View {
     pub(crate) fn of(version: &VersionState, tree: TreeIdentity) -> View {
         let level = version.level();
-        // A staged version may not have been cut to its size yet.
-        let is_cut = version.kind != VersionKind::Staged;
-        let end = if is_cut { blocks(version.size_bytes) } else { BLOCKS_MAX };
+        let end = blocks(version.size_bytes);
         let root = Spot {
             level,
             position: 0,
