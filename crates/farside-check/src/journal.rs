@@ -17,6 +17,8 @@ use crate::report::{JournalEnd, JournalReport, Location, VersionReport, What};
 
 const LOST_HINT: &str = "writes that hosts were told are safe are lost from here on; the point before them is whole. Keep \
                          the device as it is and restore from the mirror, or from a snapshot";
+const REFUSED_HINT: &str = "what it held is not known; if the pool opens nothing is missing, and the journal overwrites it when it \
+                            comes round";
 const RECORD_HINT: &str = "the batch is whole but contradicts the state before it; do not write to this pool";
 
 /// What the journal after a point says.
@@ -200,12 +202,13 @@ impl Scan<'_, '_> {
             self.reader.error(What::Journal, at, expected, format!("{position}, {first}"), LOST_HINT);
             return self.outcome(0, None, position, JournalEnd::Unusable, None, first);
         }
-        let (batches, proven, mut end_position, mut end) = self.chain();
+        let (batches, mut proven, mut end_position, mut end) = self.chain();
         let mut end_sequence = first + batches.len() as u64;
         if let Some(seen) = &self.seen {
             self.check_crossing(&batches, end_position, seen.newest.clone());
         } else if end != JournalEnd::RingFull {
-            self.check_end(end_sequence, end_position, &end);
+            let beyond = self.check_end(end_sequence, end_position, &end);
+            proven = proven.max(beyond.filter(|beyond| *beyond >= first));
         }
         let mut replay = Replay::new(self.point, self.seen.is_some() || !self.other_slot_usable());
         for batch in &batches {
@@ -301,18 +304,17 @@ impl Scan<'_, '_> {
         (batches, proven, position, end)
     }
 
-    /// Rule 1: no later batch on the ring may prove the sequence at which the chain ends.
-    fn check_end(&mut self, sequence: u64, position: u64, end: &JournalEnd) {
+    /// Rule 1: no later batch on the ring may prove the sequence at which the chain ends. Answers the highest that one proves.
+    fn check_end(&mut self, sequence: u64, position: u64, end: &JournalEnd) -> Option<u64> {
         const STRIDE_BLOCKS: u64 = 256;
         let ring_blocks = self.superblock.journal_blocks;
+        let mut proven = None;
         let mut first = 0;
         while first < ring_blocks {
             let count = STRIDE_BLOCKS.min(ring_blocks - first);
-            let Ok(blocks) = self.read_ring(first * BLOCK_BYTES as u64, count as usize) else {
-                let at = Location { place: Some(JOURNAL_START + first), ..self.at(sequence, position) };
-                self.reader.error(What::Journal, at, "a readable ring", "the medium refuses", LOST_HINT);
-                first += count;
-                continue;
+            let blocks = match self.read_ring(first * BLOCK_BYTES as u64, count as usize) {
+                Ok(blocks) => blocks,
+                Err(_) => self.read_around((first, count), sequence, position),
             };
             for (index, block) in (first..).zip(blocks.chunks_exact(BLOCK_BYTES)) {
                 let Ok(header) = journal::decode_batch_header(block) else { continue };
@@ -321,10 +323,16 @@ impl Scan<'_, '_> {
                 }
                 let here = index * BLOCK_BYTES as u64;
                 let in_place = header.position % self.ring_bytes() == here;
-                let proves =
-                    header.sequence > sequence && header.proven >= sequence && header.position > position;
+                let proves = header.sequence > sequence
+                    && header.position > position
+                    && Some(header.proven) > proven
+                    && header.position < self.superblock.journal_position + self.ring_bytes();
                 // Records are short and never hold a batch, so a whole batch elsewhere was written to the wrong place.
                 if (in_place && !proves) || self.read_batch(here).is_err() {
+                    continue;
+                }
+                if in_place && header.proven < sequence {
+                    proven = Some(header.proven);
                     continue;
                 }
                 let at = self.at(sequence, position);
@@ -338,10 +346,26 @@ impl Scan<'_, '_> {
                     )
                 };
                 self.reader.error(What::Journal, at, expected, found, LOST_HINT);
-                return;
+                return proven;
             }
             first += count;
         }
+        proven
+    }
+
+    /// Blocks of the ring, zeros where the medium refuses.
+    fn read_around(&mut self, (first, count): (u64, u64), sequence: u64, position: u64) -> BlockBuffer {
+        let mut buffer = BlockBuffer::zeroed(count as usize);
+        for (index, block) in (first..).zip(buffer.chunks_mut(BLOCK_BYTES)) {
+            match self.read_ring(index * BLOCK_BYTES as u64, 1) {
+                Ok(read) => block.copy_from_slice(&read),
+                Err(why) => {
+                    let at = Location { place: Some(JOURNAL_START + index), ..self.at(sequence, position) };
+                    self.reader.error(What::Journal, at, "a readable block of the ring", why, REFUSED_HINT);
+                }
+            }
+        }
+        buffer
     }
 
     /// The older point's journal runs through the position of the newest.

@@ -72,8 +72,9 @@ pub(crate) fn compare(
     all_known: bool,
     unattributed_max: u64,
 ) -> u64 {
+    // A place of which no owner is left is counted once more as one that is in use for nobody.
     let surplus: u64 =
-        usage.owners.counted().map(|(_, expected, found)| expected.saturating_sub(found)).sum();
+        usage.owners.counted().map(|(_, expected, found)| expected.saturating_sub(found.max(1))).sum();
     for (place, expected, found) in usage.owners.counted() {
         let hint = if found > expected { TOO_LOW_HINT } else { TOO_HIGH_HINT };
         if found > expected || (found < expected && all_known && surplus > unattributed_max) {

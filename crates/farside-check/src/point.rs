@@ -21,7 +21,7 @@ pub(crate) struct Point {
     /// State 2 in the free map.
     pub(crate) waiting: PlaceSet,
     /// In use for nobody, since damage took the maps that said for whom.
-    unattributed: PlaceSet,
+    pub(crate) unattributed: PlaceSet,
     pub(crate) catalog: Option<Catalog>,
     /// Parents first.
     pub(crate) versions: Vec<VersionTree>,

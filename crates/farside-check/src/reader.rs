@@ -104,27 +104,18 @@ impl<'a> Reader<'a> {
     ) {
         let finding =
             Finding { severity, what, location, expected: expected.into(), found: found.into(), hint };
-        let same = |other: &Finding| {
-            let mut location = other.location.clone();
-            location.generation = finding.location.generation;
-            // A node or block at a place is one thing, whichever version led there; a block with several owners is one for
-            // each of them.
-            let by_place = matches!(what, What::Node | What::NodeSecondCopy | What::DataBlock)
-                && other.location.place == finding.location.place
-                && other.location.level == finding.location.level
-                && (what != What::DataBlock
-                    || (other.location.volume == finding.location.volume
-                        && other.location.position == finding.location.position));
-            other.what == what
-                && (by_place || (location == finding.location && other.expected == finding.expected))
-                && other.found == finding.found
-        };
-        if self.findings.iter().any(same) {
+        if self.findings.iter().any(|other| is_same(other, &finding)) {
             return;
         }
-        if self.findings.len() >= self.options.findings_max {
-            self.dropped += 1;
-        } else {
+        if self.findings.len() < self.options.findings_max {
+            self.findings.push(finding);
+            return;
+        }
+        self.dropped += 1;
+        // What is worse, or says more than that something known is lost, stays.
+        let least = self.findings.iter().rposition(|kept| rank(kept) < rank(&finding));
+        if let Some(least) = least {
+            self.findings.remove(least);
             self.findings.push(finding);
         }
     }
@@ -250,6 +241,30 @@ impl<'a> Reader<'a> {
         report.findings_dropped = self.dropped;
         report.bytes_read = self.bytes_read;
     }
+}
+
+/// Which findings make room for which others.
+fn rank(finding: &Finding) -> u8 {
+    match (finding.severity, finding.what) {
+        (Severity::Warning, _) => 0,
+        (Severity::Error, What::Quarantined) => 1,
+        (Severity::Error, _) => 2,
+    }
+}
+
+/// Whether both are the same thing, seen from either point or along two ways.
+fn is_same(a: &Finding, b: &Finding) -> bool {
+    if a.what != b.what || a.found != b.found {
+        return false;
+    }
+    let (at, other) = (&a.location, &b.location);
+    // A node or block at a place is one thing, whichever version led there; a block with several owners is one for each of
+    // them.
+    let by_place = matches!(a.what, What::Node | What::NodeSecondCopy | What::DataBlock)
+        && at.place == other.place
+        && at.level == other.level
+        && (a.what != What::DataBlock || (at.volume == other.volume && at.position == other.position));
+    by_place || (at.is_same_but_for_the_point(other) && a.expected == b.expected)
 }
 
 fn describe(expected: &NodeExpectation) -> String {

@@ -260,7 +260,9 @@ impl<'p> Replay<'p> {
         let first_allocatable = self.point.superblock.first_allocatable();
         for place in first..first + count {
             let since = self.mapped.contains(place) && !self.freed.contains(place);
-            let in_use = self.point.usage.used.contains(place) || since;
+            // What a damaged node names is not found by walking.
+            let may_be_unknown = self.point.usage.unreadable > 0 || self.point.unattributed.contains(place);
+            let in_use = self.point.usage.used.contains(place) || since || may_be_unknown;
             require(
                 place >= first_allocatable && in_use,
                 "places that are in use",

@@ -115,6 +115,17 @@ pub struct Location {
     pub batch: Option<u64>,
 }
 
+impl Location {
+    /// Whether both are one place of the pool, in whichever point it was seen.
+    pub(crate) fn is_same_but_for_the_point(&self, other: &Location) -> bool {
+        let Location { generation: _, slot, tree, volume, version, snapshot, level, position, place, batch } =
+            self;
+        (slot, tree, version, level) == (&other.slot, &other.tree, &other.version, &other.level)
+            && (position, place, batch) == (&other.position, &other.place, &other.batch)
+            && (volume, snapshot) == (&other.volume, &other.snapshot)
+    }
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();

@@ -30,11 +30,16 @@ use farside_platform::BlockBuffer;
 
 use crate::catalog::VersionTree;
 use crate::reader::Reader;
-use crate::report::{Location, Severity, What};
+use crate::report::{Location, What};
 use crate::usage::{Below, Usage};
 
 const OWNERSHIP_HINT: &str =
     "freeing one version would free blocks of another; do not write to this pool, restore it from its mirror";
+
+const QUARANTINED_HINT: &str = "reads of these blocks fail in every version that shares this map. Whole writes make them readable again in a volume: a resync \
+     from the mirror or a restore from a backup; so does a rollback to a snapshot that has them. Nothing heals a snapshot";
+/// Ranges of quarantined blocks told of one node at most.
+const RUNS_TOLD_MAX: usize = 8;
 
 /// A tree of the pool itself: catalog, free map or owner counts.
 pub(crate) struct PoolTree {
@@ -354,7 +359,7 @@ impl Walker<'_, '_> {
             return Below::default();
         }
         if pointer.is_lost() {
-            self.lost(&pointer, level, position);
+            // Told with its neighbours, by the node above.
             return Below { mapped: Some(0), lost: Some(span(level)) };
         }
         let at = self.at(&pointer, level, position);
@@ -411,19 +416,28 @@ impl Walker<'_, '_> {
         below
     }
 
-    /// What an earlier damage took, which the pool has dealt with: reads of it fail until it is written.
-    fn lost(&mut self, pointer: &Pointer, level: u8, position: u64) {
-        let mut at = self.at(pointer, level, position);
-        at.place = None;
-        let first = position * span(level);
-        self.reader.find(
-            Severity::Warning,
-            What::Quarantined,
-            at,
-            "a map that says where the blocks lie",
-            format!("blocks {first} to {} are quarantined", first + span(level) - 1),
-            "reads of them fail; write them anew, roll back to a snapshot, or restore them from a mirror",
-        );
+    /// What an earlier damage took, which the pool has dealt with: reads of it fail until it is written. Told once for each
+    /// node that names it, `runs` being (first block, count).
+    fn lost(&mut self, level: u8, position: u64, runs: &[(u64, u64)]) {
+        // Past the end there were holes.
+        let end = self.this().size_blocks();
+        let clipped = runs.iter().map(|(first, count)| (*first, (*count).min(end.saturating_sub(*first))));
+        let runs: Vec<(u64, u64)> = clipped.filter(|(_, count)| *count > 0).collect();
+        if runs.is_empty() {
+            return;
+        }
+        let at = Location { place: None, ..self.at(&Pointer::HOLE, level, position) };
+        let total: u64 = runs.iter().map(|(_, count)| count).sum();
+        let told = runs.iter().take(RUNS_TOLD_MAX).map(|(first, count)| match count {
+            1 => first.to_string(),
+            _ => format!("{first} to {}", first + count - 1),
+        });
+        let mut found = format!("{total} quarantined blocks: {}", told.collect::<Vec<_>>().join(", "));
+        if runs.len() > RUNS_TOLD_MAX {
+            found += &format!(" and {} more ranges", runs.len() - RUNS_TOLD_MAX);
+        }
+        let expected = "a map that says where the blocks lie";
+        self.reader.error(What::Quarantined, at, expected, found, QUARANTINED_HINT);
     }
 
     /// What the child does not share with its parent must have come into being after the parent.
@@ -451,12 +465,19 @@ impl Walker<'_, '_> {
 
     fn inner(&mut self, node: &Node, level: u8, position: u64, twin: &TwinChildren) -> Below {
         let mut total = Below::nothing();
+        let mut runs = Vec::new();
+        let reaped = self.this().reaped;
         for (i, child) in node.children.iter().enumerate() {
+            let at = position << FAN_OUT_BITS | i as u64;
+            if child.is_lost() && (at + 1) * span(level - 1) > reaped {
+                add_run(&mut runs, at * span(level - 1), span(level - 1));
+            }
             if !child.is_hole() {
                 let below = self.node(*child, level - 1, position << FAN_OUT_BITS | i as u64, twin.child(i));
                 total.add(below);
             }
         }
+        self.lost(level, position, &runs);
         total
     }
 
@@ -466,6 +487,7 @@ impl Walker<'_, '_> {
         let mut lost = Some(0);
         let mut to_read: Vec<(u64, Pointer)> = Vec::new();
         let mut parent_node: Option<(Option<usize>, ParentNode)> = None;
+        let mut runs = Vec::new();
         for (i, child) in node.children.iter().enumerate() {
             let block = position << FAN_OUT_BITS | i as u64;
             if child.is_hole() {
@@ -476,7 +498,7 @@ impl Walker<'_, '_> {
                 continue;
             }
             if child.is_lost() {
-                self.lost(child, 0, block);
+                add_run(&mut runs, block, 1);
                 lost = lost.map(|l| l + 1);
                 continue;
             }
@@ -510,6 +532,7 @@ impl Walker<'_, '_> {
                 // As with nodes: it may have come by descent, past what damage took.
                 (None, Some(parent)) if child.birth.0 <= self.versions[parent].frozen => {
                     self.usage.used.insert(child.place.0);
+                    self.usage.by_damaged_descent.insert(child.place.0);
                     continue;
                 }
                 _ => {}
@@ -519,6 +542,7 @@ impl Walker<'_, '_> {
                 to_read.push((block, *child));
             }
         }
+        self.lost(1, position, &runs);
         self.read_blocks(&to_read);
         Below { mapped, lost }
     }
@@ -574,6 +598,14 @@ impl Walker<'_, '_> {
             "reads of this block fail in every version that shares it; writing the whole block heals a head, a mirror \
              can repair the rest. Other owners of its place are named by themselves",
         );
+    }
+}
+
+/// One more run of blocks, as one with the last if they touch.
+fn add_run(runs: &mut Vec<(u64, u64)>, first: u64, count: u64) {
+    match runs.last_mut() {
+        Some((before, so_far)) if *before + *so_far == first => *so_far += count,
+        _ => runs.push((first, count)),
     }
 }
 

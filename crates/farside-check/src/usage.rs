@@ -35,6 +35,9 @@ impl Below {
 pub(crate) struct Usage {
     /// Every place referenced, and the fixed areas.
     pub(crate) used: PlaceSet,
+    /// Data blocks whose owner was not counted: it had them in a node that is damaged, from which a version descends that has
+    /// them still. Others may own them as well.
+    pub(crate) by_damaged_descent: PlaceSet,
     /// Data blocks below each node, by the node's place.
     pub(crate) mapped_below: HashMap<u64, Below>,
     /// Nodes that could not be read: what lies below them is unknown.
@@ -53,6 +56,7 @@ impl Usage {
         pointer: &Pointer,
     ) {
         match self.owners.count(pointer.place.0, pointer.fingerprint) {
+            Owner::First if self.by_damaged_descent.contains(pointer.place.0) => {}
             Owner::First => {
                 self.claim(reader, superblock, at, 1);
             }

@@ -58,6 +58,22 @@ pub enum DeviceError {
     },
 }
 
+impl DeviceError {
+    /// Whether the medium itself says that what was asked for is lost: the kernel's words for an unreadable sector, for a
+    /// failed integrity check and for a target that gave up. A place that the device has not got counts too. Any other
+    /// error (no memory, a cable, a path, a server) may pass, and says nothing of what the medium holds.
+    pub fn is_verdict_of_the_medium(&self) -> bool {
+        use rustix::io::Errno;
+        match self {
+            DeviceError::Io { source, .. } => [Errno::NODATA, Errno::ILSEQ, Errno::REMOTEIO]
+                .iter()
+                .any(|errno| source.raw_os_error() == Some(errno.raw_os_error())),
+            DeviceError::OutOfRange { .. } => true,
+            DeviceError::Locked { .. } | DeviceError::Open { .. } => false,
+        }
+    }
+}
+
 /// A block device. Offsets and lengths are bytes and whole blocks; implementations are internally synchronised.
 pub trait BlockDevice: Send + Sync + 'static {
     /// Size in bytes, a whole number of blocks.

@@ -54,6 +54,8 @@ struct Inner {
     record: bool,
     /// Fails every request once it reaches zero.
     fail_after: Option<u64>,
+    /// Blocks whose reads fail: how often yet, and with which error of the kernel.
+    refusing: BTreeMap<u64, (u64, i32)>,
     counters: Counters,
 }
 
@@ -65,6 +67,7 @@ impl Inner {
             history: Vec::new(),
             record: true,
             fail_after: None,
+            refusing: BTreeMap::new(),
             counters: Counters::default(),
         }
     }
@@ -206,6 +209,17 @@ impl SimulatedDisk {
         self.inner.lock().fail_after = requests;
     }
 
+    /// The next `times` reads that touch the block at `offset` fail with the error number `errno` of the kernel. Images and
+    /// what crashes leave do not inherit this.
+    pub fn refuse_reads(&self, offset: u64, times: u64, errno: i32) {
+        self.inner.lock().refusing.insert(offset / BLOCK_BYTES as u64, (times, errno));
+    }
+
+    /// How many of those failures are still to come, over all blocks.
+    pub fn refusals_left(&self) -> u64 {
+        self.inner.lock().refusing.values().map(|(times, _)| times).sum()
+    }
+
     /// Read requests and bytes so far: tests assert what an operation cost.
     pub fn reads(&self) -> (u64, u64) {
         let inner = self.inner.lock();
@@ -252,6 +266,18 @@ impl BlockDevice for SimulatedDisk {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let mut inner = self.inner.lock();
         self.check("read", offset, buffer.len(), &mut inner)?;
+        let end = (offset + buffer.len() as u64).div_ceil(BLOCK_BYTES as u64);
+        let mut touched = inner.refusing.range_mut(offset / BLOCK_BYTES as u64..end);
+        if let Some((_, (times, errno))) = touched.find(|(_, (times, _))| *times > 0) {
+            *times = times.saturating_sub(u64::from(*times != u64::MAX));
+            return Err(DeviceError::Io {
+                operation: "read",
+                offset,
+                length: buffer.len(),
+                device: self.name(),
+                source: std::io::Error::from_raw_os_error(*errno),
+            });
+        }
         inner.counters.reads += 1;
         inner.counters.read_bytes += buffer.len() as u64;
         load(&inner.live, offset, buffer);

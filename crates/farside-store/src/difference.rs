@@ -88,6 +88,8 @@ impl Walk<'_> {
         }
         if b.is_lost() {
             if a.is_lost_like(b) {
+                // No range of holes goes on across it.
+                self.joins_hole = false;
                 return Ok(());
             }
             return Err(self.quarantined(start, span(b.level)));

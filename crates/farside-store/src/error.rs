@@ -137,5 +137,17 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Whether what was to be read is known to be lost: bytes that are not those that were written, or the medium's own word.
+    /// Any other error of a device may pass, so nothing that lasts may follow from it.
+    pub(crate) fn is_proof_of_damage(&self) -> bool {
+        match self {
+            StoreError::Corrupt { .. } => true,
+            StoreError::Device(error) => error.is_verdict_of_the_medium(),
+            _ => false,
+        }
+    }
+}
+
 /// Shorthand.
 pub type Result<T> = std::result::Result<T, StoreError>;

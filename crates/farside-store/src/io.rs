@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use farside_format::fingerprint::span;
 use farside_format::journal::{MAP_BLOCKS_MAX, Record};
 use farside_format::{Fingerprint, Place, Pointer};
 use farside_platform::{BLOCK_BYTES, BlockBuffer};
@@ -285,6 +286,25 @@ pub(crate) fn unmap_in_state(
     let level = entry.level();
     delta::unmap(&mut entry.delta, level, first, count, birth, &mut effects);
     account(&state.versions, &mut state.allocator, version, &effects)?;
+    Ok(effects)
+}
+
+/// What a version needs before it grows to `size_bytes`: a damaged node says of the blocks past the old end what it says of all
+/// others, that they are lost. They were holes, and shall show zeros.
+pub(crate) fn unmap_what_growth_adds(
+    state: &mut State,
+    version: u64,
+    size_bytes: u64,
+) -> Result<ChangeEffects> {
+    let found = state.versions.version(version)?;
+    let (old_blocks, new_blocks) = (blocks(found.size_bytes), blocks(size_bytes));
+    // Nothing stands past the tree, and nothing can be lost where no node is.
+    let end = if found.tree.root.is_hole() { 0 } else { new_blocks.min(span(found.level())) };
+    let mut effects = match end.checked_sub(old_blocks) {
+        Some(count) if count > 0 => unmap_in_state(state, version, old_blocks, count)?,
+        _ => ChangeEffects::default(),
+    };
+    effects.new_inner += state.versions.version(version)?.raising_to(size_bytes).new_inner;
     Ok(effects)
 }
 

@@ -23,6 +23,8 @@ const CACHED_NODE_BYTES: u64 = 4400;
 const GAP_BLOCKS: u64 = 8;
 /// Blocks of one read at most.
 const READ_BLOCKS_MAX: u64 = 256;
+/// How often one copy of a node is read before it counts as unreadable. No wait in between: hosts may wait for this.
+const READ_TRIES: usize = 3;
 
 /// Which tree a walk is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +70,9 @@ impl NodeReader {
 
     /// As [`NodeReader::read`], but a lost or damaged node of a volume is answered as one whose children are all lost, and
     /// which lies at place 0. So what is known of its neighbours, and of what was written over it, stays usable.
+    ///
+    /// Only what is proved to be damaged counts as that, on every copy: consistency points and the reaper make it last. A
+    /// device that refuses for the moment is an error.
     pub(crate) fn read_or_lost(
         &self,
         tree: TreeIdentity,
@@ -77,9 +82,7 @@ impl NodeReader {
     ) -> Result<Arc<Node>> {
         if !pointer.is_lost() {
             match self.read(tree, level, position, pointer) {
-                Err(error @ (StoreError::Corrupt { .. } | StoreError::Device(_)))
-                    if tree.kind == TreeKind::Volume =>
-                {
+                Err(error) if tree.kind == TreeKind::Volume && error.is_proof_of_damage() => {
                     self.note(DamagedNode { family: tree.family, level, position }, pointer, &error);
                 }
                 result => return result,
@@ -153,7 +156,9 @@ impl NodeReader {
                     "a node is damaged, its second copy is read instead: {first}. Nothing is lost, but the medium loses data: check the \
                      pool offline (farside pool check)"
                 );
-                self.read_copy(twin, &expected).map_err(|_| first)?
+                // Damage is proved only by both.
+                let worse = |second: StoreError| if second.is_proof_of_damage() { first } else { second };
+                self.read_copy(twin, &expected).map_err(worse)?
             }
             Err(first) => return Err(first),
         };
@@ -221,7 +226,18 @@ impl NodeReader {
         self.reads.load(Ordering::Relaxed)
     }
 
+    /// Reads one copy, more than once if need be: what a cable, a path or a server refuses or spoils often works at once
+    /// when it is asked for again.
     fn read_copy(&self, place: u64, expected: &NodeExpectation) -> Result<Node> {
+        for _ in 1..READ_TRIES {
+            if let Ok(node) = self.try_copy(place, expected) {
+                return Ok(node);
+            }
+        }
+        self.try_copy(place, expected)
+    }
+
+    fn try_copy(&self, place: u64, expected: &NodeExpectation) -> Result<Node> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let mut block = BlockBuffer::zeroed(1);
         self.device.read_at(place * BLOCK_BYTES as u64, &mut block)?;

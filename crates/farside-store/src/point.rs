@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use farside_format::catalog::{CATALOG_BYTES_MAX, VersionKind};
-use farside_format::fingerprint::{BLOCKS_MAX, FAN_OUT, level_for, span};
+use farside_format::catalog::CATALOG_BYTES_MAX;
+use farside_format::fingerprint::{FAN_OUT, level_for, span};
 use farside_format::free_map::BLOCKS_PER_CHUNK;
 use farside_format::journal::Record;
 use farside_format::node::copies;
@@ -50,7 +50,7 @@ struct CapturedVersion {
     before: TreeReference,
     level: u8,
     size_bytes: u64,
-    /// Nothing is mapped from this block on: a staged version may not have been cut to its size yet.
+    /// What is lost from this block on were holes, or, in a staged version that is not cut to its size yet, will be.
     end: u64,
     delta: Option<Arc<Delta>>,
     holder: Holder,
@@ -100,11 +100,7 @@ impl Pool {
                 before: version.tree,
                 level: version.level(),
                 size_bytes: version.size_bytes,
-                end: if version.kind == VersionKind::Staged {
-                    BLOCKS_MAX
-                } else {
-                    blocks(version.size_bytes)
-                },
+                end: blocks(version.size_bytes),
                 delta: version.capturing.clone(),
                 holder,
                 age: version.age(),

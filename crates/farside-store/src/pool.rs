@@ -314,6 +314,21 @@ impl Pool {
         Ok(())
     }
 
+    /// Writes a batch without records, durably: it vouches for all that is before it, and takes the place of what was dropped
+    /// behind it. Where the ring has no room for it a point is due at once, which does the same.
+    pub(crate) fn close_end_of_journal(&self) -> Result<()> {
+        let mut ring = self.ring.lock();
+        let _latch = PanicLatch(self);
+        if ring.used() + farside_format::journal::ring_bytes(0) > ring.capacity() {
+            return Ok(());
+        }
+        self.latch(ring.write(vec![(Vec::new(), 0)]))?;
+        self.state.lock().ring_used = ring.used();
+        self.sync_device()?;
+        ring.proven = ring.sequence - 1;
+        Ok(())
+    }
+
     /// Writes out records that have piled up, without a sync.
     fn spill(&self) -> Result<()> {
         let mut ring = self.ring.lock();
@@ -407,6 +422,15 @@ impl Pool {
         &self,
         make: impl FnOnce(&mut State) -> Result<(Change, T)>,
     ) -> Result<T> {
+        self.change_and_then(make, |_, _| Ok(()))
+    }
+
+    /// The same, followed by something that belongs to it, in the same moment: nobody sees the one without the other.
+    pub(crate) fn change_and_then<T>(
+        &self,
+        make: impl FnOnce(&mut State) -> Result<(Change, T)>,
+        then: impl FnOnce(&mut State, &T) -> Result<()>,
+    ) -> Result<T> {
         let answer = {
             let mut state = self.state.lock();
             let (change, answer) = make(&mut state)?;
@@ -416,6 +440,7 @@ impl Pool {
             let change = CatalogChange { change: Some(change) };
             state.append(&Record::Catalog(Box::new(change)));
             state.catalog_growth += growth;
+            then(&mut state, &answer)?;
             answer
         };
         self.flush_only()?;

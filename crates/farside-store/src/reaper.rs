@@ -79,11 +79,11 @@ impl Pool {
             &mut found,
         );
         match walked {
-            // One damaged map must not keep all others from being reaped. What it holds stays in use.
+            // One map that cannot be read must not keep all others from being reaped. What it holds stays in use.
             Err(error @ (StoreError::Corrupt { .. } | StoreError::Device(_))) => {
-                tracing::error!(pool = %self.id, version = version.id, "the space of a deleted version is not freed, \
-                     because its metadata is damaged: {error}. No other version is affected; farside pool check \
-                     lists the damage");
+                tracing::error!(pool = %self.id, version = version.id, "the space of a deleted version does not come \
+                     back until the pool is opened anew, because its metadata cannot be read: {error}. No other version \
+                     is affected; farside pool check lists the damage");
                 self.locked().versions.version_mut(version.id)?.stuck = true;
                 return Ok(true);
             }

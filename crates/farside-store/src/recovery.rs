@@ -26,7 +26,7 @@ use crate::nodes::{NodeReader, TreeIdentity};
 use crate::owner_counts::OwnerCounts;
 use crate::point::{CATALOG_TREE, FREE_MAP_TREE, OWNER_COUNTS_TREE, writer_blocks};
 use crate::pool::{Pool, PoolOptions, State, SystemTrees, catalog_growth};
-use crate::ring::{Pending, ReadBatch, RingEnd, RingReader, RingWriter};
+use crate::ring::{Pending, ReadBatch, RingEnd, RingReader, RingWriter, read_again};
 use crate::versions::{Versions, blocks};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -138,7 +138,13 @@ impl Pool {
         // A life that made no point left its batches only.
         let open_epoch = newest.open_epoch.max(loaded.open_epoch) + 1;
         let raised = Superblock { open_epoch, ..superblock };
+        let has_open_end = loaded.has_open_end;
         let (pool, has_room) = Self::start(device, raised, slot, tail, options, nodes, loaded, end)?;
+        // What was taken must not be doubted by the next opening, nor what was dropped be found again, however long this life
+        // is idle. If this fails it is latched: what can be read shall be readable.
+        if has_open_end && let Err(error) = pool.close_end_of_journal() {
+            tracing::error!(pool = %pool.id(), "the journal's end could not be written: {error}");
+        }
         // The free map of the older point does not know what the newest wrote: if that can be read again after a crash, it
         // must not be found overwritten. A lost superblock may have been the newest. And where the pairs for changed nodes are
         // not found again, the point takes what there is, before anything else does.
@@ -235,15 +241,21 @@ fn recover(
 ) -> Result<(Loaded, RingEnd)> {
     let mut loaded = load(device, nodes, superblock)?;
     let mut reader = RingReader::new(device, superblock);
+    // All at once, since the last one may say what is proven of the first. What a journal may hold bounds it (`journal_load.rs`):
+    // some 2 million fingerprints and records from the newest point on, 100 to 200 MB, for the time of the opening.
     let mut batches = Vec::new();
     while let Some(batch) = reader.next()? {
         batches.push(batch);
     }
     let next = reader.next;
-    if reader.proven_beyond()? >= next.sequence {
+    let proven_beyond = reader.proven_beyond()?;
+    if proven_beyond >= next.sequence {
         return Err(StoreError::JournalDamaged { sequence: next.sequence });
     }
-    let proven = batches.iter().map(|b| b.header.proven).max().unwrap_or(0);
+    let proven = batches.iter().map(|b| b.header.proven).max().unwrap_or(0).max(proven_beyond);
+    // An empty batch of an opening needs no other to vouch for it.
+    let is_open = |batch: &ReadBatch| batch.header.sequence > proven && !batch.records.is_empty();
+    loaded.has_open_end = reader.is_torn || batches.iter().any(is_open);
     let mut end = RingReader::new(device, superblock).next;
     let mut replayed = 0;
     for batch in batches {
@@ -299,6 +311,8 @@ struct Loaded {
     replayed: Replayed,
     /// Highest open epoch of a batch.
     open_epoch: u64,
+    /// Whether batches at the journal's end, taken or not, are vouched for by nothing on the medium.
+    has_open_end: bool,
 }
 
 impl Loaded {
@@ -321,6 +335,7 @@ impl Loaded {
             load: JournalLoad::default(),
             replayed: Replayed::default(),
             open_epoch: 0,
+            has_open_end: false,
         }
     }
 }
@@ -330,7 +345,7 @@ fn read_superblock(
     place: u64,
 ) -> Result<std::result::Result<Superblock, FormatError>> {
     let mut block = BlockBuffer::zeroed(1);
-    device.read_at(place * BLOCK, &mut block)?;
+    read_again(device, place * BLOCK, &mut block)?;
     Ok(Superblock::decode(&block))
 }
 
@@ -342,13 +357,20 @@ fn choose_superblocks(device: &dyn BlockDevice) -> Result<[Slot; 2]> {
     if device.bytes() <= SUPERBLOCK_PLACES[1] * BLOCK {
         return Err(StoreError::TooSmall { device: device.name(), needed: 4 << 20, found: device.bytes() });
     }
-    let slots =
-        [read_superblock(device, SUPERBLOCK_PLACES[0])?, read_superblock(device, SUPERBLOCK_PLACES[1])?];
+    // A slot that the device refuses is as good as a damaged one: either of the two opens the pool without loss.
+    let slots = SUPERBLOCK_PLACES.map(|place| match read_superblock(device, place) {
+        Ok(slot) => slot.map_err(SlotError::Format),
+        Err(error) => Err(SlotError::Device(error)),
+    });
     // One slot of another version is enough: whoever wrote it owes this version nothing about the other slot.
-    if let Some(FormatError::Version { found, supported }) =
-        slots.iter().filter_map(|slot| slot.as_ref().err()).find(|e| matches!(e, FormatError::Version { .. }))
-    {
-        return Err(StoreError::OtherVersion { device: device.name(), found: *found, supported: *supported });
+    for slot in &slots {
+        if let Err(SlotError::Format(FormatError::Version { found, supported })) = slot {
+            return Err(StoreError::OtherVersion {
+                device: device.name(),
+                found: *found,
+                supported: *supported,
+            });
+        }
     }
     match slots {
         [Ok(a), Ok(b)] if a.pool == b.pool => {
@@ -361,12 +383,20 @@ fn choose_superblocks(device: &dyn BlockDevice) -> Result<[Slot; 2]> {
         }
         [Ok(a), Err(_)] => Ok([Some((a, 0)), None]),
         [Err(_), Ok(b)] => Ok([Some((b, 1)), None]),
-        [Err(a), Err(b)] => Err(StoreError::NoSuperblock {
+        // Whether there is a pool at all is not known then.
+        [Err(SlotError::Device(error)), Err(_)] | [Err(_), Err(SlotError::Device(error))] => Err(error),
+        [Err(SlotError::Format(a)), Err(SlotError::Format(b))] => Err(StoreError::NoSuperblock {
             device: device.name(),
             slot_a: a.to_string(),
             slot_b: b.to_string(),
         }),
     }
+}
+
+/// Why a slot cannot be used.
+enum SlotError {
+    Device(StoreError),
+    Format(FormatError),
 }
 
 /// Loads catalog, free map and owner counts of the point.
@@ -491,7 +521,12 @@ fn data_is_there(device: &dyn BlockDevice, batch: &ReadBatch, replayed: &mut Rep
         }
         replayed.verified_blocks += fingerprints.len() as u64;
         let mut data = BlockBuffer::zeroed(fingerprints.len());
-        device.read_at(place.0 * BLOCK, &mut data)?;
+        match read_again(device, place.0 * BLOCK, &mut data) {
+            Ok(()) => {}
+            // A write that a power failure interrupted can leave this, too.
+            Err(error) if error.is_proof_of_damage() => return Ok(false),
+            Err(error) => return Err(error),
+        }
         let all = data.chunks(BLOCK_BYTES).zip(fingerprints).all(|(b, f)| Fingerprint::of_block(b) == *f);
         if !all {
             return Ok(false);

@@ -132,6 +132,11 @@ impl RingWriter {
     }
 }
 
+/// Reads, once more if it fails: much of what a device refuses works when it is asked for again.
+pub(crate) fn read_again(device: &dyn BlockDevice, offset: u64, buffer: &mut [u8]) -> Result<()> {
+    device.read_at(offset, buffer).or_else(|_| device.read_at(offset, buffer)).map_err(StoreError::from)
+}
+
 /// Where the journal ends: what the next batch continues from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingEnd {
@@ -153,6 +158,8 @@ pub(crate) struct RingReader<'a> {
     superblock: &'a Superblock,
     ring_bytes: u64,
     pub(crate) next: RingEnd,
+    /// Whether the next batch stands there, but not as a whole.
+    pub(crate) is_torn: bool,
     /// Bytes of the ring read ahead, and the position of the first of them: a batch of one record takes 4 KiB, and reading
     /// each by itself would cost the device's latency twice.
     ahead: (u64, BlockBuffer),
@@ -169,7 +176,8 @@ impl<'a> RingReader<'a> {
             chain: superblock.journal_chain,
         };
         let ring_bytes = superblock.journal_blocks * BLOCK_BYTES as u64;
-        RingReader { device, superblock, ring_bytes, next, ahead: (0, BlockBuffer::zeroed(0)) }
+        let ahead = (0, BlockBuffer::zeroed(0));
+        RingReader { device, superblock, ring_bytes, next, is_torn: false, ahead }
     }
 
     /// So many bytes of the ring from the next batch on, which lie on it as a whole.
@@ -179,8 +187,10 @@ impl<'a> RingReader<'a> {
         let is_there = *from <= position && position + bytes <= from + buffer.len() as u64;
         if !is_there {
             let left = self.superblock.journal_position + self.ring_bytes - position;
-            self.ahead =
-                (position, self.read_ring(position, READ_AHEAD_BYTES.max(bytes).min(left) as usize)?);
+            let ahead = self.read_ring(position, READ_AHEAD_BYTES.max(bytes).min(left) as usize);
+            // What the device refuses may lie further on: only what is needed counts.
+            let ahead = ahead.or_else(|_| self.read_ring(position, bytes as usize))?;
+            self.ahead = (position, ahead);
         }
         let (from, buffer) = &self.ahead;
         let at = (position - from) as usize;
@@ -193,19 +203,50 @@ impl<'a> RingReader<'a> {
         let at = position % self.ring_bytes;
         let first = ((self.ring_bytes - at) as usize).min(length);
         let start = JOURNAL_START * BLOCK_BYTES as u64;
-        self.device.read_at(start + at, &mut buffer[..first])?;
+        read_again(self.device, start + at, &mut buffer[..first])?;
         if first < length {
-            self.device.read_at(start, &mut buffer[first..])?;
+            read_again(self.device, start, &mut buffer[first..])?;
+        }
+        Ok(buffer)
+    }
+
+    /// The same, with zeros where the medium itself says that a block is unreadable.
+    fn read_around(&self, position: u64, bytes: usize) -> Result<BlockBuffer> {
+        if let Ok(whole) = self.read_ring(position, bytes) {
+            return Ok(whole);
+        }
+        let mut buffer = BlockBuffer::zeroed(bytes.div_ceil(BLOCK_BYTES));
+        for (at, block) in (position..).step_by(BLOCK_BYTES).zip(buffer.chunks_mut(BLOCK_BYTES)) {
+            match self.read_ring(at, BLOCK_BYTES) {
+                Ok(read) => block.copy_from_slice(&read),
+                Err(error) if error.is_proof_of_damage() => {
+                    tracing::error!(
+                        block = at % self.ring_bytes / BLOCK_BYTES as u64,
+                        "a block of the journal past its end cannot be read: {error}. Nothing is lost, but the medium loses data"
+                    );
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(buffer)
     }
 
     /// The next batch, or `None` where the journal ends.
+    ///
+    /// A block that the medium itself calls unreadable is as good as a damaged one: a write that a power failure interrupted can
+    /// leave that, and if the batch had been synced before others were written, they prove it. A block that the device refuses for
+    /// whatever else may hold the last flush, which nothing proves, and is an error: it may be readable the next time.
     pub(crate) fn next(&mut self) -> Result<Option<ReadBatch>> {
         if self.next.position - self.superblock.journal_position >= self.ring_bytes {
             return Ok(None);
         }
-        let first = self.read_next(BLOCK_BYTES as u64)?;
+        let first = match self.read_next(BLOCK_BYTES as u64) {
+            Err(error) if error.is_proof_of_damage() => {
+                self.is_torn = true;
+                return Ok(None);
+            }
+            first => first?,
+        };
         let Ok(header) = decode_batch_header(first) else { return Ok(None) };
         let is_next = header.pool == self.superblock.pool
             && header.sequence == self.next.sequence
@@ -217,8 +258,17 @@ impl<'a> RingReader<'a> {
         {
             return Ok(None);
         }
-        let bytes = self.read_next(header.ring_bytes())?;
-        let Ok((header, payload)) = decode_batch(bytes) else { return Ok(None) };
+        let bytes = match self.read_next(header.ring_bytes()) {
+            Err(error) if error.is_proof_of_damage() => {
+                self.is_torn = true;
+                return Ok(None);
+            }
+            bytes => bytes?,
+        };
+        let Ok((header, payload)) = decode_batch(bytes) else {
+            self.is_torn = true;
+            return Ok(None);
+        };
         // The checksum holds, so these are bytes that were meant: what they say must make sense.
         let records = Record::decode_all(payload, header.records)
             .map_err(|e| StoreError::Inconsistent(format!("journal batch {}: {e}", header.sequence)))?;
@@ -238,7 +288,7 @@ impl<'a> RingReader<'a> {
         let mut position = self.next.position;
         let end = self.superblock.journal_position + self.ring_bytes;
         while position < end {
-            let piece = self.read_ring(position, READ_AHEAD_BYTES.min(end - position) as usize)?;
+            let piece = self.read_around(position, READ_AHEAD_BYTES.min(end - position) as usize)?;
             for (i, block) in piece.chunks(BLOCK_BYTES).enumerate() {
                 let at = position + (i * BLOCK_BYTES) as u64;
                 let Ok(header) = decode_batch_header(block) else { continue };
@@ -249,7 +299,7 @@ impl<'a> RingReader<'a> {
                 {
                     continue;
                 }
-                let bytes = self.read_ring(at, header.ring_bytes() as usize)?;
+                let bytes = self.read_around(at, header.ring_bytes() as usize)?;
                 if decode_batch(&bytes).is_ok() {
                     proven = header.proven;
                 }

@@ -10,6 +10,7 @@ use farside_format::{ContentRoot, Fingerprint};
 use farside_platform::BLOCK_BYTES;
 use uuid::Uuid;
 
+use crate::delta::ChangeEffects;
 use crate::error::{Result, StoreError};
 use crate::handle::Difference;
 use crate::main_line::rescue_of_head;
@@ -93,45 +94,50 @@ impl Pool {
     ) -> Result<StagedVersion> {
         check_staged_size(size_bytes)?;
         let mut reservation = Some(self.reserve(0, SpaceClass::Metadata)?);
-        self.admit()?;
-        // No consistency point meanwhile: the staged tree may be higher than its base.
-        let system = self.maintenance.lock();
-        let version = self.change_under_maintenance(|state| {
-            let found = find_volume(state, volume)?.id;
-            let base_version = match base {
-                Some(uuid) => find_snapshot_by_uuid(state, volume, uuid)?.id,
-                None => 0,
-            };
-            let version = state.versions.next_id;
-            if base_version != 0
-                && let Some(reservation) = reservation.take()
-            {
-                let effects = state.versions.version(base_version)?.raising_to(size_bytes);
-                reservation.consume(state, &effects);
-            }
-            let staged = Some(staged_for.encode());
-            let stage = Stage { version, volume: found, base: base_version, size_bytes, staged };
-            Ok((Change::Stage(stage), version))
+        // Whoever drops what nobody builds must see from the first moment that somebody does.
+        let builder = Arc::default();
+        let staged = self.admit().and_then(|()| {
+            // No consistency point meanwhile: the staged tree may be higher than its base.
+            let _system = self.maintenance.lock();
+            self.change_and_then(
+                |state| {
+                    let found = find_volume(state, volume)?.id;
+                    let (base_version, base_blocks, raised) = match base {
+                        Some(uuid) => {
+                            let base = find_snapshot_by_uuid(state, volume, uuid)?;
+                            (base.id, blocks(base.size_bytes), base.raising_to(size_bytes).new_inner)
+                        }
+                        None => (0, 0, 0),
+                    };
+                    let version = state.versions.next_id;
+                    let staged = Some(staged_for.encode());
+                    let stage = Stage { version, volume: found, base: base_version, size_bytes, staged };
+                    Ok((Change::Stage(stage), (version, base_blocks, raised)))
+                },
+                |state, (version, base_blocks, raised)| {
+                    state.versions.version_mut(*version)?.builder = Arc::downgrade(&builder);
+                    // What the base has past the new end does not belong to this version. Nor does what a damaged node of the
+                    // base says of blocks past its old end: they were holes.
+                    let (new_blocks, base_blocks) = (blocks(size_bytes), *base_blocks);
+                    let mut effects = ChangeEffects::default();
+                    if base_blocks > 0 && new_blocks != base_blocks {
+                        let (from, to) = (new_blocks.min(base_blocks), new_blocks.max(base_blocks));
+                        effects = crate::io::unmap_in_state(state, *version, from, to - from)?;
+                    }
+                    effects.new_inner += raised;
+                    if let Some(reservation) = reservation.take() {
+                        reservation.consume(state, &effects);
+                    }
+                    Ok(())
+                },
+            )
         });
-        drop(system);
         if let Some(unused) = reservation {
             self.release(unused);
         }
-        let staged = self.staged_handle(volume, version?);
-        // What the base has past the new end does not belong to this version.
-        let base_blocks = match base {
-            Some(uuid) => blocks(self.snapshot(volume, uuid)?.size_bytes),
-            None => 0,
-        };
-        if blocks(size_bytes) < base_blocks {
-            let cut = self.cut(staged.version, blocks(size_bytes), base_blocks);
-            if let Err(error) = cut {
-                // Refused as a whole: nobody has a handle on it, and it would hold its base's blocks for ever.
-                staged.abandon()?;
-                return Err(error);
-            }
-        }
-        Ok(staged)
+        let (version, ..) = staged?;
+        let near = Near::default();
+        Ok(StagedVersion { pool: self.clone(), volume: volume.into(), version, near, _builder: builder })
     }
 
     /// Staged versions of a volume that are neither committed nor abandoned, newest last.
@@ -229,17 +235,18 @@ impl StagedVersion {
         let done = self.pool.change_under_maintenance(|state| {
             let version = find_staged(state, self.version)?;
             let (old_blocks, new_blocks) = (blocks(version.size_bytes), blocks(size_bytes));
-            let mut effects = version.raising_to(size_bytes);
             let change = Change::Restage(Restage {
                 version: self.version,
                 size_bytes,
                 staged: version.staged.clone(),
             });
             admit_change(state, &change)?;
-            if new_blocks < old_blocks {
+            let effects = if new_blocks < old_blocks {
                 let count = old_blocks - new_blocks;
-                effects = crate::io::unmap_in_state(state, self.version, new_blocks, count)?;
-            }
+                crate::io::unmap_in_state(state, self.version, new_blocks, count)?
+            } else {
+                crate::io::unmap_what_growth_adds(state, self.version, size_bytes)?
+            };
             if let Some(reservation) = reservation.take() {
                 reservation.consume(state, &effects);
             }
@@ -320,13 +327,33 @@ impl StagedVersion {
 
     /// Publishes it as snapshot `new` and as what the volume shows; one record, durable when this returns. If hosts
     /// had written to the volume, their version stays as a side branch.
+    ///
+    /// # Errors
+    /// Refused if it is to be pinned for a relationship that it was not staged for, or whose replica the volume is not at this
+    /// moment: what a mirror sends ends with the mirror, however long it was under way.
     pub fn commit(&self, new: &NewSnapshot) -> Result<SnapshotStatus> {
         self.pool.release(self.pool.reserve(0, SpaceClass::Metadata)?);
         let rescue_uuid = Uuid::from_bytes(self.pool.options.randomness.uuid_bytes());
         let now = self.pool.options.clock.now();
         self.pool.change(|state| {
             refuse_taken(state, &self.volume, new)?;
-            find_staged(state, self.version)?;
+            let (volume, staged) = (find_volume(state, &self.volume)?, find_staged(state, self.version)?);
+            if staged.volume != volume.id {
+                return Err(StoreError::Refused(format!(
+                    "{} is another volume than the one this was staged for",
+                    self.volume
+                )));
+            }
+            if let Some(relationship) = new.pin_for {
+                let record = volume.replica.as_ref().filter(|record| !record.broken_off);
+                let is_replica = record.is_some_and(|r| uuid_of(&r.relationship) == relationship);
+                if !is_replica || StagedFor::of(staged).relationship != relationship {
+                    return Err(StoreError::Refused(format!(
+                        "the pool does not know {} as the replica of this relationship any more; nothing was changed",
+                        self.volume
+                    )));
+                }
+            }
             let rescue = rescue_of_head(state, &self.volume, self.version, &new.name, rescue_uuid, now)?;
             let committed = CommittedVersion {
                 version: self.version,

@@ -60,7 +60,7 @@ impl Pool {
     }
 
     /// Throws away what is staged of one volume or of all, durably. The next transfer begins anew; nothing else changes.
-    /// Answers how many versions went.
+    /// Answers how many versions went: not all of them if a transfer begins meanwhile.
     ///
     /// # Errors
     /// Refused, with nothing thrown away, while a transfer builds one of them.
@@ -80,11 +80,14 @@ impl Pool {
                     )));
                 }
                 Ok(wanted.first().map(|(version, _)| DeleteVersion { version: version.id }))
-            })?;
-            if !more {
-                break;
+            });
+            match more {
+                Ok(true) => dropped += 1,
+                Ok(false) => break,
+                // What went before is gone.
+                Err(StoreError::Refused(_)) if dropped > 0 => break,
+                Err(error) => return Err(error),
             }
-            dropped += 1;
         }
         self.wake.signal();
         Ok(dropped)

@@ -7,6 +7,7 @@ use farside_platform::BLOCK_BYTES;
 use uuid::Uuid;
 
 use crate::error::Result;
+use crate::nodes::DamagedNode;
 use crate::pool::Pool;
 
 /// Figures of a pool, for people and metrics.
@@ -61,6 +62,10 @@ pub struct QuarantinedRange {
 
 /// Ranges told of one version at most.
 const QUARANTINED_RANGES_MAX: usize = 64;
+/// Of those, found in one step at most, and damaged nodes looked below in one step.
+const RANGES_PER_STEP: usize = 8;
+/// See above.
+const NODES_PER_STEP: usize = 8;
 
 impl Pool {
     /// What is quarantined: what consistency points had to give up, and damaged metadata that was met since the pool was
@@ -69,38 +74,29 @@ impl Pool {
     /// # Errors
     /// Those of the device.
     pub fn quarantined(&self) -> Result<Vec<QuarantinedRange>> {
-        let _reading = self.readers.read();
         let damaged = self.nodes.damaged();
-        let views: Vec<_> = {
+        let shown: Vec<u64> = {
             let state = self.locked();
             let shown = state
                 .versions
                 .versions
                 .values()
                 .filter(|v| !v.deleted && (v.snapshot.is_some() || v.kind == VersionKind::Head));
-            shown.map(|v| (v.volume, v.snapshot.as_ref().map(|s| s.name.clone()), state.view(v))).collect()
+            shown.map(|v| v.id).collect()
         };
         let mut found = Vec::new();
-        for (volume, snapshot, view) in views {
-            let mut ranges = view.quarantined(&self.nodes, QUARANTINED_RANGES_MAX)?;
-            for node in damaged.iter().filter(|node| node.family == view.tree.family) {
-                let (level, position) = (node.level, node.position);
-                ranges.extend(view.quarantined_below(
-                    &self.nodes,
-                    level,
-                    position,
-                    QUARANTINED_RANGES_MAX,
-                )?);
-            }
+        for version in shown {
+            let ranges = joined(self.quarantined_of(version, &damaged)?);
             if ranges.is_empty() {
                 continue;
             }
-            let name = self.locked().versions.volumes.get(&volume).map(|v| v.name.clone());
-            let Some(name) = name else { continue };
-            for (block, count) in joined(ranges).into_iter().take(QUARANTINED_RANGES_MAX) {
+            let state = self.locked();
+            let Some(version) = state.versions.versions.get(&version) else { continue };
+            let Some(volume) = state.versions.volumes.get(&version.volume) else { continue };
+            for (block, count) in ranges.into_iter().take(QUARANTINED_RANGES_MAX) {
                 found.push(QuarantinedRange {
-                    volume: name.clone(),
-                    snapshot: snapshot.clone(),
+                    volume: volume.name.clone(),
+                    snapshot: version.snapshot.as_ref().map(|s| s.name.clone()),
                     block,
                     count,
                 });
@@ -108,6 +104,38 @@ impl Pool {
         }
         found.sort();
         Ok(found)
+    }
+
+    /// Ranges of one version, in no order. A consistency point's last moment waits for readers, and all hosts wait for that:
+    /// so it is walked in steps, each of which looks at the version as it is then.
+    fn quarantined_of(&self, version: u64, damaged: &[DamagedNode]) -> Result<Vec<(u64, u64)>> {
+        let view = || {
+            let state = self.locked();
+            let found = state.versions.versions.get(&version).filter(|v| !v.deleted);
+            found.map(|found| state.view(found))
+        };
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        let mut from = 0;
+        while ranges.len() < QUARANTINED_RANGES_MAX {
+            let _reading = self.readers.read();
+            let Some(view) = view() else { return Ok(Vec::new()) };
+            let step = view.quarantined(&self.nodes, from, RANGES_PER_STEP)?;
+            let Some((last, count)) = step.last() else { break };
+            from = last + count;
+            ranges.extend(step);
+        }
+        let Some(family) = view().map(|view| view.tree.family) else { return Ok(Vec::new()) };
+        let of_family: Vec<_> = damaged.iter().filter(|node| node.family == family).collect();
+        for nodes in of_family.chunks(NODES_PER_STEP) {
+            let _reading = self.readers.read();
+            let Some(view) = view() else { return Ok(Vec::new()) };
+            for node in nodes {
+                let (level, position) = (node.level, node.position);
+                let below = view.quarantined_below(&self.nodes, level, position, QUARANTINED_RANGES_MAX)?;
+                ranges.extend(below);
+            }
+        }
+        Ok(ranges)
     }
 
     /// Figures, now.

@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use farside_format::catalog::VersionKind;
-use farside_format::fingerprint::{BLOCKS_MAX, FAN_OUT, TOP_LEVEL, level_for, span};
+use farside_format::fingerprint::{FAN_OUT, TOP_LEVEL, level_for, span};
 use farside_format::{ContentRoot, Fingerprint, Node, Pointer};
 
 use crate::delta::{Delta, Entry};
@@ -34,16 +33,14 @@ pub(crate) struct Spot {
     layers: [Option<Arc<Delta>>; 2],
     /// Level of the layers' nodes, likewise.
     layer_level: u8,
-    /// Nothing is mapped from this block of the version on: what is lost beyond were holes.
+    /// What is lost from this block of the version on were holes, or, in a staged version that is not cut to its size yet, will be.
     end: u64,
 }
 
 impl View {
     pub(crate) fn of(version: &VersionState, tree: TreeIdentity) -> View {
         let level = version.level();
-        // A staged version may not have been cut to its size yet.
-        let is_cut = version.kind != VersionKind::Staged;
-        let end = if is_cut { blocks(version.size_bytes) } else { BLOCKS_MAX };
+        let end = blocks(version.size_bytes);
         let root = Spot {
             level,
             position: 0,
@@ -154,10 +151,16 @@ impl View {
         self.root.visit_leaves(nodes, self.tree, from, &mut leaves_max, each)
     }
 
-    /// Ranges of blocks (first, count) of which nobody knows any more where they lie, in order, at most `ranges_max`. Reads the
-    /// root, and nodes that have something lost below; a damaged node that no change has met yet is not found so.
-    pub(crate) fn quarantined(&self, nodes: &NodeReader, ranges_max: usize) -> Result<Vec<(u64, u64)>> {
-        let mut ranges = LostRanges { end: self.blocks(), ranges_max, found: Vec::new() };
+    /// Ranges of blocks (first, count) of which nobody knows any more where they lie, from block `from` on, in order, at most
+    /// `ranges_max`. Reads the root, and nodes that have something lost below; a damaged node that no change has met yet is
+    /// not found so.
+    pub(crate) fn quarantined(
+        &self,
+        nodes: &NodeReader,
+        from: u64,
+        ranges_max: usize,
+    ) -> Result<Vec<(u64, u64)>> {
+        let mut ranges = LostRanges { from, end: self.blocks(), ranges_max, found: Vec::new() };
         self.root.lost_ranges(nodes, self.tree, &mut ranges)?;
         Ok(ranges.found)
     }
@@ -170,7 +173,7 @@ impl View {
         position: u64,
         ranges_max: usize,
     ) -> Result<Vec<(u64, u64)>> {
-        let mut ranges = LostRanges { end: self.blocks(), ranges_max, found: Vec::new() };
+        let mut ranges = LostRanges { from: 0, end: self.blocks(), ranges_max, found: Vec::new() };
         if let Some(spot) = self.root.descend(nodes, self.tree, level, position)? {
             spot.lost_ranges(nodes, self.tree, &mut ranges)?;
         }
@@ -179,7 +182,7 @@ impl View {
 
     /// The first range that is known not to be readable: what was given up, then what lies below nodes that were found damaged.
     fn known_damage(&self, nodes: &NodeReader) -> Result<Option<(u64, u64)>> {
-        if let Some(first) = self.quarantined(nodes, 1)?.first() {
+        if let Some(first) = self.quarantined(nodes, 0, 1)?.first() {
             return Ok(Some(*first));
         }
         for node in nodes.damaged().iter().filter(|node| node.family == self.tree.family) {
@@ -211,6 +214,8 @@ impl View {
 
 /// Lost ranges as they are found.
 struct LostRanges {
+    /// What lies before is passed over.
+    from: u64,
     /// Blocks of the version.
     end: u64,
     ranges_max: usize,
@@ -223,7 +228,8 @@ impl LostRanges {
     }
 
     fn add(&mut self, block: u64, count: u64) {
-        let count = self.end.saturating_sub(block).min(count);
+        let (first, end) = (block.max(self.from), (block + count).min(self.end));
+        let (block, count) = (first, end.saturating_sub(first));
         match self.found.last_mut() {
             _ if count == 0 => {}
             Some((first, before)) if *first + *before == block => *before += count,
@@ -351,7 +357,8 @@ impl Spot {
 
     fn lost_ranges(&self, nodes: &NodeReader, tree: TreeIdentity, ranges: &mut LostRanges) -> Result<()> {
         let start = self.position * span(self.level);
-        if ranges.is_full() || start >= ranges.end || self.base.is_hole() || self.is_cut() {
+        let is_outside = start >= ranges.end || start + span(self.level) <= ranges.from;
+        if ranges.is_full() || is_outside || self.base.is_hole() || self.is_cut() {
             return Ok(());
         }
         if self.is_lost() {

@@ -235,18 +235,19 @@ impl Pool {
             let head = state.versions.version(volume.head)?;
             let (old_blocks, users) = (blocks(head.size_bytes), head.users);
             let new_blocks = blocks(size_bytes);
-            let mut effects = head.raising_to(size_bytes);
             let change = Change::ResizeHead(ResizeHead { version: volume.head, size_bytes });
-            if new_blocks < old_blocks {
-                // Nothing may be dropped for a change that is refused afterwards.
-                admit_change(state, &change)?;
+            // Nothing may be dropped for a change that is refused afterwards.
+            admit_change(state, &change)?;
+            let effects = if new_blocks < old_blocks {
                 if users > 0 {
                     return Err(StoreError::Refused(format!(
                         "{name} is open; disconnect its clients before shrinking it"
                     )));
                 }
-                effects = crate::io::unmap_in_state(state, volume.head, new_blocks, old_blocks - new_blocks)?;
-            }
+                crate::io::unmap_in_state(state, volume.head, new_blocks, old_blocks - new_blocks)?
+            } else {
+                crate::io::unmap_what_growth_adds(state, volume.head, size_bytes)?
+            };
             if let Some(reservation) = reservation.take() {
                 reservation.consume(state, &effects);
             }

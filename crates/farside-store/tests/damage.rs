@@ -464,3 +464,322 @@ fn snapshots_of_a_full_pool_never_stop_the_next_point() {
     assert!(pool.status().failed.is_none(), "round {rounds}: {:?}", pool.status().failed);
     pool.delete_volume("v0").expect("a full pool can be emptied");
 }
+
+/// Errors of the kernel that may pass, and one that is the medium's own word.
+const PASSING: [i32; 3] = [5, 12, 110];
+const UNREADABLE_SECTOR: i32 = 61;
+
+/// Both copies of a node, or its only one, refuse reads so often.
+fn refuse(disk: &SimulatedDisk, (place, node): &(u64, Node), times: u64, errno: i32) {
+    disk.refuse_reads(place * BLOCK, times, errno);
+    if node.level > 1 {
+        disk.refuse_reads((place + TWIN_DISTANCE) * BLOCK, times, errno);
+    }
+}
+
+fn node_above(disk: &SimulatedDisk, level: u8, block: u64) -> (u64, Node) {
+    volume_nodes(disk, level).into_iter().find(|(_, n)| n.position == block >> (7 * level)).expect("a node")
+}
+
+/// Everything reads, and nothing was ever given up.
+fn assert_whole(disk: &SimulatedDisk, version: &Version, what: &str) {
+    let pool = open(disk).unwrap_or_else(|e| panic!("{what}: {e}"));
+    pool.consistency_point().unwrap_or_else(|e| panic!("{what}: {e}"));
+    version.compare(&pool.open_volume("v").expect("it opens"), true, what);
+    assert_eq!(pool.status().unattributed_bytes_max, 0, "{what}");
+    assert_eq!(pool.quarantined().expect("a list"), [], "{what}");
+    pool.reap_all().expect("reaped");
+    pool.close().expect("closed");
+    drop(pool);
+    let report = farside_check::check(disk, &farside_check::CheckOptions::default()).expect("it runs");
+    assert!(report.is_clean() && report.findings.is_empty(), "{what}: {report}");
+}
+
+/// A read that fails for a moment while a point changes a node fails the point at worst; nothing is given up for it.
+#[test]
+fn a_node_that_is_refused_for_a_moment_is_never_given_up() {
+    for (level, errno) in (1..=3).flat_map(|level| PASSING.map(|errno| (level, errno))) {
+        for times in [1, 2, 100] {
+            let what = format!("level {level}, error {errno}, {times} times");
+            let (disk, mut version) = sound_pool();
+            let pool = open(&disk).expect("it opens");
+            let handle = pool.open_volume("v").expect("it opens");
+            handle.write(50_001 * BLOCK, &content(5)).expect("a whole write");
+            handle.flush().expect("a flush");
+            version.map.insert(50_001, 5);
+            let node = node_above(&disk, level, 50_001);
+            refuse(&disk, &node, times, errno);
+            let made = pool.consistency_point();
+            assert_eq!(made.is_err(), times > 2, "{what}: {made:?}");
+            if let Err(error) = made {
+                assert!(matches!(error, StoreError::Device(_)), "{what}: {error}");
+                assert!(pool.status().failed.is_some(), "{what}: latched");
+            }
+            refuse(&disk, &node, 0, errno);
+            drop((handle, pool));
+            assert_whole(&disk, &version, &what);
+        }
+    }
+}
+
+/// What the medium itself calls unreadable is damage like any other.
+#[test]
+fn a_node_that_the_medium_calls_unreadable_is_quarantined() {
+    for level in 1..=3 {
+        let (disk, _) = sound_pool();
+        let pool = open(&disk).expect("it opens");
+        let handle = pool.open_volume("v").expect("it opens");
+        handle.write(50_001 * BLOCK, &content(5)).expect("a whole write");
+        refuse(&disk, &node_above(&disk, level, 50_001), u64::MAX, UNREADABLE_SECTOR);
+        pool.consistency_point().expect("a point");
+        assert_eq!(pool.status().failed, None);
+        let mut block = vec![0; 4096];
+        handle.read(50_001 * BLOCK, &mut block).expect("written since");
+        let error = handle.read(50_002 * BLOCK, &mut block).expect_err("quarantined");
+        assert!(matches!(error, StoreError::Quarantined { .. }), "{error}");
+    }
+}
+
+/// One copy is damaged, the other is refused for a moment: that is no proof of a loss.
+#[test]
+fn a_damaged_copy_beside_a_refused_one_proves_nothing() {
+    for (damaged, refused) in [(0, TWIN_DISTANCE), (TWIN_DISTANCE, 0)] {
+        let (disk, mut version) = sound_pool();
+        let (place, _) = node_above(&disk, 2, 50_001);
+        damage(&disk, place + damaged, Damage::BitFlip, 0);
+        let pool = open(&disk).expect("it opens");
+        let handle = pool.open_volume("v").expect("it opens");
+        handle.write(50_001 * BLOCK, &content(5)).expect("a whole write");
+        handle.flush().expect("a flush");
+        version.map.insert(50_001, 5);
+        disk.refuse_reads((place + refused) * BLOCK, u64::MAX, 5);
+        assert!(pool.consistency_point().is_err());
+        disk.refuse_reads((place + refused) * BLOCK, 0, 5);
+        drop((handle, pool));
+        let pool = open(&disk).expect("it opens");
+        version.compare(&pool.open_volume("v").expect("it opens"), true, "from the good copy");
+        assert_eq!(pool.status().unattributed_bytes_max, 0);
+    }
+}
+
+/// Where one leaf is lost its neighbours are counted anew: one that hiccups then is not lost with it.
+#[test]
+fn a_neighbour_of_a_lost_leaf_that_is_refused_for_a_moment_is_kept() {
+    let (disk, mut version) = sound_pool();
+    let (lost, kept) = (node_above(&disk, 1, 900_010), node_above(&disk, 1, 900_250));
+    assert_ne!(lost.0, kept.0);
+    damage(&disk, lost.0, Damage::BitFlip, 0);
+    let pool = open(&disk).expect("it opens");
+    let handle = pool.open_volume("v").expect("it opens");
+    handle.write(900_010 * BLOCK, &content(5)).expect("a whole write");
+    handle.flush().expect("a flush");
+    version.map.insert(900_010, 5);
+    refuse(&disk, &kept, u64::MAX, 5);
+    assert!(pool.consistency_point().is_err());
+    refuse(&disk, &kept, 0, 5);
+    drop((handle, pool));
+    let pool = open(&disk).expect("it opens");
+    pool.consistency_point().expect("a point");
+    let handle = pool.open_volume("v").expect("it opens");
+    let mut block = vec![0; 4096];
+    for at in version.map.range(900_000..900_300).map(|(at, _)| *at) {
+        let read = handle.read(at * BLOCK, &mut block);
+        let is_lost = at / 128 == 900_010 / 128 && at != 900_010;
+        assert_eq!(read.is_err(), is_lost, "block {at}: {read:?}");
+        assert!(is_lost || block == content(version.map[&at]), "block {at}");
+    }
+}
+
+/// The reaper frees nothing beside a node that is refused, and all of it once the pool is opened anew.
+#[test]
+fn the_reaper_waits_for_a_node_that_is_refused_for_a_moment() {
+    for level in 1..=3 {
+        let (disk, mut version) = sound_pool();
+        let pool = open(&disk).expect("it opens");
+        let handle = pool.open_volume("v").expect("it opens");
+        for block in [1, 50_001, 900_001] {
+            handle.write(block * BLOCK, &content(block + 9)).expect("a write");
+            version.map.insert(block, block + 9);
+        }
+        drop(handle);
+        pool.close().expect("closed");
+        drop(pool);
+        let pool = open(&disk).expect("it opens");
+        let snapshot = pool.snapshot_named("v", "s").expect("there").uuid;
+        pool.delete_snapshot("v", snapshot).expect("deleted");
+        let node = node_above(&disk, level, 50_001);
+        refuse(&disk, &node, u64::MAX, 5);
+        pool.reap_all().expect("reaped as far as it goes");
+        refuse(&disk, &node, 0, 5);
+        pool.consistency_point().expect("a point");
+        drop(pool);
+        assert_whole(&disk, &version, &format!("level {level}"));
+    }
+}
+
+/// Place of the data that `pool_with_journal` flushed last.
+fn last_data(disk: &SimulatedDisk) -> u64 {
+    let wanted = content(63);
+    (0..POOL / BLOCK).find(|p| disk.peek(p * BLOCK, 4096) == wanted).expect("its data")
+}
+
+fn assert_checked(disk: &SimulatedDisk, allowed: &[farside_check::What]) {
+    let report = farside_check::check(disk, &farside_check::CheckOptions::default()).expect("it runs");
+    assert!(report.findings.iter().all(|f| allowed.contains(&f.what)), "{report}");
+}
+
+/// What an opening has taken stays, even if nothing is written for long and a block of it rots meanwhile.
+#[test]
+fn an_idle_life_vouches_for_the_last_flush() {
+    let (disk, _, batches) = pool_with_journal();
+    for _ in 0..2 {
+        drop(open(&disk).expect("it opens"));
+        assert_checked(&disk, &[]);
+    }
+    let place = last_data(&disk);
+    disk.damage(place * BLOCK, &[9; 512]);
+    let pool = open(&disk).expect("it opens");
+    let mut block = vec![0; 4096];
+    let read = pool.open_volume("v").expect("it opens").read(303 * BLOCK, &mut block);
+    assert!(
+        matches!(read, Err(StoreError::CorruptBlock { .. })),
+        "rot is told, not taken for a crash: {read:?}"
+    );
+    drop(pool);
+    assert_checked(&disk, &[farside_check::What::JournalData]);
+    // Nor is a damaged batch taken for one that was never synced.
+    damage(&disk, batches[3], Damage::BitFlip, 0);
+    assert!(matches!(open(&disk).err(), Some(StoreError::JournalDamaged { .. })));
+}
+
+/// What an opening has dropped never comes back, even if nothing is written for long and its data turns up again.
+#[test]
+fn an_idle_life_ends_what_was_dropped() {
+    let (disk, mut version, _) = pool_with_journal();
+    let place = last_data(&disk);
+    disk.damage(place * BLOCK, &[0; 512]);
+    version.map.remove(&303);
+    drop(open(&disk).expect("it opens"));
+    assert_checked(&disk, &[]);
+    disk.damage(place * BLOCK, &content(63));
+    let pool = open(&disk).expect("it opens");
+    version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+    drop(pool);
+    assert_checked(&disk, &[]);
+}
+
+/// Openings that change nothing do not use the journal up.
+#[test]
+fn idle_lives_need_no_journal() {
+    let (disk, version, _) = pool_with_journal();
+    let mut used = Vec::new();
+    for _ in 0..5 {
+        let pool = open(&disk).expect("it opens");
+        used.push(pool.status().journal_used_bytes);
+        version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+    }
+    assert!(used.iter().all(|u| *u == used[0]), "{used:?}");
+    assert_checked(&disk, &[]);
+}
+
+/// A batch past the end of the journal vouches for those before it, too.
+#[test]
+fn what_lies_past_a_torn_batch_proves_what_lies_before_it() {
+    use farside_format::journal::{BatchHeader, decode_batch_header, seal_batch};
+    let (disk, _, batches) = pool_with_journal();
+    let last = decode_batch_header(&disk.peek(batches[3] * BLOCK, 4096)).expect("the last batch");
+    let mut after = vec![0; 4096];
+    let header = BatchHeader {
+        payload_bytes: 0,
+        pool: superblocks(&disk)[0].pool,
+        open_epoch: last.open_epoch,
+        sequence: last.sequence + 2,
+        position: last.position + 2 * BLOCK,
+        proven: last.sequence,
+        records: 0,
+        previous: [3; 16],
+        checksum: [0; 16],
+    };
+    seal_batch(&mut after, 0, &header);
+    disk.damage((batches[3] + 2) * BLOCK, &after);
+    let place = last_data(&disk);
+    disk.damage(place * BLOCK, &[9; 512]);
+    assert_checked(&disk, &[farside_check::What::JournalData]);
+    let pool = open(&disk).expect("it opens");
+    let mut block = vec![0; 4096];
+    let read = pool.open_volume("v").expect("it opens").read(303 * BLOCK, &mut block);
+    assert!(matches!(read, Err(StoreError::CorruptBlock { .. })), "{read:?}");
+}
+
+/// A superblock that the device refuses is one that is damaged: the other opens the pool, and it is written anew.
+#[test]
+fn a_refused_superblock_is_a_damaged_one() {
+    for slot in SLOTS {
+        for errno in [5, UNREADABLE_SECTOR] {
+            let (disk, version) = sound_pool();
+            disk.refuse_reads(slot * BLOCK, u64::MAX, errno);
+            let pool = open(&disk).unwrap_or_else(|e| panic!("slot {slot}, error {errno}: {e}"));
+            disk.refuse_reads(slot * BLOCK, 0, errno);
+            version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+            drop(pool);
+            superblocks(&disk);
+            assert_checked(&disk, &[]);
+        }
+    }
+    // Whether there is a pool is not known if no slot answers.
+    let (disk, _) = sound_pool();
+    SLOTS.iter().for_each(|slot| disk.refuse_reads(slot * BLOCK, u64::MAX, 5));
+    let before = bytes(&disk);
+    assert!(matches!(open(&disk).err(), Some(StoreError::Device(_))));
+    assert!(matches!(Pool::create(Arc::new(disk.clone()), options(1)).err(), Some(StoreError::Device(_))));
+    assert!(bytes(&disk) == before);
+}
+
+/// What is refused in the ring past the journal's end keeps no pool closed if it is unreadable for good; what may pass does,
+/// as it may be what tells of a loss. Nothing is changed meanwhile.
+#[test]
+fn a_refused_sector_of_the_ring_loses_nothing() {
+    for far in [1, 40] {
+        let (disk, version, batches) = pool_with_journal();
+        let place = batches[3] + far;
+        disk.refuse_reads(place * BLOCK, 1, 5);
+        let whole = disk.image().without_history();
+        version.compare(&open(&whole).expect("it opens").open_volume("v").expect("it opens"), true, "v");
+        disk.refuse_reads(place * BLOCK, u64::MAX, UNREADABLE_SECTOR);
+        let pool = open(&disk).unwrap_or_else(|e| panic!("{far} blocks on: {e}"));
+        version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+
+        let (disk, version, _) = pool_with_journal();
+        let before = bytes(&disk);
+        disk.refuse_reads(place * BLOCK, u64::MAX, 5);
+        assert!(matches!(open(&disk).err(), Some(StoreError::Device(_))), "{far} blocks on");
+        disk.refuse_reads(place * BLOCK, 1, 5);
+        assert!(bytes(&disk) == before);
+        version.compare(&open(&disk).expect("it opens").open_volume("v").expect("it opens"), true, "v");
+    }
+}
+
+/// The same in the journal: what is proven is a loss that is told, the last batch may be one that a power failure cut short.
+#[test]
+fn a_refused_batch_is_a_damaged_one_only_if_the_medium_says_so() {
+    for refused in 0..4 {
+        let (disk, mut version, batches) = pool_with_journal();
+        let before = bytes(&disk);
+        disk.refuse_reads(batches[refused] * BLOCK, u64::MAX, 5);
+        assert!(matches!(open(&disk).err(), Some(StoreError::Device(_))), "batch {refused}");
+        assert!(bytes(&disk) == before, "batch {refused}");
+        disk.refuse_reads(batches[refused] * BLOCK, u64::MAX, UNREADABLE_SECTOR);
+        let opened = open(&disk);
+        if refused < 3 {
+            assert!(matches!(opened.err(), Some(StoreError::JournalDamaged { .. })), "batch {refused}");
+            assert!(bytes(&disk) == before, "batch {refused}");
+            disk.refuse_reads(batches[refused] * BLOCK, 0, 5);
+            let pool = open(&disk).expect("it opens");
+            version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+        } else {
+            version.map.remove(&303);
+            let pool = opened.expect("it opens");
+            version.compare(&pool.open_volume("v").expect("it opens"), true, "v");
+        }
+    }
+}

@@ -245,13 +245,13 @@ fn images_of_earlier_versions_are_refused_naming_both_versions() {
 
 /// Nothing but what is quarantined since a leaf was damaged.
 fn is_sound(report: &farside_check::Report) -> bool {
-    report.is_clean() && report.findings.iter().all(|f| f.what == farside_check::What::Quarantined)
+    report.findings.iter().all(|f| f.what == farside_check::What::Quarantined)
 }
 
 /// The checker, and a store that opens a copy, find what was written.
 fn assert_shows_expected(disk: &SimulatedDisk) {
     let report = farside_check::check(disk, &farside_check::CheckOptions::default()).expect("it runs");
-    assert!(is_sound(&report) && report.findings.len() == 127, "{report}");
+    assert!(is_sound(&report) && report.findings.len() == 1, "{report}");
     assert!(report.versions.iter().any(|v| v.deleted && v.content_root.is_none()), "a version half reaped");
     assert_eq!(report.shared_blocks, 3, "{report}");
     assert!(report.journal.batches >= 2, "changes that only the journal holds: {report}");
