@@ -79,6 +79,43 @@ async fn a_source_that_did_not_hear_of_its_new_base_is_told_again() {
     only_the_base_stays_pinned(&pair, &mirror).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_source_that_refused_to_hear_of_its_new_base_is_told_again() {
+    let mut pair = Pair::new(445, SIZE, LinkSettings::default()).await;
+    pair.scribble(20);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.scribble(20);
+    let gate = pair.a.meddler.hold(|body| matches!(body, Body::Acknowledge(_)));
+    let asked = mirror.update(PATIENCE).await.unwrap();
+    gate.held().await;
+    *pair.a.rights.denied.lock() = true;
+    gate.release().await;
+    let report = ended(&mut pair, asked).await.unwrap();
+    assert_ok(&report);
+    tokio::time::sleep(10 * PATIENCE).await;
+    *pair.a.rights.denied.lock() = false;
+    tokio::time::sleep(PATIENCE).await;
+    only_the_base_stays_pinned(&pair, &mirror).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_ends_although_nobody_can_be_told_of_a_base_any_more() {
+    let mut pair = Pair::new(446, SIZE, LinkSettings::default()).await;
+    pair.scribble(20);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.scribble(20);
+    let gate = pair.a.meddler.hold(|body| matches!(body, Body::Acknowledge(_)));
+    let asked = mirror.update(PATIENCE).await.unwrap();
+    gate.held().await;
+    pair.b.node.remove_peer(pair.a.node.id()).await.unwrap();
+    assert_ok(&ended(&mut pair, asked).await.unwrap());
+    tokio::time::sleep(10 * PATIENCE).await;
+    let ends = tokio::time::timeout(PATIENCE, pair.b.destination.shut_down());
+    ends.await.expect("nothing keeps the site from its end");
+}
+
 /// Waits until some of the transfer has arrived.
 async fn some_arrived(mirror: &Mirror, bytes: u64) {
     let mut progress = mirror.progress();
