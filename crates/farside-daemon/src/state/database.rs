@@ -17,7 +17,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS_MAX: u32 = 4;
 
 /// What has ever changed the tables, oldest first. Once released, a migration is never edited.
-const MIGRATIONS: [(i64, &str, &str); 9] = [
+const MIGRATIONS: [(i64, &str, &str); 10] = [
     (1, "first", include_str!("migrations/0001_first.sql")),
     (2, "directions", include_str!("migrations/0002_directions.sql")),
     (3, "fence", include_str!("migrations/0003_fence.sql")),
@@ -27,6 +27,7 @@ const MIGRATIONS: [(i64, &str, &str); 9] = [
     (7, "let-go", include_str!("migrations/0007_let_go.sql")),
     (8, "throttles", include_str!("migrations/0008_throttles.sql")),
     (9, "recorded-rights", include_str!("migrations/0009_recorded_rights.sql")),
+    (10, "swap-ended", include_str!("migrations/0010_swap_ended.sql")),
 ];
 
 /// The newest schema this version knows: the number of its last migration.

@@ -11,10 +11,16 @@
 //!   B  update R to exactly that snapshot, and   none         the same
 //!      ask once more whether A is prepared
 //!   B  that snapshot is pinned for R'           none         the same
-//!   B  record of R: broken off  = TAKEOVER      B writable   B tells A that it is done
+//!   B  record of R: broken off  = TAKEOVER      B writable   B tells A that it is done, or, if that pin is gone by
+//!                                                            then, only that it is overtaken
+//!   B  row of R: taken over                     B writable   B tells A that it is done
 //!   A  done: R' is a mirror like any other,     B writable   over
 //!      the bases of R are released
 //! ```
+//!
+//! B says *cancel* only while its pool has R as a replica, or where the row says that a person has broken R off (*given up*).
+//! A row that says *swapping* of a mirror that is broken off tells neither: A stays read-only then, until it hears that B stands
+//! on its last snapshot, or a person there decides.
 //!
 //! Another attempt begins only when A has heard that the last one was given up. Each has a number, which every word of it
 //! carries: A may still be busy with a word when its session has died, and that word has no effect once A has heard of a
@@ -71,7 +77,11 @@ impl Destination {
                 result = change_roles(&mirror, &parts, proposed, link_wait) => result,
                 () = stop.cancelled() => Err(MirrorError::aborted()),
             };
-            mirror.change_roles(|done| RoleChangeCommand::Finish { done }).await?;
+            let finished = mirror.change_roles(|done| RoleChangeCommand::Finish { done }).await;
+            // What has become of the roles stays so, even if the driver has ended since.
+            if let Err(error) = finished {
+                tracing::warn!(relationship = %mirror.status().relationship.id, "after a change of roles: {error}");
+            }
             result
         });
         swapping.await?
@@ -222,7 +232,11 @@ async fn change_roles(
     // From here on it is done, whoever knows it.
     let untold = match say(reverse, SwapPhase::Done).await {
         Ok(()) => {
-            mirror.change_roles(|done| RoleChangeCommand::Acknowledged { role_change, done }).await?;
+            let acknowledged = |done| RoleChangeCommand::Acknowledged { role_change, done };
+            if let Err(error) = mirror.change_roles(acknowledged).await {
+                // Its row does not know that it is over: the source is told once more, and nothing else.
+                tracing::warn!(relationship = %relationship.id, "the roles have changed; that the former source has heard of it is not remembered: {error}");
+            }
             None
         }
         Err(error) => {

@@ -46,7 +46,7 @@ impl DivergenceNotice {
     }
 }
 
-/// Once for each session, until it is stopped.
+/// Once for each session, and again where it was refused, until it is stopped.
 async fn run(links: Arc<dyn Links>, mut news: News, own: mpsc::WeakSender<Command>) {
     let (id, peer) = (news.relationship.id, news.relationship.peer);
     let mut rest = NOTICE_REST;
@@ -66,21 +66,21 @@ async fn run(links: Arc<dyn Links>, mut news: News, own: mpsc::WeakSender<Comman
                 tokio::time::sleep(NOTICE_REST).await;
                 continue;
             }
-            Err(error) if news.swap.is_some() => {
-                // It may be starting, or have a pool to open yet. Until it has heard, one of its volumes may be fenced
-                // for nothing: so not only once in each session.
+            Err(error) => {
+                // It may be starting, or have a pool to open yet. Until it has heard, its hosts write on beside these, or
+                // one of its volumes is fenced for nothing: so not only once in each session.
                 if rest == NOTICE_REST {
                     tracing::warn!(
                         relationship = %id, %peer,
-                        "how the change of roles has ended is not accepted by the source; it will be told again: {error}"
+                        "what became of its replica is not accepted by the source; it will be told again: {error}"
                     );
                 }
-                tokio::time::sleep(rest).await;
-                rest = (2 * rest).min(NOTICE_LINK_WAIT);
+                tokio::select! {
+                    () = tokio::time::sleep(rest) => rest = (2 * rest).min(NOTICE_LINK_WAIT),
+                    // Whoever comes back may be another process by now.
+                    () = link.closed() => rest = NOTICE_REST,
+                }
                 continue;
-            }
-            Err(error) => {
-                tracing::warn!(relationship = %id, %peer, "the source was told what became of its replica, and answered: {error}");
             }
         }
         rest = NOTICE_REST;

@@ -172,6 +172,7 @@ impl Driver {
             }
         }
         self.stop().await;
+        self.parts.source.expect_follower(self.relationship.id, None);
     }
 
     /// Asks the pool what this replica is.
@@ -192,7 +193,10 @@ impl Driver {
                 }
                 self.current = found.current;
                 self.is_forgotten_fence = found.is_forgotten_fence;
-                self.send_notice(found.is_taken_over);
+                if found.is_taken_over {
+                    self.remember_takeover().await;
+                }
+                self.send_notice();
             }
             Err(error) => self.why = Some(error.to_string()),
         }
@@ -646,6 +650,11 @@ impl Driver {
     }
 
     pub(super) fn publish(&self) {
+        let way_back = match self.relationship.swap {
+            Some(SwapMark::TakenOver { reverse }) => Some(reverse),
+            _ => None,
+        };
+        self.parts.source.expect_follower(self.relationship.id, way_back);
         self.ports.status.send_replace(MirrorStatus {
             relationship: self.relationship.clone(),
             state: self.state.state(),

@@ -10,7 +10,8 @@ use crate::store::{Relationship, SwapMark};
 pub(super) struct Found {
     pub(super) initialized: bool,
     pub(super) broken_off: bool,
-    /// Broken off by a change of roles: the version it shows is pinned for the reverse mirror.
+    /// Broken off by a change of roles, of which the row does not say yet that it has come so far: the version it shows is
+    /// pinned for the reverse mirror. Only where it is there does this pin say anything: it may be released any time.
     pub(super) is_taken_over: bool,
     /// To follow its source, but shows what hosts have made of it: a resync that has brought nothing yet.
     pub(super) shows_own_writes: bool,

@@ -28,7 +28,11 @@ impl Driver {
                 let _ = done.send(result);
             }
             RoleChangeCommand::Agree { reverse, done } => {
-                let result = self.mark(Some(SwapMark::Swapping { reverse })).await;
+                let result = match self.relationship.swap {
+                    Some(SwapMark::Swapping { .. }) => self.mark(Some(SwapMark::Swapping { reverse })).await,
+                    // A person's break has come between: how the attempt ended must not be forgotten.
+                    _ => Err(MirrorError::State("the mirror was broken off meanwhile".into())),
+                };
                 let _ = done.send(result);
             }
             RoleChangeCommand::Raise { newest, done } => {
@@ -104,6 +108,21 @@ impl Driver {
         Ok(())
     }
 
+    /// The pool's record says that a takeover came about, and the row does not: a crash came between. Now the row says so
+    /// too, since what tells it in the pool may be released.
+    pub(super) async fn remember_takeover(&mut self) {
+        let Some(SwapMark::Swapping { reverse }) = self.relationship.swap else { return };
+        // With a failing device the record may not be on it.
+        if self.is_outcome_unknown {
+            return;
+        }
+        self.relationship.swap = Some(SwapMark::TakenOver { reverse });
+        let saved = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.save(&self.relationship)).await;
+        if !matches!(saved, Ok(Ok(()))) {
+            tracing::warn!(relationship = %self.relationship.id, "the roles have changed, but the database does not know it");
+        }
+    }
+
     async fn begin_swap(&mut self, reverse: Uuid) -> Result<bool, MirrorError> {
         self.check_ready()?;
         let refuse = |text: &str| Err(MirrorError::State(text.into()));
@@ -160,9 +179,11 @@ impl Driver {
         let now = self.parts.clock.now();
         self.state.work = Work::BrokenOff;
         self.relationship.broken_off_at = Some(now);
+        // Only now: until the record is durable the other side can still be made writable.
+        self.relationship.swap = Some(SwapMark::TakenOver { reverse });
         let saved = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.save(&self.relationship)).await;
         if !matches!(saved, Ok(Ok(()))) {
-            tracing::warn!(relationship = %self.relationship.id, "the roles have changed, but the database does not know when");
+            tracing::warn!(relationship = %self.relationship.id, "the roles have changed, but the database does not know it");
         }
         let Relationship { peer, source, destination, .. } = self.relationship.clone();
         let kept = SourceRelationship {
@@ -183,8 +204,10 @@ impl Driver {
     }
 
     async fn acknowledged(&mut self) -> Result<(), MirrorError> {
-        let Some(SwapMark::Swapping { reverse }) = self.relationship.swap else { return Ok(()) };
-        if self.state.work != Work::BrokenOff {
+        let Some(mark) = self.relationship.swap else { return Ok(()) };
+        let Some(reverse) = mark.reverse() else { return Ok(()) };
+        let is_taken_over = matches!(mark, SwapMark::TakenOver { .. });
+        if self.state.work != Work::BrokenOff && !is_taken_over {
             // Cancelled: the pin of a takeover that did not come.
             let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
             blocking(move || release(&*engine, &volume, reverse, &[])).await?;

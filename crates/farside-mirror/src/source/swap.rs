@@ -38,6 +38,16 @@ impl SourceService {
 }
 
 impl SourceService {
+    /// Says which way back the takeover of the mirror `of` has left that its former source has not heard of; none when it has.
+    /// Until then its base is kept as other ways back are: nobody has had the chance to ask for it.
+    pub(crate) fn expect_follower(&self, of: Uuid, reverse: Option<Uuid>) {
+        let mut tables = self.shared.tables();
+        match reverse {
+            Some(reverse) => drop(tables.ways_back.insert(of, reverse)),
+            None => drop(tables.ways_back.remove(&of)),
+        }
+    }
+
     /// Whether a relationship with this id is known here that is not `peer`'s with `volume`.
     pub(crate) fn is_of_another(&self, relationship: Uuid, peer: PeerId, volume: &VolumeName) -> bool {
         self.shared.check_owner(relationship, peer, volume).is_err()

@@ -545,3 +545,171 @@ async fn a_change_of_direction_without_a_number_has_no_effect() {
     assert_eq!(world.check_one_original("refused"), (true, false));
     assert!(source.overtaken().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn word_of_a_break_that_was_refused_is_said_again_in_the_same_session() {
+    let world = World::<MemoryEngine>::new(570, LinkSettings::default(), Schedule::OnRequest).await;
+    let session = world.pair.b.node.wait_link(world.pair.a.node.id(), PATIENCE).await.unwrap();
+    world.pair.a.starting.refuses.store(3, std::sync::atomic::Ordering::SeqCst);
+    world.r().break_off(None).await.unwrap();
+    let source = world.pair.a.source.clone();
+    until("the break is heard", || !source.overtaken().is_empty()).await;
+    assert!(tokio::time::timeout(Duration::ZERO, session.closed()).await.is_err(), "by the same session");
+}
+
+/// What of B's row a crash has left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RowLeft {
+    /// As it was just before the takeover.
+    Before,
+    /// As B saved it last.
+    Last,
+}
+
+/// What becomes at B of the pin by which a takeover was recognised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PinOfWayBack {
+    Stays,
+    /// `mirror release` there, or a budget.
+    Released,
+    /// `snapshot rollback` there: what B shows is an older snapshot.
+    RolledBack,
+}
+
+/// B has taken over, A has not heard of it, and B goes down.
+async fn a_takeover_that_is_not_heard<S: Storage>(seed: u64, row: RowLeft, pin: PinOfWayBack) {
+    let context = format!("{row:?}, {pin:?}");
+    println!("{context}");
+    let mut world = World::<S>::new(seed, LinkSettings::default(), Schedule::OnRequest).await;
+    world.write_a(10);
+    let engine = world.pair.a.disk.engine.engine();
+    let flushed: SnapshotSpec = person("flushed", Uuid::from_u128(0xf1));
+    engine.take_snapshot(&world.a.volume, &flushed).unwrap();
+    let oldest = world.pair.b.disk.engine.engine().snapshots(&world.b.volume).unwrap()[0].uuid;
+    let confirm = world.pair.a.meddler.hold(CONFIRM);
+    let swapping = world.swap_at_b(PATIENCE);
+    confirm.held().await;
+    let before = world.pair.b.disk.store.as_ref().clone();
+    let (done, overtaken) = (world.pair.a.meddler.hold(DONE), world.pair.a.meddler.hold(OVERTAKEN));
+    confirm.release().await;
+    done.held().await;
+    overtaken.held().await;
+    assert_eq!(world.check_one_original(&context), (false, true));
+    let a = world.pair.a.node.id();
+    match pin {
+        PinOfWayBack::Stays => {}
+        PinOfWayBack::Released => {
+            assert_eq!(world.pair.b.source.release(&world.b.volume, a).await.unwrap(), 1);
+        }
+        PinOfWayBack::RolledBack => {
+            let engine = world.pair.b.disk.engine.engine();
+            engine.move_main(&world.b.volume, oldest, None).unwrap();
+        }
+    }
+    world.pair.b.disk.engine.flush();
+    if row == RowLeft::Before {
+        world.pair.b.disk.store = Arc::new(before);
+    }
+    world.pair.crash_b(seed).await;
+    let _ = swapping.await;
+    let heard = tokio::time::Instant::now();
+    while heard.elapsed() < Duration::from_secs(300) {
+        assert_eq!(world.check_one_original(&context), (false, true), "A must not write: {context}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let status = world.reverse().status();
+    if row == RowLeft::Before && pin == PinOfWayBack::RolledBack {
+        // Nobody can tell any more whether a person broke off: A waits for one, and says so.
+        let why = status.why.unwrap();
+        assert!(why.contains("`mirror resync p/v` here") && why.contains("`mirror break p/v` here"), "{why}");
+        assert_eq!(world.pair.a.source.overtaken().len(), 1);
+        assert_ok(&world.resync_a().await.unwrap());
+    } else {
+        assert_eq!((status.state, status.relationship.swap), (State::Mirrored, None), "{context}");
+    }
+    done.release().await;
+    overtaken.release().await;
+    assert_eq!(world.check_one_original("the late word"), (false, true));
+    assert_eq!(world.reverse().status().relationship.swap, None, "{context}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_is_never_cancelled_whatever_was_released_since() {
+    use PinOfWayBack::{Released, RolledBack, Stays};
+    for (seed, row) in [(580, RowLeft::Before), (590, RowLeft::Last)] {
+        for (n, pin) in [Stays, Released, RolledBack].into_iter().enumerate() {
+            a_takeover_that_is_not_heard::<MemoryEngine>(seed + n as u64, row, pin).await;
+            a_takeover_that_is_not_heard::<Embedded>(seed + 5 + n as u64, row, pin).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_way_back_keeps_its_base_while_the_takeover_is_not_heard() {
+    let mut world = World::<MemoryEngine>::new(600, LinkSettings::default(), Schedule::OnRequest).await;
+    world.write_a(5);
+    let done = world.pair.a.meddler.hold(DONE);
+    let swapping = world.swap_at_b(PATIENCE);
+    done.held().await;
+    let again = world.pair.a.meddler.hold(DONE);
+    let source = world.pair.b.source.clone();
+    world.write_b(5);
+    source.set_budgets(Budgets { pin_age: Some(Duration::from_secs(86_400)), ..Budgets::default() });
+    world.pair.clock_b.step_wall(3 * 86_400);
+    assert!(source.check_budgets().await.is_empty(), "nobody has had the chance to ask for it");
+    assert_eq!(source.destinations()[0].released, None);
+    world.pair.crash_b(1).await;
+    let _ = swapping.await;
+    again.held().await;
+    let source = world.pair.b.source.clone();
+    world.write_b(5);
+    source.set_budgets(Budgets { pin_age: Some(Duration::from_secs(86_400)), ..Budgets::default() });
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(source.check_budgets().await.is_empty(), "nor after a restart");
+    again.release().await;
+    world.mark_is_gone().await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(source.check_budgets().await.len(), 1, "from here on it is a base like any other");
+}
+
+/// A person breaks off at B in the middle of a change of roles, and B goes down.
+async fn a_break_in_the_middle(seed: u64, row: RowLeft) {
+    println!("{row:?}");
+    let mut world = World::<Embedded>::new(seed, LinkSettings::default(), Schedule::OnRequest).await;
+    let oldest = world.pair.b.disk.engine.engine().snapshots(&world.b.volume).unwrap()[0].uuid;
+    let confirm = world.pair.a.meddler.hold(CONFIRM);
+    let swapping = world.swap_at_b(PATIENCE);
+    confirm.held().await;
+    let before = world.pair.b.disk.store.as_ref().clone();
+    world.pair.network.cut("a", "b");
+    world.r().break_off(Some(oldest)).await.unwrap();
+    if row == RowLeft::Before {
+        world.pair.b.disk.store = Arc::new(before);
+    }
+    world.pair.crash_b(seed).await;
+    let _ = swapping.await;
+    world.pair.network.heal("a", "b");
+    let source = world.pair.a.source.clone();
+    until("the break is heard", || !source.overtaken().is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let writable = (world.a.is_writable(&world.pair.a), world.b.is_writable(&world.pair.b));
+    match row {
+        RowLeft::Last => {
+            // The attempt was ended by a person, and B knows it: A is what it was, and has its alarm.
+            assert_eq!(writable, (true, true), "a person has made two");
+            world.mark_is_gone().await;
+        }
+        RowLeft::Before => {
+            assert_eq!(writable, (false, true), "it may have been a takeover");
+            let why = world.reverse().status().why.unwrap();
+            assert!(why.contains("`mirror break p/v` here"), "{why}");
+        }
+    }
+    confirm.release().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_persons_break_in_the_middle_is_no_takeover_and_no_cancel_unless_that_is_known() {
+    a_break_in_the_middle(610, RowLeft::Last).await;
+    a_break_in_the_middle(611, RowLeft::Before).await;
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeNam
 use farside_link::{ByteStream, LinkSettings, SimulatedNetwork};
 use farside_mirror::{
     Destination, DestinationParts, MemoryStore, Mirror, MirrorError, Relationship, RelationshipStore,
-    Reversal, ReverseRights, Schedule, SourceRights, SourceService, TransferQueue,
+    Reversal, ReverseAccepted, ReverseOffer, ReverseRights, Schedule, SourceRights, SourceService,
+    TransferQueue,
 };
 use farside_peer::{
     DataStream, Identity, MemoryPeerRegistry, Node, NodeConfig, NodeParts, PeerId, PeerLink, PeerService,
@@ -301,12 +302,49 @@ pub(crate) struct Disk<S> {
     registry: Arc<MemoryPeerRegistry>,
 }
 
+/// Hands changes of roles on to the site's destination, as soon as its pool is open.
+pub(crate) struct Starting {
+    destination: Arc<Destination>,
+    /// Questions that are still refused because the pool is not open yet.
+    pub(crate) refuses: AtomicU32,
+}
+
+impl Starting {
+    fn destination(&self) -> Result<&Destination, MirrorError> {
+        let less = |left: u32| left.checked_sub(1);
+        match self.refuses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
+            Ok(_) => Err(MirrorError::State("pool p is not open here".into())),
+            Err(_) => Ok(&self.destination),
+        }
+    }
+}
+
+#[async_trait]
+impl Reversal for Starting {
+    async fn prepare(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
+        self.destination()?.prepare(offer).await
+    }
+
+    async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
+        self.destination()?.prepared(volume, of).await
+    }
+
+    async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+        self.destination()?.cancel(volume, of).await
+    }
+
+    async fn done(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+        self.destination()?.done(volume, of).await
+    }
+}
+
 pub(crate) struct Site<S = MemoryEngine> {
     pub(crate) disk: Disk<S>,
     pub(crate) node: Node,
     pub(crate) source: Arc<SourceService>,
     pub(crate) meddler: Arc<Meddler>,
     pub(crate) destination: Arc<Destination>,
+    pub(crate) starting: Arc<Starting>,
     pub(crate) rights: Arc<Rights>,
 }
 
@@ -371,9 +409,10 @@ impl<S: Storage> Site<S> {
         let parts =
             DestinationParts { engine, links, store, source: of_source, reverse, clock, randomness, queue };
         let destination = Arc::new(Destination::open(parts).await.unwrap());
-        let as_reversal: Arc<dyn Reversal> = destination.clone();
+        let starting = Arc::new(Starting { destination: destination.clone(), refuses: AtomicU32::new(0) });
+        let as_reversal: Arc<dyn Reversal> = starting.clone();
         source.set_reversal(Arc::downgrade(&as_reversal));
-        Site { disk, node, source, meddler, destination, rights }
+        Site { disk, node, source, meddler, destination, starting, rights }
     }
 }
 
