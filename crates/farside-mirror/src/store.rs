@@ -197,6 +197,8 @@ pub trait RelationshipStore: Send + Sync + 'static {
     async fn relationships(&self) -> Result<Vec<Relationship>, MirrorError>;
     /// Adds or replaces one.
     async fn save(&self, relationship: &Relationship) -> Result<(), MirrorError>;
+    /// Whether the site has one with this id, of whatever pool: also of one that is not open.
+    async fn knows(&self, id: Uuid) -> Result<bool, MirrorError>;
     /// Forgets one; its history may stay.
     async fn remove(&self, id: Uuid) -> Result<(), MirrorError>;
     /// Adds a transfer that has ended.
@@ -262,6 +264,10 @@ impl RelationshipStore for MemoryStore {
     async fn save(&self, relationship: &Relationship) -> Result<(), MirrorError> {
         self.tables().relationships.insert(relationship.id, relationship.clone());
         Ok(())
+    }
+
+    async fn knows(&self, id: Uuid) -> Result<bool, MirrorError> {
+        Ok(self.tables().relationships.contains_key(&id))
     }
 
     async fn remove(&self, id: Uuid) -> Result<(), MirrorError> {

@@ -225,6 +225,11 @@ impl RelationshipStore for PoolRelationships {
         self.state.save_relationship(relationship).await.map_err(failed)
     }
 
+    async fn knows(&self, id: Uuid) -> Result<bool, MirrorError> {
+        let all = self.state.relationships(None).await.map_err(failed)?;
+        Ok(all.iter().any(|r| r.id == id))
+    }
+
     async fn remove(&self, id: Uuid) -> Result<(), MirrorError> {
         self.state.remove_relationship(id).await.map_err(failed)
     }
@@ -399,6 +404,8 @@ mod tests {
             assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
         }
         assert_eq!(state.relationships(None).await.unwrap(), vec![first, relationship(2, "q/v")]);
+        assert!(p.knows(Uuid::from_u128(2)).await.unwrap(), "a mirror of another pool");
+        assert!(!p.knows(Uuid::from_u128(3)).await.unwrap());
         p.remove(Uuid::from_u128(1)).await.unwrap();
         assert_eq!(p.relationships().await.unwrap(), vec![]);
     }

@@ -103,6 +103,12 @@ impl Destination {
         let (engine, at) = (self.parts.engine.clone(), volume.clone());
         let is_remembered = blocking(move || engine.replica_record(&at)).await?.is_some();
         let id = if is_remembered { relationship.id } else { offer.reverse };
+        // A row is replaced by its id.
+        if !is_remembered && self.parts.store.knows(id).await? {
+            return Err(MirrorError::State(format!(
+                "relationship {id} is another one here; it cannot be the way back"
+            )));
+        }
         let relationship = Relationship { id, ..relationship };
         self.parts.store.save(&relationship).await?;
         let place = self.start(relationship, false);
@@ -206,7 +212,8 @@ async fn change_roles(
     let last = last.ok_or_else(|| MirrorError::protocol("the source names no last snapshot"))?;
     let named = convert::uuid(&answer.reverse)?;
     // Pins are given and taken by this id: it must not be one that stands for another base here.
-    if named == relationship.id || parts.source.is_of_another(named, peer, &relationship.destination) {
+    let is_of_another = parts.source.is_of_another(named, peer, &relationship.destination);
+    if is_of_another || parts.store.knows(named).await? {
         return Err(MirrorError::protocol(format!(
             "the source named {named} as the way back, which is another mirror"
         )));

@@ -1,7 +1,7 @@
 //! What a source knows of the relationships of its volumes, in memory: who holds which base, what each peer has asked for, and
 //! which role change was seen last. Transfers ask it who may read what, and which bases are kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub(super) struct Tables {
     pub(super) begun: HashMap<Uuid, Begun>,
     /// Beginnings of transfers that have arrived.
     arrivals: u64,
+    /// Ids that peers have offered for ways back, while their mirrors are made: two at once must not take the same.
+    pub(super) offered: HashSet<Uuid>,
     /// By mirror of this site: the way back that its takeover has left, as long as the former source has not heard of it.
     pub(super) ways_back: HashMap<Uuid, Uuid>,
     /// At most about [`ROLE_CHANGES_SEEN_MAX`](crate::limits::ROLE_CHANGES_SEEN_MAX) besides those in `relationships`.

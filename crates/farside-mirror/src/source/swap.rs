@@ -10,6 +10,7 @@ use farside_transfer::refusal::refusal;
 use uuid::Uuid;
 
 use super::refusal::to_refusal;
+use super::registry::Registry;
 use super::reversal::{Reversal, ReverseOffer};
 use super::role_changes::Word;
 use super::service::SourceService;
@@ -128,6 +129,10 @@ impl Shared {
                     ));
                 }
                 let schedule = Schedule::from_peer(&message.schedule).map_err(to_refusal)?;
+                let Some(_offered) = Offered::new(&self.registry, reverse) else {
+                    let message = format!("relationship {reverse} is being made for another volume here");
+                    return Err(refusal("state", message));
+                };
                 if !self.registry.accept(of, change, Word::Begins) {
                     return Ok(self.late(of, peer, &volume, phase));
                 }
@@ -173,6 +178,24 @@ impl Shared {
             "a word of a change of roles came late and has no effect: newer ones were seen since"
         );
         self.noted(of)
+    }
+}
+
+/// Keeps the id that a peer has offered for a way back from being offered for another one.
+struct Offered<'a> {
+    registry: &'a Registry,
+    reverse: Uuid,
+}
+
+impl<'a> Offered<'a> {
+    fn new(registry: &'a Registry, reverse: Uuid) -> Option<Self> {
+        registry.tables().offered.insert(reverse).then_some(Offered { registry, reverse })
+    }
+}
+
+impl Drop for Offered<'_> {
+    fn drop(&mut self) {
+        self.registry.tables().offered.remove(&self.reverse);
     }
 }
 
