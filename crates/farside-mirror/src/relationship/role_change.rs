@@ -315,7 +315,19 @@ impl Driver {
             )));
         }
         self.check_probed()?;
-        if self.is_prepared(of) {
+        let is_prepared = self.is_prepared(of);
+        if is_prepared || self.forgotten_fence == Some(of) {
+            // First, and the word is repeated if it fails: a volume that nothing says of that the roles have changed, and that
+            // keeps a base of before, would look as if it still waited.
+            self.release_ended(of).await?;
+            // A pool that refuses changes since its device failed may show pins as gone that are still on it: it says so here.
+            let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+            blocking(move || {
+                engine.set_replica_record(&relationship.destination, Some(relationship.record(false)))
+            })
+            .await?;
+        }
+        if is_prepared {
             let active = Relationship {
                 swap: None,
                 broken_off_at: None,
@@ -330,6 +342,12 @@ impl Driver {
                 peer = %self.relationship.peer, "the roles have changed: this volume follows from now on"
             );
             self.log(LogEvent::Swap, None, None).await;
+        } else if self.forgotten_fence == Some(of) {
+            tracing::info!(
+                volume = %self.relationship.destination, source = %self.relationship.source,
+                peer = %self.relationship.peer, "the peer has taken over: this volume follows from now on"
+            );
+            self.probe().await;
         }
         self.drop_other_direction().await;
         Ok(())

@@ -436,8 +436,21 @@ async fn a_fence_that_is_forgotten_with_the_database_says_what_it_is() {
     swapping.await.unwrap().unwrap_err();
     world.mark_is_gone().await;
     assert_eq!(world.check_one_original("nobody remembers"), (false, false));
-    let why = world.reverse().status().why.unwrap();
-    assert!(why.contains("`mirror break p/v` here") && why.contains("`mirror resync p/v` here"), "{why}");
+    let says_what_to_do = |why: &str| {
+        let commands = ["`mirror break p/v` here", "`mirror resync p/v` here", "b:q/r"];
+        assert!(commands.iter().all(|said| why.contains(said)), "{why}");
+    };
+    says_what_to_do(&world.reverse().status().why.unwrap());
+    // Whatever either side does that changes nothing of it takes nothing from what it says.
+    world.update().await;
+    let refused = world.reverse().update(PATIENCE).await.unwrap_err().to_string();
+    says_what_to_do(&refused);
+    world.reverse().set_schedule(every(60)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(130)).await;
+    says_what_to_do(&world.reverse().status().why.unwrap());
+    assert!(world.reverse().resync(PATIENCE).await.is_err(), "its peer has not taken over");
+    assert_eq!(world.check_one_original("nobody decided"), (false, false));
+    world.reverse().set_schedule(Schedule::OnRequest).await.unwrap();
     world.reverse().break_off(None).await.unwrap();
     assert_eq!(world.check_one_original("broken off"), (true, false));
     assert_eq!(world.reverse().status().why, None);
@@ -447,6 +460,78 @@ async fn a_fence_that_is_forgotten_with_the_database_says_what_it_is() {
     world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
     assert_eq!(world.check_one_original("swapped"), (false, true));
     assert_eq!(world.reverse().status().why, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fence_that_is_forgotten_ends_with_the_word_that_the_peer_has_taken_over() {
+    let mut world = World::<MemoryEngine>::new(546, LinkSettings::default(), Schedule::OnRequest).await;
+    world.write_a(5);
+    let (done, overtaken) = (world.pair.a.meddler.hold(DONE), world.pair.a.meddler.hold(OVERTAKEN));
+    let swapping = world.swap_at_b(PATIENCE);
+    done.held().await;
+    overtaken.held().await;
+    let Relationship { id, peer, source, destination, .. } = world.reverse().status().relationship;
+    world.pair.a.disk.store = Arc::default();
+    let found = Relationship::new(id, peer, source, destination, Schedule::OnRequest);
+    world.pair.a.disk.store.save(&found).await.unwrap();
+    world.pair.crash_a(1).await;
+    swapping.await.unwrap().unwrap();
+    world.mark_is_gone().await;
+    assert_eq!(world.reverse().status().why, None);
+    world.b.live = world.a.live.clone();
+    world.write_b(5);
+    assert_ok(&world.reverse().update(PATIENCE).await.unwrap().ended().await.unwrap());
+    world.a.live = world.b.live.clone();
+    world.a.check(&world.pair.a);
+    assert_eq!(world.a.pins_of(&world.pair.a, world.r().status().relationship.id), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_counts_on_from_what_its_source_has_heard() {
+    let mut world = World::<MemoryEngine>::new(547, LinkSettings::default(), Schedule::OnRequest).await;
+    let source = world.pair.a.source.clone();
+    for _ in 0..3 {
+        world.r().break_off(None).await.unwrap();
+        until("the break is heard", || !source.overtaken().is_empty()).await;
+        assert_ok(&world.r().resync(PATIENCE).await.unwrap().ended().await.unwrap());
+    }
+    world.r().break_off(None).await.unwrap();
+    until("the break is heard", || !source.overtaken().is_empty()).await;
+    let notice = world.pair.a.meddler.hold(OVERTAKEN);
+    world.pair.lose_database_b().await;
+    notice.held().await;
+    let report = world.r().resync(PATIENCE).await.unwrap().ended().await.unwrap();
+    assert_ok(&report);
+    assert_eq!(source.overtaken(), []);
+    notice.release().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_way_back_with_the_id_of_another_mirror_is_refused() {
+    let mut world = World::<MemoryEngine>::new(548, LinkSettings::default(), Schedule::OnRequest).await;
+    // Another mirror, of which A's volume is the replica.
+    let (peer, other): (_, VolumeName) = (world.pair.b.node.id(), "q/other".parse().unwrap());
+    world.pair.b.disk.engine.engine().create_volume(&other, 1 << 20).unwrap();
+    let (here, on_request) = ("p/other".parse().unwrap(), Schedule::OnRequest);
+    let own = world.pair.a.destination.create(peer, other, here, on_request, PATIENCE, false).await.unwrap();
+    let own = own.status().relationship;
+    let swap = Swap {
+        relationship: world.r().status().relationship.id.as_bytes().to_vec(),
+        reverse: own.id.as_bytes().to_vec(),
+        volume: world.a.volume.to_string(),
+        destination: world.b.volume.to_string(),
+        phase: convert::swap_phase_number(SwapPhase::Prepare),
+        schedule: String::new(),
+        role_change: 2,
+    };
+    let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Swap(swap)) }.encode_to_vec();
+    let link = world.pair.a.node.wait_link(peer, PATIENCE).await.unwrap();
+    let refused = world.pair.a.source.call(&link, request.into()).await.unwrap_err();
+    assert!(refused.message.contains("another one here"), "{refused:?}");
+    assert_eq!(world.pair.a.disk.store.relationships().await.unwrap(), [own], "its row is as it was");
+    assert_eq!(world.check_one_original("refused"), (true, false));
+    world.write_a(3);
+    world.update().await;
 }
 
 #[tokio::test(start_paused = true)]
