@@ -500,6 +500,32 @@ async fn what_was_staged_wrong_is_found_out_and_brought_afresh() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_brought_twice_is_reported_once() {
+    let mut pair = Pair::new(447, SIZE, very_slow()).await;
+    let mut data = vec![0; SIZE as usize];
+    pair.rng.fill(&mut data[..]);
+    pair.write(0, &data);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.discard(0, SIZE / 4);
+    pair.rng.fill(&mut data[..]);
+    pair.write(SIZE / 2, &data[SIZE as usize / 2..]);
+    let asked = mirror.update(PATIENCE).await.unwrap();
+    some_arrived(&mirror, FRAME_BYTES).await;
+    mirror.abort().await.unwrap();
+    ended(&mut pair, asked).await;
+    pair.b.disk.engine.spoil_staged(&pair.replica);
+    let report = pair.update(&mirror).await;
+    assert_ok(&report);
+    pair.check_replica();
+    assert!(!report.resumed && report.held_bytes == 0, "{report:?}");
+    assert_eq!((report.deallocated_bytes, report.changed_bytes), (SIZE / 4, SIZE / 2), "{report:?}");
+    assert_eq!(report.source_read_bytes, SIZE / 2, "{report:?}");
+    let levels = report.levels.unwrap();
+    assert_eq!(levels.in_bytes(), report.changed_bytes + levels.known.in_bytes);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_that_cannot_be_read_at_the_source_does_not_stand_in_the_way_for_ever() {
     let mut pair = Pair::new(441, 4 * SIZE, very_slow()).await;
     pair.scribble(30);
