@@ -193,3 +193,53 @@ impl SourceRelationships for Registry {
         of_peer.filter_map(base).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Everything;
+
+    impl SourceRights for Everything {
+        fn may_read(&self, _: PeerId, _: &VolumeName) -> bool {
+            true
+        }
+
+        fn may_reverse(&self, _: PeerId, _: &VolumeName) -> bool {
+            true
+        }
+
+        fn is_fenced_when_overtaken(&self, _: PeerId, _: &VolumeName) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn of_two_beginnings_the_one_that_arrived_last_counts_in_whatever_order_they_come_to_their_work() {
+        let registry = Registry::new(Arc::new(Everything), []);
+        let [one, other] = [1, 2].map(Uuid::from_u128);
+        let [aborted, newer, of_other] = [11, 12, 13].map(Uuid::from_u128);
+        assert!(
+            registry.is_newest_transfer(one, aborted),
+            "begun before this process, for all that is known"
+        );
+        let first = registry.begin_arrives(one);
+        // A person aborts it while it hangs here, in the same session, and asks again.
+        let second = registry.begin_arrives(one);
+        let beside = registry.begin_arrives(other);
+        assert!(registry.begin_counts(one, second, newer));
+        assert!(registry.begin_counts(other, beside, of_other));
+        assert!(!registry.begin_counts(one, first, aborted), "it would take the newer one's base away");
+        assert!(registry.is_newest_transfer(one, newer) && registry.is_newest_transfer(other, of_other));
+        assert!(!registry.is_newest_transfer(one, aborted), "nor is an acknowledgement of it heard");
+    }
+
+    #[test]
+    fn what_is_remembered_of_beginnings_is_bounded() {
+        let registry = Registry::new(Arc::new(Everything), []);
+        for n in 0..2 * ROLE_CHANGES_SEEN_MAX as u128 {
+            registry.begin_arrives(Uuid::from_u128(n));
+        }
+        assert!(registry.tables().begun.len() <= ROLE_CHANGES_SEEN_MAX);
+    }
+}

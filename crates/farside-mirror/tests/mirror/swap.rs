@@ -757,6 +757,21 @@ async fn the_way_back_keeps_its_base_while_the_takeover_is_not_heard() {
     assert_eq!(source.check_budgets().await.len(), 1, "from here on it is a base like any other");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_swap_is_done_even_if_the_database_does_not_take_its_end() {
+    let world = World::<MemoryEngine>::new(605, LinkSettings::default(), Schedule::OnRequest).await;
+    let done = world.pair.a.meddler.hold(DONE);
+    let swapping = world.swap_at_b(PATIENCE);
+    done.held().await;
+    world.pair.b.database.is_full.store(true, std::sync::atomic::Ordering::SeqCst);
+    done.release().await;
+    swapping.await.unwrap().expect("the roles have changed");
+    assert_eq!(world.check_one_original("done"), (false, true));
+    world.pair.b.database.is_full.store(false, std::sync::atomic::Ordering::SeqCst);
+    world.mark_is_gone().await;
+    assert_eq!(world.check_one_original("told once more"), (false, true));
+}
+
 /// A person breaks off at B in the middle of a change of roles, and B goes down.
 async fn a_break_in_the_middle(seed: u64, row: RowLeft) {
     println!("{row:?}");

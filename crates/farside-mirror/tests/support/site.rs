@@ -13,9 +13,9 @@ use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_link::{ByteStream, LinkSettings, SimulatedNetwork};
 use farside_mirror::{
-    Destination, DestinationParts, MemoryStore, Mirror, MirrorError, Relationship, RelationshipStore,
-    Reversal, ReverseAccepted, ReverseOffer, ReverseRights, Schedule, SourceRights, SourceService,
-    TransferQueue,
+    Destination, DestinationParts, LogEntry, MemoryStore, Mirror, MirrorError, Relationship,
+    RelationshipStore, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, Schedule, SourceRights,
+    SourceService, TransferQueue,
 };
 use farside_peer::{
     DataStream, Identity, MemoryPeerRegistry, Node, NodeConfig, NodeParts, PeerId, PeerLink, PeerService,
@@ -304,6 +304,57 @@ pub(crate) struct Disk<S> {
     registry: Arc<MemoryPeerRegistry>,
 }
 
+/// A site's database as its mirrors see it.
+pub(crate) struct Database {
+    store: Arc<MemoryStore>,
+    /// Nothing can be written.
+    pub(crate) is_full: AtomicBool,
+}
+
+impl Database {
+    fn writable(&self) -> Result<&MemoryStore, MirrorError> {
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(MirrorError::Store("the disk is full".into()));
+        }
+        Ok(&self.store)
+    }
+}
+
+#[async_trait]
+impl RelationshipStore for Database {
+    async fn relationships(&self) -> Result<Vec<Relationship>, MirrorError> {
+        self.store.relationships().await
+    }
+
+    async fn save(&self, relationship: &Relationship) -> Result<(), MirrorError> {
+        self.writable()?.save(relationship).await
+    }
+
+    async fn knows(&self, id: Uuid) -> Result<bool, MirrorError> {
+        self.store.knows(id).await
+    }
+
+    async fn remove(&self, id: Uuid) -> Result<(), MirrorError> {
+        self.writable()?.remove(id).await
+    }
+
+    async fn append_history(&self, id: Uuid, report: &TransferReport) -> Result<(), MirrorError> {
+        self.writable()?.append_history(id, report).await
+    }
+
+    async fn history(&self, id: Uuid, limit: usize) -> Result<Vec<TransferReport>, MirrorError> {
+        self.store.history(id, limit).await
+    }
+
+    async fn append_log(&self, entry: &LogEntry) -> Result<(), MirrorError> {
+        self.writable()?.append_log(entry).await
+    }
+
+    async fn log(&self, volume: &VolumeName, limit: usize) -> Result<Vec<LogEntry>, MirrorError> {
+        self.store.log(volume, limit).await
+    }
+}
+
 /// Hands changes of roles on to the site's destination, as soon as its pool is open.
 pub(crate) struct Starting {
     destination: Arc<Destination>,
@@ -342,6 +393,7 @@ impl Reversal for Starting {
 
 pub(crate) struct Site<S = MemoryEngine> {
     pub(crate) disk: Disk<S>,
+    pub(crate) database: Arc<Database>,
     pub(crate) node: Node,
     pub(crate) source: Arc<SourceService>,
     pub(crate) meddler: Arc<Meddler>,
@@ -406,7 +458,8 @@ impl<S: Storage> Site<S> {
         };
         let node = Node::start(config, parts).await.unwrap();
         let links = Arc::new(node.clone());
-        let (store, queue) = (disk.store.clone(), TransferQueue::default());
+        let database = Arc::new(Database { store: disk.store.clone(), is_full: AtomicBool::new(false) });
+        let (store, queue) = (database.clone(), TransferQueue::default());
         let (of_source, reverse) = (source.clone(), rights.clone());
         let parts =
             DestinationParts { engine, links, store, source: of_source, reverse, clock, randomness, queue };
@@ -414,7 +467,7 @@ impl<S: Storage> Site<S> {
         let starting = Arc::new(Starting { destination: destination.clone(), refuses: AtomicU32::new(0) });
         let as_reversal: Arc<dyn Reversal> = starting.clone();
         source.set_reversal(Arc::downgrade(&as_reversal));
-        Site { disk, node, source, meddler, destination, starting, rights }
+        Site { disk, database, node, source, meddler, destination, starting, rights }
     }
 }
 
