@@ -23,6 +23,8 @@ const ETHERNET_MTU: u32 = 1500;
 pub(crate) struct Rights {
     /// By peer and volume.
     table: RwLock<HashMap<PeerId, BTreeMap<String, Right>>>,
+    /// Held while rights are given, or looked through for what has ended: what was given since must not end with it.
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// What goes with the right to mirror a volume.
@@ -50,7 +52,7 @@ impl Rights {
             let right = Right::from(&row);
             table.entry(row.peer).or_default().insert(row.volume, right);
         }
-        Ok(Rights { table: RwLock::new(table) })
+        Ok(Rights { table: RwLock::new(table), turn: tokio::sync::Mutex::default() })
     }
 
     /// Those of one peer.
@@ -73,6 +75,31 @@ impl Rights {
 
     /// Gives rights: they hold when this returns, and after a crash.
     pub(crate) async fn allow(&self, state: &State, rights: Vec<RightRow>) -> Result<(), StateError> {
+        let _turn = self.turn.lock().await;
+        self.give(state, rights).await
+    }
+
+    /// Gives what the way back of a mirror of `volume` needs besides what `peer` may do already, and remembers what ends with
+    /// the mirror. A fence that an administrator wants stays.
+    pub(crate) async fn grant_reverse(
+        &self,
+        state: &State,
+        peer: PeerId,
+        volume: &VolumeName,
+    ) -> Result<(), StateError> {
+        let _turn = self.turn.lock().await;
+        let given = self.right(peer, volume);
+        let recorded = match given {
+            None => Recorded::Right,
+            Some(right) if !right.reverse => Recorded::Reverse,
+            Some(right) => right.recorded,
+        };
+        let fence = given.is_some_and(|right| right.fence);
+        let right = RightRow { peer, volume: volume.to_string(), reverse: true, fence, recorded };
+        self.give(state, vec![right]).await
+    }
+
+    async fn give(&self, state: &State, rights: Vec<RightRow>) -> Result<(), StateError> {
         state.allow(&rights).await?;
         let mut table = self.table.write();
         for right in rights {
@@ -82,13 +109,16 @@ impl Rights {
         Ok(())
     }
 
-    /// Takes back what was recorded for the way back of mirrors that are no more; `is_mirrored` says whether the peer and
-    /// this site mirror the volume, in either direction. Answers what ended.
-    pub(crate) async fn end_recorded(
+    /// Takes back what was recorded for the way back of mirrors that are no more. `mirrors` looks what there is, and says then
+    /// whether the peer and this site mirror the volume, in either direction: a mirror that is made meanwhile is given its
+    /// right after that. Answers what ended.
+    pub(crate) async fn end_recorded<M: Fn(PeerId, &str) -> bool>(
         &self,
         state: &State,
-        is_mirrored: impl Fn(PeerId, &str) -> bool,
+        mirrors: impl Future<Output = Result<M, StateError>>,
     ) -> Result<Vec<(PeerId, String)>, StateError> {
+        let _turn = self.turn.lock().await;
+        let is_mirrored = mirrors.await?;
         let recorded: Vec<(PeerId, String, Right)> = {
             let table = self.table.read();
             let all =
@@ -110,9 +140,9 @@ impl Rights {
                         fence: right.fence,
                         recorded: Recorded::Nothing,
                     };
-                    self.allow(state, vec![given]).await?;
+                    self.give(state, vec![given]).await?;
                 }
-                Recorded::Right => self.deny(state, peer, std::slice::from_ref(&volume)).await?,
+                Recorded::Right => self.take(state, peer, std::slice::from_ref(&volume)).await?,
             }
             ended.push((peer, volume));
         }
@@ -126,9 +156,19 @@ impl Rights {
         peer: PeerId,
         volumes: &[String],
     ) -> Result<(), StateError> {
+        self.drop_from_memory(peer, volumes);
+        let _turn = self.turn.lock().await;
+        self.take(state, peer, volumes).await
+    }
+
+    fn drop_from_memory(&self, peer: PeerId, volumes: &[String]) {
         if let Some(rights) = self.table.write().get_mut(&peer) {
             rights.retain(|volume, _| !volumes.contains(volume));
         }
+    }
+
+    async fn take(&self, state: &State, peer: PeerId, volumes: &[String]) -> Result<(), StateError> {
+        self.drop_from_memory(peer, volumes);
         state.deny(peer, volumes).await
     }
 
@@ -426,7 +466,10 @@ mod tests {
             right("p/mirrored", Recorded::Right),
         ];
         rights.allow(&state, all.to_vec()).await.unwrap();
-        let ended = rights.end_recorded(&state, |_, volume| volume == "p/mirrored").await.unwrap();
+        let ended = {
+            let is_mirrored = |_: PeerId, volume: &str| volume == "p/mirrored";
+            rights.end_recorded(&state, async { Ok(is_mirrored) }).await.unwrap()
+        };
         assert_eq!(ended.len(), 2, "{ended:?}");
         for rights in [rights, Rights::load(&state).await.unwrap()] {
             let left: Vec<_> =
@@ -437,5 +480,36 @@ mod tests {
                 expected.map(|(volume, reverse, recorded)| (volume.to_owned(), reverse, recorded))
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_right_that_is_given_while_mirrors_are_looked_at_does_not_end_with_an_earlier_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
+        let (peer, volume) = (PeerId([7; 32]), "p/v".parse().unwrap());
+        let record = PeerRecord {
+            id: peer,
+            name: "n".into(),
+            address: None,
+            link: LinkOptions::default(),
+            added_at: Timestamp(0),
+        };
+        state.pin(record).await.unwrap();
+        let rights = Rights::load(&state).await.unwrap();
+        rights.grant_reverse(&state, peer, &volume).await.unwrap();
+        let mut granting = Box::pin(rights.grant_reverse(&state, peer, &volume));
+        let mirrors = async {
+            // A mirror is made just after the look, and its right is given.
+            tokio::select! {
+                biased;
+                _ = &mut granting => panic!("it waits for what ends"),
+                () = std::future::ready(()) => assert!(rights.turn.try_lock().is_err()),
+            }
+            Ok(|_: PeerId, _: &str| false)
+        };
+        assert_eq!(rights.end_recorded(&state, mirrors).await.unwrap().len(), 1);
+        granting.await.unwrap();
+        assert!(rights.may_read(peer, &volume) && rights.may_reverse(peer, &volume));
+        assert!(Rights::load(&state).await.unwrap().may_read(peer, &volume));
     }
 }

@@ -34,6 +34,9 @@ pub const NOTICE_LINK_WAIT: Duration = Duration::from_secs(60);
 /// How long a divergence notice rests after it could not even wait for a session (the peer is not paired any more), or after it was
 /// refused a notice; then twice as long each time, up to [`NOTICE_LINK_WAIT`].
 pub const NOTICE_REST: Duration = Duration::from_secs(5);
+/// Refusals after which a source is not told any more of a base that it did not hear of in time: the next transfer tells it.
+/// Two hours.
+pub const LATE_ACKNOWLEDGEMENTS_MAX: u32 = 120;
 /// Attempts to take the last snapshot of a volume before a role change: a host that came between two of its steps
 /// and went again is found out, and the attempt repeated.
 pub const FENCE_ATTEMPTS: usize = 3;

@@ -19,6 +19,10 @@ pub trait Links: Send + Sync + 'static {
     async fn link(&self, peer: PeerId, wait: Duration) -> Result<Arc<dyn PeerLink>, SessionError>;
     /// Somebody has come to wait for what waits for a session already: whoever dials does it now, not after a pause.
     fn dial_now(&self, _peer: PeerId) {}
+    /// What `peer` is called here, for whoever reads it.
+    fn name_of(&self, _peer: PeerId) -> Option<String> {
+        None
+    }
 }
 
 #[async_trait]
@@ -29,6 +33,11 @@ impl Links for Node {
 
     fn dial_now(&self, peer: PeerId) {
         Node::dial_now(self, peer);
+    }
+
+    fn name_of(&self, peer: PeerId) -> Option<String> {
+        let known = self.peers().into_iter().find(|known| known.record.id == peer)?;
+        Some(known.record.name)
     }
 }
 

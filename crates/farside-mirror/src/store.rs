@@ -45,13 +45,25 @@ pub struct Relationship {
     pub role_change: u64,
 }
 
-/// How far a role change is that one side has begun. What decides is in the pools: this says whom to tell.
+/// How far a role change is that one side has begun: this says what its source is told. Whether the volume is writable is
+/// in the pools.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SwapMark {
     /// At the site that asked, on the mirror that ends: the source was, or may have been, told to prepare `reverse`.
-    /// Broken off, the source is told that it is done; otherwise that it is cancelled.
+    /// As long as the pool has it as a replica, the source is told that it is cancelled. Broken off, nobody can tell from this
+    /// alone by what: it is never cancelled.
     Swapping {
         /// The relationship that takes this one's place, the other way round.
+        reverse: Uuid,
+    },
+    /// The same, once the pool's record of the takeover is durable: the source is told that it is done.
+    TakenOver {
+        /// As in [`SwapMark::Swapping`].
+        reverse: Uuid,
+    },
+    /// The same, once a person's break has ended the attempt: the source is told that it is cancelled.
+    GivenUp {
+        /// As in [`SwapMark::Swapping`].
         reverse: Uuid,
     },
     /// At the former source, on the reverse mirror: its volume is read-only and waits for the message.
@@ -61,6 +73,18 @@ pub enum SwapMark {
         /// The reverse mirror was made for this; if it comes to nothing it is forgotten again.
         is_new: bool,
     },
+}
+
+impl SwapMark {
+    /// At the site that asked: the relationship that takes the other's place.
+    pub fn reverse(&self) -> Option<Uuid> {
+        match *self {
+            SwapMark::Swapping { reverse }
+            | SwapMark::TakenOver { reverse }
+            | SwapMark::GivenUp { reverse } => Some(reverse),
+            SwapMark::Prepared { .. } => None,
+        }
+    }
 }
 
 impl Relationship {
@@ -173,6 +197,8 @@ pub trait RelationshipStore: Send + Sync + 'static {
     async fn relationships(&self) -> Result<Vec<Relationship>, MirrorError>;
     /// Adds or replaces one.
     async fn save(&self, relationship: &Relationship) -> Result<(), MirrorError>;
+    /// Whether the site has one with this id, of whatever pool: also of one that is not open.
+    async fn knows(&self, id: Uuid) -> Result<bool, MirrorError>;
     /// Forgets one; its history may stay.
     async fn remove(&self, id: Uuid) -> Result<(), MirrorError>;
     /// Adds a transfer that has ended.
@@ -238,6 +264,10 @@ impl RelationshipStore for MemoryStore {
     async fn save(&self, relationship: &Relationship) -> Result<(), MirrorError> {
         self.tables().relationships.insert(relationship.id, relationship.clone());
         Ok(())
+    }
+
+    async fn knows(&self, id: Uuid) -> Result<bool, MirrorError> {
+        Ok(self.tables().relationships.contains_key(&id))
     }
 
     async fn remove(&self, id: Uuid) -> Result<(), MirrorError> {

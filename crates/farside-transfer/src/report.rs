@@ -227,6 +227,21 @@ impl TransferReport {
         self.literal_bytes = levels.compressed.in_bytes.saturating_add(levels.raw.in_bytes);
     }
 
+    /// What a step brought was thrown away, and all of it is brought once more: its figures are those of `before` it. What
+    /// travelled for it is in the wire bytes.
+    pub(crate) fn forget_attempt(&mut self, before: &TransferReport) {
+        self.resumed = before.resumed;
+        self.changed_bytes = before.changed_bytes;
+        self.resumed_bytes = before.resumed_bytes;
+        self.deallocated_bytes = before.deallocated_bytes;
+        self.source_read_bytes = before.source_read_bytes;
+        self.base_read_bytes = before.base_read_bytes;
+        self.levels = before.levels;
+        self.referenced_bytes = before.referenced_bytes;
+        self.delta_bytes = before.delta_bytes;
+        self.literal_bytes = before.literal_bytes;
+    }
+
     /// Wire bytes, both ways, that no level accounts for: headers and tables of frames, messages, TLS, and all of steps
     /// that did not arrive whole.
     pub fn overhead_bytes(&self) -> Option<u64> {

@@ -12,23 +12,18 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 impl Mirrors {
     /// Takes back what was recorded for mirrors that are no more, of either direction. What fails is tried again later.
     pub(crate) async fn end_recorded_rights(&self) {
-        // The source's first: a role change adds one of its own before it drops the other.
-        let sources = self.parts.source.destinations();
-        let of_sources = sources.into_iter().map(|r| (r.peer.0, r.source.to_string()));
-        let replicas = match self.parts.state.relationships(None).await {
-            Ok(replicas) => replicas.into_iter().map(|r| (r.peer.0, r.destination.to_string())),
-            Err(error) => {
-                tracing::warn!(
-                    "cannot check the rights that mirrors gave for the way back; they stay for now and \
-                     are checked again in a minute: {error}"
-                );
-                return;
-            }
+        let mirrors = async {
+            // The source's first: a role change adds one of its own before it drops the other.
+            let sources = self.parts.source.destinations();
+            let of_sources = sources.into_iter().map(|r| (r.peer.0, r.source.to_string()));
+            let replicas = self.parts.state.relationships(None).await?;
+            let replicas = replicas.into_iter().map(|r| (r.peer.0, r.destination.to_string()));
+            let mirrored: BTreeSet<([u8; 32], String)> = of_sources.chain(replicas).collect();
+            Ok(move |peer: farside_peer::PeerId, volume: &str| {
+                mirrored.contains(&(peer.0, volume.to_owned()))
+            })
         };
-        let mirrored: BTreeSet<([u8; 32], String)> = of_sources.chain(replicas).collect();
-        let is_mirrored =
-            |peer: farside_peer::PeerId, volume: &str| mirrored.contains(&(peer.0, volume.to_owned()));
-        match self.parts.rights.end_recorded(&self.parts.state, is_mirrored).await {
+        match self.parts.rights.end_recorded(&self.parts.state, mirrors).await {
             Ok(ended) => {
                 for (peer, volume) in ended {
                     let peer = peers::name_of(&self.parts.node, peer);

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::exports::Exports;
 use crate::peers::Rights;
 use crate::plans;
-use crate::state::{Recorded, RightRow, State};
+use crate::state::State;
 
 /// Hands a role change to the destination side of the pool that it is about, and tells hosts.
 pub(super) struct Reversals {
@@ -71,15 +71,8 @@ pub(super) struct WayBack {
 #[async_trait]
 impl ReverseRights for WayBack {
     async fn grant_reverse(&self, peer: PeerId, volume: &VolumeName) -> Result<(), MirrorError> {
-        // Both ways: roles that have changed once may change again. A fence that an administrator wants stays.
-        let given = self.rights.right(peer, volume);
-        let recorded = match given {
-            None => Recorded::Right,
-            Some(right) if !right.reverse => Recorded::Reverse,
-            Some(right) => right.recorded,
-        };
-        let fence = given.is_some_and(|right| right.fence);
-        let right = RightRow { peer, volume: volume.to_string(), reverse: true, fence, recorded };
-        self.rights.allow(&self.state, vec![right]).await.map_err(|e| MirrorError::Store(e.to_string()))
+        // Both ways: roles that have changed once may change again.
+        let granted = self.rights.grant_reverse(&self.state, peer, volume).await;
+        granted.map_err(|e| MirrorError::Store(e.to_string()))
     }
 }

@@ -41,6 +41,7 @@ struct Row {
     resync_pending: bool,
     swap: Option<String>,
     swap_with: Option<Vec<u8>>,
+    swap_ended: Option<String>,
     role_change: i64,
     throttle: Option<String>,
     window: Option<i64>,
@@ -59,6 +60,7 @@ from_row!(Row {
     resync_pending,
     swap,
     swap_with,
+    swap_ended,
     role_change,
     throttle,
     window,
@@ -89,20 +91,26 @@ impl Row {
             quiesced: self.quiesced,
             broken_off_at: self.broken_off_at.map(time),
             resync_pending: self.resync_pending,
-            swap: swap_mark(self.swap.as_deref(), self.swap_with.as_deref())?,
+            swap: swap_mark(self.swap.as_deref(), self.swap_with.as_deref(), self.swap_ended.as_deref())?,
             role_change: u64::try_from(self.role_change)
                 .map_err(|_| StateError::Row("the number of a role change is negative"))?,
         })
     }
 }
 
-fn swap_mark(word: Option<&str>, with: Option<&[u8]>) -> Result<Option<SwapMark>, StateError> {
+fn swap_mark(
+    word: Option<&str>,
+    with: Option<&[u8]>,
+    ended: Option<&str>,
+) -> Result<Option<SwapMark>, StateError> {
     let with = with.map(uuid).transpose()?;
-    Ok(match (word, with) {
-        (None, _) => None,
-        (Some("swapping"), Some(reverse)) => Some(SwapMark::Swapping { reverse }),
-        (Some("prepared"), Some(of)) => Some(SwapMark::Prepared { of, is_new: false }),
-        (Some("prepared-new"), Some(of)) => Some(SwapMark::Prepared { of, is_new: true }),
+    Ok(match (word, with, ended) {
+        (None, ..) => None,
+        (Some("swapping"), Some(reverse), None) => Some(SwapMark::Swapping { reverse }),
+        (Some("swapping"), Some(reverse), Some("taken-over")) => Some(SwapMark::TakenOver { reverse }),
+        (Some("swapping"), Some(reverse), Some("given-up")) => Some(SwapMark::GivenUp { reverse }),
+        (Some("prepared"), Some(of), _) => Some(SwapMark::Prepared { of, is_new: false }),
+        (Some("prepared-new"), Some(of), _) => Some(SwapMark::Prepared { of, is_new: true }),
         _ => return Err(StateError::Row("a role change is neither swapping nor prepared")),
     })
 }
@@ -148,7 +156,7 @@ impl State {
     pub(crate) async fn relationships(&self, pool: Option<&str>) -> Result<Vec<Relationship>, StateError> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT id, peer, source, pool, volume, schedule, quiesced, broken_off_at, resync_pending, swap, \
-             swap_with, role_change, throttle, window, low_priority, paths FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
+             swap_with, swap_ended, role_change, throttle, window, low_priority, paths FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
         )
         .bind(pool)
         .fetch_all(&self.readers)
@@ -161,16 +169,18 @@ impl State {
         let schedule =
             (relationship.schedule != Schedule::OnRequest).then(|| relationship.schedule.to_string());
         let options = &relationship.options;
-        let (swap, swap_with) = match relationship.swap {
-            None => (None, None),
-            Some(SwapMark::Swapping { reverse }) => (Some("swapping"), Some(reverse)),
-            Some(SwapMark::Prepared { of, is_new: false }) => (Some("prepared"), Some(of)),
-            Some(SwapMark::Prepared { of, is_new: true }) => (Some("prepared-new"), Some(of)),
+        let (swap, swap_with, swap_ended) = match relationship.swap {
+            None => (None, None, None),
+            Some(SwapMark::Swapping { reverse }) => (Some("swapping"), Some(reverse), None),
+            Some(SwapMark::TakenOver { reverse }) => (Some("swapping"), Some(reverse), Some("taken-over")),
+            Some(SwapMark::GivenUp { reverse }) => (Some("swapping"), Some(reverse), Some("given-up")),
+            Some(SwapMark::Prepared { of, is_new: false }) => (Some("prepared"), Some(of), None),
+            Some(SwapMark::Prepared { of, is_new: true }) => (Some("prepared-new"), Some(of), None),
         };
         sqlx::query(
             "INSERT OR REPLACE INTO relationships (id, peer, source, pool, volume, schedule, quiesced, \
-             broken_off_at, resync_pending, swap, swap_with, role_change, throttle, window, low_priority, paths) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             broken_off_at, resync_pending, swap, swap_with, swap_ended, role_change, throttle, window, low_priority, \
+             paths) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -183,6 +193,7 @@ impl State {
         .bind(relationship.resync_pending)
         .bind(swap)
         .bind(swap_with.map(|id| id.as_bytes().to_vec()))
+        .bind(swap_ended)
         .bind(i64::try_from(relationship.role_change).unwrap_or(i64::MAX))
         .bind((options.throttle != Rules::default()).then(|| options.throttle.to_string()))
         .bind(match options.window {
@@ -214,6 +225,11 @@ impl RelationshipStore for PoolRelationships {
 
     async fn save(&self, relationship: &Relationship) -> Result<(), MirrorError> {
         self.state.save_relationship(relationship).await.map_err(failed)
+    }
+
+    async fn knows(&self, id: Uuid) -> Result<bool, MirrorError> {
+        let all = self.state.relationships(None).await.map_err(failed)?;
+        Ok(all.iter().any(|r| r.id == id))
     }
 
     async fn remove(&self, id: Uuid) -> Result<(), MirrorError> {
@@ -377,10 +393,21 @@ mod tests {
         first.broken_off_at = Some(Timestamp(77));
         first.resync_pending = true;
         first.role_change = 7;
-        first.swap = Some(SwapMark::Swapping { reverse: Uuid::from_u128(8) });
-        p.save(&first).await.unwrap();
-        assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
+        let (reverse, of) = (Uuid::from_u128(8), Uuid::from_u128(9));
+        for mark in [
+            SwapMark::Prepared { of, is_new: true },
+            SwapMark::Prepared { of, is_new: false },
+            SwapMark::GivenUp { reverse },
+            SwapMark::TakenOver { reverse },
+            SwapMark::Swapping { reverse },
+        ] {
+            first.swap = Some(mark);
+            p.save(&first).await.unwrap();
+            assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
+        }
         assert_eq!(state.relationships(None).await.unwrap(), vec![first, relationship(2, "q/v")]);
+        assert!(p.knows(Uuid::from_u128(2)).await.unwrap(), "a mirror of another pool");
+        assert!(!p.knows(Uuid::from_u128(3)).await.unwrap());
         p.remove(Uuid::from_u128(1)).await.unwrap();
         assert_eq!(p.relationships().await.unwrap(), vec![]);
     }

@@ -46,7 +46,7 @@ impl Destination {
         self.slots().insert(destination.clone(), slot);
         let mirror = self.mirror(&destination)?;
         mirror.is_known().await;
-        match mirror.resync_onto(common.base, link_wait).await {
+        match mirror.resync_onto(common, link_wait).await {
             Ok(asked) => Ok((mirror, asked)),
             Err(error) => {
                 if let Err(error) = self.delete(&destination).await {

@@ -11,13 +11,19 @@
 //!   B  update R to exactly that snapshot, and   none         the same
 //!      ask once more whether A is prepared
 //!   B  that snapshot is pinned for R'           none         the same
-//!   B  record of R: broken off  = TAKEOVER      B writable   B tells A that it is done
+//!   B  record of R: broken off  = TAKEOVER      B writable   B tells A that it is done, or, if that pin is gone by
+//!                                                            then, only that it is overtaken
+//!   B  row of R: taken over                     B writable   B tells A that it is done
 //!   A  done: R' is a mirror like any other,     B writable   over
 //!      the bases of R are released
 //! ```
 //!
+//! B says *cancel* only while its pool has R as a replica, or where the row says that a person has broken R off (*given up*).
+//! A row that says *swapping* of a mirror that is broken off tells neither: A stays read-only then, until it learns that B stands
+//! on its last snapshot, or a person there decides.
+//!
 //! Another attempt begins only when A has learnt that the last one was given up. Each has a number, which every message of it
-//! carries: A may still be busy with a message when its session has died, and that message has no effect once A has learnt of a
+//! carries: A may still be busy with a message when its session has died, and that word has no effect once A has learnt of a
 //! newer attempt (`source/role_changes.rs`). At no moment are both writable (M5), unless a person at A breaks p/db in the round
 //! trip between A's last answer and the takeover: a break waits for nobody. Both sides are told then; before that, B
 //! does not take over.
@@ -71,7 +77,11 @@ impl Destination {
                 result = change_roles(&mirror, &parts, proposed, link_wait) => result,
                 () = stop.cancelled() => Err(MirrorError::aborted()),
             };
-            mirror.change_roles(|done| RoleChangeCommand::Finish { done }).await?;
+            let finished = mirror.change_roles(|done| RoleChangeCommand::Finish { done }).await;
+            // What has become of the roles stays so, even if the driver has ended since.
+            if let Err(error) = finished {
+                tracing::warn!(relationship = %mirror.status().relationship.id, "the roles have changed, but a step after it failed: {error}");
+            }
             result
         });
         swapping.await?
@@ -93,6 +103,12 @@ impl Destination {
         let (engine, at) = (self.parts.engine.clone(), volume.clone());
         let is_remembered = blocking(move || engine.replica_record(&at)).await?.is_some();
         let id = if is_remembered { relationship.id } else { offer.reverse };
+        // A row is replaced by its id.
+        if !is_remembered && self.parts.store.knows(id).await? {
+            return Err(MirrorError::State(format!(
+                "relationship {id} is another one here; it cannot be the way back"
+            )));
+        }
         let relationship = Relationship { id, ..relationship };
         self.parts.store.save(&relationship).await?;
         let slot = self.start(relationship, false);
@@ -209,7 +225,8 @@ async fn change_roles(
     let last = last.ok_or_else(|| MirrorError::protocol("the source did not name its last snapshot"))?;
     let named = convert::uuid(&answer.reverse)?;
     // Pins are given and taken by this id: it must not be one that stands for another base here.
-    if named == relationship.id || parts.source.is_of_another(named, peer, &relationship.destination) {
+    let is_of_another = parts.source.is_of_another(named, peer, &relationship.destination);
+    if is_of_another || parts.store.knows(named).await? {
         return Err(MirrorError::protocol(format!(
             "the source named {named} as the reverse mirror, and that is another mirror"
         )));
@@ -236,7 +253,11 @@ async fn change_roles(
     // From here on it is done, whoever knows it.
     let not_notified = match send(reverse, SwapPhase::Done).await {
         Ok(()) => {
-            mirror.change_roles(|done| RoleChangeCommand::Acknowledged { role_change, done }).await?;
+            let acknowledged = |done| RoleChangeCommand::Acknowledged { role_change, done };
+            if let Err(error) = mirror.change_roles(acknowledged).await {
+                // Its row does not know that it is over: the source is told once more, and nothing else.
+                tracing::warn!(relationship = %relationship.id, "the roles have changed; that the former source has learnt of it is not remembered: {error}");
+            }
             None
         }
         Err(error) => {

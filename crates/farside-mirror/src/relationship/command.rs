@@ -56,6 +56,8 @@ pub(crate) enum Command {
     /// To follow the source again, from a common base that was found with it.
     Resync {
         base: Uuid,
+        /// The newest role change that the source has seen.
+        newest: u64,
         link_wait: Duration,
         accepted: oneshot::Sender<Result<(), MirrorError>>,
         ended: Ended,

@@ -19,6 +19,8 @@ pub(crate) struct CommonBase {
     pub(crate) base: CandidateBase,
     /// What the source has written since.
     pub(crate) incoming: ChangedBytes,
+    /// The newest role change that the source has seen. With its database this side may have lost its own count.
+    pub(crate) newest: u64,
 }
 
 /// Asks the source. Changes nothing on either side.
@@ -51,6 +53,7 @@ pub(crate) async fn common_base(
     }
     convert::size(answer.size_bytes)?;
     Ok(CommonBase {
+        newest: convert::newest_role_change(answer.newest)?,
         base,
         incoming: ChangedBytes { data_bytes: answer.data_bytes, hole_bytes: answer.hole_bytes },
     })

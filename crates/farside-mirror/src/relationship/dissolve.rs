@@ -46,9 +46,13 @@ impl Driver {
         self.relationship.broken_off_at = Some(self.parts.clock.now());
         self.relationship.resync_pending = false;
         self.relationship.role_change = self.next_role_change();
-        if let Some(SwapMark::Prepared { .. }) = self.relationship.swap {
-            self.relationship.swap = None;
-        }
+        self.relationship.swap = match self.relationship.swap {
+            // The attempt has ended, and not by a takeover. Where a crash comes before the row says so, the source stays as it
+            // is: overtaken, and read-only if it was prepared, until a person there decides.
+            Some(SwapMark::Swapping { reverse }) => Some(SwapMark::GivenUp { reverse }),
+            Some(SwapMark::Prepared { .. }) => None,
+            other => other,
+        };
         let saved = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.save(&self.relationship)).await;
         if !matches!(saved, Ok(Ok(()))) {
             tracing::warn!(relationship = %self.relationship.id, "the mirror is broken off and writable; only the \

@@ -46,7 +46,7 @@ impl DivergenceNotice {
     }
 }
 
-/// Once for each session, until it is stopped.
+/// Once for each session, and again where it was refused, until it is stopped.
 async fn run(links: Arc<dyn Links>, mut notice: PendingNotice, own: mpsc::WeakSender<Command>) {
     let (id, peer) = (notice.relationship.id, notice.relationship.peer);
     let mut rest = NOTICE_REST;
@@ -66,23 +66,21 @@ async fn run(links: Arc<dyn Links>, mut notice: PendingNotice, own: mpsc::WeakSe
                 tokio::time::sleep(NOTICE_REST).await;
                 continue;
             }
-            Err(error) if notice.swap.is_some() => {
-                // It may be starting, or have a pool to open yet. Until it is notified, one of its volumes may be fenced
-                // for nothing: so not only once in each session.
+            Err(error) => {
+                // It may be starting, or have a pool to open yet. Until it has learnt, its hosts write on beside these, or
+                // one of its volumes is fenced for nothing: so not only once in each session.
                 if rest == NOTICE_REST {
                     tracing::warn!(
                         relationship = %id, %peer,
-                        "the source rejected the end of the role change; its volume may stay read-only. Retrying \
-                         every 5 to 60 s: {error}"
+                        "the source rejected the notice of what became of its replica. Retrying every 5 to 60 s: {error}"
                     );
                 }
-                tokio::time::sleep(rest).await;
-                rest = (2 * rest).min(NOTICE_LINK_WAIT);
+                tokio::select! {
+                    () = tokio::time::sleep(rest) => rest = (2 * rest).min(NOTICE_LINK_WAIT),
+                    // Whoever comes back may be another process by now.
+                    () = link.closed() => rest = NOTICE_REST,
+                }
                 continue;
-            }
-            Err(error) => {
-                tracing::warn!(relationship = %id, %peer, "the source rejected the notice that its replica was \
-                     broken off; trying again at the next session: {error}");
             }
         }
         rest = NOTICE_REST;

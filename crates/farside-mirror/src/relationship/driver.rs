@@ -80,8 +80,8 @@ pub(super) struct Driver {
     /// Whether the pool has been asked what this replica is; it may not be open yet when the driver starts.
     is_probed: bool,
     pub(super) why: Option<String>,
-    /// See [`Found::is_forgotten_fence`](super::inspect::Found::is_forgotten_fence).
-    is_forgotten_fence: bool,
+    /// See [`Found::forgotten_fence`](super::inspect::Found::forgotten_fence).
+    pub(super) forgotten_fence: Option<Uuid>,
     pub(super) current: Option<Published>,
     pub(super) ticker: Ticker,
     /// Notifies the source of what it must know while this is broken off.
@@ -127,7 +127,7 @@ impl Driver {
             state,
             is_probed: false,
             why: None,
-            is_forgotten_fence: false,
+            forgotten_fence: None,
             current: None,
             ticker,
             notice: None,
@@ -172,6 +172,7 @@ impl Driver {
             }
         }
         self.stop().await;
+        self.parts.source.expect_follower(self.relationship.id, None);
     }
 
     /// Asks the pool what this replica is.
@@ -191,8 +192,11 @@ impl Driver {
                     self.state.work = Work::Idle;
                 }
                 self.current = found.current;
-                self.is_forgotten_fence = found.is_forgotten_fence;
-                self.send_notice(found.is_taken_over);
+                self.forgotten_fence = found.forgotten_fence;
+                if found.is_taken_over {
+                    self.remember_takeover().await;
+                }
+                self.send_notice();
             }
             Err(error) => self.why = Some(error.to_string()),
         }
@@ -206,7 +210,8 @@ impl Driver {
 
     /// Whoever is notified that it is done sees it in the status too.
     async fn obey(&mut self, command: Command) {
-        if !self.is_probed {
+        // What a fence waits for may have been released by a person.
+        if !self.is_probed || self.forgotten_fence.is_some() {
             self.probe().await;
         }
         match command {
@@ -220,8 +225,8 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
-            Command::Resync { base, link_wait, accepted, ended } => {
-                let result = self.resync(base, link_wait, ended).await;
+            Command::Resync { base, newest, link_wait, accepted, ended } => {
+                let result = self.resync(base, newest, link_wait, ended).await;
                 self.publish();
                 let _ = accepted.send(result);
             }
@@ -276,6 +281,16 @@ impl Driver {
 
     /// Whether anything may be asked of this mirror now.
     pub(super) fn check_ready(&self) -> Result<(), MirrorError> {
+        self.check_unprepared()?;
+        // An update would bring nothing, and look as if all was well.
+        match self.forgotten_why() {
+            Some(why) => Err(MirrorError::State(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// The same for a resync, which is a way out where nothing here remembers a role change.
+    pub(super) fn check_unprepared(&self) -> Result<(), MirrorError> {
         self.check_probed()?;
         if let Some(why) = self.prepared_why() {
             return Err(MirrorError::State(why));
@@ -303,8 +318,12 @@ impl Driver {
 
     /// What a volume is waiting for that was made read-only for a role change, when nothing here remembers it.
     fn forgotten_why(&self) -> Option<String> {
-        let Relationship { destination, source, .. } = &self.relationship;
-        self.is_forgotten_fence.then(|| {
+        let Relationship { peer, destination, source, .. } = &self.relationship;
+        self.forgotten_fence.map(|_| {
+            let source = match self.parts.links.name_of(*peer) {
+                Some(peer) => format!("{peer}:{source}"),
+                None => source.to_string(),
+            };
             format!(
                 "{destination} is read-only for a role change that this site no longer remembers (its state database \
                  was lost). Look at the peer first: if {source} there is not broken off, run farside mirror break \
@@ -386,10 +405,10 @@ impl Driver {
     }
 
     async fn tick(&mut self) {
-        if !self.is_probed {
+        if !self.is_probed || self.forgotten_fence.is_some() {
             self.probe().await;
         }
-        if !self.is_probed || self.prepared_why().is_some() {
+        if !self.is_probed || self.prepared_why().is_some() || self.forgotten_fence.is_some() {
             return;
         }
         // A first copy that a person asked for and a restart or a long outage cut off: the schedule takes it up again.
@@ -504,7 +523,7 @@ impl Driver {
         match blocking(move || inspect(&*engine, &relationship)).await {
             Ok(found) => {
                 self.current = found.current;
-                self.is_forgotten_fence = found.is_forgotten_fence;
+                self.forgotten_fence = found.forgotten_fence;
             }
             Err(error) => tracing::warn!(relationship = %self.relationship.id, "{error}"),
         }
@@ -518,6 +537,13 @@ impl Driver {
         let has_base = report.kind != TransferKind::Update && report.snapshots > 0;
         if report.result == TransferResult::Ok || has_base {
             self.drop_other_direction().await;
+            if let (TransferKind::Resync, Some(of)) = (report.kind, self.forgotten_fence) {
+                // A person has decided. With nothing to bring it still shows the last snapshot of that role change.
+                match self.release_ended(of).await {
+                    Ok(()) => self.forgotten_fence = None,
+                    Err(error) => tracing::warn!(relationship = %self.relationship.id, "{error}"),
+                }
+            }
         }
         if report.result == TransferResult::Ok || has_base { Event::Done } else { Event::Failed }
     }
@@ -654,6 +680,11 @@ impl Driver {
     }
 
     pub(super) fn publish(&self) {
+        let way_back = match self.relationship.swap {
+            Some(SwapMark::TakenOver { reverse }) => Some(reverse),
+            _ => None,
+        };
+        self.parts.source.expect_follower(self.relationship.id, way_back);
         self.ports.status.send_replace(MirrorStatus {
             relationship: self.relationship.clone(),
             state: self.state.state(),

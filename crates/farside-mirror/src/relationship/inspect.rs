@@ -1,6 +1,7 @@
 //! What the pool says of a replica: the part of a mirror's state that survives everything.
 
 use farside_engine::{ChangedBytes, Engine, SnapshotInfo, SnapshotOwner};
+use uuid::Uuid;
 
 use super::status::Published;
 use crate::error::MirrorError;
@@ -10,13 +11,14 @@ use crate::store::{Relationship, SwapMark};
 pub(super) struct Found {
     pub(super) initialized: bool,
     pub(super) broken_off: bool,
-    /// Broken off by a role change: the version it shows is pinned for the reverse mirror.
+    /// Broken off by a role change, of which the row does not say yet that it has come so far: the version it shows is
+    /// pinned for the reverse mirror. Only where it is there does this pin say anything: it may be released any time.
     pub(super) is_taken_over: bool,
     /// To follow its source, but shows what hosts have made of it: a resync that has brought nothing yet.
     pub(super) shows_own_writes: bool,
     /// It shows the last snapshot of a role change that is not over, as far as the pool knows, and the row does not say
-    /// so: the database was lost meanwhile.
-    pub(super) is_forgotten_fence: bool,
+    /// so: the database was lost meanwhile. The relationship that was to end.
+    pub(super) forgotten_fence: Option<Uuid>,
     pub(super) current: Option<Published>,
 }
 
@@ -56,13 +58,11 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
         None => initialized && !broken_off,
     };
     // Once the peer has taken over, what was kept for the relationship that ends is released.
-    let is_forgotten_fence = !broken_off
-        && relationship.swap.is_none()
-        && !relationship.resync_pending
-        && published.is_some_and(|s| match s.owner {
-            SnapshotOwner::Relationship(of) => of != relationship.id && s.pinned_by.contains(&of),
-            SnapshotOwner::Person => false,
-        });
+    let may_be_forgotten = !broken_off && relationship.swap.is_none() && !relationship.resync_pending;
+    let forgotten_fence = published.filter(|_| may_be_forgotten).and_then(|s| match s.owner {
+        SnapshotOwner::Relationship(of) => (of != relationship.id && s.pinned_by.contains(&of)).then_some(of),
+        SnapshotOwner::Person => None,
+    });
     let current = match published {
         None => None,
         Some(newest) => Some(Published {
@@ -73,5 +73,5 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
             content_root: engine.content_root(volume, newest.uuid)?,
         }),
     };
-    Ok(Found { initialized, broken_off, is_taken_over, shows_own_writes, is_forgotten_fence, current })
+    Ok(Found { initialized, broken_off, is_taken_over, shows_own_writes, forgotten_fence, current })
 }

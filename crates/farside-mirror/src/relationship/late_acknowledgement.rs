@@ -11,7 +11,7 @@ use farside_transfer::protocol::{Acknowledge, Body};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::limits::{NOTICE_LINK_WAIT, NOTICE_REST};
+use crate::limits::{LATE_ACKNOWLEDGEMENTS_MAX, NOTICE_LINK_WAIT, NOTICE_REST};
 use crate::links::Links;
 
 /// A task that tries until the source has answered. It ends when this is dropped.
@@ -35,8 +35,14 @@ impl LateAcknowledgement {
 }
 
 async fn send(links: Arc<dyn Links>, relationship: Uuid, peer: PeerId, message: Acknowledge) {
+    let mut rest = NOTICE_REST;
+    let mut refusals = 0;
     loop {
-        let Ok(link) = links.link(peer, NOTICE_LINK_WAIT).await else { continue };
+        let Ok(link) = links.link(peer, NOTICE_LINK_WAIT).await else {
+            // Who is not paired any more is refused at once.
+            tokio::time::sleep(NOTICE_REST).await;
+            continue;
+        };
         match call(&*link, Body::Acknowledge(message.clone()), None).await {
             Ok(_) => {
                 tracing::info!(%relationship, %peer, "the source knows of the new base");
@@ -44,12 +50,20 @@ async fn send(links: Arc<dyn Links>, relationship: Uuid, peer: PeerId, message: 
             }
             Err(error) if error.is_lost_session() => tokio::time::sleep(NOTICE_REST).await,
             Err(error) => {
-                tracing::warn!(
-                    %relationship, %peer,
-                    "published; the source does not accept the new base and keeps the old one as well until the next \
-                     transfer: {error}"
-                );
-                return;
+                // It may be starting, or busy; what it refuses for good costs a call each minute for two hours.
+                if refusals == 0 {
+                    tracing::warn!(
+                        %relationship, %peer,
+                        "the source keeps the old base as well until it accepts the new one, or until the next transfer: \
+                         {error}"
+                    );
+                }
+                refusals += 1;
+                if refusals >= LATE_ACKNOWLEDGEMENTS_MAX {
+                    return;
+                }
+                tokio::time::sleep(rest).await;
+                rest = (2 * rest).min(NOTICE_LINK_WAIT);
             }
         }
     }

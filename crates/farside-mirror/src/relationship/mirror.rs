@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use farside_link::{Bucket, throttle};
 use farside_transfer::TransferKind;
-use farside_transfer::protocol::convert::CandidateBase;
 use farside_transfer::report::{Progress, TransferReport};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -13,7 +12,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::command::{Command, Parts, Reply, RoleChangeCommand, gone};
-use super::common_base::common_base;
+use super::common_base::{CommonBase, common_base};
 use super::driver::{Driver, Ports};
 use super::status::MirrorStatus;
 use crate::error::MirrorError;
@@ -181,18 +180,19 @@ impl Mirror {
     pub async fn resync(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
         let relationship = self.status().relationship;
         let common = common_base(&self.parts, &relationship, link_wait).await?;
-        self.resync_onto(common.base, link_wait).await
+        self.resync_onto(common, link_wait).await
     }
 
     /// The same from a base that was found before.
     pub(crate) async fn resync_onto(
         &self,
-        base: CandidateBase,
+        common: CommonBase,
         link_wait: Duration,
     ) -> Result<Asked, MirrorError> {
         let (accepted, is_accepted) = oneshot::channel();
         let (ended_tx, ended) = oneshot::channel();
-        self.send(Command::Resync { base: base.uuid, link_wait, accepted, ended: ended_tx }).await?;
+        let CommonBase { base, newest, .. } = common;
+        self.send(Command::Resync { base: base.uuid, newest, link_wait, accepted, ended: ended_tx }).await?;
         is_accepted.await.unwrap_or_else(|_| Err(gone()))?;
         Ok(Asked { ended })
     }

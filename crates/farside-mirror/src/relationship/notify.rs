@@ -9,22 +9,25 @@ use crate::state::Work;
 use crate::store::SwapMark;
 
 impl Driver {
-    /// Sends a divergence notice if there is something to say, in place of the one that is under way. `is_taken_over`: broken off by a
-    /// role change, not by a person.
-    pub(super) fn send_notice(&mut self, is_taken_over: bool) {
+    /// Sends a divergence notice if there is something to say, in place of the one that is under way.
+    pub(super) fn send_notice(&mut self) {
         self.notice = None;
         if self.is_outcome_unknown {
             return;
         }
         let broken_off = self.state.work == Work::BrokenOff;
         let relationship = self.relationship.clone();
-        let swap = match relationship.swap {
-            Some(SwapMark::Swapping { reverse }) if !self.is_swapping => {
-                let phase = if broken_off && is_taken_over { SwapPhase::Done } else { SwapPhase::Cancel };
-                Some(swap_message(&relationship, reverse, phase))
-            }
-            _ => None,
+        let ended = match relationship.swap {
+            Some(SwapMark::TakenOver { reverse }) if broken_off => Some((reverse, SwapPhase::Done)),
+            // By whatever: the source becomes writable by a cancel, so where this volume is, and nobody knows that it was a
+            // person's break, it hears only that it was overtaken.
+            Some(SwapMark::Swapping { .. }) if broken_off => None,
+            Some(mark) => mark.reverse().map(|reverse| (reverse, SwapPhase::Cancel)),
+            None => None,
         };
+        let swap = ended
+            .filter(|_| !self.is_swapping)
+            .map(|(reverse, phase)| swap_message(&relationship, reverse, phase));
         let overtaken = broken_off.then(|| overtaken_message(&relationship, self.current.as_ref()));
         if swap.is_none() && overtaken.is_none() {
             return;

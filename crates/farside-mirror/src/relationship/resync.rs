@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use farside_engine::Engine;
 use farside_transfer::TransferKind;
+use farside_transfer::limits::ROLE_CHANGE_MAX;
 use uuid::Uuid;
 
 use super::command::Ended;
@@ -27,6 +28,7 @@ impl Driver {
     pub(super) async fn resync(
         &mut self,
         base: Uuid,
+        newest: u64,
         link_wait: Duration,
         ended: Ended,
     ) -> Result<(), MirrorError> {
@@ -38,11 +40,12 @@ impl Driver {
         let swap = before.swap.filter(|mark| !matches!(mark, SwapMark::Prepared { .. }));
         if is_follower {
             if swap == before.swap {
-                self.check_ready()?;
+                self.check_unprepared()?;
             }
             self.state.step(Event::AskResync)?;
         }
-        let role_change = self.next_role_change();
+        // Below what the source has seen it would be taken for one that comes late.
+        let role_change = self.next_role_change().max((newest + 1).min(ROLE_CHANGE_MAX));
         let pending =
             Relationship { resync_pending: true, broken_off_at: None, swap, role_change, ..before.clone() };
         self.parts.store.save(&pending).await?;
@@ -112,6 +115,22 @@ impl Driver {
                 volume = %destination, "the old bases of the mirror in the other direction are kept until the next \
                      update: {error}"
             ),
+        }
+    }
+}
+
+impl Driver {
+    /// The peer has taken over from `of`, or a person says so: what is kept for that here goes.
+    pub(super) async fn release_ended(&self, of: Uuid) -> Result<(), MirrorError> {
+        let (source, volume) = (self.parts.source.clone(), self.relationship.destination.clone());
+        // As above.
+        let released = tokio::spawn(async move { source.release_ended(of, volume).await });
+        match tokio::time::timeout(BREAK_PATIENCE, released).await {
+            Ok(ended) => ended?,
+            Err(_) => Err(MirrorError::State(format!(
+                "releasing the bases of {} takes long; try again",
+                self.relationship.destination
+            ))),
         }
     }
 }

@@ -28,7 +28,11 @@ impl Driver {
                 let _ = done.send(result);
             }
             RoleChangeCommand::Agree { reverse, done } => {
-                let result = self.mark(Some(SwapMark::Swapping { reverse })).await;
+                let result = match self.relationship.swap {
+                    Some(SwapMark::Swapping { .. }) => self.mark(Some(SwapMark::Swapping { reverse })).await,
+                    // A person's break has come between: how the attempt ended must not be forgotten.
+                    _ => Err(MirrorError::State("the mirror was broken off meanwhile".into())),
+                };
                 let _ = done.send(result);
             }
             RoleChangeCommand::Raise { newest, done } => {
@@ -104,6 +108,21 @@ impl Driver {
         Ok(())
     }
 
+    /// The pool's record says that a takeover came about, and the row does not: a crash came between. Now the row says so
+    /// too, since what tells it in the pool may be released.
+    pub(super) async fn remember_takeover(&mut self) {
+        let Some(SwapMark::Swapping { reverse }) = self.relationship.swap else { return };
+        // With a failing device the record may not be on it.
+        if self.is_outcome_unknown {
+            return;
+        }
+        self.relationship.swap = Some(SwapMark::TakenOver { reverse });
+        let saved = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.save(&self.relationship)).await;
+        if !matches!(saved, Ok(Ok(()))) {
+            tracing::warn!(relationship = %self.relationship.id, "the roles have changed, but the database does not know it");
+        }
+    }
+
     async fn begin_swap(&mut self, reverse: Uuid) -> Result<bool, MirrorError> {
         self.check_ready()?;
         let refuse = |text: &str| Err(MirrorError::State(text.into()));
@@ -163,10 +182,12 @@ impl Driver {
         let now = self.parts.clock.now();
         self.state.work = Work::BrokenOff;
         self.relationship.broken_off_at = Some(now);
+        // Only now: until the record is durable the other side can still be made writable.
+        self.relationship.swap = Some(SwapMark::TakenOver { reverse });
         let saved = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.save(&self.relationship)).await;
         if !matches!(saved, Ok(Ok(()))) {
-            tracing::warn!(relationship = %self.relationship.id, "the mirror is broken off and writable; only the \
-                 time of it could not be saved in the state database");
+            tracing::warn!(relationship = %self.relationship.id, "the mirror is broken off and writable; the state \
+                 database could not record that the roles have changed");
         }
         let Relationship { peer, source, destination, .. } = self.relationship.clone();
         let kept = SourceRelationship {
@@ -188,8 +209,10 @@ impl Driver {
     }
 
     async fn acknowledged(&mut self) -> Result<(), MirrorError> {
-        let Some(SwapMark::Swapping { reverse }) = self.relationship.swap else { return Ok(()) };
-        if self.state.work != Work::BrokenOff {
+        let Some(mark) = self.relationship.swap else { return Ok(()) };
+        let Some(reverse) = mark.reverse() else { return Ok(()) };
+        let is_taken_over = matches!(mark, SwapMark::TakenOver { .. });
+        if self.state.work != Work::BrokenOff && !is_taken_over {
             // Cancelled: the pin of a takeover that did not come.
             let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
             blocking(move || release(&*engine, &volume, reverse, &[])).await?;
@@ -297,7 +320,19 @@ impl Driver {
             )));
         }
         self.check_probed()?;
-        if self.is_prepared(of) {
+        let is_prepared = self.is_prepared(of);
+        if is_prepared || self.forgotten_fence == Some(of) {
+            // First, and the word is repeated if it fails: a volume that nothing says of that the roles have changed, and that
+            // keeps a base of before, would look as if it still waited.
+            self.release_ended(of).await?;
+            // A pool that refuses changes since its device failed may show pins as gone that are still on it: it says so here.
+            let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+            blocking(move || {
+                engine.set_replica_record(&relationship.destination, Some(relationship.record(false)))
+            })
+            .await?;
+        }
+        if is_prepared {
             let active = Relationship {
                 swap: None,
                 broken_off_at: None,
@@ -312,6 +347,12 @@ impl Driver {
                 peer = %self.relationship.peer, "the roles have changed: this volume is a replica from now on"
             );
             self.log(LogEvent::Swap, None, None).await;
+        } else if self.forgotten_fence == Some(of) {
+            tracing::info!(
+                volume = %self.relationship.destination, source = %self.relationship.source,
+                peer = %self.relationship.peer, "the peer has taken over: this volume follows from now on"
+            );
+            self.probe().await;
         }
         self.drop_other_direction().await;
         Ok(())

@@ -23,7 +23,9 @@ impl Shared {
         self.check_not_own(relationship, &volume).await?;
         self.check_no_circle(peer, &volume, &destination).await?;
         let engine = self.engine.clone();
-        blocking(move || source::compare(&*engine, &volume, &candidates)).await.map_err(to_refusal)
+        let compared = blocking(move || source::compare(&*engine, &volume, &candidates)).await;
+        let compared = compared.map_err(to_refusal)?;
+        Ok(Comparison { newest: self.registry.newest_role_change(relationship), ..compared })
     }
 
     /// A volume that follows the asker's cannot be followed by it: each would wait for the other, and no host could

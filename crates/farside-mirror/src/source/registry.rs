@@ -1,7 +1,7 @@
 //! What a source knows of the relationships of its volumes, in memory: who holds which base, what each peer has asked for, and
 //! which role change was seen last. Transfers ask it who may read what, and which bases are kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,8 +36,26 @@ pub(super) struct Tables {
     /// By relationship: how many snapshots are kept for it, as far as that was seen since the start.
     pub(super) pins: HashMap<Uuid, usize>,
     pub(super) keeping: Keeping,
+    /// By relationship: which transfer was begun last. As many as of [`RoleChangesSeen`], and as long.
+    pub(super) begun: HashMap<Uuid, Begun>,
+    /// Beginnings of transfers that have arrived.
+    arrivals: u64,
+    /// Ids that peers have offered for ways back, while their mirrors are made: two at once must not take the same.
+    pub(super) offered: HashSet<Uuid>,
+    /// By mirror of this site: the way back that its takeover has left, as long as the former source has not learnt of it.
+    pub(super) ways_back: HashMap<Uuid, Uuid>,
     /// At most about [`ROLE_CHANGES_SEEN_MAX`](crate::limits::ROLE_CHANGES_SEEN_MAX) besides those in `relationships`.
     pub(super) role_changes_seen: HashMap<Uuid, RoleChangesSeen>,
+}
+
+/// What is known of the beginnings of a relationship's transfers. A call goes on here when its session has died or its
+/// destination has given it up, so that of two the one that was asked for first may come to its work last.
+#[derive(Default)]
+pub(super) struct Begun {
+    /// The newest that has arrived.
+    arrival: u64,
+    /// The newest that has come to its work; also when it is over.
+    transfer: Option<Uuid>,
 }
 
 impl Tables {
@@ -89,6 +107,36 @@ impl Registry {
         // Of relationships that never came about nothing is kept.
         locks.retain(|id, lock| relationships.contains_key(id) || Arc::strong_count(lock) > 1);
         locks.entry(relationship).or_default().clone()
+    }
+
+    /// Notes that the beginning of a transfer has arrived, and gives it its number.
+    pub(super) fn begin_arrives(&self, relationship: Uuid) -> u64 {
+        let mut tables = self.tables();
+        tables.arrivals += 1;
+        let Tables { begun, arrivals, relationships, .. } = &mut *tables;
+        if begun.len() >= ROLE_CHANGES_SEEN_MAX && !begun.contains_key(&relationship) {
+            begun.retain(|id, _| relationships.contains_key(id));
+        }
+        begun.entry(relationship).or_default().arrival = *arrivals;
+        *arrivals
+    }
+
+    /// A beginning comes to its work, under the relationship's lock; false if another has arrived since.
+    pub(super) fn begin_counts(&self, relationship: Uuid, arrival: u64, transfer: Uuid) -> bool {
+        let mut tables = self.tables();
+        // Forgotten, if thousands of others have come since.
+        let Some(begun) = tables.begun.get_mut(&relationship).filter(|begun| begun.arrival == arrival) else {
+            return false;
+        };
+        begun.transfer = Some(transfer);
+        true
+    }
+
+    /// Whether `transfer` is none but the newest that this process has begun.
+    pub(super) fn is_newest_transfer(&self, relationship: Uuid, transfer: Uuid) -> bool {
+        let newest = self.tables().begun.get(&relationship).and_then(|begun| begun.transfer);
+        // What was begun before this process can only be told by one that its destination has not followed up.
+        newest.is_none_or(|newest| newest == transfer)
     }
 
     /// Held while a message about this relationship is acted on. Never by a mirror's driver: who holds it may wait for one.
@@ -146,5 +194,55 @@ impl SourceRelationships for Registry {
             Some(KeptBase { relationship: r.id, volume: r.source.clone(), snapshot: r.base? })
         };
         of_peer.filter_map(base).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Everything;
+
+    impl SourceRights for Everything {
+        fn may_read(&self, _: PeerId, _: &VolumeName) -> bool {
+            true
+        }
+
+        fn may_reverse(&self, _: PeerId, _: &VolumeName) -> bool {
+            true
+        }
+
+        fn is_fenced_when_overtaken(&self, _: PeerId, _: &VolumeName) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn of_two_beginnings_the_one_that_arrived_last_counts_in_whatever_order_they_come_to_their_work() {
+        let registry = Registry::new(Arc::new(Everything), []);
+        let [one, other] = [1, 2].map(Uuid::from_u128);
+        let [aborted, newer, of_other] = [11, 12, 13].map(Uuid::from_u128);
+        assert!(
+            registry.is_newest_transfer(one, aborted),
+            "begun before this process, for all that is known"
+        );
+        let first = registry.begin_arrives(one);
+        // A person aborts it while it hangs here, in the same session, and asks again.
+        let second = registry.begin_arrives(one);
+        let beside = registry.begin_arrives(other);
+        assert!(registry.begin_counts(one, second, newer));
+        assert!(registry.begin_counts(other, beside, of_other));
+        assert!(!registry.begin_counts(one, first, aborted), "it would take the newer one's base away");
+        assert!(registry.is_newest_transfer(one, newer) && registry.is_newest_transfer(other, of_other));
+        assert!(!registry.is_newest_transfer(one, aborted), "nor does an acknowledgement of it count");
+    }
+
+    #[test]
+    fn what_is_remembered_of_beginnings_is_bounded() {
+        let registry = Registry::new(Arc::new(Everything), []);
+        for n in 0..2 * ROLE_CHANGES_SEEN_MAX as u128 {
+            registry.begin_arrives(Uuid::from_u128(n));
+        }
+        assert!(registry.tables().begun.len() <= ROLE_CHANGES_SEEN_MAX);
     }
 }

@@ -156,6 +156,7 @@ impl Shared {
     /// What is kept for a relationship; none if nothing, or if its volume is gone.
     async fn kept(&self, of: SourceRelationship) -> Option<Kept> {
         let engine = self.engine.clone();
+        let is_awaited = self.tables().ways_back.values().any(|reverse| *reverse == of.id);
         let measured =
             blocking(move || measure(&*engine, &of).map(|found| found.map(|measured| (of, measured))));
         match measured.await {
@@ -165,7 +166,8 @@ impl Shared {
                 since: of.since.unwrap_or(measured.since),
                 bytes: measured.most,
                 frees: measured.least,
-                way_back: of.overtaken.is_some() && self.registry.rights.may_reverse(of.peer, &of.source),
+                way_back: is_awaited
+                    || (of.overtaken.is_some() && self.registry.rights.may_reverse(of.peer, &of.source)),
             }),
             Err(error) if error.is_not_found() => None,
             Err(error) => {

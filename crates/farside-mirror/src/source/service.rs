@@ -85,6 +85,11 @@ impl SourceService {
         self.release_those(volume, is_taken_over).await
     }
 
+    /// The relationship `of` has ended by a takeover at its destination: what is kept for it of `volume` is released.
+    pub(crate) async fn release_ended(&self, of: Uuid, volume: VolumeName) -> Result<(), MirrorError> {
+        self.shared.release(of, volume).await
+    }
+
     async fn release_those(
         &self,
         volume: &VolumeName,

@@ -10,6 +10,7 @@ use farside_transfer::refusal::refusal;
 use uuid::Uuid;
 
 use super::refusal::to_refusal;
+use super::registry::Registry;
 use super::reversal::{Reversal, ReverseOffer};
 use super::role_changes::RoleChangeMessage;
 use super::service::SourceService;
@@ -38,6 +39,16 @@ impl SourceService {
 }
 
 impl SourceService {
+    /// Says which way back the takeover of the mirror `of` has left that its former source does not know of; none when it has.
+    /// Until then its base is kept as other ways back are: nobody has had the chance to ask for it.
+    pub(crate) fn expect_follower(&self, of: Uuid, reverse: Option<Uuid>) {
+        let mut tables = self.shared.tables();
+        match reverse {
+            Some(reverse) => drop(tables.ways_back.insert(of, reverse)),
+            None => drop(tables.ways_back.remove(&of)),
+        }
+    }
+
     /// Whether a relationship with this id is known here that is not `peer`'s with `volume`.
     pub(crate) fn is_of_another(&self, relationship: Uuid, peer: PeerId, volume: &VolumeName) -> bool {
         self.shared.check_owner(relationship, peer, volume).is_err()
@@ -131,6 +142,10 @@ impl Shared {
                     ));
                 }
                 let schedule = Schedule::from_peer(&message.schedule).map_err(to_refusal)?;
+                let Some(_offered) = Offered::new(&self.registry, reverse) else {
+                    let message = format!("relationship {reverse} is being made for another volume here");
+                    return Err(refusal("state", message));
+                };
                 if !self.registry.accept(of, change, RoleChangeMessage::Begin) {
                     return Ok(self.late(of, peer, &volume, phase));
                 }
@@ -179,6 +194,24 @@ impl Shared {
             "ignored a delayed role-change message: a newer role change is known. Nothing to do"
         );
         self.noted(of)
+    }
+}
+
+/// Keeps the id that a peer has offered for a way back from being offered for another one.
+struct Offered<'a> {
+    registry: &'a Registry,
+    reverse: Uuid,
+}
+
+impl<'a> Offered<'a> {
+    fn new(registry: &'a Registry, reverse: Uuid) -> Option<Self> {
+        registry.tables().offered.insert(reverse).then_some(Offered { registry, reverse })
+    }
+}
+
+impl Drop for Offered<'_> {
+    fn drop(&mut self) {
+        self.registry.tables().offered.remove(&self.reverse);
     }
 }
 

@@ -20,6 +20,15 @@ use crate::budgets::Budgets;
 use crate::error::{MirrorError, blocking};
 use crate::store::SourceRelationship;
 
+/// Whether the session has ended: then its destination has given up whatever it asked for over it.
+async fn is_closed(link: &dyn PeerLink) -> bool {
+    tokio::select! {
+        biased;
+        () = link.closed() => true,
+        () = std::future::ready(()) => false,
+    }
+}
+
 impl Shared {
     /// The incremental snapshot takes the transfer's identity, and pins and deletion go by identity: one that a
     /// snapshot has already must not be given again.
@@ -64,6 +73,7 @@ impl Shared {
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
         self.admit_snapshot(peer)?;
+        let arrival = self.registry.begin_arrives(relationship);
         if candidates.is_empty() {
             link.expect_bulk();
         }
@@ -79,6 +89,13 @@ impl Shared {
 
         let lock = self.registry.lock(relationship);
         let _lock = lock.lock().await;
+        // What comes late must not take the place, or the base, of what was begun since.
+        if slot.is_given_up() || is_closed(&**link).await {
+            return Err(refusal("state", "this transfer was given up while it was waiting to begin"));
+        }
+        if !self.registry.begin_counts(relationship, arrival, transfer) {
+            return Err(refusal("state", "a newer transfer of this relationship has begun"));
+        }
         // Under the relationship's lock: an acknowledgement that comes late must not bring back what this clears.
         self.check_overtaken(relationship, &volume, kind, change).await?;
         // Remembered before anything is pinned: what is pinned can always be released by name.
@@ -190,6 +207,9 @@ impl Shared {
         let lock = self.registry.lock(relationship);
         let _lock = lock.lock().await;
         self.transfers.check_newest(relationship, transfer)?;
+        if !self.registry.is_newest_transfer(relationship, transfer) {
+            return Err(refusal("state", "a newer transfer of this relationship has begun since"));
+        }
         let known = self.tables().relationships.get(&relationship).cloned();
         let Some(known) = known else {
             return Err(refusal(
@@ -258,6 +278,7 @@ impl Shared {
             let released = tables.relationships.remove(&relationship);
             tables.locks.remove(&relationship);
             tables.pins.remove(&relationship);
+            tables.begun.remove(&relationship);
             let peers: HashSet<PeerId> = tables.relationships.values().map(|other| other.peer).collect();
             let is_last = tables.relationships.values().all(|other| other.source != volume);
             (released, is_last, peers)

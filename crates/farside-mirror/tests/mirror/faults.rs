@@ -164,7 +164,10 @@ async fn a_base_that_cannot_be_relied_on_costs_bytes_and_nothing_else() {
     let (mut pair, mirror) = mirrored(61, LinkSettings::default()).await;
     for fault in 0..3 {
         let base = mirror.status().current.unwrap().uuid;
+        let before = pair.live.clone();
         pair.scribble(40);
+        let data = before.chunks(BLOCK_BYTES as usize).position(|block| block.iter().any(|byte| *byte != 0));
+        pair.discard(data.unwrap() as u64 * BLOCK_BYTES, BLOCK_BYTES);
         match fault {
             // Other bytes than the source's: seen by the prefix digest.
             0 => pair.b.disk.engine.faults.lock().flip_reads_of = Some(base),
@@ -176,6 +179,14 @@ async fn a_base_that_cannot_be_relied_on_costs_bytes_and_nothing_else() {
         if fault < 2 {
             assert_eq!(report.base_read_bytes, 0, "sent without the base");
         }
+        // However often it was asked for.
+        let is_hole = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+        let blocks = |image: &[u8]| image.chunks(BLOCK_BYTES as usize).map(is_hole).collect::<Vec<_>>();
+        let became_holes =
+            blocks(&before).into_iter().zip(blocks(&pair.live)).filter(|pair| *pair == (false, true));
+        let deallocated_bytes = became_holes.count() as u64 * BLOCK_BYTES;
+        assert!(deallocated_bytes > 0);
+        assert_eq!(report.deallocated_bytes, deallocated_bytes);
         *pair.b.disk.engine.faults.lock() = Default::default();
         *pair.a.disk.engine.faults.lock() = Default::default();
         pair.check_replica();

@@ -452,9 +452,8 @@ async fn a_long_held_list_and_questions_do_not_wait_for_each_other() {
         }
     };
     tokio::time::timeout(Duration::from_secs(600), async { tokio::join!(telling, reading) }).await.unwrap();
-    assert!(frames >= runs / 2048 - 1, "what was held as data and is a hole was put right: {frames} frames");
     let (batches, mut questions) = (asked.len(), asked.into_iter());
-    println!("{frames} frames, {batches} questions");
+    println!("{frames} frames, {batches} questions before the first answer");
     loop {
         if let Some(ask) = questions.next() {
             let nothing = Answer { batch: ask.batch, ..Answer::default() };
@@ -464,11 +463,20 @@ async fn a_long_held_list_and_questions_do_not_wait_for_each_other() {
         match stream::read(&mut reader).await.unwrap() {
             StreamMessage::StepEnd(end) => {
                 assert_eq!((end.changed_bytes, end.known_bytes), (data.len() as u64, 0));
+                // Questions overtake frames: only at the end is it certain what has come.
+                assert_eq!(frames, end.frames);
+                let put_right = end.deallocated_bytes;
+                assert_eq!(
+                    put_right,
+                    runs * BLOCK_BYTES,
+                    "what was held as data and is a hole: {frames} frames"
+                );
                 return;
             }
             StreamMessage::Ask(ask) => {
                 questions = vec![decode_ask(&ask, blocks).unwrap()].into_iter();
             }
+            StreamMessage::Frame(_) => frames += 1,
             _ => {}
         }
     }

@@ -79,6 +79,43 @@ async fn a_source_that_was_not_notified_of_its_new_base_is_notified_again() {
     only_the_base_stays_pinned(&pair, &mirror).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_source_that_refused_to_hear_of_its_new_base_is_told_again() {
+    let mut pair = Pair::new(445, SIZE, LinkSettings::default()).await;
+    pair.scribble(20);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.scribble(20);
+    let gate = pair.a.fault_injector.hold(|body| matches!(body, Body::Acknowledge(_)));
+    let asked = mirror.update(PATIENCE).await.unwrap();
+    gate.held().await;
+    *pair.a.rights.denied.lock() = true;
+    gate.release().await;
+    let report = ended(&mut pair, asked).await.unwrap();
+    assert_ok(&report);
+    tokio::time::sleep(10 * PATIENCE).await;
+    *pair.a.rights.denied.lock() = false;
+    tokio::time::sleep(PATIENCE).await;
+    only_the_base_stays_pinned(&pair, &mirror).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_ends_although_nobody_can_be_told_of_a_base_any_more() {
+    let mut pair = Pair::new(446, SIZE, LinkSettings::default()).await;
+    pair.scribble(20);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.scribble(20);
+    let gate = pair.a.fault_injector.hold(|body| matches!(body, Body::Acknowledge(_)));
+    let asked = mirror.update(PATIENCE).await.unwrap();
+    gate.held().await;
+    pair.b.node.remove_peer(pair.a.node.id()).await.unwrap();
+    assert_ok(&ended(&mut pair, asked).await.unwrap());
+    tokio::time::sleep(10 * PATIENCE).await;
+    let ends = tokio::time::timeout(PATIENCE, pair.b.destination.shut_down());
+    ends.await.expect("nothing keeps the site from its end");
+}
+
 /// Waits until some of the transfer has arrived.
 async fn some_arrived(mirror: &Mirror, bytes: u64) {
     let mut progress = mirror.progress();
@@ -460,6 +497,32 @@ async fn what_was_staged_wrong_is_found_out_and_brought_afresh() {
     pair.check_replica();
     assert!(report.changed_bytes >= data_bytes(&pair.live), "all of it travelled in the end");
     assert!(!report.resumed && report.resumed_bytes == 0, "and the report says so: {report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_brought_twice_is_reported_once() {
+    let mut pair = Pair::new(447, SIZE, very_slow()).await;
+    let mut data = vec![0; SIZE as usize];
+    pair.rng.fill(&mut data[..]);
+    pair.write(0, &data);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.discard(0, SIZE / 4);
+    pair.rng.fill(&mut data[..]);
+    pair.write(SIZE / 2, &data[SIZE as usize / 2..]);
+    let asked = mirror.update(PATIENCE).await.unwrap();
+    some_arrived(&mirror, FRAME_BYTES).await;
+    mirror.abort().await.unwrap();
+    ended(&mut pair, asked).await;
+    pair.b.disk.engine.spoil_staged(&pair.replica);
+    let report = pair.update(&mirror).await;
+    assert_ok(&report);
+    pair.check_replica();
+    assert!(!report.resumed && report.resumed_bytes == 0, "{report:?}");
+    assert_eq!((report.deallocated_bytes, report.changed_bytes), (SIZE / 4, SIZE / 2), "{report:?}");
+    assert_eq!(report.source_read_bytes, SIZE / 2, "{report:?}");
+    let levels = report.levels.unwrap();
+    assert_eq!(levels.in_bytes(), report.changed_bytes + levels.known.in_bytes);
 }
 
 #[tokio::test(start_paused = true)]

@@ -421,7 +421,7 @@ async fn a_lost_count_goes_on_above_what_the_source_has_received() {
     world.pair.lose_database_b().await;
     world.r().break_off(None).await.unwrap();
     let source = world.pair.a.source.clone();
-    until("the break is heard", || !source.overtaken().is_empty()).await;
+    until("the source is notified of the break", || !source.overtaken().is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -441,11 +441,21 @@ async fn a_fence_that_is_forgotten_with_the_database_says_what_it_is() {
     swapping.await.unwrap().unwrap_err();
     world.mark_is_gone().await;
     assert_eq!(world.check_one_original("nobody remembers"), (false, false));
-    let why = world.reverse().status().why.unwrap();
-    assert!(
-        why.contains("farside mirror break p/v at") && why.contains("farside mirror resync p/v at"),
-        "{why}"
-    );
+    let says_what_to_do = |why: &str| {
+        let commands = ["farside mirror break p/v at", "farside mirror resync p/v at", "b:q/r"];
+        assert!(commands.iter().all(|said| why.contains(said)), "{why}");
+    };
+    says_what_to_do(&world.reverse().status().why.unwrap());
+    // Whatever either side does that changes nothing of it takes nothing from what it says.
+    world.update().await;
+    let refused = world.reverse().update(PATIENCE).await.unwrap_err().to_string();
+    says_what_to_do(&refused);
+    world.reverse().set_schedule(every(60)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(130)).await;
+    says_what_to_do(&world.reverse().status().why.unwrap());
+    assert!(world.reverse().resync(PATIENCE).await.is_err(), "its peer has not taken over");
+    assert_eq!(world.check_one_original("nobody decided"), (false, false));
+    world.reverse().set_schedule(Schedule::OnRequest).await.unwrap();
     world.reverse().break_off(None).await.unwrap();
     assert_eq!(world.check_one_original("broken off"), (true, false));
     assert_eq!(world.reverse().status().why, None);
@@ -455,6 +465,79 @@ async fn a_fence_that_is_forgotten_with_the_database_says_what_it_is() {
     world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
     assert_eq!(world.check_one_original("swapped"), (false, true));
     assert_eq!(world.reverse().status().why, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fence_that_is_forgotten_ends_with_the_notice_that_the_peer_has_taken_over() {
+    let mut world = World::<MemoryEngine>::new(546, LinkSettings::default(), Schedule::OnRequest).await;
+    world.write_a(5);
+    let (done, overtaken) =
+        (world.pair.a.fault_injector.hold(DONE), world.pair.a.fault_injector.hold(OVERTAKEN));
+    let swapping = world.swap_at_b(PATIENCE);
+    done.held().await;
+    overtaken.held().await;
+    let Relationship { id, peer, source, destination, .. } = world.reverse().status().relationship;
+    world.pair.a.disk.store = Arc::default();
+    let found = Relationship::new(id, peer, source, destination, Schedule::OnRequest);
+    world.pair.a.disk.store.save(&found).await.unwrap();
+    world.pair.crash_a(1).await;
+    swapping.await.unwrap().unwrap();
+    world.mark_is_gone().await;
+    assert_eq!(world.reverse().status().why, None);
+    world.b.live = world.a.live.clone();
+    world.write_b(5);
+    assert_ok(&world.reverse().update(PATIENCE).await.unwrap().ended().await.unwrap());
+    world.a.live = world.b.live.clone();
+    world.a.check(&world.pair.a);
+    assert_eq!(world.a.pins_of(&world.pair.a, world.r().status().relationship.id), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_counts_on_from_what_its_source_has_seen() {
+    let mut world = World::<MemoryEngine>::new(547, LinkSettings::default(), Schedule::OnRequest).await;
+    let source = world.pair.a.source.clone();
+    for _ in 0..3 {
+        world.r().break_off(None).await.unwrap();
+        until("the source is notified of the break", || !source.overtaken().is_empty()).await;
+        assert_ok(&world.r().resync(PATIENCE).await.unwrap().ended().await.unwrap());
+    }
+    world.r().break_off(None).await.unwrap();
+    until("the source is notified of the break", || !source.overtaken().is_empty()).await;
+    let notice = world.pair.a.fault_injector.hold(OVERTAKEN);
+    world.pair.lose_database_b().await;
+    notice.held().await;
+    let report = world.r().resync(PATIENCE).await.unwrap().ended().await.unwrap();
+    assert_ok(&report);
+    assert_eq!(source.overtaken(), []);
+    notice.release().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_way_back_with_the_id_of_another_mirror_is_refused() {
+    let mut world = World::<MemoryEngine>::new(548, LinkSettings::default(), Schedule::OnRequest).await;
+    // Another mirror, of which A's volume is the replica.
+    let (peer, other): (_, VolumeName) = (world.pair.b.node.id(), "q/other".parse().unwrap());
+    world.pair.b.disk.engine.engine().create_volume(&other, 1 << 20).unwrap();
+    let (here, on_request) = ("p/other".parse().unwrap(), Schedule::OnRequest);
+    let own = world.pair.a.destination.create(peer, other, here, on_request, PATIENCE, false).await.unwrap();
+    let own = own.status().relationship;
+    let swap = Swap {
+        relationship: world.r().status().relationship.id.as_bytes().to_vec(),
+        reverse: own.id.as_bytes().to_vec(),
+        volume: world.a.volume.to_string(),
+        destination: world.b.volume.to_string(),
+        phase: convert::swap_phase_number(SwapPhase::Prepare),
+        schedule: String::new(),
+        role_change: 2,
+    };
+    let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Swap(swap)) }.encode_to_vec();
+    let link = world.pair.a.node.wait_link(peer, PATIENCE).await.unwrap();
+    let refused = world.pair.a.source.call(&link, request.into()).await.unwrap_err();
+    assert!(refused.message.contains("another one here"), "{refused:?}");
+    assert_eq!(world.pair.a.disk.store.relationships().await.unwrap(), [own], "its row is as it was");
+    assert_eq!(world.check_one_original("refused"), (true, false));
+    world.write_a(3);
+    world.update().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -552,4 +635,192 @@ async fn a_change_of_direction_without_a_number_has_no_effect() {
     }
     assert_eq!(world.check_one_original("refused"), (true, false));
     assert!(source.overtaken().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_of_a_break_that_was_refused_is_sent_again_in_the_same_session() {
+    let world = World::<MemoryEngine>::new(570, LinkSettings::default(), Schedule::OnRequest).await;
+    let session = world.pair.b.node.wait_link(world.pair.a.node.id(), PATIENCE).await.unwrap();
+    world.pair.a.starting.refuses.store(3, std::sync::atomic::Ordering::SeqCst);
+    world.r().break_off(None).await.unwrap();
+    let source = world.pair.a.source.clone();
+    until("the source is notified of the break", || !source.overtaken().is_empty()).await;
+    assert!(tokio::time::timeout(Duration::ZERO, session.closed()).await.is_err(), "by the same session");
+}
+
+/// What of B's row a crash has left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RowLeft {
+    /// As it was just before the takeover.
+    Before,
+    /// As B saved it last.
+    Last,
+}
+
+/// What becomes at B of the pin by which a takeover was recognised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PinOfWayBack {
+    Stays,
+    /// `mirror release` there, or a budget.
+    Released,
+    /// `snapshot rollback` there: what B shows is an older snapshot.
+    RolledBack,
+}
+
+/// B has taken over, A has not learnt of it, and B goes down.
+async fn a_takeover_of_which_the_source_is_not_notified<S: Storage>(
+    seed: u64,
+    row: RowLeft,
+    pin: PinOfWayBack,
+) {
+    let context = format!("{row:?}, {pin:?}");
+    println!("{context}");
+    let mut world = World::<S>::new(seed, LinkSettings::default(), Schedule::OnRequest).await;
+    world.write_a(10);
+    let engine = world.pair.a.disk.engine.engine();
+    let flushed: SnapshotSpec = person("flushed", Uuid::from_u128(0xf1));
+    engine.take_snapshot(&world.a.volume, &flushed).unwrap();
+    let oldest = world.pair.b.disk.engine.engine().snapshots(&world.b.volume).unwrap()[0].uuid;
+    let confirm = world.pair.a.fault_injector.hold(CONFIRM);
+    let swapping = world.swap_at_b(PATIENCE);
+    confirm.held().await;
+    let before = world.pair.b.disk.store.as_ref().clone();
+    let (done, overtaken) =
+        (world.pair.a.fault_injector.hold(DONE), world.pair.a.fault_injector.hold(OVERTAKEN));
+    confirm.release().await;
+    done.held().await;
+    overtaken.held().await;
+    assert_eq!(world.check_one_original(&context), (false, true));
+    let a = world.pair.a.node.id();
+    match pin {
+        PinOfWayBack::Stays => {}
+        PinOfWayBack::Released => {
+            assert_eq!(world.pair.b.source.release(&world.b.volume, a).await.unwrap(), 1);
+        }
+        PinOfWayBack::RolledBack => {
+            let engine = world.pair.b.disk.engine.engine();
+            engine.move_main(&world.b.volume, oldest, None).unwrap();
+        }
+    }
+    world.pair.b.disk.engine.flush();
+    if row == RowLeft::Before {
+        world.pair.b.disk.store = Arc::new(before);
+    }
+    world.pair.crash_b(seed).await;
+    let _ = swapping.await;
+    let heard = tokio::time::Instant::now();
+    while heard.elapsed() < Duration::from_secs(300) {
+        assert_eq!(world.check_one_original(&context), (false, true), "A must not write: {context}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let status = world.reverse().status();
+    if row == RowLeft::Before && pin == PinOfWayBack::RolledBack {
+        // Nobody can tell any more whether a person broke off: A waits for one, and says so.
+        let why = status.why.unwrap();
+        assert!(why.contains("`mirror resync p/v` here") && why.contains("`mirror break p/v` here"), "{why}");
+        assert_eq!(world.pair.a.source.overtaken().len(), 1);
+        assert_ok(&world.resync_a().await.unwrap());
+    } else {
+        assert_eq!((status.state, status.relationship.swap), (State::Mirrored, None), "{context}");
+    }
+    done.release().await;
+    overtaken.release().await;
+    assert_eq!(world.check_one_original("the late word"), (false, true));
+    assert_eq!(world.reverse().status().relationship.swap, None, "{context}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_is_never_cancelled_whatever_was_released_since() {
+    use PinOfWayBack::{Released, RolledBack, Stays};
+    for (seed, row) in [(580, RowLeft::Before), (590, RowLeft::Last)] {
+        for (n, pin) in [Stays, Released, RolledBack].into_iter().enumerate() {
+            a_takeover_of_which_the_source_is_not_notified::<MemoryEngine>(seed + n as u64, row, pin).await;
+            a_takeover_of_which_the_source_is_not_notified::<Embedded>(seed + 5 + n as u64, row, pin).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_way_back_keeps_its_base_while_the_source_is_not_notified() {
+    let mut world = World::<MemoryEngine>::new(600, LinkSettings::default(), Schedule::OnRequest).await;
+    world.write_a(5);
+    let done = world.pair.a.fault_injector.hold(DONE);
+    let swapping = world.swap_at_b(PATIENCE);
+    done.held().await;
+    let again = world.pair.a.fault_injector.hold(DONE);
+    let source = world.pair.b.source.clone();
+    world.write_b(5);
+    source.set_budgets(Budgets { pin_age: Some(Duration::from_secs(86_400)), ..Budgets::default() });
+    world.pair.clock_b.step_wall(3 * 86_400);
+    assert!(source.check_budgets().await.is_empty(), "nobody has had the chance to ask for it");
+    assert_eq!(source.destinations()[0].released, None);
+    world.pair.crash_b(1).await;
+    let _ = swapping.await;
+    again.held().await;
+    let source = world.pair.b.source.clone();
+    world.write_b(5);
+    source.set_budgets(Budgets { pin_age: Some(Duration::from_secs(86_400)), ..Budgets::default() });
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(source.check_budgets().await.is_empty(), "nor after a restart");
+    again.release().await;
+    world.mark_is_gone().await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(source.check_budgets().await.len(), 1, "from here on it is a base like any other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_swap_is_done_even_if_the_database_does_not_take_its_end() {
+    let world = World::<MemoryEngine>::new(605, LinkSettings::default(), Schedule::OnRequest).await;
+    let done = world.pair.a.fault_injector.hold(DONE);
+    let swapping = world.swap_at_b(PATIENCE);
+    done.held().await;
+    world.pair.b.database.is_full.store(true, std::sync::atomic::Ordering::SeqCst);
+    done.release().await;
+    swapping.await.unwrap().expect("the roles have changed");
+    assert_eq!(world.check_one_original("done"), (false, true));
+    world.pair.b.database.is_full.store(false, std::sync::atomic::Ordering::SeqCst);
+    world.mark_is_gone().await;
+    assert_eq!(world.check_one_original("told once more"), (false, true));
+}
+
+/// A person breaks off at B in the middle of a role change, and B goes down.
+async fn a_break_in_the_middle(seed: u64, row: RowLeft) {
+    println!("{row:?}");
+    let mut world = World::<Embedded>::new(seed, LinkSettings::default(), Schedule::OnRequest).await;
+    let oldest = world.pair.b.disk.engine.engine().snapshots(&world.b.volume).unwrap()[0].uuid;
+    let confirm = world.pair.a.fault_injector.hold(CONFIRM);
+    let swapping = world.swap_at_b(PATIENCE);
+    confirm.held().await;
+    let before = world.pair.b.disk.store.as_ref().clone();
+    world.pair.network.cut("a", "b");
+    world.r().break_off(Some(oldest)).await.unwrap();
+    if row == RowLeft::Before {
+        world.pair.b.disk.store = Arc::new(before);
+    }
+    world.pair.crash_b(seed).await;
+    let _ = swapping.await;
+    world.pair.network.heal("a", "b");
+    let source = world.pair.a.source.clone();
+    until("the source is notified of the break", || !source.overtaken().is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let writable = (world.a.is_writable(&world.pair.a), world.b.is_writable(&world.pair.b));
+    match row {
+        RowLeft::Last => {
+            // The attempt was ended by a person, and B knows it: A is what it was, and has its alarm.
+            assert_eq!(writable, (true, true), "a person has made two");
+            world.mark_is_gone().await;
+        }
+        RowLeft::Before => {
+            assert_eq!(writable, (false, true), "it may have been a takeover");
+            let why = world.reverse().status().why.unwrap();
+            assert!(why.contains("`mirror break p/v` here"), "{why}");
+        }
+    }
+    confirm.release().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_persons_break_in_the_middle_is_no_takeover_and_no_cancel_unless_that_is_known() {
+    a_break_in_the_middle(610, RowLeft::Last).await;
+    a_break_in_the_middle(611, RowLeft::Before).await;
 }

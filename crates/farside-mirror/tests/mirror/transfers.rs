@@ -5,8 +5,9 @@ use std::time::Duration;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner};
 use farside_link::LinkSettings;
 use farside_mirror::{Schedule, State};
+use farside_transfer::protocol::Body;
 
-use crate::site::{Pair, assert_ok, seeds};
+use crate::site::{PATIENCE, Pair, assert_ok, seeds};
 
 const SIZE: u64 = 8 << 20;
 
@@ -172,4 +173,57 @@ async fn a_random_history_of_a_mirror() {
             pair.check_replica();
         }
     }
+}
+
+/// What A keeps for the mirror is the newest base alone, and the next update finds it.
+async fn only_the_newest_is_kept(pair: &mut Pair, mirror: &farside_mirror::Mirror, context: &str) {
+    let published = mirror.status().current.unwrap().uuid;
+    let id = mirror.status().relationship.id;
+    let at_source = pair.a.source.destinations();
+    assert_eq!(at_source[0].base, Some(published), "{context}");
+    let mut pinned = pair.a.disk.engine.all_snapshots(&pair.original).unwrap();
+    pinned.retain(|s| s.pinned_by.contains(&id));
+    assert!(matches!(&pinned[..], [only] if only.uuid == published), "{context}: {pinned:?}");
+    pair.scribble(3);
+    let report = pair.update(mirror).await;
+    assert_ok(&report);
+    pair.check_replica();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_beginning_of_a_transfer_that_comes_late_takes_no_base_away() {
+    let mut pair = Pair::new(20, SIZE, LinkSettings::default()).await;
+    pair.scribble(30);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    let late = pair.a.fault_injector.hold(|body| matches!(body, Body::Begin(_)));
+    let asked = mirror.initialize(PATIENCE).await.unwrap();
+    late.held().await;
+    pair.lose_session().await;
+    let report = asked.ended().await.unwrap();
+    assert_ok(&report);
+    pair.model.insert(report.id, pair.live.clone());
+    late.release().await;
+    only_the_newest_is_kept(&mut pair, &mirror, "its session was lost").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acknowledgement_that_comes_late_moves_no_base_back() {
+    let mut pair = Pair::new(22, SIZE, LinkSettings::default()).await;
+    pair.scribble(30);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.scribble(5);
+    // What a person made stays at the source, whatever becomes of the base.
+    let first = pair.snapshot("first");
+    pair.scribble(5);
+    let late = pair.a.fault_injector.hold(|body| matches!(body, Body::Acknowledge(_)));
+    let asked = mirror.update(PATIENCE).await.unwrap();
+    late.held().await;
+    pair.lose_session().await;
+    let report = asked.ended().await.unwrap();
+    assert_ok(&report);
+    assert!(mirror.status().current.unwrap().uuid != first);
+    pair.model.insert(report.id, pair.live.clone());
+    late.release().await;
+    only_the_newest_is_kept(&mut pair, &mirror, "of an earlier transfer").await;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_link::{ByteStream, LinkSettings, SimulatedNetwork};
 use farside_mirror::{
-    Destination, DestinationParts, MemoryStore, Mirror, MirrorError, Relationship, RelationshipStore,
-    Reversal, ReverseRights, Schedule, SourceRights, SourceService, TransferQueue,
+    Destination, DestinationParts, LogEntry, MemoryStore, Mirror, MirrorError, Relationship,
+    RelationshipStore, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, Schedule, SourceRights,
+    SourceService, TransferQueue,
 };
 use farside_peer::{
     DataStream, Identity, MemoryPeerRegistry, Node, NodeConfig, NodeParts, PeerId, PeerLink, PeerService,
@@ -39,6 +40,8 @@ use uuid::Uuid;
 use super::memory_engine::MemoryEngine;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Simulated: a dial that was under way when the first session came about has ended by then, on every link of these tests.
+const SETTLES_WITHIN: Duration = Duration::from_secs(5);
 
 /// The storage of a site, with what hosts and power failures do to it.
 pub(crate) trait Storage: Clone + Send + Sync + 'static {
@@ -301,12 +304,101 @@ pub(crate) struct Disk<S> {
     registry: Arc<MemoryPeerRegistry>,
 }
 
+/// A site's database as its mirrors see it.
+pub(crate) struct Database {
+    store: Arc<MemoryStore>,
+    /// Nothing can be written.
+    pub(crate) is_full: AtomicBool,
+}
+
+impl Database {
+    fn writable(&self) -> Result<&MemoryStore, MirrorError> {
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(MirrorError::Store("the disk is full".into()));
+        }
+        Ok(&self.store)
+    }
+}
+
+#[async_trait]
+impl RelationshipStore for Database {
+    async fn relationships(&self) -> Result<Vec<Relationship>, MirrorError> {
+        self.store.relationships().await
+    }
+
+    async fn save(&self, relationship: &Relationship) -> Result<(), MirrorError> {
+        self.writable()?.save(relationship).await
+    }
+
+    async fn knows(&self, id: Uuid) -> Result<bool, MirrorError> {
+        self.store.knows(id).await
+    }
+
+    async fn remove(&self, id: Uuid) -> Result<(), MirrorError> {
+        self.writable()?.remove(id).await
+    }
+
+    async fn append_history(&self, id: Uuid, report: &TransferReport) -> Result<(), MirrorError> {
+        self.writable()?.append_history(id, report).await
+    }
+
+    async fn history(&self, id: Uuid, limit: usize) -> Result<Vec<TransferReport>, MirrorError> {
+        self.store.history(id, limit).await
+    }
+
+    async fn append_log(&self, entry: &LogEntry) -> Result<(), MirrorError> {
+        self.writable()?.append_log(entry).await
+    }
+
+    async fn log(&self, volume: &VolumeName, limit: usize) -> Result<Vec<LogEntry>, MirrorError> {
+        self.store.log(volume, limit).await
+    }
+}
+
+/// Hands role changes on to the site's destination, as soon as its pool is open.
+pub(crate) struct Starting {
+    destination: Arc<Destination>,
+    /// Questions that are still refused because the pool is not open yet.
+    pub(crate) refuses: AtomicU32,
+}
+
+impl Starting {
+    fn destination(&self) -> Result<&Destination, MirrorError> {
+        let less = |left: u32| left.checked_sub(1);
+        match self.refuses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
+            Ok(_) => Err(MirrorError::State("pool p is not open here".into())),
+            Err(_) => Ok(&self.destination),
+        }
+    }
+}
+
+#[async_trait]
+impl Reversal for Starting {
+    async fn prepare(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
+        self.destination()?.prepare(offer).await
+    }
+
+    async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
+        self.destination()?.prepared(volume, of).await
+    }
+
+    async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+        self.destination()?.cancel(volume, of).await
+    }
+
+    async fn done(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+        self.destination()?.done(volume, of).await
+    }
+}
+
 pub(crate) struct Site<S = MemoryEngine> {
     pub(crate) disk: Disk<S>,
+    pub(crate) database: Arc<Database>,
     pub(crate) node: Node,
     pub(crate) source: Arc<SourceService>,
     pub(crate) fault_injector: Arc<FaultInjector>,
     pub(crate) destination: Arc<Destination>,
+    pub(crate) starting: Arc<Starting>,
     pub(crate) rights: Arc<Rights>,
 }
 
@@ -366,14 +458,16 @@ impl<S: Storage> Site<S> {
         };
         let node = Node::start(config, parts).await.unwrap();
         let links = Arc::new(node.clone());
-        let (store, queue) = (disk.store.clone(), TransferQueue::default());
+        let database = Arc::new(Database { store: disk.store.clone(), is_full: AtomicBool::new(false) });
+        let (store, queue) = (database.clone(), TransferQueue::default());
         let (of_source, reverse) = (source.clone(), rights.clone());
         let parts =
             DestinationParts { engine, links, store, source: of_source, reverse, clock, randomness, queue };
         let destination = Arc::new(Destination::open(parts).await.unwrap());
-        let as_reversal: Arc<dyn Reversal> = destination.clone();
+        let starting = Arc::new(Starting { destination: destination.clone(), refuses: AtomicU32::new(0) });
+        let as_reversal: Arc<dyn Reversal> = starting.clone();
         source.set_reversal(Arc::downgrade(&as_reversal));
-        Site { disk, node, source, fault_injector, destination, rights }
+        Site { disk, database, node, source, fault_injector, destination, starting, rights }
     }
 }
 
@@ -408,6 +502,16 @@ pub(crate) fn volume(name: &str) -> VolumeName {
     name.parse().unwrap()
 }
 
+/// Waits until a session stays: after pairing both sites dial, and one of two sessions gives way to the other.
+async fn settled(node: &Node, peer: PeerId) {
+    loop {
+        let session = node.wait_link(peer, PATIENCE).await.unwrap();
+        if tokio::time::timeout(SETTLES_WITHIN, session.closed()).await.is_err() {
+            return;
+        }
+    }
+}
+
 fn log_to_test() {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
@@ -434,7 +538,7 @@ impl<S: Storage> Pair<S> {
         let b = Site::start(&network, "b", disk_b, clock_b.clone(), seed + 1).await;
         let invite = a.node.invite(Duration::from_secs(900)).unwrap();
         b.node.join(a.node.listen_address().unwrap(), &invite.code, None).await.unwrap();
-        b.node.wait_link(a.node.id(), PATIENCE).await.unwrap();
+        settled(&b.node, a.node.id()).await;
         let original = volume("p/v");
         a.disk.engine.engine().create_volume(&original, size_bytes).unwrap();
         let rng = SmallRng::seed_from_u64(seed);

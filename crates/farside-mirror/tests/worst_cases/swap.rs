@@ -107,7 +107,14 @@ pub(crate) static SWAP: Table = Table {
         },
         Row {
             step: "tell the former original",
-            calls: &[(A, "end"), (A, "swap"), (A, "unpin"), (A, "delete snapshot"), (A, "overtaken")],
+            calls: &[
+                (A, "end"),
+                (A, "swap"),
+                (A, "unpin"),
+                (A, "delete snapshot"),
+                (A, "set record"),
+                (A, "overtaken"),
+            ],
             holds: NEW,
             then: [F, E, F, F, F, F, F, F, F, F, F, F, F, F, F, C],
         },

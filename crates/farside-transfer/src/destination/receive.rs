@@ -195,6 +195,7 @@ async fn apply_messages(
     };
     let mut unsaved = Unsaved::default();
     let mut taken_bytes = 0;
+    let mut deallocated_bytes = 0;
     let offers_cross_volume = !arriving.cross_volume.is_empty();
     let mut looks =
         tokio::time::interval_at(Instant::now() + CROSS_VOLUME_CHECKED_EVERY, CROSS_VOLUME_CHECKED_EVERY);
@@ -255,8 +256,7 @@ async fn apply_messages(
                 if scanned.complete {
                     report.scan_seconds += scanned.scan_nanos as f64 / 1e9;
                     // Runs of holes reach over what was a hole before: only the walk knows what was data.
-                    report.deallocated_bytes =
-                        report.deallocated_bytes.saturating_add(scanned.deallocated_bytes);
+                    deallocated_bytes = scanned.deallocated_bytes;
                 }
             }
             StreamMessage::Failure(failure) => {
@@ -299,6 +299,7 @@ async fn apply_messages(
                 report.add_levels(&applier.levels);
                 report.resumed |= end.resumed_bytes > 0;
                 report.resumed_bytes += end.resumed_bytes;
+                report.deallocated_bytes = report.deallocated_bytes.saturating_add(deallocated_bytes);
                 report.changed_bytes += end.changed_bytes;
                 report.source_read_bytes += end.source_read_bytes;
                 report.base_read_bytes += end.base_read_bytes;

@@ -225,7 +225,7 @@ impl Transfer {
             mirrors,
             cross_volume: Offer::All,
         };
-        let before = (report.resumed, report.resumed_bytes);
+        let before = report.clone();
         let mut waits_for_room = 0;
         let staged = loop {
             let opened = self.open(kept.take(), &filling).await?;
@@ -257,7 +257,7 @@ impl Transfer {
                 );
                 self.abandon(staged).await;
                 // Nothing was gone on with in the end, and nothing is staged or taken in the next attempt: it is the last.
-                (report.resumed, report.resumed_bytes) = before;
+                report.forget_attempt(&before);
                 filling.known = false;
             } else if error.is_no_space() && (filling.held != Held::None || waits_for_room > 0) {
                 // What was staged is given back in steps; the newest version may be much smaller than it was.
@@ -272,7 +272,7 @@ impl Transfer {
                      and the snapshot is transferred again: {error}"
                 );
                 self.abandon(staged).await;
-                (report.resumed, report.resumed_bytes) = before;
+                report.forget_attempt(&before);
                 tokio::select! {
                     () = tokio::time::sleep(ROOM_WAIT) => {}
                     () = self.cancel.cancelled() => return Err(TransferError::Aborted),

@@ -245,6 +245,9 @@ pub struct Comparison {
     /// Size of the volume now, bytes.
     #[prost(uint64, tag = "7")]
     pub size_bytes: u64,
+    /// The newest role change of the relationship that the source has seen; 0 if it has seen none. A resync counts on from it.
+    #[prost(uint64, tag = "8")]
+    pub newest: u64,
 }
 
 /// Tells a source that its destination was broken off and went on without it. Answered by [`Noted`]; saying it

@@ -27,5 +27,6 @@ pub fn compare(
         hole_bytes: changed.hole_bytes,
         is_replica: info.is_replica,
         size_bytes: info.size_bytes,
+        newest: 0,
     })
 }

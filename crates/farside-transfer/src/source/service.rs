@@ -237,6 +237,11 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// Whether a newer transfer of the relationship has taken it.
+    pub fn is_given_up(&self) -> bool {
+        self.serving.cancel.is_cancelled()
+    }
+
     /// Chooses the base, takes the snapshot and pins what travels. Answers how many snapshots are kept for the relationship.
     pub async fn prepare(&self, asked: Asked) -> Result<Prepared, TransferError> {
         let (engine, clock) = (self.shared.engine.clone(), self.shared.clock.clone());
