@@ -477,7 +477,7 @@ fn compare(handle: &VersionHandle, model: &mut Model, seed: u64, what: &str) -> 
 fn random_damage_quarantines_its_blocks_and_nothing_else() {
     let count = std::env::var("FARSIDE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(6);
     let first = std::env::var("FARSIDE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    let (mut errors, mut damaged) = (0, 0);
+    let (mut errors, mut damaged, mut superblocks) = (0, 0, 0);
     for seed in seeds(count, first) {
         println!("seed {seed}");
         let mut run = Run::new(seed);
@@ -486,8 +486,9 @@ fn random_damage_quarantines_its_blocks_and_nothing_else() {
         }
         run.heal();
         (errors, damaged) = (errors + run.errors, damaged + run.damaged);
+        superblocks += run.superblocks;
     }
-    println!("{damaged} nodes damaged, {errors} quarantined blocks read");
+    println!("{damaged} nodes and {superblocks} superblocks damaged, {errors} quarantined blocks read");
     assert!(count < 3 || errors > 0, "no damage was ever met");
 }
 
