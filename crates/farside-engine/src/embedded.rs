@@ -130,6 +130,10 @@ impl Engine for EmbeddedEngine {
         self.on(volume, |pool| pool.content_root(&volume.volume, snapshot))
     }
 
+    fn is_damaged(&self, volume: &VolumeName, snapshot: Uuid) -> Result<bool, EngineError> {
+        self.on(volume, |pool| pool.is_damaged(&volume.volume, snapshot))
+    }
+
     fn changed_extents(
         &self,
         volume: &VolumeName,

@@ -260,6 +260,11 @@ pub trait Engine: Send + Sync + 'static {
     fn make_user_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError>;
     /// The content root of a snapshot; computed on first asking if need be, from metadata only.
     fn content_root(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError>;
+    /// Whether part of a snapshot is known not to be readable, because its metadata is damaged. A snapshot can have a content root
+    /// and be damaged: the root says what it was.
+    fn is_damaged(&self, _volume: &VolumeName, _snapshot: Uuid) -> Result<bool, EngineError> {
+        Ok(false)
+    }
     /// What `incremental` has that `base` has not; against nothing at all (every allocated block) without a base.
     /// Reads metadata only, never data.
     fn changed_extents(

@@ -181,7 +181,7 @@ impl View {
     }
 
     /// The first range that is known not to be readable: what was given up, then what lies below nodes that were found damaged.
-    fn known_damage(&self, nodes: &NodeReader) -> Result<Option<(u64, u64)>> {
+    pub(crate) fn known_damage(&self, nodes: &NodeReader) -> Result<Option<(u64, u64)>> {
         if let Some(first) = self.quarantined(nodes, 0, 1)?.first() {
             return Ok(Some(*first));
         }
@@ -196,12 +196,13 @@ impl View {
     /// The content root: level-6 fingerprint and size. Reads nodes only where deltas lie.
     ///
     /// # Errors
-    /// [`StoreError::Quarantined`] if part of the content is known to be lost, or lies below a node that was found damaged.
+    /// [`StoreError::Quarantined`] if part of the content was given up. A damaged node below which nothing changed keeps its
+    /// fingerprint, and so does the root.
     pub(crate) fn content_root(&self, nodes: &NodeReader) -> Result<ContentRoot> {
         let fingerprint = self.root.fingerprint(nodes, self.tree)?;
-        if let Some((block, count)) = self.known_damage(nodes)? {
+        if let Some((block, count)) = self.quarantined(nodes, 0, 1)?.first() {
             let version = format!("family {}", self.tree.family);
-            return Err(StoreError::Quarantined { version, block, count });
+            return Err(StoreError::Quarantined { version, block: *block, count: *count });
         }
         Ok(ContentRoot::new(fingerprint.raise(self.root.level, TOP_LEVEL), self.size_bytes))
     }

@@ -443,6 +443,20 @@ impl Pool {
         self.version_root(version)
     }
 
+    /// Whether part of a snapshot is known not to be readable: it was given up, or lies below a node that was found damaged
+    /// since the pool was opened.
+    ///
+    /// # Errors
+    /// `NotFound`, and those of the device.
+    pub fn is_damaged(&self, volume: &str, uuid: Uuid) -> Result<bool> {
+        let _reading = self.readers.read();
+        let view = {
+            let state = self.locked();
+            state.view(find_snapshot_by_uuid(&state, volume, uuid)?)
+        };
+        Ok(view.known_damage(&self.nodes)?.is_some())
+    }
+
     pub(crate) fn version_root(&self, version: u64) -> Result<Root> {
         let _reading = self.readers.read();
         let view = {

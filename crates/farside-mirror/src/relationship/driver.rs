@@ -310,8 +310,8 @@ impl Driver {
         let volume = &self.relationship.destination;
         Some(format!(
             "a role change is under way: {volume} is read-only until its peer has taken over or given up. To finish \
-             it, at the peer: farside mirror swap again. If the peer has taken over and this site has not heard of \
-             it, at this site: farside mirror resync {volume}. To make {volume} writable at once, at this site: \
+             it, at the peer: farside mirror swap again. If the peer has taken over and this site has not been \
+             notified, at this site: farside mirror resync {volume}. To make {volume} writable at once, at this site: \
              farside mirror break {volume}"
         ))
     }

@@ -717,7 +717,10 @@ async fn a_takeover_of_which_the_source_is_not_notified<S: Storage>(
     if row == RowLeft::Before && pin == PinOfWayBack::RolledBack {
         // Nobody can tell any more whether a person broke off: A waits for one, and says so.
         let why = status.why.unwrap();
-        assert!(why.contains("`mirror resync p/v` here") && why.contains("`mirror break p/v` here"), "{why}");
+        assert!(
+            why.contains("farside mirror resync p/v") && why.contains("farside mirror break p/v"),
+            "{why}"
+        );
         assert_eq!(world.pair.a.source.overtaken().len(), 1);
         assert_ok(&world.resync_a().await.unwrap());
     } else {
@@ -813,7 +816,7 @@ async fn a_break_in_the_middle(seed: u64, row: RowLeft) {
         RowLeft::Before => {
             assert_eq!(writable, (false, true), "it may have been a takeover");
             let why = world.reverse().status().why.unwrap();
-            assert!(why.contains("`mirror break p/v` here"), "{why}");
+            assert!(why.contains("farside mirror break p/v"), "{why}");
         }
     }
     confirm.release().await;

@@ -47,11 +47,18 @@ pub(crate) fn tidy_and_list(
     if let Some(published) = published.filter(|_| kind != TransferKind::Resync) {
         release(engine, volume, relationship, &[published.uuid])?;
     }
-    let candidates = candidates(engine, volume)?;
+    let mut candidates = candidates(engine, volume)?;
+    // What is staged upon a damaged base would be damaged too, wherever the update changes something beside the damage.
+    for at in (0..candidates.len()).rev() {
+        if engine.is_damaged(volume, candidates[at].uuid)? {
+            candidates.remove(at);
+        }
+    }
     let snapshots = engine.snapshots(volume)?;
     // A snapshot that a person took of the replica is younger than what it shows.
     let shown = snapshots.iter().rev().find(|s| s.pinned_by.contains(&relationship)).or(snapshots.last());
     let published = match shown {
+        Some(shown) if engine.is_damaged(volume, shown.uuid)? => None,
         Some(shown) => readable_root(engine, volume, shown)?.map(|content_root| CandidateBase {
             uuid: shown.uuid,
             content_root,
