@@ -44,7 +44,9 @@ pub use pool::{
     Severity, StagedContent,
 };
 pub use site::Site;
-pub use snapshot::{CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, Rename, Rollback, Snapshot};
+pub use snapshot::{
+    CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, MadeBy, Rename, Rollback, Snapshot,
+};
 pub use support::{BudgetConfiguration, Configuration, Support, Versions, WireConfiguration};
 pub use throttle::{MirrorLink, SetMirrorLink, SetSite, SiteStatus, Throttle};
 pub use uuid::Uuid;

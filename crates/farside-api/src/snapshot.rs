@@ -23,10 +23,24 @@ pub struct Snapshot {
     /// opens all the same.
     #[serde(default = "on_main_line")]
     pub on_main_line: bool,
+    /// Who wanted it. A mirror deletes its own as it goes on; a person's stay.
+    #[serde(default)]
+    pub made_by: MadeBy,
     /// Bytes of data it refers to.
     pub referenced_bytes: Option<u64>,
     /// Bytes that only it refers to: what deleting it would free.
     pub unique_bytes: Option<u64>,
+}
+
+/// Who wanted a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MadeBy {
+    /// A person, here or at the source; or it holds what a break, resync, swap or rollback took out of sight.
+    #[default]
+    Person,
+    /// A mirror, for its updates.
+    Mirror,
 }
 
 /// What a daemon that does not say has.

@@ -86,12 +86,13 @@ fn snapshot_list() {
             created_at: at("2026-11-21T20:00:00.5Z"),
             held: true,
             on_main_line: false,
+            made_by: MadeBy::Mirror,
             referenced_bytes: Some(8192),
             unique_bytes: None,
         }],
         json!([{
             "name": "monday", "volume": "p/v", "uuid": ID, "content_root": "00112233445566778899aabbccddeeff",
-            "created_at": "2026-11-21T20:00:00.5Z", "held": true, "on_main_line": false, "referenced_bytes": 8192,
+            "created_at": "2026-11-21T20:00:00.5Z", "held": true, "on_main_line": false, "made_by": "mirror", "referenced_bytes": 8192,
             "unique_bytes": null
         }]),
     );

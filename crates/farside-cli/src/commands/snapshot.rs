@@ -1,8 +1,8 @@
 //! `farside snapshot`.
 
 use farside_api::{
-    CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, Rename, Rollback,
-    Snapshot,
+    CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, MadeBy, Rename,
+    Rollback, Snapshot,
 };
 use reqwest::Method;
 
@@ -114,6 +114,7 @@ fn listing(snapshots: &[Snapshot]) -> String {
     let columns = [
         Column::Left("name"),
         Column::Left("created"),
+        Column::Left("made by"),
         Column::Right("referenced"),
         Column::Right("unique"),
         Column::Left("held"),
@@ -124,6 +125,11 @@ fn listing(snapshots: &[Snapshot]) -> String {
         vec![
             format!("{}@{}", snapshot.volume, snapshot.name),
             time(snapshot.created_at),
+            match snapshot.made_by {
+                MadeBy::Person => "person",
+                MadeBy::Mirror => "mirror",
+            }
+            .into(),
             or_dash(snapshot.referenced_bytes, size),
             or_dash(snapshot.unique_bytes, size),
             if snapshot.held { "yes" } else { "no" }.into(),

@@ -11,8 +11,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{
-    CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, Plan, Rename, Rollback,
-    Snapshot, Uuid,
+    CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, MadeBy, Plan, Rename,
+    Rollback, Snapshot, Uuid,
 };
 use farside_engine::{VolumeName, is_label};
 use farside_platform::{BLOCK_BYTES, Timestamp};
@@ -104,6 +104,7 @@ fn document(pool: &Pool, volume: &VolumeName, snapshot: &SnapshotStatus) -> Resu
         created_at: convert::time(snapshot.created_at),
         held: snapshot.held,
         on_main_line: snapshot.on_main_line,
+        made_by: if snapshot.relationship.is_some() { MadeBy::Mirror } else { MadeBy::Person },
         referenced_bytes: None,
         unique_bytes: None,
     })
