@@ -28,20 +28,24 @@ mod manifest;
 mod packages;
 mod postgres;
 mod program;
+mod progress;
 mod random;
 mod seeded;
 mod sequences;
+mod set;
 mod sqlite;
 mod text;
 mod tree;
 mod walk;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use error::DataError;
 pub use manifest::{BLOCK_BYTES, Generation, MANIFEST_FILE, MANIFEST_VERSION, Manifest, Tree, Volume};
+pub use progress::Progress;
+pub use set::{Prepared, Set};
 
-use making::Making;
+use set::{MIB, SET};
 
 use crate::testbed::TestBed;
 
@@ -56,82 +60,10 @@ pub struct Order {
     pub seed: u64,
 }
 
-/// A set that lies whole in the cache.
-#[derive(Clone, Debug)]
-pub struct Prepared {
-    /// Its directory, with a directory per generation.
-    pub dir: PathBuf,
-    /// What it is.
-    pub manifest: Manifest,
-}
-
-impl Prepared {
-    /// Where a generation's images and tree are.
-    pub fn generation_dir(&self, generation: &Generation) -> PathBuf {
-        self.dir.join(&generation.name)
-    }
-}
-
-/// How far making is.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// What is done now, as a person reads it.
-    pub step: &'a str,
-    /// How much of this step is done, 0 to 1, where that is known.
-    pub share: Option<f64>,
-}
-
-/// A set that can be made.
-#[derive(Debug)]
-pub struct Set {
-    /// As orders and directories call it.
-    pub name: &'static str,
-    /// What it is, in one sentence.
-    pub about: &'static str,
-    /// Bytes of all volumes of one generation, unless the order says otherwise.
-    pub default_bytes: u64,
-    /// Fewer than this do not hold what the set is.
-    pub minimum_bytes: u64,
-    /// Volumes in each generation.
-    pub volumes: u32,
-    /// Names of the generations, in order.
-    pub generations: &'static [&'static str],
-    /// Whether generations have a `tree/` beside the image.
-    pub has_tree: bool,
-    /// Raised whenever the recipe makes something else than before, or the recipe of a set that it is made of; what an
-    /// older one made is made anew.
-    generator: u32,
-    /// The recipe.
-    make: fn(&mut Making<'_>) -> Result<(), DataError>,
-}
-
-const MIB: u64 = 1024 * 1024;
-
-/// What most sets have in common.
-const SET: Set = Set {
-    name: "",
-    about: "",
-    default_bytes: 0,
-    minimum_bytes: MIB,
-    volumes: 1,
-    generations: &["A", "B"],
-    has_tree: false,
-    generator: 1,
-    make: |_| Ok(()),
-};
-
 /// Every set, in the order in which people should see them.
 pub fn sets() -> &'static [Set] {
     static SETS: &[Set] = &[
-        Set {
-            name: "postgres",
-            about: "PostgreSQL under pgbench on ext4; B after transactions that change a quarter of the blocks",
-            default_bytes: 160 * MIB,
-            minimum_bytes: postgres::MINIMUM_BYTES,
-            generator: 3,
-            make: postgres::make,
-            ..SET
-        },
+        postgres::SET,
         Set {
             name: "sqlite",
             about: "a shop's SQLite database in write-ahead mode on ext4; B after more orders",
@@ -267,7 +199,15 @@ pub fn sets() -> &'static [Set] {
 ///
 /// [`DataError::UnknownSet`], which names those there are.
 pub fn set(name: &str) -> Result<&'static Set, DataError> {
-    sets().iter().find(|set| set.name == name).ok_or_else(|| DataError::UnknownSet { name: name.to_owned() })
+    sets()
+        .iter()
+        .find(|set| set.name == name)
+        .ok_or_else(|| DataError::UnknownSet { name: name.to_owned(), known: known() })
+}
+
+fn known() -> String {
+    let names: Vec<&str> = sets().iter().map(|set| set.name).collect();
+    names.join(", ")
 }
 
 /// Gives the ordered set from `cache`, made if it is not there yet. Waits for another process that makes the same one.

@@ -8,9 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use super::error::DataError;
 use super::making::Making;
 use super::packages::Package;
-use super::{DataError, MIB, packages, program};
+use super::set::MIB;
+use super::{packages, program};
 
 /// Headers, directories, and what files leave free of their last sector.
 const TABLES_BYTES: u64 = MIB;

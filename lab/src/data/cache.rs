@@ -7,9 +7,11 @@ use std::fs::{self, File, TryLockError};
 use std::path::Path;
 use std::process::Command;
 
+use super::error::DataError;
 use super::making::Making;
 use super::manifest::{MANIFEST_FILE, MANIFEST_VERSION, Manifest};
-use super::{DataError, Prepared, Progress, Set};
+use super::progress::Progress;
+use super::set::{Prepared, Set};
 use crate::testbed::{TestBed, TestBedError};
 
 /// When this little is free after something failed, the full disk was the reason.
@@ -35,11 +37,15 @@ fn directory_name(set: &Set, size_bytes: u64, seed: u64) -> String {
 }
 
 /// Another set of the same seed that the one in hand is made of, found or made.
-pub(super) fn other(making: &mut Making<'_>, name: &str, size_bytes: u64) -> Result<Prepared, DataError> {
-    let (set, seed, cache) = (super::set(name)?, making.seed(), making.cache().to_owned());
+pub(super) fn other(
+    making: &mut Making<'_>,
+    set: &'static Set,
+    size_bytes: u64,
+) -> Result<Prepared, DataError> {
+    let (seed, cache) = (making.seed(), making.cache().to_owned());
     let test_bed = making.test_bed();
     let other = open_or_make(set, size_bytes, seed, &cache, test_bed, making.progress())?;
-    making.made_of(name, &other.manifest);
+    making.made_of(set.name, &other.manifest);
     Ok(other)
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread::JoinHandle;
 
-use super::DataError;
+use super::error::DataError;
 use super::manifest::{BLOCK_BYTES, Changed, Volume};
 use super::program;
 

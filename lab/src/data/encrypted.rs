@@ -6,8 +6,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use super::error::DataError;
 use super::making::Making;
-use super::{DataError, MIB, cache, postgres, program};
+use super::set::MIB;
+use super::{cache, postgres, program};
 
 /// LUKS keeps its header and key slots in front: 2 MiB with one of QEMU's. The rest of these stays zero at the end.
 const HEADER_BYTES: u64 = 4 * MIB;
@@ -29,7 +31,7 @@ pub(super) const MINIMUM_BYTES: u64 = postgres::MINIMUM_BYTES + HEADER_BYTES;
 pub(super) fn make(making: &mut Making<'_>) -> Result<(), DataError> {
     making.program("qemu-img", Command::new("qemu-img").arg("--version"))?;
     let plain_bytes = making.volume_bytes() - HEADER_BYTES;
-    let plain = cache::other(making, "postgres", plain_bytes)?;
+    let plain = cache::other(making, &postgres::SET, plain_bytes)?;
     let scratch = making.scratch().to_owned();
     making.step("making an encrypted volume")?;
     let mut create = Command::new("qemu-img");

@@ -10,10 +10,12 @@ use crate::testbed::TestBedError;
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// No set has this name.
-    #[error("there is no data set `{name}`; there are: {}", known())]
+    #[error("there is no data set `{name}`; there are: {known}")]
     UnknownSet {
         /// As ordered.
         name: String,
+        /// Those that there are.
+        known: String,
     },
     /// The set does not fit into so few bytes.
     #[error("{} are too few for `{set}`; order at least {}", ByteSize(*size_bytes), ByteSize(*minimum_bytes))]
@@ -78,9 +80,4 @@ impl DataError {
         let path = path.to_owned();
         move |source| Self::Io { what, path, source }
     }
-}
-
-fn known() -> String {
-    let names: Vec<&str> = super::sets().iter().map(|set| set.name).collect();
-    names.join(", ")
 }

@@ -12,8 +12,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use nix::mount::{MntFlags, umount2};
 
+use super::error::DataError;
 use super::making::Making;
-use super::{DataError, program, seeded};
+use super::{program, seeded};
 
 /// Where images are mounted. Every Debian has this directory, every user may look into it (PostgreSQL does not run as
 /// root), and in our own mount namespace nobody else sees what we do there.

@@ -12,10 +12,12 @@ use std::process::Command;
 
 use rand::Rng;
 
+use super::error::DataError;
 use super::filesystem::{Content, FileSystem, set_time};
 use super::making::Making;
+use super::set::MIB;
 use super::text::Vocabulary;
-use super::{DataError, MIB, program, seeded, tree};
+use super::{program, seeded, tree};
 
 /// Those that differ; and the one that does not.
 const DIFFERENT: u32 = 10;

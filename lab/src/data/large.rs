@@ -8,9 +8,11 @@ use rand::{Rng, RngCore};
 use rand_chacha::ChaCha8Rng;
 
 use super::capture::VolumeWriter;
+use super::error::DataError;
 use super::making::Making;
+use super::set::MIB;
 use super::text::Vocabulary;
-use super::{DataError, MIB, cache, postgres, seeded};
+use super::{cache, postgres, seeded};
 
 /// From this size on the database has its usual size.
 const USUAL_DATABASE_FROM_BYTES: u64 = 1024 * MIB;
@@ -47,7 +49,7 @@ fn database_bytes(making: &Making<'_>) -> u64 {
 /// The database with so much other content before it, and the rest behind it.
 fn write(making: &mut Making<'_>, database_bytes: u64, before: u64) -> Result<(), DataError> {
     let behind = making.volume_bytes() - before - database_bytes;
-    let database = cache::other(making, "postgres", database_bytes)?;
+    let database = cache::other(making, &postgres::SET, database_bytes)?;
     let filler = Filler { seed: making.seed(), vocabulary: Vocabulary::new(making.seed()) };
     for generation in &database.manifest.generations {
         making.step(&format!("writing generation {}", generation.name))?;

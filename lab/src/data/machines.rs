@@ -14,11 +14,13 @@ use std::process::{Command, Stdio};
 
 use rand::{Rng, RngCore};
 
+use super::error::DataError;
 use super::filesystem::{Content, FileSystem};
 use super::making::Making;
 use super::packages::Package;
+use super::set::MIB;
 use super::text::Vocabulary;
-use super::{DataError, MIB, packages, program, seeded};
+use super::{packages, program, seeded};
 
 /// Where partitions begin, on every disk made since 2010.
 const PARTITION_AT_BYTES: u64 = MIB;

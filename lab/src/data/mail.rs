@@ -14,10 +14,12 @@ use base64::engine::general_purpose::STANDARD;
 use rand::{Rng, RngCore};
 use rand_chacha::ChaCha8Rng;
 
+use super::error::DataError;
 use super::filesystem::{Content, FileSystem};
 use super::making::Making;
+use super::seeded;
+use super::set::MIB;
 use super::text::Vocabulary;
-use super::{DataError, MIB, seeded};
 
 /// As many as the set has.
 pub(super) const VOLUMES: u32 = 8;

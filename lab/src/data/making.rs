@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::capture::{Meter, VolumeWriter};
+use super::error::DataError;
 use super::manifest::{Generation, MANIFEST_VERSION, Manifest, Tree};
-use super::{DataError, Progress, Set, program, walk};
+use super::progress::Progress;
+use super::set::Set;
+use super::{program, walk};
 use crate::testbed::TestBed;
 
 /// Bytes read at once: enough that progress and pipes cost nothing.

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{DataError, program};
+use super::error::DataError;
+use super::program;
 
 /// The table of what there must be, which the script reads, too.
 const TABLE: &str = include_str!("../../data-packages");

@@ -14,9 +14,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User};
 use rand::RngCore;
 
+use super::error::DataError;
 use super::filesystem::{Content, FileSystem};
 use super::making::Making;
-use super::{DataError, MIB, program, seeded};
+use super::set::MIB;
+use super::set::{SET as TEMPLATE, Set};
+use super::{program, seeded};
 
 /// Debian keeps the programs of each major version apart.
 const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
@@ -46,6 +49,17 @@ const TRANSACTIONS_PER_CHECKPOINT_SMALL: u64 = 350;
 
 /// How long the server may take to come up or to stop on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What it is.
+pub(super) const SET: Set = Set {
+    name: "postgres",
+    about: "PostgreSQL under pgbench on ext4; B after transactions that change a quarter of the blocks",
+    default_bytes: 160 * MIB,
+    minimum_bytes: MINIMUM_BYTES,
+    generator: 3,
+    make: make,
+    ..TEMPLATE
+};
 
 /// What the manifest and `minimum_bytes` promise room for.
 pub(super) const MINIMUM_BYTES: u64 = 80 * MIB;

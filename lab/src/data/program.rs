@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use super::DataError;
+use super::error::DataError;
 
 /// How much of a failed program's words stands in the error.
 const SAID_BYTES_MAX: usize = 2000;

@@ -2,9 +2,10 @@
 
 use rand::{Rng, RngCore};
 
+use super::error::DataError;
 use super::making::Making;
 use super::manifest::BLOCK_BYTES;
-use super::{DataError, seeded};
+use super::seeded;
 
 /// Blocks in the longest run that is rewritten or left; runs of 1 to 64 blocks are 4 to 256 KiB, what programs write at once.
 const RUN_BLOCKS_MAX: u64 = 64;

@@ -13,9 +13,11 @@ use std::process::Command;
 use rand::{Rng, RngCore};
 use rand_chacha::ChaCha8Rng;
 
+use super::error::DataError;
 use super::filesystem::{self, Content, FileSystem};
 use super::making::Making;
-use super::{DataError, MIB, program, seeded};
+use super::set::MIB;
+use super::{program, seeded};
 
 /// How much of an image the files take. A replaced file stands there twice for a moment, and what a host deletes is not
 /// used again at once, so the rest is needed.

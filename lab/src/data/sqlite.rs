@@ -14,10 +14,12 @@ use std::process::{Command, Stdio};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
+use super::error::DataError;
 use super::filesystem::{Content, FileSystem};
 use super::making::Making;
+use super::set::MIB;
 use super::text::Vocabulary;
-use super::{DataError, MIB, program, seeded};
+use super::{program, seeded};
 
 /// How much of an image the database fills in A; B adds orders and removes others.
 const FILL: f64 = 0.62;

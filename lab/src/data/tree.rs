@@ -12,9 +12,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::error::DataError;
 use super::filesystem::{Content, FileSystem};
 use super::making::Making;
-use super::{DataError, MIB, packages, program, walk};
+use super::set::MIB;
+use super::{packages, program, walk};
 
 /// What the packages' names begin and end with; between stands the number that grows.
 const PACKAGE: (&str, &str) = ("linux-headers-6.1.0-", "-common");

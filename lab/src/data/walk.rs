@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::DataError;
+use super::error::DataError;
 
 /// Regular files and directories below `root`, each list sorted by path, paths relative to it.
 pub(super) fn walk(root: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), DataError> {

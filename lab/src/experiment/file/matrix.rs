@@ -2,6 +2,8 @@
 //! ([`VariantEntry`]), and how much of the data goes over a link ([`Portion`]). Reading a file writes them out, so that
 //! the rest of the laboratory knows links and contenders only.
 
+// circle: experiment/file.rs, because a matrix is part of an experiment, and what it stands for are links of that experiment
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
