@@ -71,7 +71,7 @@ impl Failure for StoreError {
             | StoreError::NoSuperblock { .. }
             | StoreError::JournalDamaged { .. }
             | StoreError::Inconsistent(_) => ErrorBody::new(ErrorCode::Corrupt, message)
-                .hint("the recovery page of the manual says what to do with a damaged pool"),
+                .hint("the page Repairing a site of the manual (guides/repair) says what to do"),
             // The message says what brings the blocks back.
             StoreError::Quarantined { .. } => ErrorBody::new(ErrorCode::Corrupt, message),
             StoreError::Failed { .. } => ErrorBody::new(ErrorCode::Failed, message),

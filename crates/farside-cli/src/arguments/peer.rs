@@ -87,7 +87,7 @@ pub enum Peer {
         /// DSCP mark of packets to the peer, from 1 to 63; 0: no mark
         #[arg(long, value_name = "N", group = "change")]
         dscp: Option<u8>,
-        /// Contracted rate, such as 10Mb/s: all connections and paths to the peer together stay below it; or unlimited
+        /// Committed rate (CIR), such as 9.6Mbit/s: all connections and paths to the peer together stay below it; or unlimited
         #[arg(long, value_name = "RATE", group = "change")]
         rate: Option<String>,
         /// Rate at which the peer may send to this site: RATE[,TIME=RATE]…, or unlimited (see site set)

@@ -103,7 +103,7 @@ fn document(path: &Path, report: Report) -> PoolCheck {
     let error = (errors > 0).then(|| {
         let message = format!("{}: {errors} errors found; nothing was changed", path.display());
         ErrorBody::new(ErrorCode::Corrupt, message)
-            .hint("the recovery page of the manual says what to do with a damaged pool")
+            .hint("the page Repairing a site of the manual (guides/repair) says what to do")
     });
     let versions = report.versions_after_replay.unwrap_or(report.versions);
     PoolCheck {

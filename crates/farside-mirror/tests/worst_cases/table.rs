@@ -85,7 +85,7 @@ impl Fault {
             Fault::ResizeSource => "source resized",
             Fault::ResizeDestination => "destination resized",
             Fault::DeleteBase => "base deleted",
-            Fault::ReleaseBase => "base released",
+            Fault::ReleaseBase => "mirror released",
             Fault::LoseSourceDatabase => "source database lost",
             Fault::LoseDestinationDatabase => "destination database lost",
         }
