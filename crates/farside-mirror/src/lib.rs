@@ -17,7 +17,7 @@
 //!
 //! What it does not: it knows no engine by name, opens no sockets, owns no database; it has [`Engine`](farside_engine::Engine),
 //! [`PeerLink`](farside_peer::PeerLink) and [`RelationshipStore`] for that. What a transfer that was
-//! cut has staged stays in the pool, and the next one goes on with it ([`TransferReport::resumed`]).
+//! cut has staged stays in the pool, and the next one goes on with it ([`farside_transfer::TransferReport::resumed`]).
 
 pub mod budgets;
 pub mod destination;

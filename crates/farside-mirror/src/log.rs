@@ -1,6 +1,6 @@
 //! The log of a mirror: one line for whatever happened to it, kept at the destination.
 //!
-//! Where [`TransferReport`](crate::TransferReport) has every figure of a transfer, this tells the story around it: who asked, when
+//! Where [`TransferReport`](farside_transfer::TransferReport) has every figure of a transfer, this tells the story around it: who asked, when
 //! it began, how it ended, when the mirror was broken off, resynced, swapped.
 
 use std::fmt;

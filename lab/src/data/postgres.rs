@@ -57,7 +57,7 @@ pub(super) const SET: Set = Set {
     default_bytes: 160 * MIB,
     minimum_bytes: MINIMUM_BYTES,
     generator: 3,
-    make: make,
+    make,
     ..TEMPLATE
 };
 

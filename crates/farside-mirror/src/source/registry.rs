@@ -44,7 +44,7 @@ pub(super) struct Tables {
     pub(super) offered: HashSet<Uuid>,
     /// By mirror of this site: the way back that its takeover has left, as long as the former source has not learnt of it.
     pub(super) ways_back: HashMap<Uuid, Uuid>,
-    /// At most about [`ROLE_CHANGES_SEEN_MAX`](crate::limits::ROLE_CHANGES_SEEN_MAX) besides those in `relationships`.
+    /// At most about [`ROLE_CHANGES_SEEN_MAX`] besides those in `relationships`.
     pub(super) role_changes_seen: HashMap<Uuid, RoleChangesSeen>,
 }
 

@@ -177,7 +177,7 @@ impl VolumeIndex {
 }
 
 /// What a step leaves out of its volume's index, because the destination knew it and nobody reads it here. The index is told when
-/// this is dropped, however the step ends; the next [`Indexes::rebuild`] reads it.
+/// this is dropped, however the step ends; the next [`super::Indexes::rebuild`] reads it.
 pub(crate) struct Unread {
     index: Option<Arc<VolumeIndex>>,
     missing_runs: MissingRuns,
