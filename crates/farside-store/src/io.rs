@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use farside_format::fingerprint::span;
+use farside_format::fingerprint::{level_for, span};
 use farside_format::journal::{MAP_BLOCKS_MAX, Record};
 use farside_format::{Fingerprint, Place, Pointer};
 use farside_platform::{BLOCK_BYTES, BlockBuffer};
@@ -298,8 +298,10 @@ pub(crate) fn unmap_what_growth_adds(
 ) -> Result<ChangeEffects> {
     let found = state.versions.version(version)?;
     let (old_blocks, new_blocks) = (blocks(found.size_bytes), blocks(size_bytes));
-    // Nothing stands past the tree, and nothing can be lost where no node is.
-    let end = if found.tree.root.is_hole() { 0 } else { new_blocks.min(span(found.level())) };
+    // Nothing can be lost where no node is. And no further than the tree that the size alone asks for: this record comes before
+    // that of the growth, and an opening that begins at a point knows no higher tree than that. Such a tree can be higher here,
+    // because a larger size once raised it; of what it had past its end then, nothing is mapped since it shrank.
+    let end = if found.tree.root.is_hole() { 0 } else { new_blocks.min(span(level_for(old_blocks))) };
     let mut effects = match end.checked_sub(old_blocks) {
         Some(count) if count > 0 => unmap_in_state(state, version, old_blocks, count)?,
         _ => ChangeEffects::default(),
