@@ -72,7 +72,7 @@ async fn run(links: Arc<dyn Links>, mut notice: PendingNotice, own: mpsc::WeakSe
                 if rest == NOTICE_REST {
                     tracing::warn!(
                         relationship = %id, %peer,
-                        "the source rejected the notice of what became of its replica. Retrying every 5 to 60 s: {error}"
+                        "the notice to the source of what became of its replica failed. Retrying every 5 to 60 s: {error}"
                     );
                 }
                 tokio::select! {
@@ -108,18 +108,27 @@ async fn send_notice(
             send_overtaken(link, overtaken, own).await?;
         }
         check_seen(answered?, role_change, own).await?;
+        acknowledge(role_change, own).await?;
         notice.swap = None;
-        // The driver forgets the role change; if it has ended, nobody needs to know.
-        if let Some(own) = own.upgrade() {
-            let (done, _) = oneshot::channel();
-            let _ =
-                own.send(Command::RoleChange(RoleChangeCommand::Acknowledged { role_change, done })).await;
-        }
     }
     if let Some(overtaken) = &notice.overtaken {
         send_overtaken(link, overtaken, own).await?;
     }
     Ok(())
+}
+
+/// The driver forgets the role change. Its row must say so, or the next session, which may be days away, says it first:
+/// what a full database did not take is sent again. If the driver has ended, nobody needs to know.
+async fn acknowledge(role_change: u64, own: &mpsc::WeakSender<Command>) -> Result<(), MirrorError> {
+    let Some(own) = own.upgrade() else { return Ok(()) };
+    let (done, acknowledged) = oneshot::channel();
+    let acknowledgement = RoleChangeCommand::Acknowledged { role_change, done };
+    if own.send(Command::RoleChange(acknowledgement)).await.is_err() {
+        return Ok(());
+    }
+    // It may wait for this to end: a sender that is held would keep it alive.
+    drop(own);
+    acknowledged.await.unwrap_or(Ok(()))
 }
 
 async fn send_overtaken(

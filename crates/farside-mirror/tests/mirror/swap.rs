@@ -781,6 +781,9 @@ async fn a_swap_is_done_even_if_the_database_does_not_take_its_end() {
     done.release().await;
     swapping.await.unwrap().expect("the roles have changed");
     assert_eq!(world.check_one_original("done"), (false, true));
+    // Long enough for the notice of it to be answered too, and that is not remembered either.
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(world.r().status().relationship.swap.is_some());
     world.pair.b.database.is_full.store(false, std::sync::atomic::Ordering::SeqCst);
     world.mark_is_gone().await;
     assert_eq!(world.check_one_original("told once more"), (false, true));
