@@ -1,0 +1,329 @@
+//! A container: chunks in the order of their arrival, in one file that is only appended to.
+//!
+//! Byte map, little-endian:
+//!
+//! ```text
+//! offset  bytes  field
+//!      0      8  magic "FSCHUNKS"
+//!      8      4  version: 1
+//!     12      4  zero
+//!     16     16  realm
+//!     32     16  origin
+//!     48      8  number
+//!     56      8  XXH3-64 of bytes 0..56
+//!     64         records: bytes of the chunk (4), its place (2), zero (2), its fingerprint (16), the chunk
+//!  then, once nothing more is appended, the directory:
+//!         24 n   for each place: offset of the chunk (4), its bytes (4; 0: it never came), its fingerprint (16)
+//!             8  XXH3-64 of those
+//!             4  n
+//!             4  zero
+//!             8  magic "FSCHNKDR"
+//! ```
+//!
+//! At the site that makes a container places come in order; at the other they come as streams bring them. A file
+//! without a directory is of a process that was killed: its records are read once, and it gets one.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::cut::CHUNK_MAX;
+use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
+use crate::name::{ContainerName, RealmId};
+use crate::ranges::Ranges;
+
+/// Bytes after which a container takes no further chunk. One read brings the directory of so many; one eviction frees them.
+pub const CONTAINER_BYTES: u32 = 16 << 20;
+/// Chunks after which it takes no further one.
+pub const CHUNKS_PER_CONTAINER: u16 = 4096;
+
+const MAGIC: &[u8; 8] = b"FSCHUNKS";
+const MAGIC_DIRECTORY: &[u8; 8] = b"FSCHNKDR";
+const VERSION: u32 = 1;
+const HEADER: usize = 64;
+const RECORD: usize = 8 + FINGERPRINT_BYTES;
+const ENTRY: usize = 8 + FINGERPRINT_BYTES;
+const TRAILER: usize = 24;
+
+/// A chunk of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Of its first byte in the file.
+    pub offset: u32,
+    /// Its bytes; 0 if it never came.
+    pub length: u32,
+    /// What it is found by here.
+    pub fingerprint: Fingerprint,
+}
+
+const ABSENT: Entry = Entry { offset: 0, length: 0, fingerprint: Fingerprint([0; FINGERPRINT_BYTES]) };
+
+/// The places at which there are chunks.
+pub fn held(entries: &[Entry]) -> Ranges {
+    let places = entries.iter().enumerate().filter(|(_, entry)| entry.length > 0);
+    Ranges::of(places.map(|(place, _)| place as u16))
+}
+
+fn damaged(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// A container that chunks are still appended to.
+#[derive(Debug)]
+pub struct Growing {
+    file: File,
+    entries: Vec<Entry>,
+    end: u32,
+    is_closed: bool,
+}
+
+impl Growing {
+    /// A new one.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; there may be one already.
+    pub fn create(path: &Path, realm: RealmId, name: ContainerName) -> io::Result<Growing> {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all_at(&header(realm, name), 0)?;
+        Ok(Growing { file, entries: Vec::new(), end: HEADER as u32, is_closed: false })
+    }
+
+    /// Whether it takes no further chunk.
+    pub fn is_full(&self) -> bool {
+        let is_long = self.end >= CONTAINER_BYTES || self.entries.len() >= usize::from(CHUNKS_PER_CONTAINER);
+        is_long || self.is_closed
+    }
+
+    /// The place after the last.
+    pub fn next_place(&self) -> u16 {
+        self.entries.len() as u16
+    }
+
+    /// Of the file, bytes.
+    pub fn bytes(&self) -> u32 {
+        self.end
+    }
+
+    /// What is in it.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Appends a chunk of 1 to [`CHUNK_MAX`] bytes. False if there is one at that place already, or can be none.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; then the container is as it was.
+    pub fn append(&mut self, place: u16, fingerprint: Fingerprint, chunk: &[u8]) -> io::Result<bool> {
+        let is_sized = (1..=CHUNK_MAX).contains(&chunk.len());
+        let at = usize::from(place);
+        let is_taken = self.entries.get(at).is_some_and(|entry| entry.length > 0);
+        let has_room = place < CHUNKS_PER_CONTAINER && self.end < CONTAINER_BYTES && !self.is_closed;
+        if !is_sized || is_taken || !has_room {
+            return Ok(false);
+        }
+        let mut record = Vec::with_capacity(RECORD + chunk.len());
+        record.extend_from_slice(&(chunk.len() as u32).to_le_bytes());
+        record.extend_from_slice(&place.to_le_bytes());
+        record.extend_from_slice(&[0; 2]);
+        record.extend_from_slice(&fingerprint.0);
+        record.extend_from_slice(chunk);
+        self.file.write_all_at(&record, u64::from(self.end))?;
+        self.note(place, fingerprint, chunk.len());
+        Ok(true)
+    }
+
+    fn note(&mut self, place: u16, fingerprint: Fingerprint, length: usize) {
+        let at = usize::from(place);
+        if self.entries.len() <= at {
+            self.entries.resize(at + 1, ABSENT);
+        }
+        let offset = self.end + RECORD as u32;
+        self.entries[at] = Entry { offset, length: length as u32, fingerprint };
+        self.end = offset + length as u32;
+    }
+
+    /// The bytes of a chunk, not yet verified.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn read(&self, entry: &Entry, chunk: &mut Vec<u8>) -> io::Result<()> {
+        read(&self.file, entry, chunk)
+    }
+
+    /// Writes the directory: nothing more is appended. Says how many bytes the file has now.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; the file is read as one of a process that was killed.
+    pub fn close(&mut self) -> io::Result<u32> {
+        self.is_closed = true;
+        let mut directory = Vec::with_capacity(self.entries.len() * ENTRY + TRAILER);
+        for entry in &self.entries {
+            directory.extend_from_slice(&entry.offset.to_le_bytes());
+            directory.extend_from_slice(&entry.length.to_le_bytes());
+            directory.extend_from_slice(&entry.fingerprint.0);
+        }
+        let sum = xxh3_64(&directory);
+        directory.extend_from_slice(&sum.to_le_bytes());
+        directory.extend_from_slice(&(self.entries.len() as u32).to_le_bytes());
+        directory.extend_from_slice(&[0; 4]);
+        directory.extend_from_slice(MAGIC_DIRECTORY);
+        self.file.write_all_at(&directory, u64::from(self.end))?;
+        let bytes = self.end + directory.len() as u32;
+        // What a process that was killed left behind it may be longer.
+        self.file.set_len(u64::from(bytes))?;
+        Ok(bytes)
+    }
+
+    /// Reads the records of a file that has no directory. What comes after the first that cannot be one is dropped.
+    fn recover(file: File) -> io::Result<Growing> {
+        let length = file.metadata()?.len();
+        let mut growing = Growing { file, entries: Vec::new(), end: HEADER as u32, is_closed: false };
+        let mut record = [0; RECORD];
+        while !growing.is_full() && u64::from(growing.end) + RECORD as u64 <= length {
+            growing.file.read_exact_at(&mut record, u64::from(growing.end))?;
+            let bytes = u32_at(&record, 0) as usize;
+            let place = u16::from_le_bytes([record[4], record[5]]);
+            let end = u64::from(growing.end) + (RECORD + bytes) as u64;
+            let is_record = (1..=CHUNK_MAX).contains(&bytes)
+                && place < CHUNKS_PER_CONTAINER
+                && record[6..8] == [0; 2]
+                && end <= length;
+            if !is_record {
+                break;
+            }
+            growing.note(place, fingerprint_at(&record, 8), bytes);
+        }
+        Ok(growing)
+    }
+}
+
+/// A container that nothing is appended to any more.
+#[derive(Debug)]
+pub struct Sealed {
+    file: File,
+    entries: Vec<Entry>,
+    bytes: u32,
+}
+
+impl Sealed {
+    /// Opens the file of container `name` in `realm`; gives it a directory if it has none.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, or [`io::ErrorKind::InvalidData`] if this is no such file.
+    pub fn open(path: &Path, realm: RealmId, name: ContainerName) -> io::Result<Sealed> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let length = file.metadata()?.len();
+        let mut head = [0; HEADER];
+        file.read_exact_at(&mut head, 0)?;
+        if head != header(realm, name) {
+            return Err(damaged("this is not the header of that container"));
+        }
+        match read_directory(&file, length)? {
+            // A record may end like a trailer by chance only if the sum is right as well.
+            Some(entries) => Ok(Sealed { file, entries, bytes: length as u32 }),
+            None => {
+                let mut growing = Growing::recover(file)?;
+                let bytes = growing.close()?;
+                Ok(Sealed { file: growing.file, entries: growing.entries, bytes })
+            }
+        }
+    }
+
+    /// What is in it.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Of the file, bytes.
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// The bytes of a chunk, not yet verified.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn read(&self, entry: &Entry, chunk: &mut Vec<u8>) -> io::Result<()> {
+        read(&self.file, entry, chunk)
+    }
+}
+
+fn header(realm: RealmId, name: ContainerName) -> [u8; HEADER] {
+    let mut head = [0; HEADER];
+    {
+        let mut at = &mut head[..];
+        // A slice takes what fits, and all of it does.
+        let _ = at.write_all(MAGIC);
+        let _ = at.write_all(&VERSION.to_le_bytes());
+        let _ = at.write_all(&[0; 4]);
+        let _ = at.write_all(&realm.0);
+        let _ = at.write_all(&name.origin.0);
+        let _ = at.write_all(&name.number.to_le_bytes());
+    }
+    let sum = xxh3_64(&head[..HEADER - 8]);
+    head[HEADER - 8..].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+/// None if the file ends otherwise than with a directory.
+fn read_directory(file: &File, length: u64) -> io::Result<Option<Vec<Entry>>> {
+    let longest = u64::from(CONTAINER_BYTES)
+        + (RECORD + CHUNK_MAX) as u64
+        + (usize::from(CHUNKS_PER_CONTAINER) * ENTRY + TRAILER) as u64;
+    if length > longest {
+        return Err(damaged("the file is longer than a container can be"));
+    }
+    let Some(at) = length.checked_sub(TRAILER as u64).filter(|at| *at >= HEADER as u64) else {
+        return Ok(None);
+    };
+    let mut trailer = [0; TRAILER];
+    file.read_exact_at(&mut trailer, at)?;
+    let count = u32_at(&trailer, 8) as usize;
+    let start = at.checked_sub((count.min(1 << 16) * ENTRY) as u64).filter(|start| *start >= HEADER as u64);
+    let (Some(start), true) = (start, &trailer[16..] == MAGIC_DIRECTORY) else { return Ok(None) };
+    if count > usize::from(CHUNKS_PER_CONTAINER) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; count * ENTRY];
+    file.read_exact_at(&mut bytes, start)?;
+    if xxh3_64(&bytes).to_le_bytes() != trailer[..8] {
+        return Ok(None);
+    }
+    let entries: Vec<Entry> = bytes
+        .chunks_exact(ENTRY)
+        .map(|entry| Entry {
+            offset: u32_at(entry, 0),
+            length: u32_at(entry, 4),
+            fingerprint: fingerprint_at(entry, 8),
+        })
+        .collect();
+    let is_inside = |entry: &Entry| {
+        entry.length as usize <= CHUNK_MAX && u64::from(entry.offset) + u64::from(entry.length) <= start
+    };
+    Ok(entries.iter().all(is_inside).then_some(entries))
+}
+
+fn read(file: &File, entry: &Entry, chunk: &mut Vec<u8>) -> io::Result<()> {
+    chunk.clear();
+    chunk.resize(entry.length as usize, 0);
+    file.read_exact_at(chunk, u64::from(entry.offset))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn fingerprint_at(bytes: &[u8], at: usize) -> Fingerprint {
+    let mut fingerprint = [0; FINGERPRINT_BYTES];
+    fingerprint.copy_from_slice(&bytes[at..at + FINGERPRINT_BYTES]);
+    Fingerprint(fingerprint)
+}

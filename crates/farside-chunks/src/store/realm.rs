@@ -1,0 +1,357 @@
+//! What one realm holds: finding, naming, keeping and reading its chunks.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+
+use super::shared::Shared;
+use super::state::{Changes, State};
+use crate::container::{Entry, Growing, Sealed};
+use crate::error::ChunkError;
+use crate::fingerprint::{Fingerprint, FingerprintKey};
+use crate::known::{HOLDINGS_MAX, Holdings};
+use crate::name::{ChunkName, ContainerName, OriginId, RealmId};
+
+/// The chunks of one realm in a store.
+#[derive(Clone)]
+pub struct Realm {
+    shared: Arc<Shared>,
+    id: RealmId,
+    key: FingerprintKey,
+}
+
+/// Where a stream is in a container: what comes after a chunk that was found most likely is what came after it before.
+#[derive(Clone)]
+pub struct Cursor {
+    name: ChunkName,
+    /// Not of a container that still grows.
+    sealed: Option<Arc<Sealed>>,
+}
+
+impl Cursor {
+    /// The chunk that it stands on.
+    pub fn name(&self) -> ChunkName {
+        self.name
+    }
+
+    /// How long the chunk after it is, where that is known: a cut is most likely there.
+    pub fn next_length(&self) -> Option<usize> {
+        let entry = self.sealed.as_ref()?.entries().get(usize::from(self.name.place) + 1)?;
+        (entry.length > 0).then_some(entry.length as usize)
+    }
+}
+
+/// What of a realm has come and gone since somebody last asked.
+pub struct News {
+    realm: Realm,
+    changes: Arc<Changes>,
+}
+
+/// The body of a container: where its chunks are read.
+enum Body {
+    Growing(Arc<Mutex<Growing>>),
+    Sealed(Arc<Sealed>),
+}
+
+impl Body {
+    fn entry(&self, place: u16) -> Option<Entry> {
+        let of =
+            |entries: &[Entry]| entries.get(usize::from(place)).copied().filter(|entry| entry.length > 0);
+        match self {
+            Body::Growing(growing) => of(growing.lock().entries()),
+            Body::Sealed(sealed) => of(sealed.entries()),
+        }
+    }
+
+    fn read(&self, entry: &Entry, chunk: &mut Vec<u8>) -> io::Result<()> {
+        match self {
+            Body::Growing(growing) => growing.lock().read(entry, chunk),
+            Body::Sealed(sealed) => sealed.read(entry, chunk),
+        }
+    }
+}
+
+/// A container that chunks are appended to.
+struct Open {
+    slot: (u32, u64),
+    name: ContainerName,
+    growing: Arc<Mutex<Growing>>,
+}
+
+impl Realm {
+    pub(super) fn of(shared: Arc<Shared>, id: RealmId) -> Realm {
+        let key = shared.key.of_realm(id);
+        Realm { shared, id, key }
+    }
+
+    /// Who makes the containers of this site.
+    pub fn origin(&self) -> OriginId {
+        self.shared.origin
+    }
+
+    /// What a chunk is found by in this realm, at this site.
+    pub fn fingerprint(&self, chunk: &[u8]) -> Fingerprint {
+        self.key.fingerprint(chunk)
+    }
+
+    /// The chunk with that fingerprint; of several such the first that `is_wanted`, or else any.
+    pub fn find(&self, fingerprint: &Fingerprint, is_wanted: impl Fn(ChunkName) -> bool) -> Option<Cursor> {
+        self.shared.lookups.fetch_add(1, Ordering::Relaxed);
+        let mut candidates = Vec::new();
+        {
+            let state = self.shared.state.lock();
+            state.index.find(fingerprint, |location| {
+                if let Some((generation, slot)) = state.get(location.slot)
+                    && slot.realm == self.id
+                {
+                    candidates.push((location, generation, slot.name, slot.growing.clone()));
+                }
+                None::<()>
+            });
+        }
+        let mut found = None;
+        for (location, generation, container, growing) in candidates {
+            let Some(body) = self.body(location.slot, generation, container, growing) else { continue };
+            let is_it = |entry: &Entry| entry.fingerprint == *fingerprint;
+            if !body.entry(location.place).as_ref().is_some_and(is_it) {
+                continue;
+            }
+            let name = ChunkName { container, place: location.place };
+            let is_wanted = is_wanted(name);
+            if is_wanted || found.is_none() {
+                found = Some((cursor(name, &body), location.slot, generation));
+            }
+            if is_wanted {
+                break;
+            }
+        }
+        let (cursor, slot, generation) = found?;
+        self.shared.hits.fetch_add(1, Ordering::Relaxed);
+        self.shared.state.lock().mark(slot, generation);
+        Some(cursor)
+    }
+
+    /// Whether the chunk after `cursor` has that fingerprint; if so the cursor moves on to it. Asks no index.
+    pub fn follows(&self, cursor: &mut Cursor, fingerprint: &Fingerprint) -> bool {
+        let next = cursor.name.next();
+        let entry = match &cursor.sealed {
+            Some(sealed) => sealed.entries().get(usize::from(next.place)).copied(),
+            None => self.at(next.container).and_then(|(_, _, body)| body.entry(next.place)),
+        };
+        let is_it = entry.is_some_and(|entry| entry.length > 0 && entry.fingerprint == *fingerprint);
+        if is_it {
+            cursor.name = next;
+        }
+        is_it
+    }
+
+    /// Keeps a chunk that this site is about to send, and names it.
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkError::NotKept`]: it cannot be named.
+    pub fn keep(&self, fingerprint: &Fingerprint, chunk: &[u8]) -> Result<ChunkName, ChunkError> {
+        // Another thread may fill a container first; it does so with thousands of chunks.
+        loop {
+            let Open { slot, name: container, growing } = self.own_container()?;
+            let mut container_file = growing.lock();
+            let place = container_file.next_place();
+            let is_kept = container_file.append(place, *fingerprint, chunk);
+            let is_full = container_file.is_full();
+            drop(container_file);
+            let is_kept = is_kept.map_err(|error| self.not_kept(error))?;
+            if is_kept {
+                self.note(slot, place, fingerprint, &growing);
+            }
+            if is_full {
+                self.close(slot);
+            }
+            if is_kept {
+                return Ok(ChunkName { container, place });
+            }
+            if !is_full {
+                return Err(ChunkError::NotKept(io::ErrorKind::InvalidInput.into()));
+            }
+        }
+    }
+
+    /// Keeps a chunk that the peer has sent as `name`. False if it is not kept: the container is closed here, or is one of
+    /// this site's own.
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkError::NotKept`].
+    pub fn keep_as(&self, name: ChunkName, chunk: &[u8]) -> Result<bool, ChunkError> {
+        if name.container.origin == self.shared.origin {
+            return Ok(false);
+        }
+        let fingerprint = self.fingerprint(chunk);
+        let Some(Open { slot, growing, .. }) = self.received_container(name.container)? else {
+            return Ok(false);
+        };
+        let mut container_file = growing.lock();
+        let is_kept = container_file.append(name.place, fingerprint, chunk);
+        let is_full = container_file.is_full();
+        drop(container_file);
+        let is_kept = is_kept.map_err(|error| self.not_kept(error))?;
+        if is_kept {
+            self.note(slot, name.place, &fingerprint, &growing);
+        }
+        if is_full {
+            self.close(slot);
+        }
+        Ok(is_kept)
+    }
+
+    /// Brings a chunk, verified against its fingerprint.
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkError::Missing`].
+    pub fn read(&self, name: ChunkName, chunk: &mut Vec<u8>) -> Result<(), ChunkError> {
+        let (slot, generation, body) = self.at(name.container).ok_or(ChunkError::Missing)?;
+        let entry = body.entry(name.place).ok_or(ChunkError::Missing)?;
+        let is_read = body.read(&entry, chunk);
+        if is_read.is_ok() && self.fingerprint(chunk) == entry.fingerprint {
+            self.shared.state.lock().mark(slot, generation);
+            return Ok(());
+        }
+        chunk.clear();
+        tracing::warn!(chunk = ?name, error = ?is_read.err(), "removing a damaged container of the chunk store");
+        self.shared.drop_damaged(slot, generation);
+        Err(ChunkError::Missing)
+    }
+
+    /// From now on, what comes and goes here; at first everything that is here.
+    pub fn listen(&self) -> News {
+        News { realm: self.clone(), changes: self.shared.state.lock().listen(self.id) }
+    }
+
+    fn body(
+        &self,
+        slot: u32,
+        generation: u64,
+        container: ContainerName,
+        growing: Option<Arc<Mutex<Growing>>>,
+    ) -> Option<Body> {
+        match growing {
+            Some(growing) => Some(Body::Growing(growing)),
+            None => self.shared.sealed(slot, generation, self.id, container).map(Body::Sealed),
+        }
+    }
+
+    fn at(&self, container: ContainerName) -> Option<(u32, u64, Body)> {
+        let (slot, generation, growing) = {
+            let state = self.shared.state.lock();
+            let (number, generation, slot) = state.find(self.id, container)?;
+            (number, generation, slot.growing.clone())
+        };
+        Some((slot, generation, self.body(slot, generation, container, growing)?))
+    }
+
+    /// On a full disk older containers make room for what comes next.
+    fn not_kept(&self, error: io::Error) -> ChunkError {
+        if error.kind() == io::ErrorKind::StorageFull {
+            let mut state = self.shared.state.lock();
+            if let Some(slot) = state.next_to_go() {
+                self.shared.remove(&mut state, slot);
+            }
+        }
+        ChunkError::NotKept(error)
+    }
+
+    fn note(&self, slot: (u32, u64), place: u16, fingerprint: &Fingerprint, growing: &Mutex<Growing>) {
+        let mut state = self.shared.state.lock();
+        state.appended(slot, place, fingerprint, &growing.lock());
+        self.shared.evict(&mut state);
+    }
+
+    /// Under the state's lock: nobody opens the file before its directory is there.
+    fn close(&self, slot: (u32, u64)) {
+        let mut state = self.shared.state.lock();
+        let Some(growing) = state.close(slot) else { return };
+        let closed = growing.lock().close();
+        match closed {
+            Ok(bytes) => state.sealed(slot, bytes),
+            // It is read as one of a process that was killed.
+            Err(error) => tracing::warn!("cannot close a container of the chunk store: {error}"),
+        }
+    }
+
+    fn own_container(&self) -> Result<Open, ChunkError> {
+        loop {
+            let mut state = self.shared.state.lock();
+            if let Some((number, generation, slot)) = state.own(self.id)
+                && let Some(growing) = slot.growing.clone()
+            {
+                return Ok(Open { slot: (number, generation), name: slot.name, growing });
+            }
+            let name = ContainerName { origin: self.shared.origin, number: state.take_number() };
+            if let Err(error) = self.begin(&mut state, name, true) {
+                drop(state);
+                return Err(self.not_kept(error));
+            }
+        }
+    }
+
+    fn received_container(&self, name: ContainerName) -> Result<Option<Open>, ChunkError> {
+        let mut state = self.shared.state.lock();
+        if state.find(self.id, name).is_none()
+            && let Err(error) = self.begin(&mut state, name, false)
+        {
+            drop(state);
+            return Err(self.not_kept(error));
+        }
+        let found = state.find(self.id, name);
+        let found = found.and_then(|(number, generation, slot)| {
+            slot.growing.clone().map(|growing| Open { slot: (number, generation), name, growing })
+        });
+        let overdue = state.overdue(self.id);
+        drop(state);
+        if let Some(overdue) = overdue {
+            self.close(overdue);
+        }
+        Ok(found)
+    }
+
+    fn begin(&self, state: &mut State, name: ContainerName, is_own: bool) -> io::Result<()> {
+        let path = self.shared.directory.make_for(self.id, name)?;
+        let growing = Growing::create(&path, self.id, name)?;
+        // There are as many containers as locations can tell apart.
+        let is_begun = state.begin(self.id, name, growing, is_own);
+        if is_begun { Ok(()) } else { Err(io::ErrorKind::QuotaExceeded.into()) }
+    }
+}
+
+fn cursor(name: ChunkName, body: &Body) -> Cursor {
+    let sealed = match body {
+        Body::Growing(_) => None,
+        Body::Sealed(sealed) => Some(sealed.clone()),
+    };
+    Cursor { name, sealed }
+}
+
+impl News {
+    /// What has come and gone since the last call, [`HOLDINGS_MAX`] containers at most; empty if nothing has.
+    pub fn take(&self) -> Holdings {
+        // Taken out first: what changes from here on is said the next time.
+        let names: Vec<ContainerName> = {
+            let mut changes = self.changes.lock();
+            let names: Vec<ContainerName> = changes.iter().take(HOLDINGS_MAX).copied().collect();
+            for name in &names {
+                changes.remove(name);
+            }
+            names
+        };
+        let state = self.realm.shared.state.lock();
+        Holdings(names.into_iter().map(|name| (name, state.held(self.realm.id, name))).collect())
+    }
+}
+
+impl std::fmt::Debug for Realm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Realm").field(&self.id).finish()
+    }
+}

@@ -1,0 +1,38 @@
+//! How a byte stream is said in chunks: blocks of references, of new chunks and of bytes that are no chunk.
+//!
+//! A **block** stands for up to [`BLOCK_BYTES_MAX`] of the stream. What the peer holds is a reference: a run of
+//! neighbours in a container, however long, is some six bytes. What is new travels as **literals**, one after the other,
+//! compressed by zstd with the literals of the blocks before as history; both sides keep it as a chunk under the name
+//! that the sender gave it.
+//!
+//! A block with references carries a digest of the bytes it stands for. If a chunk is missing or the digest does not fit,
+//! the receiver asks for the block's bytes ([`StreamEncoder::answer`]) and delivers nothing before. The
+//! blocks after it can be decoded meanwhile: references are not part of the history.
+//!
+//! Byte map of a block; numbers are LEB128:
+//!
+//! ```text
+//! bytes  field
+//!     1  flags: 1 the literals are compressed, 2 a new zstd frame begins, 4 there is a digest
+//!     n  bytes of the stream it stands for
+//!     n  bytes of the operations
+//!     n  bytes of the literals, uncompressed
+//!    16  BLAKE3 of the bytes it stands for, truncated, if there is a digest
+//!        operations: n * 4 + kind, then
+//!          kind 0: n literal bytes, no chunk
+//!          kind 1: n literal bytes, the chunk after the chunk named last
+//!          kind 2: n literal bytes, the chunk that is named here
+//!          kind 3: n chunks from the one that is named here on
+//!        a name: number of its origin in the order of their first use in this direction (one that is new is followed by its
+//!                16 bytes), the container's number, the place
+//!        literals
+//! ```
+
+mod decode;
+mod encode;
+mod layout;
+mod operations;
+
+pub use decode::{DecodeError, StreamDecoder};
+pub use encode::{Encoded, StreamEncoder, StreamSettings};
+pub use layout::{BLOCK_BYTES_MAX, CHUNK_KEPT_MIN, WINDOW_LOG_MAX};

@@ -1,0 +1,20 @@
+//! What both directions of the codec know of a block.
+
+/// Bytes of the stream that a block stands for at most. What is not verified is not delivered, so a receiver holds so much.
+pub const BLOCK_BYTES_MAX: usize = 1 << 20;
+/// log2 of the largest history, bytes: 8 MiB, and as much again for its tables.
+pub const WINDOW_LOG_MAX: u32 = 23;
+/// Shorter pieces, which a flush makes, are no chunks: they would fill containers with what is found cheaper by zstd.
+pub const CHUNK_KEPT_MIN: usize = 512;
+
+pub(super) const COMPRESSED: u8 = 1;
+pub(super) const NEW_FRAME: u8 = 2;
+pub(super) const DIGEST: u8 = 4;
+pub(super) const DIGEST_BYTES: usize = 16;
+
+/// Of the bytes that a block stands for.
+pub(super) fn digest(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
+    let mut short = [0; DIGEST_BYTES];
+    short.copy_from_slice(&blake3::hash(bytes).as_bytes()[..DIGEST_BYTES]);
+    short
+}
