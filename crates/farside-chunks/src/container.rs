@@ -11,7 +11,7 @@
 //!     32     16  origin
 //!     48      8  number
 //!     56      8  XXH3-64 of bytes 0..56
-//!     64         records: bytes of the chunk (4), its place (2), zero (2), its fingerprint (16), the chunk
+//!     64         records: bytes of the chunk (4), its place (2), "CK" (2), its fingerprint (16), the chunk
 //!  then, once nothing more is appended, the directory:
 //!         24 n   for each place: offset of the chunk (4), its bytes (4; 0: it never came), its fingerprint (16)
 //!             8  XXH3-64 of those
@@ -42,11 +42,19 @@ pub const CHUNKS_PER_CONTAINER: u16 = 4096;
 
 const MAGIC: &[u8; 8] = b"FSCHUNKS";
 const MAGIC_DIRECTORY: &[u8; 8] = b"FSCHNKDR";
+/// Of a record. The directory has zeros there, so that none of its entries looks like one.
+const MARK: [u8; 2] = *b"CK";
 const VERSION: u32 = 1;
 const HEADER: usize = 64;
 const RECORD: usize = 8 + FINGERPRINT_BYTES;
 const ENTRY: usize = 8 + FINGERPRINT_BYTES;
 const TRAILER: usize = 24;
+/// Bytes after which nothing at all is appended: where chunks come in another order the last may be a small one.
+const RECORDS_END: u32 = CONTAINER_BYTES + (RECORD + CHUNK_MAX) as u32;
+/// No container's file is longer.
+pub const FILE_BYTES_MAX: u64 = RECORDS_END as u64
+    + (RECORD + CHUNK_MAX) as u64
+    + (CHUNKS_PER_CONTAINER as usize * ENTRY + TRAILER) as u64;
 
 /// A chunk of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +96,15 @@ impl Growing {
     /// What the system says; there may be one already.
     pub fn create(path: &Path, realm: RealmId, name: ContainerName) -> io::Result<Growing> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all_at(&header(realm, name), 0)?;
+        if let Err(error) = file.write_all_at(&header(realm, name), 0) {
+            // On a full disk: an empty file would be in the way of the next.
+            let _ = std::fs::remove_file(path);
+            return Err(error);
+        }
         Ok(Growing { file, entries: Vec::new(), end: HEADER as u32, is_closed: false })
     }
 
-    /// Whether it takes no further chunk.
+    /// Whether the site that makes it begins another.
     pub fn is_full(&self) -> bool {
         let is_long = self.end >= CONTAINER_BYTES || self.entries.len() >= usize::from(CHUNKS_PER_CONTAINER);
         is_long || self.is_closed
@@ -122,14 +134,14 @@ impl Growing {
         let is_sized = (1..=CHUNK_MAX).contains(&chunk.len());
         let at = usize::from(place);
         let is_taken = self.entries.get(at).is_some_and(|entry| entry.length > 0);
-        let has_room = place < CHUNKS_PER_CONTAINER && self.end < CONTAINER_BYTES && !self.is_closed;
+        let has_room = place < CHUNKS_PER_CONTAINER && self.end < RECORDS_END && !self.is_closed;
         if !is_sized || is_taken || !has_room {
             return Ok(false);
         }
         let mut record = Vec::with_capacity(RECORD + chunk.len());
         record.extend_from_slice(&(chunk.len() as u32).to_le_bytes());
         record.extend_from_slice(&place.to_le_bytes());
-        record.extend_from_slice(&[0; 2]);
+        record.extend_from_slice(&MARK);
         record.extend_from_slice(&fingerprint.0);
         record.extend_from_slice(chunk);
         self.file.write_all_at(&record, u64::from(self.end))?;
@@ -186,14 +198,15 @@ impl Growing {
         let length = file.metadata()?.len();
         let mut growing = Growing { file, entries: Vec::new(), end: HEADER as u32, is_closed: false };
         let mut record = [0; RECORD];
-        while !growing.is_full() && u64::from(growing.end) + RECORD as u64 <= length {
+        while growing.end < RECORDS_END && u64::from(growing.end) + RECORD as u64 <= length {
             growing.file.read_exact_at(&mut record, u64::from(growing.end))?;
             let bytes = u32_at(&record, 0) as usize;
             let place = u16::from_le_bytes([record[4], record[5]]);
             let end = u64::from(growing.end) + (RECORD + bytes) as u64;
             let is_record = (1..=CHUNK_MAX).contains(&bytes)
                 && place < CHUNKS_PER_CONTAINER
-                && record[6..8] == [0; 2]
+                && record[6..8] == MARK
+                && growing.entries.get(usize::from(place)).is_none_or(|entry| entry.length == 0)
                 && end <= length;
             if !is_record {
                 break;
@@ -213,28 +226,29 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Opens the file of container `name` in `realm`; gives it a directory if it has none.
+    /// Opens the file of container `name` in `realm`. None if it has no directory.
     ///
     /// # Errors
     ///
     /// What the system says, or [`io::ErrorKind::InvalidData`] if this is no such file.
-    pub fn open(path: &Path, realm: RealmId, name: ContainerName) -> io::Result<Sealed> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let length = file.metadata()?.len();
-        let mut head = [0; HEADER];
-        file.read_exact_at(&mut head, 0)?;
-        if head != header(realm, name) {
-            return Err(damaged("this is not the header of that container"));
-        }
-        match read_directory(&file, length)? {
-            // A record may end like a trailer by chance only if the sum is right as well.
-            Some(entries) => Ok(Sealed { file, entries, bytes: length as u32 }),
-            None => {
-                let mut growing = Growing::recover(file)?;
-                let bytes = growing.close()?;
-                Ok(Sealed { file: growing.file, entries: growing.entries, bytes })
-            }
-        }
+    pub fn open(path: &Path, realm: RealmId, name: ContainerName) -> io::Result<Option<Sealed>> {
+        let (file, length) = open(path, realm, name)?;
+        // A record may end like a trailer by chance only if the sum is right as well.
+        let entries = read_directory(&file, length)?;
+        Ok(entries.map(|entries| Sealed { file, entries, bytes: length as u32 }))
+    }
+
+    /// The same for a file that nobody appends to and that has no directory: it gets one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sealed::open`].
+    pub fn recover(path: &Path, realm: RealmId, name: ContainerName) -> io::Result<Sealed> {
+        let (file, _) = open(path, realm, name)?;
+        let mut growing = Growing::recover(file)?;
+        // Without it the records are read once more the next time.
+        let bytes = growing.close().unwrap_or(growing.end);
+        Ok(Sealed { file: growing.file, entries: growing.entries, bytes })
     }
 
     /// What is in it.
@@ -257,6 +271,21 @@ impl Sealed {
     }
 }
 
+/// The file of a container, and its length.
+fn open(path: &Path, realm: RealmId, name: ContainerName) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let length = file.metadata()?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(damaged("the file is longer than a container can be"));
+    }
+    let mut head = [0; HEADER];
+    file.read_exact_at(&mut head, 0)?;
+    if head != header(realm, name) {
+        return Err(damaged("this is not the header of that container"));
+    }
+    Ok((file, length))
+}
+
 fn header(realm: RealmId, name: ContainerName) -> [u8; HEADER] {
     let mut head = [0; HEADER];
     {
@@ -276,12 +305,6 @@ fn header(realm: RealmId, name: ContainerName) -> [u8; HEADER] {
 
 /// None if the file ends otherwise than with a directory.
 fn read_directory(file: &File, length: u64) -> io::Result<Option<Vec<Entry>>> {
-    let longest = u64::from(CONTAINER_BYTES)
-        + (RECORD + CHUNK_MAX) as u64
-        + (usize::from(CHUNKS_PER_CONTAINER) * ENTRY + TRAILER) as u64;
-    if length > longest {
-        return Err(damaged("the file is longer than a container can be"));
-    }
     let Some(at) = length.checked_sub(TRAILER as u64).filter(|at| *at >= HEADER as u64) else {
         return Ok(None);
     };

@@ -120,6 +120,11 @@ impl KnownAtPeer {
         self.held.get(&name.container).is_some_and(|ranges| ranges.has(name.place))
     }
 
+    /// Whether it holds anything of a container.
+    pub fn holds_some_of(&self, container: ContainerName) -> bool {
+        self.held.contains_key(&container)
+    }
+
     /// Containers of which it holds something.
     pub fn containers(&self) -> usize {
         self.held.len()

@@ -27,7 +27,8 @@ impl Ranges {
     /// Adds a place.
     pub fn insert(&mut self, place: u16) {
         let after = self.0.partition_point(|(first, _)| *first <= place);
-        if after > 0 && place < self.0[after - 1].1 {
+        // The last number of all has none after it; no container has such a place.
+        if place == u16::MAX || (after > 0 && place < self.0[after - 1].1) {
             return;
         }
         let joins_before = after > 0 && self.0[after - 1].1 == place;

@@ -16,9 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
+use crate::container::CONTAINER_BYTES;
 use crate::cut::CHUNK_AVERAGE;
 use crate::error::ChunkError;
-use crate::index::Index;
+use crate::index::{Index, SLOTS_MAX};
 use crate::name::{OriginId, RealmId};
 use directory::Directory;
 use shared::Shared;
@@ -28,6 +29,8 @@ pub use realm::{Cursor, News, Realm};
 
 /// The smallest size of a store, bytes: four containers.
 pub const STORE_MIN: u64 = 64 << 20;
+/// The largest: as many whole containers as locations can tell apart.
+pub const STORE_MAX: u64 = SLOTS_MAX as u64 * CONTAINER_BYTES as u64;
 /// Directories that are kept in memory, 100 KB each at most: what is being named and read.
 const DIRECTORIES: usize = 256;
 
@@ -84,10 +87,14 @@ impl ChunkStore {
         let mut found = directory.containers()?;
         // The oldest goes first.
         found.sort_by_key(|found| found.modified);
-        let limit = settings.bytes.max(STORE_MIN);
+        let limit = settings.bytes.clamp(STORE_MIN, STORE_MAX);
         let mut state = State::new(index_for(limit), limit);
         for found in found {
-            state.remember(found);
+            if !state.remember(&found)
+                && let Err(error) = directory.remove(found.realm, found.name)
+            {
+                tracing::warn!(container = ?found.name, "cannot remove a container of the chunk store: {error}");
+            }
         }
         let shared = Shared {
             directory,
@@ -98,6 +105,7 @@ impl ChunkStore {
             lookups: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
+            gave_way: Mutex::new(None),
             _lock: lock,
         };
         let store = ChunkStore { shared: Arc::new(shared) };
@@ -118,21 +126,27 @@ impl ChunkStore {
 
     /// Makes the store larger or smaller while it is used. [`ChunkStore::load_next`] has to be called again.
     pub fn resize(&self, bytes: u64) {
-        let mut state = self.shared.state.lock();
-        state.limit = bytes.max(STORE_MIN);
-        let index = index_for(state.limit);
-        self.shared.evict(&mut state);
-        if index.capacity() != state.index.capacity() {
-            state.index = index;
-            state.load_again();
+        let limit = bytes.clamp(STORE_MIN, STORE_MAX);
+        if limit == self.shared.state.lock().limit {
+            return;
         }
+        let index = index_for(limit);
+        let mut state = self.shared.state.lock();
+        state.limit = limit;
+        self.shared.evict(&mut state);
+        state.index = index;
+        state.load_again();
     }
 
     /// Removes everything of `realm`, or everything.
     pub fn clear(&self, realm: Option<RealmId>) {
-        let mut state = self.shared.state.lock();
-        for slot in state.slots_of(realm) {
-            self.shared.remove(&mut state, slot);
+        let slots = self.shared.state.lock().slots_of(realm);
+        // One at a time: streams go on meanwhile.
+        for (slot, generation) in slots {
+            let mut state = self.shared.state.lock();
+            if state.is_current(slot, generation) {
+                self.shared.remove(&mut state, slot);
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use rand::TryRngCore;
 
+use crate::container::FILE_BYTES_MAX;
 use crate::error::ChunkError;
 use crate::fingerprint::FingerprintKey;
 use crate::name::{ContainerName, OriginId, RealmId, from_hex, hex};
@@ -74,10 +75,11 @@ impl Directory {
         let key =
             FingerprintKey::random().map_err(|error| refused(&path, io::Error::other(error.to_string())))?;
         let beside = self.root.join("key.new");
+        // A file that was there would keep its mode.
+        let _ = fs::remove_file(&beside);
         let written = OpenOptions::new()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
             .open(&beside)
             .and_then(|mut file| file.write_all(key.secret()))
@@ -99,6 +101,14 @@ impl Directory {
 
     fn of_origin(&self, realm: RealmId, origin: OriginId) -> PathBuf {
         self.root.join("realms").join(hex(&realm.0)).join(hex(&origin.0))
+    }
+
+    /// Removes a container's file, and its directory if that was the last.
+    pub(super) fn remove(&self, realm: RealmId, name: ContainerName) -> io::Result<()> {
+        fs::remove_file(self.path_of(realm, name))?;
+        // It fails while there are others.
+        let _ = fs::remove_dir(self.of_origin(realm, name.origin));
+        Ok(())
     }
 
     /// Every container there is. Directories that hold none are removed; what has another name is left alone.
@@ -142,7 +152,11 @@ fn add_files(path: &Path, realm: RealmId, origin: OriginId, found: &mut Vec<Foun
             digits.parse::<u64>().ok().filter(|number| number.to_string() == digits)
         });
         let metadata = entry.metadata()?;
-        if let (Some(number), true) = (number, metadata.is_file()) {
+        let Some(number) = number.filter(|_| metadata.is_file()) else { continue };
+        if metadata.len() > FILE_BYTES_MAX {
+            // It would push out everything else.
+            fs::remove_file(entry.path())?;
+        } else {
             let modified = metadata.modified()?;
             found.push(Found {
                 realm,

@@ -1,14 +1,16 @@
 //! What one realm holds: finding, naming, keeping and reading its chunks.
 
+use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use super::shared::Shared;
+use super::shared::{Shared, is_damage};
 use super::state::{Changes, State};
-use crate::container::{Entry, Growing, Sealed};
+use crate::container::{CHUNKS_PER_CONTAINER, Entry, Growing, Sealed};
+use crate::cut::CHUNK_MAX;
 use crate::error::ChunkError;
 use crate::fingerprint::{Fingerprint, FingerprintKey};
 use crate::known::{HOLDINGS_MAX, Holdings};
@@ -184,7 +186,8 @@ impl Realm {
     ///
     /// [`ChunkError::NotKept`].
     pub fn keep_as(&self, name: ChunkName, chunk: &[u8]) -> Result<bool, ChunkError> {
-        if name.container.origin == self.shared.origin {
+        let can_be = name.place < CHUNKS_PER_CONTAINER && (1..=CHUNK_MAX).contains(&chunk.len());
+        if name.container.origin == self.shared.origin || !can_be {
             return Ok(false);
         }
         let fingerprint = self.fingerprint(chunk);
@@ -193,14 +196,11 @@ impl Realm {
         };
         let mut container_file = growing.lock();
         let is_kept = container_file.append(name.place, fingerprint, chunk);
-        let is_full = container_file.is_full();
         drop(container_file);
+        // It is not closed here when it is full: what is missing of it may be on another stream.
         let is_kept = is_kept.map_err(|error| self.not_kept(error))?;
         if is_kept {
             self.note(slot, name.place, &fingerprint, &growing);
-        }
-        if is_full {
-            self.close(slot);
         }
         Ok(is_kept)
     }
@@ -219,9 +219,44 @@ impl Realm {
             return Ok(());
         }
         chunk.clear();
-        tracing::warn!(chunk = ?name, error = ?is_read.err(), "removing a damaged container of the chunk store");
-        self.shared.drop_damaged(slot, generation);
+        match is_read {
+            // It may pass.
+            Err(error) if !is_damage(&error) => {
+                tracing::warn!(chunk = ?name, "cannot read from the chunk store: {error}");
+            }
+            _ => {
+                tracing::warn!(chunk = ?name, "removing a damaged container of the chunk store");
+                self.shared.drop_damaged(slot, generation);
+            }
+        }
         Err(ChunkError::Missing)
+    }
+
+    /// What this container has is not what the peer has under its name: it goes.
+    pub fn distrust(&self, container: ContainerName) {
+        let mut state = self.shared.state.lock();
+        if let Some(slot) = state.find(self.id, container).map(|(slot, ..)| slot) {
+            tracing::warn!(
+                ?container,
+                "removing a container of the chunk store that is another one at the peer"
+            );
+            self.shared.remove(&mut state, slot);
+        }
+    }
+
+    /// What is kept from here on is in another container. For the beginning of a session: the peer may have closed the present
+    /// one, and then takes nothing more for it.
+    pub fn begin_anew(&self) {
+        let own = self.shared.state.lock().own(self.id).map(|(slot, generation, _)| (slot, generation));
+        if let Some(slot) = own {
+            self.close(slot);
+        }
+    }
+
+    /// Whether chunks are still appended to it here.
+    pub fn is_growing(&self, container: ContainerName) -> bool {
+        let state = self.shared.state.lock();
+        state.find(self.id, container).is_some_and(|(.., slot)| slot.growing.is_some())
     }
 
     /// From now on, what comes and goes here; at first everything that is here.
@@ -251,13 +286,10 @@ impl Realm {
         Some((slot, generation, self.body(slot, generation, container, growing)?))
     }
 
-    /// On a full disk older containers make room for what comes next.
+    /// On a full disk an older container makes room for what comes next.
     fn not_kept(&self, error: io::Error) -> ChunkError {
-        if error.kind() == io::ErrorKind::StorageFull {
-            let mut state = self.shared.state.lock();
-            if let Some(slot) = state.next_to_go() {
-                self.shared.remove(&mut state, slot);
-            }
+        if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            self.shared.give_way();
         }
         ChunkError::NotKept(error)
     }
@@ -316,12 +348,23 @@ impl Realm {
         Ok(found)
     }
 
+    /// One that is not known here.
     fn begin(&self, state: &mut State, name: ContainerName, is_own: bool) -> io::Result<()> {
+        self.shared.make_room_for_one(state, self.id);
         let path = self.shared.directory.make_for(self.id, name)?;
-        let growing = Growing::create(&path, self.id, name)?;
-        // There are as many containers as locations can tell apart.
-        let is_begun = state.begin(self.id, name, growing, is_own);
-        if is_begun { Ok(()) } else { Err(io::ErrorKind::QuotaExceeded.into()) }
+        let growing = match Growing::create(&path, self.id, name) {
+            // Left behind by what could not be finished.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                fs::remove_file(&path)?;
+                Growing::create(&path, self.id, name)
+            }
+            other => other,
+        }?;
+        if state.begin(self.id, name, growing, is_own) {
+            return Ok(());
+        }
+        self.shared.directory.remove(self.id, name)?;
+        Err(io::ErrorKind::QuotaExceeded.into())
     }
 }
 

@@ -33,6 +33,11 @@ pub(super) struct Slot {
     is_marked: bool,
 }
 
+/// Bytes that a container has on average at least: a peer that begins many and fills none takes no more files.
+const CONTAINER_SHARE: u64 = 256 << 10;
+/// Names that wait to be told to a peer at most. One that is not told costs a question.
+const CHANGES_MAX: usize = 1 << 17;
+
 /// Containers of a realm of which something has changed, for somebody who tells it to a peer.
 pub(super) type Changes = Mutex<BTreeSet<ContainerName>>;
 
@@ -77,9 +82,9 @@ impl State {
         }
     }
 
-    /// A container of an earlier time.
-    pub(super) fn remember(&mut self, found: Found) {
-        let Found { realm, name, bytes, .. } = found;
+    /// A container of an earlier time. False if there are as many as there can be.
+    pub(super) fn remember(&mut self, found: &Found) -> bool {
+        let Found { realm, name, bytes, .. } = *found;
         let slot = Slot {
             realm,
             name,
@@ -89,9 +94,9 @@ impl State {
             bytes,
             is_marked: false,
         };
-        if let Some(number) = self.add(slot) {
-            self.to_load.push_back((number, self.generations[number as usize]));
-        }
+        let Some(number) = self.add(slot) else { return false };
+        self.to_load.push_back((number, self.generations[number as usize]));
+        true
     }
 
     fn add(&mut self, slot: Slot) -> Option<u32> {
@@ -113,13 +118,18 @@ impl State {
 
     /// Takes a container out of everything but the index.
     pub(super) fn take(&mut self, number: u32) -> Option<(Slot, u64)> {
+        self.ring.remove(number);
+        self.take_popped(number)
+    }
+
+    /// The same for one that [`State::next_to_go`] has named: it is out of the ring.
+    pub(super) fn take_popped(&mut self, number: u32) -> Option<(Slot, u64)> {
         let slot = self.slots.get_mut(number as usize)?.take()?;
         let generation = self.generations[number as usize];
         self.generations[number as usize] += 1;
         self.vacant.push(number);
         self.bytes -= slot.bytes;
         self.by_name.remove(&(slot.realm, slot.name));
-        self.ring.remove(number);
         if self.own.get(&slot.realm) == Some(&number) {
             self.own.remove(&slot.realm);
         }
@@ -142,6 +152,17 @@ impl State {
         self.ring.next_to_go(|slot| {
             slots[slot as usize].as_mut().is_some_and(|slot| std::mem::take(&mut slot.is_marked))
         })
+    }
+
+    /// The container of a realm that came first.
+    pub(super) fn oldest_of(&self, realm: RealmId) -> Option<u32> {
+        let is_of = |slot: &u32| self.get(*slot).is_some_and(|(_, slot)| slot.realm == realm);
+        self.ring.iter().find(is_of)
+    }
+
+    /// Whether another container can begin; a store has no more than if each had [`CONTAINER_SHARE`] bytes.
+    pub(super) fn has_room_for_one(&self) -> bool {
+        self.containers() < (self.limit / CONTAINER_SHARE).min(u64::from(SLOTS_MAX))
     }
 
     /// The slot of a container, and which generation of it.
@@ -167,10 +188,11 @@ impl State {
         }
     }
 
-    pub(super) fn slots_of(&self, realm: Option<RealmId>) -> Vec<u32> {
+    pub(super) fn slots_of(&self, realm: Option<RealmId>) -> Vec<(u32, u64)> {
         let is_of = |slot: &Slot| realm.is_none_or(|realm| slot.realm == realm);
         let numbered = self.slots.iter().enumerate();
-        numbered.filter(|(_, slot)| slot.as_ref().is_some_and(is_of)).map(|(n, _)| n as u32).collect()
+        let those = numbered.filter(|(_, slot)| slot.as_ref().is_some_and(is_of));
+        those.map(|(n, _)| (n as u32, self.generations[n])).collect()
     }
 
     pub(super) fn containers(&self) -> u64 {
@@ -327,7 +349,10 @@ impl State {
         if let Some(listeners) = self.listeners.get_mut(&realm) {
             listeners.retain(|listener| match listener.upgrade() {
                 Some(changes) => {
-                    changes.lock().insert(name);
+                    let mut changes = changes.lock();
+                    if changes.len() < CHANGES_MAX {
+                        changes.insert(name);
+                    }
                     true
                 }
                 None => false,

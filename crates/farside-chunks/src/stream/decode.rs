@@ -6,6 +6,7 @@ use super::layout::{
     BLOCK_BYTES_MAX, CHUNK_KEPT_MIN, COMPRESSED, DIGEST, DIGEST_BYTES, NEW_FRAME, WINDOW_LOG_MAX, digest,
 };
 use super::operations::{Names, Operation};
+use crate::container::CHUNKS_PER_CONTAINER;
 use crate::cut::CHUNK_MAX;
 use crate::name::ChunkName;
 use crate::store::Realm;
@@ -106,12 +107,20 @@ impl StreamDecoder {
         decoded
     }
 
-    /// The same for the answer to what was asked for ([`answer`](super::StreamEncoder::answer)): the stream's history stays as it is.
+    /// The same for the answer to what was asked for, which stands for `stream_bytes` ([`answer`](super::StreamEncoder::answer)): the stream's history stays as it is.
     ///
     /// # Errors
     ///
     /// [`DecodeError::Malformed`].
-    pub fn decode_answer(&self, block: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    pub fn decode_answer(
+        &self,
+        block: &[u8],
+        stream_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        if Block::parse(block)?.stream_bytes != stream_bytes {
+            return Err(malformed("an answer of another length than was asked for"));
+        }
         let mut alone = StreamDecoder::new(self.realm.clone());
         match alone.decode(block, out) {
             Err(DecodeError::Again { .. }) => Err(malformed("an answer refers to chunks")),
@@ -124,14 +133,15 @@ impl StreamDecoder {
         self.decompress(&block)?;
         let begins = out.len();
         let (mut literals, mut operations) = (&self.literals[..], block.operations);
-        let mut missing = None;
+        let (mut missing, mut referred) = (None, Vec::new());
         while !operations.is_empty() {
             match self.names.decode(&mut operations).ok_or(malformed("no operation"))? {
                 Operation::Literal(length) => out.extend_from_slice(split(&mut literals, length)?),
                 Operation::New(length, name) => {
                     let chunk = split(&mut literals, length)?;
-                    if !(CHUNK_KEPT_MIN..=CHUNK_MAX).contains(&length) {
-                        return Err(malformed("a chunk has another size than chunks have"));
+                    let is_chunk = (CHUNK_KEPT_MIN..=CHUNK_MAX).contains(&length);
+                    if !is_chunk || name.place >= CHUNKS_PER_CONTAINER {
+                        return Err(malformed("what is to be kept is no chunk"));
                     }
                     // What cannot be kept is asked for when it is named.
                     if let Err(error) = self.realm.keep_as(name, chunk) {
@@ -140,18 +150,19 @@ impl StreamDecoder {
                     out.extend_from_slice(chunk);
                 }
                 Operation::Reference(count, first) => {
+                    if referred.last() != Some(&first.container) {
+                        referred.push(first.container);
+                    }
                     let mut name = first;
                     for _ in 0..count {
-                        if missing.is_some() {
+                        // With more bytes than the block stands for, one of its chunks is not what was meant.
+                        let is_too_much = out.len() - begins > block.stream_bytes;
+                        if missing.is_some() || is_too_much {
                             break;
                         }
                         match self.realm.read(name, &mut self.chunk) {
                             Ok(()) => out.extend_from_slice(&self.chunk),
                             Err(_) => missing = Some(name),
-                        }
-                        // A chunk has a byte at least, and no more are delivered than the block stands for.
-                        if out.len() - begins > block.stream_bytes {
-                            return Err(malformed("more bytes than announced"));
                         }
                         name = name.next();
                     }
@@ -161,13 +172,20 @@ impl StreamDecoder {
         if !literals.is_empty() {
             return Err(malformed("literals that nothing stands for"));
         }
+        if missing.is_some() && block.digest.is_some() {
+            return Err(DecodeError::Again { missing, stream_bytes: block.stream_bytes });
+        }
         let is_whole = out.len() - begins == block.stream_bytes
             && block.digest.is_none_or(|expected| digest(&out[begins..]) == *expected);
-        match (missing, block.digest) {
-            (None, _) if is_whole => Ok(()),
+        match (is_whole, block.digest) {
+            (true, _) => Ok(()),
+            // Something else has one of these names here. Without them the peer does not refer to them again.
+            (false, Some(_)) => {
+                referred.into_iter().for_each(|container| self.realm.distrust(container));
+                Err(DecodeError::Again { missing: None, stream_bytes: block.stream_bytes })
+            }
             // Only what refers to chunks can be other than it was meant.
-            (_, Some(_)) => Err(DecodeError::Again { missing, stream_bytes: block.stream_bytes }),
-            (_, None) => Err(malformed("other bytes than announced")),
+            (false, None) => Err(malformed("other bytes than announced")),
         }
     }
 
@@ -191,36 +209,34 @@ impl StreamDecoder {
             self.history = Some(history);
         }
         let Some(history) = &mut self.history else { return Err(malformed("no history")) };
-        self.literals.reserve(block.literal_bytes + 1);
+        if block.payload.len() > zstd_safe::compress_bound(block.literal_bytes) + 64 {
+            return Err(malformed("its literals are larger than uncompressed"));
+        }
+        // A byte more than announced, so that too many are noticed.
+        self.literals.resize(block.literal_bytes + 1, 0);
+        let mut written = 0;
         let mut input = InBuffer::around(block.payload);
         loop {
-            // A byte more than announced, so that too many are noticed.
-            let before = (input.pos(), self.literals.len());
-            let mut room = vec![0; block.literal_bytes + 1 - self.literals.len()];
-            let mut output = OutBuffer::around(&mut room[..]);
+            let before = (input.pos(), written);
+            let mut output = OutBuffer::around_pos(&mut self.literals[..], written);
             let decompressed = history.decompress_stream(&mut output, &mut input);
-            let written = output.pos();
-            if decompressed.is_err() {
-                return Err(malformed("its literals do not decompress"));
+            written = output.pos();
+            let is_at_end = input.pos() == block.payload.len();
+            match decompressed {
+                Err(_) => return Err(malformed("its literals do not decompress")),
+                // A frame's end, and another behind it: no stream is said so.
+                Ok(0) if !is_at_end => return Err(malformed("more than one frame")),
+                Ok(_) => {}
             }
-            self.literals.extend_from_slice(&room[..written]);
-            if self.literals.len() > block.literal_bytes {
+            if written > block.literal_bytes || (before == (input.pos(), written) && !is_at_end) {
                 return Err(malformed("other literals than announced"));
             }
-            let is_stuck = before == (input.pos(), self.literals.len());
-            if input.pos() == block.payload.len() && (self.literals.len() == block.literal_bytes || is_stuck)
-            {
+            if is_at_end && (written == block.literal_bytes || before == (input.pos(), written)) {
                 break;
             }
-            if is_stuck {
-                return Err(malformed("its literals do not decompress"));
-            }
         }
-        if self.literals.len() == block.literal_bytes {
-            Ok(())
-        } else {
-            Err(malformed("other literals than announced"))
-        }
+        self.literals.truncate(written);
+        if written == block.literal_bytes { Ok(()) } else { Err(malformed("other literals than announced")) }
     }
 
     /// Lets go of the history, since the stream rests; what comes next must begin a new one.

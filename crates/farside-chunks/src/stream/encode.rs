@@ -101,8 +101,11 @@ impl StreamEncoder {
     }
 
     /// Appends to `out` the block of what comes next in the stream. Without `is_flush` what may still be part of a longer chunk
-    /// is left; with fewer than [`CHUNK_MAX`] bytes that may be all, and then there is no block.
+    /// is left; with fewer than [`CHUNK_MAX`] bytes that may be all, and then there is no block. Each call looks at what is left
+    /// anew: it is not for each byte that comes.
     pub fn encode(&mut self, bytes: &[u8], is_flush: bool, out: &mut Vec<u8>) -> Encoded {
+        // What comes after this block is no end.
+        let is_flush = is_flush && bytes.len() <= BLOCK_BYTES_MAX;
         let bytes = &bytes[..bytes.len().min(BLOCK_BYTES_MAX)];
         self.operations.clear();
         self.literals.clear();
@@ -119,7 +122,10 @@ impl StreamEncoder {
                 let kept =
                     found.fingerprint.and_then(|fingerprint| self.keep(&fingerprint, found.here, chunk));
                 match (kept, self.operations.last_mut()) {
-                    (Some(name), _) => self.operations.push(Operation::New(length, name)),
+                    (Some(name), _) => {
+                        self.names.register(name.container.origin);
+                        self.operations.push(Operation::New(length, name));
+                    }
                     (None, Some(Operation::Literal(bytes))) => *bytes += length,
                     (None, _) => self.operations.push(Operation::Literal(length)),
                 }
@@ -153,6 +159,8 @@ impl StreamEncoder {
         if !self.cursor.as_mut().is_some_and(|cursor| self.realm.follows(cursor, &fingerprint)) {
             let found = self.realm.find(&fingerprint, |name| self.can_refer_to(name));
             if found.is_none() {
+                // What is new has no neighbour here.
+                self.cursor = None;
                 return Some((length, Known { fingerprint: Some(fingerprint), here: None, named: None }));
             }
             self.cursor = found;
@@ -191,9 +199,16 @@ impl StreamEncoder {
         here: Option<ChunkName>,
         chunk: &[u8],
     ) -> Option<ChunkName> {
-        let own = here.filter(|name| name.container.origin == self.realm.origin());
-        let name = own.or_else(|| self.realm.keep(fingerprint, chunk).ok());
-        let name = name.filter(|name| self.names.can_name(name.container.origin))?;
+        let origin = self.realm.origin();
+        if !self.names.can_name(origin) {
+            return None;
+        }
+        // One of which it has a part, and that is closed here, may be closed there too: it would be refused for ever.
+        let is_open = |name: &ChunkName| {
+            !self.peer.lock().holds_some_of(name.container) || self.realm.is_growing(name.container)
+        };
+        let own = here.filter(|name| name.container.origin == origin).filter(is_open);
+        let name = own.or_else(|| self.realm.keep(fingerprint, chunk).ok())?;
         if self.sent.len() >= SENT_MAX {
             self.sent.clear();
         }
@@ -208,6 +223,7 @@ impl StreamEncoder {
         {
             *count += 1;
         } else {
+            self.names.register(name.container.origin);
             self.operations.push(Operation::Reference(1, name));
         }
     }
@@ -265,8 +281,12 @@ impl StreamEncoder {
         }
     }
 
-    /// The peer has asked for a block: what it named is not there.
-    pub fn heed_missing(&mut self, missing: ChunkName) {
+    /// The peer has asked for a block: what it named is not there, or something else is there under a name.
+    pub fn heed_missing(&mut self, missing: Option<ChunkName>) {
+        let Some(missing) = missing else {
+            self.sent.clear();
+            return;
+        };
         self.peer.lock().forget(missing);
         self.sent.remove(&missing);
     }

@@ -2,7 +2,7 @@
 
 /// Bytes of the stream that a block stands for at most. What is not verified is not delivered, so a receiver holds so much.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// log2 of the largest history, bytes: 8 MiB, and as much again for its tables.
+/// log2 of the largest history, bytes: 8 MiB. The tables of the compressor take as much again at level 3, and several times that at 19.
 pub const WINDOW_LOG_MAX: u32 = 23;
 /// Shorter pieces, which a flush makes, are no chunks: they would fill containers with what is found cheaper by zstd.
 pub const CHUNK_KEPT_MIN: usize = 512;

@@ -20,7 +20,8 @@ pub(super) enum Operation {
 /// The names that one direction of a stream has used. Both sides have the same.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    origins: Vec<OriginId>,
+    /// And whether each was said already.
+    origins: Vec<(OriginId, bool)>,
     last: Option<ChunkName>,
 }
 
@@ -32,7 +33,14 @@ const REFERENCE: u64 = 3;
 impl Names {
     /// Whether chunks of that origin can be named.
     pub(super) fn can_name(&self, origin: OriginId) -> bool {
-        self.origins.len() < ORIGINS_MAX || self.origins.contains(&origin)
+        self.origins.len() < ORIGINS_MAX || self.origins.iter().any(|(known, _)| *known == origin)
+    }
+
+    /// A chunk of that origin will be named: from here on it has a number. To be called in the order in which they are encoded.
+    pub(super) fn register(&mut self, origin: OriginId) {
+        if self.origins.iter().all(|(known, _)| *known != origin) {
+            self.origins.push((origin, false));
+        }
     }
 
     pub(super) fn encode(&mut self, operation: Operation, out: &mut Vec<u8>) {
@@ -55,11 +63,15 @@ impl Names {
     }
 
     fn put_name(&mut self, name: ChunkName, out: &mut Vec<u8>) {
-        let known = self.origins.iter().position(|origin| *origin == name.container.origin);
-        put(out, known.unwrap_or(self.origins.len()) as u64);
-        if known.is_none() {
-            self.origins.push(name.container.origin);
-            out.extend_from_slice(&name.container.origin.0);
+        let origin = name.container.origin;
+        self.register(origin);
+        for (number, (known, is_said)) in self.origins.iter_mut().enumerate() {
+            if *known == origin {
+                put(out, number as u64);
+                if !std::mem::replace(is_said, true) {
+                    out.extend_from_slice(&origin.0);
+                }
+            }
         }
         put(out, name.container.number);
         put(out, u64::from(name.place));
@@ -96,9 +108,9 @@ impl Names {
         if known == self.origins.len() && known < ORIGINS_MAX {
             let (origin, rest) = bytes.split_at_checked(16)?;
             *bytes = rest;
-            self.origins.push(OriginId(origin.try_into().ok()?));
+            self.origins.push((OriginId(origin.try_into().ok()?), true));
         }
-        let origin = *self.origins.get(known)?;
+        let (origin, _) = *self.origins.get(known)?;
         let number = take(bytes)?;
         let place = u16::try_from(take(bytes)?).ok()?;
         Some(ChunkName { container: ContainerName { origin, number }, place })
