@@ -13,6 +13,9 @@ const BUCKET: usize = 10;
 const FILL: f64 = 0.92;
 /// Entries that may be moved to make room for one.
 const MOVES_MAX: usize = 256;
+/// Entries with one tag in the same two buckets: a chunk that came from the peer and was kept once more here. Two other chunks
+/// look the same in one case of ten million.
+const COPIES_MAX: usize = 2;
 /// Bits of a location that say the place in a container.
 const PLACE_BITS: u32 = 12;
 /// Containers that locations can tell apart.
@@ -109,6 +112,10 @@ impl Index {
         let (mut tag, first) = self.hash(fingerprint);
         let mut location = location.pack();
         let second = self.other(first, tag);
+        if self.replace(first, second, tag, location) {
+            self.forgotten += 1;
+            return;
+        }
         if self.put(first, tag, location) || self.put(second, tag, location) {
             self.entries += 1;
             return;
@@ -141,6 +148,23 @@ impl Index {
                 bucket.tags[place] = 0;
                 self.entries -= 1;
                 return true;
+            }
+        }
+        false
+    }
+
+    /// A chunk that is entered again and again, as a peer may make it, would fill both its buckets and push out others: of
+    /// [`COPIES_MAX`] that look the same one is replaced.
+    fn replace(&mut self, first: usize, second: usize, tag: u16, location: u32) -> bool {
+        let both = if first == second { &[first][..] } else { &[first, second] };
+        let mut copies = 0;
+        for bucket in both {
+            for place in 0..BUCKET {
+                copies += usize::from(self.buckets[*bucket].tags[place] == tag);
+                if copies == COPIES_MAX {
+                    self.buckets[*bucket].locations[place] = location;
+                    return true;
+                }
             }
         }
         false

@@ -58,6 +58,23 @@ fn what_is_taken_out_is_gone_and_its_room_is_free() {
 }
 
 #[test]
+fn one_chunk_that_is_entered_again_and_again_pushes_out_no_other() {
+    let mut index = Index::with_capacity(1000);
+    for number in 0..800 {
+        let (fingerprint, location) = chunk(number);
+        index.insert(&fingerprint, location);
+    }
+    let (fingerprint, _) = chunk(5000);
+    for slot in 0..10_000 {
+        index.insert(&fingerprint, Location { slot, place: 7 });
+    }
+    assert!((0..800).all(|number| finds(&index, number).0));
+    let newest = Location { slot: 9_999, place: 7 };
+    assert!(index.find(&fingerprint, |location| (location == newest).then_some(())).is_some());
+    assert_eq!(index.entries(), 802);
+}
+
+#[test]
 fn more_than_it_has_room_for_costs_some_of_it_and_no_more() {
     let mut index = Index::with_capacity(10_000);
     for number in 0..40_000 {
