@@ -35,9 +35,9 @@ use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
 use crate::name::{ContainerName, RealmId};
 use crate::ranges::Ranges;
 
-/// Bytes after which a container takes no further chunk. One read brings the directory of so many; one eviction frees them.
+/// Bytes after which the site that makes a container begins the next. One read brings the directory of so many; one eviction frees them.
 pub const CONTAINER_BYTES: u32 = 16 << 20;
-/// Chunks after which it takes no further one.
+/// Places of a container; no chunk has a higher one.
 pub const CHUNKS_PER_CONTAINER: u16 = 4096;
 
 const MAGIC: &[u8; 8] = b"FSCHUNKS";

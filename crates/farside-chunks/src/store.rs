@@ -1,8 +1,8 @@
 //! The store: a ring of containers of a configured size, and the realms that share it.
 //!
-//! Everything may be called from many threads. One lock guards what is known of containers (`state.rs`); it is not held
-//! while chunks are read or a found container's directory is, only while a container goes. Lock order: state, then a
-//! growing container.
+//! Everything may be called from many threads. One lock guards what is known of containers (`state.rs`). It is not held
+//! while chunks or directories are read and written for a stream. It is while a container begins, closes or goes, and while
+//! the records of one that a killed process left behind are read. Lock order: state, then a growing container.
 
 mod directory;
 mod realm;
