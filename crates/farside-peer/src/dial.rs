@@ -9,7 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::error::SessionError;
-use crate::hello::{Answer, HELLO_BYTES, Hello, HelloError, Role, Verdict, parse_answer, versions_differ};
+use crate::hello::{
+    Answer, HELLO_BYTES, Hello, HelloError, Role, Service, Verdict, parse_answer, versions_differ,
+};
 use crate::id::PeerId;
 use crate::identity::Identity;
 use crate::limits::HANDSHAKE_TIMEOUT;
@@ -23,6 +25,7 @@ pub(crate) struct Dialler {
     pub(crate) versions: RangeInclusive<u16>,
     pub(crate) instance: [u8; 16],
     pub(crate) site_name: String,
+    pub(crate) service: Service,
 }
 
 impl Dialler {
@@ -73,6 +76,7 @@ impl Dialler {
         let hello = Hello {
             versions: (*self.versions.start(), *self.versions.end()),
             role,
+            service: self.service,
             session,
             instance: self.instance,
             site_name: self.site_name.clone(),
@@ -112,6 +116,11 @@ impl Dialler {
             Verdict::Busy => Err(SessionError::Unreachable {
                 address: address.to_owned(),
                 reason: "the site has reached a limit of connections; it will be tried again".to_owned(),
+            }),
+            // Another path of the peer may lead to the right port.
+            Verdict::OtherService => Err(SessionError::Unreachable {
+                address: address.to_owned(),
+                reason: self.service.wrong_port().to_owned(),
             }),
             Verdict::NoSuchSession => {
                 Err(SessionError::Lost("the peer no longer has this session".to_owned()))

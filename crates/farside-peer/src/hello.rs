@@ -10,7 +10,7 @@
 //!     12  u8 role                        u8 verdict
 //!     13  u8 zero                        u8 zero
 //!     14  u8 bytes of the site name      u8 bytes of the site name
-//!     15  u8 zero                        u8 zero
+//!     15  u8 service                     u8 zero
 //!     16  session id, 16 bytes           u16 chosen version, 14 zero bytes
 //!     32  16 zero bytes                  16 zero bytes
 //!     48  instance, 16 bytes             instance, 16 bytes
@@ -26,6 +26,11 @@
 //! | 1 | a new session: the first lane of its control stream |
 //! | 3 | pairing |
 //! | 4 | lane of a session: what follows is segments, the first an *attach* |
+//!
+//! | service | what |
+//! | --- | --- |
+//! | 0 | the site's session, for storage and pairing |
+//! | 1 | the session of the two sites' accelerators, which have the sites' identities and ports of their own |
 //!
 //! | version | spoken | what it is |
 //! | --- | --- | --- |
@@ -61,6 +66,30 @@ pub enum Role {
     Lane,
 }
 
+/// Whose session a connection is for. Both services of a site have the site's one identity, so a key does not tell them apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Service {
+    /// The site itself: mirrors and pairing.
+    #[default]
+    Storage,
+    /// Its accelerator.
+    Accelerator,
+}
+
+impl Service {
+    /// Why a dialler that wants `self` came to the wrong port, and where to dial.
+    pub fn wrong_port(self) -> &'static str {
+        match self {
+            Service::Storage => {
+                "this port is the accelerator's; dial the site's own port, 7440 unless it was set otherwise"
+            }
+            Service::Accelerator => {
+                "this port is the storage session's; dial the accelerator's port, 7442 unless it was set otherwise"
+            }
+        }
+    }
+}
+
 /// What whoever dials says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hello {
@@ -68,6 +97,8 @@ pub struct Hello {
     pub versions: (u16, u16),
     /// What for.
     pub role: Role,
+    /// Whose.
+    pub service: Service,
     /// The session; drawn by whoever dials it, zero for pairing.
     pub session: [u8; 16],
     /// See the head of the module.
@@ -94,6 +125,8 @@ pub enum Verdict {
     AlreadyConnected = 5,
     /// Nobody is invited.
     NoInvitation = 6,
+    /// This port is another service's.
+    OtherService = 7,
 }
 
 /// What the dialled side says.
@@ -148,14 +181,20 @@ pub fn parse_hello(bytes: &[u8; HELLO_BYTES], ours: &RangeInclusive<u16>) -> Res
         (4, 0) => Role::Lane,
         _ => return Err(HelloError::Malformed("unknown role or flags")),
     };
+    let service = match bytes[15] {
+        0 => Service::Storage,
+        1 => Service::Accelerator,
+        _ => return Err(HelloError::Malformed("unknown service")),
+    };
     let hello = Hello {
         versions,
         role,
+        service,
         session: array(bytes, 16),
         instance: array(bytes, 48),
         site_name: parse_name(bytes)?,
     };
-    if bytes[15] != 0 || bytes[32..48].iter().chain(&bytes[RESERVED_AT..]).any(|b| *b != 0) {
+    if bytes[32..48].iter().chain(&bytes[RESERVED_AT..]).any(|b| *b != 0) {
         return Err(HelloError::Malformed("reserved bytes are not zero"));
     }
     if hello.site_name.is_empty() {
@@ -178,6 +217,7 @@ pub fn parse_answer(bytes: &[u8; HELLO_BYTES], ours: &RangeInclusive<u16>) -> Re
         4 => Verdict::NoSuchSession,
         5 => Verdict::AlreadyConnected,
         6 => Verdict::NoInvitation,
+        7 => Verdict::OtherService,
         _ => return Err(HelloError::Malformed("unknown verdict")),
     };
     let answer = Answer {
@@ -269,6 +309,10 @@ impl Hello {
             Role::Control => 1,
             Role::Pairing => 3,
             Role::Lane => 4,
+        };
+        bytes[15] = match self.service {
+            Service::Storage => 0,
+            Service::Accelerator => 1,
         };
         bytes[16..32].copy_from_slice(&self.session);
         bytes

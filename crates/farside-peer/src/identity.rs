@@ -71,6 +71,20 @@ impl Identity {
         }
     }
 
+    /// The text of the identity file in `directory`, as [`from_pem`](Self::from_pem) reads it: for a process of this site that
+    /// proves itself on its own. Whoever has the text can be this site.
+    ///
+    /// # Errors
+    /// [`SessionError::Local`] if there is none, it cannot be read, is damaged, or others may read it.
+    pub fn read_pem(directory: &Path) -> Result<Zeroizing<String>, SessionError> {
+        let path = directory.join(IDENTITY_FILE);
+        let pem = read(&path)?
+            .ok_or_else(|| local(format!("this site has no identity: {} is not there", path.display())))?;
+        parse(&pem, &path)?;
+        let text = std::str::from_utf8(&pem).map_err(|_| local(format!("{} is no text", path.display())))?;
+        Ok(Zeroizing::new(text.to_owned()))
+    }
+
     /// This site's id, which its peers pin.
     pub fn id(&self) -> PeerId {
         self.id
@@ -81,7 +95,11 @@ impl Identity {
         Arc::clone(&self.certified)
     }
 
-    fn from_pem(pem: &[u8]) -> Result<Self, SessionError> {
+    /// The identity in the text of an identity file.
+    ///
+    /// # Errors
+    /// [`SessionError::Local`] if it holds no certificate and key that belong together.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, SessionError> {
         let certificate = CertificateDer::from_pem_slice(pem)
             .map_err(|e| local(format!("no certificate in the identity: {e}")))?;
         let key = PrivateKeyDer::from_pem_slice(pem)
@@ -157,6 +175,20 @@ fn new_key_and_certificate() -> Result<(String, Zeroizing<String>), SessionError
 }
 
 fn load(path: &Path) -> Result<Option<Identity>, SessionError> {
+    read(path)?.map(|pem| parse(&pem, path)).transpose()
+}
+
+fn parse(pem: &[u8], path: &Path) -> Result<Identity, SessionError> {
+    Identity::from_pem(pem).map_err(|e| {
+        local(format!(
+            "{}: {e}. Restore the file from a backup; removing it makes a new identity, and every peer must be paired again",
+            path.display()
+        ))
+    })
+}
+
+/// The file, unless others may read it; none if it is not there.
+fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, SessionError> {
     let failed =
         |e: std::io::Error| local(format!("cannot read this site's identity {}: {e}", path.display()));
     let mut file = match File::open(path) {
@@ -182,12 +214,7 @@ fn load(path: &Path) -> Result<Option<Identity>, SessionError> {
     }
     let mut pem = Zeroizing::new(Vec::with_capacity(IDENTITY_FILE_MAX as usize));
     (&mut file).take(IDENTITY_FILE_MAX).read_to_end(&mut pem).map_err(failed)?;
-    Identity::from_pem(&pem).map(Some).map_err(|e| {
-        local(format!(
-            "{}: {e}. Restore the file from a backup; removing it makes a new identity, and every peer must be paired again",
-            path.display()
-        ))
-    })
+    Ok(Some(pem))
 }
 
 fn store(directory: &Path, path: &Path, pem: &[u8]) -> std::io::Result<()> {
@@ -219,6 +246,21 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(names, [IDENTITY_FILE], "no temporary file stays");
+    }
+
+    #[test]
+    fn its_text_is_read_with_the_same_care() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Identity::read_pem(dir.path()).unwrap_err().to_string().contains("is not there"));
+        let made = Identity::load_or_create(dir.path()).unwrap();
+        let pem = Identity::read_pem(dir.path()).unwrap();
+        assert_eq!(Identity::from_pem(pem.as_bytes()).unwrap().id(), made.id());
+        let path = dir.path().join(IDENTITY_FILE);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(Identity::read_pem(dir.path()).unwrap_err().to_string().contains("chmod 600"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, b"half a key").unwrap();
+        assert!(Identity::read_pem(dir.path()).unwrap_err().to_string().contains("Restore"));
     }
 
     #[test]

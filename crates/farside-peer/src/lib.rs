@@ -26,7 +26,7 @@ mod tls;
 
 pub use control::fuzz_control;
 pub use error::{Refusal, SessionError};
-pub use hello::fuzz_hello;
+pub use hello::{Service, fuzz_hello};
 pub use id::PeerId;
 pub use identity::Identity;
 pub use limits::{CALL_BYTES_MAX, HEADER_BYTES_MAX};

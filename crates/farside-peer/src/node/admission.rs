@@ -1,7 +1,8 @@
 //! Whoever dials in: TLS, hello, and what becomes of it.
 //!
 //! Until its key is found among the pinned ones a connection is unauthenticated (`unauthenticated.rs`): the number and the time of
-//! such connections are bounded. The other side learns which versions are spoken here and that it is not known; nothing else.
+//! such connections are bounded. The other side learns which versions are spoken here and that it is not known; nothing else. Whoever
+//! comes with an invitation to a port where nobody is paired is told so.
 
 use std::io;
 use std::sync::Arc;
@@ -89,7 +90,12 @@ async fn greet(node: Arc<Inner>, connection: Connection, slot: Slot) {
         }
         Err(e) => return node.unauthenticated.log(&from, Some(key), &e.to_string()),
     };
+    let is_other_service = hello.service != node.dialler.service;
     if hello.role == Role::Pairing {
+        // No secret: whoever was told the wrong port with an invitation has to know.
+        if is_other_service {
+            return node.refuse_other_service(io, key, &hello, &from).await;
+        }
         return node.receive_pairing_request(io, key, &hello, &from).await;
     }
     let Some(peer_name) = node.name_of(key) else {
@@ -97,6 +103,9 @@ async fn greet(node: Arc<Inner>, connection: Connection, slot: Slot) {
         node.unauthenticated.log(&from, Some(key), &why);
         return node.refuse(io, Verdict::UnknownKey).await;
     };
+    if is_other_service {
+        return node.refuse_other_service(io, key, &hello, &from).await;
+    }
     slot.becomes_known();
     match hello.role {
         Role::Lane => node.receive_lane(io, key, &peer_name, &hello, path).await,
@@ -111,6 +120,11 @@ fn path_of(connection: &Connection) -> PathSpec {
 }
 
 impl Inner {
+    async fn refuse_other_service(&self, io: Secured, key: PeerId, hello: &Hello, from: &str) {
+        self.unauthenticated.log(from, Some(key), hello.service.wrong_port());
+        self.refuse(io, Verdict::OtherService).await;
+    }
+
     async fn receive_session(
         self: &Arc<Self>,
         mut io: Secured,

@@ -32,7 +32,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::dial::Dialler;
 use crate::error::SessionError;
-use crate::hello::{VERSIONS, check_name};
+use crate::hello::{Service, VERSIONS, check_name};
 use crate::id::PeerId;
 use crate::identity::Identity;
 use crate::pairing::{Invite, PairingCode, Reachable};
@@ -56,12 +56,20 @@ pub struct NodeConfig {
     pub advertise: Option<String>,
     /// Protocol versions to speak; a part of [`VERSIONS`] outside of tests.
     pub versions: RangeInclusive<u16>,
+    /// Whose sessions these are. Whoever dials in for another service is refused and told so.
+    pub service: Service,
 }
 
 impl NodeConfig {
-    /// A site of this name that does not listen.
+    /// A site of this name that does not listen, for storage.
     pub fn new(site_name: impl Into<String>) -> Self {
-        NodeConfig { site_name: site_name.into(), listen: None, advertise: None, versions: VERSIONS }
+        NodeConfig {
+            site_name: site_name.into(),
+            listen: None,
+            advertise: None,
+            versions: VERSIONS,
+            service: Service::Storage,
+        }
     }
 }
 
@@ -119,6 +127,7 @@ impl Node {
             versions: config.versions,
             instance: random.uuid_bytes(),
             site_name: config.site_name,
+            service: config.service,
         };
         let inner = Arc::new(Inner {
             acceptor: tls::acceptor(&identity)?,

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::log;
 use super::site::{PATIENCE, Plan, Site, b_dials_a, dialler};
 use crate::error::SessionError;
-use crate::hello::{HELLO_BYTES, Role};
+use crate::hello::{HELLO_BYTES, Role, Service};
 use crate::identity::Identity;
 use crate::limits::{HANDSHAKE_TIMEOUT, UNAUTHENTICATED_PER_ORIGIN_MAX};
 use crate::tls;
@@ -45,6 +45,40 @@ async fn a_lane_without_its_session_is_refused() {
         assert!(error.to_string().contains(expected), "{error}");
     }
     a.proves_alive(&b).await;
+}
+
+#[tokio::test]
+async fn a_port_of_another_service_says_so_to_peers_and_guests() {
+    let mut plan = Plan::tcp("box-a");
+    plan.config.service = Service::Accelerator;
+    let peer = Identity::generate().unwrap();
+    let a = plan.knows(peer.id(), "b", None).await.start().await;
+    let dial = async |identity: &Identity, service, role| {
+        let mut by_hand = dialler(identity, Arc::new(TcpTransport));
+        by_hand.service = service;
+        by_hand.dial(a.address(), a.id(), role, [1; 16], &[]).await.map(|(_, answer)| answer.verdict)
+    };
+    for role in [Role::Control, Role::Lane, Role::Pairing] {
+        let error = dial(&peer, Service::Storage, role).await.unwrap_err();
+        assert!(matches!(error, SessionError::Unreachable { .. }), "{role:?}: {error}");
+        assert!(error.to_string().contains("accelerator's; dial the site's own port, 7440"), "{error}");
+    }
+    log::wait_for(&["refused a connection", &peer.id().to_string(), "this port is the accelerator's"]).await;
+    assert!(dial(&peer, Service::Accelerator, Role::Control).await.is_ok());
+
+    // Who is not known learns that alone; a guest learns that this is the wrong port.
+    let unknown = Identity::generate().unwrap();
+    let error = dial(&unknown, Service::Storage, Role::Control).await.unwrap_err();
+    assert!(error.to_string().contains("does not know this site's key"), "{error}");
+    let error = dial(&unknown, Service::Storage, Role::Pairing).await.unwrap_err();
+    assert!(error.to_string().contains("dial the site's own port"), "{error}");
+
+    // The other way round: an accelerator at a site's own port.
+    let site = Plan::tcp("site-c").knows(peer.id(), "b", None).await.start().await;
+    let mut by_hand = dialler(&peer, Arc::new(TcpTransport));
+    by_hand.service = Service::Accelerator;
+    let error = by_hand.dial(site.address(), site.id(), Role::Control, [1; 16], &[]).await.err().unwrap();
+    assert!(error.to_string().contains("dial the accelerator's port, 7442"), "{error}");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use prost::Message;
 
 use crate::control::{self, Body, MoreLanes, OpenBundle, Opening, Payload, RefusedCall, RefusedStream};
 use crate::hello::{
-    Answer, HELLO_BYTES, Hello, HelloError, Role, VERSIONS, Verdict, check_name, common_version,
+    Answer, HELLO_BYTES, Hello, HelloError, Role, Service, VERSIONS, Verdict, check_name, common_version,
     parse_answer, parse_hello,
 };
 use crate::pairing::protocol::samples as pairing_samples;
@@ -18,6 +18,7 @@ fn hello(role: Role) -> Hello {
     Hello {
         versions: (2, 2),
         role,
+        service: Service::Storage,
         session: [0x11; 16],
         instance: [0x33; 16],
         site_name: "hauptsitz-zürich".to_owned(),
@@ -27,6 +28,10 @@ fn hello(role: Role) -> Hello {
 fn answer(verdict: Verdict) -> Answer {
     let version = if verdict == Verdict::Welcome { 2 } else { 0 };
     Answer { versions: (2, 2), verdict, version, instance: [0x44; 16], site_name: String::new() }
+}
+
+fn of_accelerator() -> Hello {
+    Hello { service: Service::Accelerator, ..hello(Role::Control) }
 }
 
 fn samples() -> Vec<(&'static str, Vec<u8>)> {
@@ -40,6 +45,8 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ("welcome", answer(Verdict::Welcome).encode().to_vec()),
         ("lane", hello(Role::Lane).encode().to_vec()),
         ("unknown-key", answer(Verdict::UnknownKey).encode().to_vec()),
+        ("accelerator", of_accelerator().encode().to_vec()),
+        ("other-service", answer(Verdict::OtherService).encode().to_vec()),
     ]
 }
 
@@ -128,15 +135,21 @@ fn what_is_written_is_read_back() {
     for role in [Role::Control, Role::Pairing, Role::Lane] {
         assert_eq!(parse_hello(&hello(role).encode(), &VERSIONS), Ok(hello(role)));
     }
+    assert_eq!(parse_hello(&of_accelerator().encode(), &VERSIONS), Ok(of_accelerator()));
     // What version 1 had for its data streams is nobody's any more.
-    for (at, byte) in [(12, 2), (13, 1), (32, 1), (47, 1)] {
+    for (at, byte) in [(12, 2), (13, 1), (15, 2), (32, 1), (47, 1)] {
         let mut bytes = hello(Role::Control).encode();
         bytes[at] = byte;
         assert!(matches!(parse_hello(&bytes, &VERSIONS), Err(HelloError::Malformed(_))), "byte {at}");
     }
-    for verdict in
-        [Verdict::Welcome, Verdict::Version, Verdict::UnknownKey, Verdict::Busy, Verdict::NoSuchSession]
-    {
+    for verdict in [
+        Verdict::Welcome,
+        Verdict::Version,
+        Verdict::UnknownKey,
+        Verdict::Busy,
+        Verdict::NoSuchSession,
+        Verdict::OtherService,
+    ] {
         assert_eq!(parse_answer(&answer(verdict).encode(), &VERSIONS), Ok(answer(verdict)));
     }
 }

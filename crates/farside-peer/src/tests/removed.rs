@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 
 use super::site::{PATIENCE, b_dials_a, dialler};
 use crate::error::SessionError;
-use crate::hello::{HELLO_BYTES, Hello, Role, VERSIONS, Verdict, parse_answer};
+use crate::hello::{HELLO_BYTES, Hello, Role, Service, VERSIONS, Verdict, parse_answer};
 use crate::tls;
 use farside_link::StreamOptions;
 use farside_link::{Counted, SocketOptions, TcpTransport, Transport};
@@ -73,6 +73,7 @@ async fn no_session_is_resumed_before_or_after_a_removal() {
         versions: (*VERSIONS.start(), *VERSIONS.end()),
         // Refused after its key was looked up, so that the peer's own session is left alone.
         role: Role::Lane,
+        service: Service::Storage,
         session: [9; 16],
         instance: [9; 16],
         site_name: "site-b".to_owned(),

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::dial::Dialler;
 use crate::error::Refusal;
 use crate::error::SessionError;
-use crate::hello::VERSIONS;
+use crate::hello::{Service, VERSIONS};
 use crate::id::PeerId;
 use crate::identity::Identity;
 use crate::node::{Node, NodeConfig, NodeParts, PeerState};
@@ -208,6 +208,7 @@ pub(super) fn dialler(identity: &Identity, transport: Arc<dyn Transport>) -> Dia
         versions: VERSIONS,
         instance: [0x77; 16],
         site_name: "by-hand".to_owned(),
+        service: Service::Storage,
     }
 }
 
