@@ -45,10 +45,10 @@ const MAGIC_DIRECTORY: &[u8; 8] = b"FSCHNKDR";
 /// Of a record. The directory has zeros there, so that none of its entries looks like one.
 const MARK: [u8; 2] = *b"CK";
 const VERSION: u32 = 1;
-const HEADER: usize = 64;
+pub(crate) const HEADER: usize = 64;
 const RECORD: usize = 8 + FINGERPRINT_BYTES;
-const ENTRY: usize = 8 + FINGERPRINT_BYTES;
-const TRAILER: usize = 24;
+pub(crate) const ENTRY: usize = 8 + FINGERPRINT_BYTES;
+pub(crate) const TRAILER: usize = 24;
 /// Bytes after which nothing at all is appended: where chunks come in another order the last may be a small one.
 const RECORDS_END: u32 = CONTAINER_BYTES + (RECORD + CHUNK_MAX) as u32;
 /// No container's file is longer.
@@ -286,7 +286,7 @@ fn open(path: &Path, realm: RealmId, name: ContainerName) -> io::Result<(File, u
     Ok((file, length))
 }
 
-fn header(realm: RealmId, name: ContainerName) -> [u8; HEADER] {
+pub(crate) fn header(realm: RealmId, name: ContainerName) -> [u8; HEADER] {
     let mut head = [0; HEADER];
     {
         let mut at = &mut head[..];

@@ -20,8 +20,8 @@ pub const HOLDINGS_MAX: usize = 4096;
 
 impl Holdings {
     /// As bytes: for each origin its 16 bytes, how many containers (LEB128), and for each the difference to the number
-    /// before, how many ranges, and for each the places since the range before and in it. At most [`HOLDINGS_MAX`] are
-    /// written; what is left is returned.
+    /// before, how many ranges, and for each the places since the range before and in it. Origins and numbers ascend; no
+    /// container is said twice. At most [`HOLDINGS_MAX`] are written; what is left is returned.
     pub fn encode(mut self, out: &mut Vec<u8>) -> Holdings {
         let rest = if self.0.len() > HOLDINGS_MAX { self.0.split_off(HOLDINGS_MAX) } else { Vec::new() };
         self.0.sort_unstable_by_key(|(name, _)| *name);
@@ -30,7 +30,7 @@ impl Holdings {
             put(out, of_origin.len() as u64);
             let mut before = 0;
             for (name, ranges) in of_origin {
-                put(out, name.number.wrapping_sub(before));
+                put(out, name.number - before);
                 before = name.number;
                 put(out, ranges.pairs().len() as u64);
                 let mut end_before = 0;
@@ -46,19 +46,20 @@ impl Holdings {
 
     /// The other way. None for bytes that are no such message, or for more than [`HOLDINGS_MAX`] containers.
     pub fn decode(mut bytes: &[u8]) -> Option<Holdings> {
-        let mut holdings = Vec::new();
+        let mut holdings: Vec<(ContainerName, Ranges)> = Vec::new();
         while !bytes.is_empty() {
-            let (origin, rest) = bytes.split_at_checked(16)?;
-            let origin = OriginId(origin.try_into().ok()?);
+            let (origin, rest) = bytes.split_first_chunk()?;
+            let origin = OriginId(*origin);
             bytes = rest;
             let mut number = 0u64;
             for _ in 0..take(&mut bytes)? {
-                number = number.wrapping_add(take(&mut bytes)?);
-                let ranges = take_ranges(&mut bytes)?;
-                if holdings.len() == HOLDINGS_MAX {
+                number = number.checked_add(take(&mut bytes)?)?;
+                let name = ContainerName { origin, number };
+                let is_next = holdings.last().is_none_or(|(before, _)| *before < name);
+                if !is_next || holdings.len() == HOLDINGS_MAX {
                     return None;
                 }
-                holdings.push((ContainerName { origin, number }, ranges));
+                holdings.push((name, take_ranges(&mut bytes)?));
             }
         }
         Some(Holdings(holdings))

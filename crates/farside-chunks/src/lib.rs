@@ -17,12 +17,14 @@
 //! is synced, and containers that do not look right are removed.
 //!
 //! Reading order: [`cut`], [`name`], [`container`] (the file), [`index`], [`store`] (the ring of containers and its
-//! realms), [`known`] (what the other site is known to hold), [`stream`] (how a stream is said in chunks).
+//! realms), [`known`] (what the other site is known to hold), [`stream`] (how a stream is said in chunks). [`mod@fuzz`] has what
+//! fuzzers call.
 
 pub mod container;
 pub mod cut;
 pub mod error;
 pub mod fingerprint;
+pub mod fuzz;
 pub mod index;
 pub mod known;
 pub mod name;
@@ -30,6 +32,8 @@ pub mod ranges;
 pub mod ring;
 pub mod store;
 pub mod stream;
+#[cfg(test)]
+mod tests;
 mod varint;
 
 pub use error::ChunkError;
@@ -38,4 +42,4 @@ pub use known::{Holdings, KnownAtPeer};
 pub use name::{ChunkName, ContainerName, OriginId, RealmId};
 pub use ranges::Ranges;
 pub use store::{ChunkStore, Realm, StoreSettings, StoreStats};
-pub use stream::{StreamDecoder, StreamEncoder, StreamSettings};
+pub use stream::{StreamDecoder, StreamEncoder, StreamSettings, Wanted};

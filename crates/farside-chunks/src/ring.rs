@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-/// The containers of a store, by slot, in the order in which they go.
+/// The containers of a realm, by slot, in the order in which they go.
 #[derive(Debug, Default)]
 pub struct Ring {
     order: VecDeque<u32>,
@@ -17,7 +17,12 @@ impl Ring {
 
     /// One that has gone.
     pub fn remove(&mut self, slot: u32) {
-        self.order.retain(|other| *other != slot);
+        // Most often it is the one that was to go.
+        if self.order.front() == Some(&slot) {
+            self.order.pop_front();
+        } else {
+            self.order.retain(|other| *other != slot);
+        }
     }
 
     /// Which one goes next. `take_mark` says whether that slot was asked for since, and forgets it; such a one comes last
@@ -25,17 +30,22 @@ impl Ring {
     pub fn next_to_go(&mut self, mut take_mark: impl FnMut(u32) -> bool) -> Option<u32> {
         // All of them marked: then it is the first after all.
         for _ in 0..self.order.len() {
-            let slot = self.order.pop_front()?;
+            let slot = *self.order.front()?;
             if !take_mark(slot) {
                 return Some(slot);
             }
-            self.order.push_back(slot);
+            self.order.rotate_left(1);
         }
-        self.order.pop_front()
+        self.order.front().copied()
     }
 
-    /// From the first to go to the last.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.order.iter().copied()
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
     }
 }

@@ -3,16 +3,24 @@
 //! Everything may be called from many threads. One lock guards what is known of containers (`state.rs`). It is not held
 //! while chunks or directories are read and written for a stream. It is while a container begins, closes or goes, and while
 //! the records of one that a killed process left behind are read. Lock order: state, then a growing container.
+//!
+//! Realms share the store equally (`shares.rs`). A disk that is full before the store has its size is the same as a smaller store.
 
+mod body;
 mod directory;
+mod listeners;
+mod news;
 mod realm;
 mod shared;
+mod shares;
+mod slot;
 mod state;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farside_platform::{Clock, SystemClock};
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
@@ -25,7 +33,9 @@ use directory::Directory;
 use shared::Shared;
 use state::State;
 
-pub use realm::{Cursor, News, Realm};
+pub use body::Cursor;
+pub use news::News;
+pub use realm::Realm;
 
 /// The smallest size of a store, bytes: four containers.
 pub const STORE_MIN: u64 = 64 << 20;
@@ -62,7 +72,7 @@ pub struct StoreStats {
     pub lookups: u64,
     /// Of which so many found a chunk.
     pub hits: u64,
-    /// Containers that went for others.
+    /// Containers that went to make room, in the store or on a full disk.
     pub evicted: u64,
     /// Containers that were removed because they were damaged.
     pub damaged: u64,
@@ -81,9 +91,31 @@ impl ChunkStore {
     ///
     /// [`ChunkError::InUse`] and [`ChunkError::Directory`].
     pub fn open(path: &Path, settings: StoreSettings) -> Result<ChunkStore, ChunkError> {
+        ChunkStore::open_with_clock(path, settings, Arc::new(SystemClock::default()))
+    }
+
+    /// The same by a clock of the caller's. It only says how often a container goes on a full disk.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChunkStore::open`].
+    pub fn open_with_clock(
+        path: &Path,
+        settings: StoreSettings,
+        clock: Arc<dyn Clock>,
+    ) -> Result<ChunkStore, ChunkError> {
+        ChunkStore::open_as(path, settings, clock, OriginId(directory::random_id(path)?))
+    }
+
+    /// The same with an origin that is not random: for golden images and the fuzzer, whose names have to be the same each time.
+    pub(crate) fn open_as(
+        path: &Path,
+        settings: StoreSettings,
+        clock: Arc<dyn Clock>,
+        origin: OriginId,
+    ) -> Result<ChunkStore, ChunkError> {
         let (directory, lock) = Directory::open(path)?;
         let key = directory.key()?;
-        let origin = OriginId(directory::random_id(path)?);
         let mut found = directory.containers()?;
         // The oldest goes first.
         found.sort_by_key(|found| found.modified);
@@ -105,7 +137,7 @@ impl ChunkStore {
             lookups: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
-            gave_way: Mutex::new(None),
+            clock,
             _lock: lock,
         };
         let store = ChunkStore { shared: Arc::new(shared) };
@@ -154,7 +186,7 @@ impl ChunkStore {
     pub fn stats(&self) -> StoreStats {
         let state = self.shared.state.lock();
         StoreStats {
-            bytes: state.bytes,
+            bytes: state.bytes(),
             limit_bytes: state.limit,
             containers: state.containers(),
             not_loaded: state.not_loaded(),

@@ -6,18 +6,18 @@
 //! that the sender gave it.
 //!
 //! A block with references carries a digest of the bytes it stands for. If a chunk is missing or the digest does not fit,
-//! the receiver asks for the block's bytes ([`StreamEncoder::answer`]) and delivers nothing before. The
-//! blocks after it can be decoded meanwhile: references are not part of the history.
+//! the receiver asks for the block's bytes ([`StreamEncoder::answer`]) and delivers nothing before; the answer is held
+//! against the same digest. The blocks after it can be decoded meanwhile: references are not part of the history.
 //!
 //! Byte map of a block; numbers are LEB128:
 //!
 //! ```text
 //! bytes  field
 //!     1  flags: 1 the literals are compressed, 2 a new zstd frame begins, 4 there is a digest
-//!     n  bytes of the stream it stands for
+//!     n  bytes of the stream it stands for, 1 to BLOCK_BYTES_MAX
 //!     n  bytes of the operations
 //!     n  bytes of the literals, uncompressed
-//!    16  BLAKE3 of the bytes it stands for, truncated, if there is a digest
+//!    16  BLAKE3 of the bytes it stands for, truncated, if there is a digest; there is one where kind 3 is
 //!        operations: n * 4 + kind, then
 //!          kind 0: n literal bytes, no chunk
 //!          kind 1: n literal bytes, the chunk after the chunk named last
@@ -27,12 +27,23 @@
 //!                16 bytes), the container's number, the place
 //!        literals
 //! ```
+//!
+//! No operation stands for nothing, a chunk has at least [`CHUNK_KEPT_MIN`] bytes, and a block names at most
+//! [`CONTAINERS_MAX`] containers. So what a block costs its receiver is bounded by the bytes that it stands for.
 
+mod block;
+mod compress;
 mod decode;
+mod decompress;
 mod encode;
+mod error;
 mod layout;
 mod operations;
+mod settings;
 
-pub use decode::{DecodeError, StreamDecoder};
-pub use encode::{Encoded, StreamEncoder, StreamSettings};
-pub use layout::{BLOCK_BYTES_MAX, CHUNK_KEPT_MIN, WINDOW_LOG_MAX};
+pub use block::stream_bytes_of;
+pub use decode::StreamDecoder;
+pub use encode::{Encoded, StreamEncoder};
+pub use error::{DecodeError, Wanted};
+pub use layout::{BLOCK_BYTES_MAX, CHUNK_KEPT_MIN, CONTAINERS_MAX, WINDOW_LOG_MAX};
+pub use settings::StreamSettings;

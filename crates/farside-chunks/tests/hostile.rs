@@ -79,13 +79,13 @@ fn send(from: &End, to: &End, stream: &[u8]) -> (usize, usize) {
         wire += block.len();
         match decoder.decode(&block, &mut came) {
             Ok(()) => {}
-            Err(DecodeError::Again { missing, stream_bytes }) => {
+            Err(DecodeError::Again { missing, wanted }) => {
                 asked += 1;
                 encoder.heed_missing(missing);
                 let mut answer = Vec::new();
                 encoder.answer(&stream[at..at + encoded.consumed], &mut answer);
                 wire += answer.len();
-                decoder.decode_answer(&answer, stream_bytes, &mut came).unwrap();
+                decoder.decode_answer(&answer, &wanted, &mut came).unwrap();
             }
             Err(error) => panic!("{error}"),
         }

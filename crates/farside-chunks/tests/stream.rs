@@ -2,124 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::path::Path;
-use std::sync::Arc;
+mod pair;
 
-use farside_chunks::store::News;
-use farside_chunks::stream::{BLOCK_BYTES_MAX, DecodeError};
-use farside_chunks::{
-    ChunkStore, KnownAtPeer, Realm, RealmId, StoreSettings, StreamDecoder, StreamEncoder, StreamSettings,
-};
-use parking_lot::Mutex;
+use farside_chunks::stream::{BLOCK_BYTES_MAX, stream_bytes_of};
+use farside_chunks::{StreamDecoder, StreamEncoder, StreamSettings, Wanted};
+use pair::{BULK, Pair, bytes};
 use proptest::prelude::*;
-
-const REALM: RealmId = RealmId([1; 16]);
-
-/// Bytes of a seed: noise, or text of a few words.
-fn bytes(seed: u64, length: usize, is_text: bool) -> Vec<u8> {
-    let mut reader = blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof();
-    let mut bytes = vec![0; length];
-    reader.fill(&mut bytes);
-    if is_text {
-        const WORDS: [&[u8]; 8] =
-            [b"select ", b"from ", b"where ", b"mirror ", b"volume ", b"12345 ", b"snapshot ", b"\n"];
-        let words = bytes.iter().flat_map(|byte| WORDS[usize::from(byte % 8)].iter().copied());
-        return words.take(length).collect();
-    }
-    bytes
-}
-
-struct Site {
-    store: ChunkStore,
-    realm: Realm,
-    news: News,
-    /// What the other holds.
-    known: Arc<Mutex<KnownAtPeer>>,
-}
-
-impl Site {
-    fn open(path: &Path) -> Site {
-        let store = ChunkStore::open(path, StoreSettings { bytes: 64 << 20 }).unwrap();
-        let realm = store.realm(REALM);
-        let news = realm.listen();
-        Site { store, realm, news, known: Arc::default() }
-    }
-
-    fn tell(&self, other: &Site) {
-        loop {
-            let news = self.news.take();
-            if news.0.is_empty() {
-                break;
-            }
-            let mut message = Vec::new();
-            assert!(news.encode(&mut message).0.is_empty());
-            other.known.lock().heed(&farside_chunks::Holdings::decode(&message).unwrap());
-        }
-    }
-}
-
-struct Pair {
-    a: Site,
-    b: Site,
-    _directories: [tempfile::TempDir; 2],
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Cost {
-    wire: usize,
-    blocks: usize,
-    asked: usize,
-}
-
-impl Pair {
-    fn new() -> Pair {
-        let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let (a, b) = (Site::open(directories[0].path()), Site::open(directories[1].path()));
-        Pair { a, b, _directories: directories }
-    }
-
-    /// Sends a stream in writes of those sizes, each with a flush, and compares what comes out.
-    fn send(from: &Site, to: &Site, stream: &[u8], writes: &[usize]) -> Cost {
-        let mut encoder =
-            StreamEncoder::new(from.realm.clone(), from.known.clone(), StreamSettings::default());
-        let mut decoder = StreamDecoder::new(to.realm.clone());
-        let (mut cost, mut came) = (Cost::default(), Vec::new());
-        let mut writes = writes.iter().cycle();
-        let mut rest = stream;
-        while !rest.is_empty() {
-            let (mut write, after) = rest.split_at((*writes.next().unwrap()).clamp(1, rest.len()));
-            rest = after;
-            while !write.is_empty() {
-                let mut block = Vec::new();
-                let is_flush = write.len() <= BLOCK_BYTES_MAX;
-                let encoded = encoder.encode(write, is_flush, &mut block);
-                assert!(encoded.consumed > 0 && (!is_flush || encoded.consumed == write.len()));
-                let (said, left) = write.split_at(encoded.consumed);
-                write = left;
-                (cost.blocks, cost.wire) = (cost.blocks + 1, cost.wire + block.len());
-                match decoder.decode(&block, &mut came) {
-                    Ok(()) => {}
-                    Err(DecodeError::Again { missing, stream_bytes }) => {
-                        assert!(encoded.may_be_asked_for() && stream_bytes == said.len());
-                        encoder.heed_missing(missing);
-                        let mut plain = Vec::new();
-                        encoder.answer(said, &mut plain);
-                        decoder.decode_answer(&plain, stream_bytes, &mut came).unwrap();
-                        (cost.asked, cost.wire) = (cost.asked + 1, cost.wire + plain.len());
-                    }
-                    Err(other) => panic!("{other}"),
-                }
-                assert!(came == stream[..came.len()], "other bytes");
-            }
-        }
-        assert_eq!(came.len(), stream.len());
-        to.tell(from);
-        from.tell(to);
-        cost
-    }
-}
-
-const BULK: [usize; 1] = [usize::MAX];
 
 #[test]
 fn what_has_passed_once_passes_as_references_in_both_directions() {
@@ -163,6 +51,24 @@ fn nothing_gets_much_larger() {
 }
 
 #[test]
+fn a_block_says_what_it_stands_for() {
+    let pair = Pair::new();
+    for block in blocks(&pair) {
+        let said = stream_bytes_of(&block).unwrap();
+        let mut came = Vec::new();
+        StreamDecoder::new(pair.b.realm.clone()).decode(&block, &mut came).ok();
+        assert!(came.is_empty() || came.len() == said);
+    }
+    let block = |stream_bytes: &[u8]| [&[0][..], stream_bytes, &[1, 0, 0]].concat();
+    assert_eq!(stream_bytes_of(&block(&[0x80, 0x80, 0x40])), Some(BLOCK_BYTES_MAX));
+    for none in
+        [block(&[0x81, 0x80, 0x40]), block(&[0]), block(&[0xff; 10]), vec![0, 5], vec![8, 1, 0, 0], vec![]]
+    {
+        assert_eq!(stream_bytes_of(&none), None, "{none:?}");
+    }
+}
+
+#[test]
 fn a_store_that_is_cleared_costs_bytes_and_nothing_else() {
     let pair = Pair::new();
     let stream = bytes(5, 10 << 20, false);
@@ -201,8 +107,12 @@ fn histories_may_be_dropped_and_settings_change_at_any_block() {
         let (mut block, mut came) = (Vec::new(), Vec::new());
         match round % 6 {
             1 => encoder.drop_history(),
-            2 => encoder
-                .set(StreamSettings { level: 1 + (round % 9) as i32, window_log: 16 + (round % 8) as u32 }),
+            2 => encoder.set(StreamSettings {
+                level: 1 + (round % 9) as i32,
+                window_log: 16 + (round % 8) as u32,
+                refers: round % 4 < 2,
+                compresses: round % 3 > 0,
+            }),
             3 => {
                 encoder.drop_history();
                 decoder.drop_history();
@@ -266,8 +176,9 @@ fn hostile_blocks_take_no_more_than_a_block_may() {
             let _ = StreamDecoder::new(pair.b.realm.clone()).decode(&block, &mut came);
             prop_assert!(came.len() <= BLOCK_BYTES_MAX);
             let mut came = Vec::new();
-            let _ = StreamDecoder::new(pair.b.realm.clone()).decode_answer(&block, 100_000, &mut came);
-            prop_assert!(came.len() <= BLOCK_BYTES_MAX);
+            let wanted = Wanted::of(&[0; 100_000]);
+            let _ = StreamDecoder::new(pair.b.realm.clone()).decode_answer(&block, &wanted, &mut came);
+            prop_assert!(came.is_empty());
         }
     });
     assert!(pair.b.store.stats().bytes < 64 << 20);

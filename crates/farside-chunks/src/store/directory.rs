@@ -105,7 +105,10 @@ impl Directory {
 
     /// Removes a container's file, and its directory if that was the last.
     pub(super) fn remove(&self, realm: RealmId, name: ContainerName) -> io::Result<()> {
-        fs::remove_file(self.path_of(realm, name))?;
+        let path = self.path_of(realm, name);
+        // Somebody may have it open, a stream that rests for hours: the disk is to have its bytes back now all the same.
+        drop(OpenOptions::new().write(true).truncate(true).open(&path));
+        fs::remove_file(path)?;
         // It fails while there are others.
         let _ = fs::remove_dir(self.of_origin(realm, name.origin));
         Ok(())

@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
+use super::body::{Body, Cursor};
+use super::news::News;
 use super::shared::{Shared, is_damage};
-use super::state::{Changes, State};
-use crate::container::{CHUNKS_PER_CONTAINER, Entry, Growing, Sealed};
+use super::state::State;
+use crate::container::{CHUNKS_PER_CONTAINER, Entry, Growing};
 use crate::cut::CHUNK_MAX;
 use crate::error::ChunkError;
 use crate::fingerprint::{Fingerprint, FingerprintKey};
-use crate::known::{HOLDINGS_MAX, Holdings};
 use crate::name::{ChunkName, ContainerName, OriginId, RealmId};
 
 /// The chunks of one realm in a store.
@@ -22,57 +23,6 @@ pub struct Realm {
     shared: Arc<Shared>,
     id: RealmId,
     key: FingerprintKey,
-}
-
-/// Where a stream is in a container: what comes after a chunk that was found most likely is what came after it before.
-#[derive(Clone)]
-pub struct Cursor {
-    name: ChunkName,
-    /// Not of a container that still grows.
-    sealed: Option<Arc<Sealed>>,
-}
-
-impl Cursor {
-    /// The chunk that it stands on.
-    pub fn name(&self) -> ChunkName {
-        self.name
-    }
-
-    /// How long the chunk after it is, where that is known: a cut is most likely there.
-    pub fn next_length(&self) -> Option<usize> {
-        let entry = self.sealed.as_ref()?.entries().get(usize::from(self.name.place) + 1)?;
-        (entry.length > 0).then_some(entry.length as usize)
-    }
-}
-
-/// What of a realm has come and gone since somebody last asked.
-pub struct News {
-    realm: Realm,
-    changes: Arc<Changes>,
-}
-
-/// The body of a container: where its chunks are read.
-enum Body {
-    Growing(Arc<Mutex<Growing>>),
-    Sealed(Arc<Sealed>),
-}
-
-impl Body {
-    fn entry(&self, place: u16) -> Option<Entry> {
-        let of =
-            |entries: &[Entry]| entries.get(usize::from(place)).copied().filter(|entry| entry.length > 0);
-        match self {
-            Body::Growing(growing) => of(growing.lock().entries()),
-            Body::Sealed(sealed) => of(sealed.entries()),
-        }
-    }
-
-    fn read(&self, entry: &Entry, chunk: &mut Vec<u8>) -> io::Result<()> {
-        match self {
-            Body::Growing(growing) => growing.lock().read(entry, chunk),
-            Body::Sealed(sealed) => sealed.read(entry, chunk),
-        }
-    }
 }
 
 /// A container that chunks are appended to.
@@ -123,7 +73,7 @@ impl Realm {
             let name = ChunkName { container, place: location.place };
             let is_wanted = is_wanted(name);
             if is_wanted || found.is_none() {
-                found = Some((cursor(name, &body), location.slot, generation));
+                found = Some((Cursor::on(name, &body), location.slot, generation));
             }
             if is_wanted {
                 break;
@@ -224,10 +174,8 @@ impl Realm {
             Err(error) if !is_damage(&error) => {
                 tracing::warn!(chunk = ?name, "cannot read from the chunk store: {error}");
             }
-            _ => {
-                tracing::warn!(chunk = ?name, "removing a damaged container of the chunk store");
-                self.shared.drop_damaged(slot, generation);
-            }
+            Err(error) => self.shared.drop_damaged(slot, generation, &error.to_string()),
+            Ok(()) => self.shared.drop_damaged(slot, generation, "a chunk is not what it was"),
         }
         Err(ChunkError::Missing)
     }
@@ -261,7 +209,7 @@ impl Realm {
 
     /// From now on, what comes and goes here; at first everything that is here.
     pub fn listen(&self) -> News {
-        News { realm: self.clone(), changes: self.shared.state.lock().listen(self.id) }
+        News::of(self.shared.clone(), self.id)
     }
 
     fn body(
@@ -365,31 +313,6 @@ impl Realm {
         }
         self.shared.directory.remove(self.id, name)?;
         Err(io::ErrorKind::QuotaExceeded.into())
-    }
-}
-
-fn cursor(name: ChunkName, body: &Body) -> Cursor {
-    let sealed = match body {
-        Body::Growing(_) => None,
-        Body::Sealed(sealed) => Some(sealed.clone()),
-    };
-    Cursor { name, sealed }
-}
-
-impl News {
-    /// What has come and gone since the last call, [`HOLDINGS_MAX`] containers at most; empty if nothing has.
-    pub fn take(&self) -> Holdings {
-        // Taken out first: what changes from here on is said the next time.
-        let names: Vec<ContainerName> = {
-            let mut changes = self.changes.lock();
-            let names: Vec<ContainerName> = changes.iter().take(HOLDINGS_MAX).copied().collect();
-            for name in &names {
-                changes.remove(name);
-            }
-            names
-        };
-        let state = self.realm.shared.state.lock();
-        Holdings(names.into_iter().map(|name| (name, state.held(self.realm.id, name))).collect())
     }
 }
 

@@ -4,14 +4,17 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use farside_platform::Clock;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
 use super::directory::Directory;
-use super::state::{Slot, State};
-use crate::container::Sealed;
+use super::shares::Scarce;
+use super::slot::{GaveWay, Slot};
+use super::state::State;
+use crate::container::{Entry, Sealed};
 use crate::fingerprint::FingerprintKey;
 use crate::name::{ContainerName, OriginId, RealmId};
 
@@ -22,6 +25,9 @@ pub(super) fn is_damage(error: &io::Error) -> bool {
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound
     )
 }
+
+/// Between two containers that go since somebody else fills the disk.
+const GIVE_WAY_EVERY: Duration = Duration::from_secs(1);
 
 /// Of a store.
 pub(super) struct Shared {
@@ -34,8 +40,7 @@ pub(super) struct Shared {
     pub(super) lookups: AtomicU64,
     pub(super) hits: AtomicU64,
     pub(super) damaged: AtomicU64,
-    /// When a container last went since the disk was full.
-    pub(super) gave_way: Mutex<Option<Instant>>,
+    pub(super) clock: Arc<dyn Clock>,
     /// Held for as long as the store is open.
     pub(super) _lock: File,
 }
@@ -65,8 +70,7 @@ impl Shared {
                 None
             }
             Err(error) => {
-                tracing::warn!(container = ?name, "removing a damaged container of the chunk store: {error}");
-                self.drop_damaged(slot, generation);
+                self.drop_damaged(slot, generation, &error.to_string());
                 None
             }
         }
@@ -90,10 +94,13 @@ impl Shared {
         if is_it { Sealed::recover(&path, realm, name).map(Some) } else { Ok(None) }
     }
 
-    /// A container whose file is not what it should be.
-    pub(super) fn drop_damaged(&self, slot: u32, generation: u64) {
+    /// A container whose file is not what it should be. One that has gone meanwhile is nothing to speak of: its file is empty.
+    pub(super) fn drop_damaged(&self, slot: u32, generation: u64, why: &str) {
         let mut state = self.state.lock();
-        if state.is_current(slot, generation) {
+        if let Some((now, found)) = state.get(slot)
+            && now == generation
+        {
+            tracing::warn!(container = ?found.name, "removing a damaged container of the chunk store: {why}");
             self.damaged.fetch_add(1, Ordering::Relaxed);
             self.remove(&mut state, slot);
         }
@@ -101,69 +108,70 @@ impl Shared {
 
     /// Makes room.
     pub(super) fn evict(&self, state: &mut State) {
-        while state.bytes > state.limit {
-            let Some(slot) = state.next_to_go() else { break };
-            let taken = state.take_popped(slot);
-            self.forget(state, slot, taken);
-            state.evicted += 1;
-        }
-    }
-
-    /// The disk is full: the container that is next goes, one in a second, so that whoever fills the disk does not empty the store.
-    pub(super) fn give_way(&self) {
-        let mut last = self.gave_way.lock();
-        if last.is_some_and(|last| last.elapsed() < Duration::from_secs(1)) {
-            return;
-        }
-        *last = Some(Instant::now());
-        drop(last);
-        let mut state = self.state.lock();
-        if let Some(slot) = state.next_to_go() {
-            let taken = state.take_popped(slot);
-            self.forget(&mut state, slot, taken);
-        }
-    }
-
-    /// Makes room for one more container of `realm`: another of the same goes, so that nobody pushes out what is another's by
-    /// beginning many.
-    pub(super) fn make_room_for_one(&self, state: &mut State, realm: RealmId) {
-        while !state.has_room_for_one() {
-            match state.oldest_of(realm) {
-                Some(slot) => self.remove(state, slot),
-                None => {
-                    let Some(slot) = state.next_to_go() else { break };
-                    let taken = state.take_popped(slot);
-                    self.forget(state, slot, taken);
-                }
+        while let Some(scarce) = state.scarce() {
+            if !self.evict_one(state, scarce) {
+                break;
             }
-            state.evicted += 1;
         }
     }
 
-    /// A container goes: out of the index, of what is known, and off the disk.
-    pub(super) fn remove(&self, state: &mut State, slot: u32) {
-        let taken = state.take(slot);
-        self.forget(state, slot, taken);
+    /// Makes room for one more container of `realm`.
+    pub(super) fn make_room_for_one(&self, state: &mut State, realm: RealmId) {
+        while !state.has_room_for_one() && self.evict_one(state, Scarce::Container(realm)) {}
     }
 
-    fn forget(&self, state: &mut State, slot: u32, taken: Option<(Slot, u64)>) {
-        let Some((gone, generation)) = taken else { return };
-        self.sealed.remove(&(slot, generation));
+    /// False if there is none.
+    fn evict_one(&self, state: &mut State, scarce: Scarce) -> bool {
+        let Some(slot) = state.next_to_go(scarce) else { return false };
+        state.evicted += 1;
+        self.remove(state, slot)
+    }
+
+    /// The disk is full: the container that is next goes. Where the store has filled half of what the last one left, another
+    /// may go at once. Otherwise it is somebody else who fills the disk: one goes in a second, so that the store is not
+    /// emptied for nothing.
+    pub(super) fn give_way(&self) {
+        let mut state = self.state.lock();
+        let (now, before) = (self.clock.monotonic(), state.bytes());
+        if let Some(last) = state.gave_way {
+            let is_own = before.saturating_sub(last.bytes) >= last.freed.div_ceil(2);
+            if !is_own && now.saturating_sub(last.at) < GIVE_WAY_EVERY {
+                return;
+            }
+        }
+        if self.evict_one(&mut state, Scarce::Bytes) {
+            let bytes = state.bytes();
+            state.gave_way = Some(GaveWay { at: now, freed: before - bytes, bytes });
+        }
+    }
+
+    /// A container goes: out of the index, of what is known, and off the disk. False if there is none.
+    pub(super) fn remove(&self, state: &mut State, slot: u32) -> bool {
+        let Some((gone, generation)) = state.take(slot) else { return false };
+        let cached = self.sealed.remove(&(slot, generation)).map(|(_, sealed)| sealed);
         if gone.is_loaded {
-            let entries = match &gone.growing {
-                Some(growing) => growing.lock().entries().to_vec(),
-                // If that fails its entries stay in the index and lead nowhere, until they are pushed out.
-                None => Sealed::open(&self.directory.path_of(gone.realm, gone.name), gone.realm, gone.name)
-                    .ok()
-                    .flatten()
-                    .map(|sealed| sealed.entries().to_vec())
-                    .unwrap_or_default(),
+            let entries = match (&gone.growing, cached) {
+                (Some(growing), _) => growing.lock().entries().to_vec(),
+                (None, Some(sealed)) => sealed.entries().to_vec(),
+                (None, None) => self.entries_of(&gone),
             };
             state.take_out(slot, &entries);
         }
         if let Err(error) = self.directory.remove(gone.realm, gone.name) {
             tracing::warn!(container = ?gone.name, "cannot remove a container of the chunk store: {error}");
         }
+        true
+    }
+
+    /// What the file of a container says. If it says nothing, its entries stay in the index and lead nowhere, until they are
+    /// pushed out.
+    fn entries_of(&self, gone: &Slot) -> Vec<Entry> {
+        let path = self.directory.path_of(gone.realm, gone.name);
+        let opened = match Sealed::open(&path, gone.realm, gone.name) {
+            Ok(None) => Sealed::recover(&path, gone.realm, gone.name).map(Some),
+            other => other,
+        };
+        opened.ok().flatten().map(|sealed| sealed.entries().to_vec()).unwrap_or_default()
     }
 
     /// Enters the next container into the index; false if there is none.
@@ -174,8 +182,11 @@ impl Shared {
             let mut state = self.state.lock();
             let entries = growing.lock().entries().to_vec();
             state.loaded(slot, generation, &entries);
+            self.evict(&mut state);
         } else if let Some(sealed) = self.sealed(slot, generation, realm, name) {
-            self.state.lock().loaded(slot, generation, sealed.entries());
+            let mut state = self.state.lock();
+            state.loaded(slot, generation, sealed.entries());
+            self.evict(&mut state);
         }
         true
     }

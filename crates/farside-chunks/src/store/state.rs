@@ -1,57 +1,41 @@
 //! What is known of containers: which there are, where their chunks are found, in which order they go.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Weak};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::directory::Found;
+use super::listeners::{Changes, Listeners};
+use super::shares::{Scarce, Shares};
+use super::slot::{GaveWay, Slot};
 use crate::container::{Entry, Growing, held};
 use crate::fingerprint::Fingerprint;
 use crate::index::{Index, Location, SLOTS_MAX};
 use crate::name::{ContainerName, RealmId};
 use crate::ranges::Ranges;
-use crate::ring::Ring;
 
 /// A container of another site that is still growing here is closed once there are so many newer ones in its realm: what
 /// is missing of it is on a stream that has died.
 const RECEIVING_MAX: usize = 8;
 
-/// A container.
-#[derive(Clone)]
-pub(super) struct Slot {
-    pub(super) realm: RealmId,
-    pub(super) name: ContainerName,
-    /// None once nothing is appended any more.
-    pub(super) growing: Option<Arc<Mutex<Growing>>>,
-    /// The places at which there are chunks.
-    pub(super) held: Ranges,
-    /// It is in the index.
-    pub(super) is_loaded: bool,
-    bytes: u64,
-    /// Asked for since the ring came by.
-    is_marked: bool,
-}
-
 /// Bytes that a container has on average at least: a peer that begins many and fills none takes no more files.
 const CONTAINER_SHARE: u64 = 256 << 10;
-/// Names that wait to be told to a peer at most. One that is not told costs a question.
-const CHANGES_MAX: usize = 1 << 17;
-
-/// Containers of a realm of which something has changed, for somebody who tells it to a peer.
-pub(super) type Changes = Mutex<BTreeSet<ContainerName>>;
 
 pub(super) struct State {
     pub(super) index: Index,
     pub(super) limit: u64,
-    pub(super) bytes: u64,
     pub(super) evicted: u64,
+    /// The last one.
+    pub(super) gave_way: Option<GaveWay>,
     slots: Vec<Option<Slot>>,
     /// How often each slot was given; what somebody remembers of an earlier container does not fit the next.
     generations: Vec<u64>,
     vacant: Vec<u32>,
     by_name: HashMap<(RealmId, ContainerName), u32>,
-    ring: Ring,
+    shares: Shares,
+    /// How many have come.
+    came: u64,
     /// What is still to be entered into the index, the newest last.
     to_load: VecDeque<(u32, u64)>,
     /// Of each realm, the container that is made here.
@@ -59,7 +43,7 @@ pub(super) struct State {
     next_number: u64,
     /// Of each realm, those of the peer that are growing here, the oldest first.
     receiving: HashMap<RealmId, VecDeque<u32>>,
-    listeners: HashMap<RealmId, Vec<Weak<Changes>>>,
+    listeners: Listeners,
 }
 
 impl State {
@@ -67,39 +51,31 @@ impl State {
         State {
             index,
             limit,
-            bytes: 0,
             evicted: 0,
+            gave_way: None,
             slots: Vec::new(),
             generations: Vec::new(),
             vacant: Vec::new(),
             by_name: HashMap::new(),
-            ring: Ring::default(),
+            shares: Shares::default(),
+            came: 0,
             to_load: VecDeque::new(),
             own: HashMap::new(),
             next_number: 0,
             receiving: HashMap::new(),
-            listeners: HashMap::new(),
+            listeners: Listeners::default(),
         }
     }
 
     /// A container of an earlier time. False if there are as many as there can be.
     pub(super) fn remember(&mut self, found: &Found) -> bool {
-        let Found { realm, name, bytes, .. } = *found;
-        let slot = Slot {
-            realm,
-            name,
-            growing: None,
-            held: Ranges::default(),
-            is_loaded: false,
-            bytes,
-            is_marked: false,
-        };
+        let slot = Slot::new(found.realm, found.name, None, found.bytes);
         let Some(number) = self.add(slot) else { return false };
         self.to_load.push_back((number, self.generations[number as usize]));
         true
     }
 
-    fn add(&mut self, slot: Slot) -> Option<u32> {
+    fn add(&mut self, mut slot: Slot) -> Option<u32> {
         let number = match self.vacant.pop() {
             Some(number) => number,
             None if self.slots.len() < SLOTS_MAX as usize => {
@@ -109,26 +85,21 @@ impl State {
             }
             None => return None,
         };
-        self.bytes += slot.bytes;
+        self.came += 1;
+        slot.came = self.came;
         self.by_name.insert((slot.realm, slot.name), number);
+        self.shares.add(slot.realm, number, slot.bytes);
         self.slots[number as usize] = Some(slot);
-        self.ring.push(number);
         Some(number)
     }
 
     /// Takes a container out of everything but the index.
     pub(super) fn take(&mut self, number: u32) -> Option<(Slot, u64)> {
-        self.ring.remove(number);
-        self.take_popped(number)
-    }
-
-    /// The same for one that [`State::next_to_go`] has named: it is out of the ring.
-    pub(super) fn take_popped(&mut self, number: u32) -> Option<(Slot, u64)> {
         let slot = self.slots.get_mut(number as usize)?.take()?;
         let generation = self.generations[number as usize];
         self.generations[number as usize] += 1;
         self.vacant.push(number);
-        self.bytes -= slot.bytes;
+        self.shares.remove(slot.realm, number, slot.bytes, slot.entered);
         self.by_name.remove(&(slot.realm, slot.name));
         if self.own.get(&slot.realm) == Some(&number) {
             self.own.remove(&slot.realm);
@@ -136,7 +107,7 @@ impl State {
         if let Some(receiving) = self.receiving.get_mut(&slot.realm) {
             receiving.retain(|other| *other != number);
         }
-        self.changed(slot.realm, slot.name);
+        self.listeners.changed(slot.realm, slot.name);
         Some((slot, generation))
     }
 
@@ -147,17 +118,23 @@ impl State {
         }
     }
 
-    pub(super) fn next_to_go(&mut self) -> Option<u32> {
-        let slots = &mut self.slots;
-        self.ring.next_to_go(|slot| {
-            slots[slot as usize].as_mut().is_some_and(|slot| std::mem::take(&mut slot.is_marked))
-        })
+    /// What there is too much of.
+    pub(super) fn scarce(&self) -> Option<Scarce> {
+        if self.shares.bytes() > self.limit {
+            Some(Scarce::Bytes)
+        } else if self.shares.chunks() > self.index.capacity() {
+            // One realm's many small chunks would push those of others out of the index.
+            Some(Scarce::Chunks)
+        } else {
+            None
+        }
     }
 
-    /// The container of a realm that came first.
-    pub(super) fn oldest_of(&self, realm: RealmId) -> Option<u32> {
-        let is_of = |slot: &u32| self.get(*slot).is_some_and(|(_, slot)| slot.realm == realm);
-        self.ring.iter().find(is_of)
+    pub(super) fn next_to_go(&mut self, scarce: Scarce) -> Option<u32> {
+        let slots = &mut self.slots;
+        self.shares.next_to_go(scarce, |slot| {
+            slots[slot as usize].as_mut().is_some_and(|slot| std::mem::take(&mut slot.is_marked))
+        })
     }
 
     /// Whether another container can begin; a store has no more than if each had [`CONTAINER_SHARE`] bytes.
@@ -199,6 +176,11 @@ impl State {
         self.by_name.len() as u64
     }
 
+    /// Of all containers.
+    pub(super) fn bytes(&self) -> u64 {
+        self.shares.bytes()
+    }
+
     // Loading
 
     pub(super) fn not_loaded(&self) -> u64 {
@@ -206,10 +188,16 @@ impl State {
     }
 
     pub(super) fn load_again(&mut self) {
-        self.to_load = self.ring.iter().map(|slot| (slot, self.generations[slot as usize])).collect();
-        for slot in self.slots.iter_mut().flatten() {
-            slot.is_loaded = false;
+        self.shares.nothing_entered();
+        let mut all = Vec::new();
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            let Some(slot) = slot else { continue };
+            (slot.is_loaded, slot.entered) = (false, 0);
+            all.push((slot.came, number as u32));
         }
+        all.sort_unstable();
+        let generations = &self.generations;
+        self.to_load = all.into_iter().map(|(_, number)| (number, generations[number as usize])).collect();
     }
 
     pub(super) fn next_to_load(&mut self) -> Option<(u32, u64, RealmId, ContainerName)> {
@@ -238,11 +226,13 @@ impl State {
             return;
         }
         slot.held = held(entries);
-        let (realm, name) = (slot.realm, slot.name);
+        slot.entered = slot.held.places() as u64;
+        let (realm, name, entered) = (slot.realm, slot.name, slot.entered);
+        self.shares.enter(realm, entered);
         for (place, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.length > 0) {
             self.index.insert(&entry.fingerprint, Location { slot: number, place: place as u16 });
         }
-        self.changed(realm, name);
+        self.listeners.changed(realm, name);
     }
 
     // Growing
@@ -268,9 +258,7 @@ impl State {
         is_own: bool,
     ) -> bool {
         let bytes = u64::from(growing.bytes());
-        let growing = Some(Arc::new(Mutex::new(growing)));
-        let slot =
-            Slot { realm, name, growing, held: Ranges::default(), is_loaded: true, bytes, is_marked: false };
+        let slot = Slot::new(realm, name, Some(growing), bytes);
         let Some(number) = self.add(slot) else { return false };
         if is_own {
             self.own.insert(realm, number);
@@ -293,13 +281,14 @@ impl State {
         }
         let Some(slot) = &mut self.slots[number as usize] else { return };
         let bytes = u64::from(growing.bytes());
-        self.bytes = self.bytes + bytes - slot.bytes;
+        self.shares.resize(slot.realm, slot.bytes, bytes);
         slot.bytes = bytes;
-        let (realm, name, is_loaded) = (slot.realm, slot.name, slot.is_loaded);
-        if is_loaded {
+        if slot.is_loaded {
             slot.held.insert(place);
+            slot.entered += 1;
+            self.shares.enter(slot.realm, 1);
             self.index.insert(fingerprint, Location { slot: number, place });
-            self.changed(realm, name);
+            self.listeners.changed(slot.realm, slot.name);
         }
     }
 
@@ -332,7 +321,7 @@ impl State {
             return;
         }
         let Some(slot) = &mut self.slots[number as usize] else { return };
-        self.bytes = self.bytes + u64::from(bytes) - slot.bytes;
+        self.shares.resize(slot.realm, slot.bytes, u64::from(bytes));
         slot.bytes = u64::from(bytes);
     }
 
@@ -340,24 +329,7 @@ impl State {
 
     pub(super) fn listen(&mut self, realm: RealmId) -> Arc<Changes> {
         let loaded = self.slots.iter().flatten().filter(|slot| slot.realm == realm && !slot.held.is_empty());
-        let changes: Arc<Changes> = Arc::new(Mutex::new(loaded.map(|slot| slot.name).collect()));
-        self.listeners.entry(realm).or_default().push(Arc::downgrade(&changes));
-        changes
-    }
-
-    fn changed(&mut self, realm: RealmId, name: ContainerName) {
-        if let Some(listeners) = self.listeners.get_mut(&realm) {
-            listeners.retain(|listener| match listener.upgrade() {
-                Some(changes) => {
-                    let mut changes = changes.lock();
-                    if changes.len() < CHANGES_MAX {
-                        changes.insert(name);
-                    }
-                    true
-                }
-                None => false,
-            });
-        }
+        self.listeners.add(realm, loaded.map(|slot| slot.name))
     }
 
     pub(super) fn held(&self, realm: RealmId, name: ContainerName) -> Ranges {

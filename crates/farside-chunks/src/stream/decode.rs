@@ -1,99 +1,112 @@
 //! Blocks to the bytes of a stream.
 
-use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
-
-use super::layout::{
-    BLOCK_BYTES_MAX, CHUNK_KEPT_MIN, COMPRESSED, DIGEST, DIGEST_BYTES, NEW_FRAME, WINDOW_LOG_MAX, digest,
-};
+use super::block::Block;
+use super::decompress::Decompressor;
+use super::error::{DecodeError, Wanted, malformed};
+use super::layout::{CHUNK_KEPT_MIN, CONTAINERS_MAX, digest};
 use super::operations::{Names, Operation};
 use crate::container::CHUNKS_PER_CONTAINER;
 use crate::cut::CHUNK_MAX;
-use crate::name::ChunkName;
+use crate::name::{ChunkName, ContainerName};
 use crate::store::Realm;
-use crate::varint::take;
-
-/// Why a block gave no bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// A chunk that it names is not here, or the bytes are not those that were meant: they have to be asked for. The
-    /// blocks after it can be decoded.
-    #[error("a chunk is not here; the block is asked for again")]
-    Again {
-        /// What is missing; none if all chunks are here and the digest does not fit.
-        missing: Option<ChunkName>,
-        /// Bytes that the block stands for.
-        stream_bytes: usize,
-    },
-    /// It is no block. Nothing after it can be decoded.
-    #[error("malformed block: {0}")]
-    Malformed(&'static str),
-}
 
 /// Turns the blocks of one direction of one stream into its bytes.
 pub struct StreamDecoder {
     realm: Realm,
     names: Names,
-    history: Option<DCtx<'static>>,
-    literals: Vec<u8>,
+    history: Decompressor,
     chunk: Vec<u8>,
 }
 
-struct Block<'a> {
-    flags: u8,
-    stream_bytes: usize,
-    literal_bytes: usize,
-    digest: Option<&'a [u8]>,
-    operations: &'a [u8],
-    payload: &'a [u8],
+/// The bytes of a block as they come together.
+struct Assembly<'a> {
+    out: &'a mut Vec<u8>,
+    /// What `out` is to have in the end.
+    end: usize,
+    /// The first chunk that is not here.
+    missing: Option<ChunkName>,
+    /// The chunks have more bytes than the block stands for: one of them is not what was meant.
+    is_too_much: bool,
+    /// Containers that chunks were read from.
+    referred: Vec<ContainerName>,
 }
 
-const fn malformed(what: &'static str) -> DecodeError {
-    DecodeError::Malformed(what)
+/// What the operations of a block may still cost. It is counted before anything is done for them.
+struct Allowance {
+    /// Bytes of the stream that no operation stands for yet.
+    bytes: usize,
+    /// Containers that were named, [`CONTAINERS_MAX`] at most.
+    containers: Vec<ContainerName>,
 }
 
-impl<'a> Block<'a> {
-    fn parse(bytes: &'a [u8]) -> Result<Block<'a>, DecodeError> {
-        let short = malformed("it ends too soon");
-        let (&flags, mut rest) = bytes.split_first().ok_or(short)?;
-        if flags & !(COMPRESSED | NEW_FRAME | DIGEST) != 0 {
-            return Err(malformed("unknown flags"));
-        }
-        let mut length = || {
-            let length = take(&mut rest).and_then(|n| usize::try_from(n).ok()).ok_or(short)?;
-            if length <= BLOCK_BYTES_MAX { Ok(length) } else { Err(malformed("a length is too large")) }
+impl Allowance {
+    /// An operation that stands for so many bytes at least, and names that container.
+    fn take(&mut self, operation: &Operation) -> Result<(), DecodeError> {
+        let (least, container) = match operation {
+            Operation::Literal(bytes) => (*bytes, None),
+            Operation::New(bytes, name) => (*bytes, Some(name.container)),
+            // No chunk is shorter, so a block cannot make more be read than it has bytes for.
+            Operation::Reference(count, first) => {
+                (usize::from(*count) * CHUNK_KEPT_MIN, Some(first.container))
+            }
         };
-        let (stream_bytes, operations, literal_bytes) = (length()?, length()?, length()?);
-        if literal_bytes > stream_bytes {
-            return Err(malformed("more literals than bytes"));
+        if least == 0 {
+            return Err(malformed("an operation that stands for nothing"));
         }
-        let digest = if flags & DIGEST != 0 {
-            let (digest, after) = rest.split_at_checked(DIGEST_BYTES).ok_or(short)?;
-            rest = after;
-            Some(digest)
-        } else {
-            None
-        };
-        let (operations, payload) = rest.split_at_checked(operations).ok_or(short)?;
-        if flags & COMPRESSED == 0 && payload.len() != literal_bytes {
-            return Err(malformed("other literals than announced"));
+        self.bytes =
+            self.bytes.checked_sub(least).ok_or(malformed("operations for more bytes than it has"))?;
+        if let Some(container) = container.filter(|container| !self.containers.contains(container)) {
+            if self.containers.len() == CONTAINERS_MAX {
+                return Err(malformed("it names too many containers"));
+            }
+            self.containers.push(container);
         }
-        Ok(Block { flags, stream_bytes, literal_bytes, digest, operations, payload })
+        Ok(())
+    }
+}
+
+impl Assembly<'_> {
+    /// Whether what comes still matters.
+    fn goes_on(&self) -> bool {
+        self.missing.is_none() && !self.is_too_much
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        if bytes.len() > self.end - self.out.len() {
+            self.is_too_much = true;
+        }
+        if self.goes_on() {
+            self.out.extend_from_slice(bytes);
+        }
+    }
+
+    fn refer(&mut self, realm: &Realm, count: u16, first: ChunkName, chunk: &mut Vec<u8>) {
+        if !self.referred.contains(&first.container) {
+            self.referred.push(first.container);
+        }
+        let mut name = first;
+        for _ in 0..count {
+            if !self.goes_on() {
+                return;
+            }
+            match realm.read(name, chunk) {
+                Ok(()) => self.push(chunk),
+                Err(_) => self.missing = Some(name),
+            }
+            name = name.next();
+        }
     }
 }
 
 impl StreamDecoder {
     /// For a stream of a peer that shares `realm`.
     pub fn new(realm: Realm) -> StreamDecoder {
-        StreamDecoder {
-            realm,
-            names: Names::default(),
-            history: None,
-            literals: Vec::new(),
-            chunk: Vec::new(),
-        }
+        StreamDecoder { realm, names: Names::default(), history: Decompressor::default(), chunk: Vec::new() }
     }
 
-    /// Appends to `out` the bytes that `block` stands for, at most [`BLOCK_BYTES_MAX`]; nothing on an error.
+    /// Appends to `out` the bytes that `block` stands for, at most [`BLOCK_BYTES_MAX`](super::BLOCK_BYTES_MAX); nothing on an
+    /// error. What that costs is bounded by these bytes: a block that names more chunks than they could be is refused
+    /// before any is read.
     ///
     /// # Errors
     ///
@@ -107,36 +120,47 @@ impl StreamDecoder {
         decoded
     }
 
-    /// The same for the answer to what was asked for, which stands for `stream_bytes` ([`answer`](super::StreamEncoder::answer)): the stream's history stays as it is.
+    /// The same for the answer to what was asked for ([`answer`](super::StreamEncoder::answer)): the stream's history stays
+    /// as it is. An answer of other bytes than were wanted is refused.
     ///
     /// # Errors
     ///
     /// [`DecodeError::Malformed`].
-    pub fn decode_answer(
-        &self,
-        block: &[u8],
-        stream_bytes: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        if Block::parse(block)?.stream_bytes != stream_bytes {
+    pub fn decode_answer(&self, block: &[u8], wanted: &Wanted, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        let parsed = Block::parse(block)?;
+        if parsed.digest.is_some() {
+            return Err(malformed("an answer that refers to chunks"));
+        }
+        if parsed.stream_bytes != wanted.stream_bytes {
             return Err(malformed("an answer of another length than was asked for"));
         }
-        let mut alone = StreamDecoder::new(self.realm.clone());
-        match alone.decode(block, out) {
-            Err(DecodeError::Again { .. }) => Err(malformed("an answer refers to chunks")),
-            other => other,
+        let begins = out.len();
+        StreamDecoder::new(self.realm.clone()).decode(block, out)?;
+        if digest(&out[begins..]) != wanted.digest {
+            out.truncate(begins);
+            return Err(malformed("an answer of other bytes than were asked for"));
         }
+        Ok(())
     }
 
     fn decode_parts(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         let block = Block::parse(bytes)?;
-        self.decompress(&block)?;
+        let mut literals = self.history.literals(&block)?;
+        let mut operations = block.operations;
+        let mut allowance = Allowance { bytes: block.stream_bytes, containers: Vec::new() };
         let begins = out.len();
-        let (mut literals, mut operations) = (&self.literals[..], block.operations);
-        let (mut missing, mut referred) = (None, Vec::new());
+        let mut assembly = Assembly {
+            end: begins + block.stream_bytes,
+            out,
+            missing: None,
+            is_too_much: false,
+            referred: Vec::new(),
+        };
         while !operations.is_empty() {
-            match self.names.decode(&mut operations).ok_or(malformed("no operation"))? {
-                Operation::Literal(length) => out.extend_from_slice(split(&mut literals, length)?),
+            let operation = self.names.decode(&mut operations).ok_or(malformed("no operation"))?;
+            allowance.take(&operation)?;
+            match operation {
+                Operation::Literal(length) => assembly.push(split(&mut literals, length)?),
                 Operation::New(length, name) => {
                     let chunk = split(&mut literals, length)?;
                     let is_chunk = (CHUNK_KEPT_MIN..=CHUNK_MAX).contains(&length);
@@ -147,101 +171,40 @@ impl StreamDecoder {
                     if let Err(error) = self.realm.keep_as(name, chunk) {
                         tracing::debug!("{error}");
                     }
-                    out.extend_from_slice(chunk);
+                    assembly.push(chunk);
                 }
                 Operation::Reference(count, first) => {
-                    if referred.last() != Some(&first.container) {
-                        referred.push(first.container);
+                    if block.digest.is_none() {
+                        return Err(malformed("it refers to chunks and has no digest"));
                     }
-                    let mut name = first;
-                    for _ in 0..count {
-                        // With more bytes than the block stands for, one of its chunks is not what was meant.
-                        let is_too_much = out.len() - begins > block.stream_bytes;
-                        if missing.is_some() || is_too_much {
-                            break;
-                        }
-                        match self.realm.read(name, &mut self.chunk) {
-                            Ok(()) => out.extend_from_slice(&self.chunk),
-                            Err(_) => missing = Some(name),
-                        }
-                        name = name.next();
-                    }
+                    assembly.refer(&self.realm, count, first, &mut self.chunk);
                 }
             }
         }
         if !literals.is_empty() {
             return Err(malformed("literals that nothing stands for"));
         }
-        if missing.is_some() && block.digest.is_some() {
-            return Err(DecodeError::Again { missing, stream_bytes: block.stream_bytes });
-        }
-        let is_whole = out.len() - begins == block.stream_bytes
-            && block.digest.is_none_or(|expected| digest(&out[begins..]) == *expected);
-        match (is_whole, block.digest) {
-            (true, _) => Ok(()),
-            // Something else has one of these names here. Without them the peer does not refer to them again.
-            (false, Some(_)) => {
-                referred.into_iter().for_each(|container| self.realm.distrust(container));
-                Err(DecodeError::Again { missing: None, stream_bytes: block.stream_bytes })
-            }
-            // Only what refers to chunks can be other than it was meant.
-            (false, None) => Err(malformed("other bytes than announced")),
-        }
-    }
-
-    /// The block's literals.
-    fn decompress(&mut self, block: &Block<'_>) -> Result<(), DecodeError> {
-        self.literals.clear();
-        if block.flags & COMPRESSED == 0 {
-            self.literals.extend_from_slice(block.payload);
+        let Assembly { out, end, missing, is_too_much, referred } = assembly;
+        let is_whole = missing.is_none() && !is_too_much && out.len() == end;
+        let Some(expected) = block.digest else {
+            return if is_whole { Ok(()) } else { Err(malformed("other bytes than announced")) };
+        };
+        if is_whole && digest(&out[begins..]) == expected {
             return Ok(());
         }
-        if block.flags & NEW_FRAME != 0 || self.history.is_none() {
-            let mut history = match self.history.take() {
-                Some(history) => history,
-                None => DCtx::try_create().ok_or(malformed("no memory for it"))?,
-            };
-            let is_ready = history.reset(ResetDirective::SessionOnly).is_ok()
-                && history.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX)).is_ok();
-            if !is_ready || block.flags & NEW_FRAME == 0 {
-                return Err(malformed("it goes on with a history that is not there"));
-            }
-            self.history = Some(history);
+        if missing.is_none() {
+            // Something else has one of these names here. Without them the peer does not refer to them again.
+            referred.into_iter().for_each(|container| self.realm.distrust(container));
         }
-        let Some(history) = &mut self.history else { return Err(malformed("no history")) };
-        if block.payload.len() > zstd_safe::compress_bound(block.literal_bytes) + 64 {
-            return Err(malformed("its literals are larger than uncompressed"));
-        }
-        // A byte more than announced, so that too many are noticed.
-        self.literals.resize(block.literal_bytes + 1, 0);
-        let mut written = 0;
-        let mut input = InBuffer::around(block.payload);
-        loop {
-            let before = (input.pos(), written);
-            let mut output = OutBuffer::around_pos(&mut self.literals[..], written);
-            let decompressed = history.decompress_stream(&mut output, &mut input);
-            written = output.pos();
-            let is_at_end = input.pos() == block.payload.len();
-            match decompressed {
-                Err(_) => return Err(malformed("its literals do not decompress")),
-                // A frame's end, and another behind it: no stream is said so.
-                Ok(0) if !is_at_end => return Err(malformed("more than one frame")),
-                Ok(_) => {}
-            }
-            if written > block.literal_bytes || (before == (input.pos(), written) && !is_at_end) {
-                return Err(malformed("other literals than announced"));
-            }
-            if is_at_end && (written == block.literal_bytes || before == (input.pos(), written)) {
-                break;
-            }
-        }
-        self.literals.truncate(written);
-        if written == block.literal_bytes { Ok(()) } else { Err(malformed("other literals than announced")) }
+        Err(DecodeError::Again {
+            missing,
+            wanted: Wanted { stream_bytes: block.stream_bytes, digest: expected },
+        })
     }
 
     /// Lets go of the history, since the stream rests; what comes next must begin a new one.
     pub fn drop_history(&mut self) {
-        self.history = None;
+        self.history.drop_history();
     }
 }
 

@@ -4,42 +4,20 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 
-use super::layout::{BLOCK_BYTES_MAX, CHUNK_KEPT_MIN, COMPRESSED, DIGEST, NEW_FRAME, WINDOW_LOG_MAX, digest};
+use super::block::Block;
+use super::compress::{Compressor, compress_alone};
+use super::layout::{BLOCK_BYTES_MAX, CHUNK_KEPT_MIN, CONTAINERS_MAX, digest};
 use super::operations::{Names, Operation};
+use super::settings::StreamSettings;
 use crate::cut::{CHUNK_MAX, first_chunk};
 use crate::fingerprint::Fingerprint;
 use crate::known::KnownAtPeer;
-use crate::name::ChunkName;
+use crate::name::{ChunkName, ContainerName};
 use crate::store::{Cursor, Realm};
-use crate::varint::put;
 
 /// Chunks that this stream has sent and that may be named before the peer says that it holds them; some 500 MB.
 const SENT_MAX: usize = 1 << 16;
-/// Share of its bytes that compressed literals may have and still be worth it.
-const WORTH: f64 = 0.97;
-/// Fewer literal bytes than this go as they are: a flush of zstd alone takes five.
-const COMPRESSED_MIN: usize = 24;
-/// Literal bytes after which a stream that did not get smaller goes uncompressed.
-const NOISE_AFTER: u64 = 128 << 10;
-/// Literal bytes that then go uncompressed before the next is tried, at first and at most.
-const NOISE_FOR: (u64, u64) = (1 << 20, 64 << 20);
-
-/// What may be spent on a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamSettings {
-    /// zstd's level, 1 to 19.
-    pub level: i32,
-    /// log2 of the history's bytes, 10 to [`WINDOW_LOG_MAX`].
-    pub window_log: u32,
-}
-
-impl Default for StreamSettings {
-    fn default() -> StreamSettings {
-        StreamSettings { level: 3, window_log: 20 }
-    }
-}
 
 /// What [`StreamEncoder::encode`] has made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,24 +40,30 @@ pub struct StreamEncoder {
     realm: Realm,
     peer: Arc<Mutex<KnownAtPeer>>,
     settings: StreamSettings,
+    compressor: Compressor,
     names: Names,
     cursor: Option<Cursor>,
     sent: HashSet<ChunkName>,
-    history: Option<CCtx<'static>>,
-    noise: Noise,
     operations: Vec<Operation>,
     literals: Vec<u8>,
-    compressed: Vec<u8>,
+    containers: Containers,
 }
 
-/// Whether it is worth compressing what comes.
-#[derive(Clone, Copy, Debug)]
-struct Noise {
-    in_bytes: u64,
-    out_bytes: u64,
-    /// Bytes that go uncompressed yet.
-    skip: u64,
-    next_skip: u64,
+/// Those that a block names, [`CONTAINERS_MAX`] at most.
+#[derive(Default)]
+struct Containers(Vec<ContainerName>);
+
+impl Containers {
+    fn can_name(&self, container: ContainerName) -> bool {
+        self.0.len() < CONTAINERS_MAX || self.0.contains(&container)
+    }
+
+    fn name(&mut self, container: ContainerName) {
+        // Most often it is the one before.
+        if self.0.last() != Some(&container) && !self.0.contains(&container) {
+            self.0.push(container);
+        }
+    }
 }
 
 impl StreamEncoder {
@@ -89,27 +73,33 @@ impl StreamEncoder {
             realm,
             peer,
             settings,
+            compressor: Compressor::new(settings),
             names: Names::default(),
             cursor: None,
             sent: HashSet::new(),
-            history: None,
-            noise: Noise { in_bytes: 0, out_bytes: 0, skip: 0, next_skip: NOISE_FOR.0 },
             operations: Vec::new(),
             literals: Vec::new(),
-            compressed: Vec::new(),
+            containers: Containers::default(),
         }
     }
 
     /// Appends to `out` the block of what comes next in the stream. Without `is_flush` what may still be part of a longer chunk
     /// is left; with fewer than [`CHUNK_MAX`] bytes that may be all, and then there is no block. Each call looks at what is left
-    /// anew: it is not for each byte that comes.
+    /// anew: it is not for each byte that comes. A stream that does not refer to chunks has none to wait for: nothing is
+    /// left but what is beyond [`BLOCK_BYTES_MAX`].
     pub fn encode(&mut self, bytes: &[u8], is_flush: bool, out: &mut Vec<u8>) -> Encoded {
         // What comes after this block is no end.
         let is_flush = is_flush && bytes.len() <= BLOCK_BYTES_MAX;
         let bytes = &bytes[..bytes.len().min(BLOCK_BYTES_MAX)];
         self.operations.clear();
         self.literals.clear();
+        self.containers.0.clear();
         let mut encoded = Encoded::default();
+        if !self.settings.refers && !bytes.is_empty() {
+            self.literals.extend_from_slice(bytes);
+            self.operations.push(Operation::Literal(bytes.len()));
+            encoded.consumed = bytes.len();
+        }
         while encoded.consumed < bytes.len() {
             let rest = &bytes[encoded.consumed..];
             let Some((length, found)) = self.next_chunk(rest, is_flush) else { break };
@@ -123,6 +113,7 @@ impl StreamEncoder {
                     found.fingerprint.and_then(|fingerprint| self.keep(&fingerprint, found.here, chunk));
                 match (kept, self.operations.last_mut()) {
                     (Some(name), _) => {
+                        self.containers.name(name.container);
                         self.names.register(name.container.origin);
                         self.operations.push(Operation::New(length, name));
                     }
@@ -143,7 +134,7 @@ impl StreamEncoder {
         // Where a stream goes on as one before, its cuts are there too: the bytes need not be looked at for them.
         if let Some(cursor) = &mut self.cursor
             && let Some(length) = cursor.next_length()
-            && length <= rest.len()
+            && (CHUNK_KEPT_MIN..=rest.len()).contains(&length)
         {
             let fingerprint = self.realm.fingerprint(&rest[..length]);
             if self.realm.follows(cursor, &fingerprint) {
@@ -185,9 +176,10 @@ impl StreamEncoder {
         Known { fingerprint: Some(fingerprint), here, named }
     }
 
-    /// Whether the peer holds a chunk, and it can be named in this stream.
+    /// Whether the peer holds a chunk, and it can be named in this block.
     fn can_refer_to(&self, name: ChunkName) -> bool {
         self.names.can_name(name.container.origin)
+            && self.containers.can_name(name.container)
             && (self.sent.contains(&name) || self.peer.lock().holds(name))
     }
 
@@ -207,8 +199,9 @@ impl StreamEncoder {
         let is_open = |name: &ChunkName| {
             !self.peer.lock().holds_some_of(name.container) || self.realm.is_growing(name.container)
         };
-        let own = here.filter(|name| name.container.origin == origin).filter(is_open);
-        let name = own.or_else(|| self.realm.keep(fingerprint, chunk).ok())?;
+        let can_name = |name: &ChunkName| self.containers.can_name(name.container);
+        let own = here.filter(|name| name.container.origin == origin).filter(is_open).filter(can_name);
+        let name = own.or_else(|| self.realm.keep(fingerprint, chunk).ok()).filter(can_name)?;
         if self.sent.len() >= SENT_MAX {
             self.sent.clear();
         }
@@ -217,6 +210,7 @@ impl StreamEncoder {
     }
 
     fn refer(&mut self, name: ChunkName) {
+        self.containers.name(name.container);
         if let Some(Operation::Reference(count, first)) = self.operations.last_mut()
             && first.container == name.container
             && first.place.checked_add(*count) == Some(name.place)
@@ -233,51 +227,33 @@ impl StreamEncoder {
         for operation in &self.operations {
             self.names.encode(*operation, &mut operations);
         }
-        let is_new = self.history.is_none();
-        let is_compressed = self.noise.tries(self.literals.len()) && self.compress();
-        let mut flags = 0;
-        if is_compressed {
-            flags |= COMPRESSED | if is_new { NEW_FRAME } else { 0 };
-        }
-        flags |= if refers { DIGEST } else { 0 };
-        out.push(flags);
-        put(out, bytes.len() as u64);
-        put(out, operations.len() as u64);
-        put(out, self.literals.len() as u64);
-        if refers {
-            out.extend_from_slice(&digest(bytes));
-        }
-        out.extend_from_slice(&operations);
-        out.extend_from_slice(if is_compressed { &self.compressed } else { &self.literals });
-    }
-
-    /// Compresses the literals with those before as history. False if zstd does not; then the history begins anew.
-    fn compress(&mut self) -> bool {
-        let history = match &mut self.history {
-            Some(history) => history,
-            None => {
-                let Some(history) = begin(self.settings) else { return false };
-                self.history.insert(history)
-            }
+        let (flags, payload) = self.compressor.payload(&self.literals);
+        let block = Block {
+            flags,
+            stream_bytes: bytes.len(),
+            literal_bytes: self.literals.len(),
+            digest: refers.then(|| digest(bytes)),
+            operations: &operations,
+            payload,
         };
-        if compress(history, &self.literals, &mut self.compressed).is_err() {
-            self.history = None;
-            return false;
-        }
-        self.noise.note(self.literals.len(), self.compressed.len());
-        true
+        block.put(out);
     }
 
-    /// Lets go of the history, since the stream rests or its memory is needed; what comes next begins a new one.
+    /// Lets go of the history, and of the place in the store, since the stream rests or its memory is needed; what comes next
+    /// begins a new one.
     pub fn drop_history(&mut self) {
-        self.history = None;
+        self.compressor.drop_history();
+        // It holds a container's directory and its file.
+        self.cursor = None;
     }
 
-    /// From the next history on.
+    /// From the next block on; level and window from the next history on, which then begins.
     pub fn set(&mut self, settings: StreamSettings) {
-        if settings != self.settings {
-            self.settings = settings;
-            self.history = None;
+        self.settings = settings;
+        self.compressor.set(settings);
+        if !settings.refers {
+            // Where the stream was will not be where it is when chunks are found again.
+            self.cursor = None;
         }
     }
 
@@ -295,29 +271,45 @@ impl StreamEncoder {
     /// history; what is named in it is kept, so that it can be referred to again.
     pub fn answer(&self, bytes: &[u8], out: &mut Vec<u8>) {
         let bytes = &bytes[..bytes.len().min(BLOCK_BYTES_MAX)];
+        let mut operations = Vec::new();
+        if self.settings.refers {
+            self.answer_with_names(bytes, &mut operations);
+        } else {
+            Names::default().encode(Operation::Literal(bytes.len()), &mut operations);
+        }
+        let compressed = compress_alone(self.settings, bytes);
+        let (flags, payload) = compressed.as_ref().map_or((0, bytes), |(flags, bytes)| (*flags, &bytes[..]));
+        let block = Block {
+            flags,
+            stream_bytes: bytes.len(),
+            literal_bytes: bytes.len(),
+            digest: None,
+            operations: &operations,
+            payload,
+        };
+        block.put(out);
+    }
+
+    /// What is here under a name of this site is kept by the peer under the same.
+    fn answer_with_names(&self, bytes: &[u8], out: &mut Vec<u8>) {
         let own = self.realm.origin();
-        let (mut names, mut operations, mut at) = (Names::default(), Vec::new(), 0);
+        let (mut names, mut containers, mut at) = (Names::default(), Containers::default(), 0);
         while let Some(length) = first_chunk(&bytes[at..], true) {
             let chunk = &bytes[at..at + length];
+            let is_own =
+                |name: ChunkName| name.container.origin == own && containers.can_name(name.container);
             let name = (length >= CHUNK_KEPT_MIN)
-                .then(|| self.realm.find(&self.realm.fingerprint(chunk), |name| name.container.origin == own))
+                .then(|| self.realm.find(&self.realm.fingerprint(chunk), is_own))
                 .flatten()
                 .map(|found| found.name())
-                .filter(|name| name.container.origin == own);
+                .filter(|name| is_own(*name));
+            if let Some(name) = name {
+                containers.name(name.container);
+            }
             let operation = name.map_or(Operation::Literal(length), |name| Operation::New(length, name));
-            names.encode(operation, &mut operations);
+            names.encode(operation, out);
             at += length;
         }
-        let mut compressed = Vec::new();
-        let is_smaller = begin(self.settings)
-            .is_some_and(|mut history| compress(&mut history, bytes, &mut compressed).is_ok())
-            && compressed.len() < bytes.len();
-        out.push(if is_smaller { COMPRESSED | NEW_FRAME } else { 0 });
-        put(out, bytes.len() as u64);
-        put(out, operations.len() as u64);
-        put(out, bytes.len() as u64);
-        out.extend_from_slice(&operations);
-        out.extend_from_slice(if is_smaller { &compressed } else { bytes });
     }
 }
 
@@ -329,66 +321,4 @@ struct Known {
     here: Option<ChunkName>,
     /// The same if the peer holds it.
     named: Option<ChunkName>,
-}
-
-impl Noise {
-    fn tries(&mut self, bytes: usize) -> bool {
-        if bytes < COMPRESSED_MIN {
-            return false;
-        }
-        if self.skip > 0 {
-            self.skip = self.skip.saturating_sub(bytes as u64);
-            return false;
-        }
-        true
-    }
-
-    fn note(&mut self, in_bytes: usize, out_bytes: usize) {
-        self.in_bytes += in_bytes as u64;
-        self.out_bytes += out_bytes as u64;
-        if self.in_bytes < NOISE_AFTER {
-            return;
-        }
-        if self.out_bytes as f64 > WORTH * self.in_bytes as f64 {
-            self.skip = self.next_skip;
-            self.next_skip = (2 * self.next_skip).min(NOISE_FOR.1);
-        } else {
-            self.next_skip = NOISE_FOR.0;
-        }
-        (self.in_bytes, self.out_bytes) = (0, 0);
-    }
-}
-
-fn begin(settings: StreamSettings) -> Option<CCtx<'static>> {
-    let mut history = CCtx::try_create()?;
-    let window_log = settings.window_log.clamp(10, WINDOW_LOG_MAX);
-    let all = [
-        CParameter::CompressionLevel(settings.level.clamp(1, 19)),
-        CParameter::WindowLog(window_log),
-        CParameter::ContentSizeFlag(false),
-        CParameter::ChecksumFlag(false),
-    ];
-    all.into_iter().all(|parameter| history.set_parameter(parameter).is_ok()).then_some(history)
-}
-
-fn compress(history: &mut CCtx<'_>, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), zstd_safe::ErrorCode> {
-    out.clear();
-    // A flush ends a block; it adds three bytes to each 128 KiB, and some for what was left of the block before.
-    out.reserve(zstd_safe::compress_bound(bytes.len()) + 64);
-    let mut input = InBuffer::around(bytes);
-    let mut output = OutBuffer::around(out);
-    loop {
-        let left = history.compress_stream2(
-            &mut output,
-            &mut input,
-            zstd_safe::zstd_sys::ZSTD_EndDirective::ZSTD_e_flush,
-        )?;
-        if left == 0 && input.pos() == bytes.len() {
-            return Ok(());
-        }
-        if output.pos() == output.capacity() {
-            // Cannot be: the buffer takes whatever a flush makes of these bytes.
-            return Err(0);
-        }
-    }
 }

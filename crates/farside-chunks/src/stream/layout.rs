@@ -6,6 +6,9 @@ pub const BLOCK_BYTES_MAX: usize = 1 << 20;
 pub const WINDOW_LOG_MAX: u32 = 23;
 /// Shorter pieces, which a flush makes, are no chunks: they would fill containers with what is found cheaper by zstd.
 pub const CHUNK_KEPT_MIN: usize = 512;
+/// Containers that a block names at most: about as many as it has chunks. The receiver reads the directory of each, 100 KB at
+/// most, and may have to make a file for it.
+pub const CONTAINERS_MAX: usize = 128;
 
 pub(super) const COMPRESSED: u8 = 1;
 pub(super) const NEW_FRAME: u8 = 2;
