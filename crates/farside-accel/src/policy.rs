@@ -8,11 +8,13 @@ mod action;
 mod application;
 mod defaults;
 mod rule;
+mod written;
 
 pub use action::{Action, Demotion};
 pub use application::Policy;
 pub use defaults::default_policies;
 pub use rule::{Ends, PolicyError, Ports, Rule};
+pub use written::{WrittenPolicy, WrittenPolicyError};
 
 /// A site's policies, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]

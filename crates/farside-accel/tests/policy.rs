@@ -124,7 +124,7 @@ proptest! {
     #[test]
     fn a_demotion_takes_away_and_never_adds(a in action()) {
         for demotion in [
-            Demotion::NoPeer, Demotion::PeerLost, Demotion::AsymmetricRoute, Demotion::BoxInBetween,
+            Demotion::NoPeer, Demotion::PeerLost, Demotion::NoAnswer, Demotion::BoxInBetween,
             Demotion::Encrypted, Demotion::Incompressible, Demotion::Overload, Demotion::StoreUnusable,
         ] {
             let applied = demotion.of(a);

@@ -91,8 +91,8 @@ pub enum Demotion {
     NoPeer,
     /// There is no session with the peer.
     PeerLost,
-    /// The two boxes do not see both directions of the connection.
-    AsymmetricRoute,
+    /// The server does not answer the peer's box: it is down, or its answers take another way.
+    NoAnswer,
     /// Another pair of boxes has it already.
     BoxInBetween,
     /// It is encrypted: nothing in it repeats, and nothing gets smaller.
@@ -111,12 +111,11 @@ impl Demotion {
         let most = match self {
             Demotion::NoPeer
             | Demotion::PeerLost
-            | Demotion::AsymmetricRoute
+            | Demotion::NoAnswer
             | Demotion::BoxInBetween
             | Demotion::Overload => Action::PassThrough,
-            Demotion::Encrypted => Action::Transport,
+            Demotion::Encrypted | Demotion::StoreUnusable => Action::Transport,
             Demotion::Incompressible => Action::Dre,
-            Demotion::StoreUnusable => Action::Lz,
         };
         action.and(most)
     }
@@ -126,7 +125,9 @@ impl Demotion {
         match self {
             Demotion::NoPeer => "no paired box on the way to the server",
             Demotion::PeerLost => "no session with the peer",
-            Demotion::AsymmetricRoute => "the connection's two directions take different ways",
+            Demotion::NoAnswer => {
+                "the server does not answer the peer's box: it is down, or its answers take another way"
+            }
             Demotion::BoxInBetween => "another pair of boxes optimises it",
             Demotion::Encrypted => "encrypted",
             Demotion::Incompressible => "gets no smaller",

@@ -1,0 +1,18 @@
+//! The accelerator while it runs.
+//!
+//! ```text
+//! SYN held ─ Accelerator::begin ─► plain, or open over a trunk ─► verdict ─► listener ─► flow        intercept.rs
+//! port of a forward ─────────────────────────────► open over a trunk ─────────────────► flow        forward.rs
+//! a peer's box opens ─► may it, which policy ─► connect as the client ────────────────► flow        serving.rs
+//! ```
+
+mod forward;
+mod intercept;
+mod probes;
+mod served;
+mod serving;
+mod start;
+mod state;
+
+pub use start::{Running, StartError, ruleset};
+pub use state::Accelerator;

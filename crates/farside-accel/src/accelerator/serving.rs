@@ -1,0 +1,125 @@
+//! What this box does for the boxes of its peers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock, Weak};
+
+use async_trait::async_trait;
+use farside_peer::PeerId;
+use ipnet::IpNet;
+
+use super::state::Accelerator;
+use crate::kernel::transparent;
+use crate::policy::Ends;
+use crate::protocol::{Open, OpenTarget, Refusal, Refused};
+use crate::trunk::{Connected, Serving, Trunk, may_connect};
+
+/// The accelerator as its trunks see it: there once it has started.
+#[derive(Default)]
+pub(super) struct Server(pub(super) OnceLock<Weak<Accelerator>>);
+
+impl Server {
+    fn accelerator(&self) -> Option<Arc<Accelerator>> {
+        self.0.get()?.upgrade()
+    }
+}
+
+fn refused(refusal: Refusal, text: impl Into<String>) -> Refused {
+    Refused { refusal, text: text.into() }
+}
+
+#[async_trait]
+impl Serving for Server {
+    async fn connect(&self, peer: PeerId, open: &Open) -> Result<Connected, Refused> {
+        let accelerator =
+            self.accelerator().ok_or_else(|| refused(Refusal::Overload, "it is just starting"))?;
+        match &open.target {
+            OpenTarget::Transparent { client, server } => {
+                accelerator.connect_as(peer, open, Ends { client: *client, server: *server }).await
+            }
+            OpenTarget::Named(name) => accelerator.connect_to(open, name).await,
+        }
+    }
+
+    fn name_of(&self, peer: PeerId) -> String {
+        let name = |accelerator: Arc<Accelerator>| Some(accelerator.peers.lock().get(&peer)?.name.clone());
+        self.accelerator().and_then(name).unwrap_or_else(|| format!("{peer:?}"))
+    }
+
+    fn subnets(&self) -> Vec<IpNet> {
+        self.accelerator().map(|accelerator| accelerator.surroundings.lock().lan.clone()).unwrap_or_default()
+    }
+
+    fn trunk(&self, trunk: &Arc<Trunk>, is_there: bool) {
+        let Some(accelerator) = self.accelerator() else { return };
+        let mut trunks = accelerator.served.trunks.lock();
+        trunks.retain(|known| !Arc::ptr_eq(known, trunk));
+        if is_there {
+            trunks.push(Arc::clone(trunk));
+        }
+    }
+}
+
+impl Accelerator {
+    /// Connects to a server as the client.
+    async fn connect_as(&self, peer: PeerId, open: &Open, ends: Ends) -> Result<Connected, Refused> {
+        if self.interception.is_none() {
+            let text = "this box intercepts nothing, so it cannot connect as a client; see farside accel up --lan --wan";
+            return Err(refused(Refusal::NotAllowed, text));
+        }
+        let around = self.surroundings.lock().clone();
+        let is_probed = self.served.is_probed(peer, ends.server.ip(), self.now());
+        may_connect(ends.client, ends.server, &around.lan, &around.own, is_probed)
+            .map_err(|text| refused(Refusal::NotAllowed, text))?;
+        let (application, policy) = self.policies.of(&ends);
+        if !policy.and(open.action).is_optimized() {
+            let text = format!("its policy for {application} is {policy}");
+            return Err(refused(Refusal::ByPolicy, text));
+        }
+        let socket =
+            transparent::connect(Some(ends.client), ends.server, open.dscp).await.map_err(not_connected)?;
+        Ok(Connected { socket, ends, application: application.to_owned(), policy })
+    }
+
+    /// Connects to where an explicit forward of a peer ends, if this site allows it.
+    async fn connect_to(&self, open: &Open, name: &str) -> Result<Connected, Refused> {
+        if !self.forward_to.iter().any(|allowed| allowed == name) {
+            let text = format!(
+                "forwards may not end at {name} here; whoever runs that site allows it with: farside accel up \
+                 --forward-to {name}"
+            );
+            return Err(refused(Refusal::NotAllowed, text));
+        }
+        let found = tokio::net::lookup_host(name).await;
+        let addresses: Vec<SocketAddr> = found
+            .map_err(|error| refused(Refusal::NoAnswer, format!("{name} is not known there: {error}")))?
+            .collect();
+        let mut last = refused(Refusal::NoAnswer, format!("{name} has no address"));
+        for server in addresses {
+            match transparent::connect(None, server, open.dscp).await {
+                Ok(socket) => {
+                    let client = socket.local_addr().map_err(not_connected)?;
+                    let ends = Ends { client, server };
+                    let (application, policy) = self.policies.of(&ends);
+                    // It was asked for by name: no policy lets it pass.
+                    let policy =
+                        if policy.is_optimized() { policy } else { crate::policy::Action::Transport };
+                    return Ok(Connected { socket, ends, application: application.to_owned(), policy });
+                }
+                Err(error) => last = not_connected(error),
+            }
+        }
+        Err(last)
+    }
+}
+
+fn not_connected(error: io::Error) -> Refused {
+    let refusal = match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Refusal::ByServer,
+        io::ErrorKind::PermissionDenied => Refusal::NotAllowed,
+        // The client's own address and port are in use here: a connection on the same ports that ended less than a minute ago.
+        io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable => Refusal::Overload,
+        _ => Refusal::NoAnswer,
+    };
+    refused(refusal, error.to_string())
+}

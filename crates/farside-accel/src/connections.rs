@@ -1,0 +1,258 @@
+//! The connections that this box optimises, those it let pass not long ago, and what all of them came to.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::control;
+use crate::policy::{Action, Demotion, Ends};
+
+/// Connections let pass that are still shown.
+const PASSED_SHOWN: usize = 256;
+
+/// What is known of a connection that is optimised.
+#[derive(Debug)]
+pub struct Record {
+    /// Its ends.
+    pub ends: Ends,
+    /// The peer's name.
+    pub peer: String,
+    /// Whether this box has the client's side.
+    pub is_near: bool,
+    /// The application.
+    pub application: String,
+    /// This site's policy.
+    pub configured: Action,
+    /// The peer's.
+    pub peer_policy: Action,
+    /// When it was opened.
+    pub opened: Instant,
+    /// Its bytes, both ways.
+    pub original_bytes: AtomicU64,
+    /// What they cost between the boxes.
+    pub wire_bytes: AtomicU64,
+    /// Why less is done than both allow.
+    pub demotion: Option<Demotion>,
+    /// Ends it: both its sides are reset.
+    pub reset: CancellationToken,
+}
+
+impl Record {
+    /// What both sites allow.
+    pub fn negotiated(&self) -> Action {
+        self.configured.and(self.peer_policy)
+    }
+
+    /// What is done.
+    pub fn applied(&self) -> Action {
+        self.demotion.map_or(self.negotiated(), |demotion| demotion.of(self.negotiated()))
+    }
+}
+
+#[derive(Debug)]
+struct Passed {
+    ends: Ends,
+    application: String,
+    configured: Action,
+    reason: Option<Demotion>,
+    at: Instant,
+}
+
+/// Sums since the start.
+#[derive(Debug, Default)]
+pub struct Sums {
+    /// Connections let through as they are.
+    pub passed: AtomicU64,
+    /// Connections optimised.
+    pub taken: AtomicU64,
+    /// Connections reset because a box, a peer or a session was lost.
+    pub reset: AtomicU64,
+    original_bytes: AtomicU64,
+    wire_bytes: AtomicU64,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Connections {
+    open: Mutex<HashMap<u64, Arc<Record>>>,
+    next: AtomicU64,
+    passed: Mutex<VecDeque<Passed>>,
+    /// See [`Sums`].
+    pub sums: Sums,
+}
+
+/// A connection among the open ones, until it is dropped.
+#[derive(Debug)]
+pub struct Listed {
+    record: Arc<Record>,
+    key: u64,
+    of: Arc<Connections>,
+}
+
+impl Listed {
+    /// The connection.
+    pub fn record(&self) -> &Arc<Record> {
+        &self.record
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        // Moved to the sums while the list is locked: a reader of both counts no byte twice and misses none.
+        let mut open = self.of.open.lock();
+        open.remove(&self.key);
+        let add =
+            |to: &AtomicU64, of: &AtomicU64| to.fetch_add(of.load(Ordering::Relaxed), Ordering::Relaxed);
+        add(&self.of.sums.original_bytes, &self.record.original_bytes);
+        add(&self.of.sums.wire_bytes, &self.record.wire_bytes);
+    }
+}
+
+impl Connections {
+    /// Lists a connection that is optimised from now on.
+    pub fn list(self: &Arc<Self>, record: Record) -> Listed {
+        let record = Arc::new(record);
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        self.sums.taken.fetch_add(1, Ordering::Relaxed);
+        self.open.lock().insert(key, Arc::clone(&record));
+        Listed { record, key, of: Arc::clone(self) }
+    }
+
+    /// A connection goes its plain way.
+    pub fn passed(&self, ends: Ends, application: &str, configured: Action, reason: Option<Demotion>) {
+        self.sums.passed.fetch_add(1, Ordering::Relaxed);
+        let mut passed = self.passed.lock();
+        if passed.len() == PASSED_SHOWN {
+            passed.pop_front();
+        }
+        let at = Instant::now();
+        passed.push_back(Passed { ends, application: application.to_owned(), configured, reason, at });
+    }
+
+    /// How many are optimised.
+    pub fn open(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    /// Bytes of connections, and what they cost between the boxes, since the start.
+    pub fn bytes(&self) -> (u64, u64) {
+        let open = self.open.lock();
+        let sum = |ended: &AtomicU64, of: fn(&Record) -> &AtomicU64| {
+            let open: u64 = open.values().map(|record| of(record).load(Ordering::Relaxed)).sum();
+            open + ended.load(Ordering::Relaxed)
+        };
+        (sum(&self.sums.original_bytes, |r| &r.original_bytes), sum(&self.sums.wire_bytes, |r| &r.wire_bytes))
+    }
+
+    /// Resets the connection with these ends; whether there was one.
+    pub fn reset(&self, client: SocketAddr, server: SocketAddr) -> bool {
+        let ends = Ends { client, server };
+        let open = self.open.lock();
+        let mut found = false;
+        for record in open.values().filter(|record| record.ends == ends) {
+            record.reset.cancel();
+            found = true;
+        }
+        found
+    }
+
+    /// For people: the open ones, oldest first, then those that passed, newest first.
+    pub fn shown(&self) -> Vec<control::Connection> {
+        let mut open: Vec<(u64, Arc<Record>)> =
+            self.open.lock().iter().map(|(key, record)| (*key, Arc::clone(record))).collect();
+        open.sort_by_key(|(key, _)| *key);
+        let open = open.into_iter().map(|(_, record)| control::Connection {
+            client: record.ends.client,
+            server: record.ends.server,
+            peer: Some(record.peer.clone()),
+            is_near: record.is_near,
+            application: record.application.clone(),
+            configured: record.configured,
+            peer_policy: Some(record.peer_policy),
+            negotiated: record.negotiated(),
+            applied: record.applied(),
+            reason: record.demotion,
+            original_bytes: record.original_bytes.load(Ordering::Relaxed),
+            wire_bytes: record.wire_bytes.load(Ordering::Relaxed),
+            age_seconds: record.opened.elapsed().as_secs_f64(),
+        });
+        let passed = self.passed.lock();
+        let passed = passed.iter().rev().map(|passed| control::Connection {
+            client: passed.ends.client,
+            server: passed.ends.server,
+            peer: None,
+            is_near: true,
+            application: passed.application.clone(),
+            configured: passed.configured,
+            peer_policy: None,
+            negotiated: Action::PassThrough,
+            applied: Action::PassThrough,
+            reason: passed.reason,
+            original_bytes: 0,
+            wire_bytes: 0,
+            age_seconds: passed.at.elapsed().as_secs_f64(),
+        });
+        open.chain(passed).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(port: u16) -> Record {
+        Record {
+            ends: Ends { client: ([10, 1, 0, 5], port).into(), server: ([10, 2, 0, 5], 873).into() },
+            peer: "south".to_owned(),
+            is_near: true,
+            application: "rsync".to_owned(),
+            configured: Action::Full,
+            peer_policy: Action::Lz,
+            opened: Instant::now(),
+            original_bytes: 100.into(),
+            wire_bytes: 10.into(),
+            demotion: None,
+            reset: CancellationToken::new(),
+        }
+    }
+
+    #[test]
+    fn bytes_outlive_their_connections() {
+        let connections = Arc::new(Connections::default());
+        let (one, two) = (connections.list(record(1)), connections.list(record(2)));
+        assert_eq!((connections.open(), connections.bytes()), (2, (200, 20)));
+        one.record().original_bytes.fetch_add(5, Ordering::Relaxed);
+        drop(one);
+        assert_eq!((connections.open(), connections.bytes()), (1, (205, 20)));
+        drop(two);
+        assert_eq!((connections.open(), connections.bytes()), (0, (205, 20)));
+    }
+
+    #[test]
+    fn what_passed_is_shown_newest_first_and_not_for_ever() {
+        let connections = Connections::default();
+        for port in 1..=300 {
+            let ends = record(port).ends;
+            connections.passed(ends, "rsync", Action::Full, Some(Demotion::NoPeer));
+        }
+        let shown = connections.shown();
+        assert_eq!(shown.len(), PASSED_SHOWN);
+        assert_eq!((shown[0].client.port(), shown[255].client.port()), (300, 45));
+        assert_eq!(shown[0].reason, Some(Demotion::NoPeer));
+        assert_eq!(connections.sums.passed.load(Ordering::Relaxed), 300);
+    }
+
+    #[test]
+    fn a_connection_is_reset_by_its_ends() {
+        let connections = Arc::new(Connections::default());
+        let listed = connections.list(record(1));
+        let Ends { client, server } = listed.record().ends;
+        assert!(!connections.reset(server, client) && !listed.record().reset.is_cancelled());
+        assert!(connections.reset(client, server) && listed.record().reset.is_cancelled());
+    }
+}

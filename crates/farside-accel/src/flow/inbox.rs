@@ -1,0 +1,164 @@
+//! What arrives of one direction of a flow, and the same in order. Pure.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+/// Parts that may wait for one that is missing: those of two streams of a trunk.
+const PARTS_MAX: usize = 65_536;
+/// A block may be larger than what it stands for by so much, for what says so.
+const BLOCK_OVERHEAD: usize = 4096;
+
+/// A part of a flow as it arrives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Bytes as they are.
+    Plain(Bytes),
+    /// A block in chunks.
+    Block {
+        /// As it is on the wire.
+        block: Bytes,
+        /// Bytes that it says it stands for.
+        bytes: usize,
+        /// The history of literals ends with it.
+        is_alone: bool,
+    },
+    /// The history of literals ends.
+    Rest,
+}
+
+impl Part {
+    /// Bytes of the flow.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Part::Plain(bytes) => bytes.len(),
+            Part::Block { bytes, .. } => *bytes,
+            Part::Rest => 0,
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        match self {
+            Part::Plain(bytes) => !bytes.is_empty(),
+            Part::Block { block, bytes, .. } => {
+                *bytes > 0 && block.len() <= bytes + bytes / 8 + BLOCK_OVERHEAD
+            }
+            Part::Rest => true,
+        }
+    }
+}
+
+/// What comes out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Arrived {
+    /// The next part, and its sequence number.
+    Part(u64, Part),
+    /// There are no more.
+    End,
+}
+
+/// What has arrived of one direction of a flow.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    parts: BTreeMap<u64, Part>,
+    next: u64,
+    end: Option<u64>,
+    /// Bytes that may still come.
+    allowed: u64,
+}
+
+impl Inbox {
+    pub(crate) fn new(window: u32) -> Inbox {
+        Inbox { parts: BTreeMap::new(), next: 0, end: None, allowed: u64::from(window) }
+    }
+
+    /// So many bytes more may come.
+    pub(crate) fn allow(&mut self, bytes: u64) {
+        self.allowed = self.allowed.saturating_add(bytes);
+    }
+
+    /// Whether the part keeps to what was allowed; if not, nothing has changed.
+    pub(crate) fn put(&mut self, sequence: u64, part: Part) -> bool {
+        let is_new = sequence >= self.next && !self.parts.contains_key(&sequence);
+        let is_before_end = self.end.is_none_or(|end| sequence < end);
+        let Some(allowed) = self.allowed.checked_sub(part.bytes() as u64) else { return false };
+        if !part.is_sound() || !is_new || !is_before_end || self.parts.len() >= PARTS_MAX {
+            return false;
+        }
+        self.allowed = allowed;
+        self.parts.insert(sequence, part);
+        true
+    }
+
+    /// Whether there can have been so many parts.
+    pub(crate) fn put_end(&mut self, parts: u64) -> bool {
+        let last = self.parts.last_key_value().map_or(self.next, |(last, _)| last + 1);
+        if self.end.is_some() || parts < last {
+            return false;
+        }
+        self.end = Some(parts);
+        true
+    }
+
+    /// The next in order, if it is here.
+    pub(crate) fn take(&mut self) -> Option<Arrived> {
+        if self.end == Some(self.next) {
+            return Some(Arrived::End);
+        }
+        let part = self.parts.remove(&self.next)?;
+        self.next += 1;
+        Some(Arrived::Part(self.next - 1, part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn part(sequence: u64) -> Part {
+        Part::Plain(Bytes::from(vec![sequence as u8; 10]))
+    }
+
+    proptest! {
+        #[test]
+        fn parts_come_out_in_order_whatever_order_they_came_in(
+            order in Just((0u64..50).collect::<Vec<_>>()).prop_shuffle(),
+            end_at in 0usize..=50,
+        ) {
+            let mut inbox = Inbox::new(500);
+            let mut out = Vec::new();
+            for (at, sequence) in order.iter().enumerate() {
+                if at == end_at {
+                    prop_assert!(inbox.put_end(50));
+                }
+                prop_assert!(inbox.put(*sequence, part(*sequence)));
+                while let Some(Arrived::Part(sequence, part)) = inbox.take() {
+                    out.push((sequence, part));
+                }
+            }
+            if end_at == 50 {
+                prop_assert!(inbox.put_end(50));
+            }
+            prop_assert_eq!(inbox.take(), Some(Arrived::End));
+            prop_assert_eq!(out, (0..50).map(|n| (n, part(n))).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_was_not_allowed_is_refused() {
+        let mut inbox = Inbox::new(25);
+        assert!(inbox.put(0, part(0)) && !inbox.put(0, part(0)), "twice");
+        assert!(inbox.put(1, part(1)) && !inbox.put(2, part(2)), "more than the window");
+        assert_eq!(inbox.take(), Some(Arrived::Part(0, part(0))));
+        inbox.allow(10);
+        assert!(!inbox.put(0, part(0)), "what was taken out");
+        assert!(!inbox.put_end(1), "fewer than have come");
+        assert!(inbox.put_end(3) && !inbox.put_end(3));
+        assert!(!inbox.put(3, part(3)), "beyond the end");
+        assert!(!inbox.put(2, Part::Plain(Bytes::new())), "nothing");
+        let large = Part::Block { block: vec![0; 100_000].into(), bytes: 1, is_alone: false };
+        assert!(!inbox.put(2, large), "a block that is larger than what it stands for");
+        assert!(inbox.put(2, part(2)));
+    }
+}

@@ -1,0 +1,142 @@
+//! How much of a flow may wait here. A flow begins with a window of up to a MiB, which grows while it is what limits: where the
+//! whole window was used within two round trips. All windows together have a budget, so that ten thousand readers that do not
+//! read hold no more than that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The window that every flow has, whatever the budget.
+const WINDOW_MIN: u64 = 32 << 10;
+/// The window that a flow begins with while there is budget enough: 300 ms of 27 Mb/s.
+const WINDOW_FIRST: u64 = 1 << 20;
+/// The largest: 1 Gb/s at 134 ms, on the side of the hosts.
+const WINDOW_MAX: u64 = 16 << 20;
+/// A window that was used up within so long grows, where the round trip is not known or shorter.
+const USED_WITHIN: Duration = Duration::from_millis(100);
+
+/// The budget of all windows of a box.
+#[derive(Debug)]
+pub struct Windows {
+    budget: u64,
+    granted: AtomicU64,
+}
+
+impl Windows {
+    /// So many bytes for all flows together, besides 32 KiB for each.
+    pub fn new(budget: u64) -> Arc<Windows> {
+        Arc::new(Windows { budget, granted: AtomicU64::new(0) })
+    }
+
+    /// Takes `bytes` of the budget, if they are there.
+    fn take(&self, bytes: u64) -> bool {
+        let taken = self.granted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |granted| {
+            granted.checked_add(bytes).filter(|granted| *granted <= self.budget)
+        });
+        taken.is_ok()
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.granted.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// What is in use of it.
+    pub fn granted(&self) -> u64 {
+        self.granted.load(Ordering::Relaxed)
+    }
+}
+
+/// One flow's.
+#[derive(Debug)]
+pub(crate) struct Window {
+    of: Arc<Windows>,
+    size: u64,
+    initial: u32,
+    /// Taken out and not yet given as credit.
+    owed: u64,
+    used: u64,
+    since: Instant,
+}
+
+impl Window {
+    pub(crate) fn new(of: Arc<Windows>) -> Window {
+        let free = of.budget.saturating_sub(of.granted());
+        let first = (free / 16).clamp(WINDOW_MIN, WINDOW_FIRST);
+        let size = if of.take(first - WINDOW_MIN) { first } else { WINDOW_MIN };
+        let initial = u32::try_from(size).unwrap_or(u32::MAX);
+        Window { of, size, initial, owed: 0, used: 0, since: Instant::now() }
+    }
+
+    pub(crate) fn initial(&self) -> u32 {
+        self.initial
+    }
+
+    /// So many bytes were taken out. What credit is to be given for it, if enough has come together.
+    pub(crate) fn consumed(&mut self, bytes: usize, rtt: Option<f64>) -> Option<u64> {
+        let bytes = bytes as u64;
+        self.owed += bytes;
+        self.used += bytes;
+        let within = USED_WITHIN.max(Duration::from_secs_f64(2.0 * rtt.unwrap_or(0.0).clamp(0.0, 10.0)));
+        if self.since.elapsed() > within {
+            (self.used, self.since) = (bytes, Instant::now());
+        } else if self.used >= self.size && self.size < WINDOW_MAX {
+            let more = self.size.min(WINDOW_MAX - self.size);
+            (self.used, self.since) = (0, Instant::now());
+            if self.of.take(more) {
+                self.size += more;
+                self.owed += more;
+            }
+        }
+        // A quarter of the window: few frames, and the sender never runs dry.
+        (self.owed >= self.size / 4).then(|| std::mem::take(&mut self.owed))
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.of.give_back(self.size - WINDOW_MIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_window_grows_while_it_is_what_limits() {
+        let windows = Windows::new(256 << 20);
+        let mut window = Window::new(Arc::clone(&windows));
+        assert_eq!(u64::from(window.initial()), WINDOW_FIRST);
+        let (mut credit, mut consumed) = (0, 0);
+        for _ in 0..4000 {
+            consumed += 16_384;
+            credit += window.consumed(16_384, Some(0.3)).unwrap_or(0);
+        }
+        assert_eq!(window.size, WINDOW_MAX);
+        // What the far side may have on its way is never more than the window.
+        assert!(WINDOW_FIRST + credit - consumed <= WINDOW_MAX, "{credit} {consumed}");
+        drop(window);
+        assert_eq!(windows.granted(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_reader_keeps_its_window() {
+        let mut window = Window::new(Windows::new(256 << 20));
+        for _ in 0..1000 {
+            window.consumed(100_000, Some(0.05));
+            tokio::time::advance(Duration::from_millis(200)).await;
+        }
+        assert_eq!(window.size, WINDOW_FIRST);
+    }
+
+    #[test]
+    fn ten_thousand_flows_keep_within_the_budget() {
+        let windows = Windows::new(64 << 20);
+        let flows: Vec<Window> = (0..10_000).map(|_| Window::new(Arc::clone(&windows))).collect();
+        let sum: u64 = flows.iter().map(|window| window.size).sum();
+        assert!(sum <= (64 << 20) + 10_000 * WINDOW_MIN, "{sum}");
+        assert!(flows.iter().all(|window| window.size >= WINDOW_MIN));
+    }
+}

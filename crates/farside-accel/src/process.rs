@@ -1,0 +1,170 @@
+//! The accelerator's process: what `farsided` says on its standard input, it does.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Mutex;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::accelerator::Running;
+use crate::control::{ALIVE_EVERY, Command, LINE_MAX, Line, Request, Settings};
+
+/// For the first line: `farsided` sends it at once.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs the process until its standard input ends, or a signal comes.
+pub fn main() -> ExitCode {
+    let filter = std::env::var("FARSIDE_LOG").unwrap_or_else(|_| "info".to_owned());
+    let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_default();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&format!("no threads: {error}")),
+    };
+    let served = runtime.block_on(serve());
+    // A blocked thread must not keep a process that holds connections.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(why: &str) -> ExitCode {
+    eprintln!("farside-accel: {why}");
+    ExitCode::FAILURE
+}
+
+/// A person who starts it by hand is told who does.
+fn standard_input() -> Result<UnixStream, String> {
+    let by_farsided = "it is started by farsided, when the accelerator is on: farside accel up";
+    let socket = io::stdin().as_fd().try_clone_to_owned().map_err(|_| by_farsided.to_owned())?;
+    let socket = std::os::unix::net::UnixStream::from(socket);
+    let is_socket = socket.local_addr().is_ok() && socket.set_nonblocking(true).is_ok();
+    if !is_socket {
+        return Err(by_farsided.to_owned());
+    }
+    UnixStream::from_std(socket).map_err(|_| by_farsided.to_owned())
+}
+
+async fn serve() -> Result<(), String> {
+    let (from, to) = standard_input()?.into_split();
+    let mut from = BufReader::new(from);
+    let to = Arc::new(Mutex::new(to));
+    let first = tokio::time::timeout(START_PATIENCE, next(&mut from)).await;
+    let Some(request) = first.map_err(|_| "nobody says what to do".to_owned())?? else { return Ok(()) };
+    let Command::Start(settings) = request.command else {
+        return Err("the first command is not the start".to_owned());
+    };
+    let running = match start(*settings).await {
+        Ok(running) => running,
+        Err(error) => {
+            say(&to, &Line::Answer { id: request.id, result: Err(error.clone()) }).await?;
+            return Err(error);
+        }
+    };
+    say(&to, &Line::Answer { id: request.id, result: Ok(serde_json::Value::Null) }).await?;
+    let failed = running.failed.clone();
+    let ended = tokio::select! {
+        ended = obey(&running, &mut from, &to) => ended,
+        ended = live(&running, &to) => ended,
+        () = failed.cancelled() => Err("the queue of connections that begin has failed".to_owned()),
+        () = signalled() => Ok(()),
+    };
+    running.stop().await;
+    ended
+}
+
+async fn start(settings: Settings) -> Result<Running, String> {
+    let here = env!("CARGO_PKG_VERSION");
+    if settings.release != here {
+        return Err(format!(
+            "farsided is release {} and farside-accel release {here}; install both from the same release, and restart farsided",
+            settings.release
+        ));
+    }
+    Running::start(settings).await.map_err(|error| error.to_string())
+}
+
+/// Says that it lives, as long as the part that could hold connections goes round.
+async fn live(running: &Running, to: &Mutex<OwnedWriteHalf>) -> Result<(), String> {
+    let mut tick = interval(ALIVE_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        if running.accelerator.goes_round() {
+            say(to, &Line::Alive(running.accelerator.status())).await?;
+        }
+    }
+}
+
+async fn obey(
+    running: &Running,
+    from: &mut BufReader<OwnedReadHalf>,
+    to: &Mutex<OwnedWriteHalf>,
+) -> Result<(), String> {
+    while let Some(Request { id, command }) = next(from).await? {
+        let result = command_result(running, command).await;
+        say(to, &Line::Answer { id, result }).await?;
+    }
+    Ok(())
+}
+
+async fn command_result(running: &Running, command: Command) -> Result<serde_json::Value, String> {
+    let accelerator = &running.accelerator;
+    match command {
+        Command::Start(_) => Err("it has started already".to_owned()),
+        Command::Peers(peers) => {
+            running.set_peers(peers).await.map_err(|error| error.to_string())?;
+            Ok(serde_json::Value::Null)
+        }
+        Command::Forwards(forwards) => {
+            accelerator.set_forwards(forwards).await?;
+            Ok(serde_json::Value::Null)
+        }
+        Command::Connections => {
+            serde_json::to_value(accelerator.connections.shown()).map_err(|error| error.to_string())
+        }
+        Command::ClearStore(peer) => {
+            accelerator.clear_store(peer.as_deref())?;
+            Ok(serde_json::Value::Null)
+        }
+        Command::Reset { client, server } => Ok(accelerator.connections.reset(client, server).into()),
+    }
+}
+
+/// The next request; none at the end.
+async fn next(from: &mut BufReader<OwnedReadHalf>) -> Result<Option<Request>, String> {
+    let mut line = Vec::new();
+    let read = from.take(LINE_MAX as u64).read_until(b'\n', &mut line).await;
+    match read.map_err(|error| format!("farsided cannot be heard: {error}"))? {
+        0 => Ok(None),
+        _ => serde_json::from_slice(&line)
+            .map(Some)
+            // The text of the error may hold what was read, and so the key.
+            .map_err(|_| "farsided says what is not understood; are both of the same release?".to_owned()),
+    }
+}
+
+async fn say(to: &Mutex<OwnedWriteHalf>, line: &Line) -> Result<(), String> {
+    let mut text = serde_json::to_vec(line).map_err(|error| error.to_string())?;
+    text.push(b'\n');
+    to.lock().await.write_all(&text).await.map_err(|error| format!("farsided does not listen: {error}"))
+}
+
+/// Ends with SIGTERM. Ctrl-C at a terminal reaches the whole group of processes; `farsided` decides when this one ends.
+async fn signalled() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(_interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    terminate.recv().await;
+}

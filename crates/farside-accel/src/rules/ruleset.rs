@@ -1,0 +1,166 @@
+//! The rule set as a value.
+
+use std::fmt;
+
+use super::sysctl::sysctls;
+use super::term::{Family, Term};
+
+/// The table's name; its family is `inet`.
+pub const TABLE: &str = "farside";
+/// Mark of a connection that this box accepts in the server's name.
+pub const TAKEN: u32 = 0xfa;
+/// Mark of a connection that is answered with a reset.
+pub const REFUSED: u32 = 0xfb;
+/// Mark of what this box sends itself: never held.
+pub const OWN: u32 = 0xfc;
+/// The routing table that delivers everything here. Its number is the accelerator's port.
+pub const ROUTE_TABLE: u32 = 7442;
+/// Place of the routing rule. It comes before strongSwan's (220) and those that people add (1000 and up), which would send a taken
+/// connection away.
+pub const RULE_PRIORITY: u32 = 74;
+/// Longest name of an interface, bytes (IFNAMSIZ with its end).
+const INTERFACE_MAX: usize = 15;
+
+/// What is intercepted, and where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruleset {
+    /// Interfaces towards this site's hosts.
+    pub lan: Vec<String>,
+    /// The interface towards the other sites.
+    pub wan: String,
+    /// Number of the queue in which SYNs wait.
+    pub queue: u16,
+    /// Port of the transparent listener, of IPv4 and IPv6.
+    pub listener_port: u16,
+    /// Ports that are never touched: where the boxes meet.
+    pub own_ports: Vec<u16>,
+    /// UDP port to which probes go; those that come from the WAN are queued.
+    pub probe_port: u16,
+}
+
+/// By what a rule queues a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueBy {
+    /// The expression `queue` (CONFIG_NFT_QUEUE).
+    Native,
+    /// The target NFQUEUE of iptables in an nf_tables rule (CONFIG_NFT_COMPAT, CONFIG_NETFILTER_XT_TARGET_NFQUEUE).
+    Compat,
+}
+
+/// What the kernel can, and the rules therefore use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Means {
+    /// See there.
+    pub queue: QueueBy,
+    /// Whether the rules leave out connections to this box and between its LANs (CONFIG_NFT_FIB_INET). Otherwise who decides must.
+    pub leaves_out_local: bool,
+}
+
+impl Means {
+    /// From the best to what any kernel that can hold SYNs has.
+    pub(crate) const ALL: [Means; 4] = [
+        Means { queue: QueueBy::Native, leaves_out_local: true },
+        Means { queue: QueueBy::Compat, leaves_out_local: true },
+        Means { queue: QueueBy::Native, leaves_out_local: false },
+        Means { queue: QueueBy::Compat, leaves_out_local: false },
+    ];
+}
+
+/// Where a chain is hooked in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hook {
+    Prerouting,
+    Forward,
+}
+
+/// A chain of type *filter* that accepts what none of its rules fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Chain {
+    pub(super) name: &'static str,
+    pub(super) hook: Hook,
+    pub(super) priority: i32,
+    pub(super) rules: Vec<Vec<Term>>,
+}
+
+impl Ruleset {
+    /// A name among its interfaces that no interface can have.
+    pub(crate) fn bad_name(&self) -> Option<&str> {
+        let is_bad = |name: &str| {
+            name.is_empty()
+                || name.len() > INTERFACE_MAX
+                || name == "."
+                || name == ".."
+                || name.contains(|letter: char| letter.is_whitespace() || "/:\"\\*\0".contains(letter))
+        };
+        self.lan.iter().chain([&self.wan]).map(String::as_str).find(|name| is_bad(name))
+    }
+
+    pub(super) fn chains(&self, means: Means) -> [Chain; 3] {
+        [self.hold(means), self.divert(), self.refused()]
+    }
+
+    fn hold(&self, means: Means) -> Chain {
+        let probe = vec![
+            Term::FromInterface(self.wan.clone()),
+            Term::Udp,
+            Term::ToUdpPort(self.probe_port),
+            Term::Queue(self.queue),
+        ];
+        let from = |interface: &String| {
+            let mut terms =
+                vec![Term::FromInterface(interface.clone()), Term::Tcp, Term::Syn, Term::NotMark(OWN)];
+            terms.extend(self.own_ports.iter().map(|port| Term::NotToTcpPort(*port)));
+            if means.leaves_out_local {
+                terms.push(Term::NotToThisBox);
+                // A box with one leg routes everything out of where it came in.
+                if !self.lan.contains(&self.wan) {
+                    terms.extend(self.lan.iter().cloned().map(Term::NotOutOf));
+                }
+            }
+            terms.push(Term::Queue(self.queue));
+            terms
+        };
+        let rules = [probe].into_iter().chain(self.lan.iter().map(from)).collect();
+        // −150 is "mangle": after connection tracking has put fragments together, before addresses are translated.
+        Chain { name: "hold", hook: Hook::Prerouting, priority: -150, rules }
+    }
+
+    fn divert(&self) -> Chain {
+        let listener = |family| {
+            vec![Term::Mark(TAKEN), Term::Tcp, Term::Listener(family, self.listener_port), Term::Accept]
+        };
+        let rules = vec![
+            // First: only `tproxy` gives a SYN to the listener where an earlier connection of the same ends is in TIME-WAIT.
+            listener(Family::V4),
+            listener(Family::V6),
+            vec![Term::Tcp, Term::TransparentSocket, Term::SetMark(TAKEN), Term::Accept],
+        ];
+        Chain { name: "divert", hook: Hook::Prerouting, priority: -149, rules }
+    }
+
+    fn refused(&self) -> Chain {
+        let rules = vec![vec![Term::Mark(REFUSED), Term::Tcp, Term::Reset]];
+        Chain { name: "refused", hook: Hook::Forward, priority: 0, rules }
+    }
+}
+
+impl fmt::Display for Ruleset {
+    /// Everything that is installed, and what must hold beside it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# nftables; gone when the accelerator's process ends")?;
+        write!(f, "{}", self.nft())?;
+        writeln!(f, "\n# routing; harmless when left behind, as nothing else sets the mark")?;
+        for family in ["", "-6 "] {
+            writeln!(
+                f,
+                "ip {family}rule add fwmark {TAKEN:#x} lookup {ROUTE_TABLE} priority {RULE_PRIORITY}"
+            )?;
+            writeln!(f, "ip {family}route add local default dev lo table {ROUTE_TABLE}")?;
+        }
+        writeln!(f, "\n# sysctl; must hold, and is not changed")?;
+        for sysctl in sysctls(&self.lan, &self.wan) {
+            writeln!(f, "{sysctl}")?;
+        }
+        Ok(())
+    }
+}

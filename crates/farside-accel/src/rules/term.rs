@@ -1,0 +1,46 @@
+//! The words of a rule.
+
+/// A family of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+/// A word: a match, or what is done with what has matched so far. [`super::text`] says it in nft's words, [`super::message`] in
+/// the kernel's expressions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Term {
+    /// Came in by this interface.
+    FromInterface(String),
+    /// Is TCP. Must come before whatever looks into a segment.
+    Tcp,
+    /// Is UDP. Must come before whatever looks into a datagram.
+    Udp,
+    /// The first segment of a connection: of FIN, SYN, RST and ACK only SYN.
+    Syn,
+    /// Not to this port.
+    NotToTcpPort(u16),
+    /// To this port.
+    ToUdpPort(u16),
+    /// Has this mark.
+    Mark(u32),
+    /// Has another mark, or none.
+    NotMark(u32),
+    /// To an address that is not this box's.
+    NotToThisBox,
+    /// Routed out of another interface.
+    NotOutOf(String),
+    /// Belongs to a socket of this box with another host's address.
+    TransparentSocket,
+    /// Gets this mark.
+    SetMark(u32),
+    /// Waits in this queue; goes on if nobody reads it.
+    Queue(u16),
+    /// Is given to the listener at this port, if there is one; otherwise the rule ends.
+    Listener(Family, u16),
+    /// Is answered with a reset.
+    Reset,
+    /// Goes on to the next chain.
+    Accept,
+}
