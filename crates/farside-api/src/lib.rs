@@ -5,11 +5,13 @@
 //! in UTC. A field whose feature is not there yet is null. Nothing here does I/O.
 //!
 //! * [`error`]: how a request fails, and which exit code that is.
-//! * [`pool`], [`volume`], [`snapshot`], [`peer`], [`mirror`], [`site`]: the nouns.
+//! * [`pool`], [`volume`], [`snapshot`], [`peer`], [`mirror`], [`site`], [`accelerator`]: the nouns.
 //! * [`levels`]: what travelled, by level.
 //! * [`operation`]: long work that goes on while nobody watches.
 //! * [`plan`]: what a destructive request would do.
+//! * [`size`]: sizes as people write them.
 
+pub mod accelerator;
 pub mod error;
 pub mod levels;
 pub mod log;
@@ -19,11 +21,17 @@ pub mod peer;
 pub mod plan;
 pub mod pool;
 pub mod site;
+pub mod size;
 pub mod snapshot;
 pub mod support;
 pub mod throttle;
 pub mod volume;
 
+pub use accelerator::{
+    AcceleratedConnection, Acceleration, AcceleratorCache, AcceleratorForward, AcceleratorPeer,
+    AcceleratorPeerState, AcceleratorPlan, AcceleratorPolicy, AcceleratorState, AcceleratorStatus,
+    ClearCache, Demotion, PolicyOrigin, ResetConnection, StartAccelerator,
+};
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use jiff::Timestamp;
 pub use levels::{Level, Levels};
@@ -44,10 +52,13 @@ pub use pool::{
     Severity, StagedContent,
 };
 pub use site::Site;
+pub use size::parse_size;
 pub use snapshot::{
     CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, MadeBy, Rename, Rollback, Snapshot,
 };
-pub use support::{BudgetConfiguration, Configuration, Support, Versions, WireConfiguration};
+pub use support::{
+    AcceleratorConfiguration, BudgetConfiguration, Configuration, Support, Versions, WireConfiguration,
+};
 pub use throttle::{MirrorLink, SetMirrorLink, SetSite, SiteStatus, Throttle};
 pub use uuid::Uuid;
 pub use volume::{CreateVolume, ResizeVolume, Volume};

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::accelerator::Acceleration;
+
 /// Versions, configuration and the newest log lines of a daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Support {
@@ -59,6 +61,9 @@ pub struct Configuration {
     /// What each peer may cost this site as a source; None from a daemon that does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budgets: Option<BudgetConfiguration>,
+    /// What the file says of the accelerator; None from a daemon that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<AcceleratorConfiguration>,
 }
 
 /// The table `[wire]`, with its defaults.
@@ -91,4 +96,25 @@ pub struct BudgetConfiguration {
     pub pin_age_days: u64,
     /// Part of a pool, in percent, that is held free for hosts.
     pub reserve_percent: u8,
+}
+
+/// The table `[accelerator]`. What was set by `accel up` counts more and is in its status.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AcceleratorConfiguration {
+    /// Interfaces towards this site's hosts.
+    pub lan: Vec<String>,
+    /// The interface towards the other sites.
+    pub wan: Option<String>,
+    /// Where other accelerators are met.
+    pub listen: String,
+    /// What the chunk store may have at most.
+    pub store_size_bytes: u64,
+    /// Where explicit forwards of peers may end.
+    pub forward_to: Vec<String>,
+    /// How many policies it has of its own.
+    pub policies: u64,
+    /// What is done where no policy fits.
+    pub otherwise: Acceleration,
+    /// Peers whose accelerators it says something of.
+    pub peers: Vec<String>,
 }

@@ -612,6 +612,16 @@ fn support() {
                     pin_age_days: 366,
                     reserve_percent: 5,
                 }),
+                accelerator: Some(AcceleratorConfiguration {
+                    lan: vec!["eth1".into()],
+                    wan: Some("eth0".into()),
+                    listen: "0.0.0.0:7442".into(),
+                    store_size_bytes: 10 << 30,
+                    forward_to: vec!["10.2.0.5:5432".into()],
+                    policies: 2,
+                    otherwise: Acceleration::Full,
+                    peers: vec!["b".into()],
+                }),
             },
             log: vec!["one".into()],
             network_advice: vec!["sysctl".into()],
@@ -631,9 +641,171 @@ fn support() {
                 "budgets": {
                     "snapshots_per_minute": 1200, "calls_per_minute": 12_000, "transfers": 16, "mirrors": 1024,
                     "pins": 16_384, "pinned_bytes": null, "pin_age_days": 366, "reserve_percent": 5
+                },
+                "accelerator": {
+                    "lan": ["eth1"], "wan": "eth0", "listen": "0.0.0.0:7442", "store_size_bytes": 10_737_418_240_u64,
+                    "forward_to": ["10.2.0.5:5432"], "policies": 2, "otherwise": "full", "peers": ["b"]
                 }
             },
             "network_advice": ["sysctl"], "log": ["one"], "log_dropped": 7
         }),
+    );
+}
+
+#[test]
+fn accelerator_status() {
+    let status = AcceleratorStatus {
+        state: AcceleratorState::Bypass,
+        why: Some("its process is starting".into()),
+        peers: vec![AcceleratorPeer {
+            name: "b".into(),
+            state: AcceleratorPeerState::Connected,
+            why: None,
+            rtt_seconds: Some(0.03),
+            subnets: vec!["10.2.0.0/16".into()],
+        }],
+        optimized_connections: 1,
+        passed_through_connections: 2,
+        original_bytes: 3,
+        wire_bytes: 4,
+        store_bytes: None,
+        store_size_bytes: Some(10 << 30),
+        taken_connections: 5,
+        reset_connections: 6,
+        restarts: 7,
+        lan: vec!["eth1".into()],
+        wan: Some("eth0".into()),
+        listen: Some("0.0.0.0:7442".into()),
+        forward_to: vec!["10.2.0.5:5432".into()],
+        forwards_error: Some("cannot listen at 127.0.0.1:1: taken".into()),
+    };
+    golden(
+        &status,
+        json!({
+            "state": "bypass", "why": "its process is starting",
+            "peers": [{
+                "name": "b", "state": "connected", "why": null, "rtt_seconds": 0.03, "subnets": ["10.2.0.0/16"]
+            }],
+            "optimized_connections": 1, "passed_through_connections": 2, "original_bytes": 3, "wire_bytes": 4,
+            "store_bytes": null, "store_size_bytes": 10_737_418_240_u64, "taken_connections": 5,
+            "reset_connections": 6, "restarts": 7, "lan": ["eth1"], "wan": "eth0", "listen": "0.0.0.0:7442",
+            "forward_to": ["10.2.0.5:5432"], "forwards_error": "cannot listen at 127.0.0.1:1: taken"
+        }),
+    );
+    use AcceleratorState::*;
+    golden(&vec![Active, Bypass, Off], json!(["active", "bypass", "off"]));
+    use AcceleratorPeerState::*;
+    golden(&vec![Connected, Disconnected], json!(["connected", "disconnected"]));
+}
+
+#[test]
+fn accelerator_connections_and_policies() {
+    golden(
+        &vec![AcceleratedConnection {
+            client: "10.1.0.7:51000".into(),
+            server: "10.2.0.9:5432".into(),
+            application: "postgresql".into(),
+            configured: Acceleration::Full,
+            peer_policy: Some(Acceleration::Dre),
+            negotiated: Acceleration::Dre,
+            applied: Acceleration::Transport,
+            reason: Some(Demotion::Encrypted),
+            original_bytes: 1000,
+            wire_bytes: 1010,
+            opened_at: at("2026-11-21T20:00:00Z"),
+            peer: Some("b".into()),
+            client_is_here: true,
+        }],
+        json!([{
+            "client": "10.1.0.7:51000", "server": "10.2.0.9:5432", "application": "postgresql",
+            "configured": "full", "peer_policy": "dre", "negotiated": "dre", "applied": "transport",
+            "reason": "encrypted", "original_bytes": 1000, "wire_bytes": 1010,
+            "opened_at": "2026-11-21T20:00:00Z", "peer": "b", "client_is_here": true
+        }]),
+    );
+    use Acceleration::*;
+    golden(
+        &vec![Full, Dre, Lz, Transport, PassThrough],
+        json!(["full", "dre", "lz", "transport", "pass-through"]),
+    );
+    use Demotion::*;
+    golden(
+        &vec![NoPeer, PeerLost, NoAnswer, BoxInBetween, Encrypted, Incompressible, Overload, StoreUnusable],
+        json!([
+            "no-peer",
+            "peer-lost",
+            "no-answer",
+            "box-in-between",
+            "encrypted",
+            "incompressible",
+            "overload",
+            "store-unusable"
+        ]),
+    );
+    golden(
+        &AcceleratorPolicy {
+            application: "lab".into(),
+            ports: vec!["8080-8089".into()],
+            addresses: vec![],
+            clients: vec!["10.1.0.0/16".into()],
+            servers: vec![],
+            action: Acceleration::Lz,
+            origin: PolicyOrigin::Configured,
+        },
+        json!({
+            "application": "lab", "ports": ["8080-8089"], "addresses": [], "clients": ["10.1.0.0/16"],
+            "servers": [], "action": "lz", "origin": "configured"
+        }),
+    );
+    golden(&vec![PolicyOrigin::Shipped, PolicyOrigin::Otherwise], json!(["shipped", "otherwise"]));
+}
+
+#[test]
+fn accelerator_requests() {
+    golden(
+        &AcceleratorForward {
+            listen: "127.0.0.1:5432".into(),
+            destination: "10.2.0.5:5432".into(),
+            peer: "b".into(),
+        },
+        json!({"listen": "127.0.0.1:5432", "destination": "10.2.0.5:5432", "peer": "b"}),
+    );
+    golden(
+        &StartAccelerator { lan: Some(vec!["eth1".into()]), wan: Some("eth0".into()), ..Default::default() },
+        json!({"lan": ["eth1"], "wan": "eth0", "store_size_bytes": null, "listen": null, "forward_to": null}),
+    );
+    assert_eq!(serde_json::from_value::<StartAccelerator>(json!({})).unwrap(), StartAccelerator::default());
+    assert!(serde_json::from_value::<StartAccelerator>(json!({"lans": ["eth1"]})).is_err());
+    golden(
+        &AcceleratorPlan {
+            lan: vec!["eth1".into()],
+            wan: Some("eth0".into()),
+            listen: "0.0.0.0:7442".into(),
+            forward_to: vec![],
+            rules: Some("table inet farside {}".into()),
+        },
+        json!({
+            "lan": ["eth1"], "wan": "eth0", "listen": "0.0.0.0:7442", "forward_to": [],
+            "rules": "table inet farside {}"
+        }),
+    );
+    golden(
+        &ResetConnection { client: "10.1.0.7:1".into(), server: "10.2.0.9:2".into() },
+        json!({"client": "10.1.0.7:1", "server": "10.2.0.9:2"}),
+    );
+    golden(&ClearCache { peer: Some("south".into()) }, json!({"peer": "south"}));
+    golden(
+        &AcceleratorCache {
+            bytes: 1,
+            size_bytes: 2,
+            chunks: 3,
+            index_bytes: 4,
+            lookups: 6,
+            hits: 5,
+            evicted_containers: 7,
+            damaged_containers: 8,
+        },
+        json!({"bytes": 1, "size_bytes": 2, "chunks": 3, "index_bytes": 4, "lookups": 6, "hits": 5,
+            "evicted_containers": 7, "damaged_containers": 8}),
     );
 }

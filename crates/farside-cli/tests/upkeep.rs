@@ -107,7 +107,16 @@ fn a_support_bundle_holds_everything_and_no_secret() {
     assert_eq!(read("peers.json")[0]["name"], "b");
     assert_eq!(read("rights.json")[0]["rights"][0]["volume"], "p/v");
     assert!(read("machine.json")["kernel"].is_string());
-    for name in ["snapshots.json", "history.json", "log.json", "operations.json"] {
+    assert_eq!(read("accelerator.json")["state"], "off");
+    for name in [
+        "snapshots.json",
+        "history.json",
+        "log.json",
+        "operations.json",
+        "accelerator-connections.json",
+        "accelerator-policies.json",
+        "accelerator-forwards.json",
+    ] {
         assert!(read(name).is_array(), "{name}");
     }
     assert!(holds(&files["metrics.txt"], b"farside_pool_open"));

@@ -9,6 +9,7 @@
 //! * [`options`]: arguments and file, merged.
 //! * `run`: start to stop in one function.
 //! * `pools`, `exports`, `peers`, `mirrors`: the seam of each crate below, one file.
+//! * `accelerator`: the process of the accelerator.
 //! * `operations`: long work. `plans`, `figures`: what a destructive request would do, and how much that is.
 //! * `state`: the database.
 //! * `http`: the API, one file per noun, and `/metrics` and `/healthz`.
@@ -16,6 +17,7 @@
 //! Not guarded against: whoever may write to the control socket (its file mode says who) can do everything the
 //! daemon can. The API is served nowhere else.
 
+mod accelerator;
 mod blocking;
 mod convert;
 mod damage;

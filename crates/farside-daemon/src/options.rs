@@ -15,6 +15,7 @@ use farside_transfer::{
 };
 use serde::Deserialize;
 
+use crate::accelerator::settings::{AcceleratorConfig, AcceleratorTable};
 use crate::error::DaemonError;
 
 /// The file that is read without being named.
@@ -100,6 +101,8 @@ struct File {
     wire: Wire,
     #[serde(default)]
     budgets: BudgetChoice,
+    #[serde(default)]
+    accelerator: AcceleratorTable,
 }
 
 /// `[wire]`: how volumes of this site travel.
@@ -203,6 +206,8 @@ pub(crate) struct Config {
     pub(crate) encoder_memory_bytes: u64,
     /// What each peer may cost this site as a source.
     pub(crate) budgets: Budgets,
+    /// What is said of the accelerator.
+    pub(crate) accelerator: AcceleratorConfig,
 }
 
 impl Config {
@@ -234,6 +239,10 @@ impl Config {
             log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),
             log_format: file.log_format.unwrap_or_default(),
             budgets: file.budgets.resolve()?,
+            accelerator: file
+                .accelerator
+                .resolve()
+                .map_err(|why| DaemonError::Config(format!("[accelerator]: {why}")))?,
             effort: file.wire.effort.pinned(),
             encoder_memory_bytes,
             similarity_bytes_per_tib: file
@@ -358,6 +367,25 @@ mod tests {
         for text in ["reserve_percent = 91", "calls_per_minute = 0", "snapshots = 1"] {
             let error = config(&format!("[budgets]\n{text}\n")).unwrap_err().to_string();
             assert!(error.contains(text.split(' ').next().unwrap()), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_accelerator_has_a_table_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = |text: &str| {
+            std::fs::write(directory.path().join(CONFIG_FILE), text).unwrap();
+            Config::resolve(options(directory.path()))
+        };
+        assert_eq!(config("").unwrap().accelerator, AcceleratorConfig::default());
+        let set = config("[accelerator]\nlan = [\"eth1\"]\nwan = \"eth0\"\n").unwrap();
+        assert!(set.accelerator.is_on());
+        for (text, said) in [
+            ("lan = [\"eth1\"]", "[accelerator]: the LAN interface eth1 needs a WAN interface"),
+            ("store = 1", "unknown field `store`"),
+        ] {
+            let error = config(&format!("[accelerator]\n{text}\n")).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
         }
     }
 

@@ -16,6 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::accelerator::{self, Accelerator, AcceleratorParts};
 use crate::blocking::Blocking;
 use crate::data_dir::DataDir;
 use crate::error::DaemonError;
@@ -80,6 +81,8 @@ async fn serve(config: Config, log: KeptLines) -> Result<(), DaemonError> {
     requests
         .spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_within_budgets().await }));
     requests.spawn(stop.clone().run_until_cancelled_owned(follow_throttles(Arc::clone(&site))));
+    let accelerator = Arc::clone(&site.accelerator);
+    requests.spawn(stop.clone().run_until_cancelled_owned(async move { accelerator.follow_peers().await }));
     if let Some(listener) = http_listener {
         let server = axum::serve(listen::Limited::new(listener), http::public(Arc::clone(&site)));
         requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
@@ -184,6 +187,15 @@ async fn start(
             );
         }
     }
+    let accelerator = Accelerator::load(AcceleratorParts {
+        config: &config.accelerator,
+        site_name: &config.name,
+        log: &config.log,
+        data_dir: data_dir.path(),
+        state: &state,
+        program: accelerator::program(),
+    });
+    let accelerator = accelerator.await?;
     let http_address = http_listener.map(TcpListener::local_addr).transpose().map_err(DaemonError::Start)?;
     let document = SiteDocument {
         name: config.name.clone(),
@@ -207,6 +219,7 @@ async fn start(
         rights,
         throttles,
         mirrors,
+        accelerator: Arc::new(accelerator),
         operations: Operations::new(Arc::clone(&clock)),
         log,
         started_at: clock.now(),
@@ -260,7 +273,7 @@ async fn end(
     hosts: tokio::task::JoinHandle<()>,
 ) {
     data_dir.withdraw(CONTROL_SOCKET);
-    site.mirrors.shut_down().await;
+    tokio::join!(site.mirrors.shut_down(), site.accelerator.shut_down());
     site.operations.finish().await;
     site.node.shutdown().await;
     requests.close();

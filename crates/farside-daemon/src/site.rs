@@ -6,6 +6,7 @@ use farside_api::Site as SiteDocument;
 use farside_peer::Node;
 use farside_platform::{Clock, Timestamp};
 
+use crate::accelerator::Accelerator;
 use crate::blocking::Blocking;
 use crate::exports::Exports;
 use crate::logging::KeptLines;
@@ -47,6 +48,8 @@ pub(crate) struct Site {
     pub(crate) throttles: Throttles,
     /// Relationships.
     pub(crate) mirrors: Arc<Mirrors>,
+    /// Connections between hosts of two sites.
+    pub(crate) accelerator: Arc<Accelerator>,
     /// Long work.
     pub(crate) operations: Operations,
     /// The newest log lines.

@@ -1,5 +1,6 @@
 //! Every noun and verb, and their help. One definition feeds parsing, help, man pages and completions.
 
+pub mod accelerator;
 pub mod daemon;
 pub mod destructive;
 pub mod mirror;
@@ -93,6 +94,9 @@ pub enum Noun {
     /// Mirrors: volumes here that follow a peer's volume
     #[command(subcommand, arg_required_else_help = true)]
     Mirror(mirror::Mirror),
+    /// The accelerator: TCP connections between hosts of two sites
+    #[command(subcommand, arg_required_else_help = true)]
+    Accel(accelerator::Accelerator),
     /// The daemon's configuration
     #[command(subcommand, arg_required_else_help = true)]
     Config(Config),

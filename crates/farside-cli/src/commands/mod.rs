@@ -1,5 +1,6 @@
 //! What each verb does: one request or a few, and how the answer is shown.
 
+mod accelerator;
 mod check;
 mod context;
 mod generate;
@@ -34,6 +35,7 @@ pub async fn run(arguments: Arguments) -> Result<(), Failed> {
         Noun::Peer(verb) => peer::run(context()?, verb).await?,
         Noun::Site(verb) => site::run(context()?, verb).await?,
         Noun::Mirror(verb) => mirror::run(context()?, verb).await?,
+        Noun::Accel(verb) => accelerator::run(context()?, verb).await?,
         Noun::Config(Config::Show) => config_show(context()?).await?,
         Noun::SupportBundle { output } => {
             support::run(context()?, output, &arguments.connection.data_dir_path()).await?;
@@ -82,6 +84,17 @@ async fn config_show(context: Context) -> Result<(), ErrorBody> {
                 ("pinned for a peer", pinned),
                 ("age of pins", age),
                 ("reserve for hosts", format!("{} %", budgets.reserve_percent)),
+            ]);
+        }
+        if let Some(accelerator) = &configuration.accelerator {
+            let interfaces = match &accelerator.wan {
+                Some(wan) => format!("{} to {wan}", accelerator.lan.join(", ")),
+                None => String::from("none"),
+            };
+            rows.extend([
+                ("accelerator's interfaces", interfaces),
+                ("accelerator's address", accelerator.listen.clone()),
+                ("accelerator's own policies", accelerator.policies.to_string()),
             ]);
         }
         output::details(&rows)

@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 const LOG_LINES: &str = "30000";
 
 /// Listings of the API: the file's name in the bundle, the resource.
-const LISTINGS: [(&str, &[&str]); 9] = [
+const LISTINGS: [(&str, &[&str]); 13] = [
     ("site.json", &["site"]),
     ("pools.json", &["pools"]),
     ("volumes.json", &["volumes"]),
@@ -33,6 +33,10 @@ const LISTINGS: [(&str, &[&str]); 9] = [
     ("history.json", &["history"]),
     ("operations.json", &["operations"]),
     ("peers.json", &["peers"]),
+    ("accelerator.json", &["accelerator"]),
+    ("accelerator-connections.json", &["accelerator", "connections"]),
+    ("accelerator-policies.json", &["accelerator", "policies"]),
+    ("accelerator-forwards.json", &["accelerator", "forwards"]),
 ];
 
 /// Files of the data directory that tell something when no daemon does. The database holds no secret.

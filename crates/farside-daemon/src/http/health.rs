@@ -27,6 +27,7 @@ async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
         peers: peers::list(&site.node),
         paths: peers::paths(&site.node),
         queue: site.mirrors.queue(),
+        accelerator: site.accelerator.status(),
     });
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response())
 }

@@ -1,5 +1,6 @@
 //! What is served: the API on the control socket; `/metrics` and `/healthz` on TCP and nothing else there.
 
+mod accelerator;
 mod directions;
 mod error;
 mod handler;
@@ -39,7 +40,8 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
         .merge(mirrors::routes())
         .merge(log::routes())
         .merge(support::routes())
-        .merge(directions::routes());
+        .merge(directions::routes())
+        .merge(accelerator::routes());
     let to_its_end = move |request: Request, next: Next| {
         let task = requests.spawn(next.run(request));
         async move {

@@ -34,7 +34,10 @@ async fn support(State(site): Shared) -> Answer<Support> {
         },
         started_at: convert::time(site.started_at),
         now: convert::time(site.clock.now()),
-        configuration: configuration(&site.configuration),
+        configuration: Configuration {
+            accelerator: Some(site.accelerator.configuration()),
+            ..configuration(&site.configuration)
+        },
         network_advice: HostTcp::read().advice(&Congestion::default()),
         log,
         log_dropped,
@@ -72,6 +75,7 @@ fn configuration(config: &Config) -> Configuration {
             pin_age_days: config.budgets.pin_age.map_or(0, |age| age.as_secs() / 86_400),
             reserve_percent: config.budgets.reserve_percent,
         }),
+        accelerator: None,
     }
 }
 

@@ -10,6 +10,7 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{AssertSqlSafe, SqlSafeStr};
+use tokio::sync::watch;
 
 /// How long a statement waits for a lock: only another process (a person with `sqlite3`) can hold one.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,6 +43,8 @@ const CHECKED_TABLES: [&str; 5] = ["pools", "peers", "rights", "relationships", 
 pub(crate) struct State {
     pub(super) writer: SqlitePool,
     pub(super) readers: SqlitePool,
+    /// Told when a peer was added, removed or changed, whoever did it.
+    pub(super) peers_changed: watch::Sender<()>,
 }
 
 /// Why the state database does not serve.
@@ -114,7 +117,12 @@ impl State {
             .connect_with(options.read_only(true))
             .await
             .map_err(|e| failed(e.to_string()))?;
-        Ok(State { writer, readers })
+        Ok(State { writer, readers, peers_changed: watch::Sender::new(()) })
+    }
+
+    /// Follows changes among the peers: those that come after this call.
+    pub(crate) fn peers_changed(&self) -> watch::Receiver<()> {
+        self.peers_changed.subscribe()
     }
 
     /// Whether it can still be written: for `/healthz`.

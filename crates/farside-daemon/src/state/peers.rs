@@ -128,6 +128,7 @@ impl PeerRegistry for State {
         .await
         .map_err(local)?;
         transaction.commit().await.map_err(local)?;
+        self.peers_changed.send_replace(());
         kept.record().map_err(local)
     }
 
@@ -137,6 +138,7 @@ impl PeerRegistry for State {
             .execute(&self.writer)
             .await
             .map_err(local)?;
+        self.peers_changed.send_replace(());
         Ok(done.rows_affected() > 0)
     }
 }
@@ -183,6 +185,7 @@ mod tests {
         let again = PeerRecord { added_at: Timestamp(99), ..record(1, "north", Some("h:1")) };
         assert_eq!(book.pin(again).await.unwrap(), record(1, "north", Some("h:1")));
         assert_eq!(book.list().await.unwrap().len(), 2);
+        let changed = book.peers_changed();
         let mut linked = record(1, "north", Some("h:1"));
         linked.link = LinkOptions {
             paths: vec!["10.0.0.1=h:1".parse().unwrap(), "h2:1".parse().unwrap()],
@@ -194,6 +197,7 @@ mod tests {
         assert_eq!(book.lookup(PeerId([1; 32])).await.unwrap(), Some(linked));
         assert!(book.unpin(PeerId([1; 32])).await.unwrap());
         assert!(!book.unpin(PeerId([1; 32])).await.unwrap());
+        assert!(changed.has_changed().unwrap(), "whoever follows the peers is told");
         assert_eq!(book.lookup(PeerId([1; 32])).await.unwrap(), None);
     }
 }

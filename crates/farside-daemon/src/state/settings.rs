@@ -8,6 +8,10 @@ use super::{State, StateError};
 
 /// The name of the site's transfer size.
 const TRANSFER_SIZE: &str = "transfer_size";
+/// The name of what was said of the accelerator.
+const ACCELERATOR: &str = "accelerator";
+/// The name of the accelerator's explicit forwards.
+const ACCELERATOR_FORWARDS: &str = "accelerator_forwards";
 
 /// The name of a throttle of the site.
 fn throttle(direction: Direction) -> &'static str {
@@ -40,6 +44,26 @@ impl State {
     /// Keeps how many transfers may be under way at once.
     pub(crate) async fn set_transfer_size(&self, size: usize) -> Result<(), StateError> {
         self.set_setting(TRANSFER_SIZE, &size.to_string()).await
+    }
+
+    /// What was said of the accelerator, as JSON; none if nothing was.
+    pub(crate) async fn accelerator(&self) -> Result<Option<String>, StateError> {
+        self.setting(ACCELERATOR).await
+    }
+
+    /// Keeps what was said of the accelerator.
+    pub(crate) async fn set_accelerator(&self, settings: &str) -> Result<(), StateError> {
+        self.set_setting(ACCELERATOR, settings).await
+    }
+
+    /// The accelerator's explicit forwards, as JSON; none if there never were any.
+    pub(crate) async fn accelerator_forwards(&self) -> Result<Option<String>, StateError> {
+        self.setting(ACCELERATOR_FORWARDS).await
+    }
+
+    /// Keeps the accelerator's explicit forwards.
+    pub(crate) async fn set_accelerator_forwards(&self, forwards: &str) -> Result<(), StateError> {
+        self.set_setting(ACCELERATOR_FORWARDS, forwards).await
     }
 
     async fn setting(&self, name: &str) -> Result<Option<String>, StateError> {

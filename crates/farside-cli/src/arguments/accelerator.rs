@@ -1,0 +1,116 @@
+//! Arguments of `farside accel`.
+
+use std::net::SocketAddr;
+
+use clap::Subcommand;
+
+use super::names::parse_label;
+use crate::quantities::parse_size;
+
+/// `farside accel`.
+#[derive(Debug, Subcommand)]
+pub enum Accelerator {
+    /// Switch the accelerator on, now and after each restart
+    #[command(
+        after_help = "What you do not give stays as it was, or as it is under [accelerator] in farside.toml. With --lan and --wan, \
+                      connections from hosts behind the LAN interfaces go through the accelerator; this needs CAP_NET_ADMIN. \
+                      Without, only explicit forwards do; this needs no privilege.\n\nExamples:\n  farside accel up \
+                      --lan eth1 --wan eth0 --dry-run\n  farside accel up --lan eth1 --wan eth0 --store-size 20G\n  \
+                      farside accel up --listen 10.1.0.2:7442 --forward-to 10.1.0.5:5432\n  farside accel up --lan off"
+    )]
+    Up {
+        /// Interface towards this site's hosts; repeat for each; off: intercept nothing
+        #[arg(long, value_name = "IF", num_args = 1..)]
+        lan: Vec<String>,
+        /// Interface towards the other sites; off: intercept nothing
+        #[arg(long, value_name = "IF")]
+        wan: Option<String>,
+        /// Largest size of the chunk store
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        store_size: Option<u64>,
+        /// Address on which other accelerators connect [default: 0.0.0.0:7442]
+        #[arg(long, value_name = "ADDR:PORT")]
+        listen: Option<String>,
+        /// Where explicit forwards of peers may end; repeat for each; off: nowhere
+        #[arg(long, value_name = "HOST:PORT", num_args = 1..)]
+        forward_to: Vec<String>,
+        /// Print the rules that would be installed, and change nothing; needs no privilege
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Switch the accelerator off, now and after each restart; new connections go their plain way
+    #[command(
+        after_help = "Connections that the accelerator has at this moment are reset.\n\nExample:\n  farside accel down"
+    )]
+    Down,
+    /// Show whether connections are optimized, the peers, and what it saved
+    #[command(after_help = "Example:\n  farside accel status --json")]
+    Status,
+    /// List optimized connections, and the latest that were not, with the reason
+    #[command(
+        after_help = "The policies are this site's (configured), the peer's, what both allow (negotiated), and what is done \
+                      (applied).\n\nExample:\n  farside accel connections"
+    )]
+    Connections,
+    /// List the policies in the order in which they are asked; the first that fits a connection holds
+    #[command(after_help = "Example:\n  farside accel policies")]
+    Policies,
+    /// The chunk store: what has passed, kept so that it need not pass again
+    #[command(subcommand)]
+    Cache(AcceleratorCache),
+    /// Listen on a port here whose connections end at a peer's side
+    #[command(
+        after_help = "Needs no privilege and no change of routes. At the peer, --forward-to or forward_to must allow the \
+                      destination. The forward is remembered.\n\nExample:\n  farside accel forward 127.0.0.1:5432 10.2.0.5:5432 --peer siteB"
+    )]
+    Forward {
+        /// Where to listen here
+        #[arg(value_name = "LISTEN_ADDR:PORT")]
+        listen: SocketAddr,
+        /// Where the peer's accelerator connects to
+        #[arg(value_name = "DESTINATION:PORT")]
+        destination: String,
+        /// The peer
+        #[arg(long, value_name = "PEER", value_parser = parse_label)]
+        peer: String,
+    },
+    /// List explicit forwards
+    #[command(after_help = "Example:\n  farside accel forwards --json")]
+    Forwards,
+    /// End an explicit forward; its connections go on
+    #[command(after_help = "Example:\n  farside accel unforward 127.0.0.1:5432")]
+    Unforward {
+        /// Where it listens
+        #[arg(value_name = "LISTEN_ADDR:PORT")]
+        listen: SocketAddr,
+    },
+    /// Reset one optimized connection
+    #[command(
+        after_help = "Its ends are as farside accel connections shows them.\n\nExample:\n  farside accel reset 10.1.0.7:51000 10.2.0.9:5432"
+    )]
+    Reset {
+        /// The client's end
+        #[arg(value_name = "CLIENT_ADDR:PORT")]
+        client: SocketAddr,
+        /// The server's end
+        #[arg(value_name = "SERVER_ADDR:PORT")]
+        server: SocketAddr,
+    },
+}
+
+/// `farside accel cache`.
+#[derive(Debug, Subcommand)]
+pub enum AcceleratorCache {
+    /// Show its size, and how often it had what it was asked for
+    #[command(after_help = "Example:\n  farside accel cache status")]
+    Status,
+    /// Remove what it keeps; connections go on, and what is missing passes once more
+    #[command(
+        after_help = "Examples:\n  farside accel cache clear\n  farside accel cache clear --peer siteB"
+    )]
+    Clear {
+        /// Only what has passed between this site and this peer
+        #[arg(long, value_name = "PEER", value_parser = parse_label)]
+        peer: Option<String>,
+    },
+}

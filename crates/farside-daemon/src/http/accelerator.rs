@@ -1,0 +1,99 @@
+//! `/accelerator`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use farside_api::{
+    AcceleratedConnection, AcceleratorCache, AcceleratorForward, AcceleratorPlan, AcceleratorPolicy,
+    AcceleratorStatus, ClearCache, ErrorBody, ErrorCode, ResetConnection, StartAccelerator,
+};
+
+use super::error::{Body, BodyOrDefault};
+use super::handler::{Answer, Shared};
+use crate::site::Site;
+
+pub(super) fn routes() -> Router<Arc<Site>> {
+    Router::new()
+        .route("/accelerator", get(status))
+        .route("/accelerator/up", post(up))
+        .route("/accelerator/down", post(down))
+        .route("/accelerator/plan", post(plan))
+        .route("/accelerator/connections", get(connections))
+        .route("/accelerator/connections/reset", post(reset))
+        .route("/accelerator/cache", get(cache))
+        .route("/accelerator/cache/clear", post(clear_cache))
+        .route("/accelerator/policies", get(policies))
+        .route("/accelerator/forwards", get(forwards).post(forward))
+        .route("/accelerator/forwards/{listen}", delete(unforward))
+}
+
+async fn status(State(site): Shared) -> Answer<AcceleratorStatus> {
+    Ok(Json(site.accelerator.fresh_status().await))
+}
+
+async fn up(
+    State(site): Shared,
+    BodyOrDefault(words): BodyOrDefault<StartAccelerator>,
+) -> Answer<AcceleratorStatus> {
+    Ok(Json(site.accelerator.up(words).await?))
+}
+
+async fn down(State(site): Shared) -> Answer<AcceleratorStatus> {
+    Ok(Json(site.accelerator.down().await?))
+}
+
+async fn plan(
+    State(site): Shared,
+    BodyOrDefault(words): BodyOrDefault<StartAccelerator>,
+) -> Answer<AcceleratorPlan> {
+    Ok(Json(site.accelerator.plan(words).await?))
+}
+
+async fn connections(State(site): Shared) -> Answer<Vec<AcceleratedConnection>> {
+    Ok(Json(site.accelerator.connections(site.clock.now()).await?))
+}
+
+async fn reset(State(site): Shared, Body(request): Body<ResetConnection>) -> Answer<ResetConnection> {
+    let (client, server) = (end(&request.client)?, end(&request.server)?);
+    site.accelerator.reset(client, server).await?;
+    tracing::info!(%client, %server, "a connection was reset");
+    Ok(Json(request))
+}
+
+fn end(text: &str) -> Result<SocketAddr, ErrorBody> {
+    text.parse().map_err(|_| {
+        ErrorBody::new(ErrorCode::WrongUsage, format!("{text:?} is not ADDR:PORT"))
+            .hint("farside accel connections shows both ends of each connection")
+    })
+}
+
+async fn cache(State(site): Shared) -> Answer<AcceleratorCache> {
+    Ok(Json(site.accelerator.cache().await?))
+}
+
+async fn clear_cache(
+    State(site): Shared,
+    BodyOrDefault(ClearCache { peer }): BodyOrDefault<ClearCache>,
+) -> Answer<AcceleratorCache> {
+    tracing::info!(peer, "the accelerator's chunk store is cleared");
+    Ok(Json(site.accelerator.clear_cache(peer).await?))
+}
+
+async fn policies(State(site): Shared) -> Answer<Vec<AcceleratorPolicy>> {
+    Ok(Json(site.accelerator.policies()))
+}
+
+async fn forwards(State(site): Shared) -> Answer<Vec<AcceleratorForward>> {
+    Ok(Json(site.accelerator.forwards().await?))
+}
+
+async fn forward(State(site): Shared, Body(request): Body<AcceleratorForward>) -> Answer<AcceleratorForward> {
+    Ok(Json(site.accelerator.forward(request).await?))
+}
+
+async fn unforward(State(site): Shared, Path(listen): Path<String>) -> Answer<AcceleratorForward> {
+    Ok(Json(site.accelerator.unforward(&listen).await?))
+}
