@@ -45,6 +45,8 @@ pub const STREAMS_SERVED_MAX: usize = 2 * STREAMS_OPEN_MAX;
 /// Lanes of all bundles of a session together that the dialled side takes: a bundle on each place of one side, some of them with
 /// several lanes. A site that wants more gets on with fewer.
 pub const SESSION_LANES_MAX: usize = 256;
+/// How long a lane waits for its session to be installed: between two lines of one task, on a machine that is busy.
+pub const LANE_BEFORE_SESSION_MAX: Duration = Duration::from_millis(200);
 /// Lanes of a session that are dialled at the same time: with several peers behind one address these count against
 /// [`UNAUTHENTICATED_PER_KNOWN_ORIGIN_MAX`].
 pub const LANES_DIALLED_AT_ONCE: usize = 12;

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use farside_link::{Connection, Counted, Listener, PathSpec, split_address};
 use tokio::io::AsyncReadExt;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::inner::Inner;
 use super::unauthenticated::{Slot, origin_of};
 use crate::hello::{HELLO_BYTES, Hello, HelloError, Role, Verdict, parse_hello, versions_differ};
 use crate::id::PeerId;
-use crate::limits::{HANDSHAKE_TIMEOUT, SESSION_LANES_MAX};
+use crate::limits::{HANDSHAKE_TIMEOUT, LANE_BEFORE_SESSION_MAX, SESSION_LANES_MAX};
 use crate::session::{SessionInfo, accept_lane};
 use crate::tls::{self, Secured};
 
@@ -166,7 +166,14 @@ impl Inner {
         hello: &Hello,
         path: PathSpec,
     ) {
-        let session = self.live(peer).filter(|s| s.info.id == hello.session && s.takes_lanes());
+        let find = || self.live(peer).filter(|s| s.info.id == hello.session && s.takes_lanes());
+        let mut session = find();
+        // The dialler has the welcome a moment before the session is installed here.
+        let until = Instant::now() + LANE_BEFORE_SESSION_MAX;
+        while session.is_none() && Instant::now() < until {
+            sleep(LANE_BEFORE_SESSION_MAX / 20).await;
+            session = find();
+        }
         let Some(session) = session else {
             tracing::info!(peer = peer_name, "refused a lane of a session that is not there");
             return self.refuse(io, Verdict::NoSuchSession).await;
