@@ -100,6 +100,13 @@ impl KnownAtPeer {
         }
     }
 
+    /// It has sent a chunk by this name, so it holds it.
+    pub fn note(&mut self, name: ChunkName) {
+        if self.held.len() < CONTAINERS_MAX || self.held.contains_key(&name.container) {
+            self.held.entry(name.container).or_default().insert(name.place);
+        }
+    }
+
     /// It has asked for a chunk that was named to it: neither this nor what comes after it without a gap is named again
     /// before the peer says that it holds it.
     pub fn forget(&mut self, name: ChunkName) {

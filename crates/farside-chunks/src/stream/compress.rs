@@ -71,8 +71,10 @@ impl Compressor {
         true
     }
 
+    /// Also of what was needed for the last block.
     pub(super) fn drop_history(&mut self) {
         self.history = None;
+        self.compressed = Vec::new();
     }
 
     /// From the next history on.

@@ -1,5 +1,9 @@
 //! Blocks to the bytes of a stream.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
 use super::block::Block;
 use super::decompress::Decompressor;
 use super::error::{DecodeError, Wanted, malformed};
@@ -7,12 +11,14 @@ use super::layout::{CHUNK_KEPT_MIN, CONTAINERS_MAX, digest};
 use super::operations::{Names, Operation};
 use crate::container::CHUNKS_PER_CONTAINER;
 use crate::cut::CHUNK_MAX;
+use crate::known::KnownAtPeer;
 use crate::name::{ChunkName, ContainerName};
 use crate::store::Realm;
 
 /// Turns the blocks of one direction of one stream into its bytes.
 pub struct StreamDecoder {
     realm: Realm,
+    peer: Option<Arc<Mutex<KnownAtPeer>>>,
     names: Names,
     history: Decompressor,
     chunk: Vec<u8>,
@@ -101,7 +107,21 @@ impl Assembly<'_> {
 impl StreamDecoder {
     /// For a stream of a peer that shares `realm`.
     pub fn new(realm: Realm) -> StreamDecoder {
-        StreamDecoder { realm, names: Names::default(), history: Decompressor::default(), chunk: Vec::new() }
+        StreamDecoder {
+            realm,
+            peer: None,
+            names: Names::default(),
+            history: Decompressor::default(),
+            chunk: Vec::new(),
+        }
+    }
+
+    /// Enters what the peer sends into what it is known to hold: what goes back to it at once is named at once, before the peer
+    /// has said that it has it.
+    #[must_use]
+    pub fn telling(mut self, peer: Arc<Mutex<KnownAtPeer>>) -> StreamDecoder {
+        self.peer = Some(peer);
+        self
     }
 
     /// Appends to `out` the bytes that `block` stands for, at most [`BLOCK_BYTES_MAX`](super::BLOCK_BYTES_MAX); nothing on an
@@ -170,6 +190,9 @@ impl StreamDecoder {
                     // What cannot be kept is asked for when it is named.
                     if let Err(error) = self.realm.keep_as(name, chunk) {
                         tracing::debug!("{error}");
+                    }
+                    if let Some(peer) = &self.peer {
+                        peer.lock().note(name);
                     }
                     assembly.push(chunk);
                 }

@@ -65,8 +65,10 @@ impl Decompressor {
         if written == block.literal_bytes { Ok(()) } else { Err(malformed("other literals than announced")) }
     }
 
+    /// Also of what was needed for the last block: up to a MiB, which an idle stream has no use for.
     pub(super) fn drop_history(&mut self) {
         self.history = None;
+        self.literals = Vec::new();
     }
 }
 

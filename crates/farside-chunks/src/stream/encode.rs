@@ -245,6 +245,9 @@ impl StreamEncoder {
         self.compressor.drop_history();
         // It holds a container's directory and its file.
         self.cursor = None;
+        // Up to a MiB of the last block.
+        self.literals = Vec::new();
+        self.operations = Vec::new();
     }
 
     /// From the next block on; level and window from the next history on, which then begins.
