@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 use crate::control;
 use crate::policy::{Action, Demotion, Ends};
 
+/// Open connections that are shown, the oldest: what is said about all of them has to fit a line.
+const OPEN_SHOWN: usize = 10_000;
 /// Connections let pass that are still shown.
 const PASSED_SHOWN: usize = 256;
 
@@ -166,6 +168,7 @@ impl Connections {
         let mut open: Vec<(u64, Arc<Record>)> =
             self.open.lock().iter().map(|(key, record)| (*key, Arc::clone(record))).collect();
         open.sort_by_key(|(key, _)| *key);
+        open.truncate(OPEN_SHOWN);
         let open = open.into_iter().map(|(_, record)| control::Connection {
             client: record.ends.client,
             server: record.ends.server,

@@ -136,6 +136,13 @@ impl Discovery {
         self.found.remove(&server.ip().to_canonical());
     }
 
+    /// The peer's box may not connect there. What a probe found once is asked again: that box may have forgotten the probe.
+    pub fn not_allowed(&mut self, now: Duration, server: SocketAddr) {
+        if self.found.remove(&server.ip().to_canonical()).is_none() {
+            self.failed(now, server);
+        }
+    }
+
     /// A peer is gone: what was found of it is forgotten.
     pub fn forget(&mut self, peer: PeerId) {
         self.found.retain(|_, (found, _)| *found != peer);

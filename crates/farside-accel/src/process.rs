@@ -23,6 +23,7 @@ pub fn main() -> ExitCode {
     let filter = std::env::var("FARSIDE_LOG").unwrap_or_else(|_| "info".to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_default();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
+    raise_descriptors();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("no threads: {error}")),
@@ -39,6 +40,16 @@ pub fn main() -> ExitCode {
 fn failed(why: &str) -> ExitCode {
     eprintln!("farside-accel: {why}");
     ExitCode::FAILURE
+}
+
+/// Two descriptors for each connection: as many as this process may have.
+fn raise_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "the number of open files stays as it is");
+    }
 }
 
 /// A person who starts it by hand is told who does.
@@ -132,7 +143,10 @@ async fn command_result(running: &Running, command: Command) -> Result<serde_jso
             serde_json::to_value(accelerator.connections.shown()).map_err(|error| error.to_string())
         }
         Command::ClearStore(peer) => {
-            accelerator.clear_store(peer.as_deref())?;
+            // It may take a while, and this process has to say meanwhile that it lives.
+            let accelerator = Arc::clone(accelerator);
+            let cleared = tokio::task::spawn_blocking(move || accelerator.clear_store(peer.as_deref()));
+            cleared.await.map_err(|error| error.to_string())??;
             Ok(serde_json::Value::Null)
         }
         Command::Reset { client, server } => Ok(accelerator.connections.reset(client, server).into()),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farside_chunks::{
     ChunkError, ChunkStore, Holdings, KnownAtPeer, Realm, RealmId, StoreSettings, StoreStats,
@@ -11,10 +12,15 @@ use farside_peer::PeerId;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+/// How often the store's figures are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
 /// See the head of the module.
 pub struct Store {
     chunks: Arc<ChunkStore>,
     peers: Mutex<HashMap<PeerId, Arc<PeerStore>>>,
+    /// As last looked at: who asks is not to wait for a disk.
+    stats: Arc<Mutex<StoreStats>>,
 }
 
 /// What this box and one peer's share.
@@ -47,7 +53,19 @@ impl Store {
         if let Err(error) = std::thread::Builder::new().name("chunk-index".to_owned()).spawn(load) {
             tracing::warn!(%error, "what the chunk store holds of an earlier time is not found");
         }
-        Ok(Store { chunks, peers: Mutex::default() })
+        let stats = Arc::new(Mutex::new(chunks.stats()));
+        let (looked_at, latest) = (Arc::downgrade(&chunks), Arc::clone(&stats));
+        let look = move || {
+            while let Some(chunks) = looked_at.upgrade() {
+                *latest.lock() = chunks.stats();
+                drop(chunks);
+                std::thread::sleep(LOOK_EVERY);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("chunk-stats".to_owned()).spawn(look) {
+            tracing::warn!(%error, "the figures of the chunk store stay as they are");
+        }
+        Ok(Store { chunks, peers: Mutex::default(), stats })
     }
 
     /// What is shared with a peer. Realms are the peers' own: nothing is found across them.
@@ -71,9 +89,9 @@ impl Store {
         self.chunks.clear(peer.map(realm_of));
     }
 
-    /// What it has.
+    /// What it had a moment ago.
     pub fn stats(&self) -> StoreStats {
-        self.chunks.stats()
+        *self.stats.lock()
     }
 }
 

@@ -356,6 +356,37 @@ async fn a_peer_that_dies_resets_what_is_open_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_box_that_stops_resets_its_own_hosts() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let Pair { near, far, port, _directory, .. } = Pair::start(listener.local_addr().unwrap()).await;
+    let mut client = TcpStream::connect(port).await.unwrap();
+    client.write_all(b"half a file").await.unwrap();
+    let (mut server, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let mut got = [0; 11];
+    timeout(PATIENCE, server.read_exact(&mut got)).await.unwrap().unwrap();
+    near.stop().await;
+    // An end would say that the half is all.
+    for end in [&mut client, &mut server] {
+        let read = timeout(PATIENCE, end.read(&mut [0; 1])).await.unwrap();
+        assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    drop(far);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_is_removed_takes_its_connections_with_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let pair = Pair::start(listener.local_addr().unwrap()).await;
+    let mut client = TcpStream::connect(pair.port).await.unwrap();
+    let (mut server, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    pair.near.set_peers(Vec::new()).await.unwrap();
+    for end in [&mut client, &mut server] {
+        let read = timeout(PATIENCE, end.read(&mut [0; 1])).await.unwrap();
+        assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_is_reset_by_command() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let pair = Pair::start(listener.local_addr().unwrap()).await;

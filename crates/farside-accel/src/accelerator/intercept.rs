@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,18 +50,21 @@ impl Expected {
         self.0.lock().remove(ends).map(|(taken, _)| taken)
     }
 
-    fn end_overdue(&self) {
-        let mut overdue = Vec::new();
-        self.0.lock().retain(|_, (taken, since)| {
+    /// Gives up those whose clients did not come; their servers.
+    fn end_overdue(&self) -> Vec<SocketAddr> {
+        let (mut overdue, mut servers) = (Vec::new(), Vec::new());
+        self.0.lock().retain(|ends, (taken, since)| {
             let keep = since.elapsed() < EXPECTED_FOR;
             if !keep {
                 overdue.push((Arc::clone(&taken.trunk), taken.flow.id));
+                servers.push(ends.server);
             }
             keep
         });
         for (trunk, flow) in overdue {
             trunk.abandon(flow);
         }
+        servers
     }
 }
 
@@ -115,17 +119,17 @@ pub(super) async fn hold(
                     Packet::Other => Some(Decision::Plain),
                 };
                 match (decision, &packet.packet) {
-                    (Some(decision), _) => queue.decide(packet, decision)?,
+                    (Some(decision), _) => decide_now(&mut queue, packet, decision),
                     (None, Packet::Syn(syn)) => {
                         let attempt = (syn.ends, syn.sequence);
                         held.insert(attempt, packet);
                     }
-                    (None, _) => queue.decide(packet, Decision::Plain)?,
+                    (None, _) => decide_now(&mut queue, packet, Decision::Plain),
                 }
             }
             Some((attempt, decision)) = decisions.recv() => {
                 if let Some(packet) = held.remove(&attempt) {
-                    queue.decide(packet, decision)?;
+                    decide_now(&mut queue, packet, decision);
                     if decided.len() < DECIDED_MAX {
                         decided.insert(attempt, (decision, Instant::now()));
                     }
@@ -134,9 +138,23 @@ pub(super) async fn hold(
             _ = tick.tick() => {
                 accelerator.goes();
                 decided.retain(|_, (_, since)| since.elapsed() < REMEMBERED_FOR);
-                expected.end_overdue();
+                for server in expected.end_overdue() {
+                    accelerator.discovery.lock().failed(accelerator.now(), server);
+                    tracing::warn!(
+                        %server,
+                        "a connection that its server accepted did not reach this process. If that goes on, a firewall's \
+                         INPUT chain drops it here: accept what has mark 0xfa. New connections to that server go plainly"
+                    );
+                }
             }
         }
+    }
+}
+
+/// The kernel may have no memory for a moment; one SYN is not worth all connections. It goes plainly, or its client tries again.
+fn decide_now(queue: &mut SynQueue, packet: Held, decision: Decision) {
+    if let Err(error) = queue.decide(packet, decision) {
+        tracing::warn!(%error, "the kernel does not take a decision about a connection that begins");
     }
 }
 
@@ -205,7 +223,7 @@ async fn open(accelerator: &Accelerator, expected: &Expected, syn: &Syn, trunk: 
                 }
                 Refusal::ByPolicy => pass(None),
                 Refusal::NotAllowed => {
-                    failed();
+                    accelerator.discovery.lock().not_allowed(accelerator.now(), server);
                     pass(Some(NoPeer));
                 }
                 Refusal::Overload => pass(Some(Overload)),

@@ -38,8 +38,15 @@ impl Served {
         probed.insert((trunk.peer, server.to_canonical()), now + PROBED_FOR);
         drop(probed);
         let body = bytes::Bytes::copy_from_slice(&probe.nonce);
-        trunk.send(Frame { kind: Kind::Probed, flow: 0, body });
+        trunk.send_hint(Frame { kind: Kind::Probed, flow: 0, body });
         true
+    }
+
+    /// A connection to where the peer's probe went has come about: it may go on.
+    pub(super) fn connected(&self, peer: PeerId, server: IpAddr, now: Duration) {
+        if let Some(until) = self.probed.lock().get_mut(&(peer, server.to_canonical())) {
+            *until = now + PROBED_FOR;
+        }
     }
 
     pub(super) fn is_probed(&self, peer: PeerId, server: IpAddr, now: Duration) -> bool {

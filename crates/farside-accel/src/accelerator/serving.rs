@@ -78,6 +78,7 @@ impl Accelerator {
         }
         let socket =
             transparent::connect(Some(ends.client), ends.server, open.dscp).await.map_err(not_connected)?;
+        self.served.connected(peer, ends.server.ip(), self.now());
         Ok(Connected { socket, ends, application: application.to_owned(), policy })
     }
 
@@ -113,7 +114,17 @@ impl Accelerator {
     }
 }
 
+/// What this box lacks for a moment says nothing of the server.
+fn is_ours(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|code| lacks.iter().any(|lack| lack.raw_os_error() == code))
+}
+
 fn not_connected(error: io::Error) -> Refused {
+    if is_ours(&error) {
+        return refused(Refusal::Overload, error.to_string());
+    }
     let refusal = match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Refusal::ByServer,
         io::ErrorKind::PermissionDenied => Refusal::NotAllowed,

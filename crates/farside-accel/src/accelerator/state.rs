@@ -98,7 +98,7 @@ pub(super) struct Taken {
 /// time, and what a busy machine takes.
 pub(super) fn patience(trunk: &Trunk) -> Duration {
     let rtt = Duration::from_secs_f64(trunk.rtt_seconds().unwrap_or(0.1).clamp(0.0, 2.0));
-    2 * rtt + Duration::from_millis(1000)
+    2 * rtt + Duration::from_millis(1500)
 }
 
 /// The same where there is no plain way: the far box waits for the server itself.

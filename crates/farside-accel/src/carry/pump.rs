@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
 use super::receive::receive;
@@ -26,8 +26,22 @@ pub(crate) enum End {
     ResetThere,
 }
 
+/// As long as connections are left alone that say nothing.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(1800);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(60);
+const KEEPALIVE_PROBES: u32 = 10;
+
 /// Carries a connection until it ends. A reset on one side becomes a reset on the other.
 pub(crate) async fn run(trunk: Arc<Trunk>, flow: Arc<Flow>, socket: TcpStream, record: Arc<Record>) -> End {
+    let kept_open = SockRef::from(&socket);
+    // If this process dies in the middle, its hosts are to see that, and not an end: half a file is no file.
+    let _ = kept_open.set_linger(Some(Duration::ZERO));
+    // A client that has gone without a word must not be kept for ever; its server would be told that it is there.
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_EVERY)
+        .with_retries(KEEPALIVE_PROBES);
+    let _ = kept_open.set_tcp_keepalive(&keepalive);
     let sender = Sender::new(&trunk, record.applied());
     let both = async {
         let outward = async {
@@ -52,6 +66,7 @@ pub(crate) async fn run(trunk: Arc<Trunk>, flow: Arc<Flow>, socket: TcpStream, r
     let end = tokio::select! {
         biased;
         () = flow.over.cancelled() => End::ResetThere,
+        () = trunk.closed.cancelled() => End::ResetThere,
         () = record.reset.cancelled() => End::ResetHere,
         end = both => end,
     };
@@ -60,7 +75,10 @@ pub(crate) async fn run(trunk: Arc<Trunk>, flow: Arc<Flow>, socket: TcpStream, r
     }
     trunk.remove(flow.id);
     record.wire_bytes.fetch_add(flow.wire_received.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-    if end != End::Closed {
+    if end == End::Closed {
+        // What is still on its way out is sent.
+        let _ = SockRef::from(&socket).set_linger(None);
+    } else {
         reset(socket);
     }
     end

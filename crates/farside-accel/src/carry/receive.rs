@@ -1,6 +1,7 @@
 //! From the trunk to the socket.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -19,6 +20,9 @@ use crate::trunk::Trunk;
 /// Blocks that stand for less are decoded where they are: a thread of its own costs more.
 const DECODED_HERE: usize = 16 << 10;
 
+/// The far side is told after so many parts, however small they are.
+const TELL_PARTS: u64 = 1024;
+
 /// Delivers all that comes, and then the end.
 pub(super) async fn receive(
     trunk: &Trunk,
@@ -27,7 +31,7 @@ pub(super) async fn receive(
     record: &Record,
 ) -> io::Result<()> {
     let mut inward = Inward::default();
-    let mut delivered = 0;
+    let (mut delivered, mut told) = (0, 0);
     while let Arrived::Part(sequence, part) = flow.next().await {
         record.wire_bytes.fetch_add(flow.wire_received.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         let bytes = part.bytes();
@@ -42,9 +46,12 @@ pub(super) async fn receive(
         record.original_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         delivered += 1;
         let credit = flow.window.lock().consumed(bytes, trunk.rtt_seconds());
-        if let Some(credit) = credit {
+        // Also of many small parts, and of a rest: the far side keeps something until then.
+        if credit.is_some() || bytes == 0 || delivered - told >= TELL_PARTS {
+            let credit = credit.unwrap_or(0);
             flow.inbox.lock().allow(credit);
             trunk.send(Frame::numbers(Kind::Credit, flow.id, &[credit, delivered]));
+            told = delivered;
         }
     }
     match SockRef::from(socket).shutdown(std::net::Shutdown::Write) {
@@ -100,7 +107,10 @@ impl Inward {
         if !is_alone && self.history.is_none() {
             self.history = Some(trunk.received_history()?);
         }
-        let mut decoder = self.decoder.take().unwrap_or_else(|| StreamDecoder::new(store.realm.clone()));
+        let mut decoder = self
+            .decoder
+            .take()
+            .unwrap_or_else(|| StreamDecoder::new(store.realm.clone()).telling(Arc::clone(&store.known)));
         let work = move || {
             let mut decoded = Vec::with_capacity(bytes);
             let result = decoder.decode(&block, &mut decoded);
@@ -114,6 +124,7 @@ impl Inward {
             Ok(()) => Ok(decoded),
             Err(DecodeError::Malformed(what)) => Err(io::Error::other(format!("a malformed block: {what}"))),
             Err(DecodeError::Again { missing, wanted }) => {
+                flow.asks();
                 trunk.send(Frame { kind: Kind::Ask, flow: flow.id, body: ask_body(sequence, missing) });
                 let (answered, answer) = flow.next_answer().await;
                 if answered != sequence {

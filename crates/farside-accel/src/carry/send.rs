@@ -23,8 +23,8 @@ use crate::trunk::{Encoded, Stream, Trunk};
 
 /// A flow that has sent more than this without a pause has much to send: it leaves the stream of those that must not wait.
 const BURST: usize = 64 << 10;
-/// What counts as a pause.
-const PAUSE: Duration = Duration::from_millis(200);
+/// What counts as a pause: half a round trip, between these. Who waits for an answer each time has little to send.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 /// How long a flow that has much to send is waited for, so that its chunks end where its content says so. One that says little
 /// is not waited for at all.
 const GATHER_FOR: Duration = Duration::from_millis(2);
@@ -89,6 +89,11 @@ impl Sender {
     }
 }
 
+fn pause_of(trunk: &Trunk) -> Duration {
+    let half = Duration::from_secs_f64(trunk.rtt_seconds().unwrap_or(0.0).clamp(0.0, 10.0) / 2.0);
+    half.clamp(PAUSE.0, PAUSE.1)
+}
+
 fn settings(trunk: &Trunk, action: Action) -> StreamSettings {
     StreamSettings { refers: action.refers(), compresses: action.compresses(), ..trunk.stream_settings() }
 }
@@ -105,6 +110,8 @@ struct Outward {
     sequence: u64,
     /// A history of literals is at the far side.
     history: Option<OwnedSemaphorePermit>,
+    /// The far side keeps memory for what was sent since the last rest.
+    is_fresh: bool,
 }
 
 /// Sends all that comes, and then the end.
@@ -122,6 +129,7 @@ pub(super) async fn send(
         wanted: if sender.coder.is_some() { GATHER_FIRST } else { PLAIN_MAX },
         sequence: 0,
         history: None,
+        is_fresh: false,
     };
     loop {
         let slot = Arc::clone(&flow.slot).acquire_owned().await.map_err(io::Error::other)?;
@@ -129,7 +137,7 @@ pub(super) async fn send(
         if out.pending.is_empty() {
             break;
         }
-        let room = usize::try_from(flow.credit().await).unwrap_or(usize::MAX);
+        let room = usize::try_from(flow.room(out.sequence).await).unwrap_or(usize::MAX);
         let taken = out.pending.len().min(room).min(BLOCK_BYTES_MAX);
         // What there is no room for yet must not keep what comes before it.
         let is_flush = is_flush || taken < out.pending.len();
@@ -161,6 +169,8 @@ async fn gather(
     sender: &Sender,
     out: &mut Outward,
 ) -> io::Result<bool> {
+    let pause = pause_of(trunk);
+    let mut until = Instant::now();
     while !out.is_ended && out.pending.len() < out.wanted {
         let read = if out.pending.is_empty() {
             // Only the time in which the client says nothing is a pause of the flow's: the wait for a turn or for credit is not.
@@ -172,13 +182,14 @@ async fn gather(
                     read(socket, out).await?
                 }
             };
-            if since.elapsed() > PAUSE {
+            if since.elapsed() > pause {
                 out.burst = 0;
             }
+            // From the first byte on: who writes a little all the time does not wait for all of it.
+            until = Instant::now() + if out.burst > BURST { GATHER_FOR } else { Duration::ZERO };
             read
         } else {
-            let patience = if out.burst > BURST { GATHER_FOR } else { Duration::ZERO };
-            match tokio::time::timeout(patience, read(socket, out)).await {
+            match tokio::time::timeout_at(until, read(socket, out)).await {
                 Ok(read) => read?,
                 Err(_) => return Ok(true),
             }
@@ -215,10 +226,12 @@ fn rest(trunk: &Trunk, flow: &Flow, sender: &Sender, out: &mut Outward) {
         encoder.drop_history();
         encoder.set(settings(trunk, coder.action));
     }
-    if let Some(permit) = out.history.take() {
+    let permit = out.history.take();
+    if std::mem::take(&mut out.is_fresh) {
         trunk.send(Frame::number(Kind::Rest, flow.id, out.sequence));
+        // The far side has its history until then.
+        flow.rests_at(out.sequence, permit);
         out.sequence += 1;
-        drop(permit);
     }
 }
 
@@ -235,6 +248,7 @@ async fn encode(
         out.history = trunk.history_permit();
     }
     let is_alone = out.history.is_none();
+    out.is_fresh |= !is_alone || !coder.action.compresses();
     // With other settings its history begins anew: not with every block.
     let anew = out.sequence.is_multiple_of(SETTINGS_EVERY).then(|| settings(trunk, coder.action));
     let effort = trunk.effort();
@@ -266,7 +280,7 @@ async fn encode(
         out.wanted = (out.wanted / 2).max(GATHER_FIRST);
     }
     if encoded.may_be_asked_for() {
-        flow.keep(out.sequence, bytes.slice(..sent));
+        flow.keep(out.sequence, bytes.slice(..sent))?;
     }
     let literals = sent - encoded.referred;
     let shown = Encoded { effort, literal_bytes: literals as u64, encoding: began.elapsed() };

@@ -6,6 +6,8 @@ use bytes::Bytes;
 
 /// Parts that may wait for one that is missing: those of two streams of a trunk.
 const PARTS_MAX: usize = 65_536;
+/// Rests that may wait: they have no bytes, and so no window.
+const RESTS_MAX: usize = 1024;
 /// A block may be larger than what it stands for by so much, for what says so.
 const BLOCK_OVERHEAD: usize = 4096;
 
@@ -65,11 +67,13 @@ pub(crate) struct Inbox {
     end: Option<u64>,
     /// Bytes that may still come.
     allowed: u64,
+    /// Rests that wait.
+    rests: usize,
 }
 
 impl Inbox {
     pub(crate) fn new(window: u32) -> Inbox {
-        Inbox { parts: BTreeMap::new(), next: 0, end: None, allowed: u64::from(window) }
+        Inbox { parts: BTreeMap::new(), next: 0, end: None, allowed: u64::from(window), rests: 0 }
     }
 
     /// So many bytes more may come.
@@ -81,11 +85,18 @@ impl Inbox {
     pub(crate) fn put(&mut self, sequence: u64, part: Part) -> bool {
         let is_new = sequence >= self.next && !self.parts.contains_key(&sequence);
         let is_before_end = self.end.is_none_or(|end| sequence < end);
+        let rests = usize::from(part == Part::Rest);
         let Some(allowed) = self.allowed.checked_sub(part.bytes() as u64) else { return false };
-        if !part.is_sound() || !is_new || !is_before_end || self.parts.len() >= PARTS_MAX {
+        if !part.is_sound()
+            || !is_new
+            || !is_before_end
+            || self.parts.len() >= PARTS_MAX
+            || self.rests + rests > RESTS_MAX
+        {
             return false;
         }
         self.allowed = allowed;
+        self.rests += rests;
         self.parts.insert(sequence, part);
         true
     }
@@ -107,6 +118,7 @@ impl Inbox {
         }
         let part = self.parts.remove(&self.next)?;
         self.next += 1;
+        self.rests -= usize::from(part == Part::Rest);
         Some(Arrived::Part(self.next - 1, part))
     }
 }

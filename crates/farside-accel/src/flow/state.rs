@@ -1,13 +1,14 @@
 //! What the trunk and the two tasks of a flow share.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use farside_chunks::ChunkName;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::inbox::{Arrived, Inbox, Part};
@@ -31,6 +32,10 @@ pub struct Flow {
     /// What the far side asks for; one block at a time.
     asked: Mutex<Option<Asked>>,
     is_asked: Notify,
+    /// This side has asked, and has no answer yet.
+    is_asking: AtomicBool,
+    /// The history that a rest ends, until the far side has come to it.
+    resting: Mutex<Option<(u64, OwnedSemaphorePermit)>>,
     /// The answer to what this side has asked for.
     answer: Mutex<Option<(u64, Bytes)>>,
     is_answered: Notify,
@@ -55,9 +60,15 @@ pub struct Asked {
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) blocks: BTreeMap<u64, Bytes>,
+    /// Of all of them.
+    bytes: usize,
     delivered: u64,
 }
 
+/// Parts that are sent ahead of what was delivered. The far side holds four times as many.
+const PARTS_AHEAD: u64 = 16_384;
+/// Kept of a flow: twice the largest window.
+const KEPT_MAX: usize = 32 << 20;
 /// Credit beyond this is no credit: a far side that says so breaks the protocol.
 const CREDIT_MAX: u64 = 1 << 30;
 
@@ -76,6 +87,8 @@ impl Flow {
             kept: Mutex::default(),
             asked: Mutex::default(),
             is_asked: Notify::new(),
+            is_asking: false.into(),
+            resting: Mutex::default(),
             answer: Mutex::default(),
             is_answered: Notify::new(),
             wire_received: AtomicU64::new(0),
@@ -106,6 +119,26 @@ impl Flow {
         kept.delivered = kept.delivered.max(parts);
         let delivered = kept.delivered;
         kept.blocks = kept.blocks.split_off(&delivered);
+        kept.bytes = kept.blocks.values().map(Bytes::len).sum();
+        drop(kept);
+        let mut resting = self.resting.lock();
+        if resting.as_ref().is_some_and(|(rest, _)| *rest < delivered) {
+            *resting = None;
+        }
+        drop(resting);
+        self.credited.notify_one();
+    }
+
+    /// A history ends with the part of this number: its place is free once the far side has come to it.
+    pub(crate) fn rests_at(&self, sequence: u64, permit: Option<OwnedSemaphorePermit>) {
+        if let Some(permit) = permit {
+            *self.resting.lock() = Some((sequence, permit));
+        }
+    }
+
+    /// This side asks for a block.
+    pub(crate) fn asks(&self) {
+        self.is_asking.store(true, Ordering::Relaxed);
     }
 
     /// A part has arrived, and was so many bytes on the wire; whether it keeps to what was allowed.
@@ -136,6 +169,9 @@ impl Flow {
     /// The far side answers; whether it was asked.
     #[must_use]
     pub fn put_answer(&self, sequence: u64, block: Bytes, wire_bytes: u64) -> bool {
+        if !self.is_asking.swap(false, Ordering::Relaxed) {
+            return false;
+        }
         self.wire_received.fetch_add(wire_bytes, Ordering::Relaxed);
         let before = self.answer.lock().replace((sequence, block));
         self.is_answered.notify_one();
@@ -179,12 +215,14 @@ impl Flow {
         }
     }
 
-    /// How much may be sent now; waits until it is something.
-    pub(crate) async fn credit(&self) -> u64 {
+    /// How many bytes may be sent now, in the part of this number; waits until it is something.
+    pub(crate) async fn room(&self, sequence: u64) -> u64 {
         loop {
             let credited = self.credited.notified();
             let credit = *self.credit.lock();
-            if credit > 0 {
+            // Parts are few bytes where a client says little at a time; the far side holds no more of them than that.
+            let is_near = sequence < self.kept.lock().delivered + PARTS_AHEAD;
+            if credit > 0 && is_near {
                 return credit;
             }
             credited.await;
@@ -196,10 +234,19 @@ impl Flow {
         *credit = credit.saturating_sub(bytes as u64);
     }
 
-    pub(crate) fn keep(&self, sequence: u64, bytes: Bytes) {
+    /// Keeps what a block stands for until it is delivered.
+    ///
+    /// # Errors
+    /// If the far side takes ever more without delivering it.
+    pub(crate) fn keep(&self, sequence: u64, bytes: Bytes) -> io::Result<()> {
         let mut kept = self.kept.lock();
         if sequence >= kept.delivered {
+            kept.bytes += bytes.len();
             kept.blocks.insert(sequence, bytes);
         }
+        if kept.bytes > KEPT_MAX {
+            return Err(io::Error::other("the far side delivers nothing and gives credit"));
+        }
+        Ok(())
     }
 }

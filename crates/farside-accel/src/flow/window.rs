@@ -84,7 +84,9 @@ impl Window {
         } else if self.used >= self.size && self.size < WINDOW_MAX {
             let more = self.size.min(WINDOW_MAX - self.size);
             (self.used, self.since) = (0, Instant::now());
-            if self.of.take(more) {
+            // The budget is for those that come, too: an eighth of what is free at most.
+            let is_free = self.of.budget.saturating_sub(self.of.granted()) / 8 >= more;
+            if is_free && self.of.take(more) {
                 self.size += more;
                 self.owed += more;
             }

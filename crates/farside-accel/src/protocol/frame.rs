@@ -85,6 +85,8 @@ pub enum FrameError {
     Length(u64),
 }
 
+/// A body that is smaller is copied out of what was read.
+const COPIED_BELOW: usize = 16 << 10;
 /// Longest head: a kind, a flow of 32 bits, a length.
 const HEAD_MAX: usize = 1 + 5 + 5;
 
@@ -178,7 +180,14 @@ impl FrameReader {
         }
         let head = self.bytes.len() - rest.len();
         self.bytes.advance(head);
-        let body = self.bytes.split_to(bytes).freeze();
+        // A small body that waits must not keep all that was read with it.
+        let body = if bytes < COPIED_BELOW {
+            let body = Bytes::copy_from_slice(&self.bytes[..bytes]);
+            self.bytes.advance(bytes);
+            body
+        } else {
+            self.bytes.split_to(bytes).freeze()
+        };
         Ok(Some(Frame { kind, flow, body }))
     }
 }

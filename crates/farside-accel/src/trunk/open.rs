@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::header::{Stream, StreamHeader};
 use super::holdings::tell_holdings;
 use super::io::{halves, read, write};
-use super::state::{Answer, Entry, FLOWS_MAX, Trunk, TrunkParts};
+use super::state::{Answer, Closing, Entry, FLOWS_MAX, Trunk, TrunkParts};
 use crate::flow::Flow;
 use crate::protocol::{Frame, Hello, Kind, Open, Opened, Refused, VERSION};
 
@@ -151,6 +151,7 @@ async fn run(
     let options = StreamOptions { bulk: true, ..StreamOptions::default() };
     let bulk = link.open_stream(header(Stream::Bulk), options).await?;
     let (trunk, queues) = Trunk::new(Arc::clone(&link), name.to_owned(), parts.clone());
+    let _closing = Closing(Arc::clone(&trunk));
     let ((urgent_in, urgent_out), (bulk_in, bulk_out)) = (halves(urgent), halves(bulk));
     trunk.send(Hello { version: VERSION, subnets: Vec::new() }.frame());
 

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::effort::Cores;
 use super::header::{Stream, StreamHeader};
 use super::io::{halves, read, write};
-use super::state::{Entry, FLOWS_MAX, Trunk, TrunkParts};
+use super::state::{Closing, Entry, FLOWS_MAX, Trunk, TrunkParts};
 use crate::carry::{self, End};
 use crate::connections::{Connections, Record};
 use crate::flow::{Flow, Windows};
@@ -30,8 +30,9 @@ use crate::store::Store;
 const SECOND_STREAM_PATIENCE: Duration = Duration::from_secs(30);
 /// Trunks of all peers whose second stream has not come yet.
 const HALF_OPEN_MAX: usize = 256;
-/// How long a server may take to answer: the client's box does not wait longer, and lets the client try for itself.
-const CONNECT_PATIENCE: Duration = Duration::from_millis(900);
+/// How long a server may take to answer: one lost SYN is sent again after a second. The client's box does not wait longer, and lets
+/// the client try for itself.
+const CONNECT_PATIENCE: Duration = Duration::from_millis(1300);
 /// The same for one that a forward names: its client has no other way.
 const CONNECT_PATIENCE_NAMED: Duration = Duration::from_secs(10);
 /// How often what lies behind this box is looked at.
@@ -114,6 +115,7 @@ impl TrunkService {
         let store = self.store.as_ref().map(|store| store.of(link.peer(), &self.cores.free));
         let parts = TrunkParts { windows: Arc::clone(&self.windows), store, cores: Arc::clone(&self.cores) };
         let (trunk, queues) = Trunk::new(Arc::clone(link), name, parts);
+        let _closing = Closing(Arc::clone(&trunk));
         let ((urgent_in, urgent_out), (bulk_in, bulk_out)) = (halves(urgent), halves(bulk));
         let take = |frame: Frame| {
             trunk.heard();
@@ -294,8 +296,10 @@ impl PeerService for TrunkService {
                 let mut stream = Some(stream);
                 while Instant::now() < deadline {
                     let waiting = self.half_open.lock().remove(&(link.peer(), header.trunk));
-                    if let (Some(waiting), Some(stream)) = (waiting, stream.take()) {
-                        let _ = waiting.send(stream);
+                    if let Some(waiting) = waiting {
+                        if let Some(stream) = stream.take() {
+                            let _ = waiting.send(stream);
+                        }
                         return;
                     }
                     tokio::time::sleep(Duration::from_millis(5)).await;

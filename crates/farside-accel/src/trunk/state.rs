@@ -31,6 +31,8 @@ pub(crate) const FLOWS_MAX: usize = 20_000;
 /// Small frames that may wait for a peer that does not read: three for each flow, and some. More come only of one that asks for
 /// answers and does not take them.
 const SMALL_MAX: usize = 4 * FLOWS_MAX;
+/// Hints are not queued behind more small frames than this.
+const HINTS_BELOW: usize = 1024;
 /// How often a peer that says nothing is asked whether it is there, while somebody waits for it.
 const PING_EVERY: Duration = Duration::from_millis(500);
 
@@ -63,7 +65,8 @@ pub struct Trunk {
     link: Arc<dyn PeerLink>,
     urgent: mpsc::UnboundedSender<Outgoing>,
     bulk: mpsc::UnboundedSender<Outgoing>,
-    queued: Arc<Semaphore>,
+    /// Bytes of bulk parts in the queue, and of urgent ones and answers.
+    queued: [Arc<Semaphore>; 2],
     small: Arc<AtomicUsize>,
     pub(super) flows: Mutex<HashMap<u32, Entry>>,
     pub(super) next_flow: AtomicU32,
@@ -126,7 +129,7 @@ impl Trunk {
             link,
             urgent,
             bulk,
-            queued: Arc::new(Semaphore::new(QUEUED_MAX)),
+            queued: [QUEUED_MAX, QUEUED_MAX].map(|bytes| Arc::new(Semaphore::new(bytes))),
             small: Arc::default(),
             flows: Mutex::default(),
             next_flow: AtomicU32::new(1),
@@ -174,6 +177,13 @@ impl Trunk {
         let _ = self.urgent.send(Outgoing { frame, encoded: None, _slot: None, _queued: None, small });
     }
 
+    /// Queues what may as well not be said: nothing, where much waits already.
+    pub fn send_hint(&self, frame: Frame) {
+        if self.small.load(Ordering::Relaxed) < HINTS_BELOW {
+            self.send(frame);
+        }
+    }
+
     /// Queues a part of a flow. `slot` is the flow's place, free again once the part is written.
     pub(crate) async fn send_part(
         &self,
@@ -186,7 +196,7 @@ impl Trunk {
             Stream::Urgent => &self.urgent,
             Stream::Bulk => &self.bulk,
         };
-        let queued = Some(self.place_for(&frame).await?);
+        let queued = Some(self.place_for(&frame, stream).await?);
         // What must not wait says nothing of how full the link is.
         let encoded = encoded.filter(|_| stream == Stream::Bulk);
         let outgoing = Outgoing { frame, encoded, _slot: Some(slot), _queued: queued, small: None };
@@ -195,14 +205,17 @@ impl Trunk {
 
     /// Queues what was asked for.
     pub(crate) async fn send_answer(&self, frame: Frame) -> io::Result<()> {
-        let queued = Some(self.place_for(&frame).await?);
+        let queued = Some(self.place_for(&frame, Stream::Urgent).await?);
         let outgoing = Outgoing { frame, encoded: None, _slot: None, _queued: queued, small: None };
         self.urgent.send(outgoing).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 
-    async fn place_for(&self, frame: &Frame) -> io::Result<OwnedSemaphorePermit> {
+    async fn place_for(&self, frame: &Frame, stream: Stream) -> io::Result<OwnedSemaphorePermit> {
         let bytes = u32::try_from(frame.body.len()).unwrap_or(u32::MAX);
-        Arc::clone(&self.queued).acquire_many_owned(bytes).await.map_err(io::Error::other)
+        Arc::clone(&self.queued[usize::from(stream == Stream::Urgent)])
+            .acquire_many_owned(bytes)
+            .await
+            .map_err(io::Error::other)
     }
 
     fn flow(&self, id: u32) -> Option<Arc<Flow>> {
@@ -351,5 +364,14 @@ impl Trunk {
     pub(super) fn written(&self, parts: &[Outgoing], bytes: usize, waited: Duration, writing: Duration) {
         let encoded = parts.iter().filter_map(|part| Some((part.encoded?, part.frame.body.len())));
         self.efforts.written(encoded, bytes, waited, writing, &self.parts.cores);
+    }
+}
+
+/// Closes a trunk when it is dropped: also if the task that carries it is cancelled or lost.
+pub(super) struct Closing(pub(super) Arc<Trunk>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
