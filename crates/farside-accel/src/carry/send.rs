@@ -186,34 +186,47 @@ async fn gather(
                 out.burst = 0;
             }
             // From the first byte on: who writes a little all the time does not wait for all of it.
-            until = Instant::now() + if out.burst > BURST { GATHER_FOR } else { Duration::ZERO };
+            until = Instant::now() + GATHER_FOR;
             read
         } else {
-            match tokio::time::timeout_at(until, read(socket, out)).await {
-                Ok(read) => read?,
-                Err(_) => return Ok(true),
-            }
+            // A timer takes a millisecond at least: who says little is not to wait for one.
+            let read = match read_now(socket, out) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && out.burst <= BURST => {
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    match tokio::time::timeout_at(until, read(socket, out)).await {
+                        Ok(read) => read,
+                        Err(_) => return Ok(true),
+                    }
+                }
+                read => read,
+            };
+            read?
         };
         out.is_ended = read == 0;
     }
     Ok(out.is_ended)
 }
 
-/// Appends what the socket has, up to what is wanted; zero at its end. A buffer is there only once there is something to read:
-/// ten thousand idle connections have none.
+/// Appends what the socket has, up to what is wanted; zero at its end.
 async fn read(socket: &TcpStream, out: &mut Outward) -> io::Result<usize> {
     loop {
         socket.readable().await?;
-        let room = out.wanted.saturating_sub(out.pending.len()).max(1);
-        // A chat of single bytes does not take 64 KiB for each.
-        out.pending.reserve(if out.burst == 0 { room.min(4096) } else { room });
-        let free = room.min(out.pending.capacity() - out.pending.len());
-        let mut limited = (&mut out.pending).limit(free);
-        match socket.try_read_buf(&mut limited) {
+        match read_now(socket, out) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             result => return result,
         }
     }
+}
+
+/// The same without waiting. A buffer is there only once there is something to read: ten thousand idle connections have none.
+fn read_now(socket: &TcpStream, out: &mut Outward) -> io::Result<usize> {
+    let room = out.wanted.saturating_sub(out.pending.len()).max(1);
+    // A chat of single bytes does not take 64 KiB for each.
+    out.pending.reserve(if out.burst == 0 { room.min(4096) } else { room });
+    let free = room.min(out.pending.capacity() - out.pending.len());
+    socket.try_read_buf(&mut (&mut out.pending).limit(free))
 }
 
 /// The flow says nothing: what is kept in memory for it ends, at both sides.
