@@ -274,6 +274,21 @@ mod tests {
     }
 
     #[test]
+    fn a_box_that_has_forgotten_a_probe_is_probed_again() {
+        let mut discovery = Discovery::default();
+        let behind = [behind(NORTH, &["10.0.0.0/24"], false)];
+        let to = server("192.0.2.1:443");
+        assert_eq!(discovery.way(seconds(0), to, &behind, nonce), Way::PlainAndProbe(nonce()));
+        discovery.probed(seconds(1), NORTH, &nonce());
+        discovery.not_allowed(seconds(2), to);
+        assert_eq!(discovery.way(seconds(3), to, &behind, nonce), Way::PlainAndProbe(nonce()));
+        // What no probe had found is left alone.
+        discovery.probed(seconds(3), NORTH, &nonce());
+        discovery.not_allowed(seconds(4), server("10.0.0.9:1"));
+        assert_eq!(discovery.way(seconds(5), server("10.0.0.9:1"), &behind, nonce), Way::Plain);
+    }
+
+    #[test]
     fn a_probe_that_nobody_sent_finds_nothing() {
         let mut discovery = Discovery::default();
         discovery.probed(seconds(0), NORTH, &nonce());

@@ -56,7 +56,7 @@ impl Drop for Outgoing {
     }
 }
 
-/// See the head of the module.
+/// Two data streams of a session that carry the flows which one of the two boxes opens.
 pub struct Trunk {
     /// The box at the other end.
     pub peer: PeerId,
@@ -74,9 +74,7 @@ pub struct Trunk {
     efforts: Efforts,
     pub(super) subnets: Mutex<Vec<IpNet>>,
     since: Instant,
-    /// When something was heard last, milliseconds after `since`.
-    heard: AtomicU64,
-    /// When something was asked first that nothing was heard since, the same; zero: nothing.
+    /// When something was asked first that nothing was heard since, milliseconds after `since`; zero: nothing.
     waits: AtomicU64,
     /// The trunk is over.
     pub closed: CancellationToken,
@@ -136,7 +134,6 @@ impl Trunk {
             parts,
             subnets: Mutex::default(),
             since: Instant::now(),
-            heard: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             closed: CancellationToken::new(),
         };
@@ -249,12 +246,19 @@ impl Trunk {
         u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
+    /// Somebody waits for the peer. It is asked at once whether it is there: how long a server takes says nothing of the peer.
     pub(super) fn waits(&self) {
-        let _ = self.waits.compare_exchange(0, self.now(), Ordering::Relaxed, Ordering::Relaxed);
+        let first = self.waits.compare_exchange(0, self.now(), Ordering::Relaxed, Ordering::Relaxed);
+        if first.is_ok() {
+            self.ping();
+        }
+    }
+
+    fn ping(&self) {
+        self.send(Frame { kind: Kind::Ping, flow: 0, body: Bytes::from_static(&[0; 8]) });
     }
 
     pub(super) fn heard(&self) {
-        self.heard.store(self.now(), Ordering::Relaxed);
         self.waits.store(0, Ordering::Relaxed);
     }
 
@@ -272,7 +276,7 @@ impl Trunk {
         loop {
             tokio::time::sleep(PING_EVERY).await;
             if self.waits.load(Ordering::Relaxed) != 0 {
-                self.send(Frame { kind: Kind::Ping, flow: 0, body: Bytes::from_static(&[0; 8]) });
+                self.ping();
             }
         }
     }
