@@ -173,6 +173,9 @@ pub(crate) struct WanArguments {
     /// Largest IP packet, bytes [default: 1500]
     #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<u32>,
+    /// Lay a server behind a and a client behind b, with a and b as their routers
+    #[arg(long)]
+    pub(crate) hosts: bool,
     /// Seed of loss, jitter and reordering
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

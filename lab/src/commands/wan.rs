@@ -20,7 +20,7 @@ pub(crate) fn run(place: &Place, arguments: &WanArguments) -> Outcome {
         tcp_rmem_max_bytes: arguments.tcp_rmem_max,
         tcp_wmem_max_bytes: arguments.tcp_wmem_max,
     };
-    let laid = test_bed.lay(&links, &hosts, arguments.seed)?;
+    let laid = test_bed.lay(&links, &hosts, arguments.hosts, arguments.seed)?;
     let status = if arguments.command.is_empty() {
         tell_entrances(&test_bed, &laid)?;
         test_bed.wait_for_interrupt()?;

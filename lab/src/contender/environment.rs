@@ -15,6 +15,10 @@ pub struct Environment {
     pub a_addresses: Vec<Ipv4Addr>,
     /// Addresses of b, one a path.
     pub b_addresses: Vec<Ipv4Addr>,
+    /// Of the host behind a; none where it is not laid.
+    pub server_addresses: Vec<Ipv4Addr>,
+    /// Of the host behind b.
+    pub client_addresses: Vec<Ipv4Addr>,
     /// Directory of the generation before; absent at the first.
     pub old: Option<PathBuf>,
     /// Directory of the generation to bring over; absent for probes.
@@ -63,6 +67,10 @@ impl Environment {
             ("HERE", path(&self.here(site))),
             ("A_HERE", path(&self.here(Site::A))),
             ("B_HERE", path(&self.here(Site::B))),
+            ("SERVER_HERE", path(&self.here(Site::Server))),
+            ("CLIENT_HERE", path(&self.here(Site::Client))),
+            ("SERVER_ADDR", first(&self.server_addresses)),
+            ("CLIENT_ADDR", first(&self.client_addresses)),
             ("A_ADDR", first(&self.a_addresses)),
             ("B_ADDR", first(&self.b_addresses)),
             ("A_ADDRS", list(&self.a_addresses)),

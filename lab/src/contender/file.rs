@@ -184,6 +184,7 @@ struct RawContender {
     #[serde(default)]
     change: BTreeMap<Site, Spanned<String>>,
     initial: Option<Spanned<RawSteps>>,
+    again: Option<Spanned<RawSteps>>,
     update: Option<Spanned<RawSteps>>,
     measure: Option<Spanned<RawSteps>>,
     verify: Option<Spanned<RawVerify>>,
@@ -212,6 +213,8 @@ struct RawService {
 struct RawSteps {
     a: Option<Spanned<String>>,
     b: Option<Spanned<String>>,
+    client: Option<Spanned<String>>,
+    server: Option<Spanned<String>>,
     #[serde(default)]
     ready: Vec<Spanned<String>>,
 }
@@ -268,8 +271,13 @@ impl RawContender {
         }
         let role = check_role(probes, self.role)?;
         let programs = check_programs(&self.versions)?;
-        let phases =
-            check_phases(probes, &self.carries, self.phases, self.initial, self.update, self.measure)?;
+        let steps = [
+            (Phase::Initial, self.initial),
+            (Phase::Again, self.again),
+            (Phase::Update, self.update),
+            (Phase::Measure, self.measure),
+        ];
+        let phases = check_phases(probes, &self.carries, self.phases, steps)?;
         let verify = match (self.verify, probes) {
             (Some(verify), true) => {
                 return complain(&verify, "a probe of the link brings nothing over: leave [verify] out");
@@ -360,12 +368,12 @@ fn check_phases(
     probes: bool,
     carries: &Spanned<Vec<Carries>>,
     named: Option<Spanned<Vec<Phase>>>,
-    initial: Option<Spanned<RawSteps>>,
-    update: Option<Spanned<RawSteps>>,
-    measure: Option<Spanned<RawSteps>>,
+    steps_of: [(Phase, Option<Spanned<RawSteps>>); 4],
 ) -> Result<BTreeMap<Phase, Steps>, Complaint> {
-    let possible: &[Phase] = if probes { &[Phase::Measure] } else { &[Phase::Initial, Phase::Update] };
-    let wanted = named.as_ref().map_or(possible, |named| named.get_ref().as_slice());
+    let possible: &[Phase] =
+        if probes { &[Phase::Measure] } else { &[Phase::Initial, Phase::Again, Phase::Update] };
+    let usual: &[Phase] = if probes { possible } else { &[Phase::Initial, Phase::Update] };
+    let wanted = named.as_ref().map_or(usual, |named| named.get_ref().as_slice());
     let at = named.as_ref().map_or(carries.span().start, |named| named.span().start);
     if wanted.is_empty() || wanted.iter().any(|phase| !possible.contains(phase)) {
         let possible = possible.iter().map(|phase| format!("{:?}", phase.as_str())).collect::<Vec<_>>();
@@ -375,7 +383,7 @@ fn check_phases(
         ));
     }
     let mut phases = BTreeMap::new();
-    for (phase, raw) in [(Phase::Initial, initial), (Phase::Update, update), (Phase::Measure, measure)] {
+    for (phase, raw) in steps_of {
         match (raw, wanted.contains(&phase)) {
             (None, false) => {}
             (None, true) => {
@@ -420,10 +428,11 @@ fn service(raw: RawService) -> Result<Service, Complaint> {
 fn steps(phase: Phase, raw: Spanned<RawSteps>) -> Result<Steps, Complaint> {
     let at = raw.span().start;
     let raw = raw.into_inner();
-    let by_site = [(Site::A, raw.a), (Site::B, raw.b)];
+    let by_site =
+        [(Site::A, raw.a), (Site::B, raw.b), (Site::Client, raw.client), (Site::Server, raw.server)];
     let scripts = scripts(by_site.into_iter().filter_map(|(site, run)| Some((site, run?))).collect())?;
     match (scripts.len(), raw.ready.first()) {
-        (0, _) => Err((at, format!("[{phase}] does nothing: write a script for a site (a, b)"))),
+        (0, _) => Err((at, format!("[{phase}] does nothing: write a script for a site (a, b, client, server)"))),
         (1, Some(sign)) => complain(sign, "one script alone has nobody who waits for it: leave ready out"),
         _ => Ok(Steps { scripts, ready: signs(&raw.ready)? }),
     }

@@ -60,6 +60,8 @@ pub enum Carries {
 pub enum Phase {
     /// The first copy.
     Initial,
+    /// The first generation once more, as if nobody had it: what a cache between the sites is worth.
+    Again,
     /// From one generation to the next.
     Update,
     /// A probe of the link.
@@ -74,11 +76,17 @@ pub enum Site {
     A,
     /// Where the copy goes.
     B,
+    /// A host behind b that knows nothing of what stands in its path.
+    Client,
+    /// A host behind a.
+    Server,
 }
 
 impl Site {
     /// What listens is started before what connects.
-    pub const START_ORDER: [Site; 2] = [Site::B, Site::A];
+    pub const START_ORDER: [Site; 4] = [Site::Server, Site::B, Site::A, Site::Client];
+    /// Those that are there only for contenders that have scripts for them.
+    pub const HOSTS: [Site; 2] = [Site::Server, Site::Client];
 }
 
 /// What runs until the run ends.
@@ -121,6 +129,15 @@ pub struct FigureScript {
     pub unit: String,
 }
 
+impl Contender {
+    /// Whether it needs hosts behind the sites: a script of it runs at one of them.
+    pub fn has_hosts(&self) -> bool {
+        let steps = self.phases.values().flat_map(|steps| steps.scripts.keys());
+        let sites = self.serve.keys().chain(self.prepare.keys()).chain(self.change.keys()).chain(steps);
+        sites.chain(self.figures.values().map(|figure| &figure.site)).any(|site| Site::HOSTS.contains(site))
+    }
+}
+
 impl Carries {
     /// As files write it.
     pub fn as_str(self) -> &'static str {
@@ -137,6 +154,7 @@ impl Phase {
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::Initial => "initial",
+            Phase::Again => "again",
             Phase::Update => "update",
             Phase::Measure => "measure",
         }
@@ -149,6 +167,8 @@ impl Site {
         match self {
             Site::A => "a",
             Site::B => "b",
+            Site::Client => "client",
+            Site::Server => "server",
         }
     }
 }

@@ -140,7 +140,8 @@ impl Job<'_> {
         let steady = Link { script: Vec::new(), ..self.link.clone() };
         let links = vec![steady; self.paths as usize];
         let laid =
-            self.test_bed.lay(&links, self.hosts, self.run.seed).map_err(test_bed_error("lay the link"))?;
+            self.test_bed.lay(&links, self.hosts, self.contender.has_hosts(), self.run.seed);
+        let laid = laid.map_err(test_bed_error("lay the link"))?;
         thread::scope(|scope| {
             let (begin, begun) = mpsc::channel();
             let (laid, script) = (&laid, &self.link.script);
@@ -211,6 +212,9 @@ impl Stage<'_> {
             }
             if self.job.contender.phases.contains_key(&phase) {
                 self.counted(phase, transition, phases)?;
+            }
+            if position == 0 && self.job.contender.phases.contains_key(&Phase::Again) {
+                self.counted(Phase::Again, transition, phases)?;
             }
         }
         services.iter_mut().for_each(Running::stop);
@@ -372,6 +376,8 @@ impl Stage<'_> {
             run: self.here.to_owned(),
             a_addresses: addresses("a"),
             b_addresses: addresses("b"),
+            server_addresses: addresses("server"),
+            client_addresses: addresses("client"),
             old: old.and_then(directory),
             new: new.and_then(directory),
             generation: new.map(|generation| generation.name.clone()),

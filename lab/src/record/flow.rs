@@ -1,4 +1,5 @@
-//! What a series of bytes over time says: the steady rate, and how long nothing flowed after something broke. Pure.
+//! What a series of bytes over time says: the steady rate, and how long nothing flowed after something broke; and what a user
+//! got in a phase's time. Pure.
 //!
 //! Rates are of payload: what came out of the link times the payload's share of it. A contender that prints the figure
 //! `payload` (MB) has that divided by all bytes that came out, so that headers, TLS and what came twice count against it. Of
@@ -32,11 +33,14 @@ const FLOWING: f64 = 0.2;
 /// After something is killed, what is on its way still comes out; it takes no longer than this, seconds.
 const DRAINED_SECONDS: f64 = 2.0;
 
-/// The figures that follow from the phase's series: `steady-mbit`, `first-second-mbit`, `paused-seconds`. Those that the
+/// `payload-mbit`, where the contender says what its payload was; and the figures that follow from the phase's series: `steady-mbit`, `first-second-mbit`, `paused-seconds`. Those that the
 /// phase was too short for, and all without a series, are absent.
 #[must_use]
 pub fn figures(phase: &PhaseRecord, link: &Link) -> Vec<(&'static str, Figure)> {
-    let Some(series) = &phase.series else { return Vec::new() };
+    let payload = phase.figures.get("payload").filter(|_| phase.seconds > 0.0);
+    let rate = |payload: &Figure| Figure { value: payload.value * 8.0 / phase.seconds, unit: "Mb/s".to_owned() };
+    let whole = payload.map(|payload| ("payload-mbit", rate(payload)));
+    let Some(series) = &phase.series else { return whole.into_iter().collect() };
     let rtt_seconds = (link.forward.delay + link.back.delay).as_secs_f64();
     let share = match phase.figures.get("payload") {
         Some(payload) => payload.value * 1e6 / phase.forward.bytes_out.max(1) as f64,
@@ -51,6 +55,7 @@ pub fn figures(phase: &PhaseRecord, link: &Link) -> Vec<(&'static str, Figure)> 
     ]
     .into_iter()
     .filter_map(|(name, figure)| Some((name, figure?)))
+    .chain(whole)
     .collect()
 }
 

@@ -1,5 +1,6 @@
 //! How sites lie and how packets find their way: `a ═══ WAN ═══ b`, with the addresses 198.18.N.1 and 198.18.N.2 on path N,
-//! counted from 0.
+//! counted from 0. Where hosts are asked for, `server ── a ═══ WAN ═══ b ── client`: a and b are their routers, in the
+//! networks 198.19.1.0/24 and 198.19.2.0/24.
 //!
 //! 198.18.0.0/15 is set aside for benchmarks and routed nowhere.
 
@@ -96,12 +97,19 @@ impl Laid {
 }
 
 impl TestBed {
-    /// Lays sites and links; with several links between a and b, each is a path with a pair of addresses. The seed
+    /// Lays sites and links; with several links between a and b, each is a path with a pair of addresses. With `behind`, a
+    /// server lies behind a and a client behind b, and their packets take the first path. The seed
     /// decides which packets are lost, late and overtaken.
     ///
     /// # Errors
     /// `Hosts` for what hosts cannot have, `Emulator`, and the system's; nothing is left of it then.
-    pub fn lay(&self, links: &[Link], hosts: &Hosts, seed: u64) -> Result<Laid, TestBedError> {
+    pub fn lay(
+        &self,
+        links: &[Link],
+        hosts: &Hosts,
+        behind: bool,
+        seed: u64,
+    ) -> Result<Laid, TestBedError> {
         if links.is_empty() || links.len() > MAX_PATHS {
             return Err(TestBedError::Hosts(format!(
                 "{} links between a and b; 1 to {MAX_PATHS} can be laid",
@@ -111,7 +119,8 @@ impl TestBed {
         self.check()?;
         let number = self.next_number();
         let mut laid = Laid { emulators: Vec::new(), links: Vec::new(), sites: BTreeMap::new() };
-        for (name, addresses) in plan(links.len()) {
+        let ends = behind.then(|| BEHIND.map(|(name, _, lan)| (name, vec![host(lan, 2)]))).into_iter().flatten();
+        for (name, addresses) in plan(links.len()).into_iter().chain(ends) {
             let netns = Netns::create(self.namespaces().join(format!("{name}-{number}")))?;
             configure(&netns, hosts)?;
             let cgroup = self.site_group(&format!("{name}-{number}"));
@@ -123,6 +132,9 @@ impl TestBed {
             laid.emulators.push(emulator);
             laid.links.push(link.name.clone());
         }
+        if behind {
+            put_hosts_behind(&laid, hosts)?;
+        }
         Ok(laid)
     }
 }
@@ -130,6 +142,34 @@ impl TestBed {
 /// The sites with the addresses under which others reach them.
 fn plan(paths: usize) -> [(&'static str, Vec<Ipv4Addr>); 2] {
     [("a", 1), ("b", 2)].map(|(name, host)| (name, (0..paths).map(|path| wan(path, host)).collect()))
+}
+
+/// A host, the site behind which it lies, and the third number of their network.
+const BEHIND: [(&str, &str, u8); 2] = [("server", "a", 1), ("client", "b", 2)];
+
+/// Address in a network of hosts.
+fn host(lan: u8, number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 19, lan, number)
+}
+
+/// A wire from each site to its host, and the ways from host to host.
+fn put_hosts_behind(laid: &Laid, hosts: &Hosts) -> Result<(), TestBedError> {
+    let congestion = &hosts.congestion;
+    for ((name, site, lan), (_, _, far)) in BEHIND.into_iter().zip(BEHIND.into_iter().rev()) {
+        let (site, end) = (laid.site(site)?.namespace(), laid.site(name)?.namespace());
+        // The namespaces are files that only the laboratory's mounts have, so ip finds the other one by its path.
+        site.ip(&format!("link add lan0 type veth peer name eth0 netns {}\n", end.path().display()))?;
+        let (router, own) = (host(lan, 1), host(lan, 2));
+        site.ip(&format!(
+            "address add {router}/24 dev lan0\nlink set lan0 up\nroute add {}/24 dev wan0 congctl {congestion}\n",
+            host(far, 0)
+        ))?;
+        end.ip(&format!(
+            "address add {own}/24 dev eth0\nlink set eth0 up\nroute add default via {router} congctl {congestion}\n"
+        ))?;
+        site.sysctl("net.ipv4.ip_forward", "1")?;
+    }
+    Ok(())
 }
 
 /// Address on a path. Paths are at most [`MAX_PATHS`].

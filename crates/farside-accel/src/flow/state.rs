@@ -23,6 +23,8 @@ pub struct Flow {
     arrived: Notify,
     /// Bytes that the far side has room for.
     credit: Mutex<u64>,
+    /// The most credit there ever was: the far side's window is no smaller.
+    credit_most: AtomicU64,
     credited: Notify,
     /// One part is queued at a time: flows take turns.
     pub(crate) slot: Arc<Semaphore>,
@@ -81,6 +83,7 @@ impl Flow {
             inbox: Mutex::new(Inbox::new(window.initial())),
             arrived: Notify::new(),
             credit: Mutex::default(),
+            credit_most: AtomicU64::new(0),
             credited: Notify::new(),
             slot: Arc::new(Semaphore::new(1)),
             window: Mutex::new(window),
@@ -109,6 +112,7 @@ impl Flow {
         let Some(sum) = credit.checked_add(bytes).filter(|sum| *sum <= CREDIT_MAX) else { return false };
         *credit = sum;
         drop(credit);
+        self.credit_most.fetch_max(sum, Ordering::Relaxed);
         self.credited.notify_one();
         true
     }
@@ -215,14 +219,17 @@ impl Flow {
         }
     }
 
-    /// How many bytes may be sent now, in the part of this number; waits until it is something.
-    pub(crate) async fn room(&self, sequence: u64) -> u64 {
+    /// How many bytes may be sent now, in the part of this number; waits until it is `wanted`, or half of the far side's window: a
+    /// part that ends for want of room ends a chunk where its content does not. Credit comes for each quarter of the window, so
+    /// that three quarters are there once the far side has taken all that was sent.
+    pub(crate) async fn room(&self, sequence: u64, wanted: u64) -> u64 {
+        let least = wanted.min(self.credit_most.load(Ordering::Relaxed) / 2).max(1);
         loop {
             let credited = self.credited.notified();
             let credit = *self.credit.lock();
             // Parts are few bytes where a client says little at a time; the far side holds no more of them than that.
             let is_near = sequence < self.kept.lock().delivered + PARTS_AHEAD;
-            if credit > 0 && is_near {
+            if credit >= least && is_near {
                 return credit;
             }
             credited.await;
