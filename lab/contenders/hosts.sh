@@ -75,7 +75,6 @@ anon_upload_enable=YES
 write_enable=YES
 no_anon_password=YES
 secure_chroot_dir=$HERE/empty
-reverse_lookup_enable=NO
 seccomp_sandbox=NO
 isolate=NO
 isolate_network=NO
@@ -174,6 +173,12 @@ payload_mb() {
     local file=$SERVER_HERE/www/payload
     if [ "$PROGRAM" = postgres ]; then file=$SERVER_HERE/www/rows; fi
     stat -c %s "$file" | awk '{ printf "%.6f\n", $1 / 1e6 }'
+}
+
+zstd9_mb() {
+    local file=$SERVER_HERE/www/payload
+    if [ "$PROGRAM" = postgres ]; then file=$SERVER_HERE/www/rows; fi
+    zstd -q -9 --long=27 -c "$file" | wc -c | awk '{ printf "%.6f\n", $1 / 1e6 }'
 }
 
 # --- The boxes -----------------------------------------------------------------------------------------------------

@@ -70,6 +70,20 @@ fn each_of_two_paths_carries_what_is_sent_to_its_address() {
 }
 
 #[test]
+fn hosts_behind_the_sites_reach_each_other_over_the_link_and_the_sites_forward() {
+    let Some(place) = Place::with_root() else { return };
+    let script = format!(
+        "exec nsenter --net=$CLIENT_NETNS sh -ec '{}; ping -q -c 1 -W 10 198.19.2.1'",
+        ping(7, "$SERVER_ADDR")
+    );
+    let counters = place.wan("--hosts --rtt 4ms", &script);
+    // From the client behind b to the server behind a; what goes to its own router is not on the link.
+    assert_eq!(passed(&counters[0]["back"]), pings(7));
+    assert_eq!(passed(&counters[0]["forward"]), pings(7));
+    place.assert_nothing_left(&[]);
+}
+
+#[test]
 fn hosts_have_the_congestion_control_and_the_buffers_that_were_asked_for() {
     let Some(place) = Place::with_root() else { return };
     // Whatever the machine's default is, a connection over the link uses the one that was named, at both ends.

@@ -432,7 +432,9 @@ fn steps(phase: Phase, raw: Spanned<RawSteps>) -> Result<Steps, Complaint> {
         [(Site::A, raw.a), (Site::B, raw.b), (Site::Client, raw.client), (Site::Server, raw.server)];
     let scripts = scripts(by_site.into_iter().filter_map(|(site, run)| Some((site, run?))).collect())?;
     match (scripts.len(), raw.ready.first()) {
-        (0, _) => Err((at, format!("[{phase}] does nothing: write a script for a site (a, b, client, server)"))),
+        (0, _) => {
+            Err((at, format!("[{phase}] does nothing: write a script for a site (a, b, client, server)")))
+        }
         (1, Some(sign)) => complain(sign, "one script alone has nobody who waits for it: leave ready out"),
         _ => Ok(Steps { scripts, ready: signs(&raw.ready)? }),
     }

@@ -139,8 +139,7 @@ impl Job<'_> {
         // The link's script begins with the first counted phase; until then, it is as it was asked for.
         let steady = Link { script: Vec::new(), ..self.link.clone() };
         let links = vec![steady; self.paths as usize];
-        let laid =
-            self.test_bed.lay(&links, self.hosts, self.contender.has_hosts(), self.run.seed);
+        let laid = self.test_bed.lay(&links, self.hosts, self.contender.has_hosts(), self.run.seed);
         let laid = laid.map_err(test_bed_error("lay the link"))?;
         thread::scope(|scope| {
             let (begin, begun) = mpsc::channel();

@@ -38,7 +38,8 @@ const DRAINED_SECONDS: f64 = 2.0;
 #[must_use]
 pub fn figures(phase: &PhaseRecord, link: &Link) -> Vec<(&'static str, Figure)> {
     let payload = phase.figures.get("payload").filter(|_| phase.seconds > 0.0);
-    let rate = |payload: &Figure| Figure { value: payload.value * 8.0 / phase.seconds, unit: "Mb/s".to_owned() };
+    let rate =
+        |payload: &Figure| Figure { value: payload.value * 8.0 / phase.seconds, unit: "Mb/s".to_owned() };
     let whole = payload.map(|payload| ("payload-mbit", rate(payload)));
     let Some(series) = &phase.series else { return whole.into_iter().collect() };
     let rtt_seconds = (link.forward.delay + link.back.delay).as_secs_f64();

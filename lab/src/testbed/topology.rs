@@ -103,13 +103,7 @@ impl TestBed {
     ///
     /// # Errors
     /// `Hosts` for what hosts cannot have, `Emulator`, and the system's; nothing is left of it then.
-    pub fn lay(
-        &self,
-        links: &[Link],
-        hosts: &Hosts,
-        behind: bool,
-        seed: u64,
-    ) -> Result<Laid, TestBedError> {
+    pub fn lay(&self, links: &[Link], hosts: &Hosts, behind: bool, seed: u64) -> Result<Laid, TestBedError> {
         if links.is_empty() || links.len() > MAX_PATHS {
             return Err(TestBedError::Hosts(format!(
                 "{} links between a and b; 1 to {MAX_PATHS} can be laid",
@@ -119,7 +113,8 @@ impl TestBed {
         self.check()?;
         let number = self.next_number();
         let mut laid = Laid { emulators: Vec::new(), links: Vec::new(), sites: BTreeMap::new() };
-        let ends = behind.then(|| BEHIND.map(|(name, _, lan)| (name, vec![host(lan, 2)]))).into_iter().flatten();
+        let ends =
+            behind.then(|| BEHIND.map(|(name, _, lan)| (name, vec![host(lan, 2)]))).into_iter().flatten();
         for (name, addresses) in plan(links.len()).into_iter().chain(ends) {
             let netns = Netns::create(self.namespaces().join(format!("{name}-{number}")))?;
             configure(&netns, hosts)?;

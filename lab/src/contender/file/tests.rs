@@ -68,6 +68,24 @@ fn a_whole_file_says_what_it_says() {
 }
 
 #[test]
+fn hosts_are_laid_for_those_that_have_scripts_for_them() {
+    assert!(!parse(WHOLE).expect("whole").has_hosts());
+    let text = WHOLE.replace(
+        "carries = [\"image\", \"tree\"]",
+        "carries = [\"image\"]\nphases = [\"initial\", \"again\"]",
+    );
+    let text = text.replace("[update]\na = \"send\"", "[again]\nclient = \"fetch\"");
+    let contender = parse(&text).expect("hosts");
+    assert!(contender.has_hosts());
+    assert_eq!(contender.phases.keys().copied().collect::<Vec<_>>(), [Phase::Initial, Phase::Again]);
+    assert_eq!(contender.phases[&Phase::Again].scripts[&Site::Client], "fetch");
+    let figure = WHOLE.replace("site = \"a\"", "site = \"server\"");
+    assert!(parse(&figure).expect("a figure there").has_hosts());
+    // Without being named, a phase of its own is not expected; with a script, it must be named.
+    assert!(complaint(WHOLE, "[update]", "[again]").contains("[again]"));
+}
+
+#[test]
 fn a_probe_has_one_phase_and_nothing_to_verify() {
     let probe = parse(PROBE).expect("a probe");
     assert_eq!(probe.phases.keys().copied().collect::<Vec<_>>(), [Phase::Measure]);
@@ -113,8 +131,8 @@ fn damage_is_named_with_its_line_and_the_way_out() {
         ("tcp:9000", "tcp:0", 18, "write \"tcp:PORT\""),
         ("[update]\na = \"send\"", "", 4, "write [update] with scripts"),
         ("[[versions]]", "phases = [\"initial\"]\n[[versions]]", 21, "leave [update] out"),
-        ("[[versions]]", "phases = []\n[[versions]]", 6, "\"initial\", \"update\""),
-        ("[[versions]]", "phases = [\"measure\"]\n[[versions]]", 6, "\"initial\", \"update\""),
+        ("[[versions]]", "phases = []\n[[versions]]", 6, "\"initial\", \"again\", \"update\""),
+        ("[[versions]]", "phases = [\"measure\"]\n[[versions]]", 6, "\"initial\", \"again\", \"update\""),
         ("[verify]\nrun = \"cmp\"", "", 1, "write [verify]"),
         ("run = \"cmp\"", "run = \"\"", 24, "an empty script"),
         ("[figures.wire]", "[figures.\"Wire bytes\"]", 26, "a figure's name"),
