@@ -42,4 +42,4 @@ pub use known::{Holdings, KnownAtPeer};
 pub use name::{ChunkName, ContainerName, OriginId, RealmId};
 pub use ranges::Ranges;
 pub use store::{ChunkStore, Realm, StoreSettings, StoreStats};
-pub use stream::{StreamDecoder, StreamEncoder, StreamSettings, Wanted};
+pub use stream::{Effort, StreamDecoder, StreamEncoder, StreamSettings, Wanted};

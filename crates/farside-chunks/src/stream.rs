@@ -14,6 +14,7 @@
 //! ```text
 //! bytes  field
 //!     1  flags: 1 the literals are compressed, 2 a new zstd frame begins, 4 there is a digest
+//!     1  log2 of the bytes of history that the new frame uses at most, if one begins
 //!     n  bytes of the stream it stands for, 1 to BLOCK_BYTES_MAX
 //!     n  bytes of the operations
 //!     n  bytes of the literals, uncompressed
@@ -41,9 +42,9 @@ mod layout;
 mod operations;
 mod settings;
 
-pub use block::stream_bytes_of;
+pub use block::{stream_bytes_of, window_log_of};
 pub use decode::StreamDecoder;
 pub use encode::{Encoded, StreamEncoder};
 pub use error::{DecodeError, Wanted};
-pub use layout::{BLOCK_BYTES_MAX, CHUNK_KEPT_MIN, CONTAINERS_MAX, WINDOW_LOG_MAX};
-pub use settings::StreamSettings;
+pub use layout::{BLOCK_BYTES_MAX, CHUNK_KEPT_MIN, CONTAINERS_MAX, WINDOW_LOG_ALONE, WINDOW_LOG_MAX};
+pub use settings::{Effort, StreamSettings};

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::block::Block;
 use super::decompress::Decompressor;
 use super::error::{DecodeError, Wanted, malformed};
-use super::layout::{CHUNK_KEPT_MIN, CONTAINERS_MAX, digest};
+use super::layout::{CHUNK_KEPT_MIN, CONTAINERS_MAX, WINDOW_LOG_ALONE, digest};
 use super::operations::{Names, Operation};
 use crate::container::CHUNKS_PER_CONTAINER;
 use crate::cut::CHUNK_MAX;
@@ -153,6 +153,9 @@ impl StreamDecoder {
         }
         if parsed.stream_bytes != wanted.stream_bytes {
             return Err(malformed("an answer of another length than was asked for"));
+        }
+        if u32::from(parsed.window_log) > WINDOW_LOG_ALONE {
+            return Err(malformed("an answer with more history than it can have"));
         }
         let begins = out.len();
         StreamDecoder::new(self.realm.clone()).decode(block, out)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::block::Block;
-use super::compress::{Compressor, compress_alone};
+use super::compress::{Compressor, Payload, compress_alone};
 use super::layout::{BLOCK_BYTES_MAX, CHUNK_KEPT_MIN, CONTAINERS_MAX, digest};
 use super::operations::{Names, Operation};
 use super::settings::StreamSettings;
@@ -227,9 +227,10 @@ impl StreamEncoder {
         for operation in &self.operations {
             self.names.encode(*operation, &mut operations);
         }
-        let (flags, payload) = self.compressor.payload(&self.literals);
+        let Payload { flags, window_log, bytes: payload } = self.compressor.payload(&self.literals);
         let block = Block {
             flags,
+            window_log,
             stream_bytes: bytes.len(),
             literal_bytes: self.literals.len(),
             digest: refers.then(|| digest(bytes)),
@@ -250,7 +251,8 @@ impl StreamEncoder {
         self.operations = Vec::new();
     }
 
-    /// From the next block on; level and window from the next history on, which then begins.
+    /// From the next block on. Level and window are a history's own: where they are others one begins anew, unless the new level
+    /// would gain less than the history that is lost.
     pub fn set(&mut self, settings: StreamSettings) {
         self.settings = settings;
         self.compressor.set(settings);
@@ -280,10 +282,12 @@ impl StreamEncoder {
         } else {
             Names::default().encode(Operation::Literal(bytes.len()), &mut operations);
         }
-        let compressed = compress_alone(self.settings, bytes);
-        let (flags, payload) = compressed.as_ref().map_or((0, bytes), |(flags, bytes)| (*flags, &bytes[..]));
+        let mut compressed = Vec::new();
+        let Payload { flags, window_log, bytes: payload } =
+            compress_alone(self.settings, bytes, &mut compressed);
         let block = Block {
             flags,
+            window_log,
             stream_bytes: bytes.len(),
             literal_bytes: bytes.len(),
             digest: None,

@@ -14,6 +14,47 @@ pub struct StreamSettings {
     pub compresses: bool,
 }
 
+/// How much time there is for the literals of a stream, least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effort {
+    /// For links that are as fast as this can be.
+    Fast,
+    /// Where nothing is known of the link.
+    Standard,
+    /// For links between towns.
+    Thorough,
+    /// For the slowest.
+    Strong,
+}
+
+impl Effort {
+    /// All of them, cheapest first.
+    pub const ALL: [Effort; 4] = [Effort::Fast, Effort::Standard, Effort::Thorough, Effort::Strong];
+
+    /// As reports call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Effort::Fast => "fast",
+            Effort::Standard => "standard",
+            Effort::Thorough => "thorough",
+            Effort::Strong => "strong",
+        }
+    }
+}
+
+impl StreamSettings {
+    /// What zstd is told.
+    pub fn spending(effort: Effort) -> StreamSettings {
+        let (level, window_log) = match effort {
+            Effort::Fast => (1, 20),
+            Effort::Standard => (3, 22),
+            Effort::Thorough => (9, 27),
+            Effort::Strong => (15, 27),
+        };
+        StreamSettings { level, window_log, ..StreamSettings::default() }
+    }
+}
+
 impl Default for StreamSettings {
     fn default() -> StreamSettings {
         StreamSettings { level: 3, window_log: 20, refers: true, compresses: true }

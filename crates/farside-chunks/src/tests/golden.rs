@@ -18,7 +18,9 @@ use crate::known::{Holdings, KnownAtPeer};
 use crate::name::{ChunkName, ContainerName, OriginId, RealmId};
 use crate::ranges::Ranges;
 use crate::store::{ChunkStore, Realm};
-use crate::stream::{CHUNK_KEPT_MIN, StreamDecoder, StreamEncoder, StreamSettings, Wanted, stream_bytes_of};
+use crate::stream::{
+    CHUNK_KEPT_MIN, DecodeError, StreamDecoder, StreamEncoder, StreamSettings, Wanted, stream_bytes_of,
+};
 
 const REALM: RealmId = RealmId([0x11; 16]);
 const A: OriginId = OriginId([0xaa; 16]);
@@ -29,7 +31,7 @@ const SECRET: [u8; 32] = [0x33; 32];
 const GIVEN: ContainerName = ContainerName { origin: B, number: 1000 };
 
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v2").join(name)
 }
 
 fn committed(name: &str, now: &[u8]) -> Vec<u8> {
@@ -157,6 +159,18 @@ fn blocks_are_read_as_ever() {
     assert_eq!(Holdings::decode(&committed("holdings", &message)), Some(told()));
     // B now has what A has, under the same names.
     holds_what_was_said(&realm);
+}
+
+/// Version 1 did not say how long a history is. Accelerators of different versions exchange no blocks; what gets here all the same
+/// is refused, and not taken for something else.
+#[test]
+fn a_compressed_block_of_version_1_is_refused() {
+    let block = fs::read(path("../v1/block-5-compressed")).unwrap();
+    let scratch = Scratch::new();
+    let store = scratch.open(SECRET, B);
+    let refused = StreamDecoder::new(store.realm(REALM)).decode(&block, &mut Vec::new());
+    assert!(matches!(refused, Err(DecodeError::Malformed(_))), "{refused:?}");
+    assert_eq!(stream_bytes_of(&block), None);
 }
 
 /// The chunks of the stream's first block, which are the first of A's first container.
