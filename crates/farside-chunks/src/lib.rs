@@ -30,6 +30,7 @@ pub mod known;
 pub mod name;
 pub mod ranges;
 pub mod ring;
+pub mod sketch;
 pub mod store;
 pub mod stream;
 #[cfg(test)]

@@ -112,6 +112,7 @@ fn histories_may_be_dropped_and_settings_change_at_any_block() {
                 window_log: 16 + (round % 8) as u32,
                 refers: round % 4 < 2,
                 compresses: round % 3 > 0,
+                patches: round % 5 > 0,
             }),
             3 => {
                 encoder.drop_history();

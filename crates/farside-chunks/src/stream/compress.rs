@@ -23,11 +23,16 @@ const WINDOW_LOG_FAR: u32 = 24;
 /// A history with more bytes than this is worth more than a higher level.
 const WORTH_KEEPING: u64 = 8 << 20;
 
+/// Literal bytes by which it is judged how small they get.
+const OF_LATE: f64 = 1_048_576.0;
+
 /// Of one direction of a stream.
 pub(super) struct Compressor {
     settings: StreamSettings,
     history: Option<History>,
     noise: Noise,
+    /// Bytes of late, before and after; they fade.
+    of_late: (f64, f64),
     compressed: Vec<u8>,
 }
 
@@ -70,6 +75,7 @@ impl Compressor {
         Compressor {
             settings,
             history: None,
+            of_late: (0.0, 0.0),
             noise: Noise { in_bytes: 0, out_bytes: 0, skip: 0, next_skip: NOISE_FOR.0 },
             compressed: Vec::new(),
         }
@@ -101,8 +107,22 @@ impl Compressor {
             return None;
         }
         history.bytes += literals.len() as u64;
+        let fades = 1.0 - (literals.len() as f64 / OF_LATE).min(1.0);
+        self.of_late.0 = self.of_late.0 * fades + literals.len() as f64;
+        self.of_late.1 = self.of_late.1 * fades + self.compressed.len() as f64;
         self.noise.note(literals.len(), self.compressed.len());
         Some(window_log)
+    }
+
+    /// So many literal bytes before the next are history.
+    pub(super) fn history_bytes(&self) -> u64 {
+        self.history.as_ref().map_or(0, |history| history.bytes.min(1 << history.window_log))
+    }
+
+    /// Bytes that a literal byte takes, by those of late; 1 before there were any.
+    pub(super) fn ratio(&self) -> f64 {
+        let (before, after) = self.of_late;
+        if !self.settings.compresses || before == 0.0 { 1.0 } else { (after / before).min(1.0) }
     }
 
     /// Also of what was needed for the last block.

@@ -15,6 +15,9 @@ pub const CHUNK_KEPT_MIN: usize = 512;
 /// most, and may have to make a file for it.
 pub const CONTAINERS_MAX: usize = 128;
 
+/// Chunks that those of a block are made of at most; the receiver reads up to 32 KiB of each.
+pub const BASES_MAX: usize = 256;
+
 pub(super) const COMPRESSED: u8 = 1;
 pub(super) const NEW_FRAME: u8 = 2;
 pub(super) const DIGEST: u8 = 4;

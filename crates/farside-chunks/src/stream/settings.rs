@@ -10,6 +10,8 @@ pub struct StreamSettings {
     /// Chunks are found, kept and named. Otherwise blocks are literal bytes, and the stream leaves nothing in the store of
     /// either site.
     pub refers: bool,
+    /// What resembles a chunk that the peer holds is said as copies from it.
+    pub patches: bool,
     /// Literals are compressed. Otherwise they go as they are.
     pub compresses: bool,
 }
@@ -51,12 +53,12 @@ impl StreamSettings {
             Effort::Thorough => (9, 27),
             Effort::Strong => (15, 27),
         };
-        StreamSettings { level, window_log, ..StreamSettings::default() }
+        StreamSettings { level, window_log, patches: effort > Effort::Fast, ..StreamSettings::default() }
     }
 }
 
 impl Default for StreamSettings {
     fn default() -> StreamSettings {
-        StreamSettings { level: 3, window_log: 20, refers: true, compresses: true }
+        StreamSettings { level: 3, window_log: 20, refers: true, patches: true, compresses: true }
     }
 }

@@ -62,8 +62,19 @@ fn mixed() -> Vec<u8> {
     bytes
 }
 
+/// What was new, and is a little changed in each chunk.
+fn patched() -> Vec<u8> {
+    let mut bytes = new();
+    let mut at = 0;
+    while let Some(length) = first_chunk(&new()[at..], true) {
+        bytes[at + length / 2..at + length / 2 + 7].copy_from_slice(b"changed");
+        at += length;
+    }
+    bytes
+}
+
 /// What A says: the name of the block, the bytes that it stands for, and its flags.
-fn stream() -> [(&'static str, Vec<u8>, u8); 7] {
+fn stream() -> [(&'static str, Vec<u8>, u8); 8] {
     let text = |from: u32| -> Vec<u8> {
         (from..from + 300).flat_map(|n| format!("row {n:05};").into_bytes()).collect()
     };
@@ -76,6 +87,7 @@ fn stream() -> [(&'static str, Vec<u8>, u8); 7] {
         ("block-6-goes-on", text(1000), 1),
         // As of a stream that refers to nothing.
         ("block-7-literal", b"nothing of this is kept".to_vec(), 0),
+        ("block-8-patched", patched(), 4),
     ]
 }
 
@@ -91,6 +103,7 @@ fn say(scratch: &Scratch) -> (Vec<Vec<u8>>, Vec<u8>, ChunkStore) {
     let blocks = stream().map(|(name, bytes, _)| {
         match name {
             "block-5-compressed" => encoder.set(StreamSettings::default()),
+            "block-8-patched" => encoder.set(plain),
             "block-7-literal" => encoder.set(StreamSettings { refers: false, ..plain }),
             _ => {}
         }
@@ -211,6 +224,12 @@ fn a_container_is_written_and_read_as_ever() {
         holds_what_was_said(&store.realm(REALM));
         assert!(fs::read(path).unwrap() == container);
     }
+    // One of a release whose blocks were of version 1: containers are the same.
+    let scratch = Scratch::new();
+    scratch.write(REALM, name, &fs::read(path("../v1/container.chunks")).unwrap());
+    let store = scratch.open(SECRET, B);
+    while store.load_next() {}
+    holds_what_was_said(&store.realm(REALM));
 }
 
 #[test]
