@@ -152,6 +152,7 @@ fn containers() -> Specimens {
     for place in [1, 0, 2] {
         assert!(growing.append(place, realm.fingerprint(&chunk(place)), &chunk(place)).unwrap());
     }
+    growing.flush().unwrap();
     let records = fs::read(&path).unwrap();
     growing.close().unwrap();
     let whole = fs::read(&path).unwrap();
