@@ -166,9 +166,16 @@ impl ChunkStore {
             return;
         }
         let index = index_for(limit);
+        // A container at a time: streams go on meanwhile.
+        loop {
+            let mut state = self.shared.state.lock();
+            state.limit = limit.max(state.bytes().saturating_sub(u64::from(CONTAINER_BYTES)));
+            self.shared.evict(&mut state);
+            if state.limit == limit {
+                break;
+            }
+        }
         let mut state = self.shared.state.lock();
-        state.limit = limit;
-        self.shared.evict(&mut state);
         state.index = index;
         state.similar = Similar::with_capacity(limit / CHUNK_AVERAGE as u64);
         state.load_again();

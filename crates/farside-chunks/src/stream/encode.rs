@@ -394,7 +394,8 @@ impl StreamEncoder {
             return;
         };
         self.peer.lock().forget(missing);
-        self.sent.remove(&missing);
+        // Most likely the whole container is gone.
+        self.sent.retain(|name, _| name.container != missing.container);
     }
 
     /// The answer to a peer that asked: a block of the bytes that one with references stood for. It needs neither chunks nor
