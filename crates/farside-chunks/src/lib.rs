@@ -17,8 +17,8 @@
 //! is synced, and containers that do not look right are removed.
 //!
 //! Reading order: [`cut`], [`name`], [`container`] (the file), [`index`], [`store`] (the ring of containers and its
-//! realms), [`known`] (what the other site is known to hold), [`stream`] (how a stream is said in chunks). [`mod@fuzz`] has what
-//! fuzzers call.
+//! realms), [`mod@sketch`] (by what chunks that resemble others are found, in memory only), [`known`] (what the other site
+//! is known to hold), [`stream`] (how a stream is said in chunks). [`mod@fuzz`] has what fuzzers call.
 
 pub mod container;
 pub mod cut;
