@@ -3,7 +3,7 @@
 # scripts/install-test-tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-accel test test-full soak bench bench-emulator bench-main-job bench-wire bench-link bench-codec check doc
+.PHONY: help demo demo-accel test test-full soak bench bench-emulator bench-main-job bench-wire bench-link bench-codec bench-streams check doc
 
 help:  ## Show this list.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -37,6 +37,9 @@ bench-wire:  ## Bytes of every data set, farside and its peers; T1 and 1 Gb/s (r
 
 bench-link:  ## How full lines get, farside and iperf3 and rsync (root, 20 minutes, resumable). ARGS=--all, ARGS=--estimate
 	@scripts/bench-link $(ARGS)
+
+bench-streams:  ## The accelerator's chunk store on streams: bytes and speed per effort, cold, warm, after an update.
+	@scripts/bench-streams
 
 bench-codec:  ## The codec alone on the data sets: bytes and speed per effort, break-even rates, index sizes.
 	@scripts/bench-codec

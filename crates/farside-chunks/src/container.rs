@@ -56,6 +56,11 @@ pub const FILE_BYTES_MAX: u64 = RECORDS_END as u64
     + (RECORD + CHUNK_MAX) as u64
     + (CHUNKS_PER_CONTAINER as usize * ENTRY + TRAILER) as u64;
 
+/// Bytes of a container that wait to be written, in whole pages. A process that is killed loses them, as it would what the kernel
+/// has not written when the power fails.
+const TAIL_BYTES: usize = 64 << 10;
+const PAGE: usize = 4096;
+
 /// A chunk of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -85,6 +90,8 @@ pub struct Growing {
     file: File,
     entries: Vec<Entry>,
     end: u32,
+    /// What is not in the file yet, its last bytes.
+    tail: Vec<u8>,
     is_closed: bool,
 }
 
@@ -101,7 +108,7 @@ impl Growing {
             let _ = std::fs::remove_file(path);
             return Err(error);
         }
-        Ok(Growing { file, entries: Vec::new(), end: HEADER as u32, is_closed: false })
+        Ok(Growing { file, entries: Vec::new(), end: HEADER as u32, tail: Vec::new(), is_closed: false })
     }
 
     /// Whether the site that makes it begins another.
@@ -138,15 +145,35 @@ impl Growing {
         if !is_sized || is_taken || !has_room {
             return Ok(false);
         }
-        let mut record = Vec::with_capacity(RECORD + chunk.len());
-        record.extend_from_slice(&(chunk.len() as u32).to_le_bytes());
-        record.extend_from_slice(&place.to_le_bytes());
-        record.extend_from_slice(&MARK);
-        record.extend_from_slice(&fingerprint.0);
-        record.extend_from_slice(chunk);
-        self.file.write_all_at(&record, u64::from(self.end))?;
+        let before = self.tail.len();
+        self.tail.extend_from_slice(&(chunk.len() as u32).to_le_bytes());
+        self.tail.extend_from_slice(&place.to_le_bytes());
+        self.tail.extend_from_slice(&MARK);
+        self.tail.extend_from_slice(&fingerprint.0);
+        self.tail.extend_from_slice(chunk);
+        let begin = self.end - before as u32;
+        if self.tail.len() >= TAIL_BYTES {
+            // Whole pages of the file: of others the kernel clears what is not written yet.
+            let pages = (begin as usize + self.tail.len()) / PAGE * PAGE - begin as usize;
+            if let Err(error) = self.file.write_all_at(&self.tail[..pages], u64::from(begin)) {
+                self.tail.truncate(before);
+                return Err(error);
+            }
+            self.tail.drain(..pages);
+        }
         self.note(place, fingerprint, chunk.len());
         Ok(true)
+    }
+
+    /// Writes what is not in the file yet.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; it is tried again the next time.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.file.write_all_at(&self.tail, u64::from(self.end) - self.tail.len() as u64)?;
+        self.tail = Vec::new();
+        Ok(())
     }
 
     fn note(&mut self, place: u16, fingerprint: Fingerprint, length: usize) {
@@ -165,6 +192,24 @@ impl Growing {
     ///
     /// What the system says.
     pub fn read(&self, entry: &Entry, chunk: &mut Vec<u8>) -> io::Result<()> {
+        // The latest are asked for most.
+        let (end, begin) = (entry.offset + entry.length, self.end - self.tail.len() as u32);
+        if let (Some(from), Some(to)) = (entry.offset.checked_sub(begin), end.checked_sub(begin))
+            && let Some(bytes) = self.tail.get(from as usize..to as usize)
+        {
+            chunk.clear();
+            chunk.extend_from_slice(bytes);
+            return Ok(());
+        }
+        if end > begin {
+            // Half of it is in the file.
+            chunk.clear();
+            chunk.resize(entry.length as usize, 0);
+            let (first, last) = chunk.split_at_mut((begin - entry.offset) as usize);
+            self.file.read_exact_at(first, u64::from(entry.offset))?;
+            last.copy_from_slice(&self.tail[..last.len()]);
+            return Ok(());
+        }
         read(&self.file, entry, chunk)
     }
 
@@ -175,6 +220,7 @@ impl Growing {
     /// What the system says; the file is read as one of a process that was killed.
     pub fn close(&mut self) -> io::Result<u32> {
         self.is_closed = true;
+        self.flush()?;
         let mut directory = Vec::with_capacity(self.entries.len() * ENTRY + TRAILER);
         for entry in &self.entries {
             directory.extend_from_slice(&entry.offset.to_le_bytes());
@@ -196,7 +242,8 @@ impl Growing {
     /// Reads the records of a file that has no directory. What comes after the first that cannot be one is dropped.
     fn recover(file: File) -> io::Result<Growing> {
         let length = file.metadata()?.len();
-        let mut growing = Growing { file, entries: Vec::new(), end: HEADER as u32, is_closed: false };
+        let mut growing =
+            Growing { file, entries: Vec::new(), end: HEADER as u32, tail: Vec::new(), is_closed: false };
         let mut record = [0; RECORD];
         while growing.end < RECORDS_END && u64::from(growing.end) + RECORD as u64 <= length {
             growing.file.read_exact_at(&mut record, u64::from(growing.end))?;
@@ -214,6 +261,13 @@ impl Growing {
             growing.note(place, fingerprint_at(&record, 8), bytes);
         }
         Ok(growing)
+    }
+}
+
+impl Drop for Growing {
+    fn drop(&mut self) {
+        // What is lost is sent once more.
+        let _ = self.flush();
     }
 }
 
@@ -248,7 +302,7 @@ impl Sealed {
         let mut growing = Growing::recover(file)?;
         // Without it the records are read once more the next time.
         let bytes = growing.close().unwrap_or(growing.end);
-        Ok(Sealed { file: growing.file, entries: growing.entries, bytes })
+        Ok(Sealed { file: growing.file.try_clone()?, entries: std::mem::take(&mut growing.entries), bytes })
     }
 
     /// What is in it.

@@ -31,12 +31,12 @@ pub struct Location {
 }
 
 impl Location {
-    fn pack(self) -> u32 {
+    pub(crate) fn pack(self) -> u32 {
         debug_assert!(self.slot < SLOTS_MAX && u32::from(self.place) < 1 << PLACE_BITS);
         self.slot << PLACE_BITS | u32::from(self.place)
     }
 
-    fn unpack(packed: u32) -> Location {
+    pub(crate) fn unpack(packed: u32) -> Location {
         let place = packed & ((1 << PLACE_BITS) - 1);
         Location { slot: packed >> PLACE_BITS, place: place as u16 }
     }

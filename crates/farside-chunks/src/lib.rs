@@ -17,8 +17,8 @@
 //! is synced, and containers that do not look right are removed.
 //!
 //! Reading order: [`cut`], [`name`], [`container`] (the file), [`index`], [`store`] (the ring of containers and its
-//! realms), [`known`] (what the other site is known to hold), [`stream`] (how a stream is said in chunks). [`mod@fuzz`] has what
-//! fuzzers call.
+//! realms), [`mod@sketch`] (by what chunks that resemble others are found, in memory only), [`known`] (what the other site
+//! is known to hold), [`stream`] (how a stream is said in chunks). [`mod@fuzz`] has what fuzzers call.
 
 pub mod container;
 pub mod cut;
@@ -30,6 +30,7 @@ pub mod known;
 pub mod name;
 pub mod ranges;
 pub mod ring;
+pub mod sketch;
 pub mod store;
 pub mod stream;
 #[cfg(test)]
@@ -42,4 +43,4 @@ pub use known::{Holdings, KnownAtPeer};
 pub use name::{ChunkName, ContainerName, OriginId, RealmId};
 pub use ranges::Ranges;
 pub use store::{ChunkStore, Realm, StoreSettings, StoreStats};
-pub use stream::{StreamDecoder, StreamEncoder, StreamSettings, Wanted};
+pub use stream::{Effort, StreamDecoder, StreamEncoder, StreamSettings, Wanted};

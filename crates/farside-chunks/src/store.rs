@@ -13,6 +13,7 @@ mod news;
 mod realm;
 mod shared;
 mod shares;
+mod similar;
 mod slot;
 mod state;
 
@@ -31,6 +32,7 @@ use crate::index::{Index, SLOTS_MAX};
 use crate::name::{OriginId, RealmId};
 use directory::Directory;
 use shared::Shared;
+use similar::Similar;
 use state::State;
 
 pub use body::Cursor;
@@ -121,6 +123,7 @@ impl ChunkStore {
         found.sort_by_key(|found| found.modified);
         let limit = settings.bytes.clamp(STORE_MIN, STORE_MAX);
         let mut state = State::new(index_for(limit), limit);
+        state.similar = Similar::with_capacity(limit / CHUNK_AVERAGE as u64);
         for found in found {
             if !state.remember(&found)
                 && let Err(error) = directory.remove(found.realm, found.name)
@@ -163,10 +166,18 @@ impl ChunkStore {
             return;
         }
         let index = index_for(limit);
+        // A container at a time: streams go on meanwhile.
+        loop {
+            let mut state = self.shared.state.lock();
+            state.limit = limit.max(state.bytes().saturating_sub(u64::from(CONTAINER_BYTES)));
+            self.shared.evict(&mut state);
+            if state.limit == limit {
+                break;
+            }
+        }
         let mut state = self.shared.state.lock();
-        state.limit = limit;
-        self.shared.evict(&mut state);
         state.index = index;
+        state.similar = Similar::with_capacity(limit / CHUNK_AVERAGE as u64);
         state.load_again();
     }
 
@@ -191,7 +202,7 @@ impl ChunkStore {
             containers: state.containers(),
             not_loaded: state.not_loaded(),
             chunks: state.index.entries(),
-            index_bytes: state.index.memory_bytes(),
+            index_bytes: state.index.memory_bytes() + state.similar.memory_bytes(),
             forgotten: state.index.forgotten(),
             lookups: self.shared.lookups.load(Ordering::Relaxed),
             hits: self.shared.hits.load(Ordering::Relaxed),

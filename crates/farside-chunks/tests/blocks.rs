@@ -5,7 +5,7 @@
 mod pair;
 
 use farside_chunks::cut::first_chunk;
-use farside_chunks::stream::{BLOCK_BYTES_MAX, CONTAINERS_MAX, DecodeError};
+use farside_chunks::stream::{BASES_MAX, BLOCK_BYTES_MAX, CONTAINERS_MAX, DecodeError};
 use farside_chunks::{
     ChunkName, ContainerName, OriginId, StreamDecoder, StreamEncoder, StreamSettings, Wanted,
 };
@@ -81,10 +81,23 @@ fn a_block_costs_no_more_than_the_bytes_that_it_stands_for() {
     let refused = decode(&many(CONTAINERS_MAX as u64 + 1));
     assert_eq!(refused, DecodeError::Malformed("it names too many containers"));
     assert!(matches!(decode(&many(CONTAINERS_MAX as u64)), DecodeError::Again { missing: None, .. }));
-    for nothing in [reference(0, &origin, 0), vec![0]] {
-        let refused = decode(&referring(1000, &nothing));
-        assert_eq!(refused, DecodeError::Malformed("an operation that stands for nothing"));
-    }
+    let refused = decode(&referring(1000, &[0]));
+    assert_eq!(refused, DecodeError::Malformed("an operation that stands for nothing"));
+    // Each chunk of this block is made of 512 bytes of another one; none has to be read for more than so many.
+    let made = |bases: usize| {
+        let copies = [&[1, 0][..], &[0x80, 4], &[0]].concat();
+        let new = |container: &[u8]| [&[0x82, 0x10][..], container].concat();
+        let first = [&[3, 1][..], &origin, &[0, 0], &copies, &new(&[0, 0, 0])].concat();
+        let others = (1..bases).flat_map(|_| [&[3, 1, 0, 0, 0][..], &copies, &new(&[0, 0, 1])].concat());
+        referring(1 << 20, &first.into_iter().chain(others).collect::<Vec<u8>>())
+    };
+    let refused = decode(&made(BASES_MAX + 1));
+    assert_eq!(refused, DecodeError::Malformed("it patches too many chunks"));
+    assert!(matches!(decode(&made(BASES_MAX)), DecodeError::Again { .. }));
+    let refused = decode(&referring(1000, &[&[3, 1][..], &origin, &[0, 0, 0], &[0x80, 0x10]].concat()));
+    assert_eq!(refused, DecodeError::Malformed("a patch of what is no new chunk"));
+    let refused = decode(&referring(1000, &[&[3, 1][..], &origin, &[0, 0, 0]].concat()));
+    assert_eq!(refused, DecodeError::Malformed("a patch of nothing"));
     let mut undigested = referring(600, &reference(1, &origin, 2));
     undigested[0] = 0;
     undigested.drain(5..21);

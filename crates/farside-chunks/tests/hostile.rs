@@ -270,7 +270,7 @@ fn other_content_under_a_name_is_asked_for_once() {
 fn empty_frames_cost_no_time() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let mut block = vec![3, 0x80, 0x80, 0x40, 0, 0x80, 0x80, 0x40];
+    let mut block = vec![3, 20, 0x80, 0x80, 0x40, 0, 0x80, 0x80, 0x40];
     for _ in 0..1 << 17 {
         // A skippable frame of no bytes.
         block.extend_from_slice(&[0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0]);

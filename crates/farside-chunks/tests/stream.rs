@@ -4,7 +4,7 @@
 
 mod pair;
 
-use farside_chunks::stream::{BLOCK_BYTES_MAX, stream_bytes_of};
+use farside_chunks::stream::{BLOCK_BYTES_MAX, stream_bytes_of, window_log_of};
 use farside_chunks::{StreamDecoder, StreamEncoder, StreamSettings, Wanted};
 use pair::{BULK, Pair, bytes};
 use proptest::prelude::*;
@@ -112,6 +112,7 @@ fn histories_may_be_dropped_and_settings_change_at_any_block() {
                 window_log: 16 + (round % 8) as u32,
                 refers: round % 4 < 2,
                 compresses: round % 3 > 0,
+                patches: round % 5 > 0,
             }),
             3 => {
                 encoder.drop_history();
@@ -206,4 +207,28 @@ proptest! {
             Pair::send(from, to, &stream, &writes);
         }
     }
+}
+
+#[test]
+fn a_history_is_as_long_as_the_stream_is_worth() {
+    let pair = Pair::new();
+    let settings = |window_log, level| StreamSettings { window_log, level, ..StreamSettings::default() };
+    let mut encoder = StreamEncoder::new(pair.a.realm.clone(), pair.a.known.clone(), settings(20, 3));
+    let mut begins = |settings: Option<StreamSettings>, bytes: &[u8]| {
+        settings.into_iter().for_each(|settings| encoder.set(settings));
+        let mut block = Vec::new();
+        encoder.encode(bytes, true, &mut block);
+        window_log_of(&block)
+    };
+    let text = bytes(20, 8 << 20, true);
+    assert_eq!(begins(None, &text[..500]), Some(17), "a conversation");
+    assert_eq!(begins(None, &text[500..1000]), None);
+    assert_eq!(begins(None, &text[1000..100_000]), Some(20), "it has much to say");
+    assert_eq!(begins(Some(settings(27, 3)), &text[100_000..200_000]), None, "what it has is not full");
+    for at in (1 << 20..2 << 20).step_by(128 << 10) {
+        begins(None, &text[at..at + (128 << 10)]);
+    }
+    assert_eq!(begins(Some(settings(27, 9)), &text[2 << 20..3 << 20]), Some(27));
+    assert_eq!(begins(Some(settings(21, 9)), &text[3 << 20..4 << 20]), Some(21), "its memory is needed");
+    assert_eq!(begins(Some(settings(21, 1)), &text[4 << 20..5 << 20]), Some(21), "its time is needed");
 }

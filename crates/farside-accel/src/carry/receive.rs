@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use farside_chunks::StreamDecoder;
-use farside_chunks::stream::DecodeError;
+use farside_chunks::stream::{DecodeError, WINDOW_LOG_ALONE, window_log_of};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -104,8 +104,13 @@ impl Inward {
         let Some(store) = trunk.store() else {
             return Err(io::Error::other("a block, and there is no chunk store here"));
         };
-        if !is_alone && self.history.is_none() {
-            self.history = Some(trunk.received_history()?);
+        if let Some(window_log) = window_log_of(&block) {
+            if is_alone && window_log > WINDOW_LOG_ALONE {
+                return Err(io::Error::other("a block alone with more history than it can have"));
+            }
+            if !is_alone {
+                self.history = Some(trunk.received_history(self.history.take(), window_log)?);
+            }
         }
         let mut decoder = self
             .decoder

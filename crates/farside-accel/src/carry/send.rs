@@ -43,6 +43,8 @@ const ON_THE_WIRE: (usize, usize) = (16 << 10, 96 << 10);
 const ENCODED_HERE: usize = 8 << 10;
 /// So many blocks are encoded with the same settings.
 const SETTINGS_EVERY: u64 = 32;
+/// A flow that has sent so much without a pause may have a long history of literals.
+const LONG_AFTER: usize = 1 << 20;
 /// A history of literals that has not been used for so long ends: it takes megabytes at both sides.
 const HISTORY_FOR: Duration = Duration::from_secs(2);
 
@@ -63,7 +65,7 @@ impl Sender {
     /// For what is done for the connection.
     pub(super) fn new(trunk: &Trunk, action: Action) -> Sender {
         let coder = trunk.store().filter(|_| action.compresses() || action.refers()).map(|store| {
-            let settings = settings(trunk, action);
+            let settings = settings(trunk, action, None);
             let encoder = StreamEncoder::new(store.realm.clone(), Arc::clone(&store.known), settings);
             Coder { store: Arc::clone(store), encoder: Arc::new(Mutex::new(encoder)), action }
         });
@@ -100,8 +102,12 @@ fn pause_of(trunk: &Trunk) -> Duration {
     half.clamp(PAUSE.0, PAUSE.1)
 }
 
-fn settings(trunk: &Trunk, action: Action) -> StreamSettings {
-    StreamSettings { refers: action.refers(), compresses: action.compresses(), ..trunk.stream_settings() }
+fn settings(trunk: &Trunk, action: Action, history: Option<&OwnedSemaphorePermit>) -> StreamSettings {
+    StreamSettings {
+        refers: action.refers(),
+        compresses: action.compresses(),
+        ..trunk.stream_settings(history)
+    }
 }
 
 /// What of a flow is on its way out.
@@ -174,6 +180,8 @@ pub(super) async fn send(
         trunk.send_part(stream, frame, encoded, slot).await?;
     }
     trunk.send(Frame::number(Kind::Fin, flow.id, out.sequence));
+    // The far side has its history until it has come to the end.
+    flow.rests_at(out.sequence.saturating_sub(1), out.history.take());
     Ok(())
 }
 
@@ -256,7 +264,7 @@ fn rest(trunk: &Trunk, flow: &Flow, sender: &Sender, out: &mut Outward) {
         let mut encoder = coder.encoder.lock();
         // Its place in the store too: a directory and a file.
         encoder.drop_history();
-        encoder.set(settings(trunk, coder.action));
+        encoder.set(settings(trunk, coder.action, None));
     }
     let permit = out.history.take();
     if std::mem::take(&mut out.is_fresh) {
@@ -282,7 +290,11 @@ async fn encode(
     let is_alone = out.history.is_none();
     out.is_fresh |= !is_alone || !coder.action.compresses();
     // With other settings its history begins anew: not with every block.
-    let anew = out.sequence.is_multiple_of(SETTINGS_EVERY).then(|| settings(trunk, coder.action));
+    let is_turn = out.sequence.is_multiple_of(SETTINGS_EVERY);
+    if let Some(history) = out.history.as_mut().filter(|_| is_turn && out.burst > LONG_AFTER) {
+        trunk.lengthen(history);
+    }
+    let anew = is_turn.then(|| settings(trunk, coder.action, out.history.as_ref()));
     let effort = trunk.effort();
     let began = Instant::now();
     let (encoder, input) = (Arc::clone(&coder.encoder), bytes.clone());

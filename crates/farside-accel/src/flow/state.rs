@@ -36,8 +36,8 @@ pub struct Flow {
     is_asked: Notify,
     /// This side has asked, and has no answer yet.
     is_asking: AtomicBool,
-    /// The history that a rest ends, until the far side has come to it.
-    resting: Mutex<Option<(u64, OwnedSemaphorePermit)>>,
+    /// The histories that rests end, until the far side has come to them.
+    resting: Mutex<Vec<(u64, OwnedSemaphorePermit)>>,
     /// The answer to what this side has asked for.
     answer: Mutex<Option<(u64, Bytes)>>,
     is_answered: Notify,
@@ -125,18 +125,14 @@ impl Flow {
         kept.blocks = kept.blocks.split_off(&delivered);
         kept.bytes = kept.blocks.values().map(Bytes::len).sum();
         drop(kept);
-        let mut resting = self.resting.lock();
-        if resting.as_ref().is_some_and(|(rest, _)| *rest < delivered) {
-            *resting = None;
-        }
-        drop(resting);
+        self.resting.lock().retain(|(rest, _)| *rest >= delivered);
         self.credited.notify_one();
     }
 
     /// A history ends with the part of this number: its place is free once the far side has come to it.
     pub(crate) fn rests_at(&self, sequence: u64, permit: Option<OwnedSemaphorePermit>) {
         if let Some(permit) = permit {
-            *self.resting.lock() = Some((sequence, permit));
+            self.resting.lock().push((sequence, permit));
         }
     }
 

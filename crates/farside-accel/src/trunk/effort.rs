@@ -11,11 +11,17 @@ use farside_wire::{Effort, EncoderResources, LevelControl, Sent};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Histories of literals that the flows of a trunk may have at once. Those of both sides take some megabytes each; a flow without
-/// one compresses each block alone.
-const HISTORIES_SENT: usize = 48;
-/// The same of the peer's: a sender that has let one go may be ahead of a receiver that still delivers.
-const HISTORIES_RECEIVED: usize = 256;
+/// Bytes of history are counted in these: the least that a flow has.
+const UNIT_LOG: u32 = 20;
+/// Histories of literals that the flows of a trunk may have at once, of a unit each. The tables of zstd take some megabytes
+/// beside it. A flow without one compresses each block alone.
+const HISTORIES: u32 = 48;
+/// Units beyond those, for the flows that have much to send: one of them may have half of what is free, so the first takes 128
+/// MiB, the next 64. Both sides have them in memory, as they are filled.
+const LONG_HISTORIES: u32 = 256;
+/// Units of the peer's flows. A sender counts a history until the far side has come to its end, but for flows that are reset: this
+/// only bounds a peer that does not keep to the above.
+const UNITS_RECEIVED: u32 = 2 * (HISTORIES + LONG_HISTORIES);
 
 /// Processor time of a box.
 pub(crate) struct Cores {
@@ -60,21 +66,20 @@ impl Efforts {
         let round_trip = Duration::from_secs_f64(rtt_seconds.unwrap_or(0.0).clamp(0.0, 10.0));
         Efforts {
             control: Mutex::new(LevelControl::over(round_trip)),
-            sent: Arc::new(Semaphore::new(HISTORIES_SENT)),
-            received: Arc::new(Semaphore::new(HISTORIES_RECEIVED)),
+            sent: Arc::new(Semaphore::new((HISTORIES + LONG_HISTORIES) as usize)),
+            received: Arc::new(Semaphore::new(UNITS_RECEIVED as usize)),
         }
     }
 }
 
-/// What zstd is told. Its history is no longer than 2 MiB: what repeats from farther back is found by chunks.
+/// What zstd is told, if there is memory for it.
 fn settings_of(effort: Effort) -> StreamSettings {
-    let (level, window_log) = match effort {
-        Effort::Raw | Effort::Fast => (1, 20),
-        Effort::Standard => (3, 20),
-        Effort::Thorough => (9, 21),
-        Effort::Strong => (15, 21),
-    };
-    StreamSettings { level, window_log, ..StreamSettings::default() }
+    StreamSettings::spending(match effort {
+        Effort::Raw | Effort::Fast => farside_chunks::Effort::Fast,
+        Effort::Standard => farside_chunks::Effort::Standard,
+        Effort::Thorough => farside_chunks::Effort::Thorough,
+        Effort::Strong => farside_chunks::Effort::Strong,
+    })
 }
 
 impl Efforts {
@@ -83,9 +88,11 @@ impl Efforts {
         self.control.lock().effort()
     }
 
-    /// What zstd is told now.
-    pub(super) fn stream_settings(&self) -> StreamSettings {
-        settings_of(self.effort())
+    /// What zstd is told now of a flow that has such a history; none: that it compresses each block alone.
+    pub(super) fn stream_settings(&self, history: Option<&OwnedSemaphorePermit>) -> StreamSettings {
+        let settings = settings_of(self.effort());
+        let most = history.map_or(UNIT_LOG, |history| UNIT_LOG + history.num_permits().max(1).ilog2());
+        StreamSettings { window_log: settings.window_log.min(most), ..settings }
     }
 
     /// A history of literals for a flow that sends; none if too many flows have one.
@@ -93,12 +100,31 @@ impl Efforts {
         Arc::clone(&self.sent).try_acquire_owned().ok()
     }
 
-    /// The same for one that receives.
+    /// A longer one for a flow that has much to send, as far as its effort can use it and others have left something.
+    pub(super) fn lengthen(&self, history: &mut OwnedSemaphorePermit) {
+        let has = u32::try_from(history.num_permits()).unwrap_or(u32::MAX);
+        let free = u32::try_from(self.sent.available_permits()).unwrap_or(0).saturating_sub(HISTORIES - 1);
+        let useful = 1 << settings_of(self.effort()).window_log.saturating_sub(UNIT_LOG);
+        let wanted = (free / 2).checked_ilog2().map_or(0, |log| 1 << log).min(useful);
+        if wanted > has
+            && let Ok(more) = Arc::clone(&self.sent).try_acquire_many_owned(wanted - has)
+        {
+            history.merge(more);
+        }
+    }
+
+    /// The same for one that receives, of a history of 2^`window_log` bytes in place of what it had.
     ///
     /// # Errors
     /// If the peer has more than any sender makes.
-    pub(super) fn received_history(&self) -> io::Result<OwnedSemaphorePermit> {
-        let permit = Arc::clone(&self.received).try_acquire_owned();
+    pub(super) fn received_history(
+        &self,
+        before: Option<OwnedSemaphorePermit>,
+        window_log: u32,
+    ) -> io::Result<OwnedSemaphorePermit> {
+        drop(before);
+        let units = 1 << window_log.saturating_sub(UNIT_LOG);
+        let permit = Arc::clone(&self.received).try_acquire_many_owned(units);
         permit.map_err(|_| io::Error::other("the peer keeps too many histories"))
     }
 
@@ -134,5 +160,42 @@ impl Efforts {
             // A sample is not taken: other settings begin a flow's history anew.
             control.next_effort(&resources);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_flows_have_long_histories_and_all_have_short_ones() {
+        let efforts = Efforts::new(Some(0.1));
+        let lengthened = || {
+            let mut history = efforts.history_permit().unwrap();
+            efforts.lengthen(&mut history);
+            let settings = efforts.stream_settings(Some(&history));
+            (settings.window_log, history)
+        };
+        let mut flows: Vec<_> = (0..HISTORIES).map(|_| lengthened()).collect();
+        let logs: Vec<u32> = flows.iter().map(|(log, _)| *log).take(6).collect();
+        assert_eq!(logs, [27, 26, 25, 24, 23, 22]);
+        assert_eq!(flows.last().unwrap().0, UNIT_LOG);
+        assert!(flows.iter().map(|(log, _)| 1 << (log - UNIT_LOG)).sum::<u32>() <= UNITS_RECEIVED);
+        // The longest ends, and a part of what it had is for the next.
+        drop(flows.remove(0));
+        assert_eq!(lengthened().0, 25);
+        assert_eq!(efforts.stream_settings(None).window_log, UNIT_LOG);
+    }
+
+    #[test]
+    fn a_peer_has_no_more_histories_than_a_sender_makes() {
+        let efforts = Efforts::new(None);
+        let mut long: Vec<_> = (0..4).map(|_| efforts.received_history(None, 27).unwrap()).collect();
+        assert!(efforts.received_history(None, 27).is_err());
+        // One in place of another.
+        let short = efforts.received_history(long.pop(), 10).unwrap();
+        assert!(efforts.received_history(None, 26).is_ok());
+        drop((short, long));
+        assert_eq!(efforts.received.available_permits(), UNITS_RECEIVED as usize);
     }
 }

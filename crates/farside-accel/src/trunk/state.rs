@@ -346,9 +346,9 @@ impl Trunk {
         self.efforts.effort()
     }
 
-    /// What zstd is told now.
-    pub(crate) fn stream_settings(&self) -> StreamSettings {
-        self.efforts.stream_settings()
+    /// What zstd is told now of a flow that has such a history.
+    pub(crate) fn stream_settings(&self, history: Option<&OwnedSemaphorePermit>) -> StreamSettings {
+        self.efforts.stream_settings(history)
     }
 
     /// A history of literals for a flow that sends; none if too many flows have one.
@@ -356,12 +356,21 @@ impl Trunk {
         self.efforts.history_permit()
     }
 
-    /// The same for one that receives.
+    /// A longer one for a flow that has much to send.
+    pub(crate) fn lengthen(&self, history: &mut OwnedSemaphorePermit) {
+        self.efforts.lengthen(history);
+    }
+
+    /// The same for one that receives, of a history of 2^`window_log` bytes in place of what it had.
     ///
     /// # Errors
     /// If the peer has more than any sender makes.
-    pub(crate) fn received_history(&self) -> io::Result<OwnedSemaphorePermit> {
-        self.efforts.received_history()
+    pub(crate) fn received_history(
+        &self,
+        before: Option<OwnedSemaphorePermit>,
+        window_log: u32,
+    ) -> io::Result<OwnedSemaphorePermit> {
+        self.efforts.received_history(before, window_log)
     }
 
     /// These were written together, after there had been nothing to write for `waited`.

@@ -15,7 +15,9 @@ use crate::container::{CHUNKS_PER_CONTAINER, Entry, Growing};
 use crate::cut::CHUNK_MAX;
 use crate::error::ChunkError;
 use crate::fingerprint::{Fingerprint, FingerprintKey};
+use crate::index::Location;
 use crate::name::{ChunkName, ContainerName, OriginId, RealmId};
+use crate::sketch::SKETCH;
 
 /// The chunks of one realm in a store.
 #[derive(Clone)]
@@ -23,6 +25,7 @@ pub struct Realm {
     shared: Arc<Shared>,
     id: RealmId,
     key: FingerprintKey,
+    salt: u64,
 }
 
 /// A container that chunks are appended to.
@@ -35,7 +38,8 @@ struct Open {
 impl Realm {
     pub(super) fn of(shared: Arc<Shared>, id: RealmId) -> Realm {
         let key = shared.key.of_realm(id);
-        Realm { shared, id, key }
+        let salt = key.fingerprint(b"sketches").word();
+        Realm { shared, id, key, salt }
     }
 
     /// Who makes the containers of this site.
@@ -83,6 +87,46 @@ impl Realm {
         self.shared.hits.fetch_add(1, Ordering::Relaxed);
         self.shared.state.lock().mark(slot, generation);
         Some(cursor)
+    }
+
+    /// Enters a chunk that is kept by that name among those that others may resemble.
+    pub fn resembles(&self, sketch: &[u64; SKETCH], name: ChunkName) {
+        let mut state = self.shared.state.lock();
+        let slot = state.find(self.id, name.container).map(|(slot, ..)| slot);
+        if let Some(slot) = slot {
+            state.similar.insert(&self.own(sketch), Location { slot, place: name.place });
+        }
+    }
+
+    /// A chunk that resembles one of that sketch, of those that are wanted the one that shares most with it. It may be another
+    /// one by now.
+    pub fn similar(
+        &self,
+        sketch: &[u64; SKETCH],
+        is_wanted: impl Fn(ChunkName) -> bool,
+    ) -> Option<ChunkName> {
+        let mut found: Vec<(ChunkName, u32)> = Vec::new();
+        {
+            let state = self.shared.state.lock();
+            for location in state.similar.find(&self.own(sketch)) {
+                if let Some((_, slot)) = state.get(location.slot)
+                    && slot.realm == self.id
+                {
+                    let name = ChunkName { container: slot.name, place: location.place };
+                    match found.iter_mut().find(|(known, _)| *known == name) {
+                        Some((_, shared)) => *shared += 1,
+                        None => found.push((name, 1)),
+                    }
+                }
+            }
+        }
+        found.sort_by_key(|(_, shared)| std::cmp::Reverse(*shared));
+        found.into_iter().map(|(name, _)| name).find(|name| is_wanted(*name))
+    }
+
+    /// A realm's own hashes: what is in one takes no chosen place of another's.
+    fn own(&self, sketch: &[u64; SKETCH]) -> [u64; SKETCH] {
+        sketch.map(|hash| if hash == 0 { 0 } else { hash ^ self.salt })
     }
 
     /// Whether the chunk after `cursor` has that fingerprint; if so the cursor moves on to it. Asks no index.

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::directory::Found;
 use super::listeners::{Changes, Listeners};
 use super::shares::{Scarce, Shares};
+use super::similar::Similar;
 use super::slot::{GaveWay, Slot};
 use crate::container::{Entry, Growing, held};
 use crate::fingerprint::Fingerprint;
@@ -24,6 +25,7 @@ const CONTAINER_SHARE: u64 = 256 << 10;
 
 pub(super) struct State {
     pub(super) index: Index,
+    pub(super) similar: Similar,
     pub(super) limit: u64,
     pub(super) evicted: u64,
     /// The last one.
@@ -50,6 +52,7 @@ impl State {
     pub(super) fn new(index: Index, limit: u64) -> State {
         State {
             index,
+            similar: Similar::with_capacity(0),
             limit,
             evicted: 0,
             gave_way: None,

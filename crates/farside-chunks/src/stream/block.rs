@@ -1,13 +1,17 @@
 //! A block as it lies on the wire; the byte map is at the head of [`stream`](super).
 
 use super::error::{DecodeError, malformed};
-use super::layout::{BLOCK_BYTES_MAX, COMPRESSED, DIGEST, DIGEST_BYTES, NEW_FRAME};
+use super::layout::{
+    BLOCK_BYTES_MAX, COMPRESSED, DIGEST, DIGEST_BYTES, NEW_FRAME, WINDOW_LOG_MAX, WINDOW_LOG_MIN,
+};
 use crate::varint::{put, take};
 
 /// Its parts, not yet decoded.
 pub(super) struct Block<'a> {
     /// [`COMPRESSED`] and [`NEW_FRAME`]; [`DIGEST`] goes with the digest.
     pub(super) flags: u8,
+    /// Of the frame that begins, log2; 0 if none does.
+    pub(super) window_log: u8,
     pub(super) stream_bytes: usize,
     pub(super) literal_bytes: usize,
     pub(super) digest: Option<[u8; DIGEST_BYTES]>,
@@ -22,6 +26,13 @@ impl<'a> Block<'a> {
         let (&flags, mut rest) = bytes.split_first().ok_or(short)?;
         if flags & !(COMPRESSED | NEW_FRAME | DIGEST) != 0 {
             return Err(malformed("unknown flags"));
+        }
+        let mut window_log = 0;
+        if flags & NEW_FRAME != 0 {
+            (window_log, rest) = rest.split_first().map(|(log, rest)| (*log, rest)).ok_or(short)?;
+            if !(WINDOW_LOG_MIN..=WINDOW_LOG_MAX).contains(&u32::from(window_log)) {
+                return Err(malformed("a history of another size than there is"));
+            }
         }
         let mut length = || {
             let length = take(&mut rest).and_then(|n| usize::try_from(n).ok()).ok_or(short)?;
@@ -45,12 +56,23 @@ impl<'a> Block<'a> {
         if flags & COMPRESSED == 0 && payload.len() != literal_bytes {
             return Err(malformed("other literals than announced"));
         }
-        Ok(Block { flags: flags & !DIGEST, stream_bytes, literal_bytes, digest, operations, payload })
+        Ok(Block {
+            flags: flags & !DIGEST,
+            window_log,
+            stream_bytes,
+            literal_bytes,
+            digest,
+            operations,
+            payload,
+        })
     }
 
     /// Appends it to `out`.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         out.push(self.flags | if self.digest.is_some() { DIGEST } else { 0 });
+        if self.flags & NEW_FRAME != 0 {
+            out.push(self.window_log);
+        }
         put(out, self.stream_bytes as u64);
         put(out, self.operations.len() as u64);
         put(out, self.literal_bytes as u64);
@@ -66,4 +88,11 @@ impl<'a> Block<'a> {
 /// block. A block that decodes gives exactly so many.
 pub fn stream_bytes_of(block: &[u8]) -> Option<usize> {
     Block::parse(block).ok().map(|block| block.stream_bytes)
+}
+
+/// log2 of the bytes that the history which begins with a block may take, up to [`WINDOW_LOG_MAX`]; it takes the place of the one
+/// before. None for a block that begins none, and for what is no block.
+pub fn window_log_of(block: &[u8]) -> Option<u32> {
+    let block = Block::parse(block).ok()?;
+    (block.flags & NEW_FRAME != 0).then_some(u32::from(block.window_log))
 }

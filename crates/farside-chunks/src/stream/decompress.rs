@@ -4,12 +4,14 @@ use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
 use super::block::Block;
 use super::error::{DecodeError, malformed};
-use super::layout::{COMPRESSED, NEW_FRAME, WINDOW_LOG_MAX};
+use super::layout::{COMPRESSED, NEW_FRAME};
 
 /// Of one direction of a stream.
 #[derive(Default)]
 pub(super) struct Decompressor {
     history: Option<DCtx<'static>>,
+    /// Of that history.
+    window_log: u8,
     literals: Vec<u8>,
 }
 
@@ -30,11 +32,14 @@ impl Decompressor {
             return Err(malformed("its literals are larger than uncompressed"));
         }
         if block.flags & NEW_FRAME != 0 {
-            let history = match self.history.take() {
+            // One of another size would keep its memory.
+            let before = self.history.take().filter(|_| self.window_log == block.window_log);
+            let history = match before {
                 Some(history) => history,
                 None => DCtx::try_create().ok_or(malformed("no memory for it"))?,
             };
-            self.history = Some(begin(history)?);
+            self.history = Some(begin(history, block.window_log)?);
+            self.window_log = block.window_log;
         }
         let history =
             self.history.as_mut().ok_or(malformed("it goes on with a history that is not there"))?;
@@ -72,8 +77,8 @@ impl Decompressor {
     }
 }
 
-fn begin(mut history: DCtx<'static>) -> Result<DCtx<'static>, DecodeError> {
+fn begin(mut history: DCtx<'static>, window_log: u8) -> Result<DCtx<'static>, DecodeError> {
     let is_ready = history.reset(ResetDirective::SessionOnly).is_ok()
-        && history.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX)).is_ok();
+        && history.set_parameter(DParameter::WindowLogMax(u32::from(window_log))).is_ok();
     is_ready.then_some(history).ok_or(malformed("no history for it"))
 }

@@ -15,6 +15,8 @@ pub(super) enum Operation {
     New(usize, ChunkName),
     /// So many chunks from that one on.
     Reference(u16, ChunkName),
+    /// The operation after it is a chunk made of that one, by the copies that follow.
+    Patch(ChunkName),
 }
 
 /// The names that one direction of a stream has used. Both sides have the same.
@@ -23,6 +25,8 @@ pub(super) struct Names {
     /// And whether each was said already.
     origins: Vec<(OriginId, bool)>,
     last: Option<ChunkName>,
+    /// What the latest patch was of.
+    last_base: Option<ChunkName>,
 }
 
 const LITERAL: u64 = 0;
@@ -34,6 +38,11 @@ impl Names {
     /// Whether chunks of that origin can be named.
     pub(super) fn can_name(&self, origin: OriginId) -> bool {
         self.origins.len() < ORIGINS_MAX || self.origins.iter().any(|(known, _)| *known == origin)
+    }
+
+    /// The same if another origin is named as well.
+    pub(super) fn can_name_beside(&self, origin: OriginId) -> bool {
+        self.origins.len() + 1 < ORIGINS_MAX || self.origins.iter().any(|(known, _)| *known == origin)
     }
 
     /// A chunk of that origin will be named: from here on it has a number. To be called in the order in which they are encoded.
@@ -58,6 +67,15 @@ impl Names {
                 put(out, u64::from(count) << 2 | REFERENCE);
                 self.put_name(name, out);
                 self.last = Some(last_of(count, name));
+            }
+            Operation::Patch(base) => {
+                put(out, REFERENCE);
+                let is_next = self.last_base.is_some_and(|last| last.next() == base);
+                put(out, u64::from(!is_next));
+                if !is_next {
+                    self.put_name(base, out);
+                }
+                self.last_base = Some(base);
             }
         }
     }
@@ -93,6 +111,15 @@ impl Names {
                 let name = self.take_name(bytes)?;
                 self.last = Some(name);
                 Operation::New(length, name)
+            }
+            _ if count == 0 => {
+                let base = match take(bytes)? {
+                    0 => self.last_base?.next(),
+                    1 => self.take_name(bytes)?,
+                    _ => return None,
+                };
+                self.last_base = Some(base);
+                Operation::Patch(base)
             }
             _ => {
                 let count = u16::try_from(count).ok()?;

@@ -95,7 +95,17 @@ fn blocks() -> Specimens {
     let plain = StreamSettings { compresses: false, ..StreamSettings::default() };
     let text = |row: u32| format!("row {row:05}; ").repeat(60).into_bytes();
     let missing = noise(9, 700);
+    // The peer's chunk with a beginning of its own, as a chunk of a container of the peer's that begins.
+    let changed = [&noise(8, 40)[..], &chunk(1)[40..]].concat();
+    let mut patch = vec![3, 1, 0];
+    patch.extend_from_slice(&THEIRS.origin.0);
+    patch.extend_from_slice(&[THEIRS.number as u8, 1, 1, 40]);
+    put(&mut patch, 660);
+    patch.push(0);
+    put(&mut patch, 700 << 2 | 2);
+    patch.extend_from_slice(&[0, 9, 0]);
     vec![
+        ("patched", listed(&[by_hand(4, &changed, &patch, &changed[..40])])),
         ("literal", listed(&[literal(b"hello")])),
         ("new-and-again", said(plain, &[noise(5, 900), noise(5, 900), noise(6, 100)])),
         ("known", said(plain, &[chunk(1), noise(7, 600), chunk(2)])),
@@ -142,6 +152,7 @@ fn containers() -> Specimens {
     for place in [1, 0, 2] {
         assert!(growing.append(place, realm.fingerprint(&chunk(place)), &chunk(place)).unwrap());
     }
+    growing.flush().unwrap();
     let records = fs::read(&path).unwrap();
     growing.close().unwrap();
     let whole = fs::read(&path).unwrap();
@@ -249,6 +260,10 @@ fn what_the_name_of_a_block_says_is_true() {
     let missing = noise(9, 700);
     let references = by_hand(4, &all_of_theirs(), &reference(u64::from(CHUNKS), 0), &[]);
     assert!(decoded(&references).is_ok_and(|out| out == all_of_theirs()));
+    let (_, patched) = blocks().swap_remove(0);
+    let mut patched = &patched[..];
+    crate::varint::take(&mut patched).unwrap();
+    assert!(decoded(patched).is_ok_and(|out| out[40..] == chunk(1)[40..]));
     let again = |place| decoded(&by_hand(4, &missing, &reference(1, place), &[])).unwrap_err();
     assert!(matches!(again(CHUNKS), DecodeError::Again { missing: Some(_), .. }));
     assert!(matches!(again(0), DecodeError::Again { missing: None, .. }));

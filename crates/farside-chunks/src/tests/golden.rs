@@ -18,7 +18,9 @@ use crate::known::{Holdings, KnownAtPeer};
 use crate::name::{ChunkName, ContainerName, OriginId, RealmId};
 use crate::ranges::Ranges;
 use crate::store::{ChunkStore, Realm};
-use crate::stream::{CHUNK_KEPT_MIN, StreamDecoder, StreamEncoder, StreamSettings, Wanted, stream_bytes_of};
+use crate::stream::{
+    CHUNK_KEPT_MIN, DecodeError, StreamDecoder, StreamEncoder, StreamSettings, Wanted, stream_bytes_of,
+};
 
 const REALM: RealmId = RealmId([0x11; 16]);
 const A: OriginId = OriginId([0xaa; 16]);
@@ -29,7 +31,7 @@ const SECRET: [u8; 32] = [0x33; 32];
 const GIVEN: ContainerName = ContainerName { origin: B, number: 1000 };
 
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v2").join(name)
 }
 
 fn committed(name: &str, now: &[u8]) -> Vec<u8> {
@@ -60,8 +62,19 @@ fn mixed() -> Vec<u8> {
     bytes
 }
 
+/// What was new, and is a little changed in each chunk.
+fn patched() -> Vec<u8> {
+    let mut bytes = new();
+    let mut at = 0;
+    while let Some(length) = first_chunk(&new()[at..], true) {
+        bytes[at + length / 2..at + length / 2 + 7].copy_from_slice(b"changed");
+        at += length;
+    }
+    bytes
+}
+
 /// What A says: the name of the block, the bytes that it stands for, and its flags.
-fn stream() -> [(&'static str, Vec<u8>, u8); 7] {
+fn stream() -> [(&'static str, Vec<u8>, u8); 8] {
     let text = |from: u32| -> Vec<u8> {
         (from..from + 300).flat_map(|n| format!("row {n:05};").into_bytes()).collect()
     };
@@ -74,6 +87,7 @@ fn stream() -> [(&'static str, Vec<u8>, u8); 7] {
         ("block-6-goes-on", text(1000), 1),
         // As of a stream that refers to nothing.
         ("block-7-literal", b"nothing of this is kept".to_vec(), 0),
+        ("block-8-patched", patched(), 4),
     ]
 }
 
@@ -89,6 +103,7 @@ fn say(scratch: &Scratch) -> (Vec<Vec<u8>>, Vec<u8>, ChunkStore) {
     let blocks = stream().map(|(name, bytes, _)| {
         match name {
             "block-5-compressed" => encoder.set(StreamSettings::default()),
+            "block-8-patched" => encoder.set(plain),
             "block-7-literal" => encoder.set(StreamSettings { refers: false, ..plain }),
             _ => {}
         }
@@ -159,6 +174,18 @@ fn blocks_are_read_as_ever() {
     holds_what_was_said(&realm);
 }
 
+/// Version 1 did not say how long a history is. Accelerators of different versions exchange no blocks; what gets here all the same
+/// is refused, and not taken for something else.
+#[test]
+fn a_compressed_block_of_version_1_is_refused() {
+    let block = fs::read(path("../v1/block-5-compressed")).unwrap();
+    let scratch = Scratch::new();
+    let store = scratch.open(SECRET, B);
+    let refused = StreamDecoder::new(store.realm(REALM)).decode(&block, &mut Vec::new());
+    assert!(matches!(refused, Err(DecodeError::Malformed(_))), "{refused:?}");
+    assert_eq!(stream_bytes_of(&block), None);
+}
+
 /// The chunks of the stream's first block, which are the first of A's first container.
 fn holds_what_was_said(realm: &Realm) {
     let (mut at, mut place, mut chunk) = (0, 0, Vec::new());
@@ -197,6 +224,12 @@ fn a_container_is_written_and_read_as_ever() {
         holds_what_was_said(&store.realm(REALM));
         assert!(fs::read(path).unwrap() == container);
     }
+    // One of a release whose blocks were of version 1: containers are the same.
+    let scratch = Scratch::new();
+    scratch.write(REALM, name, &fs::read(path("../v1/container.chunks")).unwrap());
+    let store = scratch.open(SECRET, B);
+    while store.load_next() {}
+    holds_what_was_said(&store.realm(REALM));
 }
 
 #[test]
