@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use farside_accel::accelerator::Running;
 use farside_accel::control::{Forward, Peer, Secret, Settings, StorePlace};
-use farside_accel::policy::Action;
+use farside_accel::policy::{Action, Demotion};
 use farside_peer::Identity;
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
@@ -236,6 +236,68 @@ async fn what_a_cleared_store_lacks_is_asked_for() {
     round_trip(pair.port, &noise).await;
     let (_, warm) = cost(&pair, before);
     assert!(warm < 200_000, "{warm}: it is warm again");
+}
+
+/// A connection through a pair, and its other end.
+async fn connected(pair: &Pair, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let client = TcpStream::connect(pair.port).await.unwrap();
+    let (server, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    (client, server)
+}
+
+/// Sends all one way.
+async fn one_way(from: &mut TcpStream, to: &mut TcpStream, sent: &[u8]) {
+    let mut got = vec![0; sent.len()];
+    let both = async { tokio::try_join!(from.write_all(sent), to.read_exact(&mut got)) };
+    timeout(PATIENCE, both).await.unwrap().unwrap();
+    assert!(got == sent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_encrypted_goes_as_it_is_and_leaves_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let pair = Pair::start_with_stores(listener.local_addr().unwrap()).await;
+    // A ClientHello, as far as it is looked at.
+    let mut hello = vec![22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3];
+    hello.resize(205, 7);
+    let (mut client, mut server) = connected(&pair, &listener).await;
+    one_way(&mut client, &mut server, &hello).await;
+    // Even text that follows: nobody looks at it any more.
+    one_way(&mut client, &mut server, &words(1_000_000, seed())).await;
+    for accelerator in [&pair.near.accelerator, &pair.far.accelerator] {
+        let shown = &accelerator.connections.shown()[0];
+        assert_eq!((shown.applied, shown.reason), (Action::Transport, Some(Demotion::Encrypted)));
+        assert!(shown.wire_bytes >= 1_000_000, "{}", shown.wire_bytes);
+        sleep(Duration::from_millis(500)).await;
+        let store = accelerator.status().store.unwrap();
+        assert_eq!((store.chunks, store.lookups), (0, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_gets_no_smaller_is_still_found_again_and_text_after_it_gets_smaller() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let pair = Pair::start_with_stores(listener.local_addr().unwrap()).await;
+    let (noise, text) = (noise(3_000_000, seed()), words(1_000_000, seed()));
+    let (mut client, mut server) = connected(&pair, &listener).await;
+    one_way(&mut client, &mut server, &noise).await;
+    for accelerator in [&pair.near.accelerator, &pair.far.accelerator] {
+        let shown = &accelerator.connections.shown()[0];
+        assert_eq!((shown.applied, shown.reason), (Action::Dre, Some(Demotion::Incompressible)));
+    }
+    // The next file on the same connection, after a pause.
+    let before = pair.near.accelerator.connections.bytes();
+    sleep(Duration::from_millis(300)).await;
+    one_way(&mut client, &mut server, &text).await;
+    let (_, wire) = cost(&pair, before);
+    assert!(wire < 500_000, "{wire} bytes for text after noise");
+    assert_eq!(pair.near.accelerator.connections.shown()[0].reason, None);
+    // And the noise once more, on another one.
+    let (mut client, mut server) = connected(&pair, &listener).await;
+    let before = pair.near.accelerator.connections.bytes();
+    one_way(&mut client, &mut server, &noise).await;
+    let (_, wire) = cost(&pair, before);
+    assert!(wire < 50_000, "{wire} bytes for noise that both have");
 }
 
 #[tokio::test(flavor = "multi_thread")]

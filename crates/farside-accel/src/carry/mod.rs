@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Both directions speak for themselves: what is agreed for the connection says whether its bytes go as they are or as blocks of
-//! the chunk store. What cannot be made of the store here is asked for, and the far side answers from what it keeps of blocks that
+//! the chunk store; `content.rs` says which of that is worth doing. What cannot be made of the store here is asked for, and the far side answers from what it keeps of blocks that
 //! are not delivered yet.
 
+mod content;
 mod cores;
 mod pump;
 mod receive;

@@ -11,6 +11,7 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::content::Content;
 use super::cores::on_a_core;
 use crate::connections::Record;
 use crate::flow::{Arrived, Flow, Part};
@@ -31,19 +32,25 @@ pub(super) async fn receive(
     record: &Record,
 ) -> io::Result<()> {
     let mut inward = Inward::default();
+    let mut content = Content::new(record.negotiated());
     let (mut delivered, mut told) = (0, 0);
     while let Arrived::Part(sequence, part) = flow.next().await {
         record.wire_bytes.fetch_add(flow.wire_received.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         let bytes = part.bytes();
         match part {
-            Part::Plain(plain) => deliver(socket, &plain).await?,
+            Part::Plain(plain) => {
+                content.looks_at(&plain);
+                deliver(socket, &plain).await?;
+            }
             Part::Block { block, bytes, is_alone } => {
+                content.measures(bytes, block.len());
                 let decoded = inward.decode(trunk, flow, sequence, block, bytes, is_alone).await?;
                 deliver(socket, &decoded).await?;
             }
             Part::Rest => inward.rest(),
         }
         record.original_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        record.content.inward.shows(bytes, content.verdict());
         delivered += 1;
         let credit = flow.window.lock().consumed(bytes, trunk.rtt_seconds());
         // Also of many small parts, and of a rest: the far side keeps something until then.

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
+use super::content::{Content, SAMPLE, Way};
 use super::cores::on_a_core;
 use crate::connections::Record;
 use crate::flow::Flow;
@@ -64,6 +65,11 @@ impl Sender {
         Sender { coder }
     }
 
+    /// What its bytes are worth: nothing where there is no store.
+    fn action(&self) -> Action {
+        self.coder.as_ref().map_or(Action::Transport, |coder| coder.action)
+    }
+
     /// Answers what the far side asks for, as long as the flow lives.
     pub(super) async fn answer(&self, trunk: &Trunk, flow: &Flow, record: &Record) -> io::Result<()> {
         loop {
@@ -108,6 +114,12 @@ struct Outward {
     /// How much is gathered before it is sent.
     wanted: usize,
     sequence: u64,
+    /// What is worth doing for it.
+    content: Content,
+    /// What the encoder was told last.
+    told: StreamSettings,
+    /// What it is told where literals are compressed with a history.
+    settings: StreamSettings,
     /// A history of literals is at the far side.
     history: Option<OwnedSemaphorePermit>,
     /// The far side keeps memory for what was sent since the last rest.
@@ -128,6 +140,9 @@ pub(super) async fn send(
         burst: 0,
         wanted: if sender.coder.is_some() { GATHER_FIRST } else { PLAIN_MAX },
         sequence: 0,
+        content: Content::new(sender.action()),
+        told: settings(trunk, sender.action()),
+        settings: settings(trunk, sender.action()),
         history: None,
         is_fresh: false,
     };
@@ -138,17 +153,29 @@ pub(super) async fn send(
             break;
         }
         let room = usize::try_from(flow.room(out.sequence).await).unwrap_or(usize::MAX);
-        let taken = out.pending.len().min(room).min(BLOCK_BYTES_MAX);
+        out.content.looks_at(&out.pending);
+        let way = out.content.way(out.burst == 0);
+        let most = match way {
+            Way::AsIs => PLAIN_MAX,
+            Way::Sample => SAMPLE,
+            Way::Chunks | Way::Full => BLOCK_BYTES_MAX,
+        };
+        let taken = out.pending.len().min(room).min(most);
         // What there is no room for yet must not keep what comes before it.
-        let is_flush = is_flush || taken < out.pending.len();
+        let is_flush = is_flush && taken == out.pending.len() || taken == room;
         let bytes = out.pending.split_to(taken).freeze();
         let (frame, encoded, sent) = match &sender.coder {
-            None => (Frame::with_bytes(Kind::Data, flow.id, out.sequence, &bytes), None, taken),
-            Some(coder) => encode(trunk, flow, coder, &mut out, bytes, is_flush).await?,
+            Some(coder) if way != Way::AsIs => {
+                encode(trunk, flow, coder, &mut out, way, bytes, is_flush).await?
+            }
+            _ => (Frame::with_bytes(Kind::Data, flow.id, out.sequence, &bytes), None, taken),
         };
         if sent == 0 {
             continue;
         }
+        let literals = encoded.map_or(sent, |encoded| encoded.literal_bytes as usize);
+        out.content.went(way, sent, literals, frame.body.len());
+        record.content.outward.shows(sent, out.content.verdict());
         flow.spend(sent);
         record.original_bytes.fetch_add(sent as u64, Ordering::Relaxed);
         record.wire_bytes.fetch_add(frame.wire_bytes(), Ordering::Relaxed);
@@ -156,6 +183,10 @@ pub(super) async fn send(
         out.sequence += 1;
         let stream = if out.burst > BURST { Stream::Bulk } else { Stream::Urgent };
         trunk.send_part(stream, frame, encoded, slot).await?;
+        if way == Way::Full && out.content.verdict().is_some() {
+            // Its memory is of no more use, at both sides.
+            end_history(trunk, flow, &mut out);
+        }
     }
     trunk.send(Frame::number(Kind::Fin, flow.id, out.sequence));
     Ok(())
@@ -232,13 +263,16 @@ fn read_now(socket: &TcpStream, out: &mut Outward) -> io::Result<usize> {
 /// The flow says nothing: what is kept in memory for it ends, at both sides.
 fn rest(trunk: &Trunk, flow: &Flow, sender: &Sender, out: &mut Outward) {
     out.pending = BytesMut::new();
-    let Some(coder) = &sender.coder else { return };
-    {
-        let mut encoder = coder.encoder.lock();
+    if let Some(coder) = &sender.coder {
         // Its place in the store too: a directory and a file.
-        encoder.drop_history();
-        encoder.set(settings(trunk, coder.action));
+        coder.encoder.lock().drop_history();
+        out.settings = settings(trunk, coder.action);
     }
+    end_history(trunk, flow, out);
+}
+
+/// The history of literals ends at both sides.
+fn end_history(trunk: &Trunk, flow: &Flow, out: &mut Outward) {
     let permit = out.history.take();
     if std::mem::take(&mut out.is_fresh) {
         trunk.send(Frame::number(Kind::Rest, flow.id, out.sequence));
@@ -248,22 +282,41 @@ fn rest(trunk: &Trunk, flow: &Flow, sender: &Sender, out: &mut Outward) {
     }
 }
 
+impl Outward {
+    /// What the encoder is told for a part that goes that way.
+    fn settings(&self, way: Way) -> StreamSettings {
+        match way {
+            Way::Full => self.settings,
+            Way::Sample => StreamSettings { level: 1, compresses: true, ..self.settings },
+            Way::Chunks | Way::AsIs => StreamSettings { compresses: false, ..self.settings },
+        }
+    }
+}
+
 /// Makes a block of as much of `bytes` as makes whole chunks; the rest is put back.
 async fn encode(
     trunk: &Trunk,
     flow: &Flow,
     coder: &Coder,
     out: &mut Outward,
+    way: Way,
     bytes: Bytes,
     is_flush: bool,
 ) -> io::Result<(Frame, Option<Encoded>, usize)> {
-    if out.history.is_none() && coder.action.compresses() {
+    if out.history.is_none() && way == Way::Full {
         out.history = trunk.history_permit();
     }
     let is_alone = out.history.is_none();
-    out.is_fresh |= !is_alone || !coder.action.compresses();
+    // One that is not compressed has no history; its place in the store is worth keeping.
+    let is_forgotten = is_alone && way != Way::Chunks;
+    out.is_fresh |= !is_alone || !is_forgotten;
     // With other settings its history begins anew: not with every block.
-    let anew = out.sequence.is_multiple_of(SETTINGS_EVERY).then(|| settings(trunk, coder.action));
+    if out.sequence.is_multiple_of(SETTINGS_EVERY) {
+        out.settings = settings(trunk, coder.action);
+    }
+    let told = out.settings(way);
+    let anew = (told != out.told).then_some(told);
+    out.told = told;
     let effort = trunk.effort();
     let began = Instant::now();
     let (encoder, input) = (Arc::clone(&coder.encoder), bytes.clone());
@@ -274,7 +327,7 @@ async fn encode(
         }
         let mut block = Vec::new();
         let encoded = encoder.encode(&input, is_flush, &mut block);
-        if is_alone {
+        if is_forgotten {
             encoder.drop_history();
         }
         (encoded, block)

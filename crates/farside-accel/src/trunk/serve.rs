@@ -234,6 +234,7 @@ async fn serve_flow(
         original_bytes: 0.into(),
         wire_bytes: 0.into(),
         demotion: trunk.demotion(),
+        content: Default::default(),
         reset: CancellationToken::new(),
     });
     trunk.send(Opened { policy, window: flow.initial_window() }.frame(flow.id));

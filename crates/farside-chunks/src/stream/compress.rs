@@ -34,12 +34,7 @@ struct Noise {
 
 impl Compressor {
     pub(super) fn new(settings: StreamSettings) -> Compressor {
-        Compressor {
-            settings,
-            history: None,
-            noise: Noise { in_bytes: 0, out_bytes: 0, skip: 0, next_skip: NOISE_FOR.0 },
-            compressed: Vec::new(),
-        }
+        Compressor { settings, history: None, noise: Noise::new(), compressed: Vec::new() }
     }
 
     /// The payload of a block with these literals, and the flags that say what it is.
@@ -85,6 +80,10 @@ impl Compressor {
         if is_other || !settings.compresses {
             self.history = None;
         }
+        // Whoever has it compressed again wants to know what it is now.
+        if !settings.compresses {
+            self.noise = Noise::new();
+        }
         self.settings = settings;
     }
 }
@@ -100,6 +99,10 @@ pub(super) fn compress_alone(settings: StreamSettings, bytes: &[u8]) -> Option<(
 }
 
 impl Noise {
+    fn new() -> Noise {
+        Noise { in_bytes: 0, out_bytes: 0, skip: 0, next_skip: NOISE_FOR.0 }
+    }
+
     fn tries(&mut self, bytes: usize) -> bool {
         if bytes < COMPRESSED_MIN {
             return false;
