@@ -14,6 +14,7 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
@@ -71,15 +72,17 @@ async fn free_port() -> SocketAddr {
 impl Pair {
     /// Without chunk stores.
     async fn start(server: SocketAddr) -> Pair {
-        Pair::start_in(server, tempfile::tempdir().unwrap(), false).await
+        Pair::start_in(server, false, Duration::ZERO).await
     }
 
     /// With a chunk store at each side.
     async fn start_with_stores(server: SocketAddr) -> Pair {
-        Pair::start_in(server, tempfile::tempdir().unwrap(), true).await
+        Pair::start_in(server, true, Duration::ZERO).await
     }
 
-    async fn start_in(server: SocketAddr, directory: tempfile::TempDir, has_stores: bool) -> Pair {
+    /// `delay`: of what one box sends to the other, each way.
+    async fn start_in(server: SocketAddr, has_stores: bool, delay: Duration) -> Pair {
+        let directory = tempfile::tempdir().unwrap();
         let (north, south) = (identified(&directory, "north"), identified(&directory, "south"));
         let mut far_settings = settings(&south, "south", &north, None);
         far_settings.forward_to = vec![server.to_string()];
@@ -89,7 +92,10 @@ impl Pair {
         };
         far_settings.store = store("south");
         let far = Running::start(far_settings).await.unwrap();
-        let address = far.accelerator.status().listen.unwrap();
+        let mut address = far.accelerator.status().listen.unwrap();
+        if !delay.is_zero() {
+            address = delayed(address, delay).await.to_string();
+        }
         let mut near_settings = settings(&north, "north", &south, Some(address));
         let (port, closed) = (free_port().await, free_port().await);
         let forward = |listen, destination: String| Forward { listen, destination, peer: "peer".to_owned() };
@@ -105,6 +111,40 @@ impl Pair {
     async fn meet(&self) {
         let is_met = || self.near.accelerator.status().bypass.is_none();
         until("the boxes meet", is_met).await;
+    }
+}
+
+/// A place from where everything takes so long to get to `to`, and back.
+async fn delayed(to: String, delay: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let Ok(far) = TcpStream::connect(&to).await else { continue };
+            near.set_nodelay(true).unwrap();
+            far.set_nodelay(true).unwrap();
+            let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
+            tokio::spawn(late(near_in, far_out, delay));
+            tokio::spawn(late(far_in, near_out, delay));
+        }
+    });
+    address
+}
+
+async fn late(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
+    let (sender, mut queue) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some((due, bytes)) = queue.recv().await {
+            let bytes: Vec<u8> = bytes;
+            tokio::time::sleep_until(due).await;
+            if to.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut buffer = vec![0; 65_536];
+    while let Ok(bytes @ 1..) = from.read(&mut buffer).await {
+        let _ = sender.send((tokio::time::Instant::now() + delay, buffer[..bytes].to_vec()));
     }
 }
 
@@ -354,6 +394,83 @@ async fn a_reset_on_either_side_is_one_on_the_other() {
         );
     }
     until("nothing is open", || pair.near.accelerator.connections.open() == 0).await;
+}
+
+/// Whether all that was written has been acknowledged, as the kernel shows it (ss -tn; bytes in the send queue).
+fn is_acknowledged(socket: &TcpStream) -> bool {
+    let of = |address: SocketAddr| {
+        let SocketAddr::V4(v4) = address else { panic!("IPv4") };
+        format!("{:08X}:{:04X}", u32::from_ne_bytes(v4.ip().octets()), v4.port())
+    };
+    let ends = (of(socket.local_addr().unwrap()), of(socket.peer_addr().unwrap()));
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let line = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let queue = line.filter(|words| (words[1], words[2]) == (&ends.0, &ends.1)).map(|words| words[4]).next();
+    queue.unwrap().starts_with("00000000:")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_does_not_overtake_what_was_acknowledged() {
+    let sent = [words(300_000, seed()), noise(300_000, seed())].concat();
+    for has_stores in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // What is sent last is on the slower way.
+        let delay = Duration::from_millis(40);
+        let pair = Pair::start_in(listener.local_addr().unwrap(), has_stores, delay).await;
+        for by_client in [true, false] {
+            let (client, server) = connected(&pair, &listener).await;
+            let (mut leaver, mut stayer) = if by_client { (client, server) } else { (server, client) };
+            timeout(PATIENCE, leaver.write_all(&sent)).await.unwrap().unwrap();
+            while !is_acknowledged(&leaver) {
+                sleep(Duration::from_millis(1)).await;
+            }
+            SockRef::from(&leaver).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(leaver);
+            // A host that takes its time.
+            sleep(Duration::from_millis(500)).await;
+            let mut got = vec![0; sent.len()];
+            timeout(PATIENCE, stayer.read_exact(&mut got)).await.unwrap().unwrap();
+            assert!(got == sent);
+            let read = timeout(PATIENCE, stayer.read(&mut [0; 1])).await.unwrap();
+            let reset = std::io::ErrorKind::ConnectionReset;
+            assert_eq!(read.unwrap_err().kind(), reset, "by the client: {by_client}, stores: {has_stores}");
+        }
+        // One that had said all before, and is gone when it is answered.
+        let (mut client, mut server) = connected(&pair, &listener).await;
+        timeout(PATIENCE, client.write_all(&sent)).await.unwrap().unwrap();
+        client.shutdown().await.unwrap();
+        let mut got = Vec::new();
+        timeout(PATIENCE, server.read_to_end(&mut got)).await.unwrap().unwrap();
+        assert!(got == sent);
+        drop(client);
+        let answer = async { while server.write_all(&sent).await.is_ok() {} };
+        timeout(PATIENCE, answer).await.unwrap();
+        until("nothing is open", || pair.near.accelerator.connections.open() == 0).await;
+        until("there neither", || pair.far.accelerator.connections.open() == 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_is_asked_for_in_one_round_trip() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let pair = Pair::start_in(listener.local_addr().unwrap(), true, Duration::from_millis(150)).await;
+    let noise = noise(900_000, seed());
+    let (mut client, mut server) = connected(&pair, &listener).await;
+    one_way(&mut client, &mut server, &noise).await;
+    sleep(Duration::from_millis(600)).await;
+    let mut took = Vec::new();
+    for is_cleared in [false, true] {
+        let (mut client, mut server) = connected(&pair, &listener).await;
+        if is_cleared {
+            pair.far.accelerator.clear_store(None).unwrap();
+        }
+        let began = Instant::now();
+        one_way(&mut client, &mut server, &noise).await;
+        took.push(began.elapsed());
+    }
+    // One round trip more, of 300 ms, and not one for each of its four or five blocks.
+    assert!(took[1] < took[0] + Duration::from_millis(550), "{took:?}");
+    assert!(took[1] > took[0] + Duration::from_millis(200), "{took:?}: nothing was missing");
 }
 
 #[tokio::test(flavor = "multi_thread")]

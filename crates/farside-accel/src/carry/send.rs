@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::content::{Content, SAMPLE, Way};
 use super::cores::on_a_core;
@@ -126,14 +127,15 @@ struct Outward {
     is_fresh: bool,
 }
 
-/// Sends all that comes, and then the end.
+/// Sends all that comes. How many parts that were; `broken` if they end with a reset.
 pub(super) async fn send(
     trunk: &Trunk,
     flow: &Flow,
     socket: &TcpStream,
     record: &Record,
     sender: &Sender,
-) -> io::Result<()> {
+    broken: &CancellationToken,
+) -> io::Result<u64> {
     let mut out = Outward {
         pending: BytesMut::new(),
         is_ended: false,
@@ -148,7 +150,12 @@ pub(super) async fn send(
     };
     loop {
         let slot = Arc::clone(&flow.slot).acquire_owned().await.map_err(io::Error::other)?;
-        let is_flush = gather(trunk, flow, socket, sender, &mut out).await?;
+        let is_flush = gather(trunk, flow, socket, sender, &mut out).await.unwrap_or_else(|_| {
+            // What has come before is sent.
+            broken.cancel();
+            out.is_ended = true;
+            true
+        });
         if out.pending.is_empty() {
             break;
         }
@@ -188,8 +195,7 @@ pub(super) async fn send(
             end_history(trunk, flow, &mut out);
         }
     }
-    trunk.send(Frame::number(Kind::Fin, flow.id, out.sequence));
-    Ok(())
+    Ok(out.sequence)
 }
 
 /// Reads until there is as much as is wanted, or nothing more comes for now. Whether what is there is to be sent to its last byte.

@@ -57,6 +57,8 @@ pub enum Arrived {
     Part(u64, Part),
     /// There are no more.
     End,
+    /// There are no more: the connection was reset.
+    Reset,
 }
 
 /// What has arrived of one direction of a flow.
@@ -65,6 +67,7 @@ pub(crate) struct Inbox {
     parts: BTreeMap<u64, Part>,
     next: u64,
     end: Option<u64>,
+    is_reset: bool,
     /// Bytes that may still come.
     allowed: u64,
     /// Rests that wait.
@@ -73,7 +76,14 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) fn new(window: u32) -> Inbox {
-        Inbox { parts: BTreeMap::new(), next: 0, end: None, allowed: u64::from(window), rests: 0 }
+        Inbox {
+            parts: BTreeMap::new(),
+            next: 0,
+            end: None,
+            is_reset: false,
+            allowed: u64::from(window),
+            rests: 0,
+        }
     }
 
     /// So many bytes more may come.
@@ -111,10 +121,16 @@ impl Inbox {
         true
     }
 
+    /// The same, if a reset comes after so many parts. It may come after an end.
+    pub(crate) fn put_reset(&mut self, parts: u64) -> bool {
+        self.is_reset = true;
+        self.end == Some(parts) || self.put_end(parts)
+    }
+
     /// The next in order, if it is here.
     pub(crate) fn take(&mut self) -> Option<Arrived> {
         if self.end == Some(self.next) {
-            return Some(Arrived::End);
+            return Some(if self.is_reset { Arrived::Reset } else { Arrived::End });
         }
         let part = self.parts.remove(&self.next)?;
         self.next += 1;
@@ -172,5 +188,16 @@ mod tests {
         let large = Part::Block { block: vec![0; 100_000].into(), bytes: 1, is_alone: false };
         assert!(!inbox.put(2, large), "a block that is larger than what it stands for");
         assert!(inbox.put(2, part(2)));
+        assert!(!inbox.put_reset(4) && inbox.put_reset(3), "where the end is");
+    }
+
+    #[test]
+    fn a_reset_comes_after_what_was_sent_before_it() {
+        let mut inbox = Inbox::new(25);
+        assert!(inbox.put_reset(2) && inbox.put(1, part(1)));
+        assert_eq!(inbox.take(), None);
+        assert!(inbox.put(0, part(0)));
+        let out: Vec<_> = std::iter::from_fn(|| inbox.take()).take(3).collect();
+        assert_eq!(out, [Arrived::Part(0, part(0)), Arrived::Part(1, part(1)), Arrived::Reset]);
     }
 }

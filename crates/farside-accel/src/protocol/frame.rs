@@ -268,5 +268,9 @@ mod tests {
         let frame = Frame { kind: Kind::Data, flow: 300, body: Bytes::from_static(b"\x07abc") };
         assert_eq!(bytes_of(&[frame]), b"\x05\xac\x02\x04\x07abc");
         assert_eq!(bytes_of(&[Frame::number(Kind::Credit, 1, 65_536)]), b"\x08\x01\x03\x80\x80\x04");
+        assert_eq!(
+            bytes_of(&[Frame::number(Kind::Reset, 1, 300), Frame::bare(Kind::Reset, 1)]),
+            b"\x07\x01\x02\xac\x02\x07\x01\x00"
+        );
     }
 }

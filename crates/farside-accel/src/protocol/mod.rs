@@ -22,7 +22,7 @@
 //! | answer | both | sequence number, the block said without references |
 //! | fin | both | how many blocks there were (LEB128): no more follow in this direction |
 //! | done | both | all of this direction has been delivered |
-//! | reset | both | the connection was reset; the flow is over |
+//! | reset | both | the connection was reset after so many blocks (LEB128); with an empty body: the flow is over at once |
 //! | credit | both | so many more bytes may come, and how many blocks have been delivered (LEB128 each) |
 //! | holdings | both | what the sender's chunk store holds of the two boxes' realm, and no longer holds |
 //! | ping, pong | both | eight bytes, given back |

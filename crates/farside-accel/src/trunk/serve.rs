@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::effort::Cores;
 use super::header::{Stream, StreamHeader};
 use super::io::{halves, read, write};
-use super::state::{Closing, Entry, FLOWS_MAX, Trunk, TrunkParts};
+use super::state::{Closing, Entry, FLOWS_MAX, Trunk, TrunkParts, other_version};
 use crate::carry::{self, End};
 use crate::connections::{Connections, Record};
 use crate::flow::{Flow, Windows};
@@ -122,6 +122,9 @@ impl TrunkService {
             match frame.kind {
                 Kind::Hello => {
                     let is_ours = Hello::parse(&frame.body).is_some_and(|hello| hello.version == VERSION);
+                    if !is_ours {
+                        tracing::warn!(peer = trunk.peer_name, "{}", other_version(&frame));
+                    }
                     if is_ours {
                         // What the peer holds it says anew on each trunk that it opens.
                         if let Some(store) = trunk.store() {
