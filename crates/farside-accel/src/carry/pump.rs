@@ -101,7 +101,10 @@ async fn carry(trunk: &Trunk, flow: &Flow, socket: &TcpStream, record: &Record) 
             },
             received = &mut inward, if !is_received => match received {
                 Ok(Received::All) => is_received = true,
-                Ok(Received::Reset) => break io::ErrorKind::ConnectionReset.into(),
+                Ok(Received::Reset) => {
+                    is_reset_there = true;
+                    break io::ErrorKind::ConnectionReset.into();
+                }
                 Err(Failure::Flow(error)) => break error,
                 Err(Failure::Socket(error)) => {
                     tracing::debug!(client = %record.ends.client, server = %record.ends.server, %error, "nothing more is taken");

@@ -20,9 +20,6 @@ use crate::protocol::{Frame, Kind, ask_body};
 use crate::store::PeerStore;
 use crate::trunk::Trunk;
 
-/// Blocks that stand for less are decoded where they are: a thread of its own costs more.
-const DECODED_HERE: usize = 16 << 10;
-
 /// The far side is told after so many parts, however small they are.
 const TELL_PARTS: u64 = 1024;
 
@@ -160,10 +157,9 @@ impl Inward {
         Inward { decoder: None, history: None, content: Content::new(record.negotiated()) }
     }
 
+    /// What comes next is decoded anew.
     fn rest(&mut self) {
-        if let Some(decoder) = &mut self.decoder {
-            decoder.drop_history();
-        }
+        self.decoder = None;
         self.history = None;
     }
 
@@ -190,7 +186,8 @@ impl Inward {
                     }
                 }
             }
-            Part::Rest => {
+            Part::Rest(returned) => {
+                flow.window.lock().rests(returned);
                 self.rest();
                 What::Nothing
             }
@@ -222,7 +219,7 @@ impl Inward {
             }
             (decoder, result, decoded)
         };
-        let (decoder, result, decoded) = on_a_core(store, bytes, DECODED_HERE, work).await?;
+        let (decoder, result, decoded) = on_a_core(store, bytes, work).await?;
         self.decoder = Some(decoder);
         match result {
             Ok(()) => Ok(Ok(decoded)),
@@ -245,6 +242,6 @@ async fn decode_answer(trunk: &Trunk, answer: Bytes, wanted: Wanted) -> io::Resu
         let result = StreamDecoder::new(realm).decode_answer(&answer, &wanted, &mut decoded);
         result.map(|()| decoded)
     };
-    let decoded = on_a_core(store, wanted.stream_bytes(), DECODED_HERE, work).await?;
+    let decoded = on_a_core(store, wanted.stream_bytes(), work).await?;
     decoded.map_err(|error| io::Error::other(error.to_string()))
 }

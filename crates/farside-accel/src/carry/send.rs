@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use farside_chunks::stream::BLOCK_BYTES_MAX;
-use farside_chunks::{StreamEncoder, StreamSettings};
+use farside_chunks::{ChunkName, StreamEncoder, StreamSettings};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::content::{Content, SAMPLE, Way};
-use super::cores::on_a_core;
+use super::cores::unless_slow;
 use crate::connections::Record;
 use crate::flow::Flow;
 use crate::policy::Action;
@@ -35,8 +35,8 @@ const GATHER_FOR: Duration = Duration::from_millis(2);
 const GATHER_FIRST: usize = 64 << 10;
 /// Blocks on the wire are made to be between these, bytes.
 const ON_THE_WIRE: (usize, usize) = (16 << 10, 96 << 10);
-/// Blocks that stand for less are encoded where they are: a thread of its own costs more.
-const ENCODED_HERE: usize = 8 << 10;
+/// What the far side has found missing and the encoder was not told yet.
+const MISSING_MAX: usize = 64;
 /// So many blocks are encoded with the same settings.
 const SETTINGS_EVERY: u64 = 32;
 /// A history of literals that has not been used for so long ends: it takes megabytes at both sides.
@@ -48,21 +48,24 @@ pub(super) struct Sender {
     coder: Option<Coder>,
 }
 
-#[derive(Clone)]
 struct Coder {
     store: Arc<PeerStore>,
-    encoder: Arc<Mutex<StreamEncoder>>,
     action: Action,
+    /// What the far side has found missing since the last block was encoded.
+    missing: Mutex<Vec<Option<ChunkName>>>,
+}
+
+impl Coder {
+    fn encoder(&self, settings: StreamSettings) -> StreamEncoder {
+        StreamEncoder::new(self.store.realm.clone(), Arc::clone(&self.store.known), settings)
+    }
 }
 
 impl Sender {
     /// For what is done for the connection.
     pub(super) fn new(trunk: &Trunk, action: Action) -> Sender {
-        let coder = trunk.store().filter(|_| action.compresses() || action.refers()).map(|store| {
-            let settings = settings(trunk, action);
-            let encoder = StreamEncoder::new(store.realm.clone(), Arc::clone(&store.known), settings);
-            Coder { store: Arc::clone(store), encoder: Arc::new(Mutex::new(encoder)), action }
-        });
+        let store = trunk.store().filter(|_| action.compresses() || action.refers());
+        let coder = store.map(|store| Coder { store: Arc::clone(store), action, missing: Mutex::default() });
         Sender { coder }
     }
 
@@ -75,21 +78,37 @@ impl Sender {
     pub(super) async fn answer(&self, trunk: &Trunk, flow: &Flow, record: &Record) -> io::Result<()> {
         loop {
             let asked = flow.next_asked().await;
-            let Some(Coder { store, encoder, .. }) = self.coder.clone() else {
+            let Some(coder) = &self.coder else {
                 return Err(io::Error::other("a block is asked for where there was none"));
             };
             let kept = flow.kept.lock().blocks.get(&asked.sequence).cloned();
             let Some(bytes) = kept else {
                 return Err(io::Error::other("a block is asked for that is not kept"));
             };
-            let answer = on_a_core(&store, bytes.len(), ENCODED_HERE, move || {
-                let mut encoder = encoder.lock();
-                encoder.heed_missing(asked.missing);
-                let mut answer = Vec::new();
-                encoder.answer(&bytes, &mut answer);
-                answer
-            });
-            let frame = Frame::with_bytes(Kind::Answer, flow.id, asked.sequence, &answer.await?);
+            {
+                let mut missing = coder.missing.lock();
+                if missing.len() == MISSING_MAX {
+                    // That stands for all.
+                    *missing = vec![None];
+                }
+                missing.push(asked.missing);
+            }
+            let settings = settings(trunk, coder.action);
+            let answerer = |settings| {
+                let (mut encoder, bytes) = (coder.encoder(settings), bytes.clone());
+                move || {
+                    encoder.heed_missing(asked.missing);
+                    let mut answer = Vec::new();
+                    encoder.answer(&bytes, &mut answer);
+                    answer
+                }
+            };
+            let answer = match unless_slow(&coder.store, bytes.len(), answerer(settings)).await? {
+                Some(answer) => answer,
+                // Without the store: nobody is to wait for a disk that has nothing to do with it.
+                None => answerer(StreamSettings { refers: false, compresses: false, ..settings })(),
+            };
+            let frame = Frame::with_bytes(Kind::Answer, flow.id, asked.sequence, &answer);
             record.wire_bytes.fetch_add(frame.wire_bytes(), Ordering::Relaxed);
             trunk.send_answer(frame).await?;
         }
@@ -117,6 +136,10 @@ struct Outward {
     sequence: u64,
     /// What is worth doing for it.
     content: Content,
+    /// Made when it is needed, and lost with a store that does not keep up.
+    encoder: Option<StreamEncoder>,
+    /// The far side has to decode anew.
+    is_lost: bool,
     /// What the encoder was told last.
     told: StreamSettings,
     /// What it is told where literals are compressed with a history.
@@ -143,6 +166,8 @@ pub(super) async fn send(
         wanted: if sender.coder.is_some() { GATHER_FIRST } else { PLAIN_MAX },
         sequence: 0,
         content: Content::new(sender.action()),
+        encoder: None,
+        is_lost: false,
         told: settings(trunk, sender.action()),
         settings: settings(trunk, sender.action()),
         history: None,
@@ -161,7 +186,11 @@ pub(super) async fn send(
         }
         let room = usize::try_from(flow.room(out.sequence).await).unwrap_or(usize::MAX);
         out.content.looks_at(&out.pending);
-        let way = out.content.way(out.burst == 0);
+        let is_slow = sender.coder.as_ref().is_some_and(|coder| coder.store.pace.is_slow());
+        let way = if is_slow { Way::AsIs } else { out.content.way(out.burst == 0) };
+        if out.is_lost && way != Way::AsIs {
+            begin_anew(trunk, flow, &mut out);
+        }
         let most = match way {
             Way::AsIs => PLAIN_MAX,
             Way::Sample => SAMPLE,
@@ -173,7 +202,13 @@ pub(super) async fn send(
         let bytes = out.pending.split_to(taken).freeze();
         let (frame, encoded, sent) = match &sender.coder {
             Some(coder) if way != Way::AsIs => {
-                encode(trunk, flow, coder, &mut out, way, bytes, is_flush).await?
+                match encode(trunk, flow, coder, &mut out, way, &bytes, is_flush).await? {
+                    Some(encoded) => encoded,
+                    None => {
+                        put_back(&bytes, &mut out);
+                        continue;
+                    }
+                }
             }
             _ => (Frame::with_bytes(Kind::Data, flow.id, out.sequence, &bytes), None, taken),
         };
@@ -192,7 +227,7 @@ pub(super) async fn send(
         trunk.send_part(stream, frame, encoded, slot).await?;
         if way == Way::Full && out.content.verdict().is_some() {
             // Its memory is of no more use, at both sides.
-            end_history(trunk, flow, &mut out);
+            begin_anew(trunk, flow, &mut out);
         }
     }
     Ok(out.sequence)
@@ -266,26 +301,40 @@ fn read_now(socket: &TcpStream, out: &mut Outward) -> io::Result<usize> {
     socket.try_read_buf(&mut (&mut out.pending).limit(free))
 }
 
-/// The flow says nothing: what is kept in memory for it ends, at both sides.
+/// The flow says nothing: what is kept for it ends, at both sides.
 fn rest(trunk: &Trunk, flow: &Flow, sender: &Sender, out: &mut Outward) {
     out.pending = BytesMut::new();
     if let Some(coder) = &sender.coder {
-        // Its place in the store too: a directory and a file.
-        coder.encoder.lock().drop_history();
         out.settings = settings(trunk, coder.action);
     }
-    end_history(trunk, flow, out);
+    let returned = flow.return_credit();
+    if returned > 0 || out.is_fresh {
+        say_rest(trunk, flow, returned, out);
+    }
 }
 
-/// The history of literals ends at both sides.
-fn end_history(trunk: &Trunk, flow: &Flow, out: &mut Outward) {
-    let permit = out.history.take();
-    if std::mem::take(&mut out.is_fresh) {
-        trunk.send(Frame::number(Kind::Rest, flow.id, out.sequence));
-        // The far side has its history until then.
-        flow.rests_at(out.sequence, permit);
-        out.sequence += 1;
+/// What comes next is encoded and decoded anew.
+fn begin_anew(trunk: &Trunk, flow: &Flow, out: &mut Outward) {
+    if out.is_fresh {
+        say_rest(trunk, flow, 0, out);
     }
+}
+
+fn say_rest(trunk: &Trunk, flow: &Flow, returned: u64, out: &mut Outward) {
+    // Its place in the store too: a directory and a file.
+    (out.encoder, out.is_lost, out.is_fresh) = (None, false, false);
+    trunk.send(Frame::numbers(Kind::Rest, flow.id, &[out.sequence, returned]));
+    // The far side has its history until then.
+    flow.rests_at(out.sequence, out.history.take());
+    out.sequence += 1;
+}
+
+/// What was not sent comes first again.
+fn put_back(bytes: &[u8], out: &mut Outward) {
+    let mut rest = BytesMut::with_capacity(bytes.len() + out.pending.len());
+    rest.put_slice(bytes);
+    rest.put_slice(&out.pending);
+    out.pending = rest;
 }
 
 impl Outward {
@@ -299,23 +348,23 @@ impl Outward {
     }
 }
 
-/// Makes a block of as much of `bytes` as makes whole chunks; the rest is put back.
+/// Makes a block of as much of `bytes` as makes whole chunks; the rest is put back. None if the store does not keep up.
 async fn encode(
     trunk: &Trunk,
     flow: &Flow,
     coder: &Coder,
     out: &mut Outward,
     way: Way,
-    bytes: Bytes,
+    bytes: &Bytes,
     is_flush: bool,
-) -> io::Result<(Frame, Option<Encoded>, usize)> {
+) -> io::Result<Option<(Frame, Option<Encoded>, usize)>> {
     if out.history.is_none() && way == Way::Full {
         out.history = trunk.history_permit();
     }
     let is_alone = out.history.is_none();
     // One that is not compressed has no history; its place in the store is worth keeping.
     let is_forgotten = is_alone && way != Way::Chunks;
-    out.is_fresh |= !is_alone || !is_forgotten;
+    out.is_fresh = true;
     // With other settings its history begins anew: not with every block.
     if out.sequence.is_multiple_of(SETTINGS_EVERY) {
         out.settings = settings(trunk, coder.action);
@@ -325,9 +374,10 @@ async fn encode(
     out.told = told;
     let effort = trunk.effort();
     let began = Instant::now();
-    let (encoder, input) = (Arc::clone(&coder.encoder), bytes.clone());
+    let (mut encoder, input) = (out.encoder.take().unwrap_or_else(|| coder.encoder(told)), bytes.clone());
+    let missing = std::mem::take(&mut *coder.missing.lock());
     let work = move || {
-        let mut encoder = encoder.lock();
+        missing.into_iter().for_each(|missing| encoder.heed_missing(missing));
         if let Some(anew) = anew {
             encoder.set(anew);
         }
@@ -336,15 +386,17 @@ async fn encode(
         if is_forgotten {
             encoder.drop_history();
         }
-        (encoded, block)
+        (encoder, encoded, block)
     };
-    let (encoded, block) = on_a_core(&coder.store, bytes.len(), ENCODED_HERE, work).await?;
+    let Some((encoder, encoded, block)) = unless_slow(&coder.store, bytes.len(), work).await? else {
+        tracing::debug!("the chunk store does not keep up; a connection goes on without it");
+        out.is_lost = true;
+        return Ok(None);
+    };
+    out.encoder = Some(encoder);
     let sent = encoded.consumed;
     if sent < bytes.len() {
-        let mut rest = BytesMut::with_capacity(bytes.len() - sent + out.pending.len());
-        rest.put_slice(&bytes[sent..]);
-        rest.put_slice(&out.pending);
-        out.pending = rest;
+        put_back(&bytes[sent..], out);
     }
     if sent == bytes.len() && sent >= out.wanted && block.len() < ON_THE_WIRE.0 {
         out.wanted = (2 * out.wanted).min(BLOCK_BYTES_MAX);
@@ -358,5 +410,5 @@ async fn encode(
     let shown = Encoded { effort, literal_bytes: literals as u64, encoding: began.elapsed() };
     let kind = if is_alone { Kind::BlockAlone } else { Kind::Block };
     let frame = Frame::with_bytes(kind, flow.id, out.sequence, &block);
-    Ok((frame, Some(shown), sent))
+    Ok(Some((frame, Some(shown), sent)))
 }

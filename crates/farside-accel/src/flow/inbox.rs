@@ -25,8 +25,8 @@ pub enum Part {
         /// The history of literals ends with it.
         is_alone: bool,
     },
-    /// The history of literals ends.
-    Rest,
+    /// What is decoded with ends; so many bytes that were allowed will not come.
+    Rest(u64),
 }
 
 impl Part {
@@ -35,7 +35,15 @@ impl Part {
         match self {
             Part::Plain(bytes) => bytes.len(),
             Part::Block { bytes, .. } => *bytes,
-            Part::Rest => 0,
+            Part::Rest(_) => 0,
+        }
+    }
+
+    /// Of what was allowed it takes so much.
+    fn takes(&self) -> u64 {
+        match self {
+            Part::Rest(returned) => *returned,
+            part => part.bytes() as u64,
         }
     }
 
@@ -45,7 +53,7 @@ impl Part {
             Part::Block { block, bytes, .. } => {
                 *bytes > 0 && block.len() <= bytes + bytes / 8 + BLOCK_OVERHEAD
             }
-            Part::Rest => true,
+            Part::Rest(_) => true,
         }
     }
 }
@@ -95,8 +103,8 @@ impl Inbox {
     pub(crate) fn put(&mut self, sequence: u64, part: Part) -> bool {
         let is_new = sequence >= self.next && !self.parts.contains_key(&sequence);
         let is_before_end = self.end.is_none_or(|end| sequence < end);
-        let rests = usize::from(part == Part::Rest);
-        let Some(allowed) = self.allowed.checked_sub(part.bytes() as u64) else { return false };
+        let rests = usize::from(matches!(part, Part::Rest(_)));
+        let Some(allowed) = self.allowed.checked_sub(part.takes()) else { return false };
         if !part.is_sound()
             || !is_new
             || !is_before_end
@@ -134,7 +142,7 @@ impl Inbox {
         }
         let part = self.parts.remove(&self.next)?;
         self.next += 1;
-        self.rests -= usize::from(part == Part::Rest);
+        self.rests -= usize::from(matches!(part, Part::Rest(_)));
         Some(Arrived::Part(self.next - 1, part))
     }
 }
@@ -187,6 +195,7 @@ mod tests {
         assert!(!inbox.put(2, Part::Plain(Bytes::new())), "nothing");
         let large = Part::Block { block: vec![0; 100_000].into(), bytes: 1, is_alone: false };
         assert!(!inbox.put(2, large), "a block that is larger than what it stands for");
+        assert!(!inbox.put(2, Part::Rest(16)), "more than was allowed goes back");
         assert!(inbox.put(2, part(2)));
         assert!(!inbox.put_reset(4) && inbox.put_reset(3), "where the end is");
     }

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::inbox::{Arrived, Inbox, Part};
-use super::window::{Window, Windows};
+use super::window::{WINDOW_MIN, Window, Windows};
 
 /// What the two sides of a flow share: the trunk puts in what arrives, the pump takes it out.
 #[derive(Debug)]
@@ -259,6 +259,14 @@ impl Flow {
     pub(crate) fn spend(&self, bytes: usize) {
         let mut credit = self.credit.lock();
         *credit = credit.saturating_sub(bytes as u64);
+    }
+
+    /// Gives back the credit of a flow that says nothing, but for the least that each flow has; how much.
+    pub(crate) fn return_credit(&self) -> u64 {
+        let mut credit = self.credit.lock();
+        let returned = credit.saturating_sub(WINDOW_MIN);
+        *credit -= returned;
+        returned
     }
 
     /// Keeps what a block stands for until it is delivered.

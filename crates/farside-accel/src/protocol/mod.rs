@@ -17,7 +17,7 @@
 //! | data | both | sequence number (LEB128), bytes of the flow as they are |
 //! | block | both | sequence number (LEB128), a block of `farside-chunks`: references, new chunks, literals |
 //! | block alone | both | the same; the history of its literals ends with it |
-//! | rest | both | the history of this direction's literals is over |
+//! | rest | both | sequence number, credit given back: this direction is decoded anew from here on |
 //! | ask | both | sequence number of a block that could not be made of what is here, and the chunk that is missing, if it is one |
 //! | answer | both | sequence number, the block said without references |
 //! | fin | both | how many blocks there were (LEB128): no more follow in this direction |

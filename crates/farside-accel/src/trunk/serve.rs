@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use farside_peer::{DataStream, PeerId, PeerLink, PeerService, Refusal as CallRefusal};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -76,6 +77,8 @@ pub(crate) struct TrunkService {
     /// Processor time.
     pub(crate) cores: Arc<Cores>,
     half_open: Mutex<HashMap<(PeerId, Nonce), oneshot::Sender<DataStream>>>,
+    /// One has come.
+    is_half_open: Notify,
 }
 
 impl TrunkService {
@@ -86,7 +89,15 @@ impl TrunkService {
         store: Option<Arc<Store>>,
         cores: Arc<Cores>,
     ) -> TrunkService {
-        TrunkService { serving, connections, windows, store, cores, half_open: Mutex::default() }
+        TrunkService {
+            serving,
+            connections,
+            windows,
+            store,
+            cores,
+            half_open: Mutex::default(),
+            is_half_open: Notify::new(),
+        }
     }
 
     /// Waits for the second stream of a trunk and carries it until it ends.
@@ -101,6 +112,7 @@ impl TrunkService {
             }
             half_open.insert(key, sender);
         }
+        self.is_half_open.notify_waiters();
         let bulk = tokio::time::timeout(SECOND_STREAM_PATIENCE, second).await;
         self.half_open.lock().remove(&key);
         let bulk = bulk
@@ -296,17 +308,19 @@ impl PeerService for TrunkService {
             }
             Stream::Bulk => {
                 // The first stream may be on its way still.
-                let deadline = Instant::now() + SECOND_STREAM_PATIENCE;
-                let mut stream = Some(stream);
-                while Instant::now() < deadline {
-                    let waiting = self.half_open.lock().remove(&(link.peer(), header.trunk));
-                    if let Some(waiting) = waiting {
-                        if let Some(stream) = stream.take() {
-                            let _ = waiting.send(stream);
+                let take = async {
+                    loop {
+                        let mut comes = pin!(self.is_half_open.notified());
+                        // From now on, not from the first wait on.
+                        comes.as_mut().enable();
+                        if let Some(waiting) = self.half_open.lock().remove(&(link.peer(), header.trunk)) {
+                            return waiting;
                         }
-                        return;
+                        comes.await;
                     }
-                    tokio::time::sleep(Duration::from_millis(5)).await;
+                };
+                if let Ok(waiting) = tokio::time::timeout(SECOND_STREAM_PATIENCE, take).await {
+                    let _ = waiting.send(stream);
                 }
             }
         }

@@ -284,13 +284,18 @@ impl Trunk {
     /// What both sides do with a frame that belongs to a flow that is open. Whether the peer keeps to the protocol.
     pub(super) fn take(&self, frame: Frame) -> bool {
         match frame.kind {
-            Kind::Data | Kind::Block | Kind::BlockAlone | Kind::Rest => {
+            Kind::Rest => {
+                let wire_bytes = frame.wire_bytes();
+                let Some([sequence, returned]) = frame.as_numbers() else { return false };
+                let rest = Part::Rest(returned);
+                self.flow(frame.flow).is_none_or(|flow| flow.put(sequence, rest, wire_bytes))
+            }
+            Kind::Data | Kind::Block | Kind::BlockAlone => {
                 let wire_bytes = frame.wire_bytes();
                 let Some((sequence, body)) = frame.split_number() else { return false };
                 let part = match frame.kind {
                     Kind::Data if body.len() <= PLAIN_MAX => Part::Plain(body),
                     Kind::Data => return false,
-                    Kind::Rest => Part::Rest,
                     _ => {
                         let Some(bytes) = stream_bytes_of(&body) else { return false };
                         Part::Block { block: body, bytes, is_alone: frame.kind == Kind::BlockAlone }
