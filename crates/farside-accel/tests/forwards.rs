@@ -415,7 +415,8 @@ async fn a_reset_on_either_side_is_one_on_the_other() {
 fn is_acknowledged(socket: &TcpStream) -> bool {
     let of = |address: SocketAddr| {
         let SocketAddr::V4(v4) = address else { panic!("IPv4") };
-        format!("{:08X}:{:04X}", u32::from_ne_bytes(v4.ip().octets()), v4.port())
+        // As the kernel prints it where the least byte comes first.
+        format!("{:08X}:{:04X}", u32::from_le_bytes(v4.ip().octets()), v4.port())
     };
     let ends = (of(socket.local_addr().unwrap()), of(socket.peer_addr().unwrap()));
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -661,6 +662,31 @@ async fn many_idle_connections_take_little_memory_and_leave_room_for_busy_ones()
     assert!(idle < (128 << 20) + flows as u64 * (64 << 10), "{idle} bytes at rest");
     let (client, server) = &mut open[0];
     one_way(client, server, b"still there").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures: alone, in a release build, with --ignored --nocapture"]
+async fn throughput_of_a_pair_in_one_process() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let pair = Pair::start_with_stores(listener.local_addr().unwrap()).await;
+    let (noise, text) = (noise(100_000_000, seed()), words(100_000_000, seed()));
+    let mut hello = vec![22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3];
+    hello.resize(205, 7);
+    for (what, bytes) in [
+        ("encrypted", &[&hello[..], &noise].concat()),
+        ("noise, cold", &noise),
+        ("noise, warm", &noise),
+        ("text, cold", &text),
+        ("text, warm", &text),
+    ] {
+        sleep(Duration::from_millis(500)).await;
+        let (mut client, mut server) = connected(&pair, &listener).await;
+        let (began, before) = (Instant::now(), pair.near.accelerator.connections.bytes());
+        one_way(&mut client, &mut server, bytes).await;
+        let seconds = began.elapsed().as_secs_f64();
+        let (_, wire) = cost(&pair, before);
+        eprintln!("{what}: {:.0} MB/s, {wire} bytes on the wire", bytes.len() as f64 / 1e6 / seconds);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
