@@ -376,12 +376,14 @@ async fn encode(
     let began = Instant::now();
     let (mut encoder, input) = (out.encoder.take().unwrap_or_else(|| coder.encoder(told)), bytes.clone());
     let missing = std::mem::take(&mut *coder.missing.lock());
+    let sequence = out.sequence;
     let work = move || {
         missing.into_iter().for_each(|missing| encoder.heed_missing(missing));
         if let Some(anew) = anew {
             encoder.set(anew);
         }
-        let mut block = Vec::new();
+        // Behind the number of the part: it is not copied once more.
+        let mut block = Frame::body_of(sequence);
         let encoded = encoder.encode(&input, is_flush, &mut block);
         if is_forgotten {
             encoder.drop_history();
@@ -409,6 +411,6 @@ async fn encode(
     let literals = sent - encoded.referred;
     let shown = Encoded { effort, literal_bytes: literals as u64, encoding: began.elapsed() };
     let kind = if is_alone { Kind::BlockAlone } else { Kind::Block };
-    let frame = Frame::with_bytes(kind, flow.id, out.sequence, &block);
+    let frame = Frame { kind, flow: flow.id, body: block.into() };
     Ok(Some((frame, Some(shown), sent)))
 }

@@ -116,6 +116,13 @@ impl Frame {
         Frame { kind, flow, body: body.into() }
     }
 
+    /// A body that begins with a number, for what follows it to be appended.
+    pub fn body_of(number: u64) -> Vec<u8> {
+        let mut body = Vec::new();
+        put(&mut body, number);
+        body
+    }
+
     /// The numbers that the body is; none if it is something else.
     pub fn as_numbers<const N: usize>(&self) -> Option<[u64; N]> {
         let mut rest = &self.body[..];
