@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -38,8 +38,10 @@ pub struct Record {
     pub original_bytes: AtomicU64,
     /// What they cost between the boxes.
     pub wire_bytes: AtomicU64,
-    /// Why less is done than both allow.
+    /// Why less is done than both allow, as known from the start.
     pub demotion: Option<Demotion>,
+    /// The same, as its bytes have shown.
+    pub content: Seen,
     /// Ends it: both its sides are reset.
     pub reset: CancellationToken,
 }
@@ -50,9 +52,59 @@ impl Record {
         self.configured.and(self.peer_policy)
     }
 
+    /// Why less is done than both allow. What takes nothing away is no reason.
+    pub fn reason(&self) -> Option<Demotion> {
+        let reason = self.demotion.or_else(|| self.content.reason());
+        reason.filter(|demotion| demotion.of(self.negotiated()) != self.negotiated())
+    }
+
     /// What is done.
     pub fn applied(&self) -> Action {
-        self.demotion.map_or(self.negotiated(), |demotion| demotion.of(self.negotiated()))
+        self.reason().map_or(self.negotiated(), |demotion| demotion.of(self.negotiated()))
+    }
+}
+
+/// What the bytes of a connection have shown, for people.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// From this side's host to the peer.
+    pub(crate) outward: SeenOneWay,
+    /// From the peer to this side's host.
+    pub(crate) inward: SeenOneWay,
+}
+
+/// One direction of it.
+#[derive(Debug, Default)]
+pub(crate) struct SeenOneWay {
+    bytes: AtomicU64,
+    verdict: AtomicU8,
+}
+
+const ENCRYPTED: u8 = 1;
+const INCOMPRESSIBLE: u8 = 2;
+
+impl SeenOneWay {
+    /// So many bytes more, and what is thought of all of them.
+    pub(crate) fn shows(&self, bytes: usize, verdict: Option<Demotion>) {
+        let verdict = match verdict {
+            Some(Demotion::Encrypted) => ENCRYPTED,
+            Some(_) => INCOMPRESSIBLE,
+            None => 0,
+        };
+        self.verdict.store(verdict, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Seen {
+    /// One side that is encrypted tells of the other; else the direction that has most of the bytes says what it is.
+    fn reason(&self) -> Option<Demotion> {
+        let [outward, inward] = [&self.outward, &self.inward]
+            .map(|way| (way.bytes.load(Ordering::Relaxed), way.verdict.load(Ordering::Relaxed)));
+        if outward.1 == ENCRYPTED || inward.1 == ENCRYPTED {
+            return Some(Demotion::Encrypted);
+        }
+        (outward.max(inward).1 == INCOMPRESSIBLE).then_some(Demotion::Incompressible)
     }
 }
 
@@ -179,7 +231,7 @@ impl Connections {
             peer_policy: Some(record.peer_policy),
             negotiated: record.negotiated(),
             applied: record.applied(),
-            reason: record.demotion,
+            reason: record.reason(),
             original_bytes: record.original_bytes.load(Ordering::Relaxed),
             wire_bytes: record.wire_bytes.load(Ordering::Relaxed),
             age_seconds: record.opened.elapsed().as_secs_f64(),
@@ -220,6 +272,7 @@ mod tests {
             original_bytes: 100.into(),
             wire_bytes: 10.into(),
             demotion: None,
+            content: Seen::default(),
             reset: CancellationToken::new(),
         }
     }
@@ -248,6 +301,20 @@ mod tests {
         assert_eq!((shown[0].client.port(), shown[255].client.port()), (300, 45));
         assert_eq!(shown[0].reason, Some(Demotion::NoPeer));
         assert_eq!(connections.sums.passed.load(Ordering::Relaxed), 300);
+    }
+
+    #[test]
+    fn what_is_shown_is_of_the_direction_with_most_bytes() {
+        let shown = record(1);
+        assert_eq!((shown.reason(), shown.applied()), (None, Action::Lz));
+        shown.content.inward.shows(1_000_000, Some(Demotion::Incompressible));
+        assert_eq!((shown.reason(), shown.applied()), (Some(Demotion::Incompressible), Action::Transport));
+        shown.content.outward.shows(2_000_000, None);
+        assert_eq!((shown.reason(), shown.applied()), (None, Action::Lz));
+        shown.content.inward.shows(0, Some(Demotion::Encrypted));
+        assert_eq!(shown.reason(), Some(Demotion::Encrypted));
+        let plain = Record { peer_policy: Action::Transport, ..shown };
+        assert_eq!(plain.reason(), None, "nothing was taken away");
     }
 
     #[test]

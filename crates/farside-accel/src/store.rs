@@ -1,5 +1,7 @@
 //! The chunk store of this box, what each peer is known to hold of it, and the processor time for both.
 
+mod pace;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use farside_peer::PeerId;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use pace::Pace;
+
 /// How often the store's figures are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -19,6 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub struct Store {
     chunks: Arc<ChunkStore>,
     peers: Mutex<HashMap<PeerId, Arc<PeerStore>>>,
+    small: Arc<Semaphore>,
+    pace: Arc<Pace>,
     /// As last looked at: who asks is not to wait for a disk.
     stats: Arc<Mutex<StoreStats>>,
 }
@@ -31,6 +37,10 @@ pub struct PeerStore {
     pub known: Arc<Mutex<KnownAtPeer>>,
     /// Blocks that are encoded or decoded at the same time: as many as there are cores.
     pub cores: Arc<Semaphore>,
+    /// The same for small ones, which do not wait behind large ones.
+    pub(crate) small: Arc<Semaphore>,
+    /// Whether the store keeps up.
+    pub(crate) pace: Arc<Pace>,
 }
 
 impl std::fmt::Debug for PeerStore {
@@ -65,7 +75,8 @@ impl Store {
         if let Err(error) = std::thread::Builder::new().name("chunk-stats".to_owned()).spawn(look) {
             tracing::warn!(%error, "the figures of the chunk store stay as they are");
         }
-        Ok(Store { chunks, peers: Mutex::default(), stats })
+        let small = Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)));
+        Ok(Store { chunks, peers: Mutex::default(), small, pace: Arc::default(), stats })
     }
 
     /// What is shared with a peer. Realms are the peers' own: nothing is found across them.
@@ -73,7 +84,13 @@ impl Store {
         let mut peers = self.peers.lock();
         let known = peers.entry(peer).or_insert_with(|| {
             let realm = self.chunks.realm(realm_of(peer));
-            Arc::new(PeerStore { realm, known: Arc::default(), cores: Arc::clone(cores) })
+            Arc::new(PeerStore {
+                realm,
+                known: Arc::default(),
+                cores: Arc::clone(cores),
+                small: Arc::clone(&self.small),
+                pace: Arc::clone(&self.pace),
+            })
         });
         Arc::clone(known)
     }

@@ -168,6 +168,15 @@ async fn frames_that_break_the_protocol_end_the_trunk_and_no_more() {
             "an end before what came",
             vec![Frame::with_bytes(Kind::Data, 1, 9, b"a"), Frame::number(Kind::Fin, 1, 5)],
         ),
+        (
+            "a reset before what came",
+            vec![Frame::with_bytes(Kind::Data, 1, 9, b"a"), Frame::number(Kind::Reset, 1, 5)],
+        ),
+        (
+            "a reset elsewhere than the end",
+            vec![Frame::number(Kind::Fin, 1, 5), Frame::number(Kind::Reset, 1, 6)],
+        ),
+        ("an answer that nobody asked for", vec![Frame::with_bytes(Kind::Answer, 1, 0, b"a")]),
         ("credit without end", vec![Frame::numbers(Kind::Credit, 1, &[u64::MAX, 0])]),
         ("credit without a number", vec![Frame::bare(Kind::Credit, 1)]),
         (

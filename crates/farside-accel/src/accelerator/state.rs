@@ -184,6 +184,7 @@ impl Accelerator {
             original_bytes: 0.into(),
             wire_bytes: 0.into(),
             demotion: trunk.demotion(),
+            content: Default::default(),
             reset: CancellationToken::new(),
         });
         let record = Arc::clone(listed.record());

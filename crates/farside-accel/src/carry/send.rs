@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use farside_chunks::cut::CHUNK_MAX;
 use farside_chunks::stream::BLOCK_BYTES_MAX;
-use farside_chunks::{StreamEncoder, StreamSettings};
+use farside_chunks::{ChunkName, StreamEncoder, StreamSettings};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::cores::on_a_core;
+use super::content::{Content, SAMPLE, Way};
+use super::cores::unless_slow;
 use crate::connections::Record;
 use crate::flow::Flow;
 use crate::policy::Action;
@@ -39,8 +41,8 @@ const GATHER_SHARE: f64 = 1.0 / 16.0;
 const GATHER_FIRST: usize = 64 << 10;
 /// Blocks on the wire are made to be between these, bytes.
 const ON_THE_WIRE: (usize, usize) = (16 << 10, 96 << 10);
-/// Blocks that stand for less are encoded where they are: a thread of its own costs more.
-const ENCODED_HERE: usize = 8 << 10;
+/// What the far side has found missing and the encoder was not told yet.
+const MISSING_MAX: usize = 64;
 /// So many blocks are encoded with the same settings.
 const SETTINGS_EVERY: u64 = 32;
 /// A flow that has sent so much without a pause may have a long history of literals.
@@ -54,43 +56,67 @@ pub(super) struct Sender {
     coder: Option<Coder>,
 }
 
-#[derive(Clone)]
 struct Coder {
     store: Arc<PeerStore>,
-    encoder: Arc<Mutex<StreamEncoder>>,
     action: Action,
+    /// What the far side has found missing since the last block was encoded.
+    missing: Mutex<Vec<Option<ChunkName>>>,
+}
+
+impl Coder {
+    fn encoder(&self, settings: StreamSettings) -> StreamEncoder {
+        StreamEncoder::new(self.store.realm.clone(), Arc::clone(&self.store.known), settings)
+    }
 }
 
 impl Sender {
     /// For what is done for the connection.
     pub(super) fn new(trunk: &Trunk, action: Action) -> Sender {
-        let coder = trunk.store().filter(|_| action.compresses() || action.refers()).map(|store| {
-            let settings = settings(trunk, action, None);
-            let encoder = StreamEncoder::new(store.realm.clone(), Arc::clone(&store.known), settings);
-            Coder { store: Arc::clone(store), encoder: Arc::new(Mutex::new(encoder)), action }
-        });
+        let store = trunk.store().filter(|_| action.compresses() || action.refers());
+        let coder = store.map(|store| Coder { store: Arc::clone(store), action, missing: Mutex::default() });
         Sender { coder }
+    }
+
+    /// What its bytes are worth: nothing where there is no store.
+    fn action(&self) -> Action {
+        self.coder.as_ref().map_or(Action::Transport, |coder| coder.action)
     }
 
     /// Answers what the far side asks for, as long as the flow lives.
     pub(super) async fn answer(&self, trunk: &Trunk, flow: &Flow, record: &Record) -> io::Result<()> {
         loop {
             let asked = flow.next_asked().await;
-            let Some(Coder { store, encoder, .. }) = self.coder.clone() else {
+            let Some(coder) = &self.coder else {
                 return Err(io::Error::other("a block is asked for where there was none"));
             };
             let kept = flow.kept.lock().blocks.get(&asked.sequence).cloned();
             let Some(bytes) = kept else {
                 return Err(io::Error::other("a block is asked for that is not kept"));
             };
-            let answer = on_a_core(&store, bytes.len(), ENCODED_HERE, move || {
-                let mut encoder = encoder.lock();
-                encoder.heed_missing(asked.missing);
-                let mut answer = Vec::new();
-                encoder.answer(&bytes, &mut answer);
-                answer
-            });
-            let frame = Frame::with_bytes(Kind::Answer, flow.id, asked.sequence, &answer.await?);
+            {
+                let mut missing = coder.missing.lock();
+                if missing.len() == MISSING_MAX {
+                    // That stands for all.
+                    *missing = vec![None];
+                }
+                missing.push(asked.missing);
+            }
+            let settings = settings(trunk, coder.action, None);
+            let answerer = |settings| {
+                let (mut encoder, bytes) = (coder.encoder(settings), bytes.clone());
+                move || {
+                    encoder.heed_missing(asked.missing);
+                    let mut answer = Vec::new();
+                    encoder.answer(&bytes, &mut answer);
+                    answer
+                }
+            };
+            let answer = match unless_slow(&coder.store, bytes.len(), answerer(settings)).await? {
+                Some(answer) => answer,
+                // Without the store: nobody is to wait for a disk that has nothing to do with it.
+                None => answerer(StreamSettings { refers: false, compresses: false, ..settings })(),
+            };
+            let frame = Frame::with_bytes(Kind::Answer, flow.id, asked.sequence, &answer);
             record.wire_bytes.fetch_add(frame.wire_bytes(), Ordering::Relaxed);
             trunk.send_answer(frame).await?;
         }
@@ -120,57 +146,98 @@ struct Outward {
     /// How much is gathered before it is sent.
     wanted: usize,
     sequence: u64,
+    /// What is worth doing for it.
+    content: Content,
+    /// Made when it is needed, and lost with a store that does not keep up.
+    encoder: Option<StreamEncoder>,
+    /// The far side has to decode anew.
+    is_lost: bool,
+    /// What the encoder was told last.
+    told: StreamSettings,
+    /// What it is told where literals are compressed with a history.
+    settings: StreamSettings,
     /// A history of literals is at the far side.
     history: Option<OwnedSemaphorePermit>,
     /// The far side keeps memory for what was sent since the last rest.
     is_fresh: bool,
 }
 
-/// Sends all that comes, and then the end.
+/// Sends all that comes. How many parts that were; `broken` if they end with a reset.
 pub(super) async fn send(
     trunk: &Trunk,
     flow: &Flow,
     socket: &TcpStream,
     record: &Record,
     sender: &Sender,
-) -> io::Result<()> {
+    broken: &CancellationToken,
+) -> io::Result<u64> {
     let mut out = Outward {
         pending: BytesMut::new(),
         is_ended: false,
         burst: 0,
         wanted: if sender.coder.is_some() { GATHER_FIRST } else { PLAIN_MAX },
         sequence: 0,
+        content: Content::new(sender.action()),
+        encoder: None,
+        is_lost: false,
+        told: settings(trunk, sender.action(), None),
+        settings: settings(trunk, sender.action(), None),
         history: None,
         is_fresh: false,
     };
     loop {
         let slot = Arc::clone(&flow.slot).acquire_owned().await.map_err(io::Error::other)?;
-        let is_flush = gather(trunk, flow, socket, sender, &mut out).await?;
+        let is_flush = gather(trunk, flow, socket, sender, &mut out).await.unwrap_or_else(|_| {
+            // What has come before is sent.
+            broken.cancel();
+            out.is_ended = true;
+            true
+        });
         if out.pending.is_empty() {
             break;
         }
         let wanted = out.pending.len().min(CHUNK_MAX);
         let room = usize::try_from(flow.room(out.sequence, wanted as u64).await).unwrap_or(usize::MAX);
-        let taken = out.pending.len().min(room).min(BLOCK_BYTES_MAX);
+        out.content.looks_at(&out.pending);
+        let is_slow = sender.coder.as_ref().is_some_and(|coder| coder.store.pace.is_slow());
+        let way = if is_slow { Way::AsIs } else { out.content.way(out.burst == 0) };
+        if out.is_lost && way != Way::AsIs {
+            begin_anew(trunk, flow, &mut out);
+        }
+        let most = match way {
+            Way::AsIs => PLAIN_MAX,
+            Way::Sample => SAMPLE,
+            Way::Chunks | Way::Full => BLOCK_BYTES_MAX,
+        };
+        let taken = out.pending.len().min(room).min(most);
         // A chunk that ends where there is no room for more ends where its content does not say so, and is not found again.
-        let is_cut = taken < out.pending.len();
+        let is_cut = taken == room && taken < out.pending.len();
+        let is_flush = is_flush && taken == out.pending.len();
         let bytes = out.pending.split_to(taken).freeze();
         let (frame, encoded, sent) = match &sender.coder {
-            None => (Frame::with_bytes(Kind::Data, flow.id, out.sequence, &bytes), None, taken),
-            Some(coder) => {
-                let whole = encode(trunk, flow, coder, &mut out, bytes, is_flush && !is_cut).await?;
-                if whole.2 == 0 && is_cut {
+            Some(coder) if way != Way::AsIs => {
+                let mut encoded = encode(trunk, flow, coder, &mut out, way, &bytes, is_flush).await?;
+                if is_cut && matches!(encoded, Some((_, _, 0))) {
                     // What there is no room for yet must not keep what comes before it.
-                    let bytes = out.pending.split_to(taken).freeze();
-                    encode(trunk, flow, coder, &mut out, bytes, true).await?
-                } else {
-                    whole
+                    out.pending.advance(taken);
+                    encoded = encode(trunk, flow, coder, &mut out, way, &bytes, true).await?;
+                }
+                match encoded {
+                    Some(encoded) => encoded,
+                    None => {
+                        put_back(&bytes, &mut out);
+                        continue;
+                    }
                 }
             }
+            _ => (Frame::with_bytes(Kind::Data, flow.id, out.sequence, &bytes), None, taken),
         };
         if sent == 0 {
             continue;
         }
+        let literals = encoded.map_or(sent, |encoded| encoded.literal_bytes as usize);
+        out.content.went(way, sent, literals, frame.body.len());
+        record.content.outward.shows(sent, out.content.verdict());
         flow.spend(sent);
         record.original_bytes.fetch_add(sent as u64, Ordering::Relaxed);
         record.wire_bytes.fetch_add(frame.wire_bytes(), Ordering::Relaxed);
@@ -178,11 +245,14 @@ pub(super) async fn send(
         out.sequence += 1;
         let stream = if out.burst > BURST { Stream::Bulk } else { Stream::Urgent };
         trunk.send_part(stream, frame, encoded, slot).await?;
+        if way == Way::Full && out.content.verdict().is_some() {
+            // Its memory is of no more use, at both sides.
+            begin_anew(trunk, flow, &mut out);
+        }
     }
-    trunk.send(Frame::number(Kind::Fin, flow.id, out.sequence));
     // The far side has its history until it has come to the end.
     flow.rests_at(out.sequence.saturating_sub(1), out.history.take());
-    Ok(())
+    Ok(out.sequence)
 }
 
 /// Reads until there is as much as is wanted, or nothing more comes for now. Whether what is there is to be sent to its last byte.
@@ -256,67 +326,108 @@ fn read_now(socket: &TcpStream, out: &mut Outward) -> io::Result<usize> {
     socket.try_read_buf(&mut (&mut out.pending).limit(free))
 }
 
-/// The flow says nothing: what is kept in memory for it ends, at both sides.
+/// The flow says nothing: what is kept for it ends, at both sides.
 fn rest(trunk: &Trunk, flow: &Flow, sender: &Sender, out: &mut Outward) {
     out.pending = BytesMut::new();
-    let Some(coder) = &sender.coder else { return };
-    {
-        let mut encoder = coder.encoder.lock();
-        // Its place in the store too: a directory and a file.
-        encoder.drop_history();
-        encoder.set(settings(trunk, coder.action, None));
+    if let Some(coder) = &sender.coder {
+        out.settings = settings(trunk, coder.action, None);
     }
-    let permit = out.history.take();
-    if std::mem::take(&mut out.is_fresh) {
-        trunk.send(Frame::number(Kind::Rest, flow.id, out.sequence));
-        // The far side has its history until then.
-        flow.rests_at(out.sequence, permit);
-        out.sequence += 1;
+    let returned = flow.return_credit();
+    if returned > 0 || out.is_fresh {
+        say_rest(trunk, flow, returned, out);
     }
 }
 
-/// Makes a block of as much of `bytes` as makes whole chunks; the rest is put back.
+/// What comes next is encoded and decoded anew.
+fn begin_anew(trunk: &Trunk, flow: &Flow, out: &mut Outward) {
+    if out.is_fresh {
+        say_rest(trunk, flow, 0, out);
+    }
+}
+
+fn say_rest(trunk: &Trunk, flow: &Flow, returned: u64, out: &mut Outward) {
+    // Its place in the store too: a directory and a file.
+    (out.encoder, out.is_lost, out.is_fresh) = (None, false, false);
+    trunk.send(Frame::numbers(Kind::Rest, flow.id, &[out.sequence, returned]));
+    // The far side has its history until then.
+    flow.rests_at(out.sequence, out.history.take());
+    out.sequence += 1;
+}
+
+/// What was not sent comes first again.
+fn put_back(bytes: &[u8], out: &mut Outward) {
+    let mut rest = BytesMut::with_capacity(bytes.len() + out.pending.len());
+    rest.put_slice(bytes);
+    rest.put_slice(&out.pending);
+    out.pending = rest;
+}
+
+impl Outward {
+    /// What the encoder is told for a part that goes that way.
+    fn settings(&self, way: Way) -> StreamSettings {
+        match way {
+            Way::Full => self.settings,
+            Way::Sample => StreamSettings { level: 1, compresses: true, ..self.settings },
+            Way::Chunks | Way::AsIs => StreamSettings { compresses: false, ..self.settings },
+        }
+    }
+}
+
+/// Makes a block of as much of `bytes` as makes whole chunks; the rest is put back. None if the store does not keep up.
 async fn encode(
     trunk: &Trunk,
     flow: &Flow,
     coder: &Coder,
     out: &mut Outward,
-    bytes: Bytes,
+    way: Way,
+    bytes: &Bytes,
     is_flush: bool,
-) -> io::Result<(Frame, Option<Encoded>, usize)> {
-    if out.history.is_none() && coder.action.compresses() {
+) -> io::Result<Option<(Frame, Option<Encoded>, usize)>> {
+    if out.history.is_none() && way == Way::Full {
         out.history = trunk.history_permit();
     }
     let is_alone = out.history.is_none();
-    out.is_fresh |= !is_alone || !coder.action.compresses();
+    // One that is not compressed has no history; its place in the store is worth keeping.
+    let is_forgotten = is_alone && way != Way::Chunks;
+    out.is_fresh = true;
     // With other settings its history begins anew: not with every block.
     let is_turn = out.sequence.is_multiple_of(SETTINGS_EVERY);
     if let Some(history) = out.history.as_mut().filter(|_| is_turn && out.burst > LONG_AFTER) {
         trunk.lengthen(history);
     }
-    let anew = is_turn.then(|| settings(trunk, coder.action, out.history.as_ref()));
+    if is_turn {
+        out.settings = settings(trunk, coder.action, out.history.as_ref());
+    }
+    let told = out.settings(way);
+    let anew = (told != out.told).then_some(told);
+    out.told = told;
     let effort = trunk.effort();
     let began = Instant::now();
-    let (encoder, input) = (Arc::clone(&coder.encoder), bytes.clone());
+    let (mut encoder, input) = (out.encoder.take().unwrap_or_else(|| coder.encoder(told)), bytes.clone());
+    let missing = std::mem::take(&mut *coder.missing.lock());
+    let sequence = out.sequence;
     let work = move || {
-        let mut encoder = encoder.lock();
+        missing.into_iter().for_each(|missing| encoder.heed_missing(missing));
         if let Some(anew) = anew {
             encoder.set(anew);
         }
-        let mut block = Vec::new();
+        // Behind the number of the part: it is not copied once more.
+        let mut block = Frame::body_of(sequence);
         let encoded = encoder.encode(&input, is_flush, &mut block);
-        if is_alone {
+        if is_forgotten {
             encoder.drop_history();
         }
-        (encoded, block)
+        (encoder, encoded, block)
     };
-    let (encoded, block) = on_a_core(&coder.store, bytes.len(), ENCODED_HERE, work).await?;
+    let Some((encoder, encoded, block)) = unless_slow(&coder.store, bytes.len(), work).await? else {
+        tracing::debug!("the chunk store does not keep up; a connection goes on without it");
+        out.is_lost = true;
+        return Ok(None);
+    };
+    out.encoder = Some(encoder);
     let sent = encoded.consumed;
     if sent < bytes.len() {
-        let mut rest = BytesMut::with_capacity(bytes.len() - sent + out.pending.len());
-        rest.put_slice(&bytes[sent..]);
-        rest.put_slice(&out.pending);
-        out.pending = rest;
+        put_back(&bytes[sent..], out);
     }
     // The last chunk of a block waits for its end in the next one, so that hardly any block takes all.
     if bytes.len() >= out.wanted && block.len() < ON_THE_WIRE.0 {
@@ -330,6 +441,6 @@ async fn encode(
     let literals = sent - encoded.referred;
     let shown = Encoded { effort, literal_bytes: literals as u64, encoding: began.elapsed() };
     let kind = if is_alone { Kind::BlockAlone } else { Kind::Block };
-    let frame = Frame::with_bytes(kind, flow.id, out.sequence, &block);
-    Ok((frame, Some(shown), sent))
+    let frame = Frame { kind, flow: flow.id, body: block.into() };
+    Ok(Some((frame, Some(shown), sent)))
 }

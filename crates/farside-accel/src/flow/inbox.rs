@@ -25,8 +25,8 @@ pub enum Part {
         /// The history of literals ends with it.
         is_alone: bool,
     },
-    /// The history of literals ends.
-    Rest,
+    /// What is decoded with ends; so many bytes that were allowed will not come.
+    Rest(u64),
 }
 
 impl Part {
@@ -35,7 +35,15 @@ impl Part {
         match self {
             Part::Plain(bytes) => bytes.len(),
             Part::Block { bytes, .. } => *bytes,
-            Part::Rest => 0,
+            Part::Rest(_) => 0,
+        }
+    }
+
+    /// Of what was allowed it takes so much.
+    fn takes(&self) -> u64 {
+        match self {
+            Part::Rest(returned) => *returned,
+            part => part.bytes() as u64,
         }
     }
 
@@ -45,7 +53,7 @@ impl Part {
             Part::Block { block, bytes, .. } => {
                 *bytes > 0 && block.len() <= bytes + bytes / 8 + BLOCK_OVERHEAD
             }
-            Part::Rest => true,
+            Part::Rest(_) => true,
         }
     }
 }
@@ -57,6 +65,8 @@ pub enum Arrived {
     Part(u64, Part),
     /// There are no more.
     End,
+    /// There are no more: the connection was reset.
+    Reset,
 }
 
 /// What has arrived of one direction of a flow.
@@ -65,6 +75,7 @@ pub(crate) struct Inbox {
     parts: BTreeMap<u64, Part>,
     next: u64,
     end: Option<u64>,
+    is_reset: bool,
     /// Bytes that may still come.
     allowed: u64,
     /// Rests that wait.
@@ -73,7 +84,14 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) fn new(window: u32) -> Inbox {
-        Inbox { parts: BTreeMap::new(), next: 0, end: None, allowed: u64::from(window), rests: 0 }
+        Inbox {
+            parts: BTreeMap::new(),
+            next: 0,
+            end: None,
+            is_reset: false,
+            allowed: u64::from(window),
+            rests: 0,
+        }
     }
 
     /// So many bytes more may come.
@@ -85,8 +103,8 @@ impl Inbox {
     pub(crate) fn put(&mut self, sequence: u64, part: Part) -> bool {
         let is_new = sequence >= self.next && !self.parts.contains_key(&sequence);
         let is_before_end = self.end.is_none_or(|end| sequence < end);
-        let rests = usize::from(part == Part::Rest);
-        let Some(allowed) = self.allowed.checked_sub(part.bytes() as u64) else { return false };
+        let rests = usize::from(matches!(part, Part::Rest(_)));
+        let Some(allowed) = self.allowed.checked_sub(part.takes()) else { return false };
         if !part.is_sound()
             || !is_new
             || !is_before_end
@@ -111,14 +129,20 @@ impl Inbox {
         true
     }
 
+    /// The same, if a reset comes after so many parts. It may come after an end.
+    pub(crate) fn put_reset(&mut self, parts: u64) -> bool {
+        self.is_reset = true;
+        self.end == Some(parts) || self.put_end(parts)
+    }
+
     /// The next in order, if it is here.
     pub(crate) fn take(&mut self) -> Option<Arrived> {
         if self.end == Some(self.next) {
-            return Some(Arrived::End);
+            return Some(if self.is_reset { Arrived::Reset } else { Arrived::End });
         }
         let part = self.parts.remove(&self.next)?;
         self.next += 1;
-        self.rests -= usize::from(part == Part::Rest);
+        self.rests -= usize::from(matches!(part, Part::Rest(_)));
         Some(Arrived::Part(self.next - 1, part))
     }
 }
@@ -171,6 +195,18 @@ mod tests {
         assert!(!inbox.put(2, Part::Plain(Bytes::new())), "nothing");
         let large = Part::Block { block: vec![0; 100_000].into(), bytes: 1, is_alone: false };
         assert!(!inbox.put(2, large), "a block that is larger than what it stands for");
+        assert!(!inbox.put(2, Part::Rest(16)), "more than was allowed goes back");
         assert!(inbox.put(2, part(2)));
+        assert!(!inbox.put_reset(4) && inbox.put_reset(3), "where the end is");
+    }
+
+    #[test]
+    fn a_reset_comes_after_what_was_sent_before_it() {
+        let mut inbox = Inbox::new(25);
+        assert!(inbox.put_reset(2) && inbox.put(1, part(1)));
+        assert_eq!(inbox.take(), None);
+        assert!(inbox.put(0, part(0)));
+        let out: Vec<_> = std::iter::from_fn(|| inbox.take()).take(3).collect();
+        assert_eq!(out, [Arrived::Part(0, part(0)), Arrived::Part(1, part(1)), Arrived::Reset]);
     }
 }

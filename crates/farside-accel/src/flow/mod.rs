@@ -6,5 +6,6 @@ mod state;
 mod window;
 
 pub use inbox::{Arrived, Part};
+pub(crate) use state::ASKS_MAX;
 pub use state::{Asked, Flow};
 pub use window::Windows;

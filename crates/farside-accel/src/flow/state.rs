@@ -1,9 +1,9 @@
 //! What the trunk and the two tasks of a flow share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use farside_chunks::ChunkName;
@@ -12,7 +12,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::inbox::{Arrived, Inbox, Part};
-use super::window::{Window, Windows};
+use super::window::{WINDOW_MIN, Window, Windows};
 
 /// What the two sides of a flow share: the trunk puts in what arrives, the pump takes it out.
 #[derive(Debug)]
@@ -31,20 +31,20 @@ pub struct Flow {
     pub(crate) window: Mutex<Window>,
     /// What this side has sent and the far side may still ask for.
     pub(crate) kept: Mutex<Kept>,
-    /// What the far side asks for; one block at a time.
-    asked: Mutex<Option<Asked>>,
+    /// What the far side asks for.
+    asked: Mutex<VecDeque<Asked>>,
     is_asked: Notify,
-    /// This side has asked, and has no answer yet.
-    is_asking: AtomicBool,
+    /// What this side has asked for: how many bytes that stands for, and the answer.
+    asking: Mutex<BTreeMap<u64, (usize, Option<Bytes>)>>,
     /// The histories that rests end, until the far side has come to them.
     resting: Mutex<Vec<(u64, OwnedSemaphorePermit)>>,
-    /// The answer to what this side has asked for.
-    answer: Mutex<Option<(u64, Bytes)>>,
     is_answered: Notify,
     /// What has come of it over the trunk, and is not in its record yet; bytes.
     pub(crate) wire_received: AtomicU64,
     /// The far side has delivered all that was sent.
     pub(crate) done: CancellationToken,
+    /// The far side's host has reset it, and what it sent before is still to be delivered.
+    pub(crate) is_reset: CancellationToken,
     /// The connection is over: reset by the far side, or lost with its trunk.
     pub over: CancellationToken,
 }
@@ -69,6 +69,10 @@ pub(crate) struct Kept {
 
 /// Parts that are sent ahead of what was delivered. The far side holds four times as many.
 const PARTS_AHEAD: u64 = 16_384;
+/// Blocks of a direction that may be asked for and not be answered yet.
+pub(crate) const ASKS_MAX: usize = 64;
+/// An answer may be larger than what it stands for by so much.
+const ANSWER_OVERHEAD: usize = 4096;
 /// Kept of a flow: twice the largest window.
 const KEPT_MAX: usize = 32 << 20;
 /// Credit beyond this is no credit: a far side that says so breaks the protocol.
@@ -90,12 +94,12 @@ impl Flow {
             kept: Mutex::default(),
             asked: Mutex::default(),
             is_asked: Notify::new(),
-            is_asking: false.into(),
+            asking: Mutex::default(),
             resting: Mutex::default(),
-            answer: Mutex::default(),
             is_answered: Notify::new(),
             wire_received: AtomicU64::new(0),
             done: CancellationToken::new(),
+            is_reset: CancellationToken::new(),
             over: CancellationToken::new(),
         })
     }
@@ -136,9 +140,9 @@ impl Flow {
         }
     }
 
-    /// This side asks for a block.
-    pub(crate) fn asks(&self) {
-        self.is_asking.store(true, Ordering::Relaxed);
+    /// This side asks for a block that stands for so many bytes.
+    pub(crate) fn asks(&self, sequence: u64, bytes: usize) {
+        self.asking.lock().insert(sequence, (bytes, None));
     }
 
     /// A part has arrived, and was so many bytes on the wire; whether it keeps to what was allowed.
@@ -158,24 +162,36 @@ impl Flow {
         is_allowed
     }
 
-    /// The far side asks for a block; whether it may: one at a time.
+    /// The far side has reset the connection after so many parts; whether that can be.
+    #[must_use]
+    pub fn put_reset(&self, parts: u64) -> bool {
+        let is_allowed = self.inbox.lock().put_reset(parts);
+        self.arrived.notify_one();
+        self.is_reset.cancel();
+        is_allowed
+    }
+
+    /// The far side asks for a block; whether it may ask for one more.
     #[must_use]
     pub fn ask(&self, asked: Asked) -> bool {
-        let before = self.asked.lock().replace(asked);
+        let mut waiting = self.asked.lock();
+        waiting.push_back(asked);
         self.is_asked.notify_one();
-        before.is_none()
+        waiting.len() <= ASKS_MAX
     }
 
     /// The far side answers; whether it was asked.
     #[must_use]
     pub fn put_answer(&self, sequence: u64, block: Bytes, wire_bytes: u64) -> bool {
-        if !self.is_asking.swap(false, Ordering::Relaxed) {
-            return false;
+        match self.asking.lock().get_mut(&sequence) {
+            Some((bytes, answer @ None)) if block.len() <= *bytes + *bytes / 8 + ANSWER_OVERHEAD => {
+                *answer = Some(block);
+            }
+            _ => return false,
         }
         self.wire_received.fetch_add(wire_bytes, Ordering::Relaxed);
-        let before = self.answer.lock().replace((sequence, block));
         self.is_answered.notify_one();
-        before.is_none()
+        true
     }
 
     /// All that was sent has been delivered.
@@ -198,21 +214,32 @@ impl Flow {
     pub(crate) async fn next_asked(&self) -> Asked {
         loop {
             let is_asked = self.is_asked.notified();
-            if let Some(asked) = self.asked.lock().take() {
+            if let Some(asked) = self.asked.lock().pop_front() {
                 return asked;
             }
             is_asked.await;
         }
     }
 
-    pub(crate) async fn next_answer(&self) -> (u64, Bytes) {
+    /// The answer to what was asked for.
+    pub(crate) async fn answer_to(&self, sequence: u64) -> Bytes {
         loop {
             let is_answered = self.is_answered.notified();
-            if let Some(answer) = self.answer.lock().take() {
-                return answer;
+            {
+                let mut asking = self.asking.lock();
+                if asking.get(&sequence).is_some_and(|(_, answer)| answer.is_some())
+                    && let Some((_, Some(answer))) = asking.remove(&sequence)
+                {
+                    return answer;
+                }
             }
             is_answered.await;
         }
+    }
+
+    /// How many parts the far side has delivered.
+    pub(crate) fn delivered_parts(&self) -> u64 {
+        self.kept.lock().delivered
     }
 
     /// How many bytes may be sent now, in the part of this number; waits until it is `wanted`, or half of the far side's window: a
@@ -235,6 +262,16 @@ impl Flow {
     pub(crate) fn spend(&self, bytes: usize) {
         let mut credit = self.credit.lock();
         *credit = credit.saturating_sub(bytes as u64);
+    }
+
+    /// Gives back the credit of a flow that says nothing, but for the least that each flow has; how much.
+    pub(crate) fn return_credit(&self) -> u64 {
+        let mut credit = self.credit.lock();
+        let returned = credit.saturating_sub(WINDOW_MIN);
+        *credit -= returned;
+        // The far side's window is smaller from now on.
+        self.credit_most.store(*credit, Ordering::Relaxed);
+        returned
     }
 
     /// Keeps what a block stands for until it is delivered.

@@ -1,5 +1,5 @@
 //! How much of a flow may wait here. A flow begins with a window of up to a MiB, which grows while it is what limits: where the
-//! whole window was used within two round trips. All windows together have a budget, so that ten thousand readers that do not
+//! whole window was used within two round trips. A flow that rests gives back all but the least. All windows together have a budget, so that ten thousand readers that do not
 //! read hold no more than that.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The window that every flow has, whatever the budget.
-const WINDOW_MIN: u64 = 32 << 10;
+pub(super) const WINDOW_MIN: u64 = 32 << 10;
 /// The window that a flow begins with while there is budget enough: 300 ms of 27 Mb/s.
 const WINDOW_FIRST: u64 = 1 << 20;
 /// The largest: 1 Gb/s at 134 ms, on the side of the hosts.
@@ -82,7 +82,9 @@ impl Window {
         if self.since.elapsed() > within {
             (self.used, self.since) = (bytes, Instant::now());
         } else if self.used >= self.size && self.size < WINDOW_MAX {
-            let more = self.size.min(WINDOW_MAX - self.size);
+            // One that has rested is soon where it began.
+            let more = if self.size < WINDOW_FIRST { 3 * self.size } else { self.size };
+            let more = more.min(WINDOW_MAX - self.size);
             (self.used, self.since) = (0, Instant::now());
             // The budget is for those that come, too: an eighth of what is free at most.
             let is_free = self.of.budget.saturating_sub(self.of.granted()) / 8 >= more;
@@ -93,6 +95,15 @@ impl Window {
         }
         // A quarter of the window: few frames, and the sender never runs dry.
         (self.owed >= self.size / 4).then(|| std::mem::take(&mut self.owed))
+    }
+}
+
+impl Window {
+    /// The flow says nothing, and so many bytes of its window will not come: they are for others.
+    pub(crate) fn rests(&mut self, returned: u64) {
+        let returned = returned.min(self.size - WINDOW_MIN);
+        self.size -= returned;
+        self.of.give_back(returned);
     }
 }
 
@@ -131,6 +142,26 @@ mod tests {
             tokio::time::advance(Duration::from_millis(200)).await;
         }
         assert_eq!(window.size, WINDOW_FIRST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_rests_gives_back_and_begins_again() {
+        let windows = Windows::new(64 << 20);
+        let mut flows: Vec<Window> = (0..1000).map(|_| Window::new(Arc::clone(&windows))).collect();
+        assert!(windows.granted() > 60 << 20, "{}", windows.granted());
+        for flow in &mut flows {
+            flow.rests(u64::MAX);
+            assert_eq!(flow.size, WINDOW_MIN);
+        }
+        assert_eq!(windows.granted(), 0);
+        let mut windows_seen = vec![flows[0].size];
+        for _ in 0..10_000 {
+            flows[0].consumed(16_384, Some(0.1));
+            if flows[0].size != windows_seen[windows_seen.len() - 1] {
+                windows_seen.push(flows[0].size);
+            }
+        }
+        assert_eq!(windows_seen[..4], [32 << 10, 128 << 10, 512 << 10, 2 << 20]);
     }
 
     #[test]

@@ -116,6 +116,13 @@ impl Frame {
         Frame { kind, flow, body: body.into() }
     }
 
+    /// A body that begins with a number, for what follows it to be appended.
+    pub fn body_of(number: u64) -> Vec<u8> {
+        let mut body = Vec::new();
+        put(&mut body, number);
+        body
+    }
+
     /// The numbers that the body is; none if it is something else.
     pub fn as_numbers<const N: usize>(&self) -> Option<[u64; N]> {
         let mut rest = &self.body[..];
@@ -268,5 +275,9 @@ mod tests {
         let frame = Frame { kind: Kind::Data, flow: 300, body: Bytes::from_static(b"\x07abc") };
         assert_eq!(bytes_of(&[frame]), b"\x05\xac\x02\x04\x07abc");
         assert_eq!(bytes_of(&[Frame::number(Kind::Credit, 1, 65_536)]), b"\x08\x01\x03\x80\x80\x04");
+        assert_eq!(
+            bytes_of(&[Frame::number(Kind::Reset, 1, 300), Frame::bare(Kind::Reset, 1)]),
+            b"\x07\x01\x02\xac\x02\x07\x01\x00"
+        );
     }
 }

@@ -17,12 +17,12 @@
 //! | data | both | sequence number (LEB128), bytes of the flow as they are |
 //! | block | both | sequence number (LEB128), a block of `farside-chunks`: references, new chunks, literals |
 //! | block alone | both | the same; the history of its literals ends with it |
-//! | rest | both | the history of this direction's literals is over |
+//! | rest | both | sequence number, credit given back: this direction is decoded anew from here on |
 //! | ask | both | sequence number of a block that could not be made of what is here, and the chunk that is missing, if it is one |
 //! | answer | both | sequence number, the block said without references |
 //! | fin | both | how many blocks there were (LEB128): no more follow in this direction |
 //! | done | both | all of this direction has been delivered |
-//! | reset | both | the connection was reset; the flow is over |
+//! | reset | both | the connection was reset after so many blocks (LEB128); with an empty body: the flow is over at once |
 //! | credit | both | so many more bytes may come, and how many blocks have been delivered (LEB128 each) |
 //! | holdings | both | what the sender's chunk store holds of the two boxes' realm, and no longer holds |
 //! | ping, pong | both | eight bytes, given back |

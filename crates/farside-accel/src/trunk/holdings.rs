@@ -19,8 +19,11 @@ pub(super) async fn tell_holdings(store: Arc<PeerStore>, trunk: &Trunk) {
         anew.realm.listen()
     });
     let Ok(news) = news.await else { return };
+    let news = Arc::new(news);
     loop {
-        let mut holdings = news.take();
+        let take = Arc::clone(&news);
+        // The store may be waiting for its disk.
+        let Ok(mut holdings) = tokio::task::spawn_blocking(move || take.take()).await else { return };
         while !holdings.0.is_empty() {
             let mut body = Vec::new();
             holdings = holdings.encode(&mut body);

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::header::{Stream, StreamHeader};
 use super::holdings::tell_holdings;
 use super::io::{halves, read, write};
-use super::state::{Answer, Closing, Entry, FLOWS_MAX, Trunk, TrunkParts};
+use super::state::{Answer, Closing, Entry, FLOWS_MAX, Trunk, TrunkParts, other_version};
 use crate::flow::Flow;
 use crate::protocol::{Frame, Hello, Kind, Open, Opened, Refused, VERSION};
 
@@ -157,11 +157,14 @@ async fn run(
 
     // Opened only once the other side has said that it speaks the same.
     let is_greeted = CancellationToken::new();
+    let refused = parking_lot::Mutex::new(None);
+    let refuse_hello = |why: &str| *refused.lock() = Some(why.to_owned());
     let take = |frame: Frame| {
         trunk.heard();
         match frame.kind {
             Kind::Hello => {
                 let Some(hello) = Hello::parse(&frame.body).filter(|hello| hello.version == VERSION) else {
+                    refuse_hello(&other_version(&frame));
                     return false;
                 };
                 *trunk.subnets.lock() = hello.subnets;
@@ -208,8 +211,9 @@ async fn run(
         () = trunk.closed.cancelled() => Err(io::Error::other("the trunk was closed")),
     };
     trunk.close();
-    let why =
-        ended.err().map_or_else(|| "the peer's box has closed it".to_owned(), |error| error.to_string());
+    let why = refused.lock().take().unwrap_or_else(|| {
+        ended.err().map_or_else(|| "the peer's box has closed it".to_owned(), |error| error.to_string())
+    });
     events.closed(&trunk, &why);
     Err(SessionError::Lost(why))
 }

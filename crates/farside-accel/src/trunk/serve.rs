@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use bytes::Bytes;
 use farside_peer::{DataStream, PeerId, PeerLink, PeerService, Refusal as CallRefusal};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::effort::Cores;
 use super::header::{Stream, StreamHeader};
 use super::io::{halves, read, write};
-use super::state::{Closing, Entry, FLOWS_MAX, Trunk, TrunkParts};
+use super::state::{Closing, Entry, FLOWS_MAX, Trunk, TrunkParts, other_version};
 use crate::carry::{self, End};
 use crate::connections::{Connections, Record};
 use crate::flow::{Flow, Windows};
@@ -76,6 +77,8 @@ pub(crate) struct TrunkService {
     /// Processor time.
     pub(crate) cores: Arc<Cores>,
     half_open: Mutex<HashMap<(PeerId, Nonce), oneshot::Sender<DataStream>>>,
+    /// One has come.
+    is_half_open: Notify,
 }
 
 impl TrunkService {
@@ -86,7 +89,15 @@ impl TrunkService {
         store: Option<Arc<Store>>,
         cores: Arc<Cores>,
     ) -> TrunkService {
-        TrunkService { serving, connections, windows, store, cores, half_open: Mutex::default() }
+        TrunkService {
+            serving,
+            connections,
+            windows,
+            store,
+            cores,
+            half_open: Mutex::default(),
+            is_half_open: Notify::new(),
+        }
     }
 
     /// Waits for the second stream of a trunk and carries it until it ends.
@@ -101,6 +112,7 @@ impl TrunkService {
             }
             half_open.insert(key, sender);
         }
+        self.is_half_open.notify_waiters();
         let bulk = tokio::time::timeout(SECOND_STREAM_PATIENCE, second).await;
         self.half_open.lock().remove(&key);
         let bulk = bulk
@@ -122,6 +134,9 @@ impl TrunkService {
             match frame.kind {
                 Kind::Hello => {
                     let is_ours = Hello::parse(&frame.body).is_some_and(|hello| hello.version == VERSION);
+                    if !is_ours {
+                        tracing::warn!(peer = trunk.peer_name, "{}", other_version(&frame));
+                    }
                     if is_ours {
                         // What the peer holds it says anew on each trunk that it opens.
                         if let Some(store) = trunk.store() {
@@ -234,6 +249,7 @@ async fn serve_flow(
         original_bytes: 0.into(),
         wire_bytes: 0.into(),
         demotion: trunk.demotion(),
+        content: Default::default(),
         reset: CancellationToken::new(),
     });
     trunk.send(Opened { policy, window: flow.initial_window() }.frame(flow.id));
@@ -292,17 +308,19 @@ impl PeerService for TrunkService {
             }
             Stream::Bulk => {
                 // The first stream may be on its way still.
-                let deadline = Instant::now() + SECOND_STREAM_PATIENCE;
-                let mut stream = Some(stream);
-                while Instant::now() < deadline {
-                    let waiting = self.half_open.lock().remove(&(link.peer(), header.trunk));
-                    if let Some(waiting) = waiting {
-                        if let Some(stream) = stream.take() {
-                            let _ = waiting.send(stream);
+                let take = async {
+                    loop {
+                        let mut comes = pin!(self.is_half_open.notified());
+                        // From now on, not from the first wait on.
+                        comes.as_mut().enable();
+                        if let Some(waiting) = self.half_open.lock().remove(&(link.peer(), header.trunk)) {
+                            return waiting;
                         }
-                        return;
+                        comes.await;
                     }
-                    tokio::time::sleep(Duration::from_millis(5)).await;
+                };
+                if let Ok(waiting) = tokio::time::timeout(SECOND_STREAM_PATIENCE, take).await {
+                    let _ = waiting.send(stream);
                 }
             }
         }

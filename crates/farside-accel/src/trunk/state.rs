@@ -21,7 +21,7 @@ use super::effort::{Cores, Efforts, Encoded};
 use super::header::Stream;
 use crate::flow::{Asked, Flow, Part, Windows};
 use crate::policy::Demotion;
-use crate::protocol::{Frame, Kind, Opened, PLAIN_MAX, Refused, parse_ask};
+use crate::protocol::{Frame, Hello, Kind, Opened, PLAIN_MAX, Refused, VERSION, parse_ask};
 use crate::store::PeerStore;
 
 /// Parts of all flows that may be queued for a trunk, bytes. Each flow has one at most.
@@ -284,13 +284,18 @@ impl Trunk {
     /// What both sides do with a frame that belongs to a flow that is open. Whether the peer keeps to the protocol.
     pub(super) fn take(&self, frame: Frame) -> bool {
         match frame.kind {
-            Kind::Data | Kind::Block | Kind::BlockAlone | Kind::Rest => {
+            Kind::Rest => {
+                let wire_bytes = frame.wire_bytes();
+                let Some([sequence, returned]) = frame.as_numbers() else { return false };
+                let rest = Part::Rest(returned);
+                self.flow(frame.flow).is_none_or(|flow| flow.put(sequence, rest, wire_bytes))
+            }
+            Kind::Data | Kind::Block | Kind::BlockAlone => {
                 let wire_bytes = frame.wire_bytes();
                 let Some((sequence, body)) = frame.split_number() else { return false };
                 let part = match frame.kind {
                     Kind::Data if body.len() <= PLAIN_MAX => Part::Plain(body),
                     Kind::Data => return false,
-                    Kind::Rest => Part::Rest,
                     _ => {
                         let Some(bytes) = stream_bytes_of(&body) else { return false };
                         Part::Block { block: body, bytes, is_alone: frame.kind == Kind::BlockAlone }
@@ -323,6 +328,10 @@ impl Trunk {
                     flow.delivered(parts);
                     flow.add_credit(bytes)
                 })
+            }
+            Kind::Reset if !frame.body.is_empty() => {
+                let Some([parts]) = frame.as_numbers() else { return false };
+                self.flow(frame.flow).is_none_or(|flow| flow.put_reset(parts))
             }
             Kind::Reset => {
                 if let Some(entry) = self.flows.lock().remove(&frame.flow) {
@@ -377,6 +386,17 @@ impl Trunk {
     pub(super) fn written(&self, parts: &[Outgoing], bytes: usize, waited: Duration, writing: Duration) {
         let encoded = parts.iter().filter_map(|part| Some((part.encoded?, part.frame.body.len())));
         self.efforts.written(encoded, bytes, waited, writing, &self.parts.cores);
+    }
+}
+
+/// What a person is told of a hello that this box does not take.
+pub(super) fn other_version(frame: &Frame) -> String {
+    match Hello::parse(&frame.body) {
+        Some(Hello { version, .. }) if version != VERSION => format!(
+            "the peer's accelerator speaks version {version}, this one version {VERSION}: connections go their plain way until \
+             both sites have the same release"
+        ),
+        _ => "the peer's first words are no hello".to_owned(),
     }
 }
 

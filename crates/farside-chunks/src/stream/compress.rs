@@ -76,7 +76,7 @@ impl Compressor {
             settings,
             history: None,
             of_late: (0.0, 0.0),
-            noise: Noise { in_bytes: 0, out_bytes: 0, skip: 0, next_skip: NOISE_FOR.0 },
+            noise: Noise::new(),
             compressed: Vec::new(),
         }
     }
@@ -137,6 +137,10 @@ impl Compressor {
         if !settings.compresses {
             self.history = None;
         }
+        // Whoever has it compressed again wants to know what it is now.
+        if !settings.compresses {
+            self.noise = Noise::new();
+        }
         self.settings = settings;
     }
 }
@@ -185,6 +189,10 @@ pub(super) fn compress_alone<'a>(
 }
 
 impl Noise {
+    fn new() -> Noise {
+        Noise { in_bytes: 0, out_bytes: 0, skip: 0, next_skip: NOISE_FOR.0 }
+    }
+
     fn tries(&mut self, bytes: usize) -> bool {
         if bytes < COMPRESSED_MIN {
             return false;
