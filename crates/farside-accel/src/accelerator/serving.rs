@@ -9,7 +9,7 @@ use farside_peer::PeerId;
 use ipnet::IpNet;
 
 use super::state::Accelerator;
-use crate::kernel::transparent;
+use crate::kernel::{Kept, transparent};
 use crate::policy::Ends;
 use crate::protocol::{Open, OpenTarget, Refusal, Refused};
 use crate::trunk::{Connected, Serving, Trunk, may_connect};
@@ -71,15 +71,25 @@ impl Accelerator {
         let is_probed = self.served.is_probed(peer, ends.server.ip(), self.now());
         may_connect(ends.client, ends.server, &around.lan, &around.own, is_probed)
             .map_err(|text| refused(Refusal::NotAllowed, text))?;
-        let (application, policy) = self.policies.of(&ends);
+        let is_here = around.own.contains(&ends.server.ip().to_canonical());
+        let (application, policy) =
+            if is_here { self.policies.of_box(&ends) } else { self.policies.of(&ends) };
         if !policy.and(open.action).is_optimized() {
             let text = format!("its policy for {application} is {policy}");
             return Err(refused(Refusal::ByPolicy, text));
         }
+        // What a program on this box answers must not leave by the wire, to the client itself.
+        let kept = match is_here {
+            true => Some(self.carried.keep(ends.server, ends.client).map_err(|error| {
+                refused(Refusal::Overload, format!("a connection with this box itself: {error}"))
+            })?),
+            false => None,
+        };
         let socket =
             transparent::connect(Some(ends.client), ends.server, open.dscp).await.map_err(not_connected)?;
         self.served.connected(peer, ends.server.ip(), self.now());
-        Ok(Connected { socket, ends, application: application.to_owned(), policy })
+        let kept = kept.map(Kept::made);
+        Ok(Connected { socket, ends, application: application.to_owned(), policy, kept })
     }
 
     /// Connects to where an explicit forward of a peer ends, if this site allows it.
@@ -105,7 +115,13 @@ impl Accelerator {
                     // It was asked for by name: no policy lets it pass.
                     let policy =
                         if policy.is_optimized() { policy } else { crate::policy::Action::Transport };
-                    return Ok(Connected { socket, ends, application: application.to_owned(), policy });
+                    return Ok(Connected {
+                        socket,
+                        ends,
+                        application: application.to_owned(),
+                        policy,
+                        kept: None,
+                    });
                 }
                 Err(error) => last = not_connected(error),
             }

@@ -25,7 +25,7 @@ use super::state::{Accelerator, KnownPeer, Surroundings, WINDOWS_BUDGET};
 use crate::connections::Connections;
 use crate::control::{Interception, Peer, Settings, StorePlace};
 use crate::flow::Windows;
-use crate::kernel::{KernelError, MarkRoutes, OwnedTable, SynQueue, interfaces, transparent};
+use crate::kernel::{Carried, KernelError, MarkRoutes, OwnedTable, SynQueue, interfaces, transparent};
 use crate::policy::{Policies, Policy, WrittenPolicyError};
 use crate::rules::Ruleset;
 use crate::store::Store;
@@ -70,11 +70,20 @@ pub enum StartError {
     },
 }
 
+/// Removes the table that [`Accelerator::carried`] has.
+struct TableInstalled(Carried);
+
+impl Drop for TableInstalled {
+    fn drop(&mut self) {
+        self.0.remove_table();
+    }
+}
+
 /// What interception holds of the kernel; all of it goes with it.
 struct Installed {
     /// Holds connections; with its end those that are held are let go.
     hold: JoinHandle<()>,
-    table: OwnedTable,
+    table: TableInstalled,
     routes: MarkRoutes,
 }
 
@@ -147,6 +156,7 @@ impl Running {
             surroundings: Mutex::default(),
             served: Default::default(),
             probes,
+            carried: Default::default(),
             forwards: Default::default(),
             started: Instant::now(),
             tasks: TaskTracker::new(),
@@ -292,7 +302,10 @@ async fn install(
     MarkRoutes::remove_stale()?;
     let routes = MarkRoutes::install()?;
     let table = match OwnedTable::install(&ruleset) {
-        Ok(table) => table,
+        Ok(table) => {
+            accelerator.carried.set_table(table);
+            TableInstalled(accelerator.carried.clone())
+        }
         Err(error) => {
             let _ = routes.remove();
             return Err(error.into());

@@ -10,6 +10,7 @@
 //! start: listeners, queue, routes, table         stop: queue (what waits goes plainly), table, routes, listeners
 //! ```
 
+mod carried;
 mod error;
 pub mod interfaces;
 mod netfilter;
@@ -18,7 +19,8 @@ mod queue;
 mod routes;
 pub mod transparent;
 
+pub use carried::{Carried, Kept};
 pub use error::KernelError;
 pub use netfilter::{OwnedTable, TableOwner, table_owner};
-pub use queue::{Decision, Held, QUEUE_LENGTH, SynQueue};
+pub use queue::{Decision, Held, Origin, QUEUE_LENGTH, SynQueue};
 pub use routes::MarkRoutes;

@@ -3,9 +3,12 @@
 use netlink_packet_core::DefaultNla;
 use netlink_packet_netfilter::nftables::{
     Bitwise, ChainAttribute, ChainMessage, Cmp, DataAttribute, Expressions, Hook as HookAttribute, Immediate,
-    InetHookNumber, Meta, MetaKey, NfTablesMessage, Operator, Payload, Register, RuleAttribute, RuleMessage,
-    TableAttribute, TableFlags, TableMessage, Verdict, VerdictAttribute,
+    InetHookNumber, ListAttribute, Meta, MetaKey, NfTablesMessage, Operator, Payload, Register,
+    RuleAttribute, RuleMessage, SetAttribute, SetElementAttribute, SetElementList, SetElementMessage,
+    SetMessage, TableAttribute, TableFlags, TableMessage, Verdict, VerdictAttribute,
 };
+
+use std::net::{IpAddr, SocketAddr};
 
 use super::ruleset::{Chain, Hook, Means, QueueBy, Ruleset, TABLE};
 use super::term::{Family, Term};
@@ -14,9 +17,18 @@ use super::text;
 const ACCEPT: u32 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+const ICMP: u8 = 1;
+const ICMP6: u8 = 58;
 const IPV4: u32 = 2;
 const IPV6: u32 = 10;
+const NETWORK_HEADER: u32 = 1;
 const TRANSPORT_HEADER: u32 = 2;
+/// `NFT_REG32_00`: the first of 16 registers of 4 bytes.
+const FIRST_REGISTER: u32 = 8;
+/// nft's own numbers of the types of a set's key, 6 bits each: only it reads them.
+const TYPE_IPV4: u32 = 7;
+const TYPE_IPV6: u32 = 8;
+const TYPE_PORT: u32 = 13;
 /// Where TCP's flags are in its header.
 const TCP_FLAGS: u32 = 13;
 /// Where the destination's port is in the headers of TCP and UDP.
@@ -39,6 +51,7 @@ pub(crate) fn batch(ruleset: &Ruleset, means: Means) -> Vec<NfTablesMessage> {
     let mut messages = vec![NfTablesMessage::NewTable(TableMessage {
         attributes: vec![TableAttribute::Name(TABLE.to_owned()), TableAttribute::Flags(TableFlags::Owner)],
     })];
+    messages.extend((1..).zip(Family::ALL).map(|(id, family)| new_set(id, family)));
     for chain in ruleset.chains(means) {
         messages.push(new_chain(&chain));
         messages.extend(chain.rules.iter().map(|rule| new_rule(chain.name, rule, means)));
@@ -49,6 +62,7 @@ pub(crate) fn batch(ruleset: &Ruleset, means: Means) -> Vec<NfTablesMessage> {
 /// What the `index`th message of [`batch`] is, in nft's words, for an error that the kernel answers it with.
 pub(crate) fn text_of(ruleset: &Ruleset, means: Means, index: usize) -> String {
     let mut texts = vec![format!("table inet {TABLE} {{ flags owner }}")];
+    texts.extend(Family::ALL.map(|family| format!("set {}", family.carried())));
     for chain in ruleset.chains(means) {
         texts.push(format!("chain {}", chain.name));
         texts.extend(chain.rules.iter().map(|rule| text::line(rule)));
@@ -60,6 +74,7 @@ fn new_chain(chain: &Chain) -> NfTablesMessage {
     let hook = match chain.hook {
         Hook::Prerouting => InetHookNumber::PreRouting,
         Hook::Forward => InetHookNumber::Forward,
+        Hook::Output => InetHookNumber::LocalOut,
     };
     NfTablesMessage::NewChain(ChainMessage {
         attributes: vec![
@@ -70,7 +85,7 @@ fn new_chain(chain: &Chain) -> NfTablesMessage {
                 HookAttribute::Priority(chain.priority.cast_unsigned()),
             ]),
             ChainAttribute::Policy(ACCEPT),
-            ChainAttribute::Type("filter".to_owned()),
+            ChainAttribute::Type(chain.kind.name().to_owned()),
         ],
     })
 }
@@ -90,9 +105,13 @@ impl Term {
     fn expressions(&self, means: Means) -> Vec<Expressions> {
         match self {
             Term::FromInterface(name) => vec![load(MetaKey::Iifname), is(padded(name))],
+            Term::OutOf(name) => vec![load(MetaKey::Oifname), is(padded(name))],
             Term::Tcp => vec![load(MetaKey::L4Proto), is(vec![TCP])],
             Term::Udp => vec![load(MetaKey::L4Proto), is(vec![UDP])],
             Term::Syn => vec![header(TCP_FLAGS, 1), masked(FIN_SYN_RST_ACK), is(vec![SYN])],
+            Term::NotSyn => vec![header(TCP_FLAGS, 1), masked(FIN_SYN_RST_ACK), is_not(vec![SYN])],
+            Term::Icmp(Family::V4) => vec![load(MetaKey::L4Proto), is(vec![ICMP])],
+            Term::Icmp(Family::V6) => vec![load(MetaKey::L4Proto), is(vec![ICMP6])],
             Term::NotToTcpPort(port) => vec![header(DESTINATION_PORT, 2), is_not(be16(*port))],
             Term::ToUdpPort(port) => vec![header(DESTINATION_PORT, 2), is(be16(*port))],
             Term::Mark(mark) => vec![load(MetaKey::Mark), is(host32(*mark))],
@@ -104,6 +123,7 @@ impl Term {
                     other("socket", vec![(1, be32(SOCKET_TRANSPARENT)), (2, be32(Register::Reg1.into()))]);
                 vec![socket, is(vec![1])]
             }
+            Term::Carried(family) => carried(*family),
             Term::SetMark(mark) => {
                 let store =
                     Expressions::Meta(vec![Meta::Key(MetaKey::Mark), Meta::SourceRegister(Register::Reg1)]);
@@ -128,6 +148,80 @@ impl Term {
             }
         }
     }
+}
+
+/// The segments from `from` to `to` belong to a socket of this box (`is_so`), or no longer.
+pub(crate) fn carry(from: SocketAddr, to: SocketAddr, is_so: bool) -> NfTablesMessage {
+    let family = Family::of(from.ip());
+    let element = vec![SetElementAttribute::Key(DataAttribute::Value(key(from, to)))];
+    let message = SetElementMessage {
+        attributes: vec![
+            SetElementList::Table(TABLE.to_owned()),
+            SetElementList::Set(family.carried().to_owned()),
+            SetElementList::Elements(vec![ListAttribute::Element(element)]),
+        ],
+    };
+    if is_so { NfTablesMessage::NewSetElement(message) } else { NfTablesMessage::DeleteSetElement(message) }
+}
+
+fn new_set(id: u32, family: Family) -> NfTablesMessage {
+    let (address, address_type) = match family {
+        Family::V4 => (4, TYPE_IPV4),
+        Family::V6 => (16, TYPE_IPV6),
+    };
+    let key_type =
+        [address_type, TYPE_PORT, address_type, TYPE_PORT].iter().fold(0, |all, one| all << 6 | one);
+    NfTablesMessage::NewSet(SetMessage {
+        attributes: vec![
+            SetAttribute::Table(TABLE.to_owned()),
+            SetAttribute::Name(family.carried().to_owned()),
+            SetAttribute::KeyType(key_type),
+            SetAttribute::KeyLen(2 * (address + 4)),
+            SetAttribute::Id(id),
+        ],
+    })
+}
+
+/// Each part begins a register of 4 bytes; a port has two bytes of zero behind it.
+fn key(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    let mut key = Vec::new();
+    for end in [from, to] {
+        match end.ip() {
+            IpAddr::V4(address) => key.extend(address.octets()),
+            IpAddr::V6(address) => key.extend(address.octets()),
+        }
+        key.extend(end.port().to_be_bytes());
+        key.extend([0, 0]);
+    }
+    key
+}
+
+fn carried(family: Family) -> Vec<Expressions> {
+    // Where the source is in the header of IP, and how long; the destination follows it.
+    let (protocol, source, length) = match family {
+        Family::V4 => (IPV4, 12, 4),
+        Family::V6 => (IPV6, 8, 16),
+    };
+    let part = |register, base, offset, length| {
+        Expressions::Payload(vec![
+            Payload::DestinationRegister(Register::from(FIRST_REGISTER + register)),
+            Payload::Base(base),
+            Payload::Offset(offset),
+            Payload::Len(length),
+        ])
+    };
+    let step = length / 4;
+    let set = [family.carried().as_bytes(), b"\0"].concat();
+    vec![
+        load(MetaKey::Nfproto),
+        #[expect(clippy::cast_possible_truncation, reason = "2 or 10")]
+        is(vec![protocol as u8]),
+        part(0, NETWORK_HEADER, source, length),
+        part(step, TRANSPORT_HEADER, 0, 2),
+        part(step + 1, NETWORK_HEADER, source + length, length),
+        part(2 * step + 1, TRANSPORT_HEADER, 2, 2),
+        other("lookup", vec![(1, set), (2, be32(FIRST_REGISTER))]),
+    ]
 }
 
 fn load(key: MetaKey) -> Expressions {

@@ -13,6 +13,10 @@
 //!                   its plain way
 //! ```
 //!
+//! A connection of a program on this box goes through the same three steps at the hook *output* ("hold_own", "carry_own",
+//! "refused_own"). The mark of its SYN has the kernel route it to `lo`, where "divert" takes it. Its further segments get the mark
+//! because [`carry`] has named them in a set, and so do those with which such a program answers the box's own transparent socket.
+//!
 //! A [`Ruleset`] is rendered twice from the same terms: as text in nft's words ([`Ruleset::nft`], and everything else that is
 //! installed by [`fmt::Display`]), and as netlink messages for [`crate::kernel::OwnedTable`]. What is printed is therefore what is
 //! installed.
@@ -26,7 +30,7 @@ mod sysctl;
 mod term;
 mod text;
 
-pub(crate) use message::{batch, text_of};
+pub(crate) use message::{batch, carry, text_of};
 pub use ruleset::{Means, OWN, QueueBy, REFUSED, ROUTE_TABLE, RULE_PRIORITY, Ruleset, TABLE, TAKEN};
 pub use sysctl::{Concerns, Sysctl, Wanted, sysctls};
 

@@ -71,12 +71,31 @@ impl Means {
 pub(super) enum Hook {
     Prerouting,
     Forward,
+    Output,
 }
 
-/// A chain of type *filter* that accepts what none of its rules fits.
+/// What a chain does with what it changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Filter,
+    /// What has got another mark is routed anew.
+    Route,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Filter => "filter",
+            Kind::Route => "route",
+        }
+    }
+}
+
+/// A chain that accepts what none of its rules fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Chain {
     pub(super) name: &'static str,
+    pub(super) kind: Kind,
     pub(super) hook: Hook,
     pub(super) priority: i32,
     pub(super) rules: Vec<Vec<Term>>,
@@ -95,8 +114,15 @@ impl Ruleset {
         self.lan.iter().chain([&self.wan]).map(String::as_str).find(|name| is_bad(name))
     }
 
-    pub(super) fn chains(&self, means: Means) -> [Chain; 3] {
-        [self.hold(means), self.divert(), self.refused()]
+    pub(super) fn chains(&self, means: Means) -> [Chain; 6] {
+        [
+            self.hold(means),
+            self.divert(),
+            self.refused(),
+            self.hold_own(),
+            self.carry_own(),
+            self.refused_own(),
+        ]
     }
 
     fn hold(&self, means: Means) -> Chain {
@@ -122,7 +148,7 @@ impl Ruleset {
         };
         let rules = [probe].into_iter().chain(self.lan.iter().map(from)).collect();
         // −150 is "mangle": after connection tracking has put fragments together, before addresses are translated.
-        Chain { name: "hold", hook: Hook::Prerouting, priority: -150, rules }
+        Chain { name: "hold", kind: Kind::Filter, hook: Hook::Prerouting, priority: -150, rules }
     }
 
     fn divert(&self) -> Chain {
@@ -134,13 +160,38 @@ impl Ruleset {
             listener(Family::V4),
             listener(Family::V6),
             vec![Term::Tcp, Term::TransparentSocket, Term::SetMark(TAKEN), Term::Accept],
+            // A router between the other host and this box says that a segment is too big, or that it goes no further: to the
+            // address that the socket speaks with, whose host knows nothing of it.
+            vec![Term::Icmp(Family::V4), Term::TransparentSocket, Term::SetMark(TAKEN), Term::Accept],
+            vec![Term::Icmp(Family::V6), Term::TransparentSocket, Term::SetMark(TAKEN), Term::Accept],
         ];
-        Chain { name: "divert", hook: Hook::Prerouting, priority: -149, rules }
+        Chain { name: "divert", kind: Kind::Filter, hook: Hook::Prerouting, priority: -149, rules }
     }
 
     fn refused(&self) -> Chain {
         let rules = vec![vec![Term::Mark(REFUSED), Term::Tcp, Term::Reset]];
-        Chain { name: "refused", hook: Hook::Forward, priority: 0, rules }
+        Chain { name: "refused", kind: Kind::Filter, hook: Hook::Forward, priority: 0, rules }
+    }
+
+    /// Connections that a program on this box begins. A verdict's mark has the SYN routed anew, to the listener.
+    fn hold_own(&self) -> Chain {
+        let mut terms = vec![Term::OutOf(self.wan.clone()), Term::Tcp, Term::Syn, Term::NotMark(OWN)];
+        terms.extend(self.own_ports.iter().map(|port| Term::NotToTcpPort(*port)));
+        terms.push(Term::Queue(self.queue));
+        Chain { name: "hold_own", kind: Kind::Filter, hook: Hook::Output, priority: -150, rules: vec![terms] }
+    }
+
+    /// What programs on this box send to its own transparent sockets, whose addresses are elsewhere.
+    fn carry_own(&self) -> Chain {
+        let rule =
+            |family| vec![Term::Tcp, Term::NotSyn, Term::Carried(family), Term::SetMark(TAKEN), Term::Accept];
+        let rules = Family::ALL.map(rule).into();
+        Chain { name: "carry_own", kind: Kind::Route, hook: Hook::Output, priority: -149, rules }
+    }
+
+    fn refused_own(&self) -> Chain {
+        let rules = vec![vec![Term::Mark(REFUSED), Term::Tcp, Term::Reset]];
+        Chain { name: "refused_own", kind: Kind::Filter, hook: Hook::Output, priority: 0, rules }
     }
 }
 

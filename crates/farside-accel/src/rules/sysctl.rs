@@ -47,6 +47,16 @@ pub fn sysctls(lan: &[String], wan: &str) -> Vec<Sysctl> {
         let (name, wanted) = (name.to_owned(), Wanted::Is(value));
         Sysctl { name, wanted, concerns, otherwise }
     };
+    let mut marks: Vec<Sysctl> = ["all"]
+        .iter()
+        .chain(&interfaces)
+        .map(|interface| Sysctl {
+            name: format!("net.ipv4.conf.{}.src_valid_mark", interface.replace('.', "/")),
+            wanted: Wanted::Is("0"),
+            concerns: Concerns::All,
+            otherwise: "segments of connections that are taken are dropped as if they came from this box",
+        })
+        .collect();
     let mut all = vec![
         sysctl(
             "net.ipv4.ip_forward",
@@ -74,6 +84,7 @@ pub fn sysctls(lan: &[String], wan: &str) -> Vec<Sysctl> {
         concerns: Concerns::All,
         otherwise: "packets of optimised connections are dropped where the way back to their sender is another one",
     }));
+    all.append(&mut marks);
     all.extend(["net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"].map(|name| {
         sysctl(
             name,

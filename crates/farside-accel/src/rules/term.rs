@@ -1,10 +1,28 @@
 //! The words of a rule.
 
+use std::net::IpAddr;
+
 /// A family of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     V4,
     V6,
+}
+
+impl Family {
+    pub(super) const ALL: [Family; 2] = [Family::V4, Family::V6];
+
+    pub(super) fn of(address: IpAddr) -> Family {
+        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+
+    /// The set of [`Term::Carried`].
+    pub(super) fn carried(self) -> &'static str {
+        match self {
+            Family::V4 => "carried4",
+            Family::V6 => "carried6",
+        }
+    }
 }
 
 /// A word: a match, or what is done with what has matched so far. [`super::text`] says it in nft's words, [`super::message`] in
@@ -13,12 +31,18 @@ pub(super) enum Family {
 pub(super) enum Term {
     /// Came in by this interface.
     FromInterface(String),
+    /// Leaves by this interface.
+    OutOf(String),
     /// Is TCP. Must come before whatever looks into a segment.
     Tcp,
     /// Is UDP. Must come before whatever looks into a datagram.
     Udp,
     /// The first segment of a connection: of FIN, SYN, RST and ACK only SYN.
     Syn,
+    /// Any other segment.
+    NotSyn,
+    /// Is ICMP of this family; what socket its error is about, `TransparentSocket` finds.
+    Icmp(Family),
     /// Not to this port.
     NotToTcpPort(u16),
     /// To this port.
@@ -33,6 +57,8 @@ pub(super) enum Term {
     NotOutOf(String),
     /// Belongs to a socket of this box with another host's address.
     TransparentSocket,
+    /// Its ends are in the set of what such sockets exchange with this box itself.
+    Carried(Family),
     /// Gets this mark.
     SetMark(u32),
     /// Waits in this queue; goes on if nobody reads it.
