@@ -101,3 +101,39 @@ fn the_boxes_own_connections_and_those_between_lans_are_not_touched() {
     line.exchange(to_box, b"to the box itself");
     assert_eq!((near.taken(), near.accelerator.status().passed_through_connections), (0, 0));
 }
+
+/// A host behind another router of the far site: not in the subnets of the far box's LAN, and still at that side.
+#[test]
+fn nobody_connects_as_a_host_of_the_other_side() {
+    let Some(line) = Line::new() else { return };
+    let (near, far) = line.both();
+    let server = line.serve(&line.server, "10.2.0.3:8000");
+    line.client.ip("addr add 10.4.0.9/32 dev lo").unwrap();
+    let pretended = line.client.inside(move || {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&std::net::SocketAddr::from(([10, 4, 0, 9], 0)).into()).unwrap();
+        socket.connect_timeout(&server.into(), Duration::from_secs(2))
+    });
+    // Plainly, the server's answer goes to the host that has the address.
+    assert!(pretended.is_err());
+    assert_eq!((near.last_reason(), far.taken()), (Some(Demotion::NoPeer), 0));
+    line.exchange_from(&line.client, line.serve(&line.server, "10.2.0.3:8001"), b"and others still do");
+    assert_eq!(far.taken(), 1);
+}
+
+#[test]
+fn a_box_does_not_answer_a_probe_for_what_is_not_behind_it() {
+    let Some(line) = Line::new() else { return };
+    let (near, far) = line.both();
+    line.far.ip("route replace 10.4.0.0/24 via 10.9.0.1").unwrap();
+    for _ in 0..2 {
+        let _ = line.client.inside(|| {
+            std::net::TcpStream::connect_timeout(
+                &"10.4.0.4:8000".parse().unwrap(),
+                Duration::from_millis(500),
+            )
+        });
+        assert_eq!(near.last_reason(), Some(Demotion::NoPeer));
+    }
+    assert_eq!((near.taken(), far.taken()), (0, 0));
+}

@@ -251,6 +251,8 @@ async fn open(
                 Refusal::ByPolicy => pass(None),
                 Refusal::NotAllowed => {
                     accelerator.discovery.lock().not_allowed(accelerator.now(), server);
+                    // Once a minute and less for each server: then it is left alone.
+                    tracing::info!(%client, %server, why = refused.text, "the peer's box may not connect");
                     pass(Some(NoPeer));
                 }
                 Refusal::Overload => pass(Some(Overload)),

@@ -8,6 +8,7 @@
 
 mod forward;
 mod intercept;
+mod placement;
 mod probes;
 mod served;
 mod serving;

@@ -71,6 +71,12 @@ impl Accelerator {
         let is_probed = self.served.is_probed(peer, ends.server.ip(), self.now());
         may_connect(ends.client, ends.server, &around.lan, &around.own, is_probed)
             .map_err(|text| refused(Refusal::NotAllowed, text))?;
+        let place =
+            self.placement.as_ref().map_or(Ok(()), |placement| placement.must_be_at_wan(ends.client.ip()));
+        place.map_err(|text| {
+            tracing::warn!(client = %ends.client, server = %ends.server, why = text, "a peer's box may not connect as this client");
+            refused(Refusal::NotAllowed, text)
+        })?;
         let is_here = around.own.contains(&ends.server.ip().to_canonical());
         let (application, policy) =
             if is_here { self.policies.of_box(&ends) } else { self.policies.of(&ends) };

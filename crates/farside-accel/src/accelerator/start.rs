@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::intercept::{self, Expected};
+use super::placement::Placement;
 use super::probes::{PROBE_PORT, ProbeSender};
 use super::serving::Server;
 use super::state::{Accelerator, KnownPeer, Surroundings, WINDOWS_BUDGET};
@@ -141,6 +142,13 @@ impl Running {
             Some(_) => Some(ProbeSender::new().map_err(|e| StartError::Socket("no socket for probes", e))?),
             None => None,
         };
+        let placement = match &settings.interception {
+            Some(interception) => Some(
+                Placement::new(interception)
+                    .map_err(|e| StartError::Socket("routes cannot be asked for", e))?,
+            ),
+            None => None,
+        };
         let accelerator = Arc::new(Accelerator {
             node,
             policies,
@@ -156,6 +164,7 @@ impl Running {
             surroundings: Mutex::default(),
             served: Default::default(),
             probes,
+            placement,
             carried: Default::default(),
             forwards: Default::default(),
             started: Instant::now(),

@@ -25,6 +25,7 @@ use crate::protocol::{Nonce, Opened};
 use crate::store::Store;
 use crate::trunk::{Cores, Trunk};
 
+use super::placement::Placement;
 use super::probes::ProbeSender;
 use super::served::Served;
 
@@ -60,6 +61,8 @@ pub struct Accelerator {
     pub(super) surroundings: Mutex<Surroundings>,
     pub(super) served: Served,
     pub(super) probes: Option<ProbeSender>,
+    /// At which side an address is; none where nothing is intercepted.
+    pub(super) placement: Option<Placement>,
     /// Connections of which one end is a program on this box.
     pub(super) carried: Carried,
     /// The explicit forwards that are open.
@@ -308,7 +311,8 @@ impl Accelerator {
 
     /// A probe of a peer came by on its way to `server`: the peer is told, and may connect there.
     pub(super) fn saw_probe(&self, probe: &crate::protocol::ProbeDatagram, server: IpAddr) -> bool {
-        self.served.saw_probe(probe, server, self.now())
+        let is_at_lan = || self.placement.as_ref().is_some_and(|placement| placement.is_at_lan(server));
+        self.served.saw_probe(probe, server, is_at_lan, self.now())
     }
 }
 

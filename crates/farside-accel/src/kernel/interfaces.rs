@@ -7,7 +7,7 @@ use std::path::Path;
 
 use ipnet::IpNet;
 use nix::ifaddrs::getifaddrs;
-use nix::net::if_::if_nametoindex;
+use nix::net::if_::{if_indextoname, if_nametoindex};
 use nix::sys::socket::SockaddrStorage;
 
 use crate::rules::{Concerns, Sysctl, sysctls};
@@ -37,6 +37,17 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
 /// Whether there is an interface of this name.
 pub fn exists(name: &str) -> bool {
     if_nametoindex(name).is_ok()
+}
+
+/// An interface's index, if there is one of this name.
+pub fn index(name: &str) -> Option<u32> {
+    if_nametoindex(name).ok()
+}
+
+/// The name of the interface with this index, or the index in words.
+pub fn name(index: u32) -> String {
+    let name = if_indextoname(index).ok().and_then(|name| name.into_string().ok());
+    name.unwrap_or_else(|| format!("interface {index}"))
 }
 
 /// Whether this host has IPv6, and it is not turned off where taken connections arrive.

@@ -13,6 +13,7 @@
 mod carried;
 mod error;
 pub mod interfaces;
+mod lookup;
 mod netfilter;
 mod netlink;
 mod queue;
@@ -21,6 +22,7 @@ pub mod transparent;
 
 pub use carried::{Carried, Kept};
 pub use error::KernelError;
+pub use lookup::{Leads, Lookup};
 pub use netfilter::{OwnedTable, TableOwner, table_owner};
 pub use queue::{Decision, Held, Origin, QUEUE_LENGTH, SynQueue};
 pub use routes::MarkRoutes;
