@@ -154,12 +154,12 @@ pub(super) async fn hold(
 
 /// The kernel may have no memory for a moment; one SYN is not worth all connections. It goes plainly, or its client tries again.
 fn decide_now(accelerator: &Accelerator, queue: &mut SynQueue, packet: Held, decision: Decision) {
-    if packet.origin == Origin::ThisBox
-        && decision != Decision::Take
+    if decision != Decision::Take
         && let Packet::Syn(Syn { ends, .. }) = &packet.packet
+        && let Some(place) = accelerator.place_of(packet.origin)
     {
         // One from the same port was carried a moment ago.
-        accelerator.carried.forget(ends.client, ends.server);
+        accelerator.carried.forget(place, ends.client, ends.server);
     }
     if let Err(error) = queue.decide(packet, decision) {
         tracing::warn!(%error, "the kernel does not take a decision about a connection that begins");
@@ -225,9 +225,9 @@ async fn open(
     match trunk.open_flow(open, patience(&trunk)).await {
         Outcome::Opened(flow, opened) => {
             accelerator.discovery.lock().connected(accelerator.now(), server);
-            let kept = match origin {
-                Origin::Outside => None,
-                Origin::ThisBox => match accelerator.carried.keep(client, server) {
+            let kept = match accelerator.place_of(origin) {
+                None => None,
+                Some(place) => match accelerator.carried.keep(place, client, server) {
                     Ok(kept) => Some(kept.made()),
                     Err(error) => {
                         tracing::warn!(%client, %server, %error, "let through");
@@ -250,7 +250,11 @@ async fn open(
                 }
                 Refusal::ByPolicy => pass(None),
                 Refusal::NotAllowed => {
-                    accelerator.discovery.lock().not_allowed(accelerator.now(), server);
+                    let draw = || accelerator.random.uuid_bytes();
+                    let nonce = accelerator.discovery.lock().not_allowed(accelerator.now(), server, draw);
+                    if let (Some(nonce), Some(probes)) = (nonce, &accelerator.probes) {
+                        probes.send(accelerator.node.id(), server.ip().to_canonical(), nonce);
+                    }
                     // Once a minute and less for each server: then it is left alone.
                     tracing::info!(%client, %server, why = refused.text, "the peer's box may not connect");
                     pass(Some(NoPeer));

@@ -15,5 +15,5 @@ mod serving;
 mod start;
 mod state;
 
-pub use start::{Running, StartError, ruleset};
+pub use start::{Running, StartError, plan};
 pub use state::Accelerator;

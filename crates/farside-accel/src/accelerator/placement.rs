@@ -6,8 +6,10 @@ use std::net::IpAddr;
 
 use crate::control::Interception;
 use crate::kernel::{Leads, Lookup, interfaces};
+use crate::rules::Bridge;
 
-/// Asks the kernel, each time: routes change.
+/// Asks the kernel, each time: routes change. They do not tell the sides of a bridge apart: an inline box only checks that an address
+/// is on neither another interface nor itself.
 #[derive(Debug)]
 pub(super) struct Placement {
     lookup: Lookup,
@@ -16,8 +18,11 @@ pub(super) struct Placement {
 }
 
 impl Placement {
-    pub(super) fn new(interception: &Interception) -> io::Result<Placement> {
-        let Interception { lan, wan } = interception.clone();
+    pub(super) fn new(interception: &Interception, bridge: Option<&Bridge>) -> io::Result<Placement> {
+        let Interception { lan, wan } = match bridge {
+            None => interception.clone(),
+            Some(bridge) => Interception { lan: vec![bridge.name.clone()], wan: bridge.name.clone() },
+        };
         Ok(Placement { lookup: Lookup::open()?, lan, wan })
     }
 

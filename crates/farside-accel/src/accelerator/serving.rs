@@ -12,6 +12,7 @@ use super::state::Accelerator;
 use crate::kernel::{Kept, transparent};
 use crate::policy::Ends;
 use crate::protocol::{Open, OpenTarget, Refusal, Refused};
+use crate::rules::Place;
 use crate::trunk::{Connected, Serving, Trunk, may_connect};
 
 /// The accelerator as its trunks see it: there once it has started.
@@ -84,13 +85,10 @@ impl Accelerator {
             let text = format!("its policy for {application} is {policy}");
             return Err(refused(Refusal::ByPolicy, text));
         }
-        // What a program on this box answers must not leave by the wire, to the client itself.
-        let kept = match is_here {
-            true => Some(self.carried.keep(ends.server, ends.client).map_err(|error| {
-                refused(Refusal::Overload, format!("a connection with this box itself: {error}"))
-            })?),
-            false => None,
-        };
+        // What the server answers must not go to the client itself: by the wire from a program on this box, or through the bridge.
+        let place = if is_here { Some(Place::Inet) } else { self.bridge.is_some().then_some(Place::Bridge) };
+        let kept = place.map(|place| self.carried.keep(place, ends.server, ends.client)).transpose();
+        let kept = kept.map_err(|error| refused(Refusal::Overload, error.to_string()))?;
         let socket =
             transparent::connect(Some(ends.client), ends.server, open.dscp).await.map_err(not_connected)?;
         self.served.connected(peer, ends.server.ip(), self.now());

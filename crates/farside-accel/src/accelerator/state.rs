@@ -22,6 +22,7 @@ use crate::flow::{Flow, Windows};
 use crate::kernel::{Carried, Kept, Origin};
 use crate::policy::{Action, Demotion, Ends, Policies};
 use crate::protocol::{Nonce, Opened};
+use crate::rules::{Bridge, Place};
 use crate::store::Store;
 use crate::trunk::{Cores, Trunk};
 
@@ -55,6 +56,8 @@ pub struct Accelerator {
     pub(super) cores: Arc<Cores>,
     pub(super) random: Arc<dyn Randomness>,
     pub(super) interception: Option<control::Interception>,
+    /// The bridge that this box is, if it is inline.
+    pub(super) bridge: Option<Bridge>,
     pub(super) forward_to: Vec<String>,
     pub(super) peers: Mutex<HashMap<PeerId, KnownPeer>>,
     pub(super) discovery: Mutex<Discovery>,
@@ -144,6 +147,14 @@ impl Accelerator {
         match origin {
             Origin::Outside => self.policies.of(ends),
             Origin::ThisBox => self.policies.of_box(ends),
+        }
+    }
+
+    /// Where the ways of a connection that begins here are named, if they have to be.
+    pub(super) fn place_of(&self, origin: Origin) -> Option<Place> {
+        match origin {
+            Origin::ThisBox => Some(Place::Inet),
+            Origin::Outside => self.bridge.is_some().then_some(Place::Bridge),
         }
     }
 

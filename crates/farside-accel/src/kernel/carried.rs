@@ -1,7 +1,7 @@
-//! Connections of which one end is a program on this box itself: which of its segments go to this box's transparent socket.
+//! Which segments go to this box's transparent sockets that would not find them: those of a program on this box itself, which speaks
+//! with an address that is elsewhere and would send them by the wire; and where the box is a bridge, all of them.
 //!
-//! Such a program speaks with an address that is elsewhere, and its segments would leave by the wire. The table's sets name those that
-//! must not. The first segment of a connection is not among them: what is decided about it counts.
+//! Sets of the tables name them. The first segment of a connection is not among them: what is decided about it counts.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,14 +14,15 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::netfilter::OwnedTable;
+use crate::rules::Place;
 
-/// How long after its end a connection's last segments still find their socket. They pass through `lo`, in microseconds.
+/// How long after its end a connection's last segments still find their socket. They pass through `lo` or a LAN.
 const LINGER: Duration = Duration::from_secs(2);
 /// Most at a time: 60 bytes of the kernel's memory each, and some.
 const KEPT_MAX: usize = 65_536;
 
-/// Who sends, and to whom.
-type Way = (SocketAddr, SocketAddr);
+/// In which table, who sends, and to whom.
+type Way = (Place, SocketAddr, SocketAddr);
 
 /// The table while it is installed, and what its sets name. Clones share them.
 #[derive(Clone, Default)]
@@ -58,22 +59,22 @@ impl Carried {
     ///
     /// # Errors
     /// If the kernel refuses, or there are too many.
-    pub fn keep(&self, from: SocketAddr, to: SocketAddr) -> io::Result<Kept> {
+    pub fn keep(&self, place: Place, from: SocketAddr, to: SocketAddr) -> io::Result<Kept> {
         let mut inner = self.0.lock();
         let inner = &mut *inner;
         let table = inner.table.as_mut().ok_or_else(|| io::Error::other("the rules are gone"))?;
-        if inner.ways.len() >= KEPT_MAX && !inner.ways.contains_key(&(from, to)) {
-            return Err(io::Error::other("there are as many connections of this box itself as it takes"));
+        if inner.ways.len() >= KEPT_MAX && !inner.ways.contains_key(&(place, from, to)) {
+            return Err(io::Error::other("it carries as many connections as it takes"));
         }
-        table.carry(from, to, true)?;
+        table.carry(place, from, to, true)?;
         inner.next += 1;
-        inner.ways.insert((from, to), Entry { holder: inner.next, until: None });
-        Ok(Kept { of: self.clone(), way: (from, to), holder: inner.next, is_made: false })
+        inner.ways.insert((place, from, to), Entry { holder: inner.next, until: None });
+        Ok(Kept { of: self.clone(), way: (place, from, to), holder: inner.next, is_made: false })
     }
 
     /// What `from` sends to `to` goes its plain way again: a new connection of the same ends does.
-    pub fn forget(&self, from: SocketAddr, to: SocketAddr) {
-        self.0.lock().forget((from, to));
+    pub fn forget(&self, place: Place, from: SocketAddr, to: SocketAddr) {
+        self.0.lock().forget((place, from, to));
     }
 
     /// Forgets what has ended. To be called every second or so.
@@ -93,9 +94,9 @@ impl Inner {
     fn forget(&mut self, way: Way) {
         if self.ways.remove(&way).is_some()
             && let Some(table) = &mut self.table
-            && let Err(error) = table.carry(way.0, way.1, false)
+            && let Err(error) = table.carry(way.0, way.1, way.2, false)
         {
-            tracing::warn!(from = %way.0, to = %way.1, %error, "a way of a connection stays after it");
+            tracing::warn!(from = %way.1, to = %way.2, %error, "a way of a connection stays after it");
         }
     }
 }

@@ -10,6 +10,7 @@
 //! start: listeners, queue, routes, table         stop: queue (what waits goes plainly), table, routes, listeners
 //! ```
 
+mod bridges;
 mod carried;
 mod error;
 pub mod interfaces;
@@ -20,6 +21,7 @@ mod queue;
 mod routes;
 pub mod transparent;
 
+pub use bridges::bridge_of;
 pub use carried::{Carried, Kept};
 pub use error::KernelError;
 pub use lookup::{Leads, Lookup};

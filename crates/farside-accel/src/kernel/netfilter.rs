@@ -20,7 +20,7 @@ use nix::libc::{EAFNOSUPPORT, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, EPERM, EPROTON
 
 use super::error::KernelError;
 use super::netlink::Netlink;
-use crate::rules::{self, Means, Ruleset, TABLE};
+use crate::rules::{self, Means, Place, Ruleset, TABLE};
 
 const WHAT: &str = "set up the nftables table \"inet farside\"";
 
@@ -55,13 +55,20 @@ impl OwnedTable {
         Err(lacking.unwrap_or(KernelError::NoNfTables { lacks: "it has no expression that queues" }))
     }
 
-    /// The segments from `from` to `to`, which a program on this box sends, go to a socket of this box (`is_so`), or no longer. Both
+    /// The segments from `from` to `to`, which a program on this box sends or which are bridged, go to a socket of this box (`is_so`), or
+    /// no longer. Both
     /// may be so already. The kernel takes 50 µs.
-    pub(super) fn carry(&mut self, from: SocketAddr, to: SocketAddr, is_so: bool) -> io::Result<()> {
+    pub(super) fn carry(
+        &mut self,
+        place: Place,
+        from: SocketAddr,
+        to: SocketAddr,
+        is_so: bool,
+    ) -> io::Result<()> {
         let flags = NLM_F_ACK | if is_so { NLM_F_CREATE } else { 0 };
         let messages = vec![
             control(ControlMessage::BatchBegin),
-            (flags, inet(rules::carry(from, to, is_so))),
+            (flags, of(place, rules::carry(from, to, is_so))),
             control(ControlMessage::BatchEnd),
         ];
         match self.socket.exchange(messages)?.refusal {
@@ -88,13 +95,13 @@ fn send(
     means: Means,
 ) -> Result<Option<(usize, io::Error)>, KernelError> {
     let mut messages = vec![control(ControlMessage::BatchBegin)];
-    messages.extend(rules::batch(ruleset, means).into_iter().map(|message| {
+    messages.extend(rules::batch(ruleset, means).into_iter().map(|(place, message)| {
         let flags = match message {
             NfTablesMessage::NewRule(_) => NLM_F_CREATE | NLM_F_APPEND,
             // Or a table that is there would be changed.
             _ => NLM_F_CREATE | NLM_F_EXCL,
         };
-        (NLM_F_ACK | flags, inet(message))
+        (NLM_F_ACK | flags, of(place, message))
     }));
     messages.push(control(ControlMessage::BatchEnd));
     let expected = messages.len() - 2;
@@ -141,8 +148,12 @@ fn open() -> Result<Netlink, KernelError> {
     })
 }
 
-fn inet(message: NfTablesMessage) -> NetfilterMessage {
-    NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Inet, 0, 0), message)
+fn of(place: Place, message: NfTablesMessage) -> NetfilterMessage {
+    let family = match place {
+        Place::Inet => NetfilterProtoFamily::Inet,
+        Place::Bridge => NetfilterProtoFamily::Bridge,
+    };
+    NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), message)
 }
 
 /// Who owns a table.
@@ -170,7 +181,7 @@ impl fmt::Display for TableOwner {
 pub fn table_owner() -> Result<Option<TableOwner>, KernelError> {
     const WHAT: &str = "look for the nftables table \"inet farside\"";
     let attributes = vec![TableAttribute::Name(TABLE.to_owned())];
-    let question = inet(NfTablesMessage::GetTable(TableMessage { attributes }));
+    let question = of(Place::Inet, NfTablesMessage::GetTable(TableMessage { attributes }));
     let answers = open()?.exchange(vec![(0, question)]).map_err(|error| KernelError::of(WHAT, error))?;
     match answers.refusal {
         Some((_, error)) if error.raw_os_error() == Some(ENOENT) => return Ok(None),

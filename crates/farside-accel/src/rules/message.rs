@@ -11,7 +11,7 @@ use netlink_packet_netfilter::nftables::{
 use std::net::{IpAddr, SocketAddr};
 
 use super::ruleset::{Chain, Hook, Means, QueueBy, Ruleset, TABLE};
-use super::term::{Family, Term};
+use super::term::{Family, Place, Term};
 use super::text;
 
 const ACCEPT: u32 = 1;
@@ -19,9 +19,11 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMP6: u8 = 58;
-const IPV4: u32 = 2;
-const IPV6: u32 = 10;
+const LINK_HEADER: u32 = 0;
 const NETWORK_HEADER: u32 = 1;
+/// Where a frame's type is; the kernel puts a VLAN's tag back there.
+const ETHERTYPE: u32 = 12;
+const PACKET_HOST: u8 = 0;
 const TRANSPORT_HEADER: u32 = 2;
 /// `NFT_REG32_00`: the first of 16 registers of 4 bytes.
 const FIRST_REGISTER: u32 = 8;
@@ -47,25 +49,36 @@ const BYPASS: u16 = 1;
 const INTERFACE_NAME_SIZE: usize = 16;
 
 /// Everything that makes the table, in order. It must be one batch, and there must be no table of this name.
-pub(crate) fn batch(ruleset: &Ruleset, means: Means) -> Vec<NfTablesMessage> {
-    let mut messages = vec![NfTablesMessage::NewTable(TableMessage {
-        attributes: vec![TableAttribute::Name(TABLE.to_owned()), TableAttribute::Flags(TableFlags::Owner)],
-    })];
-    messages.extend((1..).zip(Family::ALL).map(|(id, family)| new_set(id, family)));
-    for chain in ruleset.chains(means) {
-        messages.push(new_chain(&chain));
-        messages.extend(chain.rules.iter().map(|rule| new_rule(chain.name, rule, means)));
+pub(crate) fn batch(ruleset: &Ruleset, means: Means) -> Vec<(Place, NfTablesMessage)> {
+    let mut messages = Vec::new();
+    let mut sets = 1..;
+    for (place, chains) in ruleset.tables(means) {
+        let mut add = |message| messages.push((place, message));
+        add(NfTablesMessage::NewTable(TableMessage {
+            attributes: vec![
+                TableAttribute::Name(TABLE.to_owned()),
+                TableAttribute::Flags(TableFlags::Owner),
+            ],
+        }));
+        sets.by_ref().zip(Family::ALL).for_each(|(id, family)| add(new_set(id, family)));
+        for chain in chains {
+            add(new_chain(&chain));
+            chain.rules.iter().for_each(|rule| add(new_rule(chain.name, rule, means)));
+        }
     }
     messages
 }
 
 /// What the `index`th message of [`batch`] is, in nft's words, for an error that the kernel answers it with.
 pub(crate) fn text_of(ruleset: &Ruleset, means: Means, index: usize) -> String {
-    let mut texts = vec![format!("table inet {TABLE} {{ flags owner }}")];
-    texts.extend(Family::ALL.map(|family| format!("set {}", family.carried())));
-    for chain in ruleset.chains(means) {
-        texts.push(format!("chain {}", chain.name));
-        texts.extend(chain.rules.iter().map(|rule| text::line(rule)));
+    let mut texts = Vec::new();
+    for (place, chains) in ruleset.tables(means) {
+        texts.push(format!("table {} {TABLE} {{ flags owner }}", place.name()));
+        texts.extend(Family::ALL.map(|family| format!("set {}", family.carried())));
+        for chain in chains {
+            texts.push(format!("chain {}", chain.name));
+            texts.extend(chain.rules.iter().map(|rule| text::line(rule)));
+        }
     }
     texts.into_iter().nth(index).unwrap_or_else(|| "the batch".to_owned())
 }
@@ -123,7 +136,35 @@ impl Term {
                     other("socket", vec![(1, be32(SOCKET_TRANSPARENT)), (2, be32(Register::Reg1.into()))]);
                 vec![socket, is(vec![1])]
             }
+            Term::Is(family) => vec![load(MetaKey::Nfproto), is(vec![family.number()])],
+            Term::Frame(family) => {
+                let ethertype = match family {
+                    Family::V4 => 0x0800,
+                    Family::V6 => 0x86dd,
+                };
+                vec![part(0, LINK_HEADER, ETHERTYPE, 2), is(be16(ethertype))]
+            }
             Term::Carried(family) => carried(*family),
+            Term::AboutCarried(family) => about_carried(*family),
+            Term::ToThisBox(address) => {
+                // A destination's address is the first of a frame.
+                let destination = vec![
+                    (2, be32(LINK_HEADER)),
+                    (3, be32(0)),
+                    (4, be32(6)),
+                    (5, be32(Register::Reg1.into())),
+                ];
+                let to_host = Expressions::Meta(vec![
+                    Meta::Key(MetaKey::PacketType),
+                    Meta::SourceRegister(Register::Reg1),
+                ]);
+                vec![
+                    constant(address.to_vec()),
+                    other("payload", destination),
+                    constant(vec![PACKET_HOST]),
+                    to_host,
+                ]
+            }
             Term::SetMark(mark) => {
                 let store =
                     Expressions::Meta(vec![Meta::Key(MetaKey::Mark), Meta::SourceRegister(Register::Reg1)]);
@@ -131,11 +172,10 @@ impl Term {
             }
             Term::Queue(number) => vec![queue(*number, means.queue)],
             Term::Listener(family, port) => {
-                let family = match family {
-                    Family::V4 => IPV4,
-                    Family::V6 => IPV6,
-                };
-                let tproxy = other("tproxy", vec![(1, be32(family)), (3, be32(Register::Reg1.into()))]);
+                let tproxy = other(
+                    "tproxy",
+                    vec![(1, be32(family.number().into())), (3, be32(Register::Reg1.into()))],
+                );
                 vec![constant(be16(*port)), tproxy]
             }
             Term::Reset => vec![other("reject", vec![(1, be32(TCP_RESET))])],
@@ -165,9 +205,9 @@ pub(crate) fn carry(from: SocketAddr, to: SocketAddr, is_so: bool) -> NfTablesMe
 }
 
 fn new_set(id: u32, family: Family) -> NfTablesMessage {
-    let (address, address_type) = match family {
-        Family::V4 => (4, TYPE_IPV4),
-        Family::V6 => (16, TYPE_IPV6),
+    let address_type = match family {
+        Family::V4 => TYPE_IPV4,
+        Family::V6 => TYPE_IPV6,
     };
     let key_type =
         [address_type, TYPE_PORT, address_type, TYPE_PORT].iter().fold(0, |all, one| all << 6 | one);
@@ -176,7 +216,7 @@ fn new_set(id: u32, family: Family) -> NfTablesMessage {
             SetAttribute::Table(TABLE.to_owned()),
             SetAttribute::Name(family.carried().to_owned()),
             SetAttribute::KeyType(key_type),
-            SetAttribute::KeyLen(2 * (address + 4)),
+            SetAttribute::KeyLen(2 * (family.address_bytes() + 4)),
             SetAttribute::Id(id),
         ],
     })
@@ -196,32 +236,84 @@ fn key(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     key
 }
 
-fn carried(family: Family) -> Vec<Expressions> {
-    // Where the source is in the header of IP, and how long; the destination follows it.
-    let (protocol, source, length) = match family {
-        Family::V4 => (IPV4, 12, 4),
-        Family::V6 => (IPV6, 8, 16),
-    };
-    let part = |register, base, offset, length| {
-        Expressions::Payload(vec![
-            Payload::DestinationRegister(Register::from(FIRST_REGISTER + register)),
-            Payload::Base(base),
-            Payload::Offset(offset),
-            Payload::Len(length),
-        ])
-    };
+/// The parts of a set's key, each a place in the packet, from the first register on.
+fn look_up(family: Family, parts: [(u32, u32); 4]) -> Vec<Expressions> {
+    let length = family.address_bytes();
     let step = length / 4;
+    let registers = [(0, length), (step, 2), (step + 1, length), (2 * step + 1, 2)];
+    let mut expressions: Vec<Expressions> = parts
+        .into_iter()
+        .zip(registers)
+        .map(|((base, offset), (register, length))| part(register, base, offset, length))
+        .collect();
     let set = [family.carried().as_bytes(), b"\0"].concat();
-    vec![
-        load(MetaKey::Nfproto),
-        #[expect(clippy::cast_possible_truncation, reason = "2 or 10")]
-        is(vec![protocol as u8]),
-        part(0, NETWORK_HEADER, source, length),
-        part(step, TRANSPORT_HEADER, 0, 2),
-        part(step + 1, NETWORK_HEADER, source + length, length),
-        part(2 * step + 1, TRANSPORT_HEADER, 2, 2),
-        other("lookup", vec![(1, set), (2, be32(FIRST_REGISTER))]),
-    ]
+    expressions.push(other("lookup", vec![(1, set), (2, be32(FIRST_REGISTER))]));
+    expressions
+}
+
+fn carried(family: Family) -> Vec<Expressions> {
+    let (source, destination) = family.addresses();
+    look_up(
+        family,
+        [
+            (NETWORK_HEADER, source),
+            (TRANSPORT_HEADER, 0),
+            (NETWORK_HEADER, destination),
+            (TRANSPORT_HEADER, DESTINATION_PORT),
+        ],
+    )
+}
+
+/// An error's header has 8 bytes; then comes what it is about, from its IP header on: sent by this box, and so the other way round.
+fn about_carried(family: Family) -> Vec<Expressions> {
+    const ERROR_HEADER: u32 = 8;
+    let (source, destination) = family.addresses();
+    // Without options or extensions, as the kernel sends TCP.
+    let ports = ERROR_HEADER + destination + family.address_bytes();
+    look_up(
+        family,
+        [
+            (TRANSPORT_HEADER, ERROR_HEADER + destination),
+            (TRANSPORT_HEADER, ports + DESTINATION_PORT),
+            (TRANSPORT_HEADER, ERROR_HEADER + source),
+            (TRANSPORT_HEADER, ports),
+        ],
+    )
+}
+
+/// Loads a part of the packet into the 4-byte registers from this one on.
+fn part(register: u32, base: u32, offset: u32, length: u32) -> Expressions {
+    Expressions::Payload(vec![
+        Payload::DestinationRegister(Register::from(FIRST_REGISTER + register)),
+        Payload::Base(base),
+        Payload::Offset(offset),
+        Payload::Len(length),
+    ])
+}
+
+impl Family {
+    /// `NFPROTO_IPV4` and `NFPROTO_IPV6`.
+    fn number(self) -> u8 {
+        match self {
+            Family::V4 => 2,
+            Family::V6 => 10,
+        }
+    }
+
+    fn address_bytes(self) -> u32 {
+        match self {
+            Family::V4 => 4,
+            Family::V6 => 16,
+        }
+    }
+
+    /// Where source and destination are in the header of IP.
+    fn addresses(self) -> (u32, u32) {
+        match self {
+            Family::V4 => (12, 16),
+            Family::V6 => (8, 24),
+        }
+    }
 }
 
 fn load(key: MetaKey) -> Expressions {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::ruleset::Bridge;
+
 /// A kernel parameter that must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sysctl {
@@ -39,8 +41,12 @@ pub enum Concerns {
 const ALL_RP_FILTER: &str = "net.ipv4.conf.all.rp_filter";
 
 /// What must hold for a box with these interfaces.
-pub fn sysctls(lan: &[String], wan: &str) -> Vec<Sysctl> {
-    let mut interfaces: Vec<&str> = lan.iter().map(String::as_str).chain([wan]).collect();
+pub fn sysctls(lan: &[String], wan: &str, bridge: Option<&Bridge>) -> Vec<Sysctl> {
+    // IP sees nothing of a bridge's ports.
+    let mut interfaces: Vec<&str> = match bridge {
+        Some(bridge) => vec![&bridge.name],
+        None => lan.iter().map(String::as_str).chain([wan]).collect(),
+    };
     interfaces.sort_unstable();
     interfaces.dedup();
     let sysctl = |name: &str, value, concerns, otherwise| {

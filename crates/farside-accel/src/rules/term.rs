@@ -9,6 +9,24 @@ pub(super) enum Family {
     V6,
 }
 
+/// Which table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// `inet farside`: what IP sees.
+    Inet,
+    /// `bridge farside`: what is bridged.
+    Bridge,
+}
+
+impl Place {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Place::Inet => "inet",
+            Place::Bridge => "bridge",
+        }
+    }
+}
+
 impl Family {
     pub(super) const ALL: [Family; 2] = [Family::V4, Family::V6];
 
@@ -57,8 +75,16 @@ pub(super) enum Term {
     NotOutOf(String),
     /// Belongs to a socket of this box with another host's address.
     TransparentSocket,
-    /// Its ends are in the set of what such sockets exchange with this box itself.
+    /// Is of this family.
+    Is(Family),
+    /// Is a frame of this family without a VLAN's tag. In a bridge.
+    Frame(Family),
+    /// Its ends are in the set of what goes to a socket of this box and would not find it. After [`Term::Is`] or [`Term::Frame`].
     Carried(Family),
+    /// Is ICMP's error about what goes the opposite way.
+    AboutCarried(Family),
+    /// Goes up to this box, whose address this is, instead of through its bridge.
+    ToThisBox([u8; 6]),
     /// Gets this mark.
     SetMark(u32),
     /// Waits in this queue; goes on if nobody reads it.

@@ -3,34 +3,39 @@
 use std::fmt::Write;
 
 use super::ruleset::{Chain, Hook, Means, Ruleset, TABLE};
-use super::term::{Family, Term};
+use super::term::{Family, Place, Term};
 
 impl Ruleset {
     /// The table, as `nft -f` reads it. `flags owner` is only kept by an nft that stays (`nft -i`).
     ///
     /// nft says `queue` for both expressions of [`super::QueueBy`].
     pub fn nft(&self) -> String {
-        let mut text = format!("table inet {TABLE} {{\n\tflags owner\n");
         // Of the means only whether local connections are left out shows, and kernels that cannot are rare.
-        for family in Family::ALL {
-            let address = match family {
-                Family::V4 => "ipv4_addr",
-                Family::V6 => "ipv6_addr",
-            };
-            // Writing to a string does not fail.
-            let _ = writeln!(
-                text,
-                "\n\tset {} {{\n\t\ttype {address} . inet_service . {address} . inet_service\n\t}}",
-                family.carried()
-            );
-        }
-        for chain in self.chains(Means::ALL[0]) {
-            text.push('\n');
-            chain.write(&mut text);
-        }
-        text.push_str("}\n");
-        text
+        let tables = self.tables(Means::ALL[0]);
+        tables.iter().map(|(place, chains)| table(*place, chains)).collect::<Vec<_>>().join("\n")
     }
+}
+
+fn table(place: Place, chains: &[Chain]) -> String {
+    let mut text = format!("table {} {TABLE} {{\n\tflags owner\n", place.name());
+    for family in Family::ALL {
+        let address = match family {
+            Family::V4 => "ipv4_addr",
+            Family::V6 => "ipv6_addr",
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "\n\tset {} {{\n\t\ttype {address} . inet_service . {address} . inet_service\n\t}}",
+            family.carried()
+        );
+    }
+    for chain in chains {
+        text.push('\n');
+        chain.write(&mut text);
+    }
+    text.push_str("}\n");
+    text
 }
 
 impl Chain {
@@ -74,13 +79,26 @@ impl Term {
             Term::NotToThisBox => "fib daddr type != local".to_owned(),
             Term::NotOutOf(name) => format!("fib daddr oifname != \"{name}\""),
             Term::TransparentSocket => "socket transparent 1".to_owned(),
+            Term::Is(Family::V4) => "meta nfproto ipv4".to_owned(),
+            Term::Is(Family::V6) => "meta nfproto ipv6".to_owned(),
+            Term::Frame(Family::V4) => "@ll,96,16 0x0800".to_owned(),
+            Term::Frame(Family::V6) => "@ll,96,16 0x86dd".to_owned(),
             Term::Carried(family) => {
-                let (proto, ip) = match family {
-                    Family::V4 => ("ipv4", "ip"),
-                    Family::V6 => ("ipv6", "ip6"),
+                let ip = match family {
+                    Family::V4 => "ip",
+                    Family::V6 => "ip6",
                 };
-                let set = family.carried();
-                format!("meta nfproto {proto} {ip} saddr . tcp sport . {ip} daddr . tcp dport @{set}")
+                format!("{ip} saddr . tcp sport . {ip} daddr . tcp dport @{}", family.carried())
+            }
+            Term::AboutCarried(Family::V4) => {
+                "@th,192,32 . @th,240,16 . @th,160,32 . @th,224,16 @carried4".to_owned()
+            }
+            Term::AboutCarried(Family::V6) => {
+                "@th,256,128 . @th,400,16 . @th,128,128 . @th,384,16 @carried6".to_owned()
+            }
+            Term::ToThisBox(address) => {
+                let digits: Vec<String> = address.iter().map(|byte| format!("{byte:02x}")).collect();
+                format!("ether daddr set {} meta pkttype set host", digits.join(":"))
             }
             Term::SetMark(mark) => format!("meta mark set {mark:#x}"),
             Term::Queue(number) => format!("queue num {number} bypass"),

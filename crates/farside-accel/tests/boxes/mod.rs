@@ -47,10 +47,51 @@ pub(crate) fn join(
     Ok(())
 }
 
+fn lay([client, near, far, server, behind]: [&Space; 5]) -> io::Result<()> {
+    join((client, "eth0"), (near, "lan0"), 1, (2, 1))?;
+    join((near, "wan0"), (far, "wan0"), 9, (1, 2))?;
+    join((far, "lan0"), (server, "eth0"), 2, (1, 3))?;
+    join((server, "eth1"), (behind, "eth0"), 4, (3, 4))?;
+    let default = |space: &Space, v4: &str, v6: &str| {
+        space.ip(&format!("route add default via {v4}\nroute add ::/0 via {v6}"))
+    };
+    default(client, "10.1.0.1", "fd00:1::1")?;
+    default(near, "10.9.0.2", "fd00:9::2")?;
+    default(server, "10.2.0.1", "fd00:2::1")?;
+    default(behind, "10.4.0.3", "fd00:4::3")?;
+    far.ip("route add 10.1.0.0/24 via 10.9.0.1\nroute add fd00:1::/64 via fd00:9::1\n\
+             route add 10.4.0.0/24 via 10.2.0.3\nroute add fd00:4::/64 via fd00:2::3")?;
+    for space in [near, far, server] {
+        space.sysctl("net/ipv4/ip_forward", "1")?;
+        space.sysctl("net/ipv6/conf/all/forwarding", "1")?;
+        space.sysctl("net/ipv4/conf/all/rp_filter", "0")?;
+    }
+    for (space, links) in [(near, ["lan0", "wan0"]), (far, ["lan0", "wan0"]), (server, ["eth0", "eth1"])] {
+        for link in links {
+            space.sysctl(&format!("net/ipv4/conf/{link}/rp_filter"), "0")?;
+        }
+    }
+    Ok(())
+}
+
 impl Line {
-    /// `None`, with a line, where it cannot be had.
+    /// As at the head. `None`, with a line, where it cannot be had.
     pub(crate) fn new() -> Option<Line> {
-        match Line::lay() {
+        let line = Line::of(lay)?;
+        line.meet(&[&line.client], &["10.2.0.3:9", "[fd00:2::3]:9", "10.4.0.4:9", "[fd00:4::4]:9"]);
+        Some(line)
+    }
+
+    /// Client, near, far, server and behind, joined by `lay`.
+    pub(crate) fn of(lay: impl FnOnce([&Space; 5]) -> io::Result<()>) -> Option<Line> {
+        let make = || {
+            let [client, near, far, server, behind] =
+                [Space::new()?, Space::new()?, Space::new()?, Space::new()?, Space::new()?];
+            lay([&client, &near, &far, &server, &behind])?;
+            Ok(Line { client, near, far, server, behind, directory: tempfile::tempdir()? })
+        };
+        let made: io::Result<Line> = make();
+        match made {
             Ok(line) => Some(line),
             Err(error) => {
                 let required = std::env::var_os("FARSIDE_REQUIRE_LAB").is_some();
@@ -61,43 +102,14 @@ impl Line {
         }
     }
 
-    fn lay() -> io::Result<Line> {
-        let [client, near, far, server, behind] =
-            [Space::new()?, Space::new()?, Space::new()?, Space::new()?, Space::new()?];
-        join((&client, "eth0"), (&near, "lan0"), 1, (2, 1))?;
-        join((&near, "wan0"), (&far, "wan0"), 9, (1, 2))?;
-        join((&far, "lan0"), (&server, "eth0"), 2, (1, 3))?;
-        join((&server, "eth1"), (&behind, "eth0"), 4, (3, 4))?;
-        let default = |space: &Space, v4: &str, v6: &str| {
-            space.ip(&format!("route add default via {v4}\nroute add ::/0 via {v6}"))
-        };
-        default(&client, "10.1.0.1", "fd00:1::1")?;
-        default(&near, "10.9.0.2", "fd00:9::2")?;
-        default(&server, "10.2.0.1", "fd00:2::1")?;
-        default(&behind, "10.4.0.3", "fd00:4::3")?;
-        far.ip("route add 10.1.0.0/24 via 10.9.0.1\nroute add fd00:1::/64 via fd00:9::1\n\
-             route add 10.4.0.0/24 via 10.2.0.3\nroute add fd00:4::/64 via fd00:2::3")?;
-        for space in [&near, &far, &server] {
-            space.sysctl("net/ipv4/ip_forward", "1")?;
-            space.sysctl("net/ipv6/conf/all/forwarding", "1")?;
-            space.sysctl("net/ipv4/conf/all/rp_filter", "0")?;
-        }
-        for (space, links) in
-            [(&near, ["lan0", "wan0"]), (&far, ["lan0", "wan0"]), (&server, ["eth0", "eth1"])]
-        {
-            for link in links {
-                space.sysctl(&format!("net/ipv4/conf/{link}/rp_filter"), "0")?;
+    /// The first packets on new links wait for their neighbours; those of a test do not.
+    pub(crate) fn meet(&self, from: &[&Space], closed: &[&str]) {
+        for address in closed {
+            for from in from {
+                let refused = self.connect_from(from, address.parse().unwrap()).unwrap_err();
+                assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "{address}");
             }
         }
-        let line = Line { client, near, far, server, behind, directory: tempfile::tempdir()? };
-        // The first packets on new links wait for their neighbours; those of a test do not.
-        for address in ["10.2.0.3:9", "[fd00:2::3]:9", "10.4.0.4:9", "[fd00:4::4]:9"] {
-            let refused = line.connect(address.parse().map_err(io::Error::other)?).unwrap_err();
-            if refused.kind() != io::ErrorKind::ConnectionRefused {
-                return Err(refused);
-            }
-        }
-        Ok(line)
     }
 
     pub(crate) fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
@@ -160,9 +172,19 @@ impl Line {
     }
 
     pub(crate) fn start(&self, name: &str, in_space: &Space, peer: &str, address: &str) -> InSpace {
+        InSpace::start(in_space, self.settings(name, &[(peer, address)]))
+    }
+
+    /// Of a box that is called so, and its peers: names and addresses.
+    pub(crate) fn settings(&self, name: &str, peers: &[(&str, &str)]) -> Settings {
         let (pem, _) = self.identity(name);
-        let (_, peer_id) = self.identity(peer);
-        let settings = Settings {
+        let peer = |(name, address): &(&str, &str)| Peer {
+            id: self.identity(name).1,
+            name: (*name).to_owned(),
+            address: Some((*address).to_owned()),
+            subnets: Vec::new(),
+        };
+        Settings {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             site_name: name.to_owned(),
             identity: Secret::new(pem),
@@ -175,15 +197,9 @@ impl Line {
             forward_to: Vec::new(),
             policies: Vec::new(),
             otherwise: Action::Full,
-            peers: vec![Peer {
-                id: peer_id,
-                name: peer.to_owned(),
-                address: Some(address.to_owned()),
-                subnets: Vec::new(),
-            }],
+            peers: peers.iter().map(peer).collect(),
             forwards: Vec::new(),
-        };
-        InSpace::start(in_space, settings)
+        }
     }
 
     pub(crate) fn near(&self) -> InSpace {
@@ -201,6 +217,30 @@ impl Line {
     }
 }
 
+/// Makes `router` a router to a link of 1300 bytes, a router at its other end, and a host behind that one which knows nothing of it:
+/// networks `network` and `network + 1`, the host is .2 in the latter. `router` has a default route or will know the way back.
+pub(crate) fn beyond_a_small_link(router: &Space, network: u8) -> (Space, Space) {
+    let (other, host) = (Space::new().unwrap(), Space::new().unwrap());
+    let next = network + 1;
+    join((router, "small0"), (&other, "small0"), network, (1, 2)).unwrap();
+    join((&other, "eth0"), (&host, "eth0"), next, (1, 2)).unwrap();
+    for space in [router, &other] {
+        space.ip("link set small0 mtu 1300").unwrap();
+        space.sysctl("net/ipv4/ip_forward", "1").unwrap();
+        space.sysctl("net/ipv6/conf/all/forwarding", "1").unwrap();
+        space.sysctl("net/ipv4/conf/all/rp_filter", "0").unwrap();
+    }
+    router
+        .ip(&format!(
+            "route add 10.{next}.0.0/24 via 10.{network}.0.2\nroute add fd00:{next}::/64 via fd00:{network}::2"
+        ))
+        .unwrap();
+    for (space, from) in [(&other, network), (&host, next)] {
+        space.ip(&format!("route add default via 10.{from}.0.1\nroute add ::/0 via fd00:{from}::1")).unwrap();
+    }
+    (other, host)
+}
+
 /// A box on a thread, and a runtime, of a namespace.
 pub(crate) struct InSpace {
     pub(crate) accelerator: Arc<Accelerator>,
@@ -209,6 +249,11 @@ pub(crate) struct InSpace {
 }
 
 impl InSpace {
+    /// Why it does not start.
+    pub(crate) fn fails(space: &Space, settings: Settings) -> String {
+        space.run(move || async move { Running::start(settings).await.err().unwrap().to_string() })
+    }
+
     pub(crate) fn start(space: &Space, settings: Settings) -> InSpace {
         let (started, is_started) = mpsc::channel();
         let (stop, is_stopped) = mpsc::channel();

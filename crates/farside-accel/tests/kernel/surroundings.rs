@@ -91,11 +91,11 @@ fn interfaces_are_seen_and_what_is_wrong_with_them_is_said() {
             assert!(own.contains(&address.parse().unwrap()), "{address} in {own:?}");
         }
 
-        assert_eq!(interfaces::warnings(&lan, "wan0"), [""; 0]);
+        assert_eq!(interfaces::warnings(&lan, "wan0", None), [""; 0]);
         lab.middle.sysctl("net/ipv4/ip_forward", "0").unwrap();
         lab.middle.sysctl("net/ipv6/conf/all/forwarding", "0").unwrap();
         lab.middle.sysctl("net/ipv4/conf/lan1/rp_filter", "1").unwrap();
-        let told = interfaces::warnings(&lan, "wan7");
+        let told = interfaces::warnings(&lan, "wan7", None);
         for words in [
             "no interface wan7",
             "net.ipv4.ip_forward is 0",
