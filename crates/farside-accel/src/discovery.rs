@@ -96,6 +96,8 @@ impl Discovery {
         }
         if let Some((peer, until)) = self.found.get(&address)
             && now < *until
+            // Of two boxes at a site the other one may be on the way since this one was lost.
+            && behind.iter().any(|behind| behind.peer == *peer)
         {
             return Way::Peer(*peer);
         }
@@ -256,6 +258,19 @@ mod tests {
         assert_eq!(discovery.way(seconds(1), to, &behind, nonce), Way::Peer(SOUTH));
         discovery.forget(SOUTH);
         assert_eq!(discovery.way(seconds(1), to, &behind, nonce), Way::PlainAndProbe(nonce()));
+    }
+
+    #[test]
+    fn another_box_takes_over_from_one_that_is_lost() {
+        let mut discovery = Discovery::default();
+        let both = [behind(NORTH, &["10.0.0.0/24"], false), behind(SOUTH, &["10.0.0.0/24"], false)];
+        let to = server("10.0.0.9:80");
+        assert_eq!(discovery.way(seconds(0), to, &both, nonce), Way::PlainAndProbe(nonce()));
+        discovery.probed(seconds(1), SOUTH, &nonce());
+        assert_eq!(discovery.way(seconds(1), to, &both, nonce), Way::Peer(SOUTH));
+        assert_eq!(discovery.way(seconds(2), to, &both[..1], nonce), Way::Peer(NORTH));
+        // It is back, and what the probe found still holds.
+        assert_eq!(discovery.way(seconds(3), to, &both, nonce), Way::Peer(SOUTH));
     }
 
     #[test]
