@@ -72,7 +72,7 @@ pub fn warnings(lan: &[String], wan: &str, bridge: Option<&Bridge>) -> Vec<Strin
         || names.iter().any(|name| Path::new("/sys/class/net").join(name).join("bridge").is_dir());
     let has_ipv6 =
         prefixes_of(lan).is_ok_and(|prefixes| prefixes.iter().any(|prefix| prefix.addr().is_ipv6()));
-    let wrong = sysctls(lan, wan, bridge)
+    let wrong = sysctls(lan, wan, bridge.map(|bridge| bridge.name.as_str()))
         .into_iter()
         .filter(|sysctl| match sysctl.concerns {
             Concerns::All => true,

@@ -290,7 +290,7 @@ impl fmt::Display for Ruleset {
             writeln!(f, "ip {family}route add local default dev lo table {ROUTE_TABLE}")?;
         }
         writeln!(f, "\n# sysctl; must hold, and is not changed")?;
-        for sysctl in sysctls(&self.lan, &self.wan, self.bridge.as_ref()) {
+        for sysctl in sysctls(&self.lan, &self.wan, self.bridge.as_ref().map(|bridge| bridge.name.as_str())) {
             writeln!(f, "{sysctl}")?;
         }
         Ok(())

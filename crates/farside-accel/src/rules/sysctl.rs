@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use super::ruleset::Bridge;
-
 /// A kernel parameter that must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sysctl {
@@ -40,11 +38,11 @@ pub enum Concerns {
 
 const ALL_RP_FILTER: &str = "net.ipv4.conf.all.rp_filter";
 
-/// What must hold for a box with these interfaces.
-pub fn sysctls(lan: &[String], wan: &str, bridge: Option<&Bridge>) -> Vec<Sysctl> {
+/// What must hold for a box with these interfaces, or for one that is this bridge.
+pub fn sysctls(lan: &[String], wan: &str, bridge: Option<&str>) -> Vec<Sysctl> {
     // IP sees nothing of a bridge's ports.
     let mut interfaces: Vec<&str> = match bridge {
-        Some(bridge) => vec![&bridge.name],
+        Some(bridge) => vec![bridge],
         None => lan.iter().map(String::as_str).chain([wan]).collect(),
     };
     interfaces.sort_unstable();
