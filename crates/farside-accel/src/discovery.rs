@@ -96,20 +96,18 @@ impl Discovery {
         }
         if let Some((peer, until)) = self.found.get(&address)
             && now < *until
+            // Of two boxes at a site the other one may be on the way since this one was lost.
+            && behind.iter().any(|behind| behind.peer == *peer)
         {
             return Way::Peer(*peer);
         }
         if let Some(peer) = nearest(address, behind.iter().filter(|b| !b.is_configured)) {
             return Way::Peer(peer);
         }
-        let is_asked = self.probes.values().any(|probe| probe.server == address);
-        let is_absent = self.absent.get(&address).is_some_and(|failure| now < failure.until);
-        if is_asked || is_absent || behind.is_empty() || self.probes.len() >= PROBES_MAX {
+        if behind.is_empty() {
             return Way::Plain;
         }
-        let nonce = draw();
-        self.probes.insert(nonce, Probe { server: address, since: now });
-        Way::PlainAndProbe(nonce)
+        self.probe(now, address, draw).map_or(Way::Plain, Way::PlainAndProbe)
     }
 
     /// A peer's box saw a probe.
@@ -118,6 +116,8 @@ impl Discovery {
             make_room(&mut self.found, |(_, until)| now < *until);
             self.found.insert(probe.server, (peer, now + FOUND_FOR));
             self.absent.remove(&probe.server);
+            // It may connect there now.
+            self.failed.retain(|failed, _| failed.ip().to_canonical() != probe.server);
         }
     }
 
@@ -136,11 +136,34 @@ impl Discovery {
         self.found.remove(&server.ip().to_canonical());
     }
 
-    /// The peer's box may not connect there. What a probe found once is asked again: that box may have forgotten the probe.
-    pub fn not_allowed(&mut self, now: Duration, server: SocketAddr) {
-        if self.found.remove(&server.ip().to_canonical()).is_none() {
-            self.failed(now, server);
+    /// The peer's box may not connect there. What a probe found once is asked again: that box may have forgotten the probe. For
+    /// what is only said to be behind it a probe with this nonce goes now: an inline box knows of nothing else that is. `draw` makes a
+    /// nonce.
+    pub fn not_allowed(
+        &mut self,
+        now: Duration,
+        server: SocketAddr,
+        draw: impl FnOnce() -> Nonce,
+    ) -> Option<Nonce> {
+        let address = server.ip().to_canonical();
+        if self.found.remove(&address).is_some() {
+            return None;
         }
+        self.failed(now, server);
+        self.end_probes(now);
+        self.probe(now, address, draw)
+    }
+
+    /// Remembers a probe, unless the address has been asked for not long ago.
+    fn probe(&mut self, now: Duration, address: IpAddr, draw: impl FnOnce() -> Nonce) -> Option<Nonce> {
+        let is_asked = self.probes.values().any(|probe| probe.server == address);
+        let is_absent = self.absent.get(&address).is_some_and(|failure| now < failure.until);
+        if is_asked || is_absent || self.probes.len() >= PROBES_MAX {
+            return None;
+        }
+        let nonce = draw();
+        self.probes.insert(nonce, Probe { server: address, since: now });
+        Some(nonce)
     }
 
     /// A peer is gone: what was found of it is forgotten.
@@ -238,6 +261,19 @@ mod tests {
     }
 
     #[test]
+    fn another_box_takes_over_from_one_that_is_lost() {
+        let mut discovery = Discovery::default();
+        let both = [behind(NORTH, &["10.0.0.0/24"], false), behind(SOUTH, &["10.0.0.0/24"], false)];
+        let to = server("10.0.0.9:80");
+        assert_eq!(discovery.way(seconds(0), to, &both, nonce), Way::PlainAndProbe(nonce()));
+        discovery.probed(seconds(1), SOUTH, &nonce());
+        assert_eq!(discovery.way(seconds(1), to, &both, nonce), Way::Peer(SOUTH));
+        assert_eq!(discovery.way(seconds(2), to, &both[..1], nonce), Way::Peer(NORTH));
+        // It is back, and what the probe found still holds.
+        assert_eq!(discovery.way(seconds(3), to, &both, nonce), Way::Peer(SOUTH));
+    }
+
+    #[test]
     fn an_address_without_a_box_costs_a_probe_a_minute_then_fewer() {
         let mut discovery = Discovery::default();
         let behind = [behind(NORTH, &["10.0.0.0/24"], false)];
@@ -280,12 +316,17 @@ mod tests {
         let to = server("192.0.2.1:443");
         assert_eq!(discovery.way(seconds(0), to, &behind, nonce), Way::PlainAndProbe(nonce()));
         discovery.probed(seconds(1), NORTH, &nonce());
-        discovery.not_allowed(seconds(2), to);
+        assert_eq!(discovery.not_allowed(seconds(2), to, nonce), None);
         assert_eq!(discovery.way(seconds(3), to, &behind, nonce), Way::PlainAndProbe(nonce()));
         // What no probe had found is left alone.
         discovery.probed(seconds(3), NORTH, &nonce());
-        discovery.not_allowed(seconds(4), server("10.0.0.9:1"));
-        assert_eq!(discovery.way(seconds(5), server("10.0.0.9:1"), &behind, nonce), Way::Plain);
+        let near = server("10.0.0.9:1");
+        assert_eq!(discovery.not_allowed(seconds(4), near, || [8; 16]), Some([8; 16]));
+        assert_eq!(discovery.not_allowed(seconds(4), near, nonce), None, "one probe at a time");
+        assert_eq!(discovery.way(seconds(5), near, &behind, nonce), Way::Plain);
+        // Unless the probe finds that it is allowed now.
+        discovery.probed(seconds(5), NORTH, &[8; 16]);
+        assert_eq!(discovery.way(seconds(5), near, &behind, nonce), Way::Peer(NORTH));
     }
 
     #[test]

@@ -51,6 +51,18 @@ impl Policies {
     }
 }
 
+impl Policies {
+    /// The same for a connection of which a box itself is one end. Whoever administers it may be at the other, and would lose the box
+    /// with the accelerator: of what is shipped, SSH is left alone.
+    pub fn of_box(&self, ends: &Ends) -> (&str, Action) {
+        let is_own = self.own.iter().any(|policy| policy.rules.iter().any(|rule| rule.fits(ends)));
+        match self.of(ends) {
+            (application @ "ssh", _) if !is_own => (application, Action::PassThrough),
+            found => found,
+        }
+    }
+}
+
 impl Default for Policies {
     /// Those that are shipped; *full* for everything else.
     fn default() -> Policies {

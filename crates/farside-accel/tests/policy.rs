@@ -133,3 +133,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn ssh_of_a_box_itself_is_left_alone_unless_the_administrator_says_otherwise() {
+    let ends = to("10.2.0.9:22");
+    assert_eq!(Policies::default().of_box(&ends), ("ssh", Action::PassThrough));
+    assert_eq!(Policies::default().of_box(&to("10.2.0.9:873")), ("rsync", Action::Full));
+    let rule = Rule { ports: vec![Ports::one(22)], ..Rule::default() };
+    let own = Policy { application: "ssh".to_owned(), rules: vec![rule], action: Action::Lz };
+    assert_eq!(Policies::new(vec![own], Action::Full).of_box(&ends), ("ssh", Action::Lz));
+}

@@ -1,259 +1,15 @@
 //! Two boxes in the path, in network namespaces: what a client and a server see, and what happens when a box goes.
-//!
-//! ```text
-//! client eth0 ── lan0 near wan0 ── wan0 far lan0 ── eth0 server eth1 ── eth0 behind
-//!        10.1.0.2      .1  10.9.0.1  .2  10.2.0.1     .3  10.4.0.3      .4
-//! ```
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "kernel/space.rs"]
-#[allow(dead_code, reason = "the tests of the kernel use the rest")]
-mod space;
+#[allow(dead_code, reason = "other tests use the rest")]
+mod boxes;
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::io;
+use std::time::Duration;
 
-use farside_accel::accelerator::{Accelerator, Running};
-use farside_accel::control::{Interception, Peer, Secret, Settings, StorePlace};
-use farside_accel::policy::{Action, Demotion};
-use farside_peer::Identity;
-use space::{PATIENCE, Space};
-
-struct Line {
-    client: Space,
-    near: Space,
-    far: Space,
-    server: Space,
-    behind: Space,
-    directory: tempfile::TempDir,
-}
-
-fn join(left: (&Space, &str), right: (&Space, &str), network: u8, hosts: (u8, u8)) -> io::Result<()> {
-    left.0.ip(&format!("link add {} type veth peer name {} netns {}", left.1, right.1, right.0.path()))?;
-    for ((space, link), host) in [(left, hosts.0), (right, hosts.1)] {
-        space.ip(&format!(
-            "addr add 10.{network}.0.{host}/24 dev {link}\n\
-             addr add fd00:{network}::{host}/64 dev {link} nodad\n\
-             link set {link} up"
-        ))?;
-    }
-    Ok(())
-}
-
-impl Line {
-    /// `None`, with a line, where it cannot be had.
-    fn new() -> Option<Line> {
-        match Line::lay() {
-            Ok(line) => Some(line),
-            Err(error) => {
-                let required = std::env::var_os("FARSIDE_REQUIRE_LAB").is_some();
-                assert!(!required, "no network namespaces: {error}");
-                eprintln!("skipped: no network namespaces (root and iproute2 are needed): {error}");
-                None
-            }
-        }
-    }
-
-    fn lay() -> io::Result<Line> {
-        let [client, near, far, server, behind] =
-            [Space::new()?, Space::new()?, Space::new()?, Space::new()?, Space::new()?];
-        join((&client, "eth0"), (&near, "lan0"), 1, (2, 1))?;
-        join((&near, "wan0"), (&far, "wan0"), 9, (1, 2))?;
-        join((&far, "lan0"), (&server, "eth0"), 2, (1, 3))?;
-        join((&server, "eth1"), (&behind, "eth0"), 4, (3, 4))?;
-        let default = |space: &Space, v4: &str, v6: &str| {
-            space.ip(&format!("route add default via {v4}\nroute add ::/0 via {v6}"))
-        };
-        default(&client, "10.1.0.1", "fd00:1::1")?;
-        default(&near, "10.9.0.2", "fd00:9::2")?;
-        default(&server, "10.2.0.1", "fd00:2::1")?;
-        default(&behind, "10.4.0.3", "fd00:4::3")?;
-        far.ip("route add 10.1.0.0/24 via 10.9.0.1\nroute add fd00:1::/64 via fd00:9::1\n\
-             route add 10.4.0.0/24 via 10.2.0.3\nroute add fd00:4::/64 via fd00:2::3")?;
-        for space in [&near, &far, &server] {
-            space.sysctl("net/ipv4/ip_forward", "1")?;
-            space.sysctl("net/ipv6/conf/all/forwarding", "1")?;
-            space.sysctl("net/ipv4/conf/all/rp_filter", "0")?;
-        }
-        for (space, links) in
-            [(&near, ["lan0", "wan0"]), (&far, ["lan0", "wan0"]), (&server, ["eth0", "eth1"])]
-        {
-            for link in links {
-                space.sysctl(&format!("net/ipv4/conf/{link}/rp_filter"), "0")?;
-            }
-        }
-        let line = Line { client, near, far, server, behind, directory: tempfile::tempdir()? };
-        // The first packets on new links wait for their neighbours; those of a test do not.
-        for address in ["10.2.0.3:9", "[fd00:2::3]:9", "10.4.0.4:9", "[fd00:4::4]:9"] {
-            let refused = line.connect(address.parse().map_err(io::Error::other)?).unwrap_err();
-            if refused.kind() != io::ErrorKind::ConnectionRefused {
-                return Err(refused);
-            }
-        }
-        Ok(line)
-    }
-
-    fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
-        self.client.inside(move || TcpStream::connect_timeout(&to, PATIENCE))
-    }
-
-    /// A server that sends back what it gets, and in front of it, whom it sees.
-    fn serve(&self, on: &Space, at: &str) -> SocketAddr {
-        let at: SocketAddr = at.parse().unwrap();
-        let listener = on.inside(move || TcpListener::bind(at).unwrap());
-        let address = listener.local_addr().unwrap();
-        std::thread::spawn(move || {
-            for socket in listener.incoming() {
-                let Ok(mut socket) = socket else { return };
-                std::thread::spawn(move || {
-                    let who = socket.peer_addr().unwrap();
-                    let mut all = Vec::new();
-                    if socket.read_to_end(&mut all).is_ok() {
-                        let _ = socket.write_all(format!("{who}\n").as_bytes());
-                        let _ = socket.write_all(&all);
-                    }
-                });
-            }
-        });
-        address
-    }
-
-    /// Sends `bytes` to a server, and checks what comes back. How long it took to connect.
-    fn exchange(&self, with: SocketAddr, bytes: &[u8]) -> Duration {
-        let began = Instant::now();
-        let mut socket = self.connect(with).unwrap();
-        let connected = began.elapsed();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.write_all(bytes).unwrap();
-        socket.shutdown(Shutdown::Write).unwrap();
-        let mut got = Vec::new();
-        socket.read_to_end(&mut got).unwrap();
-        let expected = [format!("{}\n", socket.local_addr().unwrap()).as_bytes(), bytes].concat();
-        assert!(got == expected, "{} bytes came back instead of {}", got.len(), expected.len());
-        connected
-    }
-
-    fn identity(&self, name: &str) -> (String, String) {
-        let home = self.directory.path().join(name);
-        std::fs::create_dir_all(&home).unwrap();
-        let identity = Identity::load_or_create(&home).unwrap();
-        (std::fs::read_to_string(home.join("identity.pem")).unwrap(), identity.id().to_string())
-    }
-
-    fn start(&self, name: &str, in_space: &Space, peer: &str, address: &str) -> InSpace {
-        let (pem, _) = self.identity(name);
-        let (_, peer_id) = self.identity(peer);
-        let settings = Settings {
-            release: env!("CARGO_PKG_VERSION").to_owned(),
-            site_name: name.to_owned(),
-            identity: Secret::new(pem),
-            listen: "0.0.0.0:7442".to_owned(),
-            interception: Some(Interception { lan: vec!["lan0".to_owned()], wan: "wan0".to_owned() }),
-            store: Some(StorePlace {
-                path: self.directory.path().join(name).join("chunks").display().to_string(),
-                bytes: 64 << 20,
-            }),
-            forward_to: Vec::new(),
-            policies: Vec::new(),
-            otherwise: Action::Full,
-            peers: vec![Peer {
-                id: peer_id,
-                name: peer.to_owned(),
-                address: Some(address.to_owned()),
-                subnets: Vec::new(),
-            }],
-            forwards: Vec::new(),
-        };
-        InSpace::start(in_space, settings)
-    }
-
-    fn near(&self) -> InSpace {
-        self.start("near", &self.near, "far", "10.9.0.2:7442")
-    }
-
-    fn far(&self) -> InSpace {
-        self.start("far", &self.far, "near", "10.9.0.1:7442")
-    }
-
-    fn both(&self) -> (InSpace, InSpace) {
-        let (far, near) = (self.far(), self.near());
-        until("the boxes meet", || near.is_active() && far.is_active());
-        (near, far)
-    }
-}
-
-/// A box on a thread, and a runtime, of a namespace.
-struct InSpace {
-    accelerator: Arc<Accelerator>,
-    stop: mpsc::Sender<()>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl InSpace {
-    fn start(space: &Space, settings: Settings) -> InSpace {
-        let (started, is_started) = mpsc::channel();
-        let (stop, is_stopped) = mpsc::channel();
-        let thread = space.spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-            let running = runtime.block_on(Running::start(settings)).unwrap();
-            started.send(Arc::clone(&running.accelerator)).unwrap();
-            let _ = is_stopped.recv();
-            runtime.block_on(running.stop());
-            runtime.shutdown_timeout(Duration::from_secs(1));
-        });
-        InSpace { accelerator: is_started.recv().unwrap(), stop, thread: Some(thread) }
-    }
-
-    fn is_active(&self) -> bool {
-        self.accelerator.status().bypass.is_none()
-    }
-
-    fn taken(&self) -> u64 {
-        self.accelerator.status().taken_connections
-    }
-
-    /// Why the newest connection that passed was let pass.
-    fn last_reason(&self) -> Option<Demotion> {
-        let shown = self.accelerator.connections.shown();
-        shown.iter().find(|connection| connection.peer.is_none()).and_then(|connection| connection.reason)
-    }
-
-    fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        let _ = self.stop.send(());
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-}
-
-impl Drop for InSpace {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + 2 * PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn noise(bytes: usize) -> Vec<u8> {
-    use rand::{RngCore, SeedableRng};
-    let mut noise = vec![0; bytes];
-    rand::rngs::StdRng::seed_from_u64(20_261_124).fill_bytes(&mut noise);
-    noise
-}
+use boxes::{Line, join, noise, until};
+use farside_accel::policy::Demotion;
 
 #[test]
 fn client_and_server_see_each_other_and_nothing_else() {
@@ -344,4 +100,40 @@ fn the_boxes_own_connections_and_those_between_lans_are_not_touched() {
     let to_box = line.serve(&line.near, "10.1.0.1:8000");
     line.exchange(to_box, b"to the box itself");
     assert_eq!((near.taken(), near.accelerator.status().passed_through_connections), (0, 0));
+}
+
+/// A host behind another router of the far site: not in the subnets of the far box's LAN, and still at that side.
+#[test]
+fn nobody_connects_as_a_host_of_the_other_side() {
+    let Some(line) = Line::new() else { return };
+    let (near, far) = line.both();
+    let server = line.serve(&line.server, "10.2.0.3:8000");
+    line.client.ip("addr add 10.4.0.9/32 dev lo").unwrap();
+    let pretended = line.client.inside(move || {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&std::net::SocketAddr::from(([10, 4, 0, 9], 0)).into()).unwrap();
+        socket.connect_timeout(&server.into(), Duration::from_secs(2))
+    });
+    // Plainly, the server's answer goes to the host that has the address.
+    assert!(pretended.is_err());
+    assert_eq!((near.last_reason(), far.taken()), (Some(Demotion::NoPeer), 0));
+    line.exchange_from(&line.client, line.serve(&line.server, "10.2.0.3:8001"), b"and others still do");
+    assert_eq!(far.taken(), 1);
+}
+
+#[test]
+fn a_box_does_not_answer_a_probe_for_what_is_not_behind_it() {
+    let Some(line) = Line::new() else { return };
+    let (near, far) = line.both();
+    line.far.ip("route replace 10.4.0.0/24 via 10.9.0.1").unwrap();
+    for _ in 0..2 {
+        let _ = line.client.inside(|| {
+            std::net::TcpStream::connect_timeout(
+                &"10.4.0.4:8000".parse().unwrap(),
+                Duration::from_millis(500),
+            )
+        });
+        assert_eq!(near.last_reason(), Some(Demotion::NoPeer));
+    }
+    assert_eq!((near.taken(), far.taken()), (0, 0));
 }

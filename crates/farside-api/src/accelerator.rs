@@ -213,6 +213,9 @@ pub struct StartAccelerator {
     /// The interface towards the other sites; empty: nothing is intercepted.
     #[serde(default)]
     pub wan: Option<String>,
+    /// Refuse unless these are ports of one bridge. Where they are, the accelerator is inline in any case.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bridge: bool,
     /// What the chunk store may have at most.
     #[serde(default)]
     pub store_size_bytes: Option<u64>,

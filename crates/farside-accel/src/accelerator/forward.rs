@@ -112,7 +112,7 @@ async fn serve(accelerator: &Accelerator, socket: TcpStream, client: SocketAddr,
             match trunk.open_flow(open, PATIENCE_OF_FORWARDS).await {
                 Outcome::Opened(flow, opened) => {
                     let application = application.to_owned();
-                    let taken = Taken { trunk, flow, opened, application, configured };
+                    let taken = Taken { trunk, flow, opened, application, configured, kept: None };
                     return accelerator.carry(taken, ends, socket).await;
                 }
                 Outcome::Refused(refused) => refused.text,

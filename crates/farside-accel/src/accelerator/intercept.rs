@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::state::{Accelerator, Begin, Taken, patience};
 use crate::carry;
-use crate::kernel::{Decision, Held, SynQueue};
+use crate::kernel::{Decision, Held, Origin, SynQueue};
 use crate::packet::{Packet, Syn};
 use crate::policy::Ends;
 use crate::protocol::{Open, OpenTarget, ProbeDatagram, Refusal};
@@ -101,10 +101,10 @@ pub(super) async fn hold(
                         } else if held.len() >= HELD_MAX {
                             Some(Decision::Plain)
                         } else {
-                            match accelerator.begin(&syn.ends) {
+                            match accelerator.begin(&syn.ends, packet.origin) {
                                 Begin::Plain => Some(Decision::Plain),
                                 Begin::Open(trunk) => {
-                                    spawn_open(&accelerator, &expected, &decide, syn.clone(), trunk);
+                                    spawn_open(&accelerator, &expected, &decide, syn.clone(), packet.origin, trunk);
                                     None
                                 }
                             }
@@ -119,17 +119,17 @@ pub(super) async fn hold(
                     Packet::Other => Some(Decision::Plain),
                 };
                 match (decision, &packet.packet) {
-                    (Some(decision), _) => decide_now(&mut queue, packet, decision),
+                    (Some(decision), _) => decide_now(&accelerator, &mut queue, packet, decision),
                     (None, Packet::Syn(syn)) => {
                         let attempt = (syn.ends, syn.sequence);
                         held.insert(attempt, packet);
                     }
-                    (None, _) => decide_now(&mut queue, packet, Decision::Plain),
+                    (None, _) => decide_now(&accelerator, &mut queue, packet, Decision::Plain),
                 }
             }
             Some((attempt, decision)) = decisions.recv() => {
                 if let Some(packet) = held.remove(&attempt) {
-                    decide_now(&mut queue, packet, decision);
+                    decide_now(&accelerator, &mut queue, packet, decision);
                     if decided.len() < DECIDED_MAX {
                         decided.insert(attempt, (decision, Instant::now()));
                     }
@@ -137,6 +137,7 @@ pub(super) async fn hold(
             }
             _ = tick.tick() => {
                 accelerator.goes();
+                accelerator.carried.tick();
                 decided.retain(|_, (_, since)| since.elapsed() < REMEMBERED_FOR);
                 for server in expected.end_overdue() {
                     accelerator.discovery.lock().failed(accelerator.now(), server);
@@ -152,7 +153,14 @@ pub(super) async fn hold(
 }
 
 /// The kernel may have no memory for a moment; one SYN is not worth all connections. It goes plainly, or its client tries again.
-fn decide_now(queue: &mut SynQueue, packet: Held, decision: Decision) {
+fn decide_now(accelerator: &Accelerator, queue: &mut SynQueue, packet: Held, decision: Decision) {
+    if decision != Decision::Take
+        && let Packet::Syn(Syn { ends, .. }) = &packet.packet
+        && let Some(place) = accelerator.place_of(packet.origin)
+    {
+        // One from the same port was carried a moment ago.
+        accelerator.carried.forget(place, ends.client, ends.server);
+    }
     if let Err(error) = queue.decide(packet, decision) {
         tracing::warn!(%error, "the kernel does not take a decision about a connection that begins");
     }
@@ -164,6 +172,7 @@ fn spawn_open(
     expected: &Arc<Expected>,
     decide: &mpsc::UnboundedSender<(Attempt, Decision)>,
     syn: Syn,
+    origin: Origin,
     trunk: Arc<Trunk>,
 ) {
     let (accelerator, expected, decide) = (Arc::clone(accelerator), Arc::clone(expected), decide.clone());
@@ -171,7 +180,7 @@ fn spawn_open(
     tasks.spawn(async move {
         let attempt = (syn.ends, syn.sequence);
         let said = Said { decide, attempt, decision: Decision::Plain };
-        said.say(open(&accelerator, &expected, &syn, trunk).await);
+        said.say(open(&accelerator, &expected, &syn, origin, trunk).await);
     });
 }
 
@@ -194,9 +203,15 @@ impl Drop for Said {
     }
 }
 
-async fn open(accelerator: &Accelerator, expected: &Expected, syn: &Syn, trunk: Arc<Trunk>) -> Decision {
+async fn open(
+    accelerator: &Accelerator,
+    expected: &Expected,
+    syn: &Syn,
+    origin: Origin,
+    trunk: Arc<Trunk>,
+) -> Decision {
     let Ends { client, server } = syn.ends;
-    let (application, configured) = accelerator.policies.of(&syn.ends);
+    let (application, configured) = accelerator.policy_of(&syn.ends, origin);
     let open = Open {
         target: OpenTarget::Transparent { client, server },
         dscp: Some(syn.dscp),
@@ -210,8 +225,20 @@ async fn open(accelerator: &Accelerator, expected: &Expected, syn: &Syn, trunk: 
     match trunk.open_flow(open, patience(&trunk)).await {
         Outcome::Opened(flow, opened) => {
             accelerator.discovery.lock().connected(accelerator.now(), server);
+            let kept = match accelerator.place_of(origin) {
+                None => None,
+                Some(place) => match accelerator.carried.keep(place, client, server) {
+                    Ok(kept) => Some(kept.made()),
+                    Err(error) => {
+                        tracing::warn!(%client, %server, %error, "let through");
+                        trunk.abandon(flow.id);
+                        pass(Some(Overload));
+                        return Decision::Plain;
+                    }
+                },
+            };
             let application = application.to_owned();
-            expected.put(syn.ends, Taken { trunk, flow, opened, application, configured });
+            expected.put(syn.ends, Taken { trunk, flow, opened, application, configured, kept });
             Decision::Take
         }
         Outcome::Refused(refused) => {
@@ -223,7 +250,13 @@ async fn open(accelerator: &Accelerator, expected: &Expected, syn: &Syn, trunk: 
                 }
                 Refusal::ByPolicy => pass(None),
                 Refusal::NotAllowed => {
-                    accelerator.discovery.lock().not_allowed(accelerator.now(), server);
+                    let draw = || accelerator.random.uuid_bytes();
+                    let nonce = accelerator.discovery.lock().not_allowed(accelerator.now(), server, draw);
+                    if let (Some(nonce), Some(probes)) = (nonce, &accelerator.probes) {
+                        probes.send(accelerator.node.id(), server.ip().to_canonical(), nonce);
+                    }
+                    // Once a minute and less for each server: then it is left alone.
+                    tracing::info!(%client, %server, why = refused.text, "the peer's box may not connect");
                     pass(Some(NoPeer));
                 }
                 Refusal::Overload => pass(Some(Overload)),

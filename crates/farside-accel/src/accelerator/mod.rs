@@ -8,11 +8,12 @@
 
 mod forward;
 mod intercept;
+mod placement;
 mod probes;
 mod served;
 mod serving;
 mod start;
 mod state;
 
-pub use start::{Running, StartError, ruleset};
+pub use start::{Running, StartError, plan};
 pub use state::Accelerator;

@@ -9,9 +9,10 @@ use farside_peer::PeerId;
 use ipnet::IpNet;
 
 use super::state::Accelerator;
-use crate::kernel::transparent;
+use crate::kernel::{Kept, transparent};
 use crate::policy::Ends;
 use crate::protocol::{Open, OpenTarget, Refusal, Refused};
+use crate::rules::Place;
 use crate::trunk::{Connected, Serving, Trunk, may_connect};
 
 /// The accelerator as its trunks see it: there once it has started.
@@ -71,15 +72,28 @@ impl Accelerator {
         let is_probed = self.served.is_probed(peer, ends.server.ip(), self.now());
         may_connect(ends.client, ends.server, &around.lan, &around.own, is_probed)
             .map_err(|text| refused(Refusal::NotAllowed, text))?;
-        let (application, policy) = self.policies.of(&ends);
+        let place =
+            self.placement.as_ref().map_or(Ok(()), |placement| placement.must_be_at_wan(ends.client.ip()));
+        place.map_err(|text| {
+            tracing::warn!(client = %ends.client, server = %ends.server, why = text, "a peer's box may not connect as this client");
+            refused(Refusal::NotAllowed, text)
+        })?;
+        let is_here = around.own.contains(&ends.server.ip().to_canonical());
+        let (application, policy) =
+            if is_here { self.policies.of_box(&ends) } else { self.policies.of(&ends) };
         if !policy.and(open.action).is_optimized() {
             let text = format!("its policy for {application} is {policy}");
             return Err(refused(Refusal::ByPolicy, text));
         }
+        // What the server answers must not go to the client itself: by the wire from a program on this box, or through the bridge.
+        let place = if is_here { Some(Place::Inet) } else { self.bridge.is_some().then_some(Place::Bridge) };
+        let kept = place.map(|place| self.carried.keep(place, ends.server, ends.client)).transpose();
+        let kept = kept.map_err(|error| refused(Refusal::Overload, error.to_string()))?;
         let socket =
             transparent::connect(Some(ends.client), ends.server, open.dscp).await.map_err(not_connected)?;
         self.served.connected(peer, ends.server.ip(), self.now());
-        Ok(Connected { socket, ends, application: application.to_owned(), policy })
+        let kept = kept.map(Kept::made);
+        Ok(Connected { socket, ends, application: application.to_owned(), policy, kept })
     }
 
     /// Connects to where an explicit forward of a peer ends, if this site allows it.
@@ -105,7 +119,13 @@ impl Accelerator {
                     // It was asked for by name: no policy lets it pass.
                     let policy =
                         if policy.is_optimized() { policy } else { crate::policy::Action::Transport };
-                    return Ok(Connected { socket, ends, application: application.to_owned(), policy });
+                    return Ok(Connected {
+                        socket,
+                        ends,
+                        application: application.to_owned(),
+                        policy,
+                        kept: None,
+                    });
                 }
                 Err(error) => last = not_connected(error),
             }

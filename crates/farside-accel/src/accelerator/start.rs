@@ -19,15 +19,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::intercept::{self, Expected};
+use super::placement::Placement;
 use super::probes::{PROBE_PORT, ProbeSender};
 use super::serving::Server;
 use super::state::{Accelerator, KnownPeer, Surroundings, WINDOWS_BUDGET};
 use crate::connections::Connections;
 use crate::control::{Interception, Peer, Settings, StorePlace};
 use crate::flow::Windows;
-use crate::kernel::{KernelError, MarkRoutes, OwnedTable, SynQueue, interfaces, transparent};
+use crate::kernel::{
+    Carried, KernelError, MarkRoutes, OwnedTable, SynQueue, bridge_of, interfaces, transparent,
+};
 use crate::policy::{Policies, Policy, WrittenPolicyError};
-use crate::rules::Ruleset;
+use crate::rules::{Bridge, Ruleset};
 use crate::store::Store;
 use crate::trunk::{Cores, TrunkEvents, TrunkParts, TrunkService, keep_trunk};
 
@@ -70,11 +73,20 @@ pub enum StartError {
     },
 }
 
+/// Removes the table that [`Accelerator::carried`] has.
+struct TableInstalled(Carried);
+
+impl Drop for TableInstalled {
+    fn drop(&mut self) {
+        self.0.remove_table();
+    }
+}
+
 /// What interception holds of the kernel; all of it goes with it.
 struct Installed {
     /// Holds connections; with its end those that are held are let go.
     hold: JoinHandle<()>,
-    table: OwnedTable,
+    table: TableInstalled,
     routes: MarkRoutes,
 }
 
@@ -132,6 +144,20 @@ impl Running {
             Some(_) => Some(ProbeSender::new().map_err(|e| StartError::Socket("no socket for probes", e))?),
             None => None,
         };
+        let bridge = match &settings.interception {
+            Some(interception) => bridge_of(&interception.lan, &interception.wan)?,
+            None => None,
+        };
+        if bridge.is_some() {
+            interfaces::bridges_are_apart()?;
+        }
+        let placement = match &settings.interception {
+            Some(interception) => Some(
+                Placement::new(interception, bridge.as_ref())
+                    .map_err(|e| StartError::Socket("routes cannot be asked for", e))?,
+            ),
+            None => None,
+        };
         let accelerator = Arc::new(Accelerator {
             node,
             policies,
@@ -141,12 +167,15 @@ impl Running {
             cores,
             random,
             interception: settings.interception.clone(),
+            bridge,
             forward_to: settings.forward_to,
             peers: Mutex::default(),
             discovery: Mutex::default(),
             surroundings: Mutex::default(),
             served: Default::default(),
             probes,
+            placement,
+            carried: Default::default(),
             forwards: Default::default(),
             started: Instant::now(),
             tasks: TaskTracker::new(),
@@ -288,17 +317,20 @@ async fn install(
             failed.cancel();
         }
     });
-    let ruleset = ruleset(interception, listener_port, listen);
+    let ruleset = ruleset(interception, accelerator.bridge.clone(), listener_port, listen);
     MarkRoutes::remove_stale()?;
     let routes = MarkRoutes::install()?;
     let table = match OwnedTable::install(&ruleset) {
-        Ok(table) => table,
+        Ok(table) => {
+            accelerator.carried.set_table(table);
+            TableInstalled(accelerator.carried.clone())
+        }
         Err(error) => {
             let _ = routes.remove();
             return Err(error.into());
         }
     };
-    for warning in interfaces::warnings(&interception.lan, &interception.wan) {
+    for warning in interfaces::warnings(&interception.lan, &interception.wan, accelerator.bridge.as_ref()) {
         tracing::warn!("{warning}");
     }
     let accelerator = Arc::clone(accelerator);
@@ -313,8 +345,24 @@ async fn install(
     Ok(Installed { hold, table, routes })
 }
 
-/// The rules of a box. `listener_port` is drawn at the start; a dry run shows another one.
-pub fn ruleset(interception: &Interception, listener_port: u16, listen: &str) -> Ruleset {
+/// What a box with these settings would install on this host, and what is wrong with the host, as text. `listener_port` is drawn at
+/// the start; this shows another one. Changes nothing and takes no privilege.
+///
+/// # Errors
+/// If the box could not start so.
+pub fn plan(interception: &Interception, listener_port: u16, listen: &str) -> Result<String, KernelError> {
+    let bridge = bridge_of(&interception.lan, &interception.wan)?;
+    let wrong = interfaces::warnings(&interception.lan, &interception.wan, bridge.as_ref());
+    let mut text = ruleset(interception, bridge, listener_port, listen).to_string();
+    if !wrong.is_empty() {
+        text.push_str("\n# wrong on this host now\n");
+        text.extend(wrong.iter().map(|sentence| format!("# {sentence}\n")));
+    }
+    Ok(text)
+}
+
+/// The rules of a box.
+fn ruleset(interception: &Interception, bridge: Option<Bridge>, listener_port: u16, listen: &str) -> Ruleset {
     let port = farside_link::split_address(listen).map_or(PROBE_PORT, |(_, port)| port);
     let mut own_ports = vec![7440, PROBE_PORT, port];
     own_ports.sort_unstable();
@@ -326,6 +374,7 @@ pub fn ruleset(interception: &Interception, listener_port: u16, listen: &str) ->
         listener_port,
         own_ports,
         probe_port: PROBE_PORT,
+        bridge,
     }
 }
 
@@ -373,7 +422,7 @@ mod tests {
     #[test]
     fn a_box_never_touches_its_own_ports() {
         let interception = Interception { lan: vec!["lan0".into()], wan: "wan0".into() };
-        assert_eq!(ruleset(&interception, 1, "0.0.0.0:7442").own_ports, [7440, 7442]);
-        assert_eq!(ruleset(&interception, 1, "0.0.0.0:9000").own_ports, [7440, 7442, 9000]);
+        assert_eq!(ruleset(&interception, None, 1, "0.0.0.0:7442").own_ports, [7440, 7442]);
+        assert_eq!(ruleset(&interception, None, 1, "0.0.0.0:9000").own_ports, [7440, 7442, 9000]);
     }
 }

@@ -19,11 +19,14 @@ use crate::connections::{Connections, Record};
 use crate::control;
 use crate::discovery::{Behind, Discovery, Way};
 use crate::flow::{Flow, Windows};
+use crate::kernel::{Carried, Kept, Origin};
 use crate::policy::{Action, Demotion, Ends, Policies};
 use crate::protocol::{Nonce, Opened};
+use crate::rules::{Bridge, Place};
 use crate::store::Store;
 use crate::trunk::{Cores, Trunk};
 
+use super::placement::Placement;
 use super::probes::ProbeSender;
 use super::served::Served;
 
@@ -53,12 +56,18 @@ pub struct Accelerator {
     pub(super) cores: Arc<Cores>,
     pub(super) random: Arc<dyn Randomness>,
     pub(super) interception: Option<control::Interception>,
+    /// The bridge that this box is, if it is inline.
+    pub(super) bridge: Option<Bridge>,
     pub(super) forward_to: Vec<String>,
     pub(super) peers: Mutex<HashMap<PeerId, KnownPeer>>,
     pub(super) discovery: Mutex<Discovery>,
     pub(super) surroundings: Mutex<Surroundings>,
     pub(super) served: Served,
     pub(super) probes: Option<ProbeSender>,
+    /// At which side an address is; none where nothing is intercepted.
+    pub(super) placement: Option<Placement>,
+    /// Connections of which one end is a program on this box.
+    pub(super) carried: Carried,
     /// The explicit forwards that are open.
     pub(super) forwards: Mutex<HashMap<SocketAddr, (control::Forward, CancellationToken)>>,
     pub(super) started: Instant,
@@ -92,6 +101,8 @@ pub(super) struct Taken {
     pub(super) opened: Opened,
     pub(super) application: String,
     pub(super) configured: Action,
+    /// What its client sends, if that is on this box.
+    pub(super) kept: Option<Kept>,
 }
 
 /// How long the box waits for a peer's answer before it lets a connection go its plain way: the round trip, the server's own
@@ -131,15 +142,50 @@ impl Accelerator {
         self.peers.lock().get(&peer)?.trunk.clone()
     }
 
+    /// Application and action of a connection that begins here.
+    pub(super) fn policy_of(&self, ends: &Ends, origin: Origin) -> (&str, Action) {
+        match origin {
+            Origin::Outside => self.policies.of(ends),
+            Origin::ThisBox => self.policies.of_box(ends),
+        }
+    }
+
+    /// Where the ways of a connection that begins here are named, if they have to be.
+    pub(super) fn place_of(&self, origin: Origin) -> Option<Place> {
+        match origin {
+            Origin::ThisBox => Some(Place::Inet),
+            Origin::Outside => self.bridge.is_some().then_some(Place::Bridge),
+        }
+    }
+
+    /// Whether a program on this box, connecting there, may be the site's own daemon: its sessions are not touched, at whatever port
+    /// the peer has them.
+    fn is_at_a_peers_host(&self, server: SocketAddr, application: &str) -> bool {
+        let is_unknown = application == crate::policy::OTHER;
+        self.peers.lock().values().filter_map(|known| known.address.as_deref()).any(|address| {
+            let Some((host, port)) = farside_link::split_address(address) else { return false };
+            match host.parse::<IpAddr>() {
+                Ok(host) => {
+                    host.to_canonical() == server.ip().to_canonical() && (is_unknown || port == server.port())
+                }
+                // The name of any host.
+                Err(_) => port == server.port(),
+            }
+        })
+    }
+
     /// Decides on a connection that a client at this side begins. What passes is listed with its reason.
-    pub(super) fn begin(&self, ends: &Ends) -> Begin {
-        let (application, action) = self.policies.of(ends);
+    pub(super) fn begin(&self, ends: &Ends, origin: Origin) -> Begin {
+        let (application, action) = self.policy_of(ends, origin);
         let pass = |reason| {
             self.connections.passed(*ends, application, action, reason);
             Begin::Plain
         };
         if !action.is_optimized() {
             return pass(None);
+        }
+        if origin == Origin::ThisBox && self.is_at_a_peers_host(ends.server, application) {
+            return Begin::Plain;
         }
         let server = ends.server.ip().to_canonical();
         {
@@ -172,7 +218,7 @@ impl Accelerator {
 
     /// Carries a taken connection until it ends.
     pub(super) async fn carry(&self, taken: Taken, ends: Ends, socket: tokio::net::TcpStream) {
-        let Taken { trunk, flow, opened, application, configured } = taken;
+        let Taken { trunk, flow, opened, application, configured, kept: _kept } = taken;
         let listed = self.connections.list(Record {
             ends,
             peer: trunk.peer_name.clone(),
@@ -277,7 +323,8 @@ impl Accelerator {
 
     /// A probe of a peer came by on its way to `server`: the peer is told, and may connect there.
     pub(super) fn saw_probe(&self, probe: &crate::protocol::ProbeDatagram, server: IpAddr) -> bool {
-        self.served.saw_probe(probe, server, self.now())
+        let is_at_lan = || self.placement.as_ref().is_some_and(|placement| placement.is_at_lan(server));
+        self.served.saw_probe(probe, server, is_at_lan, self.now())
     }
 }
 

@@ -64,6 +64,27 @@ pub enum KernelError {
     /// A name that no interface can have.
     #[error("{0:?} is no interface's name. Nothing was changed. `ip -brief link` lists them")]
     InterfaceName(String),
+    /// Only some of the interfaces are ports of one bridge.
+    #[error(
+        "{port} is a port of the bridge {bridge}: IP never sees what comes in by it, and nothing would be taken. Nothing was changed. \
+         Name {bridge} instead; or, for a box that is a bridge between its LAN and its WAN, name ports of one bridge for both"
+    )]
+    BridgePort {
+        /// Its name.
+        port: String,
+        /// The bridge's.
+        bridge: String,
+    },
+    /// The rules of IP run inside the bridge.
+    #[error(
+        "{parameter} is 1: the rules would run inside the bridge, and no connection that is taken would come about. Nothing was \
+         changed. Type `sysctl -w {parameter}=0`, and put {parameter}=0 into a file of /etc/sysctl.d/; a firewall that filters what is \
+         bridged by iptables needs another way then"
+    )]
+    BridgeCallsRules {
+        /// Its name.
+        parameter: &'static str,
+    },
     /// The kernel refused something for another reason.
     #[error("the kernel refused to {what}: {error}. Nothing is intercepted, connections go their plain way")]
     Refused {
@@ -94,7 +115,8 @@ impl From<KernelError> for io::Error {
                 io::ErrorKind::ResourceBusy
             }
             KernelError::NoNfTables { .. } | KernelError::NoExpression { .. } => io::ErrorKind::Unsupported,
-            KernelError::InterfaceName(_) => io::ErrorKind::InvalidInput,
+            KernelError::InterfaceName(_) | KernelError::BridgePort { .. } => io::ErrorKind::InvalidInput,
+            KernelError::BridgeCallsRules { .. } => io::ErrorKind::Unsupported,
             KernelError::Refused { error, .. } => error.kind(),
         };
         io::Error::new(kind, error)

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use ipnet::IpNet;
 use nix::ifaddrs::getifaddrs;
-use nix::net::if_::if_nametoindex;
+use nix::net::if_::{if_indextoname, if_nametoindex};
 use nix::sys::socket::SockaddrStorage;
 
-use crate::rules::{Concerns, Sysctl, sysctls};
+use super::error::KernelError;
+use crate::rules::{Bridge, Concerns, Sysctl, sysctls};
 
 /// The networks that these interfaces are in, by their addresses and prefix lengths. Link-local ones are left out: they are on no
 /// other link.
@@ -39,6 +40,17 @@ pub fn exists(name: &str) -> bool {
     if_nametoindex(name).is_ok()
 }
 
+/// An interface's index, if there is one of this name.
+pub fn index(name: &str) -> Option<u32> {
+    if_nametoindex(name).ok()
+}
+
+/// The name of the interface with this index, or the index in words.
+pub fn name(index: u32) -> String {
+    let name = if_indextoname(index).ok().and_then(|name| name.into_string().ok());
+    name.unwrap_or_else(|| format!("interface {index}"))
+}
+
 /// Whether this host has IPv6, and it is not turned off where taken connections arrive.
 pub fn has_ipv6() -> bool {
     read("net.ipv6.conf.lo.disable_ipv6").is_some_and(|value| value == "0")
@@ -46,7 +58,7 @@ pub fn has_ipv6() -> bool {
 
 /// What is wrong with interfaces and kernel parameters: a sentence each, with what to type. Interception works for most connections all
 /// the same, so none of it is an error.
-pub fn warnings(lan: &[String], wan: &str) -> Vec<String> {
+pub fn warnings(lan: &[String], wan: &str, bridge: Option<&Bridge>) -> Vec<String> {
     let mut names: Vec<&str> = lan.iter().map(String::as_str).chain([wan]).collect();
     names.sort_unstable();
     names.dedup();
@@ -56,10 +68,11 @@ pub fn warnings(lan: &[String], wan: &str) -> Vec<String> {
             "there is no interface {name}; what comes in by it is taken once there is. `ip -brief link` lists interfaces"
         )
     });
-    let has_bridge = names.iter().any(|name| Path::new("/sys/class/net").join(name).join("bridge").is_dir());
+    let has_bridge = bridge.is_some()
+        || names.iter().any(|name| Path::new("/sys/class/net").join(name).join("bridge").is_dir());
     let has_ipv6 =
         prefixes_of(lan).is_ok_and(|prefixes| prefixes.iter().any(|prefix| prefix.addr().is_ipv6()));
-    let wrong = sysctls(lan, wan)
+    let wrong = sysctls(lan, wan, bridge.map(|bridge| bridge.name.as_str()))
         .into_iter()
         .filter(|sysctl| match sysctl.concerns {
             Concerns::All => true,
@@ -68,6 +81,13 @@ pub fn warnings(lan: &[String], wan: &str) -> Vec<String> {
         })
         .filter_map(|sysctl| sysctl.judge(read));
     missing.chain(wrong).collect()
+}
+
+/// Whether the rules of IP stay out of bridges, as an inline box needs.
+pub fn bridges_are_apart() -> Result<(), KernelError> {
+    let names = ["net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"];
+    let wrong = names.into_iter().find(|name| read(name).is_some_and(|value| value != "0"));
+    wrong.map_or(Ok(()), |parameter| Err(KernelError::BridgeCallsRules { parameter }))
 }
 
 /// A kernel parameter of this thread's network namespace.

@@ -10,15 +10,21 @@
 //! start: listeners, queue, routes, table         stop: queue (what waits goes plainly), table, routes, listeners
 //! ```
 
+mod bridges;
+mod carried;
 mod error;
 pub mod interfaces;
+mod lookup;
 mod netfilter;
 mod netlink;
 mod queue;
 mod routes;
 pub mod transparent;
 
+pub use bridges::bridge_of;
+pub use carried::{Carried, Kept};
 pub use error::KernelError;
+pub use lookup::{Leads, Lookup};
 pub use netfilter::{OwnedTable, TableOwner, table_owner};
-pub use queue::{Decision, Held, QUEUE_LENGTH, SynQueue};
+pub use queue::{Decision, Held, Origin, QUEUE_LENGTH, SynQueue};
 pub use routes::MarkRoutes;

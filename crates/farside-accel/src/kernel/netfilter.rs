@@ -7,6 +7,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_netfilter::nftables::{NfTablesMessage, TableAttribute, TableMessage};
@@ -19,15 +20,15 @@ use nix::libc::{EAFNOSUPPORT, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, EPERM, EPROTON
 
 use super::error::KernelError;
 use super::netlink::Netlink;
-use crate::rules::{self, Means, Ruleset, TABLE};
+use crate::rules::{self, Means, Place, Ruleset, TABLE};
 
 const WHAT: &str = "set up the nftables table \"inet farside\"";
 
 /// The table. Dropping it removes it.
 #[derive(Debug)]
 pub struct OwnedTable {
-    /// The owner. Nothing more is sent over it.
-    _socket: Netlink,
+    /// The owner: nobody else can change the table.
+    socket: Netlink,
     means: Means,
 }
 
@@ -42,7 +43,7 @@ impl OwnedTable {
         let mut lacking = None;
         for means in Means::ALL {
             let Some((index, error)) = send(&mut socket, ruleset, means)? else {
-                return Ok(OwnedTable { _socket: socket, means });
+                return Ok(OwnedTable { socket, means });
             };
             // An expression that the kernel does not know. The batch left nothing behind.
             if error.raw_os_error() == Some(ENOENT) && index > TABLE_MESSAGE {
@@ -52,6 +53,29 @@ impl OwnedTable {
             return Err(refused(ruleset, means, index, error));
         }
         Err(lacking.unwrap_or(KernelError::NoNfTables { lacks: "it has no expression that queues" }))
+    }
+
+    /// The segments from `from` to `to`, which a program on this box sends or which are bridged, go to a socket of this box (`is_so`), or
+    /// no longer. Both
+    /// may be so already. The kernel takes 50 µs.
+    pub(super) fn carry(
+        &mut self,
+        place: Place,
+        from: SocketAddr,
+        to: SocketAddr,
+        is_so: bool,
+    ) -> io::Result<()> {
+        let flags = NLM_F_ACK | if is_so { NLM_F_CREATE } else { 0 };
+        let messages = vec![
+            control(ControlMessage::BatchBegin),
+            (flags, of(place, rules::carry(from, to, is_so))),
+            control(ControlMessage::BatchEnd),
+        ];
+        match self.socket.exchange(messages)?.refusal {
+            Some((_, error)) if !is_so && error.raw_os_error() == Some(ENOENT) => Ok(()),
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
     }
 
     /// By what it works here.
@@ -70,19 +94,14 @@ fn send(
     ruleset: &Ruleset,
     means: Means,
 ) -> Result<Option<(usize, io::Error)>, KernelError> {
-    let control = |message: ControlMessage| {
-        let subsystem = u16::from(u8::from(NetfilterSubsystem::NfTables));
-        let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, subsystem);
-        (0, NetfilterMessage::new(header, message))
-    };
     let mut messages = vec![control(ControlMessage::BatchBegin)];
-    messages.extend(rules::batch(ruleset, means).into_iter().map(|message| {
+    messages.extend(rules::batch(ruleset, means).into_iter().map(|(place, message)| {
         let flags = match message {
             NfTablesMessage::NewRule(_) => NLM_F_CREATE | NLM_F_APPEND,
             // Or a table that is there would be changed.
             _ => NLM_F_CREATE | NLM_F_EXCL,
         };
-        (NLM_F_ACK | flags, inet(message))
+        (NLM_F_ACK | flags, of(place, message))
     }));
     messages.push(control(ControlMessage::BatchEnd));
     let expected = messages.len() - 2;
@@ -92,6 +111,12 @@ fn send(
         return Err(KernelError::Refused { what: WHAT.to_owned(), error });
     }
     Ok(answers.refusal)
+}
+
+fn control(message: ControlMessage) -> (u16, NetfilterMessage) {
+    let subsystem = u16::from(u8::from(NetfilterSubsystem::NfTables));
+    let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, subsystem);
+    (0, NetfilterMessage::new(header, message))
 }
 
 fn refused(ruleset: &Ruleset, means: Means, index: usize, error: io::Error) -> KernelError {
@@ -123,8 +148,12 @@ fn open() -> Result<Netlink, KernelError> {
     })
 }
 
-fn inet(message: NfTablesMessage) -> NetfilterMessage {
-    NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Inet, 0, 0), message)
+fn of(place: Place, message: NfTablesMessage) -> NetfilterMessage {
+    let family = match place {
+        Place::Inet => NetfilterProtoFamily::Inet,
+        Place::Bridge => NetfilterProtoFamily::Bridge,
+    };
+    NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), message)
 }
 
 /// Who owns a table.
@@ -152,7 +181,7 @@ impl fmt::Display for TableOwner {
 pub fn table_owner() -> Result<Option<TableOwner>, KernelError> {
     const WHAT: &str = "look for the nftables table \"inet farside\"";
     let attributes = vec![TableAttribute::Name(TABLE.to_owned())];
-    let question = inet(NfTablesMessage::GetTable(TableMessage { attributes }));
+    let question = of(Place::Inet, NfTablesMessage::GetTable(TableMessage { attributes }));
     let answers = open()?.exchange(vec![(0, question)]).map_err(|error| KernelError::of(WHAT, error))?;
     match answers.refusal {
         Some((_, error)) if error.raw_os_error() == Some(ENOENT) => return Ok(None),

@@ -71,6 +71,15 @@ pub enum Decision {
     Drop,
 }
 
+/// Where a held packet came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// It came in.
+    Outside,
+    /// A program on this box sent it.
+    ThisBox,
+}
+
 /// A packet that the kernel holds until it is decided about. If this is dropped without a decision, by a panic for example, the
 /// packet goes its plain way.
 ///
@@ -79,6 +88,8 @@ pub enum Decision {
 pub struct Held {
     /// What it is.
     pub packet: Packet,
+    /// Where it came from.
+    pub origin: Origin,
     id: u32,
     number: u16,
     socket: Arc<TokioSocket>,
@@ -208,9 +219,10 @@ impl SynQueue {
                     Some(code) => return Err(io::Error::from_raw_os_error(-code.get())),
                 },
                 kind if kind == message_type(PACKET) => {
-                    if let Some((id, payload)) = packet(body) {
+                    if let Some((id, origin, payload)) = packet(body) {
                         self.waiting.push_back(Held {
                             packet: packet::parse(payload),
+                            origin,
                             id,
                             number: self.number,
                             socket: Arc::clone(&self.socket),
@@ -251,23 +263,28 @@ impl Drop for SynQueue {
     }
 }
 
-/// Id and bytes of a packet that the kernel hands over.
-fn packet(body: &[u8]) -> Option<(u32, &[u8])> {
+/// Id, origin and bytes of a packet that the kernel hands over.
+fn packet(body: &[u8]) -> Option<(u32, Origin, &[u8])> {
     /// `nfgenmsg`: family, version, the queue's number.
     const HEADER: usize = 4;
-    let mut id = None;
+    /// `NF_INET_LOCAL_OUT`.
+    const OUTPUT: u8 = 3;
+    let mut header = None;
     let mut payload: &[u8] = &[];
     for attribute in NlasIterator::new(body.get(HEADER..)?) {
         let attribute = attribute.ok()?;
         let (kind, end) = (attribute.kind(), usize::from(attribute.length()));
         let value = attribute.into_inner().get(NLA_HEADER_SIZE..end)?;
         match kind {
-            PACKET_HEADER => id = value.first_chunk().map(|id| u32::from_be_bytes(*id)),
+            // Its id, the protocol below IP's header, and the hook.
+            PACKET_HEADER => header = value.first_chunk::<7>(),
             PAYLOAD => payload = value,
             _ => {}
         }
     }
-    Some((id?, payload))
+    let [i0, i1, i2, i3, _, _, hook] = *header?;
+    let origin = if hook == OUTPUT { Origin::ThisBox } else { Origin::Outside };
+    Some((u32::from_be_bytes([i0, i1, i2, i3]), origin, payload))
 }
 
 fn receive(socket: &Socket, datagram: &mut Vec<u8>) -> io::Result<()> {

@@ -81,6 +81,9 @@ pub async fn connect(
         options.set_reuse_address(true)?;
         options.set_mark(OWN)?;
         socket.bind(client)?;
+    } else {
+        // So that it is not held where it leaves by the WAN. Without the capability nothing is.
+        let _ = SockRef::from(&socket).set_mark(OWN);
     }
     socket.connect(server).await
 }

@@ -38,15 +38,29 @@ pub enum Concerns {
 
 const ALL_RP_FILTER: &str = "net.ipv4.conf.all.rp_filter";
 
-/// What must hold for a box with these interfaces.
-pub fn sysctls(lan: &[String], wan: &str) -> Vec<Sysctl> {
-    let mut interfaces: Vec<&str> = lan.iter().map(String::as_str).chain([wan]).collect();
+/// What must hold for a box with these interfaces, or for one that is this bridge.
+pub fn sysctls(lan: &[String], wan: &str, bridge: Option<&str>) -> Vec<Sysctl> {
+    // IP sees nothing of a bridge's ports.
+    let mut interfaces: Vec<&str> = match bridge {
+        Some(bridge) => vec![bridge],
+        None => lan.iter().map(String::as_str).chain([wan]).collect(),
+    };
     interfaces.sort_unstable();
     interfaces.dedup();
     let sysctl = |name: &str, value, concerns, otherwise| {
         let (name, wanted) = (name.to_owned(), Wanted::Is(value));
         Sysctl { name, wanted, concerns, otherwise }
     };
+    let mut marks: Vec<Sysctl> = ["all"]
+        .iter()
+        .chain(&interfaces)
+        .map(|interface| Sysctl {
+            name: format!("net.ipv4.conf.{}.src_valid_mark", interface.replace('.', "/")),
+            wanted: Wanted::Is("0"),
+            concerns: Concerns::All,
+            otherwise: "segments of connections that are taken are dropped as if they came from this box",
+        })
+        .collect();
     let mut all = vec![
         sysctl(
             "net.ipv4.ip_forward",
@@ -74,6 +88,7 @@ pub fn sysctls(lan: &[String], wan: &str) -> Vec<Sysctl> {
         concerns: Concerns::All,
         otherwise: "packets of optimised connections are dropped where the way back to their sender is another one",
     }));
+    all.append(&mut marks);
     all.extend(["net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"].map(|name| {
         sysctl(
             name,

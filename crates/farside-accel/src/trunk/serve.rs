@@ -23,6 +23,7 @@ use super::state::{Closing, Entry, FLOWS_MAX, Trunk, TrunkParts, other_version};
 use crate::carry::{self, End};
 use crate::connections::{Connections, Record};
 use crate::flow::{Flow, Windows};
+use crate::kernel::Kept;
 use crate::policy::{Action, Ends};
 use crate::protocol::{Frame, Hello, Kind, Nonce, Open, OpenTarget, Opened, Refusal, Refused, VERSION};
 use crate::store::Store;
@@ -62,6 +63,8 @@ pub(crate) struct Connected {
     pub(crate) application: String,
     /// What this site would do for it: something that optimises.
     pub(crate) policy: Action,
+    /// What its server sends, if that is on this box.
+    pub(crate) kept: Option<Kept>,
 }
 
 /// Serves the trunks of all peers.
@@ -230,14 +233,15 @@ async fn serve_flow(
         connected = connect => connected,
     };
     let silent = || Refused { refusal: Refusal::NoAnswer, text: "the server did not answer".to_owned() };
-    let Connected { socket, ends, application, policy } = match connected.unwrap_or_else(|_| Err(silent())) {
-        Ok(connected) => connected,
-        Err(refused) => {
-            trunk.remove(flow.id);
-            trunk.send(refused.frame(flow.id));
-            return;
-        }
-    };
+    let Connected { socket, ends, application, policy, kept: _kept } =
+        match connected.unwrap_or_else(|_| Err(silent())) {
+            Ok(connected) => connected,
+            Err(refused) => {
+                trunk.remove(flow.id);
+                trunk.send(refused.frame(flow.id));
+                return;
+            }
+        };
     let listed = connections.list(Record {
         ends,
         peer: trunk.peer_name.clone(),

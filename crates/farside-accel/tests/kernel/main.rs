@@ -32,6 +32,7 @@ fn ruleset(listener_port: u16) -> Ruleset {
         listener_port,
         own_ports: vec![OWN_PORT, PROBE_PORT],
         probe_port: PROBE_PORT,
+        bridge: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use farside_accel::kernel::{KernelError, MarkRoutes, OwnedTable, interfaces, transparent};
+use farside_accel::kernel::{KernelError, Leads, Lookup, MarkRoutes, OwnedTable, interfaces, transparent};
 
 use super::{lab, ruleset};
 
@@ -91,11 +91,11 @@ fn interfaces_are_seen_and_what_is_wrong_with_them_is_said() {
             assert!(own.contains(&address.parse().unwrap()), "{address} in {own:?}");
         }
 
-        assert_eq!(interfaces::warnings(&lan, "wan0"), [""; 0]);
+        assert_eq!(interfaces::warnings(&lan, "wan0", None), [""; 0]);
         lab.middle.sysctl("net/ipv4/ip_forward", "0").unwrap();
         lab.middle.sysctl("net/ipv6/conf/all/forwarding", "0").unwrap();
         lab.middle.sysctl("net/ipv4/conf/lan1/rp_filter", "1").unwrap();
-        let told = interfaces::warnings(&lan, "wan7");
+        let told = interfaces::warnings(&lan, "wan7", None);
         for words in [
             "no interface wan7",
             "net.ipv4.ip_forward is 0",
@@ -109,6 +109,33 @@ fn interfaces_are_seen_and_what_is_wrong_with_them_is_said() {
             );
         }
         assert_eq!(told.len(), 4, "{told:#?}");
+    });
+}
+
+#[test]
+fn the_kernel_tells_where_an_address_is() {
+    let Some(lab) = lab() else { return };
+    let middle = lab.middle.clone();
+    middle.run(move || async move {
+        let lookup = Lookup::open().unwrap();
+        let leads = |address: &str| lookup.leads(address.parse().unwrap()).unwrap();
+        let out = |name: &str| Leads::Out(interfaces::index(name).unwrap());
+        for (address, expected) in [
+            ("10.1.0.2", out("lan0")),
+            ("::ffff:10.1.0.2", out("lan0")),
+            ("fd00:3::4", out("lan1")),
+            ("10.2.0.3", out("wan0")),
+            ("10.2.0.1", Leads::Here),
+            ("fd00:2::1", Leads::Here),
+            ("127.0.0.1", Leads::Here),
+            ("192.0.2.1", Leads::Nowhere),
+            ("2001:db8::1", Leads::Nowhere),
+        ] {
+            assert_eq!(leads(address), expected, "{address}");
+        }
+        lab.middle.ip("route add blackhole 192.0.2.0/24\nroute add unreachable 2001:db8::/32").unwrap();
+        assert_eq!((leads("192.0.2.1"), leads("2001:db8::1")), (Leads::Nowhere, Leads::Nowhere));
+        assert_eq!(interfaces::name(interfaces::index("lan1").unwrap()), "lan1");
     });
 }
 

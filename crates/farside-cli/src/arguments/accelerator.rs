@@ -25,6 +25,9 @@ pub enum Accelerator {
         /// Interface towards the other sites; off: intercept nothing
         #[arg(long, value_name = "IF")]
         wan: Option<String>,
+        /// Refuse unless both are ports of one bridge; where they are, the accelerator is inline anyway
+        #[arg(long)]
+        bridge: bool,
         /// Largest size of the chunk store
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         store_size: Option<u64>,

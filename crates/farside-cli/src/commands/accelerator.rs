@@ -18,10 +18,11 @@ const OFF: &str = "off";
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     let client = &context.client;
     match verb {
-        Verb::Up { lan, wan, store_size, listen, forward_to, dry_run } => {
+        Verb::Up { lan, wan, bridge, store_size, listen, forward_to, dry_run } => {
             let words = StartAccelerator {
                 lan: list(lan),
                 wan: wan.map(|wan| if wan == OFF { String::new() } else { wan }),
+                bridge,
                 store_size_bytes: store_size,
                 listen,
                 forward_to: list(forward_to),

@@ -181,9 +181,11 @@ impl Accelerator {
     pub(crate) async fn up(&self, words: StartAccelerator) -> Result<AcceleratorStatus, ErrorBody> {
         let number = {
             let mut memory = self.memory.lock().await;
+            let must_be_bridge = words.bridge;
             let remembered = memory.remembered.up(words);
             let setup = Setup::new(&remembered, &self.config).map_err(wrong)?;
             check_interfaces(&setup)?;
+            check_bridge(&setup, must_be_bridge, true)?;
             let records = self.records().await?;
             self.remember(&remembered).await?;
             tracing::info!(?setup, "the accelerator is switched on");
@@ -278,11 +280,14 @@ impl Accelerator {
 
     /// What `up` with these words would install.
     pub(crate) async fn plan(&self, words: StartAccelerator) -> Result<AcceleratorPlan, ErrorBody> {
+        let must_be_bridge = words.bridge;
         let remembered = self.memory.lock().await.remembered.up(words);
         let setup = Setup::new(&remembered, &self.config).map_err(wrong)?;
+        check_bridge(&setup, must_be_bridge, false)?;
         let rules = setup.interception.as_ref().map(|interception| {
-            farside_accel::accelerator::ruleset(interception, LISTENER_PORT_SHOWN, &setup.listen).to_string()
+            farside_accel::accelerator::plan(interception, LISTENER_PORT_SHOWN, &setup.listen)
         });
+        let rules = rules.transpose().map_err(|error| wrong(error.to_string()))?;
         let (lan, wan) = setup.interception.map(|i| (i.lan, i.wan)).unzip();
         Ok(AcceleratorPlan {
             lan: lan.unwrap_or_default(),
@@ -350,6 +355,24 @@ fn text(value: &impl serde::Serialize) -> Result<String, ErrorBody> {
 
 pub(super) fn wrong(why: String) -> ErrorBody {
     ErrorBody::new(ErrorCode::WrongUsage, why)
+}
+
+/// Whether the box is, or may be, a bridge. What keeps it from starting as one is in a plan among what is wrong now.
+fn check_bridge(setup: &Setup, must_be: bool, to_start: bool) -> Result<(), ErrorBody> {
+    let bridge = match &setup.interception {
+        Some(interception) => farside_accel::kernel::bridge_of(&interception.lan, &interception.wan)
+            .map_err(|error| wrong(error.to_string()))?,
+        None => None,
+    };
+    if must_be && bridge.is_none() {
+        let why = "LAN and WAN are no ports of one bridge; nothing was changed";
+        return Err(ErrorBody::new(ErrorCode::Refused, why).hint("bridge link shows the ports of bridges"));
+    }
+    if to_start && bridge.is_some() {
+        farside_accel::kernel::interfaces::bridges_are_apart()
+            .map_err(|error| ErrorBody::new(ErrorCode::Refused, error.to_string()))?;
+    }
+    Ok(())
 }
 
 /// A misspelt interface would be a rule that never fits anything.
