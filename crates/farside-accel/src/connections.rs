@@ -38,6 +38,8 @@ pub struct Record {
     pub original_bytes: AtomicU64,
     /// What they cost between the boxes.
     pub wire_bytes: AtomicU64,
+    /// It has nobody at its far end: it fills the store there, and is no connection to people.
+    pub is_preposition: bool,
     /// Why less is done than both allow.
     pub demotion: Option<Demotion>,
     /// Ends it: both its sides are reset.
@@ -74,8 +76,21 @@ pub struct Sums {
     pub taken: AtomicU64,
     /// Connections reset because a box, a peer or a session was lost.
     pub reset: AtomicU64,
-    original_bytes: AtomicU64,
-    wire_bytes: AtomicU64,
+    bytes: Bytes,
+    prepositioned: Bytes,
+}
+
+/// Bytes, and what they cost between the boxes.
+#[derive(Debug, Default)]
+struct Bytes {
+    original: AtomicU64,
+    wire: AtomicU64,
+}
+
+impl Sums {
+    fn of(&self, record: &Record) -> &Bytes {
+        if record.is_preposition { &self.prepositioned } else { &self.bytes }
+    }
 }
 
 /// All of them.
@@ -110,8 +125,9 @@ impl Drop for Listed {
         open.remove(&self.key);
         let add =
             |to: &AtomicU64, of: &AtomicU64| to.fetch_add(of.load(Ordering::Relaxed), Ordering::Relaxed);
-        add(&self.of.sums.original_bytes, &self.record.original_bytes);
-        add(&self.of.sums.wire_bytes, &self.record.wire_bytes);
+        let sums = self.of.sums.of(&self.record);
+        add(&sums.original, &self.record.original_bytes);
+        add(&sums.wire, &self.record.wire_bytes);
     }
 }
 
@@ -120,7 +136,7 @@ impl Connections {
     pub fn list(self: &Arc<Self>, record: Record) -> Listed {
         let record = Arc::new(record);
         let key = self.next.fetch_add(1, Ordering::Relaxed);
-        self.sums.taken.fetch_add(1, Ordering::Relaxed);
+        self.sums.taken.fetch_add(u64::from(!record.is_preposition), Ordering::Relaxed);
         self.open.lock().insert(key, Arc::clone(&record));
         Listed { record, key, of: Arc::clone(self) }
     }
@@ -138,17 +154,28 @@ impl Connections {
 
     /// How many are optimised.
     pub fn open(&self) -> usize {
-        self.open.lock().len()
+        self.open.lock().values().filter(|record| !record.is_preposition).count()
     }
 
     /// Bytes of connections, and what they cost between the boxes, since the start.
     pub fn bytes(&self) -> (u64, u64) {
+        self.came_to(&self.sums.bytes, false)
+    }
+
+    /// The same of what filled the store ahead of time, at this side or at a peer's.
+    pub fn prepositioned(&self) -> control::Prepositioned {
+        let (original_bytes, wire_bytes) = self.came_to(&self.sums.prepositioned, true);
+        control::Prepositioned { original_bytes, wire_bytes }
+    }
+
+    fn came_to(&self, ended: &Bytes, is_preposition: bool) -> (u64, u64) {
         let open = self.open.lock();
         let sum = |ended: &AtomicU64, of: fn(&Record) -> &AtomicU64| {
-            let open: u64 = open.values().map(|record| of(record).load(Ordering::Relaxed)).sum();
+            let of_open = open.values().filter(|record| record.is_preposition == is_preposition);
+            let open: u64 = of_open.map(|record| of(record).load(Ordering::Relaxed)).sum();
             open + ended.load(Ordering::Relaxed)
         };
-        (sum(&self.sums.original_bytes, |r| &r.original_bytes), sum(&self.sums.wire_bytes, |r| &r.wire_bytes))
+        (sum(&ended.original, |r| &r.original_bytes), sum(&ended.wire, |r| &r.wire_bytes))
     }
 
     /// Resets the connection with these ends; whether there was one.
@@ -165,8 +192,11 @@ impl Connections {
 
     /// For people: the open ones, oldest first, then those that passed, newest first.
     pub fn shown(&self) -> Vec<control::Connection> {
-        let mut open: Vec<(u64, Arc<Record>)> =
-            self.open.lock().iter().map(|(key, record)| (*key, Arc::clone(record))).collect();
+        let mut open: Vec<(u64, Arc<Record>)> = {
+            let open = self.open.lock();
+            let connections = open.iter().filter(|(_, record)| !record.is_preposition);
+            connections.map(|(key, record)| (*key, Arc::clone(record))).collect()
+        };
         open.sort_by_key(|(key, _)| *key);
         open.truncate(OPEN_SHOWN);
         let open = open.into_iter().map(|(_, record)| control::Connection {
@@ -220,6 +250,7 @@ mod tests {
             original_bytes: 100.into(),
             wire_bytes: 10.into(),
             demotion: None,
+            is_preposition: false,
             reset: CancellationToken::new(),
         }
     }

@@ -1,5 +1,5 @@
 //! What `farsided` and the accelerator's process say to each other: one JSON document a line, over a Unix socket that the
-//! process has as its standard input. Types only; no I/O.
+//! process has as its standard input. A request may come with a descriptor. Types only; no I/O.
 //!
 //! ```text
 //! farsided                                 farside-accel
@@ -52,6 +52,14 @@ pub enum Command {
     Connections,
     /// Removes what the chunk store keeps of a peer (its name), or of all. Answered with null.
     ClearStore(Option<String>),
+    /// Sends what comes over a socket, whose descriptor comes with the request, to the chunk store of a peer's box. Answered
+    /// with [`PrepositionEnd`], once all of it is there; others may be answered before.
+    Preposition {
+        /// For [`Status::prepositions`].
+        id: u64,
+        /// The peer's name.
+        peer: String,
+    },
     /// Resets a connection. Answered with whether there was one.
     Reset {
         /// Its client's end.
@@ -59,6 +67,13 @@ pub enum Command {
         /// Its server's end.
         server: SocketAddr,
     },
+}
+
+impl Command {
+    /// Whether a descriptor comes with it.
+    pub fn has_descriptor(&self) -> bool {
+        matches!(self, Command::Preposition { .. })
+    }
 }
 
 /// A line of the process.
@@ -166,8 +181,46 @@ pub struct Status {
     pub original_bytes: u64,
     /// What they cost between the boxes, both ways.
     pub wire_bytes: u64,
+    /// What filled the stores ahead of time, here and at peers, since the start.
+    #[serde(default)]
+    pub prepositioned: Prepositioned,
+    /// What this side fills the stores of peers with now.
+    #[serde(default)]
+    pub prepositions: Vec<PrepositionStatus>,
     /// How it goes with the chunk store; `None`: there is none.
     pub store: Option<StoreStatus>,
+}
+
+/// What filling a store ahead of time came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepositioned {
+    /// Bytes.
+    pub original_bytes: u64,
+    /// What they cost between the boxes.
+    pub wire_bytes: u64,
+}
+
+/// How filling a peer's store ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PrepositionEnd {
+    /// All of it is there.
+    Sent(Prepositioned),
+    /// The peer's box was not there, or was lost: another try makes sense, and what had come there costs only references then.
+    PeerLost(String),
+    /// Another try would end the same way.
+    Refused(String),
+}
+
+/// How far filling a peer's store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrepositionStatus {
+    /// As [`Command::Preposition`] has it.
+    pub id: u64,
+    /// Bytes that have been sent.
+    pub original_bytes: u64,
+    /// What they cost between the boxes.
+    pub wire_bytes: u64,
 }
 
 /// How it goes with the chunk store.

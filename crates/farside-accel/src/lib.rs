@@ -11,7 +11,7 @@
 //! * [`trunk`]: the streams between two boxes. [`flow`]: one connection on a trunk; `carry`: its two tasks. [`connections`]: all of
 //!   them, for people.
 //! * [`store`]: the chunk store, and what each peer is known to hold of it.
-//! * [`accelerator`]: how these work together. [`process`]: the process that `farsided` starts; [`control`]: what they say.
+//! * [`accelerator`]: how these work together. [`process`]: the process that `farsided` starts; [`control`]: what they say, [`requests`]: how.
 
 pub mod accelerator;
 mod carry;
@@ -24,6 +24,7 @@ pub mod packet;
 pub mod policy;
 pub mod process;
 pub mod protocol;
+pub mod requests;
 pub mod rules;
 pub mod store;
 pub mod trunk;

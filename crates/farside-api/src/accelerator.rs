@@ -270,6 +270,67 @@ pub struct AcceleratorCache {
     pub damaged_containers: u64,
 }
 
+/// `GET /accelerator/prepositions`: what a peer's chunk store is being filled with, ahead of time.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Preposition {
+    /// As whoever asked for it calls it; several files may be of one job.
+    pub job: String,
+    /// A file's path as its sender names it, or the snapshot of a volume.
+    pub what: String,
+    /// The peer.
+    pub peer: String,
+    /// How much it is; null: not known.
+    pub size_bytes: Option<u64>,
+    /// What of it has been sent.
+    pub original_bytes: u64,
+    /// What that cost between the sites.
+    pub wire_bytes: u64,
+    /// Since when.
+    pub started_at: Timestamp,
+}
+
+/// `POST /accelerator/prepositions`, with the bytes as its body: a file. The daemon opens no file: whoever may read it sends it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrepositionFile {
+    /// See [`Preposition::job`]; up to 64 letters, digits and dashes.
+    pub job: String,
+    /// See [`Preposition::what`].
+    pub what: String,
+    /// The peer; null: the only one.
+    #[serde(default)]
+    pub peer: Option<String>,
+    /// How much it is, if that is known.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
+}
+
+/// `POST /accelerator/prepositions/volume`: the newest snapshot of a volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrepositionVolume {
+    /// See [`Preposition::job`].
+    pub job: String,
+    /// `POOL/VOL`.
+    pub volume: String,
+    /// The peer; null: the only one.
+    #[serde(default)]
+    pub peer: Option<String>,
+}
+
+/// What a preposition came to, once all of it is there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Prepositioned {
+    /// See [`Preposition::what`].
+    pub what: String,
+    /// The peer.
+    pub peer: String,
+    /// Bytes.
+    pub original_bytes: u64,
+    /// What they cost between the sites.
+    pub wire_bytes: u64,
+}
+
 /// `POST /accelerator/cache/clear`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -30,7 +30,8 @@ pub mod volume;
 pub use accelerator::{
     AcceleratedConnection, Acceleration, AcceleratorCache, AcceleratorForward, AcceleratorPeer,
     AcceleratorPeerState, AcceleratorPlan, AcceleratorPolicy, AcceleratorState, AcceleratorStatus,
-    ClearCache, Demotion, PolicyOrigin, ResetConnection, StartAccelerator,
+    ClearCache, Demotion, PolicyOrigin, Preposition, PrepositionFile, PrepositionVolume, Prepositioned,
+    ResetConnection, StartAccelerator,
 };
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use jiff::Timestamp;

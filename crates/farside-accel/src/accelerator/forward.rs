@@ -126,7 +126,7 @@ async fn serve(accelerator: &Accelerator, socket: TcpStream, client: SocketAddr,
 }
 
 impl Accelerator {
-    fn trunk_named(&self, name: &str) -> Option<Arc<Trunk>> {
+    pub(super) fn trunk_named(&self, name: &str) -> Option<Arc<Trunk>> {
         self.peers.lock().values().find(|known| known.name == name)?.trunk.clone()
     }
 }

@@ -38,6 +38,7 @@ impl Serving for Server {
                 accelerator.connect_as(peer, open, Ends { client: *client, server: *server }).await
             }
             OpenTarget::Named(name) => accelerator.connect_to(open, name).await,
+            OpenTarget::Keep => accelerator.keep(),
         }
     }
 

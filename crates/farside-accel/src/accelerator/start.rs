@@ -148,6 +148,7 @@ impl Running {
             served: Default::default(),
             probes,
             forwards: Default::default(),
+            prepositions: Default::default(),
             started: Instant::now(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

@@ -24,6 +24,7 @@ use crate::protocol::{Nonce, Opened};
 use crate::store::Store;
 use crate::trunk::{Cores, Trunk};
 
+use super::preposition::Prepositions;
 use super::probes::ProbeSender;
 use super::served::Served;
 
@@ -61,6 +62,7 @@ pub struct Accelerator {
     pub(super) probes: Option<ProbeSender>,
     /// The explicit forwards that are open.
     pub(super) forwards: Mutex<HashMap<SocketAddr, (control::Forward, CancellationToken)>>,
+    pub(super) prepositions: Prepositions,
     pub(super) started: Instant,
     pub(super) tasks: TaskTracker,
     pub(super) stop: CancellationToken,
@@ -184,6 +186,7 @@ impl Accelerator {
             original_bytes: 0.into(),
             wire_bytes: 0.into(),
             demotion: trunk.demotion(),
+            is_preposition: false,
             reset: CancellationToken::new(),
         });
         let record = Arc::clone(listed.record());
@@ -219,6 +222,7 @@ impl Accelerator {
             None
         };
         let (original_bytes, wire_bytes) = self.connections.bytes();
+        let prepositioned = self.connections.prepositioned();
         let sums = &self.connections.sums;
         control::Status {
             bypass,
@@ -230,6 +234,8 @@ impl Accelerator {
             reset_connections: sums.reset.load(Ordering::Relaxed),
             original_bytes,
             wire_bytes,
+            prepositioned,
+            prepositions: self.prepositions.status(),
             store: self.store.as_ref().map(|store| {
                 let stats = store.stats();
                 control::StoreStatus {

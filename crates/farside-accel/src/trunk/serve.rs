@@ -205,7 +205,7 @@ async fn serve_flow(
 ) {
     let patience = match open.target {
         OpenTarget::Transparent { .. } => CONNECT_PATIENCE,
-        OpenTarget::Named(_) => CONNECT_PATIENCE_NAMED,
+        OpenTarget::Named(_) | OpenTarget::Keep => CONNECT_PATIENCE_NAMED,
     };
     let connect = tokio::time::timeout(patience, serving.connect(trunk.peer, &open));
     let connected = tokio::select! {
@@ -234,6 +234,7 @@ async fn serve_flow(
         original_bytes: 0.into(),
         wire_bytes: 0.into(),
         demotion: trunk.demotion(),
+        is_preposition: open.target == OpenTarget::Keep,
         reset: CancellationToken::new(),
     });
     trunk.send(Opened { policy, window: flow.initial_window() }.frame(flow.id));

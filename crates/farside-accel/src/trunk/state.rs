@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::background::Background;
 use super::effort::{Cores, Efforts, Encoded};
 use super::header::Stream;
 use crate::flow::{Asked, Flow, Part, Windows};
@@ -44,6 +45,8 @@ pub(super) struct Outgoing {
     _slot: Option<OwnedSemaphorePermit>,
     /// Its bytes in the queue.
     _queued: Option<OwnedSemaphorePermit>,
+    /// The turn of what gives way.
+    _turn: Option<OwnedSemaphorePermit>,
     /// Counted among the small frames that wait.
     small: Option<Arc<AtomicUsize>>,
 }
@@ -68,6 +71,7 @@ pub struct Trunk {
     /// Bytes of bulk parts in the queue, and of urgent ones and answers.
     queued: [Arc<Semaphore>; 2],
     small: Arc<AtomicUsize>,
+    background: Background,
     pub(super) flows: Mutex<HashMap<u32, Entry>>,
     pub(super) next_flow: AtomicU32,
     pub(super) parts: TrunkParts,
@@ -129,6 +133,7 @@ impl Trunk {
             bulk,
             queued: [QUEUED_MAX, QUEUED_MAX].map(|bytes| Arc::new(Semaphore::new(bytes))),
             small: Arc::default(),
+            background: Background::default(),
             flows: Mutex::default(),
             next_flow: AtomicU32::new(1),
             parts,
@@ -171,7 +176,14 @@ impl Trunk {
             return;
         }
         let small = Some(Arc::clone(&self.small));
-        let _ = self.urgent.send(Outgoing { frame, encoded: None, _slot: None, _queued: None, small });
+        let _ = self.urgent.send(Outgoing {
+            frame,
+            encoded: None,
+            _slot: None,
+            _queued: None,
+            _turn: None,
+            small,
+        });
     }
 
     /// Queues what may as well not be said: nothing, where much waits already.
@@ -193,17 +205,24 @@ impl Trunk {
             Stream::Urgent => &self.urgent,
             Stream::Bulk => &self.bulk,
         };
+        let is_empty = || self.queued[0].available_permits() == QUEUED_MAX;
+        let turn = match stream {
+            Stream::Urgent => None,
+            Stream::Bulk => self.background.turn(frame.flow, frame.body.len(), is_empty).await?,
+        };
         let queued = Some(self.place_for(&frame, stream).await?);
         // What must not wait says nothing of how full the link is.
         let encoded = encoded.filter(|_| stream == Stream::Bulk);
-        let outgoing = Outgoing { frame, encoded, _slot: Some(slot), _queued: queued, small: None };
+        let outgoing =
+            Outgoing { frame, encoded, _slot: Some(slot), _queued: queued, _turn: turn, small: None };
         queue.send(outgoing).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 
     /// Queues what was asked for.
     pub(crate) async fn send_answer(&self, frame: Frame) -> io::Result<()> {
         let queued = Some(self.place_for(&frame, Stream::Urgent).await?);
-        let outgoing = Outgoing { frame, encoded: None, _slot: None, _queued: queued, small: None };
+        let outgoing =
+            Outgoing { frame, encoded: None, _slot: None, _queued: queued, _turn: None, small: None };
         self.urgent.send(outgoing).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 
@@ -219,8 +238,14 @@ impl Trunk {
         self.flows.lock().get(&id).map(|entry| Arc::clone(&entry.flow))
     }
 
+    /// A flow gives way to all others, until it is removed.
+    pub(crate) fn gives_way(&self, id: u32) {
+        self.background.add(id);
+    }
+
     /// The flow is over; frames that still come for it are nobody's.
     pub(crate) fn remove(&self, id: u32) {
+        self.background.remove(id);
         self.flows.lock().remove(&id);
     }
 
@@ -366,6 +391,7 @@ impl Trunk {
 
     /// These were written together, after there had been nothing to write for `waited`.
     pub(super) fn written(&self, parts: &[Outgoing], bytes: usize, waited: Duration, writing: Duration) {
+        self.background.written(bytes);
         let encoded = parts.iter().filter_map(|part| Some((part.encoded?, part.frame.body.len())));
         self.efforts.written(encoded, bytes, waited, writing, &self.parts.cores);
     }

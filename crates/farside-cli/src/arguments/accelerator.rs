@@ -58,6 +58,31 @@ pub enum Accelerator {
     /// The chunk store: what has passed, kept so that it need not pass again
     #[command(subcommand)]
     Cache(AcceleratorCache),
+    /// Fill a peer's chunk store ahead of time, with a file, a directory or the newest snapshot of a volume
+    #[command(
+        after_help = "Afterwards the first transfer of the same bytes to that site, by whatever program, passes as references. Files \
+                      are read with your own rights; symbolic links below a directory are not followed. It gives way to \
+                      connections. Ctrl-C cancels it; the same again sends only what is missing.\n\nExamples:\n  farside accel \
+                      preposition /srv/images/install.iso\n  farside accel preposition /srv/export --peer siteB\n  \
+                      farside accel preposition pool1/db --peer siteB --json"
+    )]
+    Preposition {
+        /// A file or directory of this host, or a volume of this site
+        #[arg(value_name = "PATH_OR_POOL/VOL")]
+        target: String,
+        /// Whose store is filled; needed if there are several peers
+        #[arg(long, value_name = "PEER", value_parser = parse_label)]
+        peer: Option<String>,
+    },
+    /// List what is being prepositioned, or cancel it
+    #[command(
+        after_help = "Examples:\n  farside accel prepositions\n  farside accel prepositions --cancel 4711-1790000000000"
+    )]
+    Prepositions {
+        /// End this job; what has come to the peer is kept there
+        #[arg(long, value_name = "JOB")]
+        cancel: Option<String>,
+    },
     /// Listen on a port here whose connections end at a peer's side
     #[command(
         after_help = "Needs no privilege and no change of routes. At the peer, --forward-to or forward_to must allow the \

@@ -1,9 +1,12 @@
 //! `farside accel`.
 
+mod files;
+mod preposition;
+
 use farside_api::{
     AcceleratedConnection, Acceleration, AcceleratorCache, AcceleratorForward, AcceleratorPeer,
     AcceleratorPeerState, AcceleratorPlan, AcceleratorPolicy, AcceleratorState, AcceleratorStatus,
-    ClearCache, Demotion, ErrorBody, PolicyOrigin, ResetConnection, StartAccelerator, Timestamp,
+    ClearCache, Demotion, ErrorBody, PolicyOrigin, Preposition, ResetConnection, StartAccelerator, Timestamp,
 };
 use reqwest::Method;
 
@@ -65,6 +68,17 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             context.show(&made, |made| {
                 format!("{} is forwarded to {} at {}\n", made.listen, made.destination, made.peer)
             });
+        }
+        Verb::Preposition { target, peer } => preposition::run(&context, &target, peer).await?,
+        Verb::Prepositions { cancel: Some(job) } => {
+            let path = ["accelerator", "prepositions", job.as_str()];
+            let ended: Vec<Preposition> = client.request(Method::DELETE, &path, &[], None::<&()>).await?;
+            context
+                .show(&ended, |_| format!("{job} is cancelled; what has come to the peer is kept there\n"));
+        }
+        Verb::Prepositions { cancel: None } => {
+            let all: Vec<Preposition> = client.get(&["accelerator", "prepositions"]).await?;
+            context.show(&all, |all| preposition::listed(all));
         }
         Verb::Forwards => {
             let all: Vec<AcceleratorForward> = client.get(&["accelerator", "forwards"]).await?;

@@ -1,5 +1,7 @@
 //! What the accelerator shall be, and what it is. Handed between those who ask and the supervisor; no I/O.
 
+use std::os::fd::OwnedFd;
+
 use farside_accel::control::{Command, Forward, Interception, Peer, Secret, Settings, Status, StorePlace};
 use farside_accel::policy::{Action, WrittenPolicy};
 use serde_json::Value;
@@ -121,6 +123,8 @@ impl Totals {
 /// A question for the process.
 pub(super) struct Ask {
     pub(super) command: Command,
+    /// Goes with it.
+    pub(super) descriptor: Option<OwnedFd>,
     /// Dropped if there is no process to ask.
     pub(super) answer: oneshot::Sender<Result<Value, String>>,
 }

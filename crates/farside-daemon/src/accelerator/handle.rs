@@ -1,6 +1,7 @@
 //! What requests see of the accelerator: it is switched on and off, asked, and shown.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use farside_accel::control::{StorePlace, StoreStatus};
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::desired::{Ask, Desired, Phase, Seen};
+use super::prepositions::Prepositions;
 use super::remembered::{Remembered, RememberedForward, Setup};
 use super::settings::AcceleratorConfig;
 use super::supervisor::{Supervisor, SupervisorParts};
@@ -56,6 +58,7 @@ pub(crate) struct Accelerator {
     pub(super) desired: watch::Sender<Option<Desired>>,
     seen: watch::Receiver<Seen>,
     pub(super) asks: mpsc::Sender<Ask>,
+    pub(super) prepositions: Arc<Prepositions>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -114,6 +117,7 @@ impl Accelerator {
             desired: watch::Sender::new(None),
             seen,
             asks,
+            prepositions: Arc::default(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
@@ -266,6 +270,14 @@ impl Accelerator {
         match &self.seen.borrow().phase {
             Phase::Running(status) => status.store,
             _ => None,
+        }
+    }
+
+    /// How far the process is with each preposition.
+    pub(super) fn seen_prepositions(&self) -> Vec<farside_accel::control::PrepositionStatus> {
+        match &self.seen.borrow().phase {
+            Phase::Running(status) => status.prepositions.clone(),
+            _ => Vec::new(),
         }
     }
 

@@ -16,6 +16,7 @@ mod documents;
 mod forwards;
 mod handle;
 mod lines;
+mod prepositions;
 mod questions;
 mod remembered;
 pub(crate) mod settings;
@@ -24,3 +25,4 @@ mod supervisor;
 mod tests;
 
 pub(crate) use handle::{Accelerator, AcceleratorParts, program};
+pub(crate) use prepositions::{AskedFor, NewestSnapshot};

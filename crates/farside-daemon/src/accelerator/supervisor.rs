@@ -200,7 +200,7 @@ impl Supervisor {
                         if let Command::Forwards(forwards) = &ask.command {
                             told.forwards.clone_from(forwards);
                         }
-                        child.request(ask.command, Purpose::Asked(ask.answer))?;
+                        child.request_with(ask.command, ask.descriptor, Purpose::Asked(ask.answer))?;
                     }
                 }
                 () = sleep_until(silence.1) => return Err(Broken::Silent(silence.0).into()),
