@@ -48,6 +48,13 @@ pub enum Command {
     Peers(Vec<Peer>),
     /// These are the explicit forwards now; those no longer named are closed for new connections. Answered with null.
     Forwards(Vec<Forward>),
+    /// These are the policies of new connections now. Answered with null.
+    Policies {
+        /// As in [`Settings`].
+        policies: Vec<WrittenPolicy>,
+        /// The same.
+        otherwise: Action,
+    },
     /// Answered with a list of [`Connection`].
     Connections,
     /// Removes what the chunk store keeps of a peer (its name), or of all. Answered with null.
@@ -91,7 +98,7 @@ pub enum Line {
     },
 }
 
-/// What the process works with. A change of anything but peers and forwards takes a new process.
+/// What the process works with. A change of anything but peers, forwards and policies takes a new process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// The release of `farsided`: a process of another one refuses.

@@ -156,6 +156,10 @@ async fn command_result(running: &Running, command: Command) -> Result<serde_jso
             accelerator.set_forwards(forwards).await?;
             Ok(serde_json::Value::Null)
         }
+        Command::Policies { policies, otherwise } => {
+            accelerator.set_policies(&policies, otherwise).map_err(|error| error.to_string())?;
+            Ok(serde_json::Value::Null)
+        }
         Command::Connections => {
             serde_json::to_value(accelerator.connections.shown()).map_err(|error| error.to_string())
         }

@@ -165,6 +165,8 @@ pub struct AcceleratedConnection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyOrigin {
+    /// It was set with `POST /accelerator/policies`.
+    Set,
     /// `farside.toml`.
     Configured,
     /// It is shipped.
@@ -190,6 +192,31 @@ pub struct AcceleratorPolicy {
     pub action: Acceleration,
     /// Where it comes from.
     pub origin: PolicyOrigin,
+}
+
+/// `POST /accelerator/policies`: sets a policy, for new connections. It comes before those of `farside.toml`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetAcceleratorPolicy {
+    /// As people call it; one that was set under that name is replaced.
+    pub application: String,
+    /// See [`AcceleratorPolicy::ports`].
+    #[serde(default)]
+    pub ports: Vec<String>,
+    /// See [`AcceleratorPolicy::addresses`].
+    #[serde(default)]
+    pub addresses: Vec<String>,
+    /// See [`AcceleratorPolicy::clients`].
+    #[serde(default)]
+    pub clients: Vec<String>,
+    /// See [`AcceleratorPolicy::servers`].
+    #[serde(default)]
+    pub servers: Vec<String>,
+    /// What is done.
+    pub action: Acceleration,
+    /// It is asked before all others; else it keeps its place, or comes after the others that were set.
+    #[serde(default)]
+    pub first: bool,
 }
 
 /// A port of this site whose connections end at a peer's side. Also `POST /accelerator/forwards`.

@@ -31,7 +31,7 @@ pub use accelerator::{
     AcceleratedConnection, Acceleration, AcceleratorCache, AcceleratorForward, AcceleratorPeer,
     AcceleratorPeerState, AcceleratorPlan, AcceleratorPolicy, AcceleratorState, AcceleratorStatus,
     ClearCache, Demotion, PolicyOrigin, Preposition, PrepositionFile, PrepositionVolume, Prepositioned,
-    ResetConnection, StartAccelerator,
+    ResetConnection, SetAcceleratorPolicy, StartAccelerator,
 };
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use jiff::Timestamp;

@@ -196,7 +196,8 @@ impl Drop for Said {
 
 async fn open(accelerator: &Accelerator, expected: &Expected, syn: &Syn, trunk: Arc<Trunk>) -> Decision {
     let Ends { client, server } = syn.ends;
-    let (application, configured) = accelerator.policies.of(&syn.ends);
+    let policies = accelerator.policies();
+    let (application, configured) = policies.of(&syn.ends);
     let open = Open {
         target: OpenTarget::Transparent { client, server },
         dscp: Some(syn.dscp),

@@ -15,6 +15,7 @@ mod served;
 mod serving;
 mod start;
 mod state;
+mod under_way;
 
 pub use start::{Running, StartError, ruleset};
 pub use state::Accelerator;

@@ -5,53 +5,28 @@
 //!
 //! This process opens no file. What it sends comes in over a socket that whoever started it has handed to it.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::state::{Accelerator, PATIENCE_OF_FORWARDS};
+use super::under_way::{UnderWay, came_to};
 use crate::carry::{self, End};
 use crate::connections::Record;
-use crate::control::{PrepositionEnd, PrepositionStatus, Prepositioned};
+use crate::control::PrepositionEnd;
 use crate::policy::{Action, Ends};
 use crate::protocol::{Open, OpenTarget, Refused};
 use crate::trunk::{Connected, Outcome};
 
 /// What such flows are called where applications are.
 pub(crate) const APPLICATION: &str = "preposition";
-
-/// Those under way, by the number that `farsided` gave them.
-#[derive(Default)]
-pub(super) struct Prepositions(Mutex<BTreeMap<u64, Arc<Record>>>);
-
-impl Prepositions {
-    /// How far each is.
-    pub(super) fn status(&self) -> Vec<PrepositionStatus> {
-        let all = self.0.lock();
-        let status = all.iter().map(|(id, record)| {
-            let Prepositioned { original_bytes, wire_bytes } = came_to(record);
-            PrepositionStatus { id: *id, original_bytes, wire_bytes }
-        });
-        status.collect()
-    }
-}
-
-fn came_to(record: &Record) -> Prepositioned {
-    Prepositioned {
-        original_bytes: record.original_bytes.load(Ordering::Relaxed),
-        wire_bytes: record.wire_bytes.load(Ordering::Relaxed),
-    }
-}
 
 /// A socket of this machine as those that carry a connection see it. What is asked of it (read, write, shut down one side)
 /// any stream socket does; what is special to TCP fails there without harm.
@@ -112,7 +87,7 @@ impl Accelerator {
             reset: CancellationToken::new(),
         });
         let record = Arc::clone(listed.record());
-        let _shown = Shown::new(&self.prepositions, id, Arc::clone(&record));
+        let _under_way = UnderWay::new(&self.prepositions, id, Arc::clone(&record));
         match carry::run(Arc::clone(&trunk), flow, socket, Arc::clone(&record)).await {
             End::Closed => PrepositionEnd::Sent(came_to(&record)),
             End::ResetThere => PeerLost(format!("the accelerator of {peer} was lost")),
@@ -147,23 +122,4 @@ impl Accelerator {
 async fn throw_away(mut from: UnixStream) -> io::Result<()> {
     from.shutdown().await?;
     tokio::io::copy(&mut from, &mut tokio::io::sink()).await.map(|_| ())
-}
-
-/// Among those that are shown until it is dropped.
-struct Shown<'a> {
-    among: &'a Prepositions,
-    id: u64,
-}
-
-impl Shown<'_> {
-    fn new(among: &Prepositions, id: u64, record: Arc<Record>) -> Shown<'_> {
-        among.0.lock().insert(id, record);
-        Shown { among, id }
-    }
-}
-
-impl Drop for Shown<'_> {
-    fn drop(&mut self) {
-        self.among.0.lock().remove(&self.id);
-    }
 }

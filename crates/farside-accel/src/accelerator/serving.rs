@@ -72,7 +72,8 @@ impl Accelerator {
         let is_probed = self.served.is_probed(peer, ends.server.ip(), self.now());
         may_connect(ends.client, ends.server, &around.lan, &around.own, is_probed)
             .map_err(|text| refused(Refusal::NotAllowed, text))?;
-        let (application, policy) = self.policies.of(&ends);
+        let policies = self.policies();
+        let (application, policy) = policies.of(&ends);
         if !policy.and(open.action).is_optimized() {
             let text = format!("its policy for {application} is {policy}");
             return Err(refused(Refusal::ByPolicy, text));
@@ -102,7 +103,8 @@ impl Accelerator {
                 Ok(socket) => {
                     let client = socket.local_addr().map_err(not_connected)?;
                     let ends = Ends { client, server };
-                    let (application, policy) = self.policies.of(&ends);
+                    let policies = self.policies();
+                    let (application, policy) = policies.of(&ends);
                     // It was asked for by name: no policy lets it pass.
                     let policy =
                         if policy.is_optimized() { policy } else { crate::policy::Action::Transport };

@@ -12,7 +12,7 @@ use farside_peer::{
     Identity, MemoryPeerRegistry, Node, NodeConfig, NodeParts, PeerId, PeerRecord, PeerRegistry, Service,
 };
 use farside_platform::{OsRandomness, Randomness, SystemClock, Timestamp};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -134,7 +134,7 @@ impl Running {
         };
         let accelerator = Arc::new(Accelerator {
             node,
-            policies,
+            policies: RwLock::new(Arc::new(policies)),
             connections,
             windows,
             store,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use farside_peer::{Node, PeerId};
 use farside_platform::Randomness;
 use ipnet::IpNet;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,14 +19,14 @@ use crate::connections::{Connections, Record};
 use crate::control;
 use crate::discovery::{Behind, Discovery, Way};
 use crate::flow::{Flow, Windows};
-use crate::policy::{Action, Demotion, Ends, Policies};
+use crate::policy::{Action, Demotion, Ends, Policies, Policy, WrittenPolicy, WrittenPolicyError};
 use crate::protocol::{Nonce, Opened};
 use crate::store::Store;
 use crate::trunk::{Cores, Trunk};
 
-use super::preposition::Prepositions;
 use super::probes::ProbeSender;
 use super::served::Served;
+use super::under_way::Prepositions;
 
 /// Bytes of connections that may wait in this process, besides 32 KiB for each.
 pub(super) const WINDOWS_BUDGET: u64 = 256 << 20;
@@ -46,7 +46,7 @@ pub(super) struct KnownPeer {
 /// See the head of the module. Clones share one accelerator.
 pub struct Accelerator {
     pub(super) node: Node,
-    pub(super) policies: Policies,
+    pub(super) policies: RwLock<Arc<Policies>>,
     /// Connections, for status.
     pub connections: Arc<Connections>,
     pub(super) windows: Arc<Windows>,
@@ -113,6 +113,21 @@ fn silence(trunk: &Trunk) -> Duration {
 }
 
 impl Accelerator {
+    /// The policies of now. They hold for a connection from its begin to its end.
+    pub(super) fn policies(&self) -> Arc<Policies> {
+        Arc::clone(&self.policies.read())
+    }
+
+    /// These are the policies of new connections from now on.
+    ///
+    /// # Errors
+    /// Of one that cannot be; then nothing has changed.
+    pub fn set_policies(&self, own: &[WrittenPolicy], otherwise: Action) -> Result<(), WrittenPolicyError> {
+        let own = own.iter().map(Policy::try_from).collect::<Result<Vec<_>, _>>()?;
+        *self.policies.write() = Arc::new(Policies::new(own, otherwise));
+        Ok(())
+    }
+
     pub(super) fn now(&self) -> Duration {
         self.started.elapsed()
     }
@@ -135,7 +150,8 @@ impl Accelerator {
 
     /// Decides on a connection that a client at this side begins. What passes is listed with its reason.
     pub(super) fn begin(&self, ends: &Ends) -> Begin {
-        let (application, action) = self.policies.of(ends);
+        let policies = self.policies();
+        let (application, action) = policies.of(ends);
         let pass = |reason| {
             self.connections.passed(*ends, application, action, reason);
             Begin::Plain

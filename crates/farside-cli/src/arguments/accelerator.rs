@@ -55,6 +55,9 @@ pub enum Accelerator {
     /// List the policies in the order in which they are asked; the first that fits a connection holds
     #[command(after_help = "Example:\n  farside accel policies")]
     Policies,
+    /// Change the policies of new connections; connections that are open keep theirs
+    #[command(subcommand)]
+    Policy(AcceleratorPolicyVerb),
     /// The chunk store: what has passed, kept so that it need not pass again
     #[command(subcommand)]
     Cache(AcceleratorCache),
@@ -121,6 +124,68 @@ pub enum Accelerator {
         #[arg(value_name = "SERVER_ADDR:PORT")]
         server: SocketAddr,
     },
+}
+
+/// `farside accel policy`.
+#[derive(Debug, Subcommand)]
+pub enum AcceleratorPolicyVerb {
+    /// Set a policy, now and after each restart; it comes before those of farside.toml and those that are shipped
+    #[command(
+        after_help = "What you do not give fits all. One that was set under the same name is replaced.\n\nExamples:\n  farside accel \
+                      policy set payroll --action transport --ports 7000-7009 --servers 10.2.0.0/24\n  farside accel policy \
+                      set guests --action pass-through --clients 10.1.9.0/24 --first"
+    )]
+    Set {
+        /// What the application is called in tables and figures
+        #[arg(value_name = "APPLICATION")]
+        application: String,
+        /// What is done
+        #[arg(long, value_name = "ACTION")]
+        action: ActionWord,
+        /// Ports of the server, each one or a range
+        #[arg(long, value_name = "PORTS", num_args = 1..)]
+        ports: Vec<String>,
+        /// Subnets or addresses; client or server is in one of them
+        #[arg(long, value_name = "SUBNET", num_args = 1..)]
+        addresses: Vec<String>,
+        /// Subnets or addresses; the client is in one of them
+        #[arg(long, value_name = "SUBNET", num_args = 1..)]
+        clients: Vec<String>,
+        /// Subnets or addresses; the server is in one of them
+        #[arg(long, value_name = "SUBNET", num_args = 1..)]
+        servers: Vec<String>,
+        /// Ask it before all others
+        #[arg(long)]
+        first: bool,
+    },
+    /// Take a policy back that was set
+    #[command(after_help = "Example:\n  farside accel policy remove payroll")]
+    Remove {
+        /// Its application
+        #[arg(value_name = "APPLICATION")]
+        application: String,
+    },
+    /// Read the policies of farside.toml again
+    #[command(
+        after_help = "Only [[accelerator.policies]] and otherwise; the rest of the file holds from the next start of farsided on.\n\n\
+                      Example:\n  farside accel policy reload"
+    )]
+    Reload,
+}
+
+/// What is done for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ActionWord {
+    /// References to what has passed before, compression, transport
+    Full,
+    /// References and transport
+    Dre,
+    /// Compression and transport
+    Lz,
+    /// Full windows and quick recovery of losses
+    Transport,
+    /// Nothing
+    PassThrough,
 }
 
 /// `farside accel cache`.

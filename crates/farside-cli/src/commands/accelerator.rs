@@ -6,12 +6,15 @@ mod preposition;
 use farside_api::{
     AcceleratedConnection, Acceleration, AcceleratorCache, AcceleratorForward, AcceleratorPeer,
     AcceleratorPeerState, AcceleratorPlan, AcceleratorPolicy, AcceleratorState, AcceleratorStatus,
-    ClearCache, Demotion, ErrorBody, PolicyOrigin, Preposition, ResetConnection, StartAccelerator, Timestamp,
+    ClearCache, Demotion, ErrorBody, PolicyOrigin, Preposition, ResetConnection, SetAcceleratorPolicy,
+    StartAccelerator, Timestamp,
 };
 use reqwest::Method;
 
 use super::context::Context;
-use crate::arguments::accelerator::{Accelerator as Verb, AcceleratorCache as Cache};
+use crate::arguments::accelerator::{
+    Accelerator as Verb, AcceleratorCache as Cache, AcceleratorPolicyVerb as PolicyVerb, ActionWord,
+};
 use crate::output::{Column, details, or_dash, table};
 use crate::quantities::{duration, size};
 
@@ -52,6 +55,24 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Policies => {
             let all: Vec<AcceleratorPolicy> = client.get(&["accelerator", "policies"]).await?;
             context.show(&all, |all| policies(all));
+        }
+        Verb::Policy(PolicyVerb::Set { application, action, ports, addresses, clients, servers, first }) => {
+            let action = action_of(action);
+            let request =
+                SetAcceleratorPolicy { application, ports, addresses, clients, servers, action, first };
+            let set: AcceleratorPolicy = client.post(&["accelerator", "policies"], &request).await?;
+            context.show(&set, |set| policies(std::slice::from_ref(set)) + NEW_ONLY);
+        }
+        Verb::Policy(PolicyVerb::Remove { application }) => {
+            let path = ["accelerator", "policies", application.as_str()];
+            let left: Vec<AcceleratorPolicy> =
+                client.request(Method::DELETE, &path, &[], None::<&()>).await?;
+            context.show(&left, |_| format!("the policy {application} is removed\n{NEW_ONLY}"));
+        }
+        Verb::Policy(PolicyVerb::Reload) => {
+            let all: Vec<AcceleratorPolicy> =
+                client.post(&["accelerator", "policies", "reload"], &()).await?;
+            context.show(&all, |all| policies(all) + NEW_ONLY);
         }
         Verb::Cache(Cache::Status) => {
             let now: AcceleratorCache = client.get(&["accelerator", "cache"]).await?;
@@ -97,6 +118,19 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         }
     }
     Ok(())
+}
+
+/// Said after a change.
+const NEW_ONLY: &str = "connections that are open keep what they have\n";
+
+fn action_of(word: ActionWord) -> Acceleration {
+    match word {
+        ActionWord::Full => Acceleration::Full,
+        ActionWord::Dre => Acceleration::Dre,
+        ActionWord::Lz => Acceleration::Lz,
+        ActionWord::Transport => Acceleration::Transport,
+        ActionWord::PassThrough => Acceleration::PassThrough,
+    }
 }
 
 /// What was given; None: nothing was; empty: it was taken back.
@@ -297,6 +331,7 @@ fn policies(all: &[AcceleratorPolicy]) -> String {
     let any = |list: &[String]| if list.is_empty() { String::from("any") } else { list.join(", ") };
     let rows = all.iter().map(|policy| {
         let from = match policy.origin {
+            PolicyOrigin::Set => "policy set",
             PolicyOrigin::Configured => "farside.toml",
             PolicyOrigin::Shipped => "shipped",
             PolicyOrigin::Otherwise => "where none fits",

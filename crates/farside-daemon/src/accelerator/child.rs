@@ -69,6 +69,8 @@ pub(super) enum Purpose {
     Started,
     /// It has been told of peers.
     Peers,
+    /// It has been told of policies.
+    Policies,
     /// It has been told of forwards.
     Forwards,
     /// Somebody asks.

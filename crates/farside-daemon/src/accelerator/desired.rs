@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 /// What a process shall do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Desired {
-    /// Another number: another process. Peers and forwards alone change under the same.
+    /// Another number: another process. Peers, forwards and policies change under the same.
     pub(super) number: u64,
     pub(super) site_name: String,
     pub(super) listen: String,
@@ -26,8 +26,9 @@ pub(super) struct Desired {
 impl Desired {
     /// Whether a process that does this can do `next` without being started anew.
     pub(super) fn is_same_process(&self, next: &Desired) -> bool {
-        let (number, peers, forwards) = (self.number, self.peers.clone(), self.forwards.clone());
-        *self == Desired { number, peers, forwards, ..next.clone() }
+        let (peers, forwards) = (next.peers.clone(), next.forwards.clone());
+        let (policies, otherwise) = (next.policies.clone(), next.otherwise);
+        Desired { number: next.number, peers, forwards, policies, otherwise, ..self.clone() } == *next
     }
 
     /// As a new process is told. Of forwards it hears once it works: a port that is taken must not keep it from that.

@@ -7,13 +7,11 @@ use farside_accel::policy::{self, Action, OTHER, Policies, Policy, WrittenPolicy
 use farside_api as api;
 use farside_platform::Timestamp;
 
+use super::book::Book;
 use super::desired::{Desired, Phase, Seen};
 use super::remembered::Setup;
 use super::settings::AcceleratorConfig;
 use crate::convert;
-
-/// What is done where no policy fits, unless the file says otherwise.
-pub(super) const OTHERWISE_DEFAULT: Action = Action::Full;
 
 /// How it goes.
 pub(super) fn status(seen: &Seen, desired: Option<&Desired>, setup: &Setup) -> api::AcceleratorStatus {
@@ -141,6 +139,17 @@ fn acceleration(action: Action) -> api::Acceleration {
     }
 }
 
+/// The same backwards.
+pub(super) fn action(acceleration: api::Acceleration) -> Action {
+    match acceleration {
+        api::Acceleration::PassThrough => Action::PassThrough,
+        api::Acceleration::Transport => Action::Transport,
+        api::Acceleration::Lz => Action::Lz,
+        api::Acceleration::Dre => Action::Dre,
+        api::Acceleration::Full => Action::Full,
+    }
+}
+
 fn demotion(demotion: policy::Demotion) -> api::Demotion {
     match demotion {
         policy::Demotion::NoPeer => api::Demotion::NoPeer,
@@ -155,15 +164,23 @@ fn demotion(demotion: policy::Demotion) -> api::Demotion {
 }
 
 /// All policies, in the order in which they are asked; last what is done where none fits.
-pub(super) fn policies(config: &AcceleratorConfig) -> Vec<api::AcceleratorPolicy> {
-    // The file's were checked when it was read.
-    let own: Vec<Policy> =
-        config.policies.iter().filter_map(|policy| Policy::try_from(policy).ok()).collect();
+pub(super) fn policies(book: &Book) -> Vec<api::AcceleratorPolicy> {
+    // All were checked when they came in.
+    let parsed = |of: &[WrittenPolicy]| -> Vec<Policy> {
+        of.iter().filter_map(|policy| Policy::try_from(policy).ok()).collect()
+    };
+    let (mut own, of_file) = (parsed(&book.set), parsed(&book.file));
+    let set_count = own.len();
+    own.extend(of_file);
     let own_count = own.len();
-    let otherwise = config.otherwise.unwrap_or(OTHERWISE_DEFAULT);
+    let otherwise = book.otherwise();
     let all = Policies::new(own, otherwise);
     let asked = all.iter().enumerate().map(|(at, policy)| {
-        let origin = if at < own_count { api::PolicyOrigin::Configured } else { api::PolicyOrigin::Shipped };
+        let origin = match at {
+            at if at < set_count => api::PolicyOrigin::Set,
+            at if at < own_count => api::PolicyOrigin::Configured,
+            _ => api::PolicyOrigin::Shipped,
+        };
         listed(WrittenPolicy::from(policy), origin)
     });
     let rest = WrittenPolicy {
@@ -190,7 +207,11 @@ fn listed(policy: WrittenPolicy, origin: api::PolicyOrigin) -> api::AcceleratorP
 }
 
 /// The file's table, for `config show`.
-pub(super) fn configuration(config: &AcceleratorConfig, setup: &Setup) -> api::AcceleratorConfiguration {
+pub(super) fn configuration(
+    config: &AcceleratorConfig,
+    book: &Book,
+    setup: &Setup,
+) -> api::AcceleratorConfiguration {
     let interception = setup.interception.as_ref();
     api::AcceleratorConfiguration {
         lan: interception.map(|interception| interception.lan.clone()).unwrap_or_default(),
@@ -198,8 +219,8 @@ pub(super) fn configuration(config: &AcceleratorConfig, setup: &Setup) -> api::A
         listen: setup.listen.clone(),
         store_size_bytes: setup.store_size_bytes,
         forward_to: setup.forward_to.clone(),
-        policies: config.policies.len() as u64,
-        otherwise: acceleration(config.otherwise.unwrap_or(OTHERWISE_DEFAULT)),
+        policies: book.file.len() as u64,
+        otherwise: acceleration(book.otherwise()),
         peers: config.peers.keys().cloned().collect(),
     }
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use farside_accel::control::{StorePlace, StoreStatus};
 use farside_api::{
-    AcceleratorConfiguration, AcceleratorPlan, AcceleratorPolicy, AcceleratorStatus, ErrorBody, ErrorCode,
-    StartAccelerator,
+    AcceleratorConfiguration, AcceleratorPlan, AcceleratorStatus, ErrorBody, ErrorCode, StartAccelerator,
 };
 use farside_peer::{PeerRecord, PeerRegistry, SessionError};
 use serde::de::DeserializeOwned;
@@ -16,11 +15,12 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::book::Book;
 use super::desired::{Ask, Desired, Phase, Seen};
-use super::prepositions::Prepositions;
 use super::remembered::{Remembered, RememberedForward, Setup};
 use super::settings::AcceleratorConfig;
 use super::supervisor::{Supervisor, SupervisorParts};
+use super::under_way::Prepositions;
 use super::{boxes, documents};
 use crate::failure::Failure;
 use crate::state::{State, StateError};
@@ -53,6 +53,9 @@ pub(crate) struct Accelerator {
     pub(super) state: State,
     /// One change at a time, so that database, memory and process agree.
     pub(super) memory: tokio::sync::Mutex<Memory>,
+    /// The administrator's policies; changed under the lock of `memory`.
+    pub(super) book: parking_lot::Mutex<Book>,
+    pub(super) reread: Reread,
     /// What it runs with, or would.
     setup: parking_lot::Mutex<Setup>,
     pub(super) desired: watch::Sender<Option<Desired>>,
@@ -63,10 +66,15 @@ pub(crate) struct Accelerator {
     tasks: TaskTracker,
 }
 
+/// Reads `[accelerator]` of the file as it is now, or says what is wrong there.
+pub(crate) type Reread = Box<dyn Fn() -> Result<AcceleratorConfig, String> + Send + Sync>;
+
 /// What the accelerator is made of.
 pub(crate) struct AcceleratorParts<'a> {
     /// What the file says.
     pub(crate) config: &'a AcceleratorConfig,
+    /// Reads the file again.
+    pub(crate) reread: Reread,
     /// The site's name for itself.
     pub(crate) site_name: &'a str,
     /// The daemon's log filter; the process has the same.
@@ -91,12 +99,13 @@ pub(super) struct Memory {
 impl Accelerator {
     /// As the file and the database have it. If it is on, the process is started in the background.
     pub(crate) async fn load(parts: AcceleratorParts<'_>) -> Result<Accelerator, StateError> {
-        let AcceleratorParts { config, site_name, log, data_dir, state, program } = parts;
+        let AcceleratorParts { config, reread, site_name, log, data_dir, state, program } = parts;
         let mut memory = Memory {
             remembered: stored(state.accelerator().await?, "settings"),
             forwards: stored(state.accelerator_forwards().await?, "forwards"),
             number: 0,
         };
+        let book = Book::new(stored(state.accelerator_policies().await?, "policies"), config);
         let setup = Setup::new(&memory.remembered, config).unwrap_or_else(|why| {
             tracing::error!(
                 "what was set by farside accel up does not fit farside.toml, and the file counts: {why}. Set it again with \
@@ -113,6 +122,8 @@ impl Accelerator {
             store: data_dir.join(STORE).display().to_string(),
             state: state.clone(),
             memory: tokio::sync::Mutex::new(memory),
+            book: parking_lot::Mutex::new(book),
+            reread,
             setup: parking_lot::Mutex::new(setup),
             desired: watch::Sender::new(None),
             seen,
@@ -234,6 +245,7 @@ impl Accelerator {
     /// Has the supervisor do what memory says. Answers the number under which it does.
     fn apply(&self, memory: &mut Memory, records: &[PeerRecord]) -> u64 {
         let setup = self.setup.lock().clone();
+        let book = self.book.lock().clone();
         let next = Desired {
             number: memory.number,
             site_name: self.site_name.clone(),
@@ -241,8 +253,8 @@ impl Accelerator {
             interception: setup.interception,
             store: StorePlace { path: self.store.clone(), bytes: setup.store_size_bytes },
             forward_to: setup.forward_to,
-            policies: self.config.policies.clone(),
-            otherwise: self.config.otherwise.unwrap_or(documents::OTHERWISE_DEFAULT),
+            policies: book.own(),
+            otherwise: book.otherwise(),
             peers: boxes::peers(records, &self.config.peers),
             forwards: boxes::forwards(&memory.forwards, records),
         };
@@ -305,14 +317,9 @@ impl Accelerator {
         })
     }
 
-    /// The policies, in the order in which they are asked.
-    pub(crate) fn policies(&self) -> Vec<AcceleratorPolicy> {
-        documents::policies(&self.config)
-    }
-
     /// What the file says.
     pub(crate) fn configuration(&self) -> AcceleratorConfiguration {
-        documents::configuration(&self.config, &Setup::of_file(&self.config))
+        documents::configuration(&self.config, &self.book.lock(), &Setup::of_file(&self.config))
     }
 
     /// Ends the process, if there is one. Takes at most as long as a process may take that has to be killed.
@@ -356,7 +363,7 @@ fn stored<T: DeserializeOwned + Default>(text: Option<String>, what: &str) -> T 
     text.map(read).unwrap_or_default()
 }
 
-fn text(value: &impl serde::Serialize) -> Result<String, ErrorBody> {
+pub(super) fn text(value: &impl serde::Serialize) -> Result<String, ErrorBody> {
     serde_json::to_string(value).map_err(|error| ErrorBody::new(ErrorCode::Failed, error.to_string()))
 }
 

@@ -4,19 +4,17 @@
 //! every file of this machine. A file's bytes come in with the request, from a program that its user has started. A volume is
 //! the daemon's own; it reads the newest snapshot, which stays readable until its end.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::Write;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use farside_accel::control::{Command, PrepositionEnd};
 use farside_api as api;
 use farside_api::{ErrorBody, ErrorCode};
 use farside_engine::{ChangeKind, Engine, EngineError, VolumeName};
 use farside_platform::Timestamp;
-use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -25,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::desired::Ask;
 use super::handle::{Accelerator, wrong};
+use super::under_way::{Entry, Listed};
 use crate::convert;
 use crate::failure::Failure;
 
@@ -36,36 +35,6 @@ const JOB_MAX: usize = 64;
 const WHAT_MAX: usize = 256;
 /// Read of a snapshot at once, bytes.
 const READ_BYTES: u64 = 1 << 20;
-
-/// Those under way.
-#[derive(Default)]
-pub(super) struct Prepositions {
-    next: AtomicU64,
-    running: Mutex<BTreeMap<u64, Entry>>,
-}
-
-#[derive(Clone)]
-struct Entry {
-    job: String,
-    what: String,
-    peer: String,
-    size_bytes: Option<u64>,
-    started_at: Timestamp,
-    stop: CancellationToken,
-}
-
-/// One among those under way, until it is dropped.
-struct Listed {
-    among: Arc<Prepositions>,
-    id: u64,
-    entry: Entry,
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        self.among.running.lock().remove(&self.id);
-    }
-}
 
 /// Somebody who asks for one.
 pub(crate) struct AskedFor {

@@ -11,7 +11,7 @@ use axum::{Json, Router};
 use farside_api::{
     AcceleratedConnection, AcceleratorCache, AcceleratorForward, AcceleratorPlan, AcceleratorPolicy,
     AcceleratorStatus, ClearCache, ErrorBody, ErrorCode, Preposition, PrepositionFile, PrepositionVolume,
-    Prepositioned, ResetConnection, StartAccelerator,
+    Prepositioned, ResetConnection, SetAcceleratorPolicy, StartAccelerator,
 };
 
 use super::error::{Body, BodyOrDefault, Query};
@@ -33,7 +33,9 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/accelerator/prepositions", get(prepositions).post(preposition))
         .route("/accelerator/prepositions/volume", post(preposition_volume))
         .route("/accelerator/prepositions/{job}", delete(cancel_preposition))
-        .route("/accelerator/policies", get(policies))
+        .route("/accelerator/policies", get(policies).post(set_policy))
+        .route("/accelerator/policies/reload", post(reload_policies))
+        .route("/accelerator/policies/{application}", delete(remove_policy))
         .route("/accelerator/forwards", get(forwards).post(forward))
         .route("/accelerator/forwards/{listen}", delete(unforward))
 }
@@ -140,6 +142,24 @@ async fn cancel_preposition(State(site): Shared, Path(job): Path<String>) -> Ans
 
 async fn policies(State(site): Shared) -> Answer<Vec<AcceleratorPolicy>> {
     Ok(Json(site.accelerator.policies()))
+}
+
+async fn set_policy(
+    State(site): Shared,
+    Body(request): Body<SetAcceleratorPolicy>,
+) -> Answer<AcceleratorPolicy> {
+    Ok(Json(site.accelerator.set_policy(request).await?))
+}
+
+async fn remove_policy(
+    State(site): Shared,
+    Path(application): Path<String>,
+) -> Answer<Vec<AcceleratorPolicy>> {
+    Ok(Json(site.accelerator.remove_policy(&application).await?))
+}
+
+async fn reload_policies(State(site): Shared) -> Answer<Vec<AcceleratorPolicy>> {
+    Ok(Json(site.accelerator.reload_policies().await?))
 }
 
 async fn forwards(State(site): Shared) -> Answer<Vec<AcceleratorForward>> {
