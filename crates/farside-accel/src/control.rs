@@ -28,6 +28,8 @@ pub const ALIVE_EVERY: Duration = Duration::from_millis(250);
 pub const SILENCE_MAX: Duration = Duration::from_millis(1500);
 /// Longest line, bytes: 10,000 connections of about 500 bytes, and some.
 pub const LINE_MAX: usize = 16 << 20;
+/// Applications that are told apart in figures; more count as [`OTHER`](crate::policy::OTHER).
+pub const APPLICATIONS_MAX: usize = 64;
 
 /// A request of `farsided`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -88,7 +90,7 @@ impl Command {
 #[serde(rename_all = "snake_case")]
 pub enum Line {
     /// It lives.
-    Alive(Status),
+    Alive(Box<Status>),
     /// The answer to a request: the document that the command names, or a sentence that says what was wrong.
     Answer {
         /// The request's.
@@ -194,8 +196,57 @@ pub struct Status {
     /// What this side fills the stores of peers with now.
     #[serde(default)]
     pub prepositions: Vec<PrepositionStatus>,
+    /// By application, by name. No more of them than [`APPLICATIONS_MAX`].
+    #[serde(default)]
+    pub applications: Vec<ApplicationFigures>,
+    /// Connections for which less was done than both sites allow, by why; those that are open are not among them yet.
+    #[serde(default)]
+    pub demotions: Vec<(Demotion, u64)>,
+    /// How long parts of connections waited in this box until they were handed to a session, encoding included.
+    #[serde(default)]
+    pub block_wait: Histogram,
+    /// How long the first packets of connections were held.
+    #[serde(default)]
+    pub connection_hold: Histogram,
+    /// First packets that are held now.
+    #[serde(default)]
+    pub held_connections: u64,
     /// How it goes with the chunk store; `None`: there is none.
     pub store: Option<StoreStatus>,
+}
+
+/// What the connections of one application came to since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplicationFigures {
+    /// What its policy calls it.
+    pub application: String,
+    /// Connections that are optimised now.
+    pub open: u64,
+    /// Of those: less is done for them than both sites allow.
+    pub demoted: u64,
+    /// Connections that were optimised.
+    pub taken: u64,
+    /// Connections let through as they are.
+    pub passed: u64,
+    /// Bytes that this box has sent to the other, as the connections had them.
+    pub sent_original_bytes: u64,
+    /// What these were on the link.
+    pub sent_wire_bytes: u64,
+    /// The same of what has come.
+    pub received_original_bytes: u64,
+    /// The same on the link.
+    pub received_wire_bytes: u64,
+}
+
+/// How often something took how long.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// Upper bounds of its parts, ascending.
+    pub bounds_seconds: Vec<f64>,
+    /// How many are in each part; the last has what is longer than all bounds.
+    pub counts: Vec<u64>,
+    /// All of them together.
+    pub sum_seconds: f64,
 }
 
 /// What filling a store ahead of time came to.
@@ -231,7 +282,7 @@ pub struct PrepositionStatus {
 }
 
 /// How it goes with the chunk store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreStatus {
     /// What it has, bytes.
     pub bytes: u64,
@@ -249,6 +300,15 @@ pub struct StoreStatus {
     pub evicted: u64,
     /// Containers that were damaged, and removed.
     pub damaged: u64,
+    /// Since when the oldest container has been as it is, seconds; `None`: there is none, or nobody has looked yet.
+    #[serde(default)]
+    pub oldest_seconds: Option<u64>,
+    /// Containers of an earlier time that are not in the index yet.
+    #[serde(default)]
+    pub not_loaded: u64,
+    /// Why it takes nothing at the moment.
+    #[serde(default)]
+    pub trouble: Option<String>,
 }
 
 /// How it goes with one peer.
@@ -260,6 +320,9 @@ pub struct PeerStatus {
     pub is_connected: bool,
     /// If not: the last error.
     pub error: Option<String>,
+    /// For how long it has been so, seconds.
+    #[serde(default)]
+    pub for_seconds: f64,
     /// Round trip, seconds.
     pub rtt_seconds: Option<f64>,
     /// What lies behind it, as configured or as its box says.

@@ -16,6 +16,10 @@ use crate::accelerator::Running;
 use crate::control::{ALIVE_EVERY, Command, Line, Request, Settings};
 use crate::requests::{Received, RequestReader};
 
+/// How log lines look, in the environment: like those of `farsided`, which go to the same place.
+pub const LOG_FORMAT_VARIABLE: &str = "FARSIDE_LOG_FORMAT";
+/// One JSON document a line.
+pub const LOG_FORMAT_JSON: &str = "json";
 /// For the first line: `farsided` sends it at once.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -23,7 +27,12 @@ const START_PATIENCE: Duration = Duration::from_secs(10);
 pub fn main() -> ExitCode {
     let filter = std::env::var("FARSIDE_LOG").unwrap_or_else(|_| "info".to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_default();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
+    if std::env::var(LOG_FORMAT_VARIABLE).is_ok_and(|format| format == LOG_FORMAT_JSON) {
+        log.json().init();
+    } else {
+        log.init();
+    }
     raise_descriptors();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -112,7 +121,7 @@ async fn live(running: &Running, to: &Mutex<OwnedWriteHalf>) -> Result<(), Strin
     loop {
         tick.tick().await;
         if running.accelerator.goes_round() {
-            say(to, &Line::Alive(running.accelerator.status())).await?;
+            say(to, &Line::Alive(Box::new(running.accelerator.status()))).await?;
         }
     }
 }

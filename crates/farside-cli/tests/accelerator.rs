@@ -178,6 +178,29 @@ fn a_forward_carries_bytes_and_ends_of_both_sides() {
     ] {
         eventually(name, || a.http("/metrics").contains(&format!("{name} {value}\n")));
     }
+    let page = a.http("/metrics");
+    for name in [
+        "farside_accel_connections_total{application=\"",
+        "direction=\"received\",side=\"wire\"}",
+        "farside_accel_block_wait_seconds_bucket{le=\"0.001\"} ",
+        "farside_accel_block_wait_seconds_bucket{le=\"+Inf\"} ",
+        "farside_accel_connection_hold_seconds_count 0\n",
+        "farside_accel_store_lookups_total ",
+        "farside_accel_store_index_bytes ",
+        "farside_accel_preposition_bytes_total{side=\"wire\"} 0\n",
+    ] {
+        assert!(page.contains(name), "{name}: {page}");
+    }
+    let status = a.json("accel status");
+    let sum = |side: &str| -> u64 {
+        let all = status["applications"].as_array().unwrap();
+        all.iter().map(|of| of[side].as_u64().unwrap()).sum()
+    };
+    let both = sum("sent_original_bytes") + sum("received_original_bytes");
+    assert_eq!(both, status["original_bytes"].as_u64().unwrap(), "by direction or together: {status}");
+    assert!(sum("sent_original_bytes") >= 8 * MIB as u64, "{status}");
+    assert!(status["block_wait"]["count"].as_u64().unwrap() > 10, "{status}");
+    assert!(status["cache"]["oldest_seconds"].is_null() || status["cache"]["oldest_seconds"].is_u64());
     let table = a.ok("accel status");
     assert!(table.contains("active") && table.contains("connected"), "{table}");
     assert_eq!(a.json("accel forwards").as_array().unwrap().len(), 3);

@@ -195,7 +195,9 @@ async fn start(
         }),
         site_name: &config.name,
         log: &config.log,
+        log_format: config.log_format,
         data_dir: data_dir.path(),
+        clock: Arc::clone(&clock),
         state: &state,
         program: accelerator::program(),
     });

@@ -82,6 +82,7 @@ impl Accelerator {
             opened: Instant::now(),
             original_bytes: 0.into(),
             wire_bytes: 0.into(),
+            sent: Default::default(),
             demotion: trunk.demotion(),
             is_preposition: true,
             reset: CancellationToken::new(),

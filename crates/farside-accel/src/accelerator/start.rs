@@ -229,13 +229,17 @@ impl Running {
                 windows: Arc::clone(&accelerator.windows),
                 store: accelerator.store.as_ref().map(|store| store.of(id, &accelerator.cores.free)),
                 cores: Arc::clone(&accelerator.cores),
+                figures: Arc::clone(&accelerator.connections.figures),
             },
             Arc::clone(&accelerator.random),
             Arc::clone(accelerator) as Arc<dyn TrunkEvents>,
             stop.clone(),
         );
         accelerator.tasks.spawn(keep);
-        peers.insert(id, KnownPeer { name, address, subnets, stop, trunk: None, error: None });
+        peers.insert(
+            id,
+            KnownPeer { name, address, subnets, stop, trunk: None, error: None, since: Instant::now() },
+        );
     }
 
     /// Ends everything. New connections go their plain way from the first moment on; those that are open are reset.

@@ -41,6 +41,8 @@ pub(super) struct KnownPeer {
     /// The trunk that this box opened, while it can be used.
     pub(super) trunk: Option<Arc<Trunk>>,
     pub(super) error: Option<String>,
+    /// When its trunk came or went.
+    pub(super) since: Instant,
 }
 
 /// See the head of the module. Clones share one accelerator.
@@ -201,6 +203,7 @@ impl Accelerator {
             opened: Instant::now(),
             original_bytes: 0.into(),
             wire_bytes: 0.into(),
+            sent: Default::default(),
             demotion: trunk.demotion(),
             is_preposition: false,
             reset: CancellationToken::new(),
@@ -221,6 +224,7 @@ impl Accelerator {
                 name: known.name.clone(),
                 is_connected: known.trunk.as_ref().is_some_and(|trunk| !trunk.is_silent(silence(trunk))),
                 error: known.error.clone(),
+                for_seconds: known.since.elapsed().as_secs_f64(),
                 rtt_seconds: known.trunk.as_ref().and_then(|trunk| trunk.rtt_seconds()),
                 subnets: match &known.trunk {
                     Some(trunk) if known.subnets.is_empty() => trunk.subnets(),
@@ -231,7 +235,10 @@ impl Accelerator {
         drop(peers);
         shown.sort_by(|a, b| a.name.cmp(&b.name));
         let bypass = if shown.is_empty() {
-            Some("no peer is paired with this site".to_owned())
+            Some(
+                "no peer is paired with this site: farside peer invite there, farside peer join here"
+                    .to_owned(),
+            )
         } else if shown.iter().all(|peer| !peer.is_connected) {
             Some("no peer's box can be reached; connections go their plain way".to_owned())
         } else {
@@ -252,9 +259,17 @@ impl Accelerator {
             wire_bytes,
             prepositioned,
             prepositions: self.prepositions.status(),
+            applications: self.connections.by_application(),
+            demotions: self.connections.demotions(),
+            block_wait: self.connections.figures.block_wait.told(),
+            connection_hold: self.connections.figures.connection_hold.told(),
+            held_connections: self.connections.figures.held.load(Ordering::Relaxed),
             store: self.store.as_ref().map(|store| {
                 let stats = store.stats();
                 control::StoreStatus {
+                    oldest_seconds: store.oldest_seconds(),
+                    not_loaded: stats.not_loaded,
+                    trouble: store.trouble(),
                     bytes: stats.bytes,
                     size_bytes: stats.limit_bytes,
                     chunks: stats.chunks,
@@ -307,6 +322,7 @@ impl crate::trunk::TrunkEvents for Accelerator {
         if let Some(known) = self.peers.lock().get_mut(&trunk.peer) {
             tracing::info!(peer = known.name, "the peer's box is there; connections are optimised");
             known.trunk = Some(Arc::clone(trunk));
+            known.since = Instant::now();
             known.error = None;
         }
     }
@@ -316,7 +332,9 @@ impl crate::trunk::TrunkEvents for Accelerator {
             && known.trunk.as_ref().is_none_or(|known| Arc::ptr_eq(known, trunk))
         {
             tracing::warn!(peer = known.name, why, "the peer's box is lost; connections go their plain way");
-            known.trunk = None;
+            if known.trunk.take().is_some() {
+                known.since = Instant::now();
+            }
             known.error = Some(why.to_owned());
         }
     }

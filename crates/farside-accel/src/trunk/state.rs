@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::background::Background;
 use super::effort::{Cores, Efforts, Encoded};
 use super::header::Stream;
+use crate::figures::Figures;
 use crate::flow::{Asked, Flow, Part, Windows};
 use crate::policy::Demotion;
 use crate::protocol::{Frame, Kind, Opened, PLAIN_MAX, Refused, parse_ask};
@@ -41,6 +42,8 @@ const PING_EVERY: Duration = Duration::from_millis(500);
 pub(super) struct Outgoing {
     pub(super) frame: Frame,
     pub(super) encoded: Option<Encoded>,
+    /// When it was queued, less what its encoding took; none for what is no part of a flow.
+    since: Option<Instant>,
     /// The flow's own place in the queue.
     _slot: Option<OwnedSemaphorePermit>,
     /// Its bytes in the queue.
@@ -112,6 +115,8 @@ pub(crate) struct TrunkParts {
     pub(crate) store: Option<Arc<PeerStore>>,
     /// Processor time.
     pub(crate) cores: Arc<Cores>,
+    /// How long parts wait.
+    pub(crate) figures: Arc<Figures>,
 }
 
 /// The queues of a trunk, for its writers.
@@ -179,6 +184,7 @@ impl Trunk {
         let _ = self.urgent.send(Outgoing {
             frame,
             encoded: None,
+            since: None,
             _slot: None,
             _queued: None,
             _turn: None,
@@ -206,23 +212,35 @@ impl Trunk {
             Stream::Bulk => &self.bulk,
         };
         let is_empty = || self.queued[0].available_permits() == QUEUED_MAX;
+        let encoding = encoded.map_or(Duration::ZERO, |encoded| encoded.encoding);
+        let now = Instant::now();
+        let since = now.checked_sub(encoding).unwrap_or(now);
         let turn = match stream {
             Stream::Urgent => None,
             Stream::Bulk => self.background.turn(frame.flow, frame.body.len(), is_empty).await?,
         };
+        // What gives way waits on purpose.
+        let since = turn.is_none().then_some(since);
         let queued = Some(self.place_for(&frame, stream).await?);
         // What must not wait says nothing of how full the link is.
         let encoded = encoded.filter(|_| stream == Stream::Bulk);
         let outgoing =
-            Outgoing { frame, encoded, _slot: Some(slot), _queued: queued, _turn: turn, small: None };
+            Outgoing { frame, encoded, since, _slot: Some(slot), _queued: queued, _turn: turn, small: None };
         queue.send(outgoing).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 
     /// Queues what was asked for.
     pub(crate) async fn send_answer(&self, frame: Frame) -> io::Result<()> {
         let queued = Some(self.place_for(&frame, Stream::Urgent).await?);
-        let outgoing =
-            Outgoing { frame, encoded: None, _slot: None, _queued: queued, _turn: None, small: None };
+        let outgoing = Outgoing {
+            frame,
+            encoded: None,
+            since: None,
+            _slot: None,
+            _queued: queued,
+            _turn: None,
+            small: None,
+        };
         self.urgent.send(outgoing).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 
@@ -392,6 +410,9 @@ impl Trunk {
     /// These were written together, after there had been nothing to write for `waited`.
     pub(super) fn written(&self, parts: &[Outgoing], bytes: usize, waited: Duration, writing: Duration) {
         self.background.written(bytes);
+        for since in parts.iter().filter_map(|part| part.since) {
+            self.parts.figures.block_wait.observe(since.elapsed());
+        }
         let encoded = parts.iter().filter_map(|part| Some((part.encoded?, part.frame.body.len())));
         self.efforts.written(encoded, bytes, waited, writing, &self.parts.cores);
     }

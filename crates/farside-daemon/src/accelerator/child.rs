@@ -165,7 +165,7 @@ impl Child {
             }
         };
         match serde_json::from_slice(&line).map_err(senseless)? {
-            Line::Alive(status) => Ok(Said::Alive(Box::new(status))),
+            Line::Alive(status) => Ok(Said::Alive(status)),
             Line::Answer { id, result } => {
                 let purpose = self.unanswered.remove(&id).ok_or(Broken::NotAsked(id))?;
                 Ok(Said::Answer(purpose, result))

@@ -100,6 +100,8 @@ pub(super) struct Totals {
     pub(super) reset: u64,
     pub(super) original_bytes: u64,
     pub(super) wire_bytes: u64,
+    pub(super) prepositioned_original_bytes: u64,
+    pub(super) prepositioned_wire_bytes: u64,
 }
 
 impl Totals {
@@ -111,6 +113,12 @@ impl Totals {
             reset: self.reset.saturating_add(status.reset_connections),
             original_bytes: self.original_bytes.saturating_add(status.original_bytes),
             wire_bytes: self.wire_bytes.saturating_add(status.wire_bytes),
+            prepositioned_original_bytes: self
+                .prepositioned_original_bytes
+                .saturating_add(status.prepositioned.original_bytes),
+            prepositioned_wire_bytes: self
+                .prepositioned_wire_bytes
+                .saturating_add(status.prepositioned.wire_bytes),
         }
     }
 

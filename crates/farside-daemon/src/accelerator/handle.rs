@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_accel::control::{StorePlace, StoreStatus};
+use farside_accel::process::{LOG_FORMAT_JSON, LOG_FORMAT_VARIABLE};
 use farside_api::{
     AcceleratorConfiguration, AcceleratorPlan, AcceleratorStatus, ErrorBody, ErrorCode, StartAccelerator,
 };
 use farside_peer::{PeerRecord, PeerRegistry, SessionError};
+use farside_platform::Clock;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -23,6 +25,7 @@ use super::supervisor::{Supervisor, SupervisorParts};
 use super::under_way::Prepositions;
 use super::{boxes, documents};
 use crate::failure::Failure;
+use crate::options::LogFormat;
 use crate::state::{State, StateError};
 
 /// The program, beside the daemon's own.
@@ -51,6 +54,7 @@ pub(crate) struct Accelerator {
     /// Where the chunk store is.
     store: String,
     pub(super) state: State,
+    clock: Arc<dyn Clock>,
     /// One change at a time, so that database, memory and process agree.
     pub(super) memory: tokio::sync::Mutex<Memory>,
     /// The administrator's policies; changed under the lock of `memory`.
@@ -79,8 +83,12 @@ pub(crate) struct AcceleratorParts<'a> {
     pub(crate) site_name: &'a str,
     /// The daemon's log filter; the process has the same.
     pub(crate) log: &'a str,
+    /// How its lines look; those of the process look the same.
+    pub(crate) log_format: LogFormat,
     /// Where the site's identity is kept.
     pub(crate) data_dir: &'a Path,
+    /// What times are told by.
+    pub(crate) clock: Arc<dyn Clock>,
     /// The database.
     pub(crate) state: &'a State,
     /// The program of the process.
@@ -99,7 +107,8 @@ pub(super) struct Memory {
 impl Accelerator {
     /// As the file and the database have it. If it is on, the process is started in the background.
     pub(crate) async fn load(parts: AcceleratorParts<'_>) -> Result<Accelerator, StateError> {
-        let AcceleratorParts { config, reread, site_name, log, data_dir, state, program } = parts;
+        let AcceleratorParts { config, reread, site_name, log, log_format, data_dir, clock, state, program } =
+            parts;
         let mut memory = Memory {
             remembered: stored(state.accelerator().await?, "settings"),
             forwards: stored(state.accelerator_forwards().await?, "forwards"),
@@ -121,6 +130,7 @@ impl Accelerator {
             site_name: site_name.to_owned(),
             store: data_dir.join(STORE).display().to_string(),
             state: state.clone(),
+            clock,
             memory: tokio::sync::Mutex::new(memory),
             book: parking_lot::Mutex::new(book),
             reread,
@@ -140,9 +150,13 @@ impl Accelerator {
                 accelerator.apply(&mut memory, &records);
             }
         }
+        let mut environment = vec![(LOG_VARIABLE.to_owned(), log.to_owned())];
+        if log_format == LogFormat::Json {
+            environment.push((LOG_FORMAT_VARIABLE.to_owned(), LOG_FORMAT_JSON.to_owned()));
+        }
         let supervisor = Supervisor::new(SupervisorParts {
             program,
-            environment: vec![(LOG_VARIABLE.to_owned(), log.to_owned())],
+            environment,
             data_dir: data_dir.to_path_buf(),
             desired: accelerator.desired.subscribe(),
             asks: asked,
@@ -219,8 +233,8 @@ impl Accelerator {
         };
         if let Some(why) = down {
             return Err(ErrorBody::new(ErrorCode::Failed, format!("the accelerator does not start: {why}")).hint(
-                "connections go their plain way, and volumes and mirrors are not touched; it is tried again until it works, \
-                 or until farside accel down",
+                "it stays switched on, also after a restart of farsided, and is tried again until it works or you say farside \
+                 accel down; until then connections go their plain way, and volumes and mirrors are not touched",
             ));
         }
         Ok(self.status())
@@ -280,7 +294,7 @@ impl Accelerator {
     pub(super) async fn fresh_store(&self) -> Option<StoreStatus> {
         self.fresh_status().await;
         match &self.seen.borrow().phase {
-            Phase::Running(status) => status.store,
+            Phase::Running(status) => status.store.clone(),
             _ => None,
         }
     }
@@ -297,7 +311,7 @@ impl Accelerator {
     pub(crate) fn status(&self) -> AcceleratorStatus {
         let setup = self.setup.lock().clone();
         let desired = self.desired.borrow().clone();
-        documents::status(&self.seen.borrow(), desired.as_ref(), &setup)
+        documents::status(&self.seen.borrow(), desired.as_ref(), &setup, self.clock.now())
     }
 
     /// What `up` with these words would install.

@@ -364,7 +364,11 @@ fn text(done: &Done) -> String {
         ("directory", files) => format!("{files} files, "),
         _ => String::new(),
     };
-    let cost = reduction(done.original_bytes, done.wire_bytes).map(|times| format!(" ({times} fewer)"));
+    // What was new there passes once, about as it is: that is no reduction.
+    let is_fewer = done.wire_bytes.saturating_mul(10) < done.original_bytes.saturating_mul(9);
+    let cost = reduction(done.original_bytes, done.wire_bytes)
+        .filter(|_| is_fewer)
+        .map(|times| format!(" ({times} fewer)"));
     let mut text = format!(
         "{} is in the chunk store of {}: {files}{}, {} over the link{}, {}\n",
         done.target,

@@ -10,11 +10,12 @@ use farside_api::{
 };
 use farside_link::LinkOptions;
 use farside_peer::{PeerId, PeerRecord, PeerRegistry};
-use farside_platform::Timestamp;
+use farside_platform::{SystemClock, Timestamp};
 
 use super::super::handle::{Accelerator, AcceleratorParts};
 use super::super::settings::AcceleratorConfig;
 use super::fake::{Fake, PATIENCE, eventually};
+use crate::options::LogFormat;
 use crate::state::State;
 
 struct Site {
@@ -36,6 +37,8 @@ impl Site {
             reread: Box::new(|| Ok(AcceleratorConfig::default())),
             site_name: "a",
             log: "info",
+            log_format: LogFormat::Json,
+            clock: Arc::new(SystemClock::default()),
             data_dir: self.fake.path(),
             state: &self.state,
             program: self.fake.program(),
@@ -115,9 +118,11 @@ async fn a_process_that_does_not_start_is_told_and_tried_again() {
     let accelerator = site.accelerator(&AcceleratorConfig::default()).await;
     let error = accelerator.up(StartAccelerator::default()).await.unwrap_err();
     assert!(error.message.contains("CAP_NET_ADMIN"), "{error:?}");
-    assert!(error.hint.unwrap().contains("accel down"));
+    let hint = error.hint.unwrap();
+    assert!(hint.contains("accel down") && hint.contains("after a restart"), "{hint}");
     let status = accelerator.status();
     assert_eq!(status.state, AcceleratorState::Bypass);
+    assert!(status.warnings[0].contains("accel down"), "{status:?}");
     site.fake.becomes("work");
     eventually("it works", || accelerator.status().state == AcceleratorState::Active).await;
     assert!(accelerator.status().restarts > 0);
@@ -214,6 +219,8 @@ async fn policies_and_configuration_are_shown() {
         reread: Box::new(|| Err("line 3 makes no sense".to_owned())),
         site_name: "a",
         log: "info",
+        log_format: LogFormat::Text,
+        clock: Arc::new(SystemClock::default()),
         data_dir: site.fake.path(),
         state: &site.state,
         program: site.fake.program(),

@@ -110,7 +110,14 @@ async fn a_process_is_told_what_changes_and_asked_and_ended_in_order() {
     let seen = it.sees("it is off", |seen| seen.phase == Phase::Off).await;
     let [(pid, _)] = it.fake.starts()[..] else { panic!("one") };
     assert!(it.fake.ended_in_order() && !Fake::is_there(pid));
-    let kept = Totals { passed_through: 3, taken: 5, reset: 3, original_bytes: 1000, wire_bytes: 100 };
+    let kept = Totals {
+        passed_through: 3,
+        taken: 5,
+        reset: 3,
+        original_bytes: 1000,
+        wire_bytes: 100,
+        ..Totals::default()
+    };
     assert_eq!(seen.totals(), kept, "what it counted stays; its two connections went with it");
 
     let (answer, answered) = oneshot::channel();
