@@ -157,13 +157,16 @@ async fn run(
 
     // Opened only once the other side has said that it speaks the same.
     let is_greeted = CancellationToken::new();
+    let other_version = std::sync::OnceLock::new();
     let take = |frame: Frame| {
         trunk.heard();
         match frame.kind {
             Kind::Hello => {
-                let Some(hello) = Hello::parse(&frame.body).filter(|hello| hello.version == VERSION) else {
+                let Some(hello) = Hello::parse(&frame.body) else { return false };
+                if hello.version != VERSION {
+                    let _ = other_version.set(hello.version);
                     return false;
-                };
+                }
                 *trunk.subnets.lock() = hello.subnets;
                 if !is_greeted.is_cancelled() {
                     is_greeted.cancel();
@@ -208,8 +211,13 @@ async fn run(
         () = trunk.closed.cancelled() => Err(io::Error::other("the trunk was closed")),
     };
     trunk.close();
-    let why =
-        ended.err().map_or_else(|| "the peer's box has closed it".to_owned(), |error| error.to_string());
+    let why = match (other_version.get(), ended) {
+        (Some(theirs), _) => format!(
+            "the peer's box speaks version {theirs} of the protocol and this one {VERSION}: install the same release at both sites"
+        ),
+        (None, Ok(())) => "the peer's box has closed it".to_owned(),
+        (None, Err(error)) => error.to_string(),
+    };
     events.closed(&trunk, &why);
     Err(SessionError::Lost(why))
 }
