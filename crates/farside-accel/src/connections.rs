@@ -1,6 +1,6 @@
 //! The connections that this box optimises, those it let pass not long ago, and what all of them came to.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::control;
-use crate::policy::{Action, Demotion, Ends};
+use crate::control::{self, APPLICATIONS_MAX, ApplicationFigures};
+use crate::figures::Figures;
+use crate::policy::{Action, Demotion, Ends, OTHER};
 
 /// Open connections that are shown, the oldest: what is said about all of them has to fit a line.
 const OPEN_SHOWN: usize = 10_000;
@@ -38,6 +39,10 @@ pub struct Record {
     pub original_bytes: AtomicU64,
     /// What they cost between the boxes.
     pub wire_bytes: AtomicU64,
+    /// Of those: what this box has sent to the other.
+    pub sent: Bytes,
+    /// It has nobody at its far end: it fills the store there, and is no connection to people.
+    pub is_preposition: bool,
     /// Why less is done than both allow, as known from the start.
     pub demotion: Option<Demotion>,
     /// The same, as its bytes have shown.
@@ -126,8 +131,29 @@ pub struct Sums {
     pub taken: AtomicU64,
     /// Connections reset because a box, a peer or a session was lost.
     pub reset: AtomicU64,
-    original_bytes: AtomicU64,
-    wire_bytes: AtomicU64,
+    bytes: Bytes,
+    prepositioned: Bytes,
+}
+
+/// Bytes, and what they cost between the boxes.
+#[derive(Debug, Default)]
+pub struct Bytes {
+    original: AtomicU64,
+    wire: AtomicU64,
+}
+
+impl Bytes {
+    /// So many more.
+    pub(crate) fn add(&self, original: u64, wire: u64) {
+        self.original.fetch_add(original, Ordering::Relaxed);
+        self.wire.fetch_add(wire, Ordering::Relaxed);
+    }
+}
+
+impl Sums {
+    fn of(&self, record: &Record) -> &Bytes {
+        if record.is_preposition { &self.prepositioned } else { &self.bytes }
+    }
 }
 
 /// All of them.
@@ -138,6 +164,44 @@ pub struct Connections {
     passed: Mutex<VecDeque<Passed>>,
     /// See [`Sums`].
     pub sums: Sums,
+    /// How long things take.
+    pub figures: Arc<Figures>,
+    /// Of connections that have ended or passed.
+    ended: Mutex<Ended>,
+}
+
+/// What ended connections came to.
+#[derive(Debug, Default)]
+struct Ended {
+    applications: BTreeMap<String, ApplicationFigures>,
+    demotions: BTreeMap<&'static str, (Demotion, u64)>,
+}
+
+impl Ended {
+    /// Of an application; of those that are too many, together.
+    fn of(&mut self, application: &str) -> &mut ApplicationFigures {
+        let is_known = self.applications.contains_key(application);
+        let name = if is_known || self.applications.len() < APPLICATIONS_MAX { application } else { OTHER };
+        let new = || ApplicationFigures { application: name.to_owned(), ..ApplicationFigures::default() };
+        self.applications.entry(name.to_owned()).or_insert_with(new)
+    }
+
+    fn demoted(&mut self, demotion: Option<Demotion>) {
+        if let Some(demotion) = demotion {
+            self.demotions.entry(demotion.reason()).or_insert((demotion, 0)).1 += 1;
+        }
+    }
+}
+
+/// Adds a connection's bytes.
+fn count(record: &Record, figures: &mut ApplicationFigures) {
+    let get = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    let (sent_original, sent_wire) = (get(&record.sent.original), get(&record.sent.wire));
+    figures.sent_original_bytes += sent_original;
+    figures.sent_wire_bytes += sent_wire;
+    // They are not read at one instant.
+    figures.received_original_bytes += get(&record.original_bytes).saturating_sub(sent_original);
+    figures.received_wire_bytes += get(&record.wire_bytes).saturating_sub(sent_wire);
 }
 
 /// A connection among the open ones, until it is dropped.
@@ -162,17 +226,26 @@ impl Drop for Listed {
         open.remove(&self.key);
         let add =
             |to: &AtomicU64, of: &AtomicU64| to.fetch_add(of.load(Ordering::Relaxed), Ordering::Relaxed);
-        add(&self.of.sums.original_bytes, &self.record.original_bytes);
-        add(&self.of.sums.wire_bytes, &self.record.wire_bytes);
+        let sums = self.of.sums.of(&self.record);
+        add(&sums.original, &self.record.original_bytes);
+        add(&sums.wire, &self.record.wire_bytes);
+        if !self.record.is_preposition {
+            let mut ended = self.of.ended.lock();
+            count(&self.record, ended.of(&self.record.application));
+            ended.demoted(self.record.reason());
+        }
     }
 }
 
 impl Connections {
     /// Lists a connection that is optimised from now on.
     pub fn list(self: &Arc<Self>, record: Record) -> Listed {
+        if !record.is_preposition {
+            self.ended.lock().of(&record.application).taken += 1;
+        }
         let record = Arc::new(record);
         let key = self.next.fetch_add(1, Ordering::Relaxed);
-        self.sums.taken.fetch_add(1, Ordering::Relaxed);
+        self.sums.taken.fetch_add(u64::from(!record.is_preposition), Ordering::Relaxed);
         self.open.lock().insert(key, Arc::clone(&record));
         Listed { record, key, of: Arc::clone(self) }
     }
@@ -180,6 +253,11 @@ impl Connections {
     /// A connection goes its plain way.
     pub fn passed(&self, ends: Ends, application: &str, configured: Action, reason: Option<Demotion>) {
         self.sums.passed.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut ended = self.ended.lock();
+            ended.of(application).passed += 1;
+            ended.demoted(reason);
+        }
         let mut passed = self.passed.lock();
         if passed.len() == PASSED_SHOWN {
             passed.pop_front();
@@ -190,17 +268,49 @@ impl Connections {
 
     /// How many are optimised.
     pub fn open(&self) -> usize {
-        self.open.lock().len()
+        self.open.lock().values().filter(|record| !record.is_preposition).count()
     }
 
     /// Bytes of connections, and what they cost between the boxes, since the start.
     pub fn bytes(&self) -> (u64, u64) {
+        self.came_to(&self.sums.bytes, false)
+    }
+
+    /// The same of what filled the store ahead of time, at this side or at a peer's.
+    pub fn prepositioned(&self) -> control::Prepositioned {
+        let (original_bytes, wire_bytes) = self.came_to(&self.sums.prepositioned, true);
+        control::Prepositioned { original_bytes, wire_bytes }
+    }
+
+    fn came_to(&self, ended: &Bytes, is_preposition: bool) -> (u64, u64) {
         let open = self.open.lock();
         let sum = |ended: &AtomicU64, of: fn(&Record) -> &AtomicU64| {
-            let open: u64 = open.values().map(|record| of(record).load(Ordering::Relaxed)).sum();
+            let of_open = open.values().filter(|record| record.is_preposition == is_preposition);
+            let open: u64 = of_open.map(|record| of(record).load(Ordering::Relaxed)).sum();
             open + ended.load(Ordering::Relaxed)
         };
-        (sum(&self.sums.original_bytes, |r| &r.original_bytes), sum(&self.sums.wire_bytes, |r| &r.wire_bytes))
+        (sum(&ended.original, |r| &r.original_bytes), sum(&ended.wire, |r| &r.wire_bytes))
+    }
+
+    /// By application, by name: of those that are open and of all before them.
+    pub fn by_application(&self) -> Vec<ApplicationFigures> {
+        // In this order everywhere: a reader counts no connection twice and misses none.
+        let open = self.open.lock();
+        let ended = self.ended.lock();
+        let mut all = Ended { applications: ended.applications.clone(), demotions: BTreeMap::new() };
+        drop(ended);
+        for record in open.values().filter(|record| !record.is_preposition) {
+            let figures = all.of(&record.application);
+            figures.open += 1;
+            figures.demoted += u64::from(record.reason().is_some());
+            count(record, figures);
+        }
+        all.applications.into_values().collect()
+    }
+
+    /// How often less was done than both sites allow, by why.
+    pub fn demotions(&self) -> Vec<(Demotion, u64)> {
+        self.ended.lock().demotions.values().copied().collect()
     }
 
     /// Resets the connection with these ends; whether there was one.
@@ -217,8 +327,11 @@ impl Connections {
 
     /// For people: the open ones, oldest first, then those that passed, newest first.
     pub fn shown(&self) -> Vec<control::Connection> {
-        let mut open: Vec<(u64, Arc<Record>)> =
-            self.open.lock().iter().map(|(key, record)| (*key, Arc::clone(record))).collect();
+        let mut open: Vec<(u64, Arc<Record>)> = {
+            let open = self.open.lock();
+            let connections = open.iter().filter(|(_, record)| !record.is_preposition);
+            connections.map(|(key, record)| (*key, Arc::clone(record))).collect()
+        };
         open.sort_by_key(|(key, _)| *key);
         open.truncate(OPEN_SHOWN);
         let open = open.into_iter().map(|(_, record)| control::Connection {
@@ -271,8 +384,10 @@ mod tests {
             opened: Instant::now(),
             original_bytes: 100.into(),
             wire_bytes: 10.into(),
+            sent: Bytes::default(),
             demotion: None,
             content: Seen::default(),
+            is_preposition: false,
             reset: CancellationToken::new(),
         }
     }
@@ -287,6 +402,31 @@ mod tests {
         assert_eq!((connections.open(), connections.bytes()), (1, (205, 20)));
         drop(two);
         assert_eq!((connections.open(), connections.bytes()), (0, (205, 20)));
+    }
+
+    #[test]
+    fn applications_are_told_apart_and_are_no_more_than_so_many() {
+        let connections = Arc::new(Connections::default());
+        let one = connections.list(record(1));
+        one.record().sent.add(60, 4);
+        let two = connections.list(Record { demotion: Some(Demotion::Encrypted), ..record(2) });
+        let prepositioned = connections.list(Record { is_preposition: true, ..record(3) });
+        for n in 0..200 {
+            connections.passed(record(9).ends, &format!("a{n}"), Action::Full, Some(Demotion::NoPeer));
+        }
+        drop(one);
+        drop(prepositioned);
+        let all = connections.by_application();
+        assert!(all.len() <= APPLICATIONS_MAX + 1, "{}", all.len());
+        let rsync = all.iter().find(|figures| figures.application == "rsync").unwrap();
+        assert_eq!((rsync.open, rsync.demoted, rsync.taken, rsync.passed), (1, 1, 2, 0));
+        assert_eq!((rsync.sent_original_bytes, rsync.sent_wire_bytes), (60, 4));
+        assert_eq!((rsync.received_original_bytes, rsync.received_wire_bytes), (140, 16));
+        let passed: u64 = all.iter().map(|figures| figures.passed).sum();
+        assert_eq!(passed, 200, "none is lost");
+        assert_eq!(connections.demotions(), [(Demotion::NoPeer, 200)]);
+        drop(two);
+        assert!(connections.demotions().contains(&(Demotion::Encrypted, 1)));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What `farsided` and the accelerator's process say to each other: one JSON document a line, over a Unix socket that the
-//! process has as its standard input. Types only; no I/O.
+//! process has as its standard input. A request may come with a descriptor. Types only; no I/O.
 //!
 //! ```text
 //! farsided                                 farside-accel
@@ -28,6 +28,8 @@ pub const ALIVE_EVERY: Duration = Duration::from_millis(250);
 pub const SILENCE_MAX: Duration = Duration::from_millis(1500);
 /// Longest line, bytes: 10,000 connections of about 500 bytes, and some.
 pub const LINE_MAX: usize = 16 << 20;
+/// Applications that are told apart in figures; more count as [`OTHER`](crate::policy::OTHER).
+pub const APPLICATIONS_MAX: usize = 64;
 
 /// A request of `farsided`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,10 +50,25 @@ pub enum Command {
     Peers(Vec<Peer>),
     /// These are the explicit forwards now; those no longer named are closed for new connections. Answered with null.
     Forwards(Vec<Forward>),
+    /// These are the policies of new connections now. Answered with null.
+    Policies {
+        /// As in [`Settings`].
+        policies: Vec<WrittenPolicy>,
+        /// The same.
+        otherwise: Action,
+    },
     /// Answered with a list of [`Connection`].
     Connections,
     /// Removes what the chunk store keeps of a peer (its name), or of all. Answered with null.
     ClearStore(Option<String>),
+    /// Sends what comes over a socket, whose descriptor comes with the request, to the chunk store of a peer's box. Answered
+    /// with [`PrepositionEnd`], once all of it is there; others may be answered before.
+    Preposition {
+        /// For [`Status::prepositions`].
+        id: u64,
+        /// The peer's name.
+        peer: String,
+    },
     /// Resets a connection. Answered with whether there was one.
     Reset {
         /// Its client's end.
@@ -61,12 +78,19 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Whether a descriptor comes with it.
+    pub fn has_descriptor(&self) -> bool {
+        matches!(self, Command::Preposition { .. })
+    }
+}
+
 /// A line of the process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
     /// It lives.
-    Alive(Status),
+    Alive(Box<Status>),
     /// The answer to a request: the document that the command names, or a sentence that says what was wrong.
     Answer {
         /// The request's.
@@ -76,7 +100,7 @@ pub enum Line {
     },
 }
 
-/// What the process works with. A change of anything but peers and forwards takes a new process.
+/// What the process works with. A change of anything but peers, forwards and policies takes a new process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// The release of `farsided`: a process of another one refuses.
@@ -166,12 +190,99 @@ pub struct Status {
     pub original_bytes: u64,
     /// What they cost between the boxes, both ways.
     pub wire_bytes: u64,
+    /// What filled the stores ahead of time, here and at peers, since the start.
+    #[serde(default)]
+    pub prepositioned: Prepositioned,
+    /// What this side fills the stores of peers with now.
+    #[serde(default)]
+    pub prepositions: Vec<PrepositionStatus>,
+    /// By application, by name. No more of them than [`APPLICATIONS_MAX`].
+    #[serde(default)]
+    pub applications: Vec<ApplicationFigures>,
+    /// Connections for which less was done than both sites allow, by why; those that are open are not among them yet.
+    #[serde(default)]
+    pub demotions: Vec<(Demotion, u64)>,
+    /// How long parts of connections waited in this box until they were handed to a session, encoding included.
+    #[serde(default)]
+    pub block_wait: Histogram,
+    /// How long the first packets of connections were held.
+    #[serde(default)]
+    pub connection_hold: Histogram,
+    /// First packets that are held now.
+    #[serde(default)]
+    pub held_connections: u64,
     /// How it goes with the chunk store; `None`: there is none.
     pub store: Option<StoreStatus>,
 }
 
-/// How it goes with the chunk store.
+/// What the connections of one application came to since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplicationFigures {
+    /// What its policy calls it.
+    pub application: String,
+    /// Connections that are optimised now.
+    pub open: u64,
+    /// Of those: less is done for them than both sites allow.
+    pub demoted: u64,
+    /// Connections that were optimised.
+    pub taken: u64,
+    /// Connections let through as they are.
+    pub passed: u64,
+    /// Bytes that this box has sent to the other, as the connections had them.
+    pub sent_original_bytes: u64,
+    /// What these were on the link.
+    pub sent_wire_bytes: u64,
+    /// The same of what has come.
+    pub received_original_bytes: u64,
+    /// The same on the link.
+    pub received_wire_bytes: u64,
+}
+
+/// How often something took how long.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// Upper bounds of its parts, ascending.
+    pub bounds_seconds: Vec<f64>,
+    /// How many are in each part; the last has what is longer than all bounds.
+    pub counts: Vec<u64>,
+    /// All of them together.
+    pub sum_seconds: f64,
+}
+
+/// What filling a store ahead of time came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepositioned {
+    /// Bytes.
+    pub original_bytes: u64,
+    /// What they cost between the boxes.
+    pub wire_bytes: u64,
+}
+
+/// How filling a peer's store ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PrepositionEnd {
+    /// All of it is there.
+    Sent(Prepositioned),
+    /// The peer's box was not there, or was lost: another try makes sense, and what had come there costs only references then.
+    PeerLost(String),
+    /// Another try would end the same way.
+    Refused(String),
+}
+
+/// How far filling a peer's store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrepositionStatus {
+    /// As [`Command::Preposition`] has it.
+    pub id: u64,
+    /// Bytes that have been sent.
+    pub original_bytes: u64,
+    /// What they cost between the boxes.
+    pub wire_bytes: u64,
+}
+
+/// How it goes with the chunk store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreStatus {
     /// What it has, bytes.
     pub bytes: u64,
@@ -189,6 +300,15 @@ pub struct StoreStatus {
     pub evicted: u64,
     /// Containers that were damaged, and removed.
     pub damaged: u64,
+    /// Since when the oldest container has been as it is, seconds; `None`: there is none, or nobody has looked yet.
+    #[serde(default)]
+    pub oldest_seconds: Option<u64>,
+    /// Containers of an earlier time that are not in the index yet.
+    #[serde(default)]
+    pub not_loaded: u64,
+    /// Why it takes nothing at the moment.
+    #[serde(default)]
+    pub trouble: Option<String>,
 }
 
 /// How it goes with one peer.
@@ -200,6 +320,9 @@ pub struct PeerStatus {
     pub is_connected: bool,
     /// If not: the last error.
     pub error: Option<String>,
+    /// For how long it has been so, seconds.
+    #[serde(default)]
+    pub for_seconds: f64,
     /// Round trip, seconds.
     pub rtt_seconds: Option<f64>,
     /// What lies behind it, as configured or as its box says.

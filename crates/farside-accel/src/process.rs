@@ -6,15 +6,20 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::accelerator::Running;
-use crate::control::{ALIVE_EVERY, Command, LINE_MAX, Line, Request, Settings};
+use crate::control::{ALIVE_EVERY, Command, Line, Request, Settings};
+use crate::requests::{Received, RequestReader};
 
+/// How log lines look, in the environment: like those of `farsided`, which go to the same place.
+pub const LOG_FORMAT_VARIABLE: &str = "FARSIDE_LOG_FORMAT";
+/// One JSON document a line.
+pub const LOG_FORMAT_JSON: &str = "json";
 /// For the first line: `farsided` sends it at once.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -22,7 +27,12 @@ const START_PATIENCE: Duration = Duration::from_secs(10);
 pub fn main() -> ExitCode {
     let filter = std::env::var("FARSIDE_LOG").unwrap_or_else(|_| "info".to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_default();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
+    if std::env::var(LOG_FORMAT_VARIABLE).is_ok_and(|format| format == LOG_FORMAT_JSON) {
+        log.json().init();
+    } else {
+        log.init();
+    }
     raise_descriptors();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -66,10 +76,11 @@ fn standard_input() -> Result<UnixStream, String> {
 
 async fn serve() -> Result<(), String> {
     let (from, to) = standard_input()?.into_split();
-    let mut from = BufReader::new(from);
+    let mut from = RequestReader::new(from);
     let to = Arc::new(Mutex::new(to));
-    let first = tokio::time::timeout(START_PATIENCE, next(&mut from)).await;
-    let Some(request) = first.map_err(|_| "nobody says what to do".to_owned())?? else { return Ok(()) };
+    let first = tokio::time::timeout(START_PATIENCE, from.next()).await;
+    let first = first.map_err(|_| "nobody says what to do".to_owned())??;
+    let Some(Received { request, .. }) = first else { return Ok(()) };
     let Command::Start(settings) = request.command else {
         return Err("the first command is not the start".to_owned());
     };
@@ -110,17 +121,32 @@ async fn live(running: &Running, to: &Mutex<OwnedWriteHalf>) -> Result<(), Strin
     loop {
         tick.tick().await;
         if running.accelerator.goes_round() {
-            say(to, &Line::Alive(running.accelerator.status())).await?;
+            say(to, &Line::Alive(Box::new(running.accelerator.status()))).await?;
         }
     }
 }
 
 async fn obey(
     running: &Running,
-    from: &mut BufReader<OwnedReadHalf>,
-    to: &Mutex<OwnedWriteHalf>,
+    from: &mut RequestReader,
+    to: &Arc<Mutex<OwnedWriteHalf>>,
 ) -> Result<(), String> {
-    while let Some(Request { id, command }) = next(from).await? {
+    while let Some(Received { request: Request { id, command }, descriptor }) = from.next().await? {
+        if let Command::Preposition { id: number, peer } = command {
+            // It takes as long as it takes; others do not wait for it.
+            let (accelerator, to) = (Arc::clone(&running.accelerator), Arc::clone(to));
+            tokio::spawn(async move {
+                let result = match descriptor {
+                    Some(feed) => serde_json::to_value(accelerator.preposition(number, &peer, feed).await)
+                        .map_err(|error| error.to_string()),
+                    None => Err("nothing came with it that could be sent".to_owned()),
+                };
+                if let Err(error) = say(&to, &Line::Answer { id, result }).await {
+                    tracing::debug!(error, "nobody hears how it ended");
+                }
+            });
+            continue;
+        }
         let result = command_result(running, command).await;
         say(to, &Line::Answer { id, result }).await?;
     }
@@ -130,13 +156,17 @@ async fn obey(
 async fn command_result(running: &Running, command: Command) -> Result<serde_json::Value, String> {
     let accelerator = &running.accelerator;
     match command {
-        Command::Start(_) => Err("it has started already".to_owned()),
+        Command::Start(_) | Command::Preposition { .. } => Err("it has started already".to_owned()),
         Command::Peers(peers) => {
             running.set_peers(peers).await.map_err(|error| error.to_string())?;
             Ok(serde_json::Value::Null)
         }
         Command::Forwards(forwards) => {
             accelerator.set_forwards(forwards).await?;
+            Ok(serde_json::Value::Null)
+        }
+        Command::Policies { policies, otherwise } => {
+            accelerator.set_policies(&policies, otherwise).map_err(|error| error.to_string())?;
             Ok(serde_json::Value::Null)
         }
         Command::Connections => {
@@ -150,19 +180,6 @@ async fn command_result(running: &Running, command: Command) -> Result<serde_jso
             Ok(serde_json::Value::Null)
         }
         Command::Reset { client, server } => Ok(accelerator.connections.reset(client, server).into()),
-    }
-}
-
-/// The next request; none at the end.
-async fn next(from: &mut BufReader<OwnedReadHalf>) -> Result<Option<Request>, String> {
-    let mut line = Vec::new();
-    let read = from.take(LINE_MAX as u64).read_until(b'\n', &mut line).await;
-    match read.map_err(|error| format!("farsided cannot be heard: {error}"))? {
-        0 => Ok(None),
-        _ => serde_json::from_slice(&line)
-            .map(Some)
-            // The text of the error may hold what was read, and so the key.
-            .map_err(|_| "farsided says what is not understood; are both of the same release?".to_owned()),
     }
 }
 

@@ -3,9 +3,9 @@
 mod pace;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use farside_chunks::{
     ChunkError, ChunkStore, Holdings, KnownAtPeer, Realm, RealmId, StoreSettings, StoreStats,
@@ -18,6 +18,10 @@ use pace::Pace;
 
 /// How often the store's figures are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// After so many looks at its figures, its directory: tens of thousands of files in a large one.
+const SURVEY_EVERY: u32 = 50;
+/// A disk with less room than this is full: four containers.
+const FULL_BELOW: u64 = 64 << 20;
 
 /// See the head of the module.
 pub struct Store {
@@ -27,6 +31,28 @@ pub struct Store {
     pace: Arc<Pace>,
     /// As last looked at: who asks is not to wait for a disk.
     stats: Arc<Mutex<StoreStats>>,
+    surveyed: Arc<Mutex<Survey>>,
+}
+
+/// What the store's directory shows, and how much room its disk has.
+#[derive(Debug, Default)]
+struct Survey {
+    /// When the oldest container was last written to.
+    oldest: Option<SystemTime>,
+    /// Free on the disk, bytes; none if that cannot be told.
+    free: Option<u64>,
+}
+
+impl Survey {
+    fn of(path: &Path) -> Survey {
+        let entries = |of: PathBuf| std::fs::read_dir(of).into_iter().flatten().flatten();
+        let containers = entries(path.join("realms"))
+            .flat_map(|realm| entries(realm.path()))
+            .flat_map(|origin| entries(origin.path()));
+        let oldest = containers.filter_map(|container| container.metadata().ok()?.modified().ok()).min();
+        let free = rustix::fs::statvfs(path).ok().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        Survey { oldest, free }
+    }
 }
 
 /// What this box and one peer's share.
@@ -65,10 +91,17 @@ impl Store {
         }
         let stats = Arc::new(Mutex::new(chunks.stats()));
         let (looked_at, latest) = (Arc::downgrade(&chunks), Arc::clone(&stats));
+        let surveyed = Arc::new(Mutex::default());
+        let (survey, directory) = (Arc::clone(&surveyed), path.to_owned());
         let look = move || {
+            let mut looks = 0u32;
             while let Some(chunks) = looked_at.upgrade() {
                 *latest.lock() = chunks.stats();
                 drop(chunks);
+                if looks.is_multiple_of(SURVEY_EVERY) {
+                    *survey.lock() = Survey::of(&directory);
+                }
+                looks = looks.wrapping_add(1);
                 std::thread::sleep(LOOK_EVERY);
             }
         };
@@ -76,7 +109,7 @@ impl Store {
             tracing::warn!(%error, "the figures of the chunk store stay as they are");
         }
         let small = Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)));
-        Ok(Store { chunks, peers: Mutex::default(), small, pace: Arc::default(), stats })
+        Ok(Store { chunks, peers: Mutex::default(), small, pace: Arc::default(), stats, surveyed })
     }
 
     /// What is shared with a peer. Realms are the peers' own: nothing is found across them.
@@ -104,6 +137,26 @@ impl Store {
     /// Removes all that is kept of one peer, or of all.
     pub fn clear(&self, peer: Option<PeerId>) {
         self.chunks.clear(peer.map(realm_of));
+    }
+
+    /// How old the oldest of it is; none if there is nothing. A clock that was set back makes nothing older.
+    pub fn oldest_seconds(&self) -> Option<u64> {
+        let oldest = self.surveyed.lock().oldest?;
+        Some(oldest.elapsed().unwrap_or_default().as_secs())
+    }
+
+    /// Why it takes less than it is told to: a sentence for people; none if all is well.
+    pub fn trouble(&self) -> Option<String> {
+        let free = self.surveyed.lock().free?;
+        let stats = self.stats();
+        let is_full = stats.bytes + FULL_BELOW >= stats.limit_bytes;
+        (free < FULL_BELOW && !is_full).then(|| {
+            format!(
+                "the disk of the chunk store has {} MiB left: it keeps what it has and takes little that is new. Connections \
+                 go on. Make room there, or make the store smaller with farside accel up --store-size",
+                free >> 20
+            )
+        })
     }
 
     /// What it had a moment ago.

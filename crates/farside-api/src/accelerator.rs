@@ -73,6 +73,9 @@ pub struct AcceleratorPeer {
     /// Why not.
     #[serde(default)]
     pub why: Option<String>,
+    /// Since when it has been so; null: not known.
+    #[serde(default)]
+    pub since: Option<Timestamp>,
     /// Round-trip time.
     #[serde(default)]
     pub rtt_seconds: Option<f64>,
@@ -126,6 +129,83 @@ pub struct AcceleratorStatus {
     /// Why not every explicit forward of this site works.
     #[serde(default)]
     pub forwards_error: Option<String>,
+    /// What is wrong though connections are optimised, and what can be done about it; empty: nothing.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// What filled chunk stores ahead of time, at this site or from it, bytes.
+    #[serde(default)]
+    pub prepositioned_original_bytes: u64,
+    /// What that cost between the sites.
+    #[serde(default)]
+    pub prepositioned_wire_bytes: u64,
+    /// By application; begins at 0 with its process.
+    #[serde(default)]
+    pub applications: Vec<AcceleratedApplication>,
+    /// Connections for which less was done than both sites allow, by why; those that are open are not among them yet. Begins at
+    /// 0 with its process.
+    #[serde(default)]
+    pub demotions: Vec<DemotedConnections>,
+    /// Connections whose beginning is held until the server has answered.
+    #[serde(default)]
+    pub held_connections: u64,
+    /// What the accelerator adds: how long what hosts said waited here until it was on its way, encoding included.
+    #[serde(default)]
+    pub block_wait: Option<AcceleratorTimes>,
+    /// How long beginnings of connections were held: what the server and the way to it take is in it.
+    #[serde(default)]
+    pub connection_hold: Option<AcceleratorTimes>,
+    /// The chunk store; null while nobody has it open.
+    #[serde(default)]
+    pub cache: Option<AcceleratorCache>,
+}
+
+/// What the connections of an application came to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AcceleratedApplication {
+    /// What its policy calls it.
+    pub application: String,
+    /// Connections that are optimised now.
+    pub optimized_connections: u64,
+    /// Of those: less is done for them than both sites allow.
+    pub demoted_connections: u64,
+    /// Connections that were optimised.
+    pub taken_connections: u64,
+    /// Connections that were let through as they are.
+    pub passed_through_connections: u64,
+    /// Bytes of them towards the other site.
+    pub sent_original_bytes: u64,
+    /// What these cost between the sites.
+    pub sent_wire_bytes: u64,
+    /// Bytes of them from the other site.
+    pub received_original_bytes: u64,
+    /// What these cost.
+    pub received_wire_bytes: u64,
+}
+
+/// How many connections had less done for them, for one reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DemotedConnections {
+    /// The reason.
+    pub reason: Demotion,
+    /// How many.
+    pub connections: u64,
+}
+
+/// How long something took, as a histogram; begins at 0 with the accelerator's process.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct AcceleratorTimes {
+    /// How often it happened.
+    pub count: u64,
+    /// Half took no longer; rounded up to a bound; null: there are none, or it is longer than all bounds.
+    pub p50_seconds: Option<f64>,
+    /// The same of 99 in 100.
+    pub p99_seconds: Option<f64>,
+    /// All of them together.
+    pub sum_seconds: f64,
+    /// Upper bounds of the parts.
+    pub bounds_seconds: Vec<f64>,
+    /// How many are in each part; one more than bounds, for what is longer than all.
+    pub counts: Vec<u64>,
 }
 
 /// One connection.
@@ -165,6 +245,8 @@ pub struct AcceleratedConnection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyOrigin {
+    /// It was set with `POST /accelerator/policies`.
+    Set,
     /// `farside.toml`.
     Configured,
     /// It is shipped.
@@ -190,6 +272,31 @@ pub struct AcceleratorPolicy {
     pub action: Acceleration,
     /// Where it comes from.
     pub origin: PolicyOrigin,
+}
+
+/// `POST /accelerator/policies`: sets a policy, for new connections. It comes before those of `farside.toml`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetAcceleratorPolicy {
+    /// As people call it; one that was set under that name is replaced.
+    pub application: String,
+    /// See [`AcceleratorPolicy::ports`].
+    #[serde(default)]
+    pub ports: Vec<String>,
+    /// See [`AcceleratorPolicy::addresses`].
+    #[serde(default)]
+    pub addresses: Vec<String>,
+    /// See [`AcceleratorPolicy::clients`].
+    #[serde(default)]
+    pub clients: Vec<String>,
+    /// See [`AcceleratorPolicy::servers`].
+    #[serde(default)]
+    pub servers: Vec<String>,
+    /// What is done.
+    pub action: Acceleration,
+    /// It is asked before all others; else it keeps its place, or comes after the others that were set.
+    #[serde(default)]
+    pub first: bool,
 }
 
 /// A port of this site whose connections end at a peer's side. Also `POST /accelerator/forwards`.
@@ -253,7 +360,7 @@ pub struct ResetConnection {
 }
 
 /// `GET /accelerator/cache`: the chunk store, while the accelerator runs. What is counted begins at 0 with its process.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AcceleratorCache {
     /// What it has, bytes.
     pub bytes: u64,
@@ -271,6 +378,79 @@ pub struct AcceleratorCache {
     pub evicted_containers: u64,
     /// Containers that were damaged, and removed.
     pub damaged_containers: u64,
+    /// `hits` of `lookups`; null: nothing was looked for yet.
+    #[serde(default)]
+    pub hit_ratio: Option<f64>,
+    /// How long ago the oldest container was last written to: what passed before is gone. Null: there is none.
+    #[serde(default)]
+    pub oldest_seconds: Option<u64>,
+    /// Containers of an earlier time that cannot be found by content yet.
+    #[serde(default)]
+    pub not_loaded_containers: u64,
+    /// Why it takes less than it should; null: all is well.
+    #[serde(default)]
+    pub trouble: Option<String>,
+}
+
+/// `GET /accelerator/prepositions`: what a peer's chunk store is being filled with, ahead of time.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Preposition {
+    /// As whoever asked for it calls it; several files may be of one job.
+    pub job: String,
+    /// A file's path as its sender names it, or the snapshot of a volume.
+    pub what: String,
+    /// The peer.
+    pub peer: String,
+    /// How much it is; null: not known.
+    pub size_bytes: Option<u64>,
+    /// What of it has been sent.
+    pub original_bytes: u64,
+    /// What that cost between the sites.
+    pub wire_bytes: u64,
+    /// Since when.
+    pub started_at: Timestamp,
+}
+
+/// `POST /accelerator/prepositions`, with the bytes as its body: a file. The daemon opens no file: whoever may read it sends it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrepositionFile {
+    /// See [`Preposition::job`]; up to 64 letters, digits and dashes.
+    pub job: String,
+    /// See [`Preposition::what`].
+    pub what: String,
+    /// The peer; null: the only one.
+    #[serde(default)]
+    pub peer: Option<String>,
+    /// How much it is, if that is known.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
+}
+
+/// `POST /accelerator/prepositions/volume`: the newest snapshot of a volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrepositionVolume {
+    /// See [`Preposition::job`].
+    pub job: String,
+    /// `POOL/VOL`.
+    pub volume: String,
+    /// The peer; null: the only one.
+    #[serde(default)]
+    pub peer: Option<String>,
+}
+
+/// What a preposition came to, once all of it is there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Prepositioned {
+    /// See [`Preposition::what`].
+    pub what: String,
+    /// The peer.
+    pub peer: String,
+    /// Bytes.
+    pub original_bytes: u64,
+    /// What they cost between the sites.
+    pub wire_bytes: u64,
 }
 
 /// `POST /accelerator/cache/clear`.

@@ -28,9 +28,11 @@ pub mod throttle;
 pub mod volume;
 
 pub use accelerator::{
-    AcceleratedConnection, Acceleration, AcceleratorCache, AcceleratorForward, AcceleratorPeer,
-    AcceleratorPeerState, AcceleratorPlan, AcceleratorPolicy, AcceleratorState, AcceleratorStatus,
-    ClearCache, Demotion, PolicyOrigin, ResetConnection, StartAccelerator,
+    AcceleratedApplication, AcceleratedConnection, Acceleration, AcceleratorCache, AcceleratorForward,
+    AcceleratorPeer, AcceleratorPeerState, AcceleratorPlan, AcceleratorPolicy, AcceleratorState,
+    AcceleratorStatus, AcceleratorTimes, ClearCache, DemotedConnections, Demotion, PolicyOrigin, Preposition,
+    PrepositionFile, PrepositionVolume, Prepositioned, ResetConnection, SetAcceleratorPolicy,
+    StartAccelerator,
 };
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use jiff::Timestamp;

@@ -661,6 +661,7 @@ fn accelerator_status() {
             name: "b".into(),
             state: AcceleratorPeerState::Connected,
             why: None,
+            since: Some("2026-11-21T20:00:00Z".parse().unwrap()),
             rtt_seconds: Some(0.03),
             subnets: vec!["10.2.0.0/16".into()],
         }],
@@ -678,18 +679,57 @@ fn accelerator_status() {
         listen: Some("0.0.0.0:7442".into()),
         forward_to: vec!["10.2.0.5:5432".into()],
         forwards_error: Some("cannot listen at 127.0.0.1:1: taken".into()),
+        warnings: vec!["the disk is full".into()],
+        prepositioned_original_bytes: 8,
+        prepositioned_wire_bytes: 9,
+        applications: vec![AcceleratedApplication {
+            application: "rsync".into(),
+            optimized_connections: 2,
+            demoted_connections: 1,
+            taken_connections: 3,
+            passed_through_connections: 4,
+            sent_original_bytes: 50,
+            sent_wire_bytes: 5,
+            received_original_bytes: 60,
+            received_wire_bytes: 6,
+        }],
+        demotions: vec![DemotedConnections { reason: Demotion::NoPeer, connections: 3 }],
+        held_connections: 1,
+        block_wait: Some(AcceleratorTimes {
+            count: 3,
+            p50_seconds: Some(0.001),
+            p99_seconds: None,
+            sum_seconds: 2.5,
+            bounds_seconds: vec![0.001],
+            counts: vec![2, 1],
+        }),
+        connection_hold: None,
+        cache: None,
     };
     golden(
         &status,
         json!({
             "state": "bypass", "why": "its process is starting",
             "peers": [{
-                "name": "b", "state": "connected", "why": null, "rtt_seconds": 0.03, "subnets": ["10.2.0.0/16"]
+                "name": "b", "state": "connected", "why": null, "since": "2026-11-21T20:00:00Z", "rtt_seconds": 0.03,
+                "subnets": ["10.2.0.0/16"]
             }],
             "optimized_connections": 1, "passed_through_connections": 2, "original_bytes": 3, "wire_bytes": 4,
             "store_bytes": null, "store_size_bytes": 10_737_418_240_u64, "taken_connections": 5,
             "reset_connections": 6, "restarts": 7, "lan": ["eth1"], "wan": "eth0", "listen": "0.0.0.0:7442",
-            "forward_to": ["10.2.0.5:5432"], "forwards_error": "cannot listen at 127.0.0.1:1: taken"
+            "forward_to": ["10.2.0.5:5432"], "forwards_error": "cannot listen at 127.0.0.1:1: taken",
+            "warnings": ["the disk is full"], "prepositioned_original_bytes": 8, "prepositioned_wire_bytes": 9,
+            "applications": [{
+                "application": "rsync", "optimized_connections": 2, "demoted_connections": 1, "taken_connections": 3,
+                "passed_through_connections": 4, "sent_original_bytes": 50, "sent_wire_bytes": 5,
+                "received_original_bytes": 60, "received_wire_bytes": 6
+            }],
+            "demotions": [{"reason": "no-peer", "connections": 3}], "held_connections": 1,
+            "block_wait": {
+                "count": 3, "p50_seconds": 0.001, "p99_seconds": null, "sum_seconds": 2.5,
+                "bounds_seconds": [0.001], "counts": [2, 1]
+            },
+            "connection_hold": null, "cache": null
         }),
     );
     use AcceleratorState::*;
@@ -793,6 +833,44 @@ fn accelerator_requests() {
         &ResetConnection { client: "10.1.0.7:1".into(), server: "10.2.0.9:2".into() },
         json!({"client": "10.1.0.7:1", "server": "10.2.0.9:2"}),
     );
+    golden(
+        &PrepositionFile { job: "1-2".into(), what: "/a".into(), peer: None, size_bytes: Some(5) },
+        json!({"job": "1-2", "what": "/a", "peer": null, "size_bytes": 5}),
+    );
+    golden(
+        &PrepositionVolume { job: "1-2".into(), volume: "p/v".into(), peer: Some("b".into()) },
+        json!({"job": "1-2", "volume": "p/v", "peer": "b"}),
+    );
+    golden(
+        &Preposition {
+            job: "1-2".into(),
+            what: "/a".into(),
+            peer: "b".into(),
+            size_bytes: None,
+            original_bytes: 1,
+            wire_bytes: 2,
+            started_at: "2026-11-21T20:00:00Z".parse().unwrap(),
+        },
+        json!({"job": "1-2", "what": "/a", "peer": "b", "size_bytes": null, "original_bytes": 1, "wire_bytes": 2,
+            "started_at": "2026-11-21T20:00:00Z"}),
+    );
+    golden(
+        &Prepositioned { what: "/a".into(), peer: "b".into(), original_bytes: 1, wire_bytes: 2 },
+        json!({"what": "/a", "peer": "b", "original_bytes": 1, "wire_bytes": 2}),
+    );
+    golden(
+        &SetAcceleratorPolicy {
+            application: "payroll".into(),
+            ports: vec!["7000".into()],
+            addresses: Vec::new(),
+            clients: Vec::new(),
+            servers: Vec::new(),
+            action: Acceleration::Dre,
+            first: true,
+        },
+        json!({"application": "payroll", "ports": ["7000"], "addresses": [], "clients": [], "servers": [],
+            "action": "dre", "first": true}),
+    );
     golden(&ClearCache { peer: Some("south".into()) }, json!({"peer": "south"}));
     golden(
         &AcceleratorCache {
@@ -804,8 +882,13 @@ fn accelerator_requests() {
             hits: 5,
             evicted_containers: 7,
             damaged_containers: 8,
+            hit_ratio: Some(0.5),
+            oldest_seconds: Some(9),
+            not_loaded_containers: 10,
+            trouble: None,
         },
         json!({"bytes": 1, "size_bytes": 2, "chunks": 3, "index_bytes": 4, "lookups": 6, "hits": 5,
-            "evicted_containers": 7, "damaged_containers": 8}),
+            "evicted_containers": 7, "damaged_containers": 8, "hit_ratio": 0.5, "oldest_seconds": 9,
+            "not_loaded_containers": 10, "trouble": null}),
     );
 }

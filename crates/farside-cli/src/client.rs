@@ -63,6 +63,29 @@ impl Client {
         self.send(Method::POST, self.url(path, &[])?, Some(body)).await
     }
 
+    /// `POST` of `body`, whose answer may take `within`.
+    pub async fn post_within<T: DeserializeOwned>(
+        &self,
+        within: Duration,
+        path: &[&str],
+        body: &impl Serialize,
+    ) -> Result<T, ErrorBody> {
+        let request = self.http.post(self.url(path, &[])?).timeout(within).json(body);
+        self.answer(request).await
+    }
+
+    /// `POST` of bytes as they come, whose answer may take `within`.
+    pub async fn post_body<T: DeserializeOwned>(
+        &self,
+        within: Duration,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: reqwest::Body,
+    ) -> Result<T, ErrorBody> {
+        let request = self.http.post(self.url(path, query)?).timeout(within).body(body);
+        self.answer(request).await
+    }
+
     /// Any method, with a query and perhaps a body.
     pub async fn request<T: DeserializeOwned>(
         &self,
@@ -104,6 +127,10 @@ impl Client {
         if let Some(body) = body {
             request = request.json(body);
         }
+        self.answer(request).await
+    }
+
+    async fn answer<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, ErrorBody> {
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
         if response.status().is_success() {
             response.json().await.map_err(|error| {

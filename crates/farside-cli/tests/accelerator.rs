@@ -178,6 +178,29 @@ fn a_forward_carries_bytes_and_ends_of_both_sides() {
     ] {
         eventually(name, || a.http("/metrics").contains(&format!("{name} {value}\n")));
     }
+    let page = a.http("/metrics");
+    for name in [
+        "farside_accel_connections_total{application=\"",
+        "direction=\"received\",side=\"wire\"}",
+        "farside_accel_block_wait_seconds_bucket{le=\"0.001\"} ",
+        "farside_accel_block_wait_seconds_bucket{le=\"+Inf\"} ",
+        "farside_accel_connection_hold_seconds_count 0\n",
+        "farside_accel_store_lookups_total ",
+        "farside_accel_store_index_bytes ",
+        "farside_accel_preposition_bytes_total{side=\"wire\"} 0\n",
+    ] {
+        assert!(page.contains(name), "{name}: {page}");
+    }
+    let status = a.json("accel status");
+    let sum = |side: &str| -> u64 {
+        let all = status["applications"].as_array().unwrap();
+        all.iter().map(|of| of[side].as_u64().unwrap()).sum()
+    };
+    let both = sum("sent_original_bytes") + sum("received_original_bytes");
+    assert_eq!(both, status["original_bytes"].as_u64().unwrap(), "by direction or together: {status}");
+    assert!(sum("sent_original_bytes") >= 8 * MIB as u64, "{status}");
+    assert!(status["block_wait"]["count"].as_u64().unwrap() > 10, "{status}");
+    assert!(status["cache"]["oldest_seconds"].is_null() || status["cache"]["oldest_seconds"].is_u64());
     let table = a.ok("accel status");
     assert!(table.contains("active") && table.contains("connected"), "{table}");
     assert_eq!(a.json("accel forwards").as_array().unwrap().len(), 3);
@@ -333,4 +356,81 @@ fn what_would_be_installed_is_printed_and_wrong_words_are_refused() {
     let table = site.ok("accel policies");
     assert!(table.contains("snapmirror") && table.contains("10565-10569"), "{table}");
     assert!(text(&site.farside("config show").stdout).contains("accelerator's address"));
+}
+
+#[test]
+fn what_was_prepositioned_passes_as_references_the_first_time() {
+    let boxes = Boxes::start();
+    let (a, b) = (&boxes.pair.a, &boxes.pair.b);
+    // A server at a; its clients are at b, and so is the store that is filled.
+    let file = noise(20_000_000);
+    let served = file.clone();
+    let server = server(move |mut socket| {
+        socket.write_all(&served)?;
+        socket.shutdown(Shutdown::Write)
+    });
+    let off = a.fails(4, "accel preposition /etc/hostname");
+    assert!(off.contains("accel up"), "{off}");
+    a.ok(&format!("accel up --listen {} --forward-to {server}", boxes.at_a));
+    b.ok(&format!("accel up --listen {}", boxes.at_b));
+    boxes.are_active();
+    let listen = free("127.0.0.1");
+    b.ok(&format!("accel forward {listen} {server} --peer a"));
+
+    let files = boxes.pair.root.path().join("files");
+    std::fs::create_dir_all(files.join("deep/er")).unwrap();
+    std::fs::write(files.join("deep/er/image"), &file).unwrap();
+    std::fs::write(files.join("small"), "x").unwrap();
+    std::os::unix::fs::symlink("/etc", files.join("link")).unwrap();
+    let done = a.json(&format!("accel preposition {}", files.display()));
+    assert_eq!((&done["files"], &done["original_bytes"]), (&json!(1), &json!(20_000_000)), "{done}");
+    assert_eq!((&done["kind"], &done["peer"]), (&json!("directory"), &json!("b")));
+    let left_out = &done["left_out"];
+    assert_eq!((&left_out["symbolic_links"], &left_out["small_files"]), (&json!(1), &json!(1)), "{done}");
+    let wire = done["wire_bytes"].as_u64().unwrap();
+    assert!((20_000_000..20_100_000).contains(&wire), "{wire}");
+    let again = a.ok(&format!("accel preposition {}/deep/er/image --peer b", files.display()));
+    assert!(again.contains("is in the chunk store of b: 19.1 MiB"), "{again}");
+    assert_eq!(a.json("accel prepositions"), json!([]));
+
+    // What is held is told within a twentieth of a second.
+    std::thread::sleep(Duration::from_millis(500));
+    let before = b.json("accel status")["wire_bytes"].as_u64().unwrap();
+    assert!(sends(&listen, b"").unwrap() == file, "the bytes differ");
+    eventually("it has ended", || b.json("accel status")["optimized_connections"] == 0);
+    let wire = b.json("accel status")["wire_bytes"].as_u64().unwrap() - before;
+    eprintln!("20,000,000 bytes that were prepositioned: {wire} on the link");
+    assert!(wire < 20_000_000 / 50, "{wire}");
+
+    for (code, arguments, said) in [
+        (3, "accel preposition /no/such/file", "no file, directory or volume"),
+        (2, "accel preposition /dev/null", "no file and no directory"),
+        (3, "accel preposition /etc/hostname --peer nobody", "nobody"),
+        (3, "accel prepositions --cancel 1-2", "accel prepositions"),
+    ] {
+        let text = a.fails(code, arguments);
+        assert!(text.contains(said), "{arguments}: {text}");
+    }
+}
+
+#[test]
+fn a_volume_is_prepositioned_from_its_newest_snapshot() {
+    let boxes = Boxes::start();
+    let a = &boxes.pair.a;
+    boxes.up(&["127.0.0.1:1"]);
+    a.ok(&format!("pool create p --path {} --size 200M", boxes.pair.root.path().join("pool").display()));
+    a.ok("volume create p/v --size 64M");
+    let refused = a.fails(4, "accel preposition p/v");
+    assert!(refused.contains("snapshot create p/v@"), "{refused}");
+    let data = noise(4 * MIB);
+    let mut host = a.nbd("p/v");
+    host.write(8 << 20, &data).unwrap();
+    host.write(40 << 20, &data).unwrap();
+    host.flush().unwrap();
+    a.ok("snapshot create p/v@one");
+    let done = a.json("accel preposition p/v");
+    assert_eq!((&done["kind"], &done["original_bytes"]), (&json!("volume"), &json!(8 * MIB)), "{done}");
+    // The same twice: the second time as references.
+    let wire = done["wire_bytes"].as_u64().unwrap();
+    assert!(wire < 5 * MIB as u64, "{wire}");
 }

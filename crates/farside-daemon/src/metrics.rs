@@ -4,10 +4,9 @@
 //! the rooms into a recorder of its own when the page is asked for: it is never older than the question, and what is
 //! gone leaves the page at once.
 
-use farside_api::{
-    AcceleratorPeerState, AcceleratorState, AcceleratorStatus, Mirror, PathState, Peer, PeerPath, PeerState,
-    Pool, PoolState, Role,
-};
+mod accelerator;
+
+use farside_api::{AcceleratorStatus, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolState, Role};
 use farside_mirror::{QueueStatus, Relationship};
 use farside_transfer::{LevelKind, TransferReport, TransferResult};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
@@ -88,7 +87,7 @@ impl Metrics {
             now.paths.iter().for_each(|(peer, at)| path(peer, at));
             gauge!("farside_transfers_under_way").set(now.queue.under_way as f64);
             gauge!("farside_transfers_waiting").set(now.queue.waiting as f64);
-            accelerator(&now.accelerator);
+            accelerator::show(&now.accelerator);
         });
         self.counted.run_upkeep();
         self.counted.render() + &recorder.handle().render()
@@ -148,36 +147,7 @@ fn describe() {
         "Transfers under way of mirrors whose replica is here"
     );
     describe_gauge!("farside_transfers_waiting", Unit::Count, "Transfers that wait for their turn");
-    describe_gauge!("farside_accel_state", Unit::Count, "1 at the accelerator's state, 0 at the others");
-    describe_gauge!("farside_accel_peer_connected", Unit::Count, "1 if the peer's accelerator can be used");
-    describe_gauge!("farside_accel_optimized_connections", Unit::Count, "Connections that are optimised now");
-    describe_counter!(
-        "farside_accel_passed_through_connections_total",
-        Unit::Count,
-        "Connections let through as they are"
-    );
-    describe_counter!("farside_accel_taken_connections_total", Unit::Count, "Connections optimised");
-    describe_counter!(
-        "farside_accel_reset_connections_total",
-        Unit::Count,
-        "Connections reset because an accelerator or a session was lost"
-    );
-    describe_counter!(
-        "farside_accel_original_bytes_total",
-        Unit::Bytes,
-        "Bytes of optimised connections, both ways"
-    );
-    describe_counter!(
-        "farside_accel_wire_bytes_total",
-        Unit::Bytes,
-        "What they cost between the sites, both ways"
-    );
-    describe_counter!(
-        "farside_accel_restarts_total",
-        Unit::Count,
-        "How often the accelerator's process had to be started again"
-    );
-    describe_gauge!("farside_accel_store_bytes", Unit::Bytes, "Bytes of the chunk store");
+    accelerator::describe();
 }
 
 /// Exact up to 2^53 bytes, 8 PiB; above that Prometheus itself rounds.
@@ -229,30 +199,5 @@ fn path(peer: &str, path: &PeerPath) {
             "peer" => peer.to_owned(), "path" => name.clone(), "direction" => direction
         )
         .absolute(bytes);
-    }
-}
-
-fn accelerator(of: &AcceleratorStatus) {
-    let states = [
-        ("active", AcceleratorState::Active),
-        ("bypass", AcceleratorState::Bypass),
-        ("off", AcceleratorState::Off),
-    ];
-    for (name, state) in states {
-        figure("farside_accel_state", "state", name, f64::from(u8::from(of.state == state)));
-    }
-    for peer in &of.peers {
-        let is_connected = peer.state == AcceleratorPeerState::Connected;
-        figure("farside_accel_peer_connected", "peer", &peer.name, f64::from(u8::from(is_connected)));
-    }
-    gauge!("farside_accel_optimized_connections").set(of.optimized_connections as f64);
-    counter!("farside_accel_passed_through_connections_total").absolute(of.passed_through_connections);
-    counter!("farside_accel_taken_connections_total").absolute(of.taken_connections);
-    counter!("farside_accel_reset_connections_total").absolute(of.reset_connections);
-    counter!("farside_accel_original_bytes_total").absolute(of.original_bytes);
-    counter!("farside_accel_wire_bytes_total").absolute(of.wire_bytes);
-    counter!("farside_accel_restarts_total").absolute(of.restarts);
-    if let Some(bytes) = of.store_bytes {
-        gauge!("farside_accel_store_bytes").set(bytes as f64);
     }
 }

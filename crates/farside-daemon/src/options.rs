@@ -192,6 +192,8 @@ impl EffortChoice {
 /// What the daemon runs with.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
+    /// The file that was named; none: that of the data directory, if it is there.
+    pub(crate) file: Option<PathBuf>,
     pub(crate) data_dir: PathBuf,
     pub(crate) peer_listen: Listen,
     pub(crate) http: Listen,
@@ -213,7 +215,7 @@ pub(crate) struct Config {
 impl Config {
     /// Merges arguments, file and defaults.
     pub(crate) fn resolve(options: Options) -> Result<Config, DaemonError> {
-        let file = read_file(&options)?;
+        let file = read_file(options.config.as_deref(), &options.data_dir)?;
         let data_dir = std::path::absolute(&options.data_dir)
             .map_err(|source| DaemonError::DataDir { path: options.data_dir.clone(), source })?;
         let name = options.name.or(file.name).unwrap_or_else(host_name);
@@ -229,6 +231,7 @@ impl Config {
             )));
         }
         Ok(Config {
+            file: options.config,
             data_dir,
             peer_listen: options
                 .peer_listen
@@ -239,10 +242,7 @@ impl Config {
             log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),
             log_format: file.log_format.unwrap_or_default(),
             budgets: file.budgets.resolve()?,
-            accelerator: file
-                .accelerator
-                .resolve()
-                .map_err(|why| DaemonError::Config(format!("[accelerator]: {why}")))?,
+            accelerator: accelerator(file.accelerator)?,
             effort: file.wire.effort.pinned(),
             encoder_memory_bytes,
             similarity_bytes_per_tib: file
@@ -253,13 +253,25 @@ impl Config {
     }
 }
 
-fn read_file(options: &Options) -> Result<File, DaemonError> {
-    let default = options.data_dir.join(CONFIG_FILE);
-    let path = options.config.as_deref().unwrap_or(&default);
+fn accelerator(table: AcceleratorTable) -> Result<AcceleratorConfig, DaemonError> {
+    table.resolve().map_err(|why| DaemonError::Config(format!("[accelerator]: {why}")))
+}
+
+/// What the file says of the accelerator now.
+pub(crate) fn reread_accelerator(
+    named: Option<&Path>,
+    data_dir: &Path,
+) -> Result<AcceleratorConfig, DaemonError> {
+    accelerator(read_file(named, data_dir)?.accelerator)
+}
+
+fn read_file(named: Option<&Path>, data_dir: &Path) -> Result<File, DaemonError> {
+    let default = data_dir.join(CONFIG_FILE);
+    let path = named.unwrap_or(&default);
     let text = match read_bounded(path) {
         Ok(text) => text,
         // Only a file that was named must be there.
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound && options.config.is_none() => {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound && named.is_none() => {
             return Ok(File::default());
         }
         Err(e) => return Err(DaemonError::Config(format!("cannot read {}: {e}", path.display()))),

@@ -25,7 +25,7 @@ use crate::logging::KeptLines;
 use crate::metrics::Metrics;
 use crate::mirrors::{MirrorParts, Mirrors};
 use crate::operations::Operations;
-use crate::options::{Config, Listen, Options};
+use crate::options::{Config, Listen, Options, reread_accelerator};
 use crate::peers::Rights;
 use crate::pools::Pools;
 use crate::similarity::SimilarityFiles;
@@ -187,11 +187,17 @@ async fn start(
             );
         }
     }
+    let (named, directory) = (config.file.clone(), data_dir.path().to_path_buf());
     let accelerator = Accelerator::load(AcceleratorParts {
         config: &config.accelerator,
+        reread: Box::new(move || {
+            reread_accelerator(named.as_deref(), &directory).map_err(|error| error.to_string())
+        }),
         site_name: &config.name,
         log: &config.log,
+        log_format: config.log_format,
         data_dir: data_dir.path(),
+        clock: Arc::clone(&clock),
         state: &state,
         program: accelerator::program(),
     });

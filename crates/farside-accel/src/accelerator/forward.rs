@@ -95,7 +95,8 @@ async fn accept(accelerator: Weak<Accelerator>, listener: TcpListener, forward: 
 async fn serve(accelerator: &Accelerator, socket: TcpStream, client: SocketAddr, forward: &Forward) {
     let trunk = accelerator.trunk_named(&forward.peer);
     let ends = Ends { client, server: forward.listen };
-    let (application, configured) = accelerator.policies.of(&ends);
+    let policies = accelerator.policies();
+    let (application, configured) = policies.of(&ends);
     // It was asked for by name: no policy lets it pass.
     let configured = if configured.is_optimized() { configured } else { Action::Transport };
     let why = match trunk {
@@ -126,7 +127,7 @@ async fn serve(accelerator: &Accelerator, socket: TcpStream, client: SocketAddr,
 }
 
 impl Accelerator {
-    fn trunk_named(&self, name: &str) -> Option<Arc<Trunk>> {
+    pub(super) fn trunk_named(&self, name: &str) -> Option<Arc<Trunk>> {
         self.peers.lock().values().find(|known| known.name == name)?.trunk.clone()
     }
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -82,7 +83,8 @@ pub(super) async fn hold(
     expected: Arc<Expected>,
 ) -> io::Result<()> {
     let (decide, mut decisions) = mpsc::unbounded_channel::<(Attempt, Decision)>();
-    let mut held: HashMap<Attempt, Held> = HashMap::new();
+    let mut held: HashMap<Attempt, (Held, Instant)> = HashMap::new();
+    let figures = Arc::clone(&accelerator.connections.figures);
     let mut decided: HashMap<Attempt, (Decision, Instant)> = HashMap::new();
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -122,13 +124,16 @@ pub(super) async fn hold(
                     (Some(decision), _) => decide_now(&accelerator, &mut queue, packet, decision),
                     (None, Packet::Syn(syn)) => {
                         let attempt = (syn.ends, syn.sequence);
-                        held.insert(attempt, packet);
+                        held.insert(attempt, (packet, Instant::now()));
+                        figures.held.store(held.len() as u64, Ordering::Relaxed);
                     }
                     (None, _) => decide_now(&accelerator, &mut queue, packet, Decision::Plain),
                 }
             }
             Some((attempt, decision)) = decisions.recv() => {
-                if let Some(packet) = held.remove(&attempt) {
+                if let Some((packet, since)) = held.remove(&attempt) {
+                    figures.connection_hold.observe(since.elapsed());
+                    figures.held.store(held.len() as u64, Ordering::Relaxed);
                     decide_now(&accelerator, &mut queue, packet, decision);
                     if decided.len() < DECIDED_MAX {
                         decided.insert(attempt, (decision, Instant::now()));
@@ -219,7 +224,7 @@ async fn open(
         application: application.to_owned(),
         window: 0,
     };
-    let pass = |reason| accelerator.connections.passed(syn.ends, application, configured, reason);
+    let pass = |reason| accelerator.connections.passed(syn.ends, &application, configured, reason);
     let failed = || accelerator.discovery.lock().failed(accelerator.now(), server);
     use crate::policy::Demotion::{NoAnswer, NoPeer, Overload, PeerLost};
     match trunk.open_flow(open, patience(&trunk)).await {

@@ -39,6 +39,7 @@ impl Serving for Server {
                 accelerator.connect_as(peer, open, Ends { client: *client, server: *server }).await
             }
             OpenTarget::Named(name) => accelerator.connect_to(open, name).await,
+            OpenTarget::Keep => accelerator.keep(),
         }
     }
 
@@ -79,8 +80,8 @@ impl Accelerator {
             refused(Refusal::NotAllowed, text)
         })?;
         let is_here = around.own.contains(&ends.server.ip().to_canonical());
-        let (application, policy) =
-            if is_here { self.policies.of_box(&ends) } else { self.policies.of(&ends) };
+        let policies = self.policies();
+        let (application, policy) = if is_here { policies.of_box(&ends) } else { policies.of(&ends) };
         if !policy.and(open.action).is_optimized() {
             let text = format!("its policy for {application} is {policy}");
             return Err(refused(Refusal::ByPolicy, text));
@@ -115,7 +116,8 @@ impl Accelerator {
                 Ok(socket) => {
                     let client = socket.local_addr().map_err(not_connected)?;
                     let ends = Ends { client, server };
-                    let (application, policy) = self.policies.of(&ends);
+                    let policies = self.policies();
+                    let (application, policy) = policies.of(&ends);
                     // It was asked for by name: no policy lets it pass.
                     let policy =
                         if policy.is_optimized() { policy } else { crate::policy::Action::Transport };

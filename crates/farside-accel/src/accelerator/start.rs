@@ -12,7 +12,7 @@ use farside_peer::{
     Identity, MemoryPeerRegistry, Node, NodeConfig, NodeParts, PeerId, PeerRecord, PeerRegistry, Service,
 };
 use farside_platform::{OsRandomness, Randomness, SystemClock, Timestamp};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -160,7 +160,7 @@ impl Running {
         };
         let accelerator = Arc::new(Accelerator {
             node,
-            policies,
+            policies: RwLock::new(Arc::new(policies)),
             connections,
             windows,
             store,
@@ -177,6 +177,7 @@ impl Running {
             placement,
             carried: Default::default(),
             forwards: Default::default(),
+            prepositions: Default::default(),
             started: Instant::now(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -257,13 +258,17 @@ impl Running {
                 windows: Arc::clone(&accelerator.windows),
                 store: accelerator.store.as_ref().map(|store| store.of(id, &accelerator.cores.free)),
                 cores: Arc::clone(&accelerator.cores),
+                figures: Arc::clone(&accelerator.connections.figures),
             },
             Arc::clone(&accelerator.random),
             Arc::clone(accelerator) as Arc<dyn TrunkEvents>,
             stop.clone(),
         );
         accelerator.tasks.spawn(keep);
-        peers.insert(id, KnownPeer { name, address, subnets, stop, trunk: None, error: None });
+        peers.insert(
+            id,
+            KnownPeer { name, address, subnets, stop, trunk: None, error: None, since: Instant::now() },
+        );
     }
 
     /// Ends everything. New connections go their plain way from the first moment on; those that are open are reset.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use farside_peer::{Node, PeerId};
 use farside_platform::Randomness;
 use ipnet::IpNet;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,7 +20,7 @@ use crate::control;
 use crate::discovery::{Behind, Discovery, Way};
 use crate::flow::{Flow, Windows};
 use crate::kernel::{Carried, Kept, Origin};
-use crate::policy::{Action, Demotion, Ends, Policies};
+use crate::policy::{Action, Demotion, Ends, Policies, Policy, WrittenPolicy, WrittenPolicyError};
 use crate::protocol::{Nonce, Opened};
 use crate::rules::{Bridge, Place};
 use crate::store::Store;
@@ -29,6 +29,7 @@ use crate::trunk::{Cores, Trunk};
 use super::placement::Placement;
 use super::probes::ProbeSender;
 use super::served::Served;
+use super::under_way::Prepositions;
 
 /// Bytes of connections that may wait in this process, besides 32 KiB for each.
 pub(super) const WINDOWS_BUDGET: u64 = 256 << 20;
@@ -43,12 +44,14 @@ pub(super) struct KnownPeer {
     /// The trunk that this box opened, while it can be used.
     pub(super) trunk: Option<Arc<Trunk>>,
     pub(super) error: Option<String>,
+    /// When its trunk came or went.
+    pub(super) since: Instant,
 }
 
 /// See the head of the module. Clones share one accelerator.
 pub struct Accelerator {
     pub(super) node: Node,
-    pub(super) policies: Policies,
+    pub(super) policies: RwLock<Arc<Policies>>,
     /// Connections, for status.
     pub connections: Arc<Connections>,
     pub(super) windows: Arc<Windows>,
@@ -70,6 +73,7 @@ pub struct Accelerator {
     pub(super) carried: Carried,
     /// The explicit forwards that are open.
     pub(super) forwards: Mutex<HashMap<SocketAddr, (control::Forward, CancellationToken)>>,
+    pub(super) prepositions: Prepositions,
     pub(super) started: Instant,
     pub(super) tasks: TaskTracker,
     pub(super) stop: CancellationToken,
@@ -122,6 +126,21 @@ fn silence(trunk: &Trunk) -> Duration {
 }
 
 impl Accelerator {
+    /// The policies of now. They hold for a connection from its begin to its end.
+    pub(super) fn policies(&self) -> Arc<Policies> {
+        Arc::clone(&self.policies.read())
+    }
+
+    /// These are the policies of new connections from now on.
+    ///
+    /// # Errors
+    /// Of one that cannot be; then nothing has changed.
+    pub fn set_policies(&self, own: &[WrittenPolicy], otherwise: Action) -> Result<(), WrittenPolicyError> {
+        let own = own.iter().map(Policy::try_from).collect::<Result<Vec<_>, _>>()?;
+        *self.policies.write() = Arc::new(Policies::new(own, otherwise));
+        Ok(())
+    }
+
     pub(super) fn now(&self) -> Duration {
         self.started.elapsed()
     }
@@ -143,11 +162,13 @@ impl Accelerator {
     }
 
     /// Application and action of a connection that begins here.
-    pub(super) fn policy_of(&self, ends: &Ends, origin: Origin) -> (&str, Action) {
-        match origin {
-            Origin::Outside => self.policies.of(ends),
-            Origin::ThisBox => self.policies.of_box(ends),
-        }
+    pub(super) fn policy_of(&self, ends: &Ends, origin: Origin) -> (String, Action) {
+        let policies = self.policies();
+        let (application, action) = match origin {
+            Origin::Outside => policies.of(ends),
+            Origin::ThisBox => policies.of_box(ends),
+        };
+        (application.to_owned(), action)
     }
 
     /// Where the ways of a connection that begins here are named, if they have to be.
@@ -178,13 +199,13 @@ impl Accelerator {
     pub(super) fn begin(&self, ends: &Ends, origin: Origin) -> Begin {
         let (application, action) = self.policy_of(ends, origin);
         let pass = |reason| {
-            self.connections.passed(*ends, application, action, reason);
+            self.connections.passed(*ends, &application, action, reason);
             Begin::Plain
         };
         if !action.is_optimized() {
             return pass(None);
         }
-        if origin == Origin::ThisBox && self.is_at_a_peers_host(ends.server, application) {
+        if origin == Origin::ThisBox && self.is_at_a_peers_host(ends.server, &application) {
             return Begin::Plain;
         }
         let server = ends.server.ip().to_canonical();
@@ -229,8 +250,10 @@ impl Accelerator {
             opened: Instant::now(),
             original_bytes: 0.into(),
             wire_bytes: 0.into(),
+            sent: Default::default(),
             demotion: trunk.demotion(),
             content: Default::default(),
+            is_preposition: false,
             reset: CancellationToken::new(),
         });
         let record = Arc::clone(listed.record());
@@ -249,6 +272,7 @@ impl Accelerator {
                 name: known.name.clone(),
                 is_connected: known.trunk.as_ref().is_some_and(|trunk| !trunk.is_silent(silence(trunk))),
                 error: known.error.clone(),
+                for_seconds: known.since.elapsed().as_secs_f64(),
                 rtt_seconds: known.trunk.as_ref().and_then(|trunk| trunk.rtt_seconds()),
                 subnets: match &known.trunk {
                     Some(trunk) if known.subnets.is_empty() => trunk.subnets(),
@@ -259,13 +283,17 @@ impl Accelerator {
         drop(peers);
         shown.sort_by(|a, b| a.name.cmp(&b.name));
         let bypass = if shown.is_empty() {
-            Some("no peer is paired with this site".to_owned())
+            Some(
+                "no peer is paired with this site: farside peer invite there, farside peer join here"
+                    .to_owned(),
+            )
         } else if shown.iter().all(|peer| !peer.is_connected) {
             Some("no peer's box can be reached; connections go their plain way".to_owned())
         } else {
             None
         };
         let (original_bytes, wire_bytes) = self.connections.bytes();
+        let prepositioned = self.connections.prepositioned();
         let sums = &self.connections.sums;
         control::Status {
             bypass,
@@ -277,9 +305,19 @@ impl Accelerator {
             reset_connections: sums.reset.load(Ordering::Relaxed),
             original_bytes,
             wire_bytes,
+            prepositioned,
+            prepositions: self.prepositions.status(),
+            applications: self.connections.by_application(),
+            demotions: self.connections.demotions(),
+            block_wait: self.connections.figures.block_wait.told(),
+            connection_hold: self.connections.figures.connection_hold.told(),
+            held_connections: self.connections.figures.held.load(Ordering::Relaxed),
             store: self.store.as_ref().map(|store| {
                 let stats = store.stats();
                 control::StoreStatus {
+                    oldest_seconds: store.oldest_seconds(),
+                    not_loaded: stats.not_loaded,
+                    trouble: store.trouble(),
                     bytes: stats.bytes,
                     size_bytes: stats.limit_bytes,
                     chunks: stats.chunks,
@@ -333,6 +371,7 @@ impl crate::trunk::TrunkEvents for Accelerator {
         if let Some(known) = self.peers.lock().get_mut(&trunk.peer) {
             tracing::info!(peer = known.name, "the peer's box is there; connections are optimised");
             known.trunk = Some(Arc::clone(trunk));
+            known.since = Instant::now();
             known.error = None;
         }
     }
@@ -342,7 +381,9 @@ impl crate::trunk::TrunkEvents for Accelerator {
             && known.trunk.as_ref().is_none_or(|known| Arc::ptr_eq(known, trunk))
         {
             tracing::warn!(peer = known.name, why, "the peer's box is lost; connections go their plain way");
-            known.trunk = None;
+            if known.trunk.take().is_some() {
+                known.since = Instant::now();
+            }
             known.error = Some(why.to_owned());
         }
     }

@@ -118,6 +118,7 @@ impl Sender {
             };
             let frame = Frame::with_bytes(Kind::Answer, flow.id, asked.sequence, &answer);
             record.wire_bytes.fetch_add(frame.wire_bytes(), Ordering::Relaxed);
+            record.sent.add(0, frame.wire_bytes());
             trunk.send_answer(frame).await?;
         }
     }
@@ -241,6 +242,7 @@ pub(super) async fn send(
         flow.spend(sent);
         record.original_bytes.fetch_add(sent as u64, Ordering::Relaxed);
         record.wire_bytes.fetch_add(frame.wire_bytes(), Ordering::Relaxed);
+        record.sent.add(sent as u64, frame.wire_bytes());
         out.burst = out.burst.saturating_add(sent);
         out.sequence += 1;
         let stream = if out.burst > BURST { Stream::Bulk } else { Stream::Urgent };

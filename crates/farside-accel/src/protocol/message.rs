@@ -36,6 +36,8 @@ pub enum OpenTarget {
     },
     /// Connect to what the peer calls so, from the box's own address.
     Named(String),
+    /// Connect nowhere: what comes is kept in the chunk store, and thrown away.
+    Keep,
 }
 
 /// Connect, please.
@@ -128,6 +130,8 @@ struct OpenMessage {
     application: String,
     #[prost(uint32, tag = "7")]
     window: u32,
+    #[prost(bool, tag = "8")]
+    keep: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -222,6 +226,7 @@ impl Open {
                 (Some(end_message(*client)), Some(end_message(*server)), String::new())
             }
             OpenTarget::Named(name) => (None, None, name.clone()),
+            OpenTarget::Keep => (None, None, String::new()),
         };
         let message = OpenMessage {
             client,
@@ -231,6 +236,7 @@ impl Open {
             action: action_to_code(self.action),
             application: self.application.clone(),
             window: self.window,
+            keep: self.target == OpenTarget::Keep,
         };
         Frame { kind: Kind::Open, flow, body: message.encode_to_vec().into() }
     }
@@ -239,6 +245,8 @@ impl Open {
     pub fn parse(body: &[u8]) -> Option<Open> {
         let message = OpenMessage::decode(body).ok()?;
         let target = match (&message.client, &message.server) {
+            (None, None) if message.keep && message.named.is_empty() => OpenTarget::Keep,
+            _ if message.keep => return None,
             (Some(client), Some(server)) => {
                 let (client, server) = (end_of(client)?, end_of(server)?);
                 if client.is_ipv4() != server.is_ipv4() {
@@ -345,6 +353,7 @@ mod tests {
             open(ends("10.1.0.5:40000", "10.2.0.5:873"), Some(46)),
             open(ends("[fd00::1]:40000", "[fd01::1]:873"), Some(0)),
             open(OpenTarget::Named("10.2.0.5:5432".to_owned()), None),
+            open(OpenTarget::Keep, None),
         ] {
             assert_eq!(Open::parse(&open.frame(7).body), Some(open));
         }
@@ -359,6 +368,15 @@ mod tests {
             let refused = Refused { refusal, text: "because".to_owned() };
             assert_eq!(Refused::parse(&refused.frame(7).body), Some(refused));
         }
+    }
+
+    #[test]
+    fn the_frozen_bytes_of_an_opening() {
+        // Of version 2. Version 1 had no field 8.
+        let keep = Open { application: "a".to_owned(), window: 5, ..open(OpenTarget::Keep, None) };
+        assert_eq!(&keep.frame(7).body[..], b"\x28\x04\x32\x01a\x38\x05\x40\x01");
+        let both = OpenMessage { named: "h:1".to_owned(), keep: true, action: 4, ..Default::default() };
+        assert_eq!(Open::parse(&both.encode_to_vec()), None, "it is one or the other");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The box that has the clients opens it (`open.rs`); the other serves it (`serve.rs`). Both then do the
 //! same: a task per stream cuts what arrives into frames and hands them to flows, a task per stream writes what is queued.
 
+mod background;
 mod effort;
 mod header;
 mod holdings;

@@ -128,7 +128,12 @@ impl TrunkService {
     async fn run(&self, link: &Arc<dyn PeerLink>, urgent: DataStream, bulk: DataStream) -> io::Result<()> {
         let name = self.serving.name_of(link.peer());
         let store = self.store.as_ref().map(|store| store.of(link.peer(), &self.cores.free));
-        let parts = TrunkParts { windows: Arc::clone(&self.windows), store, cores: Arc::clone(&self.cores) };
+        let parts = TrunkParts {
+            windows: Arc::clone(&self.windows),
+            store,
+            cores: Arc::clone(&self.cores),
+            figures: Arc::clone(&self.connections.figures),
+        };
         let (trunk, queues) = Trunk::new(Arc::clone(link), name, parts);
         let _closing = Closing(Arc::clone(&trunk));
         let ((urgent_in, urgent_out), (bulk_in, bulk_out)) = (halves(urgent), halves(bulk));
@@ -223,7 +228,7 @@ async fn serve_flow(
 ) {
     let patience = match open.target {
         OpenTarget::Transparent { .. } => CONNECT_PATIENCE,
-        OpenTarget::Named(_) => CONNECT_PATIENCE_NAMED,
+        OpenTarget::Named(_) | OpenTarget::Keep => CONNECT_PATIENCE_NAMED,
     };
     let connect = tokio::time::timeout(patience, serving.connect(trunk.peer, &open));
     let connected = tokio::select! {
@@ -252,8 +257,10 @@ async fn serve_flow(
         opened: Instant::now(),
         original_bytes: 0.into(),
         wire_bytes: 0.into(),
+        sent: Default::default(),
         demotion: trunk.demotion(),
         content: Default::default(),
+        is_preposition: open.target == OpenTarget::Keep,
         reset: CancellationToken::new(),
     });
     trunk.send(Opened { policy, window: flow.initial_window() }.frame(flow.id));
@@ -301,13 +308,15 @@ impl PeerService for TrunkService {
 
     async fn stream(&self, link: &Arc<dyn PeerLink>, header: Bytes, stream: DataStream) {
         let Some(header) = StreamHeader::parse(&header) else {
-            tracing::warn!(peer = ?link.peer(), "a stream of an unknown kind is refused");
+            let peer = self.serving.name_of(link.peer());
+            tracing::warn!(peer, "a stream of an unknown kind is refused");
             return;
         };
         match header.stream {
             Stream::Urgent => {
                 if let Err(error) = self.serve(link, header.trunk, stream).await {
-                    tracing::info!(peer = ?link.peer(), %error, "a trunk of the peer has ended");
+                    let peer = self.serving.name_of(link.peer());
+                    tracing::info!(peer, %error, "the peer's box carries no connections here any more");
                 }
             }
             Stream::Bulk => {

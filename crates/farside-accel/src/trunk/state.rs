@@ -17,8 +17,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::background::Background;
 use super::effort::{Cores, Efforts, Encoded};
 use super::header::Stream;
+use crate::figures::Figures;
 use crate::flow::{Asked, Flow, Part, Windows};
 use crate::policy::Demotion;
 use crate::protocol::{Frame, Hello, Kind, Opened, PLAIN_MAX, Refused, VERSION, parse_ask};
@@ -40,10 +42,14 @@ const PING_EVERY: Duration = Duration::from_millis(500);
 pub(super) struct Outgoing {
     pub(super) frame: Frame,
     pub(super) encoded: Option<Encoded>,
+    /// When it was queued, less what its encoding took; none for what is no part of a flow.
+    since: Option<Instant>,
     /// The flow's own place in the queue.
     _slot: Option<OwnedSemaphorePermit>,
     /// Its bytes in the queue.
     _queued: Option<OwnedSemaphorePermit>,
+    /// The turn of what gives way.
+    _turn: Option<OwnedSemaphorePermit>,
     /// Counted among the small frames that wait.
     small: Option<Arc<AtomicUsize>>,
 }
@@ -68,6 +74,7 @@ pub struct Trunk {
     /// Bytes of bulk parts in the queue, and of urgent ones and answers.
     queued: [Arc<Semaphore>; 2],
     small: Arc<AtomicUsize>,
+    background: Background,
     pub(super) flows: Mutex<HashMap<u32, Entry>>,
     pub(super) next_flow: AtomicU32,
     pub(super) parts: TrunkParts,
@@ -108,6 +115,8 @@ pub(crate) struct TrunkParts {
     pub(crate) store: Option<Arc<PeerStore>>,
     /// Processor time.
     pub(crate) cores: Arc<Cores>,
+    /// How long parts wait.
+    pub(crate) figures: Arc<Figures>,
 }
 
 /// The queues of a trunk, for its writers.
@@ -129,6 +138,7 @@ impl Trunk {
             bulk,
             queued: [QUEUED_MAX, QUEUED_MAX].map(|bytes| Arc::new(Semaphore::new(bytes))),
             small: Arc::default(),
+            background: Background::default(),
             flows: Mutex::default(),
             next_flow: AtomicU32::new(1),
             parts,
@@ -171,7 +181,15 @@ impl Trunk {
             return;
         }
         let small = Some(Arc::clone(&self.small));
-        let _ = self.urgent.send(Outgoing { frame, encoded: None, _slot: None, _queued: None, small });
+        let _ = self.urgent.send(Outgoing {
+            frame,
+            encoded: None,
+            since: None,
+            _slot: None,
+            _queued: None,
+            _turn: None,
+            small,
+        });
     }
 
     /// Queues what may as well not be said: nothing, where much waits already.
@@ -193,17 +211,36 @@ impl Trunk {
             Stream::Urgent => &self.urgent,
             Stream::Bulk => &self.bulk,
         };
+        let is_empty = || self.queued[0].available_permits() == QUEUED_MAX;
+        let encoding = encoded.map_or(Duration::ZERO, |encoded| encoded.encoding);
+        let now = Instant::now();
+        let since = now.checked_sub(encoding).unwrap_or(now);
+        let turn = match stream {
+            Stream::Urgent => None,
+            Stream::Bulk => self.background.turn(frame.flow, frame.body.len(), is_empty).await?,
+        };
+        // What gives way waits on purpose.
+        let since = turn.is_none().then_some(since);
         let queued = Some(self.place_for(&frame, stream).await?);
         // What must not wait says nothing of how full the link is.
         let encoded = encoded.filter(|_| stream == Stream::Bulk);
-        let outgoing = Outgoing { frame, encoded, _slot: Some(slot), _queued: queued, small: None };
+        let outgoing =
+            Outgoing { frame, encoded, since, _slot: Some(slot), _queued: queued, _turn: turn, small: None };
         queue.send(outgoing).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 
     /// Queues what was asked for.
     pub(crate) async fn send_answer(&self, frame: Frame) -> io::Result<()> {
         let queued = Some(self.place_for(&frame, Stream::Urgent).await?);
-        let outgoing = Outgoing { frame, encoded: None, _slot: None, _queued: queued, small: None };
+        let outgoing = Outgoing {
+            frame,
+            encoded: None,
+            since: None,
+            _slot: None,
+            _queued: queued,
+            _turn: None,
+            small: None,
+        };
         self.urgent.send(outgoing).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }
 
@@ -219,8 +256,14 @@ impl Trunk {
         self.flows.lock().get(&id).map(|entry| Arc::clone(&entry.flow))
     }
 
+    /// A flow gives way to all others, until it is removed.
+    pub(crate) fn gives_way(&self, id: u32) {
+        self.background.add(id);
+    }
+
     /// The flow is over; frames that still come for it are nobody's.
     pub(crate) fn remove(&self, id: u32) {
+        self.background.remove(id);
         self.flows.lock().remove(&id);
     }
 
@@ -384,6 +427,10 @@ impl Trunk {
 
     /// These were written together, after there had been nothing to write for `waited`.
     pub(super) fn written(&self, parts: &[Outgoing], bytes: usize, waited: Duration, writing: Duration) {
+        self.background.written(bytes);
+        for since in parts.iter().filter_map(|part| part.since) {
+            self.parts.figures.block_wait.observe(since.elapsed());
+        }
         let encoded = parts.iter().filter_map(|part| Some((part.encoded?, part.frame.body.len())));
         self.efforts.written(encoded, bytes, waited, writing, &self.parts.cores);
     }

@@ -58,9 +58,37 @@ pub enum Accelerator {
     /// List the policies in the order in which they are asked; the first that fits a connection holds
     #[command(after_help = "Example:\n  farside accel policies")]
     Policies,
+    /// Change the policies of new connections; connections that are open keep theirs
+    #[command(subcommand)]
+    Policy(AcceleratorPolicyVerb),
     /// The chunk store: what has passed, kept so that it need not pass again
     #[command(subcommand)]
     Cache(AcceleratorCache),
+    /// Fill a peer's chunk store ahead of time, with a file, a directory or the newest snapshot of a volume
+    #[command(
+        after_help = "Afterwards the first transfer of the same bytes to that site, by whatever program, passes as references. Files \
+                      are read with your own rights; symbolic links below a directory are not followed. It gives way to \
+                      connections. Ctrl-C cancels it; the same again sends only what is missing.\n\nExamples:\n  farside accel \
+                      preposition /srv/images/install.iso\n  farside accel preposition /srv/export --peer siteB\n  \
+                      farside accel preposition pool1/db --peer siteB --json"
+    )]
+    Preposition {
+        /// A file or directory of this host, or a volume of this site
+        #[arg(value_name = "PATH_OR_POOL/VOL")]
+        target: String,
+        /// Whose store is filled; needed if there are several peers
+        #[arg(long, value_name = "PEER", value_parser = parse_label)]
+        peer: Option<String>,
+    },
+    /// List what is being prepositioned, or cancel it
+    #[command(
+        after_help = "Examples:\n  farside accel prepositions\n  farside accel prepositions --cancel 4711-1790000000000"
+    )]
+    Prepositions {
+        /// End this job; what has come to the peer is kept there
+        #[arg(long, value_name = "JOB")]
+        cancel: Option<String>,
+    },
     /// Listen on a port here whose connections end at a peer's side
     #[command(
         after_help = "Needs no privilege and no change of routes. At the peer, --forward-to or forward_to must allow the \
@@ -99,6 +127,68 @@ pub enum Accelerator {
         #[arg(value_name = "SERVER_ADDR:PORT")]
         server: SocketAddr,
     },
+}
+
+/// `farside accel policy`.
+#[derive(Debug, Subcommand)]
+pub enum AcceleratorPolicyVerb {
+    /// Set a policy, now and after each restart; it comes before those of farside.toml and those that are shipped
+    #[command(
+        after_help = "What you do not give fits all. One that was set under the same name is replaced.\n\nExamples:\n  farside accel \
+                      policy set payroll --action transport --ports 7000-7009 --servers 10.2.0.0/24\n  farside accel policy \
+                      set guests --action pass-through --clients 10.1.9.0/24 --first"
+    )]
+    Set {
+        /// What the application is called in tables and figures
+        #[arg(value_name = "APPLICATION")]
+        application: String,
+        /// What is done
+        #[arg(long, value_name = "ACTION")]
+        action: ActionWord,
+        /// Ports of the server, each one or a range
+        #[arg(long, value_name = "PORTS", num_args = 1..)]
+        ports: Vec<String>,
+        /// Subnets or addresses; client or server is in one of them
+        #[arg(long, value_name = "SUBNET", num_args = 1..)]
+        addresses: Vec<String>,
+        /// Subnets or addresses; the client is in one of them
+        #[arg(long, value_name = "SUBNET", num_args = 1..)]
+        clients: Vec<String>,
+        /// Subnets or addresses; the server is in one of them
+        #[arg(long, value_name = "SUBNET", num_args = 1..)]
+        servers: Vec<String>,
+        /// Ask it before all others
+        #[arg(long)]
+        first: bool,
+    },
+    /// Take a policy back that was set
+    #[command(after_help = "Example:\n  farside accel policy remove payroll")]
+    Remove {
+        /// Its application
+        #[arg(value_name = "APPLICATION")]
+        application: String,
+    },
+    /// Read the policies of farside.toml again
+    #[command(
+        after_help = "Only [[accelerator.policies]] and otherwise; the rest of the file holds from the next start of farsided on.\n\n\
+                      Example:\n  farside accel policy reload"
+    )]
+    Reload,
+}
+
+/// What is done for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ActionWord {
+    /// References to what has passed before, compression, transport
+    Full,
+    /// References and transport
+    Dre,
+    /// Compression and transport
+    Lz,
+    /// Full windows and quick recovery of losses
+    Transport,
+    /// Nothing
+    PassThrough,
 }
 
 /// `farside accel cache`.

@@ -1,15 +1,22 @@
 //! `farside accel`.
 
+mod files;
+mod preposition;
+
 use farside_api::{
-    AcceleratedConnection, Acceleration, AcceleratorCache, AcceleratorForward, AcceleratorPeer,
-    AcceleratorPeerState, AcceleratorPlan, AcceleratorPolicy, AcceleratorState, AcceleratorStatus,
-    ClearCache, Demotion, ErrorBody, PolicyOrigin, ResetConnection, StartAccelerator, Timestamp,
+    AcceleratedApplication, AcceleratedConnection, Acceleration, AcceleratorCache, AcceleratorForward,
+    AcceleratorPeer, AcceleratorPeerState, AcceleratorPlan, AcceleratorPolicy, AcceleratorState,
+    AcceleratorStatus, AcceleratorTimes, ClearCache, Demotion, ErrorBody, PolicyOrigin, Preposition,
+    ResetConnection, SetAcceleratorPolicy, StartAccelerator, Timestamp,
 };
 use reqwest::Method;
 
 use super::context::Context;
-use crate::arguments::accelerator::{Accelerator as Verb, AcceleratorCache as Cache};
+use crate::arguments::accelerator::{
+    Accelerator as Verb, AcceleratorCache as Cache, AcceleratorPolicyVerb as PolicyVerb, ActionWord,
+};
 use crate::output::{Column, details, or_dash, table};
+use crate::progress::reduction;
 use crate::quantities::{duration, size};
 
 /// Takes a setting back.
@@ -51,6 +58,24 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let all: Vec<AcceleratorPolicy> = client.get(&["accelerator", "policies"]).await?;
             context.show(&all, |all| policies(all));
         }
+        Verb::Policy(PolicyVerb::Set { application, action, ports, addresses, clients, servers, first }) => {
+            let action = action_of(action);
+            let request =
+                SetAcceleratorPolicy { application, ports, addresses, clients, servers, action, first };
+            let set: AcceleratorPolicy = client.post(&["accelerator", "policies"], &request).await?;
+            context.show(&set, |set| policies(std::slice::from_ref(set)) + NEW_ONLY);
+        }
+        Verb::Policy(PolicyVerb::Remove { application }) => {
+            let path = ["accelerator", "policies", application.as_str()];
+            let left: Vec<AcceleratorPolicy> =
+                client.request(Method::DELETE, &path, &[], None::<&()>).await?;
+            context.show(&left, |_| format!("the policy {application} is removed\n{NEW_ONLY}"));
+        }
+        Verb::Policy(PolicyVerb::Reload) => {
+            let all: Vec<AcceleratorPolicy> =
+                client.post(&["accelerator", "policies", "reload"], &()).await?;
+            context.show(&all, |all| policies(all) + NEW_ONLY);
+        }
         Verb::Cache(Cache::Status) => {
             let now: AcceleratorCache = client.get(&["accelerator", "cache"]).await?;
             context.show(&now, cache);
@@ -66,6 +91,17 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             context.show(&made, |made| {
                 format!("{} is forwarded to {} at {}\n", made.listen, made.destination, made.peer)
             });
+        }
+        Verb::Preposition { target, peer } => preposition::run(&context, &target, peer).await?,
+        Verb::Prepositions { cancel: Some(job) } => {
+            let path = ["accelerator", "prepositions", job.as_str()];
+            let ended: Vec<Preposition> = client.request(Method::DELETE, &path, &[], None::<&()>).await?;
+            context
+                .show(&ended, |_| format!("{job} is cancelled; what has come to the peer is kept there\n"));
+        }
+        Verb::Prepositions { cancel: None } => {
+            let all: Vec<Preposition> = client.get(&["accelerator", "prepositions"]).await?;
+            context.show(&all, |all| preposition::listed(all));
         }
         Verb::Forwards => {
             let all: Vec<AcceleratorForward> = client.get(&["accelerator", "forwards"]).await?;
@@ -84,6 +120,19 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         }
     }
     Ok(())
+}
+
+/// Said after a change.
+const NEW_ONLY: &str = "connections that are open keep what they have\n";
+
+fn action_of(word: ActionWord) -> Acceleration {
+    match word {
+        ActionWord::Full => Acceleration::Full,
+        ActionWord::Dre => Acceleration::Dre,
+        ActionWord::Lz => Acceleration::Lz,
+        ActionWord::Transport => Acceleration::Transport,
+        ActionWord::PassThrough => Acceleration::PassThrough,
+    }
 }
 
 /// What was given; None: nothing was; empty: it was taken back.
@@ -123,21 +172,17 @@ fn status(status: &AcceleratorStatus) -> String {
         AcceleratorState::Off => "off",
     };
     let dashed = |list: &[String]| if list.is_empty() { String::from("-") } else { list.join(", ") };
-    let saved = match (status.original_bytes, status.wire_bytes) {
-        (original, wire) if original > 0 => format!(
-            "{} became {} ({:.0} %)",
-            size(original),
-            size(wire),
-            wire as f64 * 100.0 / original as f64
-        ),
-        _ => String::from("-"),
-    };
     let most = or_dash(status.store_size_bytes, size);
-    let store = match status.store_bytes {
-        Some(bytes) => format!("{} of at most {most}", size(bytes)),
-        None => format!("at most {most}"),
+    let store = match (status.store_bytes, &status.cache) {
+        (Some(bytes), Some(cache)) => {
+            let oldest =
+                cache.oldest_seconds.map(|age| format!(", the oldest of it {}", duration(age as f64)));
+            format!("{} of at most {most}{}", size(bytes), oldest.unwrap_or_default())
+        }
+        (Some(bytes), None) => format!("{} of at most {most}", size(bytes)),
+        (None, _) => format!("at most {most}"),
     };
-    let mut text = details(&[
+    let mut rows = vec![
         ("state", state.into()),
         ("why", or_dash(status.why.clone(), |why| why)),
         ("lan", dashed(&status.lan)),
@@ -154,42 +199,122 @@ fn status(status: &AcceleratorStatus) -> String {
                 status.reset_connections
             ),
         ),
-        ("bytes", saved),
+        ("bytes", became(status.original_bytes, status.wire_bytes)),
         ("chunk store", store),
+        ("added latency", or_dash(status.block_wait.as_ref(), times)),
         ("restarts", status.restarts.to_string()),
-    ]);
+    ];
+    if status.prepositioned_original_bytes > 0 {
+        let bytes = became(status.prepositioned_original_bytes, status.prepositioned_wire_bytes);
+        rows.insert(rows.len() - 1, ("prepositioned", bytes));
+    }
+    let mut text = details(&rows);
+    for warning in &status.warnings {
+        text += &format!("warning: {warning}\n");
+    }
     if let Some(error) = &status.forwards_error {
         text += &format!("not every forward works: {error}\n");
     }
     if !status.peers.is_empty() {
-        text += &peers(&status.peers);
+        text += &format!("\n{}", peers(&status.peers, Timestamp::now()));
+    }
+    if !status.applications.is_empty() {
+        text += &format!("\n{}", applications(&status.applications));
     }
     text
 }
 
-fn cache(cache: &AcceleratorCache) -> String {
-    let hits = match cache.lookups {
-        0 => String::from("-"),
-        lookups => format!(
-            "{} of {lookups} questions ({:.0} %)",
-            cache.hits,
-            cache.hits as f64 * 100.0 / lookups as f64
-        ),
+/// What so many bytes were on the link: `1.2 GiB became 120 MiB on the link: 10.2x fewer, 90 % saved`.
+fn became(original: u64, wire: u64) -> String {
+    if original == 0 {
+        return String::from("-");
+    }
+    let mut text = format!("{} became {} on the link", size(original), size(wire));
+    if wire < original
+        && let Some(reduction) = reduction(original, wire)
+    {
+        let saved = (original - wire) as f64 * 100.0 / original as f64;
+        text += &format!(": {reduction} fewer, {saved:.0} % saved");
+    }
+    text
+}
+
+/// `half within 0.25 ms, 99 in 100 within 1 ms`.
+fn times(of: &AcceleratorTimes) -> String {
+    let within = |seconds: Option<f64>| match (seconds, of.bounds_seconds.last()) {
+        (Some(seconds), _) => format!("within {} ms", seconds * 1000.0),
+        (None, Some(last)) => format!("more than {} ms", last * 1000.0),
+        (None, None) => String::from("-"),
     };
-    details(&[
-        ("size", format!("{} of at most {}", size(cache.bytes), size(cache.size_bytes))),
+    if of.count == 0 {
+        return String::from("-");
+    }
+    format!("half {}, 99 in 100 {}", within(of.p50_seconds), within(of.p99_seconds))
+}
+
+fn applications(all: &[AcceleratedApplication]) -> String {
+    let columns = [
+        Column::Left("application"),
+        Column::Right("now"),
+        Column::Right("optimized"),
+        Column::Right("passed"),
+        Column::Right("before"),
+        Column::Right("on the link"),
+        Column::Right("fewer"),
+    ];
+    let rows = all.iter().map(|of| {
+        let original = of.sent_original_bytes + of.received_original_bytes;
+        let wire = of.sent_wire_bytes + of.received_wire_bytes;
+        vec![
+            of.application.clone(),
+            of.optimized_connections.to_string(),
+            of.taken_connections.to_string(),
+            of.passed_through_connections.to_string(),
+            size(original),
+            size(wire),
+            or_dash(reduction(original, wire), |times| times),
+        ]
+    });
+    table(&columns, rows.collect(), "no connections yet")
+}
+
+fn cache(cache: &AcceleratorCache) -> String {
+    let hits = match cache.hit_ratio {
+        None => String::from("-"),
+        Some(ratio) => {
+            format!("{} of {} questions ({:.0} %)", cache.hits, cache.lookups, ratio * 100.0)
+        }
+    };
+    let full = match cache.size_bytes {
+        0 => String::new(),
+        most => format!(" ({:.0} %)", cache.bytes as f64 * 100.0 / most as f64),
+    };
+    let mut text = details(&[
+        ("size", format!("{} of at most {}{full}", size(cache.bytes), size(cache.size_bytes))),
+        ("oldest", or_dash(cache.oldest_seconds, |age| format!("{} ago", duration(age as f64)))),
         ("chunks", cache.chunks.to_string()),
         ("index in memory", size(cache.index_bytes)),
         ("found", hits),
         ("made room", format!("{} containers", cache.evicted_containers)),
         ("damaged", format!("{} containers", cache.damaged_containers)),
-    ])
+    ]);
+    if cache.not_loaded_containers > 0 {
+        text += &format!(
+            "{} containers of an earlier time are still being read; what is in them is found afterwards\n",
+            cache.not_loaded_containers
+        );
+    }
+    if let Some(trouble) = &cache.trouble {
+        text += &format!("warning: {trouble}\n");
+    }
+    text
 }
 
-fn peers(peers: &[AcceleratorPeer]) -> String {
+fn peers(peers: &[AcceleratorPeer], now: Timestamp) -> String {
     let columns = [
         Column::Left("peer"),
         Column::Left("state"),
+        Column::Right("for"),
         Column::Right("rtt"),
         Column::Left("subnets"),
         Column::Left("why"),
@@ -202,6 +327,7 @@ fn peers(peers: &[AcceleratorPeer]) -> String {
         vec![
             peer.name.clone(),
             state.into(),
+            or_dash(peer.since, |since| duration(now.duration_since(since).as_secs_f64().max(0.0))),
             or_dash(peer.rtt_seconds, |rtt| format!("{:.1} ms", rtt * 1000.0)),
             if peer.subnets.is_empty() { String::from("-") } else { peer.subnets.join(", ") },
             or_dash(peer.why.clone(), |why| why),
@@ -244,7 +370,8 @@ fn connections(all: &[AcceleratedConnection], now: Timestamp) -> String {
         Column::Left("applied"),
         Column::Left("reason"),
         Column::Right("before"),
-        Column::Right("after"),
+        Column::Right("on the link"),
+        Column::Right("fewer"),
         Column::Right("age"),
     ];
     let rows = all.iter().map(|connection| {
@@ -261,15 +388,49 @@ fn connections(all: &[AcceleratedConnection], now: Timestamp) -> String {
             or_dash(connection.reason, |demotion| reason(demotion).into()),
             size(connection.original_bytes),
             size(connection.wire_bytes),
+            or_dash(reduction(connection.original_bytes, connection.wire_bytes), |times| times),
             duration(age),
         ]
     });
-    table(
-        &columns,
-        rows.collect(),
-        "no connections; farside accel status shows whether the accelerator works",
-    )
+    let none = "no connections; farside accel status shows whether the accelerator works";
+    let mut text = table(&columns, rows.collect(), none);
+    let mut explained = Vec::new();
+    for demotion in all.iter().filter_map(|connection| connection.reason) {
+        if !explained.contains(&demotion) {
+            explained.push(demotion);
+            text += &format!(
+                "{}{}: {}\n",
+                if explained.len() == 1 { "\n" } else { "" },
+                reason(demotion),
+                why(demotion)
+            );
+        }
+    }
+    text
 }
+
+/// A reason for somebody who sees it for the first time, and what to look at.
+fn why(of: Demotion) -> &'static str {
+    match of {
+        Demotion::NoPeer => {
+            "no paired accelerator was found on the way to the server; if there is one, is the server behind its LAN interfaces?"
+        }
+        Demotion::PeerLost => "the peer's accelerator could not be reached; farside accel status says why",
+        Demotion::NoAnswer => {
+            "the server did not answer the peer's accelerator: it is down, or its answers take another way"
+        }
+        Demotion::BoxInBetween => "another pair of accelerators optimizes it",
+        Demotion::Encrypted => {
+            "it is encrypted: nothing repeats and nothing gets smaller; it gains from the transport alone"
+        }
+        Demotion::Incompressible => "it gets no smaller; what has passed before is still referred to",
+        Demotion::Overload => "there were as many connections as the accelerator takes",
+        Demotion::StoreUnusable => "the chunk store takes nothing; farside accel cache status says why",
+    }
+}
+
+/// Of a list in a table.
+const LISTED: usize = 5;
 
 fn policies(all: &[AcceleratorPolicy]) -> String {
     let columns = [
@@ -281,9 +442,17 @@ fn policies(all: &[AcceleratorPolicy]) -> String {
         Column::Left("servers"),
         Column::Left("from"),
     ];
-    let any = |list: &[String]| if list.is_empty() { String::from("any") } else { list.join(", ") };
+    // Fifteen ports in a row would push everything else off the screen; --json has them all.
+    let any = |list: &[String]| match list {
+        [] => String::from("any"),
+        [first @ .., _, _] if first.len() > LISTED => {
+            format!("{} and {} more", list[..LISTED].join(", "), list.len() - LISTED)
+        }
+        list => list.join(", "),
+    };
     let rows = all.iter().map(|policy| {
         let from = match policy.origin {
+            PolicyOrigin::Set => "policy set",
             PolicyOrigin::Configured => "farside.toml",
             PolicyOrigin::Shipped => "shipped",
             PolicyOrigin::Otherwise => "where none fits",
@@ -337,12 +506,32 @@ mod tests {
         let text = connections(&all, "2026-11-21T20:00:42Z".parse().unwrap());
         let lines: Vec<&str> = text.lines().collect();
         let at = lines[0].find("APPLICATION").unwrap();
-        for line in &lines[1..] {
+        for line in &lines[1..3] {
             assert!(line[at..].starts_with("postgresql"), "{text}");
-            assert!(line.ends_with("4.0 KiB  1.0 KiB  42 s"), "{text}");
+            assert!(line.ends_with("4.0 KiB      1.0 KiB   4.0x  42 s"), "{text}");
         }
         assert!(lines[1].contains("pass-through  no-peer"), "{text}");
-        assert_eq!(lines.len(), 3);
+        assert!(lines[3].is_empty() && lines[4].starts_with("no-peer: no paired accelerator"), "{text}");
+        assert_eq!(lines.len(), 5);
+    }
+
+    #[test]
+    fn what_was_saved_is_said_so_that_it_can_be_read() {
+        assert_eq!(
+            became(1200 << 20, 120 << 20),
+            "1.2 GiB became 120.0 MiB on the link: 10.0x fewer, 90 % saved"
+        );
+        assert_eq!(became(1000, 1004), "1000 B became 1004 B on the link");
+        assert_eq!(became(0, 0), "-");
+        let times_of = |p50, p99| AcceleratorTimes {
+            count: 2,
+            p50_seconds: p50,
+            p99_seconds: p99,
+            sum_seconds: 1.0,
+            bounds_seconds: vec![0.00025, 2.5],
+            counts: vec![1, 1, 0],
+        };
+        assert_eq!(times(&times_of(Some(0.00025), None)), "half within 0.25 ms, 99 in 100 more than 2500 ms");
     }
 
     #[test]

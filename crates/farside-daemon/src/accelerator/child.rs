@@ -12,9 +12,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use farside_accel::control::{Command, LINE_MAX, Line, Request};
+use farside_accel::requests::write_request;
 use farside_link::printable;
 use serde_json::Value;
-use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process;
@@ -69,6 +69,8 @@ pub(super) enum Purpose {
     Started,
     /// It has been told of peers.
     Peers,
+    /// It has been told of policies.
+    Policies,
     /// It has been told of forwards.
     Forwards,
     /// Somebody asks.
@@ -83,11 +85,14 @@ pub(super) enum Said {
     Answer(Purpose, Result<Value, String>),
 }
 
+/// A request's line, and what goes with it.
+type Queued = (Zeroizing<Vec<u8>>, Option<OwnedFd>);
+
 /// A process that runs. Dropped it is killed.
 pub(super) struct Child {
     process: process::Child,
     lines: Lines<OwnedReadHalf>,
-    requests: mpsc::Sender<Zeroizing<Vec<u8>>>,
+    requests: mpsc::Sender<Queued>,
     next_id: u64,
     unanswered: HashMap<u64, Purpose>,
 }
@@ -125,6 +130,16 @@ impl Child {
 
     /// Queues a request.
     pub(super) fn request(&mut self, command: Command, purpose: Purpose) -> Result<(), Broken> {
+        self.request_with(command, None, purpose)
+    }
+
+    /// Queues a request with a descriptor.
+    pub(super) fn request_with(
+        &mut self,
+        command: Command,
+        descriptor: Option<OwnedFd>,
+        purpose: Purpose,
+    ) -> Result<(), Broken> {
         if self.unanswered.len() >= REQUESTS_UNANSWERED_MAX {
             return Err(Broken::Deaf);
         }
@@ -133,7 +148,7 @@ impl Child {
         let mut line = Zeroizing::new(Vec::with_capacity(256 << 10));
         serde_json::to_writer(&mut *line, &request).map_err(senseless)?;
         line.push(b'\n');
-        self.requests.try_send(line).map_err(|_| Broken::Deaf)?;
+        self.requests.try_send((line, descriptor)).map_err(|_| Broken::Deaf)?;
         self.unanswered.insert(request.id, purpose);
         self.next_id += 1;
         Ok(())
@@ -150,7 +165,7 @@ impl Child {
             }
         };
         match serde_json::from_slice(&line).map_err(senseless)? {
-            Line::Alive(status) => Ok(Said::Alive(Box::new(status))),
+            Line::Alive(status) => Ok(Said::Alive(status)),
             Line::Answer { id, result } => {
                 let purpose = self.unanswered.remove(&id).ok_or(Broken::NotAsked(id))?;
                 Ok(Said::Answer(purpose, result))
@@ -202,9 +217,9 @@ async fn reap(mut process: process::Child, patience: Duration) -> String {
 }
 
 /// Writes requests until nobody makes any more, then closes the process's standard input.
-async fn write_requests(mut to: OwnedWriteHalf, mut queue: mpsc::Receiver<Zeroizing<Vec<u8>>>) {
-    while let Some(line) = queue.recv().await {
-        if to.write_all(&line).await.is_err() {
+async fn write_requests(mut to: OwnedWriteHalf, mut queue: mpsc::Receiver<Queued>) {
+    while let Some((line, descriptor)) = queue.recv().await {
+        if write_request(&mut to, line, descriptor).await.is_err() {
             // Whoever reads from it sees the same.
             return;
         }

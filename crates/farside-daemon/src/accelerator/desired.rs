@@ -1,5 +1,7 @@
 //! What the accelerator shall be, and what it is. Handed between those who ask and the supervisor; no I/O.
 
+use std::os::fd::OwnedFd;
+
 use farside_accel::control::{Command, Forward, Interception, Peer, Secret, Settings, Status, StorePlace};
 use farside_accel::policy::{Action, WrittenPolicy};
 use serde_json::Value;
@@ -8,7 +10,7 @@ use tokio::sync::oneshot;
 /// What a process shall do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Desired {
-    /// Another number: another process. Peers and forwards alone change under the same.
+    /// Another number: another process. Peers, forwards and policies change under the same.
     pub(super) number: u64,
     pub(super) site_name: String,
     pub(super) listen: String,
@@ -24,8 +26,9 @@ pub(super) struct Desired {
 impl Desired {
     /// Whether a process that does this can do `next` without being started anew.
     pub(super) fn is_same_process(&self, next: &Desired) -> bool {
-        let (number, peers, forwards) = (self.number, self.peers.clone(), self.forwards.clone());
-        *self == Desired { number, peers, forwards, ..next.clone() }
+        let (peers, forwards) = (next.peers.clone(), next.forwards.clone());
+        let (policies, otherwise) = (next.policies.clone(), next.otherwise);
+        Desired { number: next.number, peers, forwards, policies, otherwise, ..self.clone() } == *next
     }
 
     /// As a new process is told. Of forwards it hears once it works: a port that is taken must not keep it from that.
@@ -97,6 +100,8 @@ pub(super) struct Totals {
     pub(super) reset: u64,
     pub(super) original_bytes: u64,
     pub(super) wire_bytes: u64,
+    pub(super) prepositioned_original_bytes: u64,
+    pub(super) prepositioned_wire_bytes: u64,
 }
 
 impl Totals {
@@ -108,6 +113,12 @@ impl Totals {
             reset: self.reset.saturating_add(status.reset_connections),
             original_bytes: self.original_bytes.saturating_add(status.original_bytes),
             wire_bytes: self.wire_bytes.saturating_add(status.wire_bytes),
+            prepositioned_original_bytes: self
+                .prepositioned_original_bytes
+                .saturating_add(status.prepositioned.original_bytes),
+            prepositioned_wire_bytes: self
+                .prepositioned_wire_bytes
+                .saturating_add(status.prepositioned.wire_bytes),
         }
     }
 
@@ -121,6 +132,8 @@ impl Totals {
 /// A question for the process.
 pub(super) struct Ask {
     pub(super) command: Command,
+    /// Goes with it.
+    pub(super) descriptor: Option<OwnedFd>,
     /// Dropped if there is no process to ask.
     pub(super) answer: oneshot::Sender<Result<Value, String>>,
 }

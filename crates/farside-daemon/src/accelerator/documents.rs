@@ -7,16 +7,19 @@ use farside_accel::policy::{self, Action, OTHER, Policies, Policy, WrittenPolicy
 use farside_api as api;
 use farside_platform::Timestamp;
 
+use super::book::Book;
 use super::desired::{Desired, Phase, Seen};
 use super::remembered::Setup;
 use super::settings::AcceleratorConfig;
 use crate::convert;
 
-/// What is done where no policy fits, unless the file says otherwise.
-pub(super) const OTHERWISE_DEFAULT: Action = Action::Full;
-
 /// How it goes.
-pub(super) fn status(seen: &Seen, desired: Option<&Desired>, setup: &Setup) -> api::AcceleratorStatus {
+pub(super) fn status(
+    seen: &Seen,
+    desired: Option<&Desired>,
+    setup: &Setup,
+    now: Timestamp,
+) -> api::AcceleratorStatus {
     let Some(desired) = desired else { return off(seen, setup) };
     let bypass = |why: &str| (api::AcceleratorState::Bypass, Some(why.to_owned()));
     let waiting = || desired.peers.iter().map(waiting).collect();
@@ -26,22 +29,29 @@ pub(super) fn status(seen: &Seen, desired: Option<&Desired>, setup: &Setup) -> a
                 Some(why) => bypass(why),
                 None => (api::AcceleratorState::Active, None),
             };
-            (state, status.peers.iter().map(peer).collect(), Some(status))
+            (state, status.peers.iter().map(|of| peer(of, now)).collect(), Some(status))
         }
         // Just switched on: the supervisor has not seen it.
         Phase::Off | Phase::Starting => (bypass("its process is starting"), waiting(), None),
         Phase::Down { why } => (bypass(why), waiting(), None),
     };
-    let store = running.and_then(|status| status.store);
+    let store = running.and_then(|status| status.store.clone());
     let listen = running.and_then(|status| status.listen.clone());
     api::AcceleratorStatus {
         state: state.0,
         why: state.1,
         peers,
         optimized_connections: running.map_or(0, |status| status.optimized_connections),
-        store_bytes: store.map(|store| store.bytes),
-        store_size_bytes: Some(store.map_or(setup.store_size_bytes, |store| store.size_bytes)),
+        store_bytes: store.as_ref().map(|store| store.bytes),
+        store_size_bytes: Some(store.as_ref().map_or(setup.store_size_bytes, |store| store.size_bytes)),
         listen: listen.or_else(|| Some(desired.listen.clone())),
+        applications: running.map(|status| applications(status)).unwrap_or_default(),
+        demotions: running.map(|status| demotions(status)).unwrap_or_default(),
+        held_connections: running.map_or(0, |status| status.held_connections),
+        block_wait: running.map(|status| times(&status.block_wait)),
+        connection_hold: running.map(|status| times(&status.connection_hold)),
+        warnings: warnings(seen, desired, running.map(|status| &**status)),
+        cache: store.map(cache),
         ..off(seen, setup)
     }
 }
@@ -68,10 +78,105 @@ fn off(seen: &Seen, setup: &Setup) -> api::AcceleratorStatus {
         listen: None,
         forward_to: setup.forward_to.clone(),
         forwards_error: seen.forwards_error.clone(),
+        warnings: Vec::new(),
+        prepositioned_original_bytes: totals.prepositioned_original_bytes,
+        prepositioned_wire_bytes: totals.prepositioned_wire_bytes,
+        applications: Vec::new(),
+        demotions: Vec::new(),
+        held_connections: 0,
+        block_wait: None,
+        connection_hold: None,
+        cache: None,
     }
 }
 
-fn peer(peer: &PeerStatus) -> api::AcceleratorPeer {
+/// What is wrong, each with what can be done.
+fn warnings(seen: &Seen, desired: &Desired, running: Option<&control::Status>) -> Vec<String> {
+    let mut said = Vec::new();
+    if matches!(seen.phase, Phase::Down { .. }) {
+        said.push(format!(
+            "it is switched on and does not work, {} starts so far. It is tried again until it works, also after a restart of \
+             farsided; farside accel down ends that",
+            seen.restarts
+        ));
+    }
+    if let Some(status) = running {
+        let lost = status.peers.iter().filter(|peer| !peer.is_connected);
+        let lost: Vec<_> = lost.map(|peer| peer.name.as_str()).collect();
+        if !lost.is_empty() && lost.len() < status.peers.len() {
+            let names = lost.join(", ");
+            said.push(format!("connections to hosts behind {names} go their plain way: there is no session"));
+        }
+        if let Some(store) = &status.store {
+            said.extend(store.trouble.clone());
+            if store.damaged > 0 {
+                said.push(format!(
+                    "{} containers of the chunk store were damaged and removed; what was in them passes once more. If that \
+                     goes on, the disk fails",
+                    store.damaged
+                ));
+            }
+        }
+        if desired.interception.is_none() && desired.forwards.is_empty() && desired.forward_to.is_empty() {
+            said.push(
+                "it takes no connection: no LAN and WAN interface is set (farside accel up --lan IF --wan IF), and there is no \
+                 forward (farside accel forward)"
+                    .to_owned(),
+            );
+        }
+    }
+    said
+}
+
+fn applications(status: &control::Status) -> Vec<api::AcceleratedApplication> {
+    let document = |of: &control::ApplicationFigures| api::AcceleratedApplication {
+        application: of.application.clone(),
+        optimized_connections: of.open,
+        demoted_connections: of.demoted,
+        taken_connections: of.taken,
+        passed_through_connections: of.passed,
+        sent_original_bytes: of.sent_original_bytes,
+        sent_wire_bytes: of.sent_wire_bytes,
+        received_original_bytes: of.received_original_bytes,
+        received_wire_bytes: of.received_wire_bytes,
+    };
+    status.applications.iter().map(document).collect()
+}
+
+fn demotions(status: &control::Status) -> Vec<api::DemotedConnections> {
+    let all = status.demotions.iter();
+    all.map(|(reason, connections)| api::DemotedConnections {
+        reason: demotion(*reason),
+        connections: *connections,
+    })
+    .collect()
+}
+
+/// A histogram, and what is read off it.
+fn times(of: &control::Histogram) -> api::AcceleratorTimes {
+    let count: u64 = of.counts.iter().sum();
+    let quantile = |per_cent: u64| {
+        let wanted = (count * per_cent).div_ceil(100).max(1);
+        let mut seen = 0;
+        let at = of.counts.iter().position(|part| {
+            seen += part;
+            seen >= wanted
+        });
+        at.and_then(|at| of.bounds_seconds.get(at).copied())
+    };
+    api::AcceleratorTimes {
+        count,
+        p50_seconds: quantile(50),
+        p99_seconds: quantile(99),
+        sum_seconds: of.sum_seconds,
+        bounds_seconds: of.bounds_seconds.clone(),
+        counts: of.counts.clone(),
+    }
+}
+
+fn peer(peer: &PeerStatus, now: Timestamp) -> api::AcceleratorPeer {
+    let lasted = Duration::try_from_secs_f64(peer.for_seconds).unwrap_or_default();
+    let lasted = u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX);
     api::AcceleratorPeer {
         name: peer.name.clone(),
         state: if peer.is_connected {
@@ -80,6 +185,7 @@ fn peer(peer: &PeerStatus) -> api::AcceleratorPeer {
             api::AcceleratorPeerState::Disconnected
         },
         why: peer.error.clone().filter(|_| !peer.is_connected),
+        since: Some(convert::time(Timestamp(now.0.saturating_sub(lasted)))),
         rtt_seconds: peer.rtt_seconds,
         subnets: peer.subnets.iter().map(ToString::to_string).collect(),
     }
@@ -91,6 +197,7 @@ fn waiting(peer: &Peer) -> api::AcceleratorPeer {
         name: peer.name.clone(),
         state: api::AcceleratorPeerState::Disconnected,
         why: None,
+        since: None,
         rtt_seconds: None,
         subnets: peer.subnets.iter().map(ToString::to_string).collect(),
     }
@@ -107,6 +214,10 @@ pub(super) fn cache(of: control::StoreStatus) -> api::AcceleratorCache {
         hits: of.hits,
         evicted_containers: of.evicted,
         damaged_containers: of.damaged,
+        hit_ratio: (of.lookups > 0).then(|| of.hits as f64 / of.lookups as f64),
+        oldest_seconds: of.oldest_seconds,
+        not_loaded_containers: of.not_loaded,
+        trouble: of.trouble,
     }
 }
 
@@ -141,6 +252,17 @@ fn acceleration(action: Action) -> api::Acceleration {
     }
 }
 
+/// The same backwards.
+pub(super) fn action(acceleration: api::Acceleration) -> Action {
+    match acceleration {
+        api::Acceleration::PassThrough => Action::PassThrough,
+        api::Acceleration::Transport => Action::Transport,
+        api::Acceleration::Lz => Action::Lz,
+        api::Acceleration::Dre => Action::Dre,
+        api::Acceleration::Full => Action::Full,
+    }
+}
+
 fn demotion(demotion: policy::Demotion) -> api::Demotion {
     match demotion {
         policy::Demotion::NoPeer => api::Demotion::NoPeer,
@@ -155,15 +277,23 @@ fn demotion(demotion: policy::Demotion) -> api::Demotion {
 }
 
 /// All policies, in the order in which they are asked; last what is done where none fits.
-pub(super) fn policies(config: &AcceleratorConfig) -> Vec<api::AcceleratorPolicy> {
-    // The file's were checked when it was read.
-    let own: Vec<Policy> =
-        config.policies.iter().filter_map(|policy| Policy::try_from(policy).ok()).collect();
+pub(super) fn policies(book: &Book) -> Vec<api::AcceleratorPolicy> {
+    // All were checked when they came in.
+    let parsed = |of: &[WrittenPolicy]| -> Vec<Policy> {
+        of.iter().filter_map(|policy| Policy::try_from(policy).ok()).collect()
+    };
+    let (mut own, of_file) = (parsed(&book.set), parsed(&book.file));
+    let set_count = own.len();
+    own.extend(of_file);
     let own_count = own.len();
-    let otherwise = config.otherwise.unwrap_or(OTHERWISE_DEFAULT);
+    let otherwise = book.otherwise();
     let all = Policies::new(own, otherwise);
     let asked = all.iter().enumerate().map(|(at, policy)| {
-        let origin = if at < own_count { api::PolicyOrigin::Configured } else { api::PolicyOrigin::Shipped };
+        let origin = match at {
+            at if at < set_count => api::PolicyOrigin::Set,
+            at if at < own_count => api::PolicyOrigin::Configured,
+            _ => api::PolicyOrigin::Shipped,
+        };
         listed(WrittenPolicy::from(policy), origin)
     });
     let rest = WrittenPolicy {
@@ -190,7 +320,11 @@ fn listed(policy: WrittenPolicy, origin: api::PolicyOrigin) -> api::AcceleratorP
 }
 
 /// The file's table, for `config show`.
-pub(super) fn configuration(config: &AcceleratorConfig, setup: &Setup) -> api::AcceleratorConfiguration {
+pub(super) fn configuration(
+    config: &AcceleratorConfig,
+    book: &Book,
+    setup: &Setup,
+) -> api::AcceleratorConfiguration {
     let interception = setup.interception.as_ref();
     api::AcceleratorConfiguration {
         lan: interception.map(|interception| interception.lan.clone()).unwrap_or_default(),
@@ -198,8 +332,8 @@ pub(super) fn configuration(config: &AcceleratorConfig, setup: &Setup) -> api::A
         listen: setup.listen.clone(),
         store_size_bytes: setup.store_size_bytes,
         forward_to: setup.forward_to.clone(),
-        policies: config.policies.len() as u64,
-        otherwise: acceleration(config.otherwise.unwrap_or(OTHERWISE_DEFAULT)),
+        policies: book.file.len() as u64,
+        otherwise: acceleration(book.otherwise()),
         peers: config.peers.keys().cloned().collect(),
     }
 }

@@ -1,26 +1,31 @@
 //! What requests see of the accelerator: it is switched on and off, asked, and shown.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use farside_accel::control::{StorePlace, StoreStatus};
+use farside_accel::process::{LOG_FORMAT_JSON, LOG_FORMAT_VARIABLE};
 use farside_api::{
-    AcceleratorConfiguration, AcceleratorPlan, AcceleratorPolicy, AcceleratorStatus, ErrorBody, ErrorCode,
-    StartAccelerator,
+    AcceleratorConfiguration, AcceleratorPlan, AcceleratorStatus, ErrorBody, ErrorCode, StartAccelerator,
 };
 use farside_peer::{PeerRecord, PeerRegistry, SessionError};
+use farside_platform::Clock;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::book::Book;
 use super::desired::{Ask, Desired, Phase, Seen};
 use super::remembered::{Remembered, RememberedForward, Setup};
 use super::settings::AcceleratorConfig;
 use super::supervisor::{Supervisor, SupervisorParts};
+use super::under_way::Prepositions;
 use super::{boxes, documents};
 use crate::failure::Failure;
+use crate::options::LogFormat;
 use crate::state::{State, StateError};
 
 /// The program, beside the daemon's own.
@@ -49,27 +54,41 @@ pub(crate) struct Accelerator {
     /// Where the chunk store is.
     store: String,
     pub(super) state: State,
+    clock: Arc<dyn Clock>,
     /// One change at a time, so that database, memory and process agree.
     pub(super) memory: tokio::sync::Mutex<Memory>,
+    /// The administrator's policies; changed under the lock of `memory`.
+    pub(super) book: parking_lot::Mutex<Book>,
+    pub(super) reread: Reread,
     /// What it runs with, or would.
     setup: parking_lot::Mutex<Setup>,
     pub(super) desired: watch::Sender<Option<Desired>>,
     seen: watch::Receiver<Seen>,
     pub(super) asks: mpsc::Sender<Ask>,
+    pub(super) prepositions: Arc<Prepositions>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
+
+/// Reads `[accelerator]` of the file as it is now, or says what is wrong there.
+pub(crate) type Reread = Box<dyn Fn() -> Result<AcceleratorConfig, String> + Send + Sync>;
 
 /// What the accelerator is made of.
 pub(crate) struct AcceleratorParts<'a> {
     /// What the file says.
     pub(crate) config: &'a AcceleratorConfig,
+    /// Reads the file again.
+    pub(crate) reread: Reread,
     /// The site's name for itself.
     pub(crate) site_name: &'a str,
     /// The daemon's log filter; the process has the same.
     pub(crate) log: &'a str,
+    /// How its lines look; those of the process look the same.
+    pub(crate) log_format: LogFormat,
     /// Where the site's identity is kept.
     pub(crate) data_dir: &'a Path,
+    /// What times are told by.
+    pub(crate) clock: Arc<dyn Clock>,
     /// The database.
     pub(crate) state: &'a State,
     /// The program of the process.
@@ -88,12 +107,14 @@ pub(super) struct Memory {
 impl Accelerator {
     /// As the file and the database have it. If it is on, the process is started in the background.
     pub(crate) async fn load(parts: AcceleratorParts<'_>) -> Result<Accelerator, StateError> {
-        let AcceleratorParts { config, site_name, log, data_dir, state, program } = parts;
+        let AcceleratorParts { config, reread, site_name, log, log_format, data_dir, clock, state, program } =
+            parts;
         let mut memory = Memory {
             remembered: stored(state.accelerator().await?, "settings"),
             forwards: stored(state.accelerator_forwards().await?, "forwards"),
             number: 0,
         };
+        let book = Book::new(stored(state.accelerator_policies().await?, "policies"), config);
         let setup = Setup::new(&memory.remembered, config).unwrap_or_else(|why| {
             tracing::error!(
                 "what was set by farside accel up does not fit farside.toml, and the file counts: {why}. Set it again with \
@@ -109,11 +130,15 @@ impl Accelerator {
             site_name: site_name.to_owned(),
             store: data_dir.join(STORE).display().to_string(),
             state: state.clone(),
+            clock,
             memory: tokio::sync::Mutex::new(memory),
+            book: parking_lot::Mutex::new(book),
+            reread,
             setup: parking_lot::Mutex::new(setup),
             desired: watch::Sender::new(None),
             seen,
             asks,
+            prepositions: Arc::default(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
@@ -125,9 +150,13 @@ impl Accelerator {
                 accelerator.apply(&mut memory, &records);
             }
         }
+        let mut environment = vec![(LOG_VARIABLE.to_owned(), log.to_owned())];
+        if log_format == LogFormat::Json {
+            environment.push((LOG_FORMAT_VARIABLE.to_owned(), LOG_FORMAT_JSON.to_owned()));
+        }
         let supervisor = Supervisor::new(SupervisorParts {
             program,
-            environment: vec![(LOG_VARIABLE.to_owned(), log.to_owned())],
+            environment,
             data_dir: data_dir.to_path_buf(),
             desired: accelerator.desired.subscribe(),
             asks: asked,
@@ -206,8 +235,8 @@ impl Accelerator {
         };
         if let Some(why) = down {
             return Err(ErrorBody::new(ErrorCode::Failed, format!("the accelerator does not start: {why}")).hint(
-                "connections go their plain way, and volumes and mirrors are not touched; it is tried again until it works, \
-                 or until farside accel down",
+                "it stays switched on, also after a restart of farsided, and is tried again until it works or you say farside \
+                 accel down; until then connections go their plain way, and volumes and mirrors are not touched",
             ));
         }
         Ok(self.status())
@@ -232,6 +261,7 @@ impl Accelerator {
     /// Has the supervisor do what memory says. Answers the number under which it does.
     fn apply(&self, memory: &mut Memory, records: &[PeerRecord]) -> u64 {
         let setup = self.setup.lock().clone();
+        let book = self.book.lock().clone();
         let next = Desired {
             number: memory.number,
             site_name: self.site_name.clone(),
@@ -239,8 +269,8 @@ impl Accelerator {
             interception: setup.interception,
             store: StorePlace { path: self.store.clone(), bytes: setup.store_size_bytes },
             forward_to: setup.forward_to,
-            policies: self.config.policies.clone(),
-            otherwise: self.config.otherwise.unwrap_or(documents::OTHERWISE_DEFAULT),
+            policies: book.own(),
+            otherwise: book.otherwise(),
             peers: boxes::peers(records, &self.config.peers),
             forwards: boxes::forwards(&memory.forwards, records),
         };
@@ -266,8 +296,16 @@ impl Accelerator {
     pub(super) async fn fresh_store(&self) -> Option<StoreStatus> {
         self.fresh_status().await;
         match &self.seen.borrow().phase {
-            Phase::Running(status) => status.store,
+            Phase::Running(status) => status.store.clone(),
             _ => None,
+        }
+    }
+
+    /// How far the process is with each preposition.
+    pub(super) fn seen_prepositions(&self) -> Vec<farside_accel::control::PrepositionStatus> {
+        match &self.seen.borrow().phase {
+            Phase::Running(status) => status.prepositions.clone(),
+            _ => Vec::new(),
         }
     }
 
@@ -275,7 +313,7 @@ impl Accelerator {
     pub(crate) fn status(&self) -> AcceleratorStatus {
         let setup = self.setup.lock().clone();
         let desired = self.desired.borrow().clone();
-        documents::status(&self.seen.borrow(), desired.as_ref(), &setup)
+        documents::status(&self.seen.borrow(), desired.as_ref(), &setup, self.clock.now())
     }
 
     /// What `up` with these words would install.
@@ -298,14 +336,9 @@ impl Accelerator {
         })
     }
 
-    /// The policies, in the order in which they are asked.
-    pub(crate) fn policies(&self) -> Vec<AcceleratorPolicy> {
-        documents::policies(&self.config)
-    }
-
     /// What the file says.
     pub(crate) fn configuration(&self) -> AcceleratorConfiguration {
-        documents::configuration(&self.config, &Setup::of_file(&self.config))
+        documents::configuration(&self.config, &self.book.lock(), &Setup::of_file(&self.config))
     }
 
     /// Ends the process, if there is one. Takes at most as long as a process may take that has to be killed.
@@ -349,7 +382,7 @@ fn stored<T: DeserializeOwned + Default>(text: Option<String>, what: &str) -> T 
     text.map(read).unwrap_or_default()
 }
 
-fn text(value: &impl serde::Serialize) -> Result<String, ErrorBody> {
+pub(super) fn text(value: &impl serde::Serialize) -> Result<String, ErrorBody> {
     serde_json::to_string(value).map_err(|error| ErrorBody::new(ErrorCode::Failed, error.to_string()))
 }
 

@@ -9,6 +9,7 @@
 //! Nothing of the daemon waits for the process, and what becomes of it is a line in the log and a status: it may hang, end or
 //! never start. Read `desired` first, then `supervisor`, then `handle`, which is what requests see.
 
+mod book;
 mod boxes;
 mod child;
 mod desired;
@@ -16,11 +17,15 @@ mod documents;
 mod forwards;
 mod handle;
 mod lines;
+mod policies;
+mod prepositions;
 mod questions;
 mod remembered;
 pub(crate) mod settings;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+mod under_way;
 
 pub(crate) use handle::{Accelerator, AcceleratorParts, program};
+pub(crate) use prepositions::{AskedFor, NewestSnapshot};

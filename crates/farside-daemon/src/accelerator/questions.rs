@@ -62,7 +62,9 @@ impl Accelerator {
             ErrorBody::new(ErrorCode::Failed, format!("the accelerator's process {why}"))
                 .hint("farside accel status shows whether it works; the daemon's log says more")
         };
-        self.asks.try_send(Ask { command, answer }).map_err(|_| failed("is asked too much"))?;
+        self.asks
+            .try_send(Ask { command, descriptor: None, answer })
+            .map_err(|_| failed("is asked too much"))?;
         let result: Result<Value, String> = match timeout(ANSWER_PATIENCE, answered).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => return Ok(None),

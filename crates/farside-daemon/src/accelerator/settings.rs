@@ -16,6 +16,8 @@ pub(crate) const PORT: u16 = 7442;
 pub(crate) const LISTEN_DEFAULT: &str = "0.0.0.0:7442";
 /// What the chunk store may have at most by default.
 pub(crate) const STORE_SIZE_DEFAULT: u64 = 10 << 30;
+/// What is done where no policy fits, unless the file says otherwise.
+pub(super) const OTHERWISE_DEFAULT: Action = Action::Full;
 /// Interfaces towards this site's hosts, at most.
 const LAN_MAX: usize = 64;
 /// Places where forwards of peers may end, at most.

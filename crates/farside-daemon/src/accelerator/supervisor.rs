@@ -200,7 +200,7 @@ impl Supervisor {
                         if let Command::Forwards(forwards) = &ask.command {
                             told.forwards.clone_from(forwards);
                         }
-                        child.request(ask.command, Purpose::Asked(ask.answer))?;
+                        child.request_with(ask.command, ask.descriptor, Purpose::Asked(ask.answer))?;
                     }
                 }
                 () = sleep_until(silence.1) => return Err(Broken::Silent(silence.0).into()),
@@ -219,6 +219,11 @@ impl Supervisor {
             Purpose::Peers => {
                 if let Err(why) = result {
                     tracing::warn!("the accelerator does not take the peers as they are now: {why}");
+                }
+            }
+            Purpose::Policies => {
+                if let Err(why) = result {
+                    tracing::warn!("the accelerator keeps the policies that it had: {why}");
                 }
             }
             Purpose::Forwards => {
@@ -299,10 +304,14 @@ impl From<Broken> for Failure {
     }
 }
 
-/// Tells a process what is new of peers and forwards.
+/// Tells a process what is new of peers, policies and forwards.
 fn tell(child: &mut Child, told: &mut Desired, now: Desired) -> Result<(), Broken> {
     if told.peers != now.peers {
         child.request(Command::Peers(now.peers.clone()), Purpose::Peers)?;
+    }
+    if told.policies != now.policies || told.otherwise != now.otherwise {
+        let (policies, otherwise) = (now.policies.clone(), now.otherwise);
+        child.request(Command::Policies { policies, otherwise }, Purpose::Policies)?;
     }
     if told.forwards != now.forwards {
         child.request(Command::Forwards(now.forwards.clone()), Purpose::Forwards)?;

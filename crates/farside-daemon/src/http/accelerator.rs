@@ -1,18 +1,23 @@
 //! `/accelerator`.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
+use axum::body::{Body as RequestBody, HttpBody};
 use axum::extract::{Path, State};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use farside_api::{
     AcceleratedConnection, AcceleratorCache, AcceleratorForward, AcceleratorPlan, AcceleratorPolicy,
-    AcceleratorStatus, ClearCache, ErrorBody, ErrorCode, ResetConnection, StartAccelerator,
+    AcceleratorStatus, ClearCache, ErrorBody, ErrorCode, Preposition, PrepositionFile, PrepositionVolume,
+    Prepositioned, ResetConnection, SetAcceleratorPolicy, StartAccelerator,
 };
 
-use super::error::{Body, BodyOrDefault};
+use super::error::{Body, BodyOrDefault, Query};
 use super::handler::{Answer, Shared};
+use super::volumes::parse;
+use crate::accelerator::{AskedFor, NewestSnapshot};
 use crate::site::Site;
 
 pub(super) fn routes() -> Router<Arc<Site>> {
@@ -25,7 +30,12 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/accelerator/connections/reset", post(reset))
         .route("/accelerator/cache", get(cache))
         .route("/accelerator/cache/clear", post(clear_cache))
-        .route("/accelerator/policies", get(policies))
+        .route("/accelerator/prepositions", get(prepositions).post(preposition))
+        .route("/accelerator/prepositions/volume", post(preposition_volume))
+        .route("/accelerator/prepositions/{job}", delete(cancel_preposition))
+        .route("/accelerator/policies", get(policies).post(set_policy))
+        .route("/accelerator/policies/reload", post(reload_policies))
+        .route("/accelerator/policies/{application}", delete(remove_policy))
         .route("/accelerator/forwards", get(forwards).post(forward))
         .route("/accelerator/forwards/{listen}", delete(unforward))
 }
@@ -82,8 +92,74 @@ async fn clear_cache(
     Ok(Json(site.accelerator.clear_cache(peer).await?))
 }
 
+async fn prepositions(State(site): Shared) -> Answer<Vec<Preposition>> {
+    Ok(Json(site.accelerator.prepositions()))
+}
+
+/// The file's bytes are the body, as long as it is: none of it is kept here.
+async fn preposition(
+    State(site): Shared,
+    Query(file): Query<PrepositionFile>,
+    body: RequestBody,
+) -> Answer<Prepositioned> {
+    let PrepositionFile { job, what, peer, size_bytes } = file;
+    let asked = AskedFor { job, what, peer, size_bytes, now: site.clock.now() };
+    let body = tokio::sync::Mutex::new(body);
+    let next = async || {
+        let mut body = body.lock().await;
+        loop {
+            match std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
+                None => return Ok(None),
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+                Some(Err(error)) => return Err(format!("the file was not sent to its end: {error}")),
+            }
+        }
+    };
+    Ok(Json(site.accelerator.preposition_bytes(asked, next).await?))
+}
+
+async fn preposition_volume(
+    State(site): Shared,
+    Body(request): Body<PrepositionVolume>,
+) -> Answer<Prepositioned> {
+    let PrepositionVolume { job, volume, peer } = request;
+    let volume = parse(&volume)?;
+    let engine = site.pools.engine();
+    let looking = Arc::clone(&engine);
+    let snapshot = site.blocking.run(move || NewestSnapshot::of(&*looking, &volume)).await?;
+    let what = snapshot.name.clone();
+    let asked = AskedFor { job, what, peer, size_bytes: Some(snapshot.data_bytes), now: site.clock.now() };
+    Ok(Json(site.accelerator.preposition_snapshot(asked, engine, snapshot).await?))
+}
+
+async fn cancel_preposition(State(site): Shared, Path(job): Path<String>) -> Answer<Vec<Preposition>> {
+    Ok(Json(site.accelerator.cancel_preposition(&job)?))
+}
+
 async fn policies(State(site): Shared) -> Answer<Vec<AcceleratorPolicy>> {
     Ok(Json(site.accelerator.policies()))
+}
+
+async fn set_policy(
+    State(site): Shared,
+    Body(request): Body<SetAcceleratorPolicy>,
+) -> Answer<AcceleratorPolicy> {
+    Ok(Json(site.accelerator.set_policy(request).await?))
+}
+
+async fn remove_policy(
+    State(site): Shared,
+    Path(application): Path<String>,
+) -> Answer<Vec<AcceleratorPolicy>> {
+    Ok(Json(site.accelerator.remove_policy(&application).await?))
+}
+
+async fn reload_policies(State(site): Shared) -> Answer<Vec<AcceleratorPolicy>> {
+    Ok(Json(site.accelerator.reload_policies().await?))
 }
 
 async fn forwards(State(site): Shared) -> Answer<Vec<AcceleratorForward>> {

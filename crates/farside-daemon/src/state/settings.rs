@@ -10,6 +10,8 @@ use super::{State, StateError};
 const TRANSFER_SIZE: &str = "transfer_size";
 /// The name of what was said of the accelerator.
 const ACCELERATOR: &str = "accelerator";
+/// The name of the accelerator's policies.
+const ACCELERATOR_POLICIES: &str = "accelerator_policies";
 /// The name of the accelerator's explicit forwards.
 const ACCELERATOR_FORWARDS: &str = "accelerator_forwards";
 
@@ -54,6 +56,16 @@ impl State {
     /// Keeps what was said of the accelerator.
     pub(crate) async fn set_accelerator(&self, settings: &str) -> Result<(), StateError> {
         self.set_setting(ACCELERATOR, settings).await
+    }
+
+    /// The accelerator's policies that were set over the API, as JSON; none if there never were any.
+    pub(crate) async fn accelerator_policies(&self) -> Result<Option<String>, StateError> {
+        self.setting(ACCELERATOR_POLICIES).await
+    }
+
+    /// Keeps them.
+    pub(crate) async fn set_accelerator_policies(&self, policies: &str) -> Result<(), StateError> {
+        self.set_setting(ACCELERATOR_POLICIES, policies).await
     }
 
     /// The accelerator's explicit forwards, as JSON; none if there never were any.

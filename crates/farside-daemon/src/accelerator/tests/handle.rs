@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use farside_accel::control::Interception;
 use farside_api::{
-    AcceleratorForward, AcceleratorState, AcceleratorStatus, ErrorCode, PolicyOrigin, StartAccelerator,
+    Acceleration, AcceleratorForward, AcceleratorPolicy, AcceleratorState, AcceleratorStatus, ErrorCode,
+    PolicyOrigin, SetAcceleratorPolicy, StartAccelerator,
 };
 use farside_link::LinkOptions;
 use farside_peer::{PeerId, PeerRecord, PeerRegistry};
-use farside_platform::Timestamp;
+use farside_platform::{SystemClock, Timestamp};
 
 use super::super::handle::{Accelerator, AcceleratorParts};
 use super::super::settings::AcceleratorConfig;
 use super::fake::{Fake, PATIENCE, eventually};
+use crate::options::LogFormat;
 use crate::state::State;
 
 struct Site {
@@ -32,8 +34,11 @@ impl Site {
     async fn accelerator(&self, config: &AcceleratorConfig) -> Arc<Accelerator> {
         let parts = AcceleratorParts {
             config,
+            reread: Box::new(|| Ok(AcceleratorConfig::default())),
             site_name: "a",
             log: "info",
+            log_format: LogFormat::Json,
+            clock: Arc::new(SystemClock::default()),
             data_dir: self.fake.path(),
             state: &self.state,
             program: self.fake.program(),
@@ -113,9 +118,11 @@ async fn a_process_that_does_not_start_is_told_and_tried_again() {
     let accelerator = site.accelerator(&AcceleratorConfig::default()).await;
     let error = accelerator.up(StartAccelerator::default()).await.unwrap_err();
     assert!(error.message.contains("CAP_NET_ADMIN"), "{error:?}");
-    assert!(error.hint.unwrap().contains("accel down"));
+    let hint = error.hint.unwrap();
+    assert!(hint.contains("accel down") && hint.contains("after a restart"), "{hint}");
     let status = accelerator.status();
     assert_eq!(status.state, AcceleratorState::Bypass);
+    assert!(status.warnings[0].contains("accel down"), "{status:?}");
     site.fake.becomes("work");
     eventually("it works", || accelerator.status().state == AcceleratorState::Active).await;
     assert!(accelerator.status().restarts > 0);
@@ -209,8 +216,11 @@ async fn policies_and_configuration_are_shown() {
     };
     let parts = AcceleratorParts {
         config: &config,
+        reread: Box::new(|| Err("line 3 makes no sense".to_owned())),
         site_name: "a",
         log: "info",
+        log_format: LogFormat::Text,
+        clock: Arc::new(SystemClock::default()),
         data_dir: site.fake.path(),
         state: &site.state,
         program: site.fake.program(),
@@ -221,7 +231,51 @@ async fn policies_and_configuration_are_shown() {
     assert_eq!(policies[1].origin, PolicyOrigin::Shipped);
     let last = policies.last().unwrap();
     assert_eq!((last.application.as_str(), last.origin), ("other", PolicyOrigin::Otherwise));
+    let error = accelerator.reload_policies().await.unwrap_err();
+    assert!(error.message.contains("line 3") && error.hint.unwrap().contains("nothing was changed"));
     let shown = accelerator.configuration();
     assert_eq!((shown.lan, shown.policies, shown.store_size_bytes), (vec!["eth1".to_owned()], 1, 10 << 30));
+    accelerator.shut_down().await;
+}
+
+#[tokio::test]
+async fn policies_change_without_another_process_and_are_remembered() {
+    let site = Site::new("work").await;
+    let config = AcceleratorConfig {
+        listen: Some("127.0.0.1:0".into()),
+        policies: vec![serde_json::from_str(r#"{"application": "filed", "action": "lz"}"#).unwrap()],
+        ..AcceleratorConfig::default()
+    };
+    let accelerator = site.accelerator(&config).await;
+    eventually("it works", || accelerator.status().state == AcceleratorState::Active).await;
+    let set = |application: &str, first| SetAcceleratorPolicy {
+        application: application.into(),
+        ports: vec!["7000-7009".into()],
+        addresses: Vec::new(),
+        clients: Vec::new(),
+        servers: Vec::new(),
+        action: Acceleration::Transport,
+        first,
+    };
+    let one = accelerator.set_policy(set("one", false)).await.unwrap();
+    assert_eq!((one.origin, one.action), (PolicyOrigin::Set, Acceleration::Transport));
+    accelerator.set_policy(set("two", true)).await.unwrap();
+    let order = |policies: Vec<AcceleratorPolicy>| {
+        policies.iter().take(3).map(|policy| policy.application.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(order(accelerator.policies()), ["two", "one", "filed"]);
+    let wrong = SetAcceleratorPolicy { ports: vec!["x".into()], ..set("one", false) };
+    assert_eq!(accelerator.set_policy(wrong).await.unwrap_err().code, ErrorCode::WrongUsage);
+    eventually("the process was told", || site.was_told(r#""policies":[{"application":"two""#)).await;
+    accelerator.up(StartAccelerator::default()).await.unwrap();
+    // The file has no policies now.
+    accelerator.reload_policies().await.unwrap();
+    accelerator.remove_policy("two").await.unwrap();
+    assert_eq!(order(accelerator.policies())[..2], ["one", "farside"]);
+    assert_eq!(site.fake.starts().len(), 1, "the same process all the while");
+    accelerator.shut_down().await;
+
+    let accelerator = site.accelerator(&config).await;
+    assert_eq!(order(accelerator.policies())[..2], ["one", "filed"], "the next start");
     accelerator.shut_down().await;
 }

@@ -101,7 +101,7 @@ async fn a_process_is_told_what_changes_and_asked_and_ended_in_order() {
     eventually("it is told of the forward", || was_told("{\"forwards\":[{\"listen\"")).await;
 
     let (answer, answered) = oneshot::channel();
-    it.asks.send(Ask { command: Command::Connections, answer }).await.unwrap();
+    it.asks.send(Ask { command: Command::Connections, descriptor: None, answer }).await.unwrap();
     let answer = timeout(PATIENCE, answered).await.unwrap().unwrap();
     assert_eq!(answer, Ok(serde_json::json!([])));
     assert_eq!(it.fake.starts().len(), 1, "all that by one process");
@@ -110,11 +110,18 @@ async fn a_process_is_told_what_changes_and_asked_and_ended_in_order() {
     let seen = it.sees("it is off", |seen| seen.phase == Phase::Off).await;
     let [(pid, _)] = it.fake.starts()[..] else { panic!("one") };
     assert!(it.fake.ended_in_order() && !Fake::is_there(pid));
-    let kept = Totals { passed_through: 3, taken: 5, reset: 3, original_bytes: 1000, wire_bytes: 100 };
+    let kept = Totals {
+        passed_through: 3,
+        taken: 5,
+        reset: 3,
+        original_bytes: 1000,
+        wire_bytes: 100,
+        ..Totals::default()
+    };
     assert_eq!(seen.totals(), kept, "what it counted stays; its two connections went with it");
 
     let (answer, answered) = oneshot::channel();
-    it.asks.send(Ask { command: Command::Connections, answer }).await.unwrap();
+    it.asks.send(Ask { command: Command::Connections, descriptor: None, answer }).await.unwrap();
     assert!(timeout(PATIENCE, answered).await.unwrap().is_err(), "there is nobody to ask");
     it.stops().await;
 }
