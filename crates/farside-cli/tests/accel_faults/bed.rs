@@ -49,15 +49,21 @@ pub(crate) struct Bed {
 pub(crate) struct Box_ {
     pub(crate) space: Space,
     pub(crate) site: Site,
+    prepare: fn(&Site),
 }
 
 /// What a cell may want to have otherwise.
-#[derive(Default)]
 pub(crate) struct Wanted {
     /// Environment of both daemons.
     pub(crate) environment: Vec<(String, String)>,
-    /// Says where a site's data directory is to be, from the bed's own.
-    pub(crate) prepare: Option<Box<dyn Fn(&PathBuf)>>,
+    /// Called on the thread that starts a daemon, before each start.
+    pub(crate) prepare: fn(&Site),
+}
+
+impl Default for Wanted {
+    fn default() -> Wanted {
+        Wanted { environment: Vec::new(), prepare: |_| {} }
+    }
 }
 
 impl Bed {
@@ -112,15 +118,12 @@ impl Bed {
         let serving = Server::start(&server, SERVER);
         let root = tempfile::tempdir()?;
         let site = |name: &str, space: &Space, address: &str| {
-            let dir = root.path().join(name);
-            if let Some(prepare) = &wanted.prepare {
-                prepare(&dir);
-            }
-            let mut site = Site::new(&dir, name);
+            let mut site = Site::new(&root.path().join(name), name);
             site.peer_address = Some(format!("{address}:7440"));
             site.environment = wanted.environment.clone();
-            space.inside(|| site.restart());
-            Box_ { space: space.clone(), site }
+            let mut box_ = Box_ { space: space.clone(), site, prepare: wanted.prepare };
+            box_.start();
+            box_
         };
         let (near, far) = (site("near", &near, "10.8.0.1"), site("far", &far, "10.9.0.2"));
         let bed = Bed { client, router, server, near, far, serving, root, resets: 0.into() };
@@ -134,7 +137,6 @@ impl Bed {
     pub(crate) fn pair(&self) {
         let code = self.root.path().join("code");
         std::fs::write(&code, self.near.site.ok("peer invite")).unwrap();
-        // Its own process has to reach the other site.
         let join = format!("peer join 10.8.0.1:7440 --code-file {}", code.display());
         self.far.site.ok(&join);
     }
@@ -166,8 +168,7 @@ impl Bed {
 
     /// Starts a daemon again that was killed or stopped.
     pub(crate) fn restart(&mut self, at: End) {
-        let Box_ { space, site } = self.at_mut(at);
-        space.inside(|| site.restart());
+        self.at_mut(at).start();
     }
 
     /// What is done to all that is forwarded over the WAN; nothing: an empty text.
@@ -231,9 +232,11 @@ impl Bed {
         self.at(at).site.json("accel status")["taken_connections"].as_u64().unwrap()
     }
 
-    /// Bytes between the boxes so far, as one end has counted them.
-    pub(crate) fn wire_bytes(&self, at: End) -> u64 {
-        self.at(at).site.json("accel status")["wire_bytes"].as_u64().unwrap()
+    /// Bytes between the boxes so far, as the near one has counted them.
+    pub(crate) fn wire_bytes(&self) -> u64 {
+        // It tells them every 250 ms.
+        std::thread::sleep(Duration::from_millis(600));
+        self.near.site.json("accel status")["wire_bytes"].as_u64().unwrap()
     }
 }
 
@@ -247,6 +250,15 @@ impl Drop for Bed {
 }
 
 impl Box_ {
+    fn start(&mut self) {
+        let Box_ { space, site, prepare } = self;
+        space.inside(|| {
+            std::fs::create_dir_all(&site.dir).unwrap();
+            prepare(site);
+            site.restart();
+        });
+    }
+
     /// The accelerator's process.
     pub(crate) fn process(&self) -> Option<u32> {
         let of_site = |pid: &u32| {

@@ -60,7 +60,7 @@ fn in_the_middle(cell: &str, limits: &Limits, fault: impl FnOnce(&mut Bed), mend
     let whole = open.map(|transfer| bed.whole_or_reset(transfer));
     bed.optimised(Transfer::start(&bed.client, fetch(1, 8 * MIB)));
     bed.optimised(Transfer::start(&bed.client, fetch(2, 8 * MIB)));
-    report(cell, bed.resets() + seen.resets, &seen);
+    report(cell, bed.resets() + seen.resets, &seen, "");
     assert!(whole == [!limits.resets; 3], "which were whole: {whole:?}");
     check(&seen, limits, mend.is_none());
 }

@@ -14,6 +14,7 @@
 mod bed;
 mod kills;
 mod space;
+mod stores;
 #[path = "../support/mod.rs"]
 mod support;
 mod traffic;

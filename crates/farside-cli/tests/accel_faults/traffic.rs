@@ -54,6 +54,11 @@ pub(crate) fn fetch(file: u32, bytes: u32) -> Request {
     Request { file, down: bytes, ..Request::default() }
 }
 
+/// The same the other way.
+pub(crate) fn send(file: u32, bytes: u32) -> Request {
+    Request { file, up: bytes, down: 1, ..Request::default() }
+}
+
 /// A file that takes two seconds for each 8 MiB, so that there is time for something to happen.
 pub(crate) fn fetch_slowly(file: u32, bytes: u32) -> Request {
     Request { file, down: bytes, piece: 32 << 10, pause: 8_000, ..Request::default() }

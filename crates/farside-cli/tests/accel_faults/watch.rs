@@ -117,10 +117,10 @@ impl Seen {
 }
 
 /// Prints a cell's line of the table.
-pub(crate) fn report(cell: &str, resets: u32, seen: &Seen) {
+pub(crate) fn report(cell: &str, resets: u32, seen: &Seen, note: &str) {
     let again = seen.again.map_or("-".to_owned(), |again| format!("{again:.2}"));
     println!(
-        "accel-fault cell={cell:?} resets={resets} flow={:.2} all-flow={:.2} slowest={:.2} again={again}",
+        "accel-fault cell={cell:?} resets={resets} flow={:.2} all-flow={:.2} slowest={:.2} again={again} note={note:?}",
         seen.flow, seen.all_flow, seen.slowest
     );
 }
