@@ -219,6 +219,28 @@ impl Bed {
         self.resets.load(Ordering::Relaxed)
     }
 
+    /// The client's machine is another one from now on, at the same address: what was connected knows nothing of it any more.
+    pub(crate) fn replace_client(&mut self) {
+        let new = Space::new().unwrap();
+        self.client.ip(&format!("link set eth0 netns {}", new.path())).unwrap();
+        new.ip("addr add 10.1.0.2/24 dev eth0\nlink set eth0 up\nroute add default via 10.1.0.1").unwrap();
+        self.client = new;
+    }
+
+    /// The same of the server's.
+    pub(crate) fn replace_server(&mut self) {
+        let new = Space::new().unwrap();
+        self.server.ip(&format!("link set eth0 netns {}", new.path())).unwrap();
+        new.ip("addr add 10.2.0.3/24 dev eth0\nlink set eth0 up\nroute add default via 10.2.0.1").unwrap();
+        self.server = new;
+        self.serving.also(&self.server, SERVER);
+    }
+
+    /// Connections that an end carries now.
+    pub(crate) fn open(&self, at: End) -> u64 {
+        self.at(at).site.json("accel status")["optimized_connections"].as_u64().unwrap()
+    }
+
     pub(crate) fn watch(&self) -> Watch {
         Watch::start(&self.client)
     }

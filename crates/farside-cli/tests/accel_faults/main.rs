@@ -12,7 +12,11 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
 mod bed;
+mod clocks;
+mod hosts;
 mod kills;
+mod load;
+mod network;
 mod space;
 mod stores;
 #[path = "../support/mod.rs"]

@@ -176,9 +176,13 @@ pub(crate) struct Transfer {
 
 impl Transfer {
     pub(crate) fn start(client: &Space, request: Request) -> Transfer {
+        Transfer::start_to(client, SERVER, request)
+    }
+
+    pub(crate) fn start_to(client: &Space, server: &str, request: Request) -> Transfer {
         let received = Arc::<AtomicU64>::default();
-        let counted = Arc::clone(&received);
-        let thread = client.inside(|| thread::spawn(move || transfer(request, PATIENCE, &counted)));
+        let (counted, server) = (Arc::clone(&received), server.parse().unwrap());
+        let thread = client.inside(|| thread::spawn(move || transfer(server, request, PATIENCE, &counted)));
         Transfer { thread, received }
     }
 
@@ -203,9 +207,8 @@ impl Transfer {
 
 /// One transfer of a client in the namespace of this thread. `received` counts on the side that receives more slowly: the server's
 /// part is not seen.
-pub(crate) fn transfer(request: Request, patience: Duration, received: &AtomicU64) -> Ended {
+pub(crate) fn transfer(to: SocketAddr, request: Request, patience: Duration, received: &AtomicU64) -> Ended {
     let began = Instant::now();
-    let to: SocketAddr = SERVER.parse().unwrap();
     let mut ended = Ended { result: Ok(()), port: 0, set_up: Duration::ZERO, seconds: 0.0 };
     ended.result = match TcpStream::connect_timeout(&to, patience) {
         Err(error) => Err(Broken::NoConnection(error)),
@@ -261,8 +264,14 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start(space: &Space, at: &str) -> Server {
         let server = Server { wrong: Arc::default(), accepted: Arc::default(), ended: Arc::default() };
+        server.also(space, at);
+        server
+    }
+
+    /// Listens there, too.
+    pub(crate) fn also(&self, space: &Space, at: &str) {
         let (wrong, accepted, ended) =
-            (Arc::clone(&server.wrong), Arc::clone(&server.accepted), Arc::clone(&server.ended));
+            (Arc::clone(&self.wrong), Arc::clone(&self.accepted), Arc::clone(&self.ended));
         space.inside(|| {
             let listener = TcpListener::bind(at).unwrap();
             thread::spawn(move || {
@@ -279,7 +288,6 @@ impl Server {
                 }
             });
         });
-        server
     }
 
     pub(crate) fn wrong(&self) -> Vec<String> {

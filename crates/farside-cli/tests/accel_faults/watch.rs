@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::bed::SERVER;
 use crate::space::Space;
 use crate::traffic::{Ended, fetch, transfer};
 
@@ -35,14 +36,15 @@ impl Watch {
     pub(crate) fn start(client: &Space) -> Watch {
         let stop = Arc::<AtomicBool>::default();
         let is_over = Arc::clone(&stop);
+        let to = SERVER.parse().unwrap();
         let thread = client.inside(|| {
             thread::spawn(move || {
                 let mut attempts = Vec::new();
                 let mut next = Instant::now();
                 while !is_over.load(Ordering::Relaxed) {
-                    attempts.push(thread::spawn(|| {
+                    attempts.push(thread::spawn(move || {
                         let began = Instant::now();
-                        let how = transfer(fetch(FILE, BYTES), PATIENCE, &AtomicU64::new(0));
+                        let how = transfer(to, fetch(FILE, BYTES), PATIENCE, &AtomicU64::new(0));
                         Attempt { began, ended: Instant::now(), how }
                     }));
                     next = (next + EVERY).max(Instant::now());
