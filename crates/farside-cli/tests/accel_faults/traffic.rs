@@ -66,7 +66,7 @@ pub(crate) fn fetch_slowly(file: u32, bytes: u32) -> Request {
 
 /// The same the other way.
 pub(crate) fn send_slowly(file: u32, bytes: u32) -> Request {
-    Request { file, up: bytes, down: 1, piece: 32 << 10, pause: 8_000, ..Request::default() }
+    Request { file, up: bytes, down: 1, piece: 32 << 10, pause: 8_000 }
 }
 
 const HEAD: usize = 20;
@@ -152,7 +152,12 @@ impl Broken {
 
     /// As a program sees that its connection is gone.
     pub(crate) fn is_reset(&self) -> bool {
-        matches!(self, Broken::Reset(_))
+        match self {
+            Broken::Reset(_) => true,
+            // While it was being made.
+            Broken::NoConnection(error) => error.kind() == ErrorKind::ConnectionReset,
+            _ => false,
+        }
     }
 }
 

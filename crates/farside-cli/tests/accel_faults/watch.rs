@@ -17,6 +17,8 @@ const EVERY: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A connection that took longer to come about has lost its SYN, or somebody held it: a client tries again after a second.
 pub(crate) const PROMPT: Duration = Duration::from_millis(900);
+/// Where a fault is not to be noticed no connection takes longer to come about, seconds: twice as long as [`PROMPT`] on a busy machine.
+pub(crate) const UNNOTICED: f64 = 1.8;
 /// A file that nobody else asks for.
 const FILE: u32 = 9999;
 const BYTES: u32 = 3000;
@@ -76,7 +78,7 @@ pub(crate) struct Seen {
     pub(crate) all_flow: f64,
     /// The longest that any connection took to come about.
     pub(crate) slowest: f64,
-    /// The first connection that began after one that went plainly, and was optimised again.
+    /// After some that went plainly, the begin of the first of three in a row that were optimised.
     pub(crate) again: Option<f64>,
     /// Connections that began after the fault, all, and those that went their plain way.
     pub(crate) begun: usize,
@@ -84,10 +86,15 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// A peer that is slow for a moment, as all are on a busy machine, is passed by.
+    pub(crate) fn is_mostly_optimised(&self) -> bool {
+        self.plain * 5 <= self.begun
+    }
+
     fn of(attempts: &[Attempt], fault: Instant, plain: &HashSet<u16>) -> Seen {
         let since = |moment: Instant| moment.saturating_duration_since(fault).as_secs_f64();
         let mut seen = Seen { flow: f64::INFINITY, ..Seen::default() };
-        let mut was_plain = false;
+        let (mut was_plain, mut in_a_row) = (false, Vec::new());
         for Attempt { began, ended, how } in attempts {
             let is_reset = how.result.as_ref().is_err_and(|broken| broken.is_reset());
             assert!(how.result.is_ok() || is_reset, "{:.3} s after the fault: {:?}", since(*began), how);
@@ -109,9 +116,12 @@ impl Seen {
             if plain.contains(&how.port) {
                 seen.plain += 1;
                 was_plain = true;
-                seen.again = None;
-            } else if was_plain && seen.again.is_none() {
-                seen.again = Some(since(*began));
+                in_a_row.clear();
+            } else if was_plain {
+                in_a_row.push(since(*began));
+            }
+            if in_a_row.len() == 3 && seen.again.is_none() {
+                seen.again = Some(in_a_row[0]);
             }
         }
         seen
