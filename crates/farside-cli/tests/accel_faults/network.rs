@@ -49,6 +49,12 @@ fn a_firewall_strips_options() {
     assert!(seen.all_flow <= 0.6 && seen.again.is_some(), "{seen:?}");
 }
 
+/// The far box may just have connected for one, and its answer be lost: the server takes no other packet for that connection before the
+/// boxes hear of each other again, or give each other up. Then the client's next try is let through.
+fn longest(seconds: u32) -> f64 {
+    f64::from(seconds) + 2.0 * TRY
+}
+
 /// A fault of the WAN that takes the boxes from each other but lets hosts pass, for so many seconds.
 fn boxes_apart(cell: &str, rules: &str, seconds: u64, check: impl FnOnce(&Seen, [bool; 2])) {
     let Some(bed) = Bed::new() else { return };
@@ -77,7 +83,7 @@ fn a_firewall_drops_what_is_between_the_boxes_for_a_moment() {
     boxes_apart("a firewall drops TCP 7442, for a moment", rules, 4, |seen, whole| {
         assert_eq!(whole, [true; 2], "open connections go on");
         assert!(seen.all_flow <= SILENT + MARGIN, "{seen:?}");
-        assert!(seen.slowest <= PATIENCE_WITH_A_PEER + TRY + MARGIN, "{seen:?}");
+        assert!(seen.slowest <= longest(4), "{seen:?}");
     });
 }
 
@@ -87,7 +93,7 @@ fn a_firewall_drops_what_is_between_the_boxes() {
     boxes_apart("a firewall drops TCP 7442", rules, 18, |seen, whole| {
         assert_eq!(whole, [false; 2], "open connections are reset");
         assert!(seen.all_flow <= SILENT + MARGIN, "{seen:?}");
-        assert!(seen.slowest <= PATIENCE_WITH_A_PEER + TRY + MARGIN, "{seen:?}");
+        assert!(seen.slowest <= longest(18), "{seen:?}");
     });
 }
 
@@ -96,7 +102,7 @@ fn a_firewall_rejects_what_is_between_the_boxes() {
     let rules = "tcp dport 7442 reject with tcp reset\ntcp sport 7442 reject with tcp reset";
     boxes_apart("a firewall rejects TCP 7442", rules, 4, |seen, _| {
         assert!(seen.all_flow <= SILENT + MARGIN, "{seen:?}");
-        assert!(seen.slowest <= PATIENCE_WITH_A_PEER + TRY + MARGIN, "{seen:?}");
+        assert!(seen.slowest <= longest(4), "{seen:?}");
     });
 }
 
