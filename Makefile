@@ -3,7 +3,7 @@
 # scripts/install-test-tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-accel test test-full soak bench bench-emulator bench-main-job bench-wire bench-link bench-codec bench-streams check doc
+.PHONY: help demo demo-accel accel-faults test test-full soak bench bench-emulator bench-main-job bench-wire bench-link bench-codec bench-streams check doc
 
 help:  ## Show this list.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -13,6 +13,9 @@ demo:  ## Two sites on this machine: mirror a file system, kill one, take over a
 
 demo-accel:  ## The accelerator on one machine, in four network namespaces: curl and nginx over two boxes (root).
 	@scripts/demo-accel
+
+accel-faults:  ## What kills, damage and bad networks do to connections over the accelerator, as a table (root). ARGS=--full
+	@scripts/accel-faults $(ARGS)
 
 test:  ## Install what the tests need, run all of them (under 30 minutes on two cores, the build included).
 	@scripts/test

@@ -407,7 +407,14 @@ async fn a_disk_that_does_not_answer_stops_neither_the_process_nor_what_is_sent(
     let Some(disk) = Frozen::new() else { return };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = listener.local_addr().unwrap();
-    let pair = Pair::start_at(server, tempfile::tempdir().unwrap(), true, Duration::ZERO, Some(&disk.path().join("chunks"))).await;
+    let pair = Pair::start_at(
+        server,
+        tempfile::tempdir().unwrap(),
+        true,
+        Duration::ZERO,
+        Some(&disk.path().join("chunks")),
+    )
+    .await;
     let (mut client, mut server) = connected(&pair, &listener).await;
     one_way(&mut client, &mut server, &noise(1_000_000, seed())).await;
     // Of all sizes: what is small is encoded with as little ado as can be.

@@ -97,6 +97,21 @@ fn a_store_that_is_cleared_costs_bytes_and_nothing_else() {
 }
 
 #[test]
+fn what_a_peer_has_a_part_of_in_a_closed_container_is_known_again_after_one_pass() {
+    let pair = Pair::new();
+    let stream = bytes(7, 10 << 20, false);
+    Pair::send(&pair.a, &pair.b, &stream, &BULK);
+    pair.a.realm.begin_anew();
+    pair.b.store.clear(None);
+    // A has not heard of it: it is asked for the first part, and names that as it did before.
+    let again = Pair::send(&pair.a, &pair.b, &stream[..1 << 20], &BULK);
+    assert!(again.asked > 0, "{again:?}");
+    Pair::send(&pair.a, &pair.b, &stream, &BULK);
+    let warm = Pair::send(&pair.a, &pair.b, &stream, &BULK);
+    assert!(warm.wire < 5000 && warm.asked == 0, "{warm:?}");
+}
+
+#[test]
 fn histories_may_be_dropped_and_settings_change_at_any_block() {
     let pair = Pair::new();
     let mut encoder =

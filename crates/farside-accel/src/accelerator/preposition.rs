@@ -93,7 +93,9 @@ impl Accelerator {
         match carry::run(Arc::clone(&trunk), flow, socket, Arc::clone(&record)).await {
             End::Closed => PrepositionEnd::Sent(came_to(&record)),
             End::ResetThere => PeerLost(format!("the accelerator of {peer} was lost")),
-            End::ResetHere | End::ResetAfterAll => Refused("what was to be sent could not be read to its end".to_owned()),
+            End::ResetHere | End::ResetAfterAll => {
+                Refused("what was to be sent could not be read to its end".to_owned())
+            }
         }
     }
 

@@ -217,11 +217,17 @@ impl StreamEncoder {
         if let Some(name) = name.filter(|name| self.can_refer_to(*name)) {
             return Known { fingerprint: Some(fingerprint), here: Some(name), named: Some(name) };
         }
-        // It may be here twice: from the peer, which has lost it since, and kept once more when it was sent back.
+        // It may be here twice: from the peer, which has lost it since, and kept once more when it was sent back; or kept here once
+        // more since the peer has lost a part of the first container, and takes nothing more for that. What can be referred to
+        // comes first: otherwise the first one would be found each time, and sent each time.
         let own = self.realm.origin();
-        let is_wanted = |name: ChunkName| self.can_refer_to(name) || name.container.origin == own;
-        if let Some(found) = self.realm.find(&fingerprint, is_wanted) {
-            self.cursor = Some(found);
+        let is_own = |name: ChunkName| name.container.origin == own;
+        let mut found = self.realm.find(&fingerprint, |name| self.can_refer_to(name));
+        if found.as_ref().is_some_and(|found| !self.can_refer_to(found.name()) && !is_own(found.name())) {
+            found = self.realm.find(&fingerprint, is_own);
+        }
+        if found.is_some() {
+            self.cursor = found;
         }
         let here = self.cursor.as_ref().map(Cursor::name);
         let named = here.filter(|name| self.can_refer_to(*name));

@@ -25,7 +25,7 @@ pub struct Site {
     pub dir: PathBuf,
     child: Option<Child>,
     /// Where peers found it first; a restart listens there again.
-    peer_address: Option<String>,
+    pub peer_address: Option<String>,
     /// Its environment, besides that of the test.
     pub environment: Vec<(String, String)>,
 }

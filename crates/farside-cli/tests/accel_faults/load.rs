@@ -1,0 +1,83 @@
+//! Many connections: short ones, and idle ones.
+
+use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::bed::{Bed, End, PATIENCE, SERVER};
+use crate::support::eventually;
+use crate::traffic::{Request, Transfer, fetch, transfer};
+use crate::watch::{Seen, report};
+
+/// Threads that begin connections.
+const CLIENTS: u32 = 8;
+
+/// Each end of each connection is a descriptor of this process.
+fn raise_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
+/// Begins so many connections a second, as far as the machine can. Connections, and the time that all took.
+fn short_connections(bed: &Bed, per_second: u32, seconds: u32) -> (usize, f64, Seen) {
+    let (began, to) = (Instant::now(), SERVER.parse().unwrap());
+    let ended: Vec<_> = bed.client.inside(|| {
+        let clients = (0..CLIENTS).map(|_| {
+            thread::spawn(move || {
+                let mut all = Vec::new();
+                for number in 0..per_second * seconds / CLIENTS {
+                    let due = began + Duration::from_secs(1) * (number * CLIENTS) / per_second;
+                    thread::sleep(due.saturating_duration_since(Instant::now()));
+                    all.push(transfer(to, fetch(1, 500), PATIENCE, &AtomicU64::new(0)));
+                }
+                all
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    let seconds = began.elapsed().as_secs_f64();
+    let failed: Vec<_> = ended.iter().filter(|ended| ended.result.is_err()).collect();
+    assert!(failed.is_empty(), "{} of {} failed, such as {:?}", failed.len(), ended.len(), failed[0]);
+    let slowest = ended.iter().map(|ended| ended.set_up.as_secs_f64()).fold(0.0, f64::max);
+    (ended.len(), seconds, Seen { slowest, ..Seen::default() })
+}
+
+#[test]
+fn a_thousand_short_connections_a_second() {
+    let Some(bed) = Bed::new() else { return };
+    let (connections, seconds, seen) = short_connections(&bed, 1000, 3);
+    let plain = bed.plain_ports().len();
+    let note = format!("{connections} connections in {seconds:.1} s, {plain} of them plainly, none failed");
+    report("1,000 short connections a second", 0, &seen, &note);
+    eventually("no connection is left", || bed.open(End::Near) + bed.open(End::Far) == 0);
+}
+
+#[test]
+#[ignore = "keeps 2,000 connections open beside those of other tests"]
+fn two_thousand_idle_connections() {
+    raise_descriptors();
+    let Some(bed) = Bed::new() else { return };
+    // Each says a byte, rests, and says another one.
+    let idle = Request { up: 2, down: 1, piece: 1, pause: 20_000_000, ..Request::default() };
+    let (began, mut open) = (Instant::now(), Vec::new());
+    for _ in 0..2000 {
+        open.push(Transfer::start(&bed.client, idle));
+    }
+    eventually("all are open", || bed.serving.open() == 2000);
+    let (connections, seconds, seen) = short_connections(&bed, 300, 5);
+    assert_eq!(bed.serving.open(), 2000);
+    let kept = bed.open(End::Near);
+    assert!(kept > 1900, "{kept} of 2,000 are optimised");
+    for transfer in open {
+        bed.whole(transfer);
+    }
+    let note = format!(
+        "kept for {:.0} s, {kept} optimised; beside them {connections} short ones in {seconds:.1} s, none failed",
+        began.elapsed().as_secs_f64()
+    );
+    report("2,000 idle connections", bed.resets(), &seen, &note);
+}
