@@ -102,12 +102,19 @@ impl Line {
         }
     }
 
-    /// The first packets on new links wait for their neighbours; those of a test do not.
+    /// The first packets on new links wait for their neighbours; those of a test do not. On a busy machine a neighbour may not
+    /// answer in time at first.
     pub(crate) fn meet(&self, from: &[&Space], closed: &[&str]) {
+        let deadline = Instant::now() + PATIENCE;
         for address in closed {
             for from in from {
-                let refused = self.connect_from(from, address.parse().unwrap()).unwrap_err();
-                assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "{address}");
+                loop {
+                    let refused = self.connect_from(from, address.parse().unwrap()).unwrap_err();
+                    if refused.kind() == io::ErrorKind::ConnectionRefused {
+                        break;
+                    }
+                    assert!(Instant::now() < deadline, "{address}: {refused}");
+                }
             }
         }
     }
