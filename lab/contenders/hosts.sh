@@ -20,10 +20,21 @@ tell_up() { # PORT
     )
 }
 
+# The blocks of the image that are not zero, from its second eighth on: files, and not the tables and the free space of the
+# file system that they are in.
+contents() {
+    local skip
+    skip=$(($(stat -c %s "$NEW/0.img") / 8 / 4096 * 4096))
+    # head wants no more than it needs.
+    { tail -c +$((skip + 1)) "$NEW/0.img" 2>/dev/null || true; } |
+        perl -e '$/ = \4096; $zero = "\0" x 4096; while (<STDIN>) { print unless $_ eq $zero }' || true
+}
+
 # The payload of this generation, in the directory that servers serve.
 lay_payload() {
     mkdir -p "$SERVER_HERE/www/upload"
-    piece 0 >"$SERVER_HERE/www/payload.new"
+    contents | head -c "$(piece_bytes)" >"$SERVER_HERE/www/payload.new"
+    [ "$(stat -c %s "$SERVER_HERE/www/payload.new")" = "$(piece_bytes)" ] || { echo "the image has too little content" >&2; return 1; }
     # Renamed, as the new version of a file comes: no server keeps the old one open.
     mv "$SERVER_HERE/www/payload.new" "$SERVER_HERE/www/payload"
     chmod -R a+rX "$SERVER_HERE/www"
@@ -144,13 +155,26 @@ fetch() {
     rm -f "$CLIENT_HERE/got" "$SERVER_HERE/www/upload/payload"
     case $PROGRAM in
     http) curl -sS --fail -o "$HERE/got" "http://$SERVER_ADDR/payload" ;;
-    ftp) lftp -c "set net:max-retries 1; open ftp://$SERVER_ADDR; get payload -o $HERE/got" ;;
-    ftp-up) lftp -c "set net:max-retries 1; open ftp://$SERVER_ADDR; cd upload; put $HERE/payload" ;;
+    ftp) lftp -c "$(lftp_settings); open ftp://$SERVER_ADDR; get payload -o $HERE/got" ;;
+    ftp-up) lftp -c "$(lftp_settings); open ftp://$SERVER_ADDR; cd upload; put $HERE/payload" ;;
     rsync) rsync --whole-file "rsync://$SERVER_ADDR/files/payload" "$HERE/got" ;;
     postgres) psql -q -h "$SERVER_ADDR" -U postgres postgres -c "\\copy rows to '$HERE/got'" ;;
     ssh) ssh_to cat "$SERVER_HERE/www/payload" >"$HERE/got" ;;
     ssh-c) ssh_to -C cat "$SERVER_HERE/www/payload" >"$HERE/got" ;;
     esac
+}
+
+# A log of the transfers with their rates, as the programs of the documents told them: without log-in and questions.
+lftp_settings() {
+    rm -f "$HERE/transfers"
+    echo "set net:max-retries 1; set xfer:log yes; set xfer:log-file $HERE/transfers"
+}
+
+# KB/s of the transfer alone by the client's own clock; zero for programs that do not tell.
+told_kb_per_second() {
+    if [ ! -e "$CLIENT_HERE/transfers" ]; then echo 0; return; fi
+    tail -n 1 "$CLIENT_HERE/transfers" | sed -E 's/.* ([0-9.]+) ?([KMG]?)i?B?\/s.*/\1 \2/' |
+        awk '{ unit = $2 == "G" ? 1048576 : $2 == "M" ? 1024 : $2 == "K" ? 1 : 1 / 1024; printf "%.3f\n", $1 * unit }'
 }
 
 ssh_to() { # options and words

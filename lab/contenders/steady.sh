@@ -54,6 +54,12 @@ measure_steady() {
         jq .p99_ms "$HERE/asked" >"$HERE/p99"
         jq '.asked - .answered' "$HERE/asked" >"$HERE/failed"
         ;;
+    # A thousand connections a second, each counted from when it was due.
+    visits)
+        "$FARSIDE_LAB" visit "$SERVER_ADDR:80" --path /empty --every 1ms --for 5s >"$HERE/asked" 2>"$HERE/visits"
+        jq .p99_ms "$HERE/asked" >"$HERE/p99"
+        jq '.asked - .answered' "$HERE/asked" >"$HERE/failed"
+        ;;
     short) short_connections 5000 ;;
     short-beside-idle)
         hold_idle 2000

@@ -75,6 +75,9 @@ pub(crate) enum Command {
     /// Ask again and again and tell how long answers took; contenders' scripts use it
     #[command(hide = true)]
     Ask(AskArguments),
+    /// Make connection after connection, a web request each, and tell how long they took; contenders' scripts use it
+    #[command(hide = true)]
+    Visit(VisitArguments),
 }
 
 #[derive(Args, Debug)]
@@ -216,6 +219,21 @@ pub(crate) struct AnswerArguments {
     /// Bytes of an answer
     #[arg(long)]
     pub(crate) bytes: usize,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct VisitArguments {
+    /// A web server
+    pub(crate) address: SocketAddr,
+    /// What is asked for
+    #[arg(long, default_value = "/")]
+    pub(crate) path: String,
+    /// From one connection to the next
+    #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
+    pub(crate) every: Duration,
+    /// How long to go on
+    #[arg(long = "for", value_name = "TIME", value_parser = units::parse_time)]
+    pub(crate) time: Duration,
 }
 
 #[derive(Args, Debug)]

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::CopyChanged(arguments) => commands::copy_changed::run(arguments),
         Command::Answer(arguments) => commands::interactive::answer(arguments),
         Command::Ask(arguments) => commands::interactive::ask(arguments),
+        Command::Visit(arguments) => commands::interactive::visit(arguments),
     };
     outcome.unwrap_or_else(|error| {
         if let Some(TestBedError::Interrupted) = error.downcast_ref() {

@@ -1,5 +1,6 @@
 //! `farside-lab ask` and `answer`: a small request and its answer again and again, as a person's session has them, over one
-//! TCP connection. Contenders measure with it what other traffic does to such a session.
+//! TCP connection; `visit`: a connection of its own for each. Contenders measure with it what other traffic, or what stands in
+//! the path, does to such a session.
 //!
 //! Requests go out by the clock, whether or not the one before is answered, and each latency counts from the moment at which its
 //! request was due: a stall is seen by all requests that fall into it, not by one alone.
@@ -7,10 +8,12 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cli::{AnswerArguments, AskArguments};
+use crate::cli::{AnswerArguments, AskArguments, VisitArguments};
 use crate::commands::Outcome;
 
 /// Bytes of a request: a key and its frame, or a short query.
@@ -73,6 +76,54 @@ pub(crate) fn ask(arguments: &AskArguments) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// So many visits at once: 1,000 a second that take 60 ms each. What waits for its turn counts from when it was due.
+const VISITORS: usize = 64;
+
+/// Visits, and prints what it found as one line of JSON. A visit that fails is one that is not answered.
+pub(crate) fn visit(arguments: &VisitArguments) -> Outcome {
+    let count = (arguments.time.as_secs_f64() / arguments.every.as_secs_f64()).round() as u32;
+    let request = format!("GET {} HTTP/1.0\r\n\r\n", arguments.path);
+    let begun = Instant::now();
+    let (next, latencies) = (AtomicU32::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..VISITORS {
+            scope.spawn(|| {
+                loop {
+                    let visit = next.fetch_add(1, Ordering::Relaxed);
+                    if visit >= count {
+                        break;
+                    }
+                    let due = begun + arguments.every * visit;
+                    thread::sleep(due.saturating_duration_since(Instant::now()));
+                    match visit_once(arguments, &request) {
+                        Ok(()) => {
+                            latencies.lock().unwrap_or_else(|error| error.into_inner()).push(due.elapsed())
+                        }
+                        Err(error) => eprintln!("visit {visit}: {error}"),
+                    }
+                }
+            });
+        }
+    });
+    let mut latencies = latencies.into_inner().unwrap_or_else(|error| error.into_inner());
+    println!("{}", summary(count, &mut latencies, 0, begun.elapsed()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn visit_once(arguments: &VisitArguments, request: &str) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&arguments.address, CONNECT_LIMIT)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    if answer.starts_with(b"HTTP/") {
+        Ok(())
+    } else {
+        Err(std::io::Error::other("no answer of a web server"))
+    }
+}
+
 fn connect(arguments: &AskArguments) -> std::io::Result<TcpStream> {
     let begun = Instant::now();
     loop {
@@ -115,6 +166,29 @@ mod tests {
         assert_eq!((told["p99_ms"].as_f64(), told["max_ms"].as_f64()), (Some(99.0), Some(100.0)));
         assert_eq!(told["goodput_mbit"].as_f64(), Some(0.1));
         assert!(summary(3, &mut [], 1000, Duration::from_secs(1))["median_ms"].is_null());
+    }
+
+    #[test]
+    fn every_visit_is_a_connection_and_one_without_an_answer_is_none() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let serving = thread::spawn(move || {
+            for (number, stream) in listener.incoming().take(20).enumerate() {
+                let mut stream = stream.expect("a visitor");
+                let mut request = [0; 19];
+                stream.read_exact(&mut request).expect("its request");
+                assert_eq!(&request, b"GET /x HTTP/1.0\r\n\r\n");
+                if number != 7 {
+                    stream.write_all(b"HTTP/1.0 204 None\r\n\r\n").expect("an answer");
+                }
+            }
+        });
+        let every = Duration::from_millis(2);
+        let asking = VisitArguments { address, path: "/x".to_owned(), every, time: every * 20 };
+        assert!(visit(&asking).is_ok());
+        serving.join().expect("as many connections as visits");
+        let asking = VisitArguments { address, ..asking };
+        assert!(visit_once(&asking, "GET / HTTP/1.0\r\n\r\n").is_err(), "nobody listens any more");
     }
 
     #[test]
