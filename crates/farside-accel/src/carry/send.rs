@@ -31,10 +31,10 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mi
 /// How long a flow that has much to send is waited for, so that its chunks end where its content says so. One that says little
 /// is not waited for at all.
 const GATHER_FOR: Duration = Duration::from_millis(2);
-/// More than two packets at once are seldom all: a flow that begins so is waited for too, a sixteenth of a round trip. Where it
-/// begins is cut by its content then, and not by how its packets came; 60 to 90 KB of each transfer that is repeated went as new
-/// bytes otherwise.
+/// More than two packets at once are seldom all: a flow that begins so is waited for too, so that its beginning is cut by its
+/// content and not by how its packets came.
 const BEGINS_WITH_MUCH: usize = 2 * 1460;
+/// But only where this share of a round trip is a millisecond or more, and the wait is hardly seen.
 const GATHER_SHARE: f64 = 1.0 / 16.0;
 /// Bytes that a block stands for at first. Where blocks get small they grow, up to a MiB: fewer are cheaper; where they do not,
 /// others would have to wait for them.

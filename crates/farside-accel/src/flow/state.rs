@@ -23,7 +23,7 @@ pub struct Flow {
     arrived: Notify,
     /// Bytes that the far side has room for.
     credit: Mutex<u64>,
-    /// The most credit there ever was: the far side's window is no smaller.
+    /// The most credit there was since the last rest: the far side's window is no smaller. Changed under the lock of `credit`.
     credit_most: AtomicU64,
     credited: Notify,
     /// One part is queued at a time: flows take turns.
@@ -115,8 +115,10 @@ impl Flow {
         let mut credit = self.credit.lock();
         let Some(sum) = credit.checked_add(bytes).filter(|sum| *sum <= CREDIT_MAX) else { return false };
         *credit = sum;
-        drop(credit);
+        // Before the lock goes: a rest that came between would leave a window here that the far side has no more, and a sender
+        // that waits for half of it.
         self.credit_most.fetch_max(sum, Ordering::Relaxed);
+        drop(credit);
         self.credited.notify_one();
         true
     }
