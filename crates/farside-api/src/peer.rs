@@ -234,6 +234,15 @@ pub struct SetPeer {
     pub throttle_out: Option<String>,
 }
 
+/// `POST /peers/NAME/replace`: the site called so has another key now. NAME may also be the beginning of a key that no
+/// peer has any more.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplacePeer {
+    /// The peer that the site was paired anew as.
+    pub with: String,
+}
+
 /// `POST /peers/NAME/allow` and `/deny`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,6 +6,7 @@
 
 pub(crate) mod destinations;
 mod recorded_rights;
+mod replaced_peers;
 mod role_changes;
 
 use std::collections::{BTreeMap, HashMap};
@@ -156,6 +157,7 @@ impl Mirrors {
 
     /// Brings the database in line with what the pool knows of its replicas.
     async fn take_over(&self, pool_name: &str, pool: &Pool) -> Result<(), ErrorBody> {
+        self.follow_replaced_peers(pool_name, pool).await?;
         let known = self.parts.state.relationships(None).await.map_err(Failure::into_error_body)?;
         for volume in pool.volumes() {
             let Some(replica) = volume.replica else { continue };

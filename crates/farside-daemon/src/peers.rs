@@ -172,6 +172,15 @@ impl Rights {
         state.deny(peer, volumes).await
     }
 
+    /// Takes up what the database has for a peer: another's rights have become its own.
+    pub(crate) async fn reload(&self, state: &State, peer: PeerId) -> Result<(), StateError> {
+        let _turn = self.turn.lock().await;
+        let rows = state.rights().await?.into_iter().filter(|row| row.peer == peer);
+        let rights = rows.map(|row| (row.volume.clone(), Right::from(&row))).collect();
+        self.table.write().insert(peer, rights);
+        Ok(())
+    }
+
     /// Takes all of a peer's rights away; its rows go with its pin.
     pub(crate) fn forget(&self, peer: PeerId) {
         self.table.write().remove(&peer);

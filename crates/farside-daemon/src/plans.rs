@@ -401,6 +401,47 @@ pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
     plan
 }
 
+/// `peer replace`.
+pub(crate) struct ReplaceFacts<'a> {
+    /// What the site is called, and with the new key until now.
+    pub(crate) old: &'a str,
+    pub(crate) new: &'a str,
+    /// The beginnings of both keys.
+    pub(crate) old_key: &'a str,
+    pub(crate) new_key: &'a str,
+    /// There is a session under the old key.
+    pub(crate) old_is_connected: bool,
+    /// Replicas here of its volumes.
+    pub(crate) replicas: &'a [String],
+    /// (volume here, replica there) that it mirrors.
+    pub(crate) sources: &'a [(String, String)],
+    /// Volumes that the old key may mirror.
+    pub(crate) rights: &'a [String],
+}
+
+pub(crate) fn replace_peer(facts: &ReplaceFacts<'_>) -> Plan {
+    let ReplaceFacts { old, new, old_key, new_key, .. } = facts;
+    let mut plan = plan(format!("take {new} for the site that was {old}"));
+    plan.would.push(format!(
+        "the site is called {old}; key {new_key} speaks for it, and key {old_key} for nobody any more"
+    ));
+    if facts.old_is_connected {
+        plan.would.push(format!(
+            "a site with the old key is connected now: its session is cut. If both are running, be sure which one is {old}"
+        ));
+    }
+    plan.would.extend(facts.replicas.iter().map(|r| {
+        format!("{r} is updated from there, from the snapshot that both sides hold; nothing is copied again")
+    }));
+    plan.would.extend(
+        facts.sources.iter().map(|(volume, as_what)| format!("{old}:{as_what} goes on as a mirror of {volume}")),
+    );
+    if !facts.rights.is_empty() {
+        plan.would.push(format!("it may mirror what {old} might: {}", facts.rights.join(", ")));
+    }
+    plan
+}
+
 /// What keeps a source from updates once its replica was broken off.
 pub(crate) struct OvertakenFacts<'a> {
     pub(crate) volume: &'a VolumeName,

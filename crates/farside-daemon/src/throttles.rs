@@ -77,6 +77,18 @@ impl Throttles {
         }
     }
 
+    /// Takes up what the database has for a peer: another's limits have become its own.
+    pub(crate) async fn reload(&self, state: &State, node: &Node, now: Timestamp, peer: PeerId) -> Result<(), StateError> {
+        let _guard = self.lock.lock().await;
+        for (of, direction, text) in state.peer_throttles().await? {
+            if of == peer {
+                self.set.lock().insert((Limited::Peer(peer), direction), stored(&text, "a peer"));
+            }
+        }
+        self.follow(node, now);
+        Ok(())
+    }
+
     /// Forgets those of a peer that was removed.
     pub(crate) fn forget(&self, peer: PeerId) {
         self.set.lock().retain(|(of, _), _| *of != Limited::Peer(peer));

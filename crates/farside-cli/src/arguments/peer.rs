@@ -109,6 +109,26 @@ pub enum Peer {
         #[command(flatten)]
         destructive: Destructive,
     },
+    /// Take a newly paired peer for a site that lost its key or changed it: its mirrors go on
+    #[command(
+        after_help = "Pair with the site anew first, under another name; then say here whose place it takes. Mirrors in both \
+                      directions, rights and limits go over to the new key, and nothing is copied again. Be sure that it is \
+                      that site: the new key may do what the old one might. Instead of a name, OLD may be the beginning of a \
+                      key, as mirror status shows it for a site that is not paired any more.\n\nExamples:\n  farside peer join \
+                      siteA.example:7440 --name siteA-new\n  farside peer replace siteA --with siteA-new --plan\n  farside peer \
+                      replace siteA --with siteA-new --yes"
+    )]
+    Replace {
+        /// The peer whose key is lost
+        #[arg(value_name = "OLD", value_parser = parse_label)]
+        peer: String,
+        /// The peer that takes its place, and its name
+        #[arg(long, value_name = "NEW", value_parser = parse_label)]
+        with: String,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
+    },
     /// Let a peer mirror volumes of this site
     #[command(
         after_help = "The volumes need not exist yet. --reverse also allows the way back after a failover: the volume here \

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use farside_api::{
     CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, PathState, PathsMode, Peer, PeerPath,
-    PeerRights, PeerState, PeerStatus, SetPeer,
+    PeerRights, PeerState, PeerStatus, ReplacePeer, SetPeer,
 };
 use reqwest::Method;
 
@@ -71,6 +71,18 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             if let Some(peer) = carry_out::<Peer>(&context.client, request, destructive, context.json).await?
             {
                 context.show(&peer, |peer| format!("peer {} removed\n", peer.name));
+            }
+        }
+        Verb::Replace { peer, with, destructive } => {
+            let request = DestructiveRequest {
+                method: Method::POST,
+                path: &["peers", &peer, "replace"],
+                body: Some(&ReplacePeer { with }),
+                impact: Impact::Service,
+            };
+            let done = carry_out::<PeerStatus>(&context.client, request, destructive, context.json).await?;
+            if let Some(peer) = done {
+                context.show(&peer, status);
             }
         }
         Verb::Allow { peer, volumes, reverse, fence } => {

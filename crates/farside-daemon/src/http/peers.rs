@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{
-    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, SetPeer,
+    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, ReplacePeer, SetPeer,
 };
 
 use farside_link::Direction;
@@ -17,7 +17,7 @@ use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::parse;
 use crate::peers;
-use crate::plans::{self, RemoveFacts};
+use crate::plans::{self, RemoveFacts, ReplaceFacts};
 use crate::site::Site;
 use crate::state::{Recorded, RightRow};
 use crate::throttles::{self, Limited};
@@ -30,6 +30,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/peers", get(list).post(join))
         .route("/peers/invitations", post(invite))
         .route("/peers/{peer}", get(status).delete(remove))
+        .route("/peers/{peer}/replace", post(replace))
         .route("/peers/{peer}/set", post(set))
         .route("/peers/{peer}/allow", post(allow))
         .route("/peers/{peer}/deny", post(deny))
@@ -89,6 +90,56 @@ async fn remove(
     site.mirrors.refresh_fences();
     tracing::warn!(peer = name, id = %peer.record.id, "peer removed");
     Ok(Outcome::Done(peers::document(&peer)))
+}
+
+async fn replace(
+    State(site): Shared,
+    Path(name): Path<String>,
+    Query(planned): Query<Planned>,
+    Body(request): Body<ReplacePeer>,
+) -> Answered<PeerStatus> {
+    let new = peers::named(&site.node, &request.with)?;
+    let old = site.mirrors.peer_or_key(&name).await?;
+    if old == new.record.id {
+        return Err(ErrorBody::new(
+            ErrorCode::WrongUsage,
+            format!("{} is {name} already: it has the key {old:?}", request.with),
+        )
+        .hint("pair with the site anew first (farside peer invite there, farside peer join here), under another name")
+        .into());
+    }
+    let taken = site.mirrors.taken_along(old).await?;
+    if planned.plan {
+        let rights: Vec<_> = site.rights.of(old).into_iter().map(|right| right.volume).collect();
+        let facts = ReplaceFacts {
+            old: &name,
+            new: &request.with,
+            old_key: &format!("{old:?}"),
+            new_key: &format!("{:?}", new.record.id),
+            old_is_connected: site.node.link(old).is_some(),
+            replicas: &taken.replicas.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            sources: &taken.sources.iter().map(|(v, d)| (v.to_string(), d.to_string())).collect::<Vec<_>>(),
+            rights: &rights,
+        };
+        return Ok(Outcome::Plan(plans::replace_peer(&facts)));
+    }
+    // No pool is opened or closed meanwhile.
+    let _guard = site.pool_lock.lock().await;
+    let new_id = new.record.id;
+    site.mirrors.replace_peer(old, new_id).await?;
+    site.rights.forget(old);
+    site.rights.reload(&site.state, new_id).await?;
+    site.throttles.forget(old);
+    site.throttles.reload(&site.state, &site.node, site.clock.now(), new_id).await?;
+    // The old key's session is cut, and the new one's peer is called as the old one was.
+    site.node.registry_changed().await?;
+    site.mirrors.refresh_fences();
+    let now = site.node.peers().into_iter().find(|peer| peer.record.id == new_id).unwrap_or(new);
+    tracing::warn!(
+        peer = now.record.name, old = %old, new = %new_id, replicas = taken.replicas.len(),
+        mirrored = taken.sources.len(), "a peer's key was replaced by another"
+    );
+    Ok(Outcome::Done(status_of(&site, &now)))
 }
 
 async fn set(

@@ -9,6 +9,7 @@ mod log;
 mod peers;
 mod pools;
 mod relationships;
+mod replaced_peers;
 mod rights;
 mod rows;
 mod settings;

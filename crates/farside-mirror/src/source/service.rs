@@ -90,6 +90,23 @@ impl SourceService {
         self.shared.release(of, volume).await
     }
 
+    /// The site whose key was `old` has the key `new`: its relationships are the new key's. What was served to the old one ends.
+    pub async fn replace_peer(&self, old: PeerId, new: PeerId) -> Result<(), MirrorError> {
+        let of_old = |r: &&SourceRelationship| r.peer == old;
+        let ids: Vec<Uuid> =
+            self.shared.tables().relationships.values().filter(of_old).map(|r| r.id).collect();
+        for id in ids {
+            self.shared.transfers.stop(id, false);
+            let lock = self.shared.registry.lock(id);
+            let _lock = lock.lock().await;
+            let Some(changed) = self.shared.tables().relationships.get(&id).cloned() else { continue };
+            let changed = SourceRelationship { peer: new, ..changed };
+            self.shared.store.save_source(&changed).await?;
+            self.shared.tables().relationships.insert(id, changed);
+        }
+        Ok(())
+    }
+
     async fn release_those(
         &self,
         volume: &VolumeName,

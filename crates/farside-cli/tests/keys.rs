@@ -1,0 +1,140 @@
+//! A site that lost its key, or replaced it: its mirrors go on with differences, in both directions.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(dead_code, reason = "it uses its part of what the test programs share")]
+
+mod support;
+
+use support::{Pair, Site, eventually, status};
+
+const BLOCK: u64 = 4096;
+/// Of the first copies.
+const BLOCKS: u64 = 2048;
+
+fn put(site: &Site, export: &str, first: u64, count: u64, seed: u64) {
+    use rand::{Rng, SeedableRng};
+    let mut bytes = vec![0; (count * BLOCK) as usize];
+    rand::rngs::StdRng::seed_from_u64(seed).fill(&mut bytes[..]);
+    let mut host = site.nbd(export);
+    for (index, part) in bytes.chunks(1 << 20).enumerate() {
+        host.write(first * BLOCK + ((index as u64) << 20), part).unwrap();
+    }
+    host.flush().unwrap();
+    drop(host);
+    eventually("the hosts are gone", || site.json(&format!("volume status {export}"))["writers"] == 0);
+}
+
+fn same(a: &Site, of: &str, b: &Site, to: &str) {
+    assert!(a.nbd(of).read_all() == b.nbd(to).read_all(), "{of} and {to} differ");
+}
+
+/// `p/v` of `a` is mirrored as `q/v`, `q/w` of `b` as `p/w`; both have been copied.
+fn both_ways() -> Pair {
+    let pair = Pair::start();
+    let (a, b) = (&pair.a, &pair.b);
+    a.ok("volume create p/v --size 16M");
+    b.ok("volume create q/w --size 16M");
+    a.ok("peer allow b p/v --reverse --fence");
+    b.ok("peer allow a q/w");
+    b.ok("peer set a --throttle-in 900MB/s");
+    put(a, "p/v", 0, BLOCKS, 1);
+    put(b, "q/w", 0, BLOCKS, 2);
+    b.ok("mirror create a:p/v q/v --every 1h");
+    b.ok("mirror initialize q/v");
+    a.ok("mirror create b:q/w p/w");
+    a.ok("mirror initialize p/w");
+    pair
+}
+
+/// Both mirrors bring what changed, and no more.
+#[track_caller]
+fn updates_are_differences(a: &Site, b: &Site, seed: u64) {
+    put(a, "p/v", 100 + seed, 8, seed);
+    put(b, "q/w", 200 + seed, 8, seed + 1);
+    for (site, replica) in [(b, "q/v"), (a, "p/w")] {
+        site.ok(&format!("mirror update {replica}"));
+        let history = site.json(&format!("mirror history {replica}"));
+        let newest = &history[0];
+        let sent = newest["wire_bytes"].as_u64().unwrap_or_else(|| panic!("{newest}"));
+        assert!(newest["result"] == "ok" && sent < BLOCKS * BLOCK / 8, "{newest}");
+    }
+    same(a, "p/v", b, "q/v");
+    same(b, "q/w", a, "p/w");
+}
+
+/// `b` takes the site that answers at A's address for `a`.
+fn pair_anew(pair: &Pair) {
+    let code = pair.root.path().join("code-anew");
+    std::fs::write(&code, pair.a.ok("peer invite")).unwrap();
+    let address = pair.a.published("peer.addr");
+    pair.b.ok(&format!("peer join {address} --name anew --code-file {}", code.display()));
+}
+
+#[test]
+fn a_site_that_lost_its_key_and_database_goes_on_with_differences_both_ways() {
+    let mut pair = both_ways();
+    updates_are_differences(&pair.a, &pair.b, 10);
+    let old = pair.b.json("peer status a")["id"].clone();
+    assert_eq!(pair.a.stop(), Some(0));
+    for file in std::fs::read_dir(&pair.a.dir).unwrap().map(|file| file.unwrap().path()) {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with("farside.db") || name == "identity.pem" {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+    pair.a.restart();
+    pair.a.ok(&format!("pool import p --path {}", pair.root.path().join("p.pool").display()));
+    pair_anew(&pair);
+    let (a, b) = (&pair.a, &pair.b);
+    a.ok("peer allow b p/v --reverse --fence");
+
+    let plan = b.ok("peer replace a --with anew --plan");
+    for told in ["q/v is updated from there", "a:p/w goes on as a mirror of q/w", "it may mirror what a might: q/w"] {
+        assert!(plan.contains(told), "{told:?} is not in\n{plan}");
+    }
+    assert!(b.fails(2, "peer replace a --with a --yes").contains("it has the key"));
+    assert!(b.fails(3, "peer replace nobody --with anew --yes").contains("nobody"));
+    b.ok("peer replace a --with anew --yes");
+    let now = b.json("peer status a");
+    assert!(now["id"] != old && now["throttle_in"]["rules"] == "900MB/s", "{now}");
+    assert_eq!(b.json("peer list").as_array().unwrap().len(), 1);
+    assert_eq!(now["rights"].as_array().unwrap().iter().map(|r| &r["volume"]).collect::<Vec<_>>().len(), 2);
+    let mirror = status(b, "q/v");
+    assert!(mirror["source"] == "a:p/v" && mirror["schedule"] == "every 1h", "{mirror}");
+    updates_are_differences(a, b, 20);
+
+    // The pool says so too: without the database of B, the replica is the new key's.
+    assert_eq!(pair.b.stop(), Some(0));
+    pair.b.restart();
+    updates_are_differences(&pair.a, &pair.b, 30);
+    // And a failover goes both ways as ever.
+    let (a, b) = (&pair.a, &pair.b);
+    b.ok("mirror break q/v --yes");
+    eventually("A learns of it", || status(a, "p/v")["state"] == "overtaken");
+    put(b, "q/v", 40, 4, 40);
+    a.ok("mirror resync p/v --from b:q/v --yes");
+    same(a, "p/v", b, "q/v");
+}
+
+#[test]
+fn a_key_is_replaced_while_a_pool_is_away_and_its_peer_was_removed() {
+    let mut pair = both_ways();
+    let old = pair.b.json("peer status a")["id"].as_str().unwrap().to_owned();
+    assert_eq!(pair.a.stop(), Some(0));
+    std::fs::rename(pair.a.dir.join("identity.pem"), pair.root.path().join("stolen")).unwrap();
+    pair.a.restart();
+    // The pool of the replica is not there when the key is replaced.
+    assert_eq!(pair.b.stop(), Some(0));
+    let (pool, away) = (pair.root.path().join("q.pool"), pair.root.path().join("away"));
+    std::fs::rename(&pool, &away).unwrap();
+    pair.b.restart();
+    pair.b.ok("peer remove a --yes");
+    pair_anew(&pair);
+    pair.b.ok(&format!("peer replace {} --with anew --yes", &old[..16]));
+    std::fs::rename(&away, &pool).unwrap();
+    pair.b.ok(&format!("pool import q --path {}", pool.display()));
+    // Rights went with the peer that was removed.
+    pair.b.ok("peer allow anew q/w");
+    eventually("they are connected", || pair.a.json("peer status b")["state"] == "connected");
+    updates_are_differences(&pair.a, &pair.b, 50);
+}

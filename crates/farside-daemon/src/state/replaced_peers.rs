@@ -1,0 +1,68 @@
+//! Keys that another has taken the place of.
+
+use std::collections::HashMap;
+
+use farside_peer::PeerId;
+use farside_platform::Timestamp;
+
+use super::rows::{nanoseconds, peer_id};
+use super::{State, StateError};
+
+impl State {
+    /// Has the peer `new` be what `old` was, in one moment: relationships of both directions and rights are its own, it has the
+    /// old one's name, and its limits and paths where it has none; `old` is no peer any more.
+    pub(crate) async fn replace_peer(
+        &self,
+        old: PeerId,
+        new: PeerId,
+        now: Timestamp,
+    ) -> Result<(), StateError> {
+        let (old, new) = (old.0.as_slice(), new.0.as_slice());
+        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+        for statement in [
+            "UPDATE relationships SET peer = ?2 WHERE peer = ?1",
+            "UPDATE source_relationships SET peer = ?2 WHERE peer = ?1",
+            // What the new key was given already stays as it was given.
+            "UPDATE OR IGNORE rights SET peer = ?2 WHERE peer = ?1",
+            "UPDATE peers SET throttle_in = coalesce(peers.throttle_in, o.throttle_in), \
+             throttle_out = coalesce(peers.throttle_out, o.throttle_out), dscp = coalesce(peers.dscp, o.dscp), \
+             rate = coalesce(peers.rate, o.rate), address = coalesce(peers.address, o.address), \
+             paths_mode = CASE WHEN peers.paths = '' THEN o.paths_mode ELSE peers.paths_mode END, \
+             paths = CASE WHEN peers.paths = '' THEN o.paths ELSE peers.paths END \
+             FROM peers AS o WHERE o.id = ?1 AND peers.id = ?2",
+            // Of three keys in a row the oldest leads to the newest.
+            "UPDATE replaced_peers SET new = ?2 WHERE new = ?1",
+        ] {
+            sqlx::query(statement).bind(old).bind(new).execute(&mut *transaction).await?;
+        }
+        let name: Option<String> = sqlx::query_scalar("DELETE FROM peers WHERE id = ? RETURNING name")
+            .bind(old)
+            .fetch_optional(&mut *transaction)
+            .await?;
+        if let Some(name) = name {
+            sqlx::query("UPDATE peers SET name = ? WHERE id = ?")
+                .bind(name)
+                .bind(new)
+                .execute(&mut *transaction)
+                .await?;
+        }
+        sqlx::query("INSERT OR REPLACE INTO replaced_peers (old, new, replaced_at) VALUES (?, ?, ?)")
+            .bind(old)
+            .bind(new)
+            .bind(nanoseconds(now))
+            .execute(&mut *transaction)
+            .await?;
+        // A key that comes back into use is its own again.
+        sqlx::query("DELETE FROM replaced_peers WHERE old = ?").bind(new).execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        self.peers_changed.send_replace(());
+        Ok(())
+    }
+
+    /// Which key has taken the place of which.
+    pub(crate) async fn replaced_peers(&self) -> Result<HashMap<PeerId, PeerId>, StateError> {
+        let rows: Vec<(Vec<u8>, Vec<u8>)> =
+            sqlx::query_as("SELECT old, new FROM replaced_peers").fetch_all(&self.readers).await?;
+        rows.iter().map(|(old, new)| Ok((peer_id(old)?, peer_id(new)?))).collect()
+    }
+}
