@@ -234,11 +234,11 @@ pub struct SetPeer {
     pub throttle_out: Option<String>,
 }
 
-/// `POST /peers/NAME/replace`: the site called so has another key now. NAME may also be the beginning of a key that no
+/// `POST /peers/NAME/rekey`: the site called so has another key now. NAME may also be the beginning of a key that no
 /// peer has any more.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReplacePeer {
+pub struct RekeyPeer {
     /// The peer that the site was paired anew as.
     pub with: String,
 }

@@ -401,7 +401,7 @@ pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
     plan
 }
 
-/// `peer replace`.
+/// `peer rekey`.
 pub(crate) struct ReplaceFacts<'a> {
     /// What the site is called, and with the new key until now.
     pub(crate) old: &'a str,
@@ -434,7 +434,10 @@ pub(crate) fn replace_peer(facts: &ReplaceFacts<'_>) -> Plan {
         format!("{r} is updated from there, from the snapshot that both sides hold; nothing is copied again")
     }));
     plan.would.extend(
-        facts.sources.iter().map(|(volume, as_what)| format!("{old}:{as_what} goes on as a mirror of {volume}")),
+        facts
+            .sources
+            .iter()
+            .map(|(volume, as_what)| format!("{old}:{as_what} goes on as a mirror of {volume}")),
     );
     if !facts.rights.is_empty() {
         plan.would.push(format!("it may mirror what {old} might: {}", facts.rights.join(", ")));

@@ -78,7 +78,13 @@ impl Throttles {
     }
 
     /// Takes up what the database has for a peer: another's limits have become its own.
-    pub(crate) async fn reload(&self, state: &State, node: &Node, now: Timestamp, peer: PeerId) -> Result<(), StateError> {
+    pub(crate) async fn reload(
+        &self,
+        state: &State,
+        node: &Node,
+        now: Timestamp,
+        peer: PeerId,
+    ) -> Result<(), StateError> {
         let _guard = self.lock.lock().await;
         for (of, direction, text) in state.peer_throttles().await? {
             if of == peer {

@@ -115,15 +115,15 @@ pub enum Peer {
                       directions, rights and limits go over to the new key, and nothing is copied again. Be sure that it is \
                       that site: the new key may do what the old one might. Instead of a name, OLD may be the beginning of a \
                       key, as mirror status shows it for a site that is not paired any more.\n\nExamples:\n  farside peer join \
-                      siteA.example:7440 --name siteA-new\n  farside peer replace siteA --with siteA-new --plan\n  farside peer \
-                      replace siteA --with siteA-new --yes"
+                      siteA.example:7440 --name siteA-new\n  farside peer rekey siteA siteA-new --plan\n  farside peer \
+                      rekey siteA siteA-new --yes"
     )]
-    Replace {
+    Rekey {
         /// The peer whose key is lost
         #[arg(value_name = "OLD", value_parser = parse_label)]
         peer: String,
         /// The peer that takes its place, and its name
-        #[arg(long, value_name = "NEW", value_parser = parse_label)]
+        #[arg(value_name = "NEW", value_parser = parse_label)]
         with: String,
         /// Plan and consent.
         #[command(flatten)]

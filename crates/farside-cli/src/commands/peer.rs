@@ -5,7 +5,7 @@ use std::path::Path;
 
 use farside_api::{
     CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, PathState, PathsMode, Peer, PeerPath,
-    PeerRights, PeerState, PeerStatus, ReplacePeer, SetPeer,
+    PeerRights, PeerState, PeerStatus, RekeyPeer, SetPeer,
 };
 use reqwest::Method;
 
@@ -73,11 +73,11 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 context.show(&peer, |peer| format!("peer {} removed\n", peer.name));
             }
         }
-        Verb::Replace { peer, with, destructive } => {
+        Verb::Rekey { peer, with, destructive } => {
             let request = DestructiveRequest {
                 method: Method::POST,
-                path: &["peers", &peer, "replace"],
-                body: Some(&ReplacePeer { with }),
+                path: &["peers", &peer, "rekey"],
+                body: Some(&RekeyPeer { with }),
                 impact: Impact::Service,
             };
             let done = carry_out::<PeerStatus>(&context.client, request, destructive, context.json).await?;

@@ -7,7 +7,8 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{
-    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, ReplacePeer, SetPeer,
+    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, RekeyPeer,
+    SetPeer,
 };
 
 use farside_link::Direction;
@@ -30,7 +31,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/peers", get(list).post(join))
         .route("/peers/invitations", post(invite))
         .route("/peers/{peer}", get(status).delete(remove))
-        .route("/peers/{peer}/replace", post(replace))
+        .route("/peers/{peer}/rekey", post(rekey))
         .route("/peers/{peer}/set", post(set))
         .route("/peers/{peer}/allow", post(allow))
         .route("/peers/{peer}/deny", post(deny))
@@ -92,11 +93,11 @@ async fn remove(
     Ok(Outcome::Done(peers::document(&peer)))
 }
 
-async fn replace(
+async fn rekey(
     State(site): Shared,
     Path(name): Path<String>,
     Query(planned): Query<Planned>,
-    Body(request): Body<ReplacePeer>,
+    Body(request): Body<RekeyPeer>,
 ) -> Answered<PeerStatus> {
     let new = peers::named(&site.node, &request.with)?;
     let old = site.mirrors.peer_or_key(&name).await?;
