@@ -142,3 +142,40 @@ fn a_key_is_replaced_while_a_pool_is_away_and_its_peer_was_removed() {
     eventually("they are connected", || pair.a.json("peer status b")["state"] == "connected");
     updates_are_differences(&pair.a, &pair.b, 50);
 }
+
+/// A copy of a machine, as a backup or a clone of it is: the same key, state and pool.
+#[test]
+fn a_copy_that_runs_isolated_serves_its_volumes_and_reaches_nobody() {
+    let mut pair = both_ways();
+    assert_eq!(pair.a.stop(), Some(0));
+    let copy_dir = pair.root.path().join("copy");
+    std::fs::create_dir(&copy_dir).unwrap();
+    for file in std::fs::read_dir(&pair.a.dir).unwrap().map(|file| file.unwrap()) {
+        if file.file_type().unwrap().is_file() {
+            std::fs::copy(file.path(), copy_dir.join(file.file_name())).unwrap();
+        }
+    }
+    let (original, copied) = (pair.root.path().join("p.pool"), pair.root.path().join("p-copy.pool"));
+    std::fs::copy(&original, &copied).unwrap();
+    // The copy has the pool at its own place: a machine of its own would have it under the same name.
+    pair.a.restart();
+    pair.a.ok("mirror update p/w");
+    let session = pair.b.json("peer status a");
+    assert_eq!(session["state"], "connected", "{session}");
+
+    let mut copy = Site::new(&copy_dir, "a");
+    copy.isolated();
+    let unreachable = copy.json("peer status b");
+    assert_eq!(unreachable["state"], "disconnected");
+    assert!(unreachable["why"].as_str().unwrap().contains("isolated"), "{unreachable}");
+    copy.fails(4, "peer invite");
+    copy.ok(&format!("pool import copied --path {}", copied.display()));
+    // Hosts write there, somebody practises a failover, and nobody else hears of it.
+    put(&copy, "copied/v", 0, 4, 77);
+    copy.ok("mirror break copied/w --yes");
+    put(&copy, "copied/w", 0, 4, 78);
+    updates_are_differences(&pair.a, &pair.b, 60);
+    assert!(status(&pair.b, "q/w")["overtaken"].is_null());
+    assert_eq!(pair.b.json("peer status a")["state"], "connected");
+    assert_eq!(copy.stop(), Some(0));
+}

@@ -44,6 +44,8 @@ pub struct Options {
     pub name: Option<String>,
     /// The log filter.
     pub log: Option<String>,
+    /// Meets no peer, and intercepts no connection: for a copy of a site that is looked at beside the original.
+    pub isolated: bool,
 }
 
 /// An address to listen on, or none.
@@ -200,6 +202,8 @@ pub(crate) struct Config {
     pub(crate) name: String,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
+    /// See [`Options::isolated`].
+    pub(crate) isolated: bool,
     /// Memory for the indexes of similar content, for each TiB of a volume; 0 keeps none.
     pub(crate) similarity_bytes_per_tib: u64,
     /// What is spent on every frame; none lets it follow the link.
@@ -233,10 +237,12 @@ impl Config {
         Ok(Config {
             file: options.config,
             data_dir,
-            peer_listen: options
-                .peer_listen
-                .or(file.peer_listen)
-                .unwrap_or(Listen::At(PEER_LISTEN_DEFAULT.into())),
+            peer_listen: if options.isolated {
+                Listen::Off
+            } else {
+                options.peer_listen.or(file.peer_listen).unwrap_or(Listen::At(PEER_LISTEN_DEFAULT.into()))
+            },
+            isolated: options.isolated,
             http: options.http.or(file.http).unwrap_or(Listen::At(HTTP_DEFAULT.into())),
             name,
             log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),

@@ -144,6 +144,7 @@ async fn start(
             Listen::Off => None,
             Listen::At(address) => Some(address.clone()),
         },
+        isolated: config.isolated,
         ..NodeConfig::new(config.name.clone())
     };
     let parts = NodeParts {
@@ -154,6 +155,12 @@ async fn start(
         clock: Arc::clone(&clock),
         random: Arc::clone(&randomness),
     };
+    if config.isolated {
+        tracing::warn!(
+            "this site runs isolated: it meets no peer, so mirrors stand still in both directions. Volumes are served to hosts \
+             of this machine. To go on with the mirrors, start farsided without --isolated"
+        );
+    }
     for advice in HostTcp::read().advice(&Congestion::default()) {
         tracing::info!("{advice}");
     }
@@ -190,6 +197,7 @@ async fn start(
     let (named, directory) = (config.file.clone(), data_dir.path().to_path_buf());
     let accelerator = Accelerator::load(AcceleratorParts {
         config: &config.accelerator,
+        isolated: config.isolated,
         reread: Box::new(move || {
             reread_accelerator(named.as_deref(), &directory).map_err(|error| error.to_string())
         }),

@@ -33,4 +33,7 @@ pub struct DaemonArguments {
     /// What to log to stderr, for example info or farside_mirror=debug [default: info]
     #[arg(long, value_name = "FILTER", env = "FARSIDE_LOG")]
     pub log: Option<String>,
+    /// Meet no peer: for a copy or a restored backup of a site, beside the original
+    #[arg(long, conflicts_with = "peer_listen")]
+    pub isolated: bool,
 }

@@ -17,6 +17,7 @@ fn main() -> ExitCode {
             http,
             name: arguments.name,
             log: arguments.log,
+            isolated: arguments.isolated,
         },
         (Err(error), _) | (_, Err(error)) => {
             eprintln!("farsided: {error}");

@@ -46,14 +46,27 @@ impl Site {
 
     /// Starts it again, where its peers know it.
     pub fn restart(&mut self) {
+        let listen = self.peer_address.clone().unwrap_or_else(|| "127.0.0.1:0".into());
+        self.start_with(&["--peer-listen", &listen]);
+        if listen != "off" {
+            self.peer_address = Some(self.published("peer.addr"));
+        }
+    }
+
+    /// Starts it so that it meets no peer.
+    pub fn isolated(&mut self) {
+        self.start_with(&["--isolated"]);
+    }
+
+    fn start_with(&mut self, arguments: &[&str]) {
         assert!(self.child.is_none(), "{} runs already", self.name);
         std::fs::create_dir_all(&self.dir).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.join("log")).unwrap();
-        let listen = self.peer_address.clone().unwrap_or_else(|| "127.0.0.1:0".into());
         let mut child = Command::new(FARSIDED)
             .arg("--data-dir")
             .arg(&self.dir)
-            .args(["--name", &self.name, "--peer-listen", &listen, "--http", "127.0.0.1:0"])
+            .args(["--name", &self.name, "--http", "127.0.0.1:0"])
+            .args(arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())
             .stderr(log)
@@ -63,9 +76,6 @@ impl Site {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.contains("ready"), "{} did not start; its log:\n{}", self.name, self.log());
         self.child = Some(child);
-        if listen != "off" {
-            self.peer_address = Some(self.published("peer.addr"));
-        }
     }
 
     /// What the daemon says of itself in a small file.

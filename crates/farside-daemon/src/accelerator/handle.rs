@@ -77,6 +77,8 @@ pub(crate) type Reread = Box<dyn Fn() -> Result<AcceleratorConfig, String> + Sen
 pub(crate) struct AcceleratorParts<'a> {
     /// What the file says.
     pub(crate) config: &'a AcceleratorConfig,
+    /// The site meets no peer: what was on stays off.
+    pub(crate) isolated: bool,
     /// Reads the file again.
     pub(crate) reread: Reread,
     /// The site's name for itself.
@@ -107,8 +109,18 @@ pub(super) struct Memory {
 impl Accelerator {
     /// As the file and the database have it. If it is on, the process is started in the background.
     pub(crate) async fn load(parts: AcceleratorParts<'_>) -> Result<Accelerator, StateError> {
-        let AcceleratorParts { config, reread, site_name, log, log_format, data_dir, clock, state, program } =
-            parts;
+        let AcceleratorParts {
+            config,
+            isolated,
+            reread,
+            site_name,
+            log,
+            log_format,
+            data_dir,
+            clock,
+            state,
+            program,
+        } = parts;
         let mut memory = Memory {
             remembered: stored(state.accelerator().await?, "settings"),
             forwards: stored(state.accelerator_forwards().await?, "forwards"),
@@ -144,7 +156,7 @@ impl Accelerator {
         };
         {
             let mut memory = accelerator.memory.lock().await;
-            if memory.remembered.is_on(config) {
+            if !isolated && memory.remembered.is_on(config) {
                 // A registry that cannot be read would have kept the daemon from its start.
                 let records = state.list().await.unwrap_or_default();
                 accelerator.apply(&mut memory, &records);

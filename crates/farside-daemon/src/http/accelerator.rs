@@ -48,6 +48,13 @@ async fn up(
     State(site): Shared,
     BodyOrDefault(words): BodyOrDefault<StartAccelerator>,
 ) -> Answer<AcceleratorStatus> {
+    if site.configuration.isolated {
+        return Err(ErrorBody::new(
+            ErrorCode::Refused,
+            "this site runs isolated (farsided --isolated): it meets no peer, so no connection can be accelerated",
+        )
+        .into());
+    }
     Ok(Json(site.accelerator.up(words).await?))
 }
 

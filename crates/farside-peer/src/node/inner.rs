@@ -38,6 +38,8 @@ pub(super) struct Inner {
     pub(super) unauthenticated: Arc<Unauthenticated>,
     pub(super) throttles: Arc<Throttles<PeerId>>,
     pub(super) listen_address: Option<String>,
+    /// Nobody is dialled.
+    pub(super) isolated: bool,
     /// What a pairing tells the other side.
     pub(super) reachable: Reachable,
     /// What the windows of all bundles share.

@@ -56,6 +56,8 @@ pub struct NodeConfig {
     pub advertise: Option<String>,
     /// Protocol versions to speak; a part of [`VERSIONS`] outside of tests.
     pub versions: RangeInclusive<u16>,
+    /// Meets nobody: peers stay pinned, none is dialled, and there is no pairing. Whoever sets it does not listen either.
+    pub isolated: bool,
     /// Whose sessions these are. Whoever dials in for another service is refused and told so.
     pub service: Service,
 }
@@ -68,6 +70,7 @@ impl NodeConfig {
             listen: None,
             advertise: None,
             versions: VERSIONS,
+            isolated: false,
             service: Service::Storage,
         }
     }
@@ -112,6 +115,11 @@ impl Node {
         {
             return Err(SessionError::Local(format!("{advertise} is not an address of the form HOST:PORT")));
         }
+        if config.isolated && config.listen.is_some() {
+            return Err(SessionError::Local(
+                "a site that runs isolated does not listen for peers".to_owned(),
+            ));
+        }
         let listener = match &config.listen {
             None => None,
             Some(address) => {
@@ -144,6 +152,7 @@ impl Node {
             failures: Mutex::default(),
             throttles: Arc::default(),
             listen_address,
+            isolated: config.isolated,
             reachable: Reachable { advertised: config.advertise.unwrap_or_default(), port: u32::from(port) },
             budget: Arc::default(),
             tasks: TaskTracker::new(),

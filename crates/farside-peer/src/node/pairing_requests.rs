@@ -9,6 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::inner::Inner;
+use super::status::ISOLATED;
 use super::unauthenticated::origin_of;
 use crate::error::{Refusal, SessionError};
 use crate::hello::{Hello, Role, Verdict, check_name};
@@ -37,6 +38,9 @@ impl Inner {
         code: &PairingCode,
         local_name: Option<&str>,
     ) -> Result<PeerRecord, SessionError> {
+        if self.isolated {
+            return Err(SessionError::Local(ISOLATED.to_owned()));
+        }
         if code.inviter() == self.identity.id() {
             return Err(SessionError::Local(
                 "this is an invitation of this very site; join with it at the other one".to_owned(),

@@ -7,7 +7,7 @@ use farside_link::{Rate, Reach};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use super::inner::{Inner, Peer, Peers};
-use super::status::PeerState;
+use super::status::{ISOLATED, PeerState};
 use crate::error::SessionError;
 use crate::id::PeerId;
 use crate::limits::CALLS_OUTSTANDING_MAX;
@@ -79,7 +79,8 @@ impl Inner {
             }
             return;
         }
-        let state = watch::Sender::new(PeerState::default());
+        let last_error = self.isolated.then(|| String::from(ISOLATED));
+        let state = watch::Sender::new(PeerState { last_error, ..PeerState::default() });
         let wanted: Arc<Notify> = Arc::default();
         let reach = watch::Sender::new(reach_of(&record));
         let redial = self.keep_dialled(&record, reach.subscribe(), state.subscribe(), Arc::clone(&wanted));

@@ -28,7 +28,7 @@ impl Inner {
         wanted: Arc<Notify>,
     ) -> CancellationToken {
         let token = self.stop.child_token();
-        if !reach.borrow().paths().is_empty() {
+        if !self.isolated && !reach.borrow().paths().is_empty() {
             let (node, record) = (Arc::clone(self), record.clone());
             let stop = token.clone();
             self.tasks.spawn(async move {

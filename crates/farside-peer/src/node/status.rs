@@ -4,6 +4,9 @@ use farside_platform::Timestamp;
 
 use crate::registry::PeerRecord;
 
+/// Why there is no session at a site that shall meet nobody.
+pub(super) const ISOLATED: &str = "this site runs isolated (farsided --isolated) and meets no peer";
+
 /// The session with one peer, for status.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PeerState {

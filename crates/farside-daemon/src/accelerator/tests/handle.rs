@@ -34,6 +34,7 @@ impl Site {
     async fn accelerator(&self, config: &AcceleratorConfig) -> Arc<Accelerator> {
         let parts = AcceleratorParts {
             config,
+            isolated: false,
             reread: Box::new(|| Ok(AcceleratorConfig::default())),
             site_name: "a",
             log: "info",
@@ -216,6 +217,7 @@ async fn policies_and_configuration_are_shown() {
     };
     let parts = AcceleratorParts {
         config: &config,
+        isolated: false,
         reread: Box::new(|| Err("line 3 makes no sense".to_owned())),
         site_name: "a",
         log: "info",
