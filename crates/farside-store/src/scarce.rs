@@ -117,6 +117,11 @@ impl State {
         self.owed_pairs + own.pairs.saturating_sub(self.spare_pairs.len() as u64) + missing_leaves
     }
 
+    /// Pairs that the next point needs for the pool's own trees, at most.
+    pub(crate) fn own_pairs(&self, pool_blocks: u64) -> u64 {
+        self.own_trees(pool_blocks).pairs
+    }
+
     /// What a point needs for catalog, free map and owner counts, at most.
     fn own_trees(&self, pool_blocks: u64) -> Nodes {
         let catalog = (self.catalog_bytes + self.catalog_growth).div_ceil(BLOCK_BYTES as u64) + 1;

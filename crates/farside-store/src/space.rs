@@ -155,7 +155,11 @@ impl Pool {
             SpaceClass::Staging => 2 * system_blocks + self.pool_blocks / 32,
         };
         let leaves = LEAVES_PER_OPERATION + table_blocks;
-        let kept_pairs = state.spare_pairs_kept;
+        // The same of pairs: what frees space may use all that no point needs.
+        let kept_pairs = match class {
+            SpaceClass::Metadata => state.own_pairs(self.pool_blocks).min(state.spare_pairs_kept as u64) as usize,
+            SpaceClass::Host | SpaceClass::Staging => state.spare_pairs_kept,
+        };
         let pairs = (kept_pairs + PAIRS_PER_OPERATION).saturating_sub(state.spare_pairs.len());
         let needed = blocks + leaves + 2 * pairs.max(PAIRS_PER_OPERATION) as u64;
         let kept = kept + state.promised_blocks();

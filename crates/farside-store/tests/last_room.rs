@@ -5,6 +5,10 @@ mod sparse;
 
 use std::sync::Arc;
 
+use farside_format::catalog::{CatalogChange, Change, ResizeHead};
+use farside_format::journal::{self, BatchHeader, Record};
+use farside_format::superblock::JOURNAL_START;
+use farside_format::{Birth, Fingerprint, Place, Superblock};
 use farside_platform::{BlockDevice, CrashFate, SimulatedDisk};
 use farside_store::{Pool, StoreError, VersionHandle};
 use rand::rngs::SmallRng;
@@ -42,6 +46,8 @@ fn in_pieces(pool: &Arc<Pool>, rng: &mut SmallRng, pairs: u64, singles: usize) -
     for low in [0, TWIN] {
         ballast.trim(low * BLOCK, pairs * BLOCK).expect("a trim in a full pool");
     }
+    // One stretch of those that follow, wholly.
+    ballast.trim(5 * TWIN * BLOCK, 30 * BLOCK).expect("a trim in a full pool");
     // Of every second stretch: what lies a stretch before or behind stays.
     let mut untwinned: Vec<u64> = (2 * TWIN + pairs..filled).filter(|b| b / TWIN % 2 == 1).collect();
     untwinned.shuffle(rng);
@@ -130,10 +136,6 @@ fn trees_that_grew_have_the_nodes_for_their_old_part() {
         let _ballast = in_pieces(&pool, &mut rng, pairs, singles);
         let grown = grow(&pool, 40);
         println!("seed {seed}: {pairs} pairs, {singles} blocks apart, {} volumes grew", grown.len());
-        if let Ok(path) = std::env::var("SAVE_IMAGE") {
-            let _flushed: Result<(), StoreError> = pool.flush();
-            save(&disk, &format!("{path}.{seed}"));
-        }
         assert_usable(&pool, &format!("seed {seed}"));
         pool.flush().expect("a flush");
         let crashed = disk.image();
@@ -141,21 +143,6 @@ fn trees_that_grew_have_the_nodes_for_their_old_part() {
         let pool = Pool::open(Arc::new(crashed), options(seed)).expect("it opens");
         assert_usable(&pool, &format!("seed {seed}, opened again"));
     }
-}
-
-fn save(disk: &SimulatedDisk, path: &str) {
-    let mut image = disk.bytes().to_le_bytes().to_vec();
-    for block in 0..disk.bytes() / BLOCK {
-        let bytes = disk.peek(block * BLOCK, BLOCK as usize);
-        let pieces: Vec<_> =
-            bytes.chunks(64).enumerate().filter(|(_, p)| p.iter().any(|b| *b != 0)).collect();
-        if !pieces.is_empty() {
-            image.extend_from_slice(&block.to_le_bytes());
-            image.extend_from_slice(&pieces.iter().fold(0u64, |mask, (i, _)| mask | 1 << i).to_le_bytes());
-            pieces.iter().for_each(|(_, piece)| image.extend_from_slice(piece));
-        }
-    }
-    std::fs::write(path, image).expect("written");
 }
 
 /// Superblocks of a pool, by place.
@@ -201,7 +188,7 @@ fn openings_that_fail_half_way_leave_the_next_one_its_room() {
 }
 
 fn generation(block: &[u8]) -> u64 {
-    farside_format::Superblock::decode(block).map_or(0, |s| s.generation)
+    Superblock::decode(block).map_or(0, |s| s.generation)
 }
 
 /// A device that takes so many writes and then none.
@@ -268,10 +255,7 @@ fn a_point_that_could_not_be_read_does_not_come_back_half_overwritten() {
         drop((volume, pool));
         let image = disk.image();
         let newest = SLOTS
-            .map(|slot| {
-                farside_format::Superblock::decode(&image.peek(slot * BLOCK, BLOCK as usize))
-                    .expect("a superblock")
-            })
+            .map(|slot| Superblock::decode(&image.peek(slot * BLOCK, BLOCK as usize)).expect("a superblock"))
             .into_iter()
             .max_by_key(|s| s.generation)
             .expect("two");
@@ -317,4 +301,97 @@ fn a_point_that_could_not_be_read_does_not_come_back_half_overwritten() {
             "seed {seed}: the newest superblock goes first"
         );
     }
+}
+
+/// The journal of an earlier version, which accepted growth without the nodes that it costs: `count` volumes grow to the largest
+/// there are, and the last block of each is what the pool holds at `place`, free.
+fn accepted_without_nodes(disk: &SimulatedDisk, count: u64, place: u64) {
+    let slots = SLOTS.map(|slot| disk.peek(slot * BLOCK, BLOCK as usize));
+    let newest = slots.iter().filter_map(|slot| Superblock::decode(slot).ok()).max_by_key(|s| s.generation);
+    let newest = newest.expect("a superblock");
+    let fingerprint = Fingerprint::of_block(&disk.peek(place * BLOCK, BLOCK as usize));
+    let mut payload = Vec::new();
+    for number in 0..count {
+        // Volumes and their heads are numbered in turn, from 1 on.
+        let version = 2 * number + 2;
+        let change = Some(Change::ResizeHead(ResizeHead { version, size_bytes: HUGE }));
+        Record::Catalog(Box::new(CatalogChange { change })).encode(&mut payload);
+        let (birth, block, place) = (Birth(newest.birth_epoch), HUGE / BLOCK - 1, Place(place + number));
+        Record::Map { version, birth, block, place, fingerprints: vec![fingerprint] }.encode(&mut payload);
+        disk.damage(place.0 * BLOCK, &disk.peek((place.0 - number) * BLOCK, BLOCK as usize));
+    }
+    let mut batch = vec![0; journal::ring_bytes(payload.len()) as usize];
+    batch[journal::BATCH_HEADER_BYTES..][..payload.len()].copy_from_slice(&payload);
+    let header = BatchHeader {
+        payload_bytes: payload.len(),
+        pool: newest.pool,
+        open_epoch: newest.open_epoch,
+        sequence: newest.journal_sequence,
+        position: newest.journal_position,
+        proven: newest.journal_sequence - 1,
+        records: 2 * count as u32,
+        previous: newest.journal_chain,
+        checksum: [0; 16],
+    };
+    journal::seal_batch(&mut batch, payload.len(), &header);
+    disk.damage((JOURNAL_START * BLOCK) + newest.journal_position, &batch);
+}
+
+#[test]
+fn a_pool_that_owes_more_nodes_than_it_has_room_for_is_not_lost() {
+    let (mut at_once, mut later) = (0, 0);
+    for count in (5..=30).step_by(5) {
+        let mut rng = SmallRng::seed_from_u64(count);
+        let disk = SimulatedDisk::new("owing", 16 * MIB).without_history();
+        let pool = Pool::create(Arc::new(disk.clone()), options(count)).expect("a pool");
+        small_volumes(&pool, count);
+        // One stretch of blocks, free and without twins, holds what the volumes will show.
+        let ballast = in_pieces(&pool, &mut rng, 120, 300);
+        let place =
+            (0..disk.bytes() / BLOCK).find(|at| disk.peek(at * BLOCK, BLOCK as usize) == block_of(5 * TWIN));
+        drop((ballast, pool));
+        accepted_without_nodes(&disk, count, place.expect("it is still there"));
+        let pool = Pool::open(Arc::new(disk.clone()), options(count)).expect("it opens");
+        let show = |number: u64| {
+            let volume = pool.open_volume(&format!("v{number}")).expect("it opens");
+            let mut bytes = [0; BLOCK as usize];
+            volume.read(HUGE - BLOCK, &mut bytes).expect("a read");
+            assert!(bytes == block_of(5 * TWIN), "{count} volumes: v{number}");
+            volume.read(0, &mut bytes).expect("a read");
+            assert!(bytes == block_of(number), "{count} volumes: v{number}");
+        };
+        (0..count).for_each(show);
+        assert_eq!(pool.status().failed, None, "{count} volumes");
+        let first = pool.consistency_point();
+        println!("{count} volumes: {first:?}");
+        let mut left = count;
+        if first.is_ok() {
+            at_once += 1;
+        } else {
+            later += 1;
+            // Hosts are told the truth, and what was flushed is safe.
+            let volume = pool.open_volume("v0").expect("it opens");
+            assert!(is_full(volume.write(0, &block_of(0))), "{count} volumes");
+            pool.flush().expect("a flush");
+            drop(volume);
+        }
+        while let Err(error) = pool.consistency_point() {
+            assert!(matches!(error, StoreError::NoRoomForPoint { .. }), "{count} volumes: {error}");
+            left -= 1;
+            pool.delete_volume(&format!("v{left}")).expect("a deletion where there is no room");
+            pool.reap_all().expect("reaping");
+        }
+        assert!(left > 0, "{count} volumes: something stays");
+        // What was freed is usable from now on.
+        pool.delete_volume("ballast").expect("a deletion");
+        pool.reap_all().expect("reaping");
+        (0..3).for_each(|_| pool.consistency_point().expect("a point"));
+        pool.open_volume("v0").expect("it opens").write(2 * BLOCK, &block_of(9)).expect("a write");
+        (0..left).for_each(show);
+        assert_usable(&pool, &format!("{count} volumes"));
+        drop(pool);
+        let report = farside_check::check(&disk, &farside_check::CheckOptions::default()).expect("it runs");
+        assert!(report.is_clean(), "{count} volumes: {report}");
+    }
+    assert!(at_once > 0 && later > 0, "{at_once} pools had the room, {later} had not");
 }
