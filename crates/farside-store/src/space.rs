@@ -157,7 +157,9 @@ impl Pool {
         let leaves = LEAVES_PER_OPERATION + table_blocks;
         // The same of pairs: what frees space may use all that no point needs.
         let kept_pairs = match class {
-            SpaceClass::Metadata => state.own_pairs(self.pool_blocks).min(state.spare_pairs_kept as u64) as usize,
+            SpaceClass::Metadata => {
+                state.own_pairs(self.pool_blocks).min(state.spare_pairs_kept as u64) as usize
+            }
             SpaceClass::Host | SpaceClass::Staging => state.spare_pairs_kept,
         };
         let pairs = (kept_pairs + PAIRS_PER_OPERATION).saturating_sub(state.spare_pairs.len());
