@@ -28,8 +28,12 @@ pub struct Pool {
     pub error: Option<String>,
     /// Its size in bytes. This and what follows is null while it is not open.
     pub size_bytes: Option<u64>,
-    /// Bytes in use, metadata included.
+    /// Bytes in use, metadata included, without what is reclaimable. What was overwritten or deleted since the last consistency point
+    /// may still be in it, at most an eighth of the pool.
     pub used_bytes: Option<u64>,
+    /// Bytes that nothing uses any more and that come back by themselves, with the next consistency points.
+    #[serde(default)]
+    pub reclaimable_bytes: Option<u64>,
     /// Bytes that hosts can still write.
     pub free_bytes: Option<u64>,
     /// How many volumes it holds.

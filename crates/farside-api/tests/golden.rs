@@ -371,6 +371,7 @@ fn pools_and_volumes() {
             error: Some("no superblock".into()),
             size_bytes: None,
             used_bytes: None,
+            reclaimable_bytes: None,
             free_bytes: None,
             volumes: None,
             corrupt_blocks: None,
@@ -381,7 +382,8 @@ fn pools_and_volumes() {
         },
         json!({
             "name": "p", "uuid": null, "path": "/srv/p", "state": "failed", "error": "no superblock",
-            "size_bytes": null, "used_bytes": null, "free_bytes": null, "volumes": null,
+            "size_bytes": null, "used_bytes": null, "reclaimable_bytes": null, "free_bytes": null,
+            "volumes": null,
             "corrupt_blocks": null, "staged": null, "staged_bytes": null, "quarantined": null,
             "unattributed_bytes_max": null
         }),

@@ -364,7 +364,7 @@ impl Export for OpenExport {
 
 fn failure(error: StoreError) -> NbdError {
     let kind = match &error {
-        StoreError::NoSpace { .. } => ErrorKind::NoSpace,
+        StoreError::NoSpace { .. } | StoreError::NoRoomForPoint { .. } => ErrorKind::NoSpace,
         StoreError::Invalid(_) => ErrorKind::Invalid,
         StoreError::Refused(_) => ErrorKind::NotPermitted,
         StoreError::NotFound(_) => ErrorKind::UnknownExport,

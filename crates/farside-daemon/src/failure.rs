@@ -66,6 +66,8 @@ impl Failure for StoreError {
             StoreError::NoSpace { .. } => ErrorBody::new(ErrorCode::NoSpace, message).hint(
                 "farside pool status shows the space; delete snapshots or trim in the hosts to free some",
             ),
+            // The message says what gives it room.
+            StoreError::NoRoomForPoint { .. } => ErrorBody::new(ErrorCode::NoSpace, message),
             StoreError::Corrupt { .. }
             | StoreError::CorruptBlock { .. }
             | StoreError::NoSuperblock { .. }

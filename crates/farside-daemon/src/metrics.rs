@@ -121,6 +121,11 @@ fn describe() {
     describe_gauge!("farside_pool_open", Unit::Count, "1 if the pool serves, 0 if it failed");
     describe_gauge!("farside_pool_size_bytes", Unit::Bytes, "Size of the pool");
     describe_gauge!("farside_pool_used_bytes", Unit::Bytes, "Bytes of the pool in use");
+    describe_gauge!(
+        "farside_pool_reclaimable_bytes",
+        Unit::Bytes,
+        "Bytes of the pool that nothing uses any more and that come back by themselves"
+    );
     describe_gauge!("farside_pool_free_bytes", Unit::Bytes, "Bytes of the pool that can be given out");
     describe_counter!(
         "farside_pool_corrupt_blocks_total",
@@ -160,6 +165,7 @@ fn pool(pool: &Pool) {
     set("farside_pool_open", u64::from(pool.state == PoolState::Open));
     pool.size_bytes.inspect(|bytes| set("farside_pool_size_bytes", *bytes));
     pool.used_bytes.inspect(|bytes| set("farside_pool_used_bytes", *bytes));
+    pool.reclaimable_bytes.inspect(|bytes| set("farside_pool_reclaimable_bytes", *bytes));
     pool.free_bytes.inspect(|bytes| set("farside_pool_free_bytes", *bytes));
     if let Some(blocks) = pool.corrupt_blocks {
         counter!("farside_pool_corrupt_blocks_total", "pool" => pool.name.clone()).absolute(blocks);

@@ -202,6 +202,16 @@ impl Engine for EmbeddedEngine {
         Ok(rescued.as_ref().map(snapshot_info))
     }
 
+    fn move_replica(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        relationship: Uuid,
+    ) -> Result<Option<SnapshotInfo>, EngineError> {
+        let rescued = self.on(volume, |pool| pool.move_replica(&volume.volume, snapshot, relationship))?;
+        Ok(rescued.as_ref().map(snapshot_info))
+    }
+
     fn kept_bytes(&self, volume: &VolumeName, snapshot: Uuid) -> Result<u64, EngineError> {
         let (head, kept) = (Some(Version::Head), Version::Snapshot(snapshot));
         let difference = self.on(volume, |pool| pool.difference(&volume.volume, head, kept))?;
@@ -513,6 +523,10 @@ fn convert(pool: &str, error: StoreError) -> EngineError {
         StoreError::Invalid(why) => EngineError::Invalid(why),
         StoreError::NoSpace { needed_bytes, available_bytes } => {
             EngineError::NoSpace { pool: pool.into(), needed_bytes, available_bytes }
+        }
+        StoreError::NoRoomForPoint { missing_pairs } => {
+            let needed_bytes = missing_pairs * 2 * BLOCK_BYTES;
+            EngineError::NoSpace { pool: pool.into(), needed_bytes, available_bytes: 0 }
         }
         corrupt @ (StoreError::Corrupt { .. }
         | StoreError::CorruptBlock { .. }

@@ -321,6 +321,14 @@ pub trait Engine: Send + Sync + 'static {
         snapshot: Uuid,
         record: Option<ReplicaRecord>,
     ) -> Result<Option<SnapshotInfo>, EngineError>;
+    /// The same for a mirror: refused unless the volume is the replica of `relationship`, not broken off, in the very moment of the
+    /// change.
+    fn move_replica(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        relationship: Uuid,
+    ) -> Result<Option<SnapshotInfo>, EngineError>;
     /// How the volume as hosts see it now differs from `snapshot`: metadata only; nothing is changed. What hosts write
     /// meanwhile may be counted or not.
     fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError>;

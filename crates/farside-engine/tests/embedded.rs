@@ -97,6 +97,17 @@ fn a_replica_goes_back_to_a_snapshot_and_is_broken_off_in_one_record() {
     let refused = engine_a.move_main(&volume, base, Some(record.clone()));
     assert!(matches!(refused, Err(EngineError::Refused(_))), "a host writes");
     drop(host);
+    // A mirror that this volume is not the replica of takes nothing from it, whatever it looked at before.
+    let mirror = record.relationship;
+    for before in [
+        None,
+        Some(record.clone()),
+        Some(ReplicaRecord { relationship: Uuid::from_u128(8), ..record.clone() }),
+    ] {
+        engine_a.set_replica_record(&volume, before).expect("set");
+        let refused = engine_a.move_replica(&volume, base, mirror);
+        assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
+    }
     let rescued = engine_a.move_main(&volume, base, Some(record.clone())).expect("moved").expect("a rescue");
     // Durable when it returned.
     drop(pool);

@@ -27,6 +27,8 @@ pub(crate) struct Allocator {
     waiting: RoaringTreemap,
     /// Freed since the last capture.
     freed: RoaringTreemap,
+    /// How many are in the two, and in the capture under way: asked at each write.
+    waiting_blocks: u64,
     /// Chunks of the free map that differ from what the last captured point wrote.
     dirty_chunks: RoaringTreemap,
     /// Owners of data blocks beyond the first.
@@ -63,6 +65,7 @@ impl Allocator {
             in_flight: RoaringTreemap::new(),
             waiting: RoaringTreemap::new(),
             freed: RoaringTreemap::new(),
+            waiting_blocks: 0,
             dirty_chunks: RoaringTreemap::new(),
             owners: OwnerCounts::default(),
         };
@@ -92,6 +95,7 @@ impl Allocator {
             }
             if state == BlockState::Waiting {
                 self.waiting.insert(block);
+                self.waiting_blocks += 1;
             }
         }
         Ok(())
@@ -106,9 +110,9 @@ impl Allocator {
         self.free_blocks
     }
 
-    /// Blocks that the next two points will give back.
+    /// Blocks that the next two points will give back, as far as is known before them.
     pub(crate) fn waiting_blocks(&self) -> u64 {
-        self.waiting.len() + self.freed.len()
+        self.waiting_blocks
     }
 
     pub(crate) fn chunks(&self) -> u64 {
@@ -239,6 +243,7 @@ impl Allocator {
             let new = self.freed.insert(block);
             debug_assert!(new, "freed twice: {block}");
         }
+        self.waiting_blocks += blocks;
         self.touch(place.0, blocks);
     }
 
@@ -271,7 +276,9 @@ impl Allocator {
             }
             if !self.is_busy(block) {
                 self.set_busy(block);
-            } else if !self.waiting.remove(block) {
+            } else if self.waiting.remove(block) {
+                self.waiting_blocks -= 1;
+            } else {
                 return Err(block);
             }
         }
@@ -300,12 +307,27 @@ impl Allocator {
         }
     }
 
+    /// Blocks that only the older point on the medium needs.
+    pub(crate) fn waits_for_older_point(&self) -> u64 {
+        self.waiting.len()
+    }
+
+    /// Both superblocks hold the point that this map is of, so nothing needs what waits.
+    pub(crate) fn free_waiting(&mut self) {
+        for block in &std::mem::take(&mut self.waiting) {
+            self.clear_busy(block);
+            self.dirty_chunks.insert(block / BLOCKS_PER_CHUNK);
+        }
+        self.waiting_blocks = self.freed.len();
+    }
+
     /// The point is on the medium: what waited for it is free, what it freed waits for the next.
     pub(crate) fn installed(&mut self, capture: FreeMapCapture) {
         for block in &capture.released {
             self.clear_busy(block);
         }
         self.waiting = capture.freed;
+        self.waiting_blocks = self.waiting.len() + self.freed.len();
         self.owners.installed();
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::error::StoreError;
 use crate::pool::Pool;
 use crate::wake::Wake;
 
@@ -26,14 +27,21 @@ fn work(weak: &Weak<Pool>, wake: &Wake) -> bool {
     if pool.check_usable().is_err() {
         return true;
     }
-    let result = if pool.point_is_due() {
-        pool.consistency_point()
-    } else {
+    let reap = || {
         pool.reap_step().map(|more| {
             if pool.learn_in_background() || more {
                 wake.signal();
             }
         })
+    };
+    let result = if pool.point_is_due() {
+        match pool.consistency_point() {
+            // What is reaped may give it some. Whoever writes is told.
+            Err(StoreError::NoRoomForPoint { .. }) => reap(),
+            result => result,
+        }
+    } else {
+        reap()
     };
     if let Err(error) = result {
         tracing::error!(pool = %pool.id(), "background work failed: {error}");

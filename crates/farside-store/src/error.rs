@@ -125,6 +125,15 @@ pub enum StoreError {
     /// The request itself is wrong.
     #[error("{0}")]
     Invalid(String),
+    /// A pool that lacks room for its own metadata, as ones that an earlier version filled can. Nothing is lost: what was written is in
+    /// the journal.
+    #[error(
+        "the pool has no room to write its metadata anew: {missing_pairs} pairs of blocks are missing. All data is safe and readable;          hosts cannot write. Delete snapshots or volumes, or trim in the hosts: the pool goes on by itself once there is room"
+    )]
+    NoRoomForPoint {
+        /// Pairs of blocks, one a fixed distance behind the other, that a consistency point needs and that are not there.
+        missing_pairs: u64,
+    },
     /// No room.
     #[error(
         "the pool is full: {needed_bytes} bytes needed, {available_bytes} available for this; nothing was changed"

@@ -197,6 +197,7 @@ impl Pool {
         }
         let entry = state.versions.version_mut(version)?;
         let level = entry.level();
+        effects.new_inner += entry.old_part();
         delta::map(&mut entry.delta, level, first, &pointers, birth, &mut effects);
         account(&state.versions, &mut state.allocator, version, &effects)?;
         reservation.consume(state, &effects);
@@ -214,14 +215,15 @@ impl Pool {
             return Ok(());
         }
         self.admit()?;
-        let reservation = self.reserve(0, class)?;
-        // A long range touches every stripe; taken in order, so that two cannot wait for each other.
+        // A long range touches every stripe; taken in order, so that two cannot wait for each other. Before the room: who seeks
+        // room may hold one, and waits for those who have some.
         let stripes: std::collections::BTreeSet<usize> = (first / PIECE_BLOCKS
             ..=(first + count - 1) / PIECE_BLOCKS)
             .take(STRIPES)
             .map(|piece| stripe_of(version, piece * PIECE_BLOCKS))
             .collect();
         let _sharing: Vec<_> = stripes.iter().map(|s| self.stripes[*s].read()).collect();
+        let reservation = self.reserve(0, class)?;
         let mut guard = self.locked();
         let state = &mut *guard;
         if let Err(error) = check_writable(state, version, first, count) {
@@ -284,6 +286,7 @@ pub(crate) fn unmap_in_state(
     state.append(&Record::Unmap { version, birth, block: first, count });
     let entry = state.versions.version_mut(version)?;
     let level = entry.level();
+    effects.new_inner += entry.old_part();
     delta::unmap(&mut entry.delta, level, first, count, birth, &mut effects);
     account(&state.versions, &mut state.allocator, version, &effects)?;
     Ok(effects)

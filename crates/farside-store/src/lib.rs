@@ -39,6 +39,7 @@ mod pool;
 mod reaper;
 mod recovery;
 mod ring;
+mod scarce;
 mod scattered;
 mod sharing;
 mod space;

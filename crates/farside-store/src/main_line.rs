@@ -3,7 +3,7 @@
 //! A volume is branches under one namespace of snapshot names. The head, and whatever it descends from, is the main line.
 //! Moving it is one journal record; nothing that hosts wrote is lost by it: what was main stays as a side branch.
 
-use farside_format::catalog::{Change, MoveMain, MovedHead, Snapshot};
+use farside_format::catalog::{Change, MoveMain, MovedHead, Snapshot, Volume};
 use farside_platform::Timestamp;
 use uuid::Uuid;
 
@@ -11,7 +11,7 @@ use crate::error::{Result, StoreError};
 use crate::pool::{Pool, State};
 use crate::space::SpaceClass;
 use crate::volumes::{
-    ReplicaStatus, SnapshotStatus, find_snapshot, find_snapshot_by_uuid, find_volume, published_by,
+    ReplicaStatus, SnapshotStatus, find_snapshot, find_snapshot_by_uuid, find_volume, published_by, uuid_of,
 };
 
 impl Pool {
@@ -30,11 +30,36 @@ impl Pool {
         snapshot: Uuid,
         record: Option<ReplicaStatus>,
     ) -> Result<Option<SnapshotStatus>> {
+        self.move_main_while(volume, snapshot, record, |_| Ok(()))
+    }
+
+    /// The same for a mirror, whose replica the volume must be in the moment of the change: what is under way when a mirror is
+    /// broken off or ended takes nothing from the hosts that write by then.
+    ///
+    /// # Errors
+    /// Refused if it is not, besides what [`Pool::move_main`] refuses.
+    pub fn move_replica(
+        &self,
+        volume: &str,
+        snapshot: Uuid,
+        relationship: Uuid,
+    ) -> Result<Option<SnapshotStatus>> {
+        self.move_main_while(volume, snapshot, None, |found| refuse_unless_replica(found, relationship))
+    }
+
+    fn move_main_while(
+        &self,
+        volume: &str,
+        snapshot: Uuid,
+        record: Option<ReplicaStatus>,
+        check: impl Fn(&Volume) -> Result<()>,
+    ) -> Result<Option<SnapshotStatus>> {
         self.release(self.reserve(0, SpaceClass::Metadata)?);
         let rescue_uuid = Uuid::from_bytes(self.options.randomness.uuid_bytes());
         let now = self.options.clock.now();
         let is_rescued = self.change(|state| {
             let found = find_volume(state, volume)?;
+            check(found)?;
             let is_writable = found.replica.as_ref().is_none_or(|r| r.broken_off);
             let users = state.versions.versions.get(&found.head).map_or(0, |h| h.users);
             if is_writable && users > 0 {
@@ -72,6 +97,18 @@ impl Pool {
         let base = find_snapshot_by_uuid(&state, volume, snapshot)?.id;
         Ok(state.versions.head_has_own_writes(find_volume(&state, volume)?, base))
     }
+}
+
+/// Refuses what a mirror wants of a volume that is not, or not any more, its replica.
+pub(crate) fn refuse_unless_replica(volume: &Volume, relationship: Uuid) -> Result<()> {
+    let record = volume.replica.as_ref().filter(|record| !record.broken_off);
+    if record.is_some_and(|r| uuid_of(&r.relationship) == relationship) {
+        return Ok(());
+    }
+    Err(StoreError::Refused(format!(
+        "the pool does not know {} as the replica of this relationship any more; nothing was changed",
+        volume.name
+    )))
 }
 
 /// The snapshot as which the head of a volume stays when a child of version `base` takes its place; none if it holds nothing

@@ -69,7 +69,15 @@ impl Pool {
 
     pub(crate) fn point(&self, system: &mut SystemTrees) -> Result<()> {
         self.check_usable()?;
-        self.latch(self.try_point(system))
+        self.find_room_for_point(system)?;
+        let made = self.try_point(system).map_err(|error| match error {
+            // S1 is broken. Nobody may take this for a pool that is merely full.
+            StoreError::NoSpace { .. } => {
+                StoreError::Inconsistent(format!("a consistency point found no room: {error}"))
+            }
+            error => error,
+        });
+        self.latch(made)
     }
 
     fn try_point(&self, system: &mut SystemTrees) -> Result<()> {
@@ -113,6 +121,7 @@ impl Pool {
         state.capturing_leaves = std::mem::take(&mut state.dirty_leaves);
         state.load.captured();
         state.overlay_bytes = 0;
+        state.written_blocks = 0;
         let growth = state.catalog_growth;
         drop(state);
         ring.write(payloads)?;

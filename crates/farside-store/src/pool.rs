@@ -1,16 +1,16 @@
 //! A pool: the locks, the state they protect, durability, and admission of space.
 //!
-//! Lock order: `maintenance` → `readers` → `ring` → `state`; a stripe lock comes before `readers`, and so do those of
-//! `known_data.rs`, which come before `state` too. None is held across a wait for a peer or a client.
+//! Lock order: `room_turn` → `maintenance` → `readers` → `ring` → `state`; a stripe lock comes before all of them, so that nobody who
+//! has reserved room waits for one. Those of `known_data.rs` come before `readers` and `state`. None is held across a wait for a peer or a client.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use farside_format::catalog::{CatalogChange, Change};
 use farside_format::journal::Record;
 use farside_format::{Birth, Place, Pointer, TreeReference};
 use farside_platform::{BLOCK_BYTES, BlockDevice, Clock, Randomness};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use uuid::Uuid;
 
 use crate::allocator::Allocator;
@@ -113,6 +113,16 @@ pub(crate) struct State {
     /// Pairs set aside for whoever needs one next, so that taking and giving back is a push and a pop; the last
     /// ones are kept for catalog and free map.
     pub(crate) spare_pairs: Vec<Place>,
+    /// Pairs that the next point needs and that are not set aside: none, unless a pool was opened that lacks them.
+    pub(crate) owed_pairs: u64,
+    /// How many of the spare ones stay for catalog and free map.
+    pub(crate) spare_pairs_kept: usize,
+    /// Data blocks written since the last capture: what they replaced is free two points later.
+    pub(crate) written_blocks: u64,
+    /// Counts what may free space one day: operations accepted, and changes of the catalog.
+    pub(crate) changed: u64,
+    /// Told whenever an operation under way gives back room.
+    pub(crate) room_given_back: Arc<Condvar>,
     /// Blocks that catalog and free map take; what the owner counts take follows from [`Allocator::owners`].
     pub(crate) system_blocks: u64,
     /// Number of the last point on the medium.
@@ -121,7 +131,7 @@ pub(crate) struct State {
     pub(crate) catalog_bytes: u64,
     /// See above.
     pub(crate) catalog_growth: u64,
-    /// What `appended` was when the pool was last found full after two points: nothing has changed until it moves.
+    /// What `changed` was when the pool was last found full: nothing comes back until it moves.
     pub(crate) full_since: Option<u64>,
     /// Memory of the deltas since the last capture.
     pub(crate) overlay_bytes: u64,
@@ -176,6 +186,11 @@ pub struct Pool {
     /// One sync at a time: a kernel tells of a lost write once, so whoever hears of it must be heard by all.
     syncing: Mutex<()>,
     pub(crate) stripes: Vec<RwLock<()>>,
+    /// How many look for room that was not there: newcomers stand behind them.
+    pub(crate) seeking_room: AtomicUsize,
+    /// Held by the one who makes points for it.
+    pub(crate) room_turn: Mutex<()>,
+    pub(crate) room_given_back: Arc<Condvar>,
     pub(crate) wake: Arc<Wake>,
     /// What transfers may ask for.
     pub(crate) known: KnownData,
@@ -188,6 +203,12 @@ pub(crate) const STRIPES: usize = 128;
 
 /// Growth of the catalog after which a point is due: what it will take is kept free meanwhile.
 const CATALOG_GROWTH_MAX: u64 = 4 << 20;
+/// Part of the pool that is free when points begin to come for want of room, and part of that which they must be able to free.
+const FREE_SHARE_MIN: u64 = 4;
+/// See above.
+const GAIN_SHARE_MIN: u64 = 2;
+/// Part of the pool that is written between two points at most, so that what is told of its use is near the truth.
+const WRITTEN_SHARE_MAX: u64 = 8;
 /// Payload bytes after which records are written out without waiting for a flush.
 const PENDING_BYTES_MAX: usize = 512 << 10;
 
@@ -202,6 +223,7 @@ impl Pool {
         ring: RingWriter,
         state: State,
     ) -> Pool {
+        let room_given_back = state.room_given_back.clone();
         let known = KnownData::new(superblock.pool_blocks, options.known_data_bytes_per_tib);
         Pool {
             device,
@@ -219,6 +241,9 @@ impl Pool {
             failed: Mutex::new(None),
             syncing: Mutex::new(()),
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
+            seeking_room: AtomicUsize::new(0),
+            room_turn: Mutex::new(()),
+            room_given_back,
             wake: Arc::default(),
             known,
             counters: Counters::default(),
@@ -395,6 +420,16 @@ impl Pool {
             || state.overlay_bytes > self.options.overlay_bytes
             || state.catalog_growth > CATALOG_GROWTH_MAX
             || state.load.point_is_due()
+            || self.is_due_for_room(state)
+    }
+
+    /// Whether a point can free a good part of what is left while that is little, or much was written. What a point itself replaces
+    /// is no reason for the next one.
+    fn is_due_for_room(&self, state: &State) -> bool {
+        let (free, written) = (state.allocator.free_blocks(), state.written_blocks);
+        let gain = state.allocator.waiting_blocks() + written;
+        let is_short = free < self.pool_blocks / FREE_SHARE_MIN && gain >= free / GAIN_SHARE_MIN;
+        (is_short || written >= self.pool_blocks / WRITTEN_SHARE_MAX) && gain > 4 * state.system_blocks + 64
     }
 
     fn maintain_if_due(&self) -> Result<()> {
@@ -405,7 +440,11 @@ impl Pool {
             self.wake.signal();
             return Ok(());
         }
-        self.consistency_point()
+        match self.consistency_point() {
+            // What the caller asked for is done, and safe in the journal.
+            Err(StoreError::NoRoomForPoint { .. }) => Ok(()),
+            result => result,
+        }
     }
 
     /// Validates a change of the catalog under the lock, applies it, appends its record, and makes it durable.
@@ -440,6 +479,7 @@ impl Pool {
             let change = CatalogChange { change: Some(change) };
             state.append(&Record::Catalog(Box::new(change)));
             state.catalog_growth += growth;
+            state.changed += 1;
             then(&mut state, &answer)?;
             answer
         };
@@ -457,7 +497,10 @@ impl Pool {
     pub fn close(&self) -> Result<()> {
         self.wake.stop();
         self.check_usable()?;
-        self.consistency_point()
+        match self.consistency_point() {
+            Err(StoreError::NoRoomForPoint { .. }) => self.flush_only(),
+            result => result,
+        }
     }
 }
 

@@ -52,7 +52,11 @@ impl Pool {
         if self.next_to_reap().is_some_and(|(version, child, ..)| {
             version.reaped_blocks == 0 && child.is_some_and(|child| child.delta.is_some_and(|d| d.has_cut()))
         }) {
-            self.point(&mut system)?;
+            match self.point(&mut system) {
+                // What is reaped may be what the point lacks room for.
+                Ok(()) | Err(StoreError::NoRoomForPoint { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         let reading = self.readers.read();
         let Some((version, child, holder, tree)) = self.next_to_reap() else { return Ok(false) };
@@ -60,6 +64,8 @@ impl Pool {
         let level = version.tree.level.max(child.as_ref().map_or(0, |c| c.tree.level));
         let child_root = child.as_ref().map_or(Pointer::HOLE, |c| c.tree.root);
         let child_level = child.as_ref().map_or(0, |c| c.tree.level);
+        // Without room for a point there is one step only.
+        let nodes_max = if self.locked().owed_pairs > 0 { usize::MAX } else { nodes_max };
         let mut found = Found {
             nodes_max,
             data: Vec::new(),

@@ -121,13 +121,17 @@ impl Pool {
         // What was read may still sit in a volatile cache (the last daemon was killed, not the machine): before the
         // next batch claims that it is on the medium, make it so.
         device.sync()?;
-        // A slot that cannot be read now may come back with nodes that are about to be overwritten.
-        if older.is_none() {
-            tracing::error!(pool = %superblock.pool, "one superblock is damaged; it is rewritten from the other. \
-                 Nothing is lost, but the medium loses data: replace it");
+        // A slot, or a point, that cannot be read now may come back with nodes that are about to be overwritten.
+        if older.is_none() || !is_newest {
+            if older.is_none() {
+                tracing::error!(pool = %superblock.pool, "one superblock is damaged; it is rewritten from the other. \
+                     Nothing is lost, but the medium loses data: replace it");
+            }
             let other = SUPERBLOCK_PLACES[1 - slot];
             device.write_at(other * BLOCK, &BlockBuffer::copy_of(&*superblock.encode()))?;
             device.sync()?;
+            // Both superblocks hold the same point now: nothing needs what waits for another.
+            loaded.allocator.free_waiting();
         }
         // The older superblock stays good for opening until the next point takes its slot: so does its journal.
         // Unless that leaves the ring too little room for a point; then one is made at once.
@@ -140,15 +144,18 @@ impl Pool {
         let raised = Superblock { open_epoch, ..superblock };
         let has_open_end = loaded.has_open_end;
         let (pool, has_room) = Self::start(device, raised, slot, tail, options, nodes, loaded, end)?;
+        let needs_a_point = !is_newest || kept.is_none() || !has_room;
         // What was taken must not be doubted by the next opening, nor what was dropped be found again, however long this life
-        // is idle. If this fails it is latched: what can be read shall be readable.
-        if has_open_end && let Err(error) = pool.close_end_of_journal() {
+        // is idle. If this fails it is latched: what can be read shall be readable. A point that follows does the same.
+        if has_open_end
+            && !needs_a_point
+            && let Err(error) = pool.close_end_of_journal()
+        {
             tracing::error!(pool = %pool.id(), "the journal's end could not be written: {error}");
         }
         // The free map of the older point does not know what the newest wrote: if that can be read again after a crash, it
         // must not be found overwritten. A lost superblock may have been the newest. And where the pairs for changed nodes are
         // not found again, the point takes what there is, before anything else does.
-        let needs_a_point = !is_newest || kept.is_none() || !has_room;
         let due = pool.point_is_due();
         if due && pool.options.background {
             pool.wake.signal();
@@ -157,6 +164,16 @@ impl Pool {
         if (needs_a_point || (due && !pool.options.background))
             && let Err(error) = pool.consistency_point()
         {
+            if matches!(error, StoreError::NoRoomForPoint { .. }) {
+                tracing::error!(pool = %pool.id(), "{error}");
+                if has_open_end
+                    && needs_a_point
+                    && let Err(error) = pool.close_end_of_journal()
+                {
+                    tracing::error!(pool = %pool.id(), "the journal's end could not be written: {error}");
+                }
+                return Ok(pool);
+            }
             tracing::error!(pool = %pool.id(), "the pool is open for reading only: {error}. Copy its volumes to \
                  another pool, or break the mirrors whose replicas are at other sites. farside pool check lists the \
                  damage");
@@ -196,8 +213,8 @@ impl Pool {
                 None => break,
             }
         }
-        let has_room =
-            dirty_pairs.len() as u64 == owed.new_inner && loaded.allocator.free_blocks() >= owed.new_leaves;
+        let owed_pairs = owed.new_inner - dirty_pairs.len() as u64;
+        let has_room = owed_pairs == 0 && loaded.allocator.free_blocks() >= owed.new_leaves;
         let replayed = loaded.replayed;
         let state = State {
             versions: loaded.versions,
@@ -210,6 +227,11 @@ impl Pool {
             promised_leaves: 0,
             dirty_pairs,
             spare_pairs: Vec::new(),
+            owed_pairs,
+            spare_pairs_kept: crate::space::spare_pairs_kept(superblock.pool_blocks),
+            written_blocks: 0,
+            changed: 0,
+            room_given_back: Arc::default(),
             system_blocks: writer_blocks(superblock.catalog.length_bytes as usize, chunks),
             generation: loaded.generation,
             catalog_bytes: superblock.catalog.length_bytes,
@@ -252,9 +274,18 @@ fn recover(
     if proven_beyond >= next.sequence {
         return Err(StoreError::JournalDamaged { sequence: next.sequence });
     }
-    let proven = batches.iter().map(|b| b.header.proven).max().unwrap_or(0).max(proven_beyond);
+    let proven_by = |batches: &[ReadBatch]| batches.iter().map(|b| b.header.proven).max().unwrap_or(0);
+    let proven = proven_by(&batches).max(proven_beyond);
+    loaded.open_epoch = batches.iter().map(|b| b.header.open_epoch).max().unwrap_or(0);
+    // A point that began with the last batch and did not come to its end changed nothing, and nothing follows it: the next batch takes
+    // its place. Else openings that fail one after the other would fill the ring.
+    if let Some([Record::Point { generation, .. }]) = batches.last().map(|last| &last.records[..]) {
+        loaded.generation = loaded.generation.max(*generation);
+        batches.pop();
+    }
     // An empty batch of an opening needs no other to vouch for it.
-    let is_open = |batch: &ReadBatch| batch.header.sequence > proven && !batch.records.is_empty();
+    let vouched = proven_by(&batches).max(proven_beyond);
+    let is_open = |batch: &ReadBatch| batch.header.sequence > vouched && !batch.records.is_empty();
     loaded.has_open_end = reader.is_torn || batches.iter().any(is_open);
     let mut end = RingReader::new(device, superblock).next;
     let mut replayed = 0;
@@ -267,7 +298,6 @@ fn recover(
             break;
         }
         replay(&mut loaded, &batch)?;
-        loaded.open_epoch = loaded.open_epoch.max(batch.header.open_epoch);
         end = batch.end;
         replayed += 1;
     }
@@ -631,8 +661,8 @@ fn change(
     version: u64,
     change: impl FnOnce(&mut Option<Arc<delta::Delta>>, u8, &mut ChangeEffects),
 ) -> Result<()> {
-    let mut effects = ChangeEffects::default();
     let entry = loaded.versions.version_mut(version)?;
+    let mut effects = ChangeEffects { new_inner: entry.old_part(), ..ChangeEffects::default() };
     let level = entry.level();
     change(&mut entry.delta, level, &mut effects);
     loaded.owed.new_leaves += effects.new_leaves;

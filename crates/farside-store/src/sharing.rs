@@ -89,6 +89,7 @@ impl Pool {
         expected: &[Fingerprint],
     ) -> Result<usize> {
         self.admit()?;
+        let _stripe = self.stripes[stripe_of(target, first)].read();
         // Room for what the counts of these places can cost. Looking them up now also reads the nodes, so that the second
         // look, under the state lock, seldom waits for the device.
         let seen = {
@@ -105,7 +106,6 @@ impl Pool {
         let tables: BTreeSet<u64> = seen.iter().filter(|p| !p.is_hole()).map(table_block).collect();
         let cost = table_cost(tables.len() as u64, self.pool_blocks);
         let reservation = self.reserve_with(0, cost, SpaceClass::Staging)?;
-        let _stripe = self.stripes[stripe_of(target, first)].read();
         let _reading = self.readers.read();
         let mut guard = self.locked();
         let state = &mut *guard;
@@ -153,6 +153,7 @@ impl Pool {
         let mut effects = ChangeEffects::default();
         let entry = state.versions.version_mut(target)?;
         let level = entry.level();
+        effects.new_inner += entry.old_part();
         delta::map(&mut entry.delta, level, first, &pointers, birth, &mut effects);
         account(&state.versions, &mut state.allocator, target, &effects)?;
         reservation.consume(state, &effects);

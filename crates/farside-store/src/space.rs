@@ -4,10 +4,18 @@
 //! missing. So each operation takes its worst case beforehand and gives back what it did not need. Inner nodes need
 //! two blocks a fixed distance apart, which a pool in pieces may lack although it has room: those pairs are taken from
 //! the map itself, not only counted. The journal ring is promised in the same way.
+//!
+//! What is replaced comes back by two consistency points. So whoever finds no room makes points and waits for those under way
+//! before him, until nothing comes back any more: only then is the pool full.
 
 use farside_format::Place;
+use farside_format::fingerprint::FAN_OUT;
+use farside_format::free_map::BLOCKS_PER_CHUNK;
 use farside_platform::BLOCK_BYTES;
 use parking_lot::MutexGuard;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::delta::ChangeEffects;
 use crate::error::{Result, StoreError};
@@ -35,16 +43,29 @@ pub(crate) struct Reservation {
 
 /// Worst case of one operation: a range of blocks has two edges, so two paths of nodes.
 const LEAVES_PER_OPERATION: u64 = 4;
-/// Inner nodes likewise: five levels above the leaf, two paths, and the copies a snapshot forces are the same ones.
-const PAIRS_PER_OPERATION: usize = 12;
+/// Inner nodes likewise: five levels above the leaf, two paths that meet in the root, and the copies a snapshot forces are the same
+/// ones: 9. A tree that grew needs up to 4 more for its old part, once.
+const PAIRS_PER_OPERATION: usize = 14;
 /// Journal bytes of one operation at worst: 256 blocks, each a record of its own, in a batch of its own.
 const JOURNAL_PER_OPERATION: u64 = 24 << 10;
 /// Journal bytes kept for point records and changes of the catalog.
 const JOURNAL_SLACK: u64 = 512 << 10;
-/// Pairs kept for catalog and free map.
+/// Pairs kept for catalog, owner counts and the free map of a pool of some TiB; see [`spare_pairs_kept`].
 const SPARE_PAIRS: usize = 24;
 /// Pairs kept at most while nobody needs them: four operations' worth, 0.6 MiB.
 const SPARE_PAIRS_MAX: usize = SPARE_PAIRS + 4 * PAIRS_PER_OPERATION;
+/// How often one operation looks for room again while others find some: more means that it is not a point that it lacks.
+const ROUNDS_MAX: u32 = 64;
+/// The same for a transfer, which is tried again as a whole.
+const STAGING_ROUNDS_MAX: u32 = 4;
+/// How long it waits for operations under way before it looks again; they announce their end.
+const OPERATIONS_END: Duration = Duration::from_millis(100);
+
+/// Pairs that a pool keeps for its own trees: those of the free map grow with it, one for each TiB.
+pub(crate) fn spare_pairs_kept(pool_blocks: u64) -> usize {
+    let leaves = pool_blocks.div_ceil(BLOCKS_PER_CHUNK).div_ceil(FAN_OUT as u64);
+    SPARE_PAIRS + (leaves / FAN_OUT as u64) as usize
+}
 
 impl Pool {
     /// Takes room for an operation before it begins, consequences included.
@@ -59,37 +80,64 @@ impl Pool {
         table_blocks: u64,
         class: SpaceClass,
     ) -> Result<Reservation> {
-        match self.try_reserve(blocks, table_blocks, class) {
-            // Full, but two points from now what was freed is free: only then is it really full.
-            Err(full @ StoreError::NoSpace { .. }) => {
-                {
-                    let state = self.state.lock();
-                    if state.full_since == Some(state.appended) {
-                        return Err(full);
-                    }
-                }
-                for _ in 0..2 {
-                    let nothing_waits = {
-                        let state = self.state.lock();
-                        state.allocator.waiting_blocks() == 0 && state.overlay_bytes == 0
-                    };
-                    if nothing_waits {
-                        break;
-                    }
-                    self.consistency_point()?;
-                    let retry = self.try_reserve(blocks, table_blocks, class);
-                    if !matches!(retry, Err(StoreError::NoSpace { .. })) {
-                        return retry;
-                    }
-                }
-                let last = self.try_reserve(blocks, table_blocks, class);
-                if matches!(last, Err(StoreError::NoSpace { .. })) {
-                    let mut state = self.state.lock();
-                    state.full_since = Some(state.appended);
-                }
-                last
+        // Whoever frees space goes first. Others do not overtake those who wait for it.
+        let must_queue = class != SpaceClass::Metadata && self.seeking_room.load(Ordering::Acquire) > 0;
+        if !must_queue {
+            match self.try_reserve(blocks, table_blocks, class) {
+                Err(StoreError::NoSpace { .. }) => {}
+                other => return other,
             }
-            other => other,
+        }
+        self.seek_room(blocks, table_blocks, class)
+    }
+
+    /// Makes points, reaps, and waits for operations under way, until there is room or nothing comes back any more.
+    fn seek_room(&self, blocks: u64, table_blocks: u64, class: SpaceClass) -> Result<Reservation> {
+        // Hosts do not stand behind a transfer, which has to leave them room anyway.
+        let _seeking = (class != SpaceClass::Staging).then(|| Seeking::begin(self));
+        let rounds_max = if class == SpaceClass::Staging { STAGING_ROUNDS_MAX } else { ROUNDS_MAX };
+        // One at a time: what a point gives back is for whoever has waited longest, and who comes next finds its work done.
+        let _turn = self.room_turn.lock();
+        let mut rounds = 0;
+        loop {
+            let full = match self.try_reserve(blocks, table_blocks, class) {
+                Err(full @ StoreError::NoSpace { .. }) => full,
+                other => return other,
+            };
+            let begun = {
+                let state = self.state.lock();
+                if state.full_since == Some(state.changed) {
+                    return Err(full);
+                }
+                state.changed
+            };
+            // What was replaced is free after two points; what only a deleted version had, after it is reaped and two more.
+            for _ in 0..2 {
+                match self.consistency_point() {
+                    Err(StoreError::NoRoomForPoint { .. }) if self.reap_step()? => {}
+                    Err(StoreError::NoRoomForPoint { .. }) => return Err(full),
+                    result => result?,
+                }
+                match self.try_reserve(blocks, table_blocks, class) {
+                    Err(StoreError::NoSpace { .. }) => {}
+                    other => return other,
+                }
+            }
+            if self.reap_step()? {
+                continue;
+            }
+            rounds += 1;
+            let mut state = self.state.lock();
+            // Operations reserve their worst case and give most of it back.
+            if state.promised_journal > 0 {
+                self.room_given_back.wait_for(&mut state, OPERATIONS_END);
+            } else if state.changed == begun {
+                state.full_since = Some(begun);
+                return Err(full);
+            }
+            if rounds >= rounds_max {
+                return Err(full);
+            }
         }
     }
 
@@ -107,14 +155,23 @@ impl Pool {
             SpaceClass::Staging => 2 * system_blocks + self.pool_blocks / 32,
         };
         let leaves = LEAVES_PER_OPERATION + table_blocks;
-        let needed = blocks + leaves + 2 * PAIRS_PER_OPERATION as u64;
+        // The same of pairs: what frees space may use all that no point needs.
+        let kept_pairs = match class {
+            SpaceClass::Metadata => {
+                state.own_pairs(self.pool_blocks).min(state.spare_pairs_kept as u64) as usize
+            }
+            SpaceClass::Host | SpaceClass::Staging => state.spare_pairs_kept,
+        };
+        let pairs = (kept_pairs + PAIRS_PER_OPERATION).saturating_sub(state.spare_pairs.len());
+        let needed = blocks + leaves + 2 * pairs.max(PAIRS_PER_OPERATION) as u64;
         let kept = kept + state.promised_blocks();
         let free = state.allocator.free_blocks();
         let no_space = || StoreError::NoSpace {
             needed_bytes: needed * BLOCK_BYTES as u64,
             available_bytes: free.saturating_sub(kept) * BLOCK_BYTES as u64,
         };
-        if free < kept + needed {
+        // What a point lacks already nobody else gets.
+        if free < kept + needed || state.owed_pairs > 0 {
             return Err(no_space());
         }
         let mut reservation =
@@ -122,13 +179,13 @@ impl Pool {
         state.promised_leaves += leaves;
         state.promised_journal += JOURNAL_PER_OPERATION;
         // Pairs first: in a pool in pieces they are the scarcer thing.
-        while state.spare_pairs.len() < SPARE_PAIRS + PAIRS_PER_OPERATION {
+        while state.spare_pairs.len() < kept_pairs + PAIRS_PER_OPERATION {
             match state.allocator.allocate_pair() {
                 Some(pair) => state.spare_pairs.push(pair),
                 None => break,
             }
         }
-        if state.spare_pairs.len() < SPARE_PAIRS + PAIRS_PER_OPERATION {
+        if state.spare_pairs.len() < kept_pairs + PAIRS_PER_OPERATION {
             release(state, reservation);
             return Err(no_space());
         }
@@ -169,11 +226,12 @@ impl Pool {
 }
 
 pub(crate) fn release(state: &mut State, reservation: Reservation) {
+    state.room_given_back.notify_all();
     state.promised_leaves -= reservation.leaves;
     state.promised_journal -= JOURNAL_PER_OPERATION;
     state.spare_pairs.extend(reservation.pairs);
     // A burst of operations leaves many behind.
-    while state.spare_pairs.len() > SPARE_PAIRS_MAX {
+    while state.spare_pairs.len() > state.spare_pairs_kept - SPARE_PAIRS + SPARE_PAIRS_MAX {
         let pair = state.spare_pairs.pop().expect("more than none");
         state.allocator.give_back_pair(pair);
     }
@@ -186,16 +244,40 @@ impl Reservation {
     /// Accounts for the nodes that a change of a delta will need, and ends the reservation. Data runs have been
     /// settled before.
     pub(crate) fn consume(mut self, state: &mut State, effects: &ChangeEffects) {
+        debug_assert!(
+            effects.new_inner <= PAIRS_PER_OPERATION as u64,
+            "S1: {} inner nodes",
+            effects.new_inner
+        );
+        debug_assert!(effects.new_leaves <= self.leaves, "S1: {} leaves", effects.new_leaves);
+        state.written_blocks += self.runs.iter().map(|(_, count)| count).sum::<u64>();
         self.runs.clear();
+        state.changed += 1;
         state.dirty_leaves += effects.new_leaves;
         for _ in 0..effects.new_inner {
             match self.pairs.pop().or_else(|| state.spare_pairs.pop()) {
                 Some(pair) => state.dirty_pairs.push(pair),
-                // The point will look for one itself.
-                None => break,
+                // The point looks for them before it begins.
+                None => state.owed_pairs += 1,
             }
         }
         state.overlay_bytes += effects.bytes;
         release(state, self);
+    }
+}
+
+/// Somebody looks for room that is not there at the moment.
+struct Seeking<'a>(&'a Pool);
+
+impl Seeking<'_> {
+    fn begin(pool: &Pool) -> Seeking<'_> {
+        pool.seeking_room.fetch_add(1, Ordering::AcqRel);
+        Seeking(pool)
+    }
+}
+
+impl Drop for Seeking<'_> {
+    fn drop(&mut self) {
+        self.0.seeking_room.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::delta::ChangeEffects;
 use crate::error::{Result, StoreError};
 use crate::handle::Difference;
-use crate::main_line::rescue_of_head;
+use crate::main_line::{refuse_unless_replica, rescue_of_head};
 use crate::near::Near;
 use crate::pool::{Pool, State, admit_change};
 use crate::space::SpaceClass;
@@ -345,11 +345,10 @@ impl StagedVersion {
                 )));
             }
             if let Some(relationship) = new.pin_for {
-                let record = volume.replica.as_ref().filter(|record| !record.broken_off);
-                let is_replica = record.is_some_and(|r| uuid_of(&r.relationship) == relationship);
-                if !is_replica || StagedFor::of(staged).relationship != relationship {
+                refuse_unless_replica(volume, relationship)?;
+                if StagedFor::of(staged).relationship != relationship {
                     return Err(StoreError::Refused(format!(
-                        "the pool does not know {} as the replica of this relationship any more; nothing was changed",
+                        "what is staged of {} is another relationship's; nothing was changed",
                         self.volume
                     )));
                 }

@@ -71,6 +71,18 @@ impl VersionState {
         ChangeEffects { new_inner, ..ChangeEffects::default() }
     }
 
+    /// Inner nodes that the first change since the last point needs besides its own: the levels by which the tree has grown since it was
+    /// written, over its old part. The tree that a point writes meanwhile has them all.
+    pub(crate) fn old_part(&self) -> u64 {
+        let is_first = self.delta.as_ref().is_none_or(|delta| Arc::strong_count(delta) > 1);
+        let stands_lower = self.capturing.is_none() && !self.tree.root.is_hole();
+        if is_first && stands_lower {
+            u64::from((self.height - 1).saturating_sub(self.tree.level))
+        } else {
+            0
+        }
+    }
+
     /// Orders parents before children.
     pub(crate) fn age(&self) -> u64 {
         if self.frozen == Birth(0) { u64::MAX } else { self.frozen.0 }

@@ -130,6 +130,7 @@ fn status(pool: &Pool) -> String {
         ("uuid", or_dash(pool.uuid, |u| u.to_string())),
         ("size", or_dash(pool.size_bytes, size)),
         ("used", or_dash(pool.used_bytes, size)),
+        ("reclaimable", or_dash(pool.reclaimable_bytes, size)),
         ("free", or_dash(pool.free_bytes, size)),
         ("volumes", or_dash(pool.volumes, |n| n.to_string())),
         ("staged", or_dash(pool.staged_bytes, size)),

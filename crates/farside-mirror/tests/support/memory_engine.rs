@@ -605,6 +605,23 @@ impl Engine for MemoryEngine {
         })
     }
 
+    fn move_replica(
+        &self,
+        name: &VolumeName,
+        snapshot: Uuid,
+        relationship: Uuid,
+    ) -> Result<Option<SnapshotInfo>, EngineError> {
+        self.with(name, |volume| {
+            let is_replica =
+                volume.record.as_ref().is_some_and(|r| r.relationship == relationship && !r.broken_off);
+            if is_replica {
+                volume.replace_head(snapshot)
+            } else {
+                Err(EngineError::Refused(String::from("it is not the replica of this relationship")))
+            }
+        })
+    }
+
     fn changed_since(&self, name: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError> {
         self.with(name, |volume| {
             let mut changed = ChangedBytes::default();

@@ -465,6 +465,15 @@ impl Engine for WatchedEngine {
         self.observer.around("move main", || self.inner.move_main(volume, snapshot, record))
     }
 
+    fn move_replica(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        relationship: Uuid,
+    ) -> Result<Option<SnapshotInfo>, EngineError> {
+        self.observer.around("move main", || self.inner.move_replica(volume, snapshot, relationship))
+    }
+
     fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError> {
         self.inner.changed_since(volume, snapshot)
     }

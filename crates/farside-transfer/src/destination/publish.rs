@@ -120,7 +120,8 @@ pub(crate) fn show(
     }
     check_replica(engine, volume, relationship)?;
     engine.pin(volume, uuid, relationship)?;
-    if let Some(rescued) = engine.move_main(volume, uuid, None)? {
+    // In the same moment once more: whoever breaks the mirror off now is not overtaken by it.
+    if let Some(rescued) = engine.move_replica(volume, uuid, relationship)? {
         tracing::warn!(%volume, rescued = rescued.name, "what only this site held is kept as a side branch");
     }
     if let Err(error) = release(engine, volume, relationship, &[uuid]) {
@@ -166,7 +167,7 @@ pub(crate) fn commit(
         owner,
         pin_for: Some(replica.relationship),
     };
-    // Once more: the transfer may have taken hours since it was looked at.
+    // Once more: the transfer may have taken hours since it was looked at. The commit looks in its own moment.
     check_replica(engine, volume, replica.relationship)?;
     let info = staged.commit(&spec)?;
     // The version is published: what fails from here on costs space until the next transfer, nothing else.
