@@ -25,12 +25,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use nix::net::if_::if_indextoname;
 use nix::sys::socket::{getsockopt, setsockopt};
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+use super::address::split_address;
 use super::connection::{Connection, Listener, Transport};
 use super::options::{Congestion, SocketOptions};
 use super::race::first_to_connect;
@@ -97,8 +99,8 @@ fn connected(stream: TcpStream, options: &SocketOptions) -> io::Result<Connectio
     Ok(Connection {
         io: Box::new(Tcp { stream }),
         stats: Arc::new(stats),
-        local: local.to_string(),
-        remote: remote.to_string(),
+        local: written(local),
+        remote: written(remote),
     })
 }
 
@@ -115,7 +117,7 @@ async fn dial_one(to: SocketAddr, options: &SocketOptions) -> io::Result<Connect
 #[async_trait]
 impl Transport for TcpTransport {
     async fn dial(&self, address: &str, options: &SocketOptions) -> io::Result<Connection> {
-        let mut addresses: Vec<SocketAddr> = tokio::net::lookup_host(address).await?.collect();
+        let mut addresses = addresses_of(address).await?;
         if let Some(local) = options.local {
             let (fit, other): (Vec<_>, Vec<_>) =
                 addresses.into_iter().partition(|to| is_same_family(local, to.ip()));
@@ -134,7 +136,7 @@ impl Transport for TcpTransport {
 
     async fn listen(&self, address: &str, options: &SocketOptions) -> io::Result<Box<dyn Listener>> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for candidate in tokio::net::lookup_host(address).await? {
+        for candidate in addresses_of(address).await? {
             match bind(candidate, options) {
                 Ok(socket) => {
                     let address = socket.local_addr()?;
@@ -145,6 +147,27 @@ impl Transport for TcpTransport {
         }
         Err(last)
     }
+}
+
+/// What a name stands for. An address of a neighbour may name its interface (`[fe80::1%eth0]:7440`), which only the resolver reads,
+/// and which is looked up anew each time: the number may be another card's after a restart.
+async fn addresses_of(address: &str) -> io::Result<Vec<SocketAddr>> {
+    Ok(match split_address(address) {
+        Some(neighbour) if neighbour.0.contains('%') => tokio::net::lookup_host(neighbour).await?.collect(),
+        _ => tokio::net::lookup_host(address).await?.collect(),
+    })
+}
+
+/// An address as it is stored and shown: a neighbour's with the name of its interface.
+fn written(address: SocketAddr) -> String {
+    if let SocketAddr::V6(v6) = address
+        && v6.scope_id() != 0
+        && let Ok(name) = if_indextoname(v6.scope_id())
+        && let Ok(name) = name.to_str()
+    {
+        return format!("[{}%{name}]:{}", v6.ip(), v6.port());
+    }
+    address.to_string()
 }
 
 fn is_same_family(a: IpAddr, b: IpAddr) -> bool {
@@ -414,6 +437,21 @@ mod tests {
         assert_eq!(connection.remote, alive.local_addr().unwrap().to_string());
         let took = began.elapsed();
         assert!(took < crate::limits::DIAL_TIMEOUT / 2, "no address was waited for to its end: {took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_neighbours_interface_is_named() {
+        let neighbour = "fe80::1".parse().unwrap();
+        assert_eq!(
+            written(std::net::SocketAddrV6::new(neighbour, 7440, 0, 1).into()),
+            "[fe80::1%lo]:7440",
+            "number 1 is lo in every network namespace"
+        );
+        let by_name = addresses_of("[fe80::1%lo]:7440").await.unwrap();
+        assert_eq!(by_name, addresses_of("[fe80::1%1]:7440").await.unwrap());
+        assert_eq!(by_name, [std::net::SocketAddrV6::new(neighbour, 7440, 0, 1).into()]);
+        assert!(addresses_of("[fe80::1%no-such0]:7440").await.is_err());
+        assert_eq!(written("127.0.0.1:7440".parse().unwrap()), "127.0.0.1:7440");
     }
 
     #[tokio::test]
