@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farside_platform::log_output::last_word;
+use farside_platform::{LogOutput, LostLines};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
@@ -20,6 +22,8 @@ use crate::requests::{Received, RequestReader};
 pub const LOG_FORMAT_VARIABLE: &str = "FARSIDE_LOG_FORMAT";
 /// One JSON document a line.
 pub const LOG_FORMAT_JSON: &str = "json";
+/// How long the last lines of the log may make no progress.
+const LAST_LINES_PATIENCE: Duration = Duration::from_millis(200);
 /// For the first line: `farsided` sends it at once.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -27,7 +31,14 @@ const START_PATIENCE: Duration = Duration::from_secs(10);
 pub fn main() -> ExitCode {
     let filter = std::env::var("FARSIDE_LOG").unwrap_or_else(|_| "info".to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_default();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
+    let Ok(output) = LogOutput::start(io::stderr(), tell_lost) else {
+        return failed("no thread for the log");
+    };
+    let to_output = output.clone();
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(move || to_output.clone())
+        .with_ansi(false);
     if std::env::var(LOG_FORMAT_VARIABLE).is_ok_and(|format| format == LOG_FORMAT_JSON) {
         log.json().init();
     } else {
@@ -41,6 +52,7 @@ pub fn main() -> ExitCode {
     let served = runtime.block_on(serve());
     // A blocked thread must not keep a process that holds connections.
     runtime.shutdown_timeout(Duration::from_millis(200));
+    output.finish(LAST_LINES_PATIENCE);
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
@@ -48,8 +60,17 @@ pub fn main() -> ExitCode {
 }
 
 fn failed(why: &str) -> ExitCode {
-    eprintln!("farside-accel: {why}");
+    last_word(format!("farside-accel: {why}"), LAST_LINES_PATIENCE);
     ExitCode::FAILURE
+}
+
+fn tell_lost(lost: LostLines) {
+    tracing::warn!(
+        lines = lost.lines,
+        "{} log lines were lost: nobody read the log (standard error of farside-accel) for {:.1} s. Nothing else waited for it",
+        lost.lines,
+        lost.stood_still.as_secs_f64()
+    );
 }
 
 /// Two descriptors for each connection: as many as this process may have.
@@ -189,11 +210,12 @@ async fn say(to: &Mutex<OwnedWriteHalf>, line: &Line) -> Result<(), String> {
     to.lock().await.write_all(&text).await.map_err(|error| format!("farsided does not listen: {error}"))
 }
 
-/// Ends with SIGTERM. Ctrl-C at a terminal reaches the whole group of processes; `farsided` decides when this one ends.
+/// Ends with SIGTERM. Ctrl-C and the end of a terminal reach the whole group of processes; `farsided` decides when this one
+/// ends.
 async fn signalled() {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(_interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    let (Ok(mut terminate), Ok(_interrupt), Ok(_hangup)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
     else {
         return std::future::pending().await;
     };

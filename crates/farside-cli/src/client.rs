@@ -14,6 +14,12 @@ use serde::de::DeserializeOwned;
 /// longer is an operation, which is started and asked after.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// A daemon that has not answered for so long is told of: whoever waits may rather look at the daemon than wait on.
+const SAY_AFTER: Duration = Duration::from_secs(2);
+
+/// A connection that has been idle for so long is not used again: the daemon closes it after 30 s.
+const IDLE_MAX: Duration = Duration::from_secs(20);
+
 /// A connection to one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -28,6 +34,7 @@ impl Client {
             .unix_socket(socket.clone())
             .no_proxy()
             .timeout(ANSWER_TIMEOUT)
+            .pool_idle_timeout(IDLE_MAX)
             .build()
             .map_err(|e| {
                 ErrorBody::new(ErrorCode::Failed, format!("cannot make an HTTP client: {}", causes(&e)))
@@ -63,7 +70,7 @@ impl Client {
         self.send(Method::POST, self.url(path, &[])?, Some(body)).await
     }
 
-    /// `POST` of `body`, whose answer may take `within`.
+    /// `POST` of `body`, whose answer may take `within`. Nothing is said meanwhile: it is known to take long.
     pub async fn post_within<T: DeserializeOwned>(
         &self,
         within: Duration,
@@ -71,7 +78,7 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<T, ErrorBody> {
         let request = self.http.post(self.url(path, &[])?).timeout(within).json(body);
-        self.answer(request).await
+        self.read(request.send().await.map_err(|error| self.unreachable(&error))?).await
     }
 
     /// `POST` of bytes as they come, whose answer may take `within`.
@@ -83,7 +90,7 @@ impl Client {
         body: reqwest::Body,
     ) -> Result<T, ErrorBody> {
         let request = self.http.post(self.url(path, query)?).timeout(within).body(body);
-        self.answer(request).await
+        self.read(request.send().await.map_err(|error| self.unreachable(&error))?).await
     }
 
     /// Any method, with a query and perhaps a body.
@@ -100,7 +107,7 @@ impl Client {
     /// A page beside the API, as text: `/metrics`, `/healthz`.
     pub async fn page(&self, path: &str) -> Result<String, ErrorBody> {
         let request = self.http.get(format!("http://farside{path}"));
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let response = self.sent(request).await?;
         response.text().await.map_err(|error| self.unreachable(&error))
     }
 
@@ -130,8 +137,30 @@ impl Client {
         self.answer(request).await
     }
 
+    /// Sends a request and waits for the beginning of the answer.
+    async fn sent(&self, request: reqwest::RequestBuilder) -> Result<Response, ErrorBody> {
+        let sending = request.send();
+        tokio::pin!(sending);
+        let response = match tokio::time::timeout(SAY_AFTER, &mut sending).await {
+            Ok(response) => response,
+            Err(_) => {
+                eprintln!(
+                    "farside: the daemon at {} has not answered for {} s; still waiting. Ending this command ends the \
+                     wait, not what was asked",
+                    self.socket.display(),
+                    SAY_AFTER.as_secs()
+                );
+                sending.await
+            }
+        };
+        response.map_err(|error| self.unreachable(&error))
+    }
+
     async fn answer<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, ErrorBody> {
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        self.read(self.sent(request).await?).await
+    }
+
+    async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T, ErrorBody> {
         if response.status().is_success() {
             response.json().await.map_err(|error| {
                 if error.is_decode() {

@@ -121,7 +121,7 @@ fn a_support_bundle_holds_everything_and_no_secret() {
     }
     assert!(holds(&files["metrics.txt"], b"farside_pool_open"));
     assert!(holds(&files["health.json"], b"ok"));
-    assert!(holds(&files["daemon.log"], b"transfer begins"), "the newest log lines");
+    assert!(holds(&files["daemon.log"], b"listening for peers"), "the newest log lines");
     assert!(!holds(&files["daemon.log"], b"\x1b"), "and no colours");
     let of_b = pair.root.path().join("b.tar.gz");
     pair.b.ok(&format!("support-bundle --output {}", of_b.display()));
@@ -205,6 +205,7 @@ fn a_log_has_a_line_for_everything() {
     assert_eq!(events("mirror log q/v").last().unwrap(), "delete", "the log outlives its mirror");
     // Whatever the daemon logged on the mirror's behalf says which one.
     assert!(b.log().lines().filter(|line| line.contains("transfer done")).all(|line| line.contains("q/v")));
+    assert!(b.log().contains("transfer done"));
 
     pair.b.fails(3, "mirror log q/nowhere");
     pair.b.fails(2, "mirror log --limit 0");
@@ -285,4 +286,32 @@ fn a_lost_state_database_costs_pairings_and_schedules_and_no_data() {
     let mut host = pair.b.nbd("q/v");
     assert!(!host.read_only);
     assert_eq!(host.read_all(), wanted);
+}
+
+#[test]
+fn updates_that_bring_nothing_are_not_in_the_log() {
+    let pair = Pair::start();
+    pair.mirror(4 << 20);
+    pair.b.ok("mirror initialize q/v");
+    let lines = |site: &Site| site.log().lines().count();
+    // What a session and a first copy say may come a moment later.
+    let ends = |site: &Site, what: &str| site.log().matches(what).count();
+    eventually("the first copy is told", || {
+        ends(&pair.b, "transfer done") == 1 && ends(&pair.a, "transfer ends: the destination has it") <= 1
+    });
+    let before = [&pair.a, &pair.b].map(lines);
+    for _ in 0..10 {
+        pair.b.ok("mirror update q/v");
+    }
+    let after = [&pair.a, &pair.b].map(lines);
+    for (before, after) in before.into_iter().zip(after) {
+        assert!(after - before < 10, "{} lines for 10 updates that brought nothing", after - before);
+    }
+    let mut host = pair.a.nbd("p/v");
+    host.write(0, &[7; 4096]).unwrap();
+    host.flush().unwrap();
+    pair.b.ok("mirror update q/v");
+    eventually("one that brought something has a line at both sites", || {
+        ends(&pair.b, "transfer done") == 2 && ends(&pair.a, "transfer ends: the destination has it") >= 1
+    });
 }

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
+use farside_platform::{LogOutput, LostLines};
 use parking_lot::Mutex;
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
@@ -22,14 +24,53 @@ const KEPT_BYTES_MAX: usize = 4 << 20;
 /// Longest kept line, bytes; the rest of it is cut. A reason that a peer gave has up to 1 KiB.
 const KEPT_LINE_MAX: usize = 8 << 10;
 
+/// Standard error is said to stand still when one line has been on its way for so long: a terminal that scrolls and a busy
+/// journal take less.
+const STANDS_STILL_AFTER: Duration = Duration::from_secs(5);
+/// How long the last lines may make no progress before the process ends without them.
+const LAST_LINES_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The process's log.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    /// The newest lines.
+    pub(crate) kept: KeptLines,
+    output: LogOutput,
+}
+
+impl Log {
+    /// Lines that standard error did not take, since the start.
+    pub(crate) fn lost_lines(&self) -> u64 {
+        self.output.lost_lines()
+    }
+
+    /// What is wrong with the log, if something is.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let still = self.output.standing_still().filter(|still| *still >= STANDS_STILL_AFTER)?;
+        Some(format!(
+            "nobody has read the log (standard error of farsided) for {} s, {} lines are lost; look at what reads it. \
+             Volumes and mirrors go on; farside support-bundle has the newest lines",
+            still.as_secs(),
+            self.lost_lines()
+        ))
+    }
+
+    /// Waits until the last lines are written, or nobody reads them.
+    pub(crate) fn finish(&self) {
+        self.output.finish(LAST_LINES_PATIENCE);
+    }
+}
+
 /// Sets up logging for the process, and answers where the newest lines are. If that has been done before (several
 /// daemons in one process) nothing changes, and nothing is kept.
-pub(crate) fn start(config: &Config) -> Result<KeptLines, DaemonError> {
+pub(crate) fn start(config: &Config) -> Result<Log, DaemonError> {
     let filter = EnvFilter::try_new(&config.log).map_err(|e| {
         DaemonError::Config(format!("{:?} is no log filter: {e}; use for example info", config.log))
     })?;
     let kept = KeptLines::default();
-    let to_stderr = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let output = LogOutput::start(io::stderr(), tell_lost).map_err(DaemonError::Start)?;
+    let to_output = output.clone();
+    let to_stderr = tracing_subscriber::fmt::layer().with_writer(move || to_output.clone());
     let to_stderr = match config.log_format {
         LogFormat::Text => to_stderr.with_ansi(io::stderr().is_terminal()).boxed(),
         LogFormat::Json => to_stderr.json().boxed(),
@@ -39,8 +80,32 @@ pub(crate) fn start(config: &Config) -> Result<KeptLines, DaemonError> {
         .with_ansi(false)
         .with_writer(kept.clone());
     // An error here only says that a subscriber is there already.
-    let _ = tracing_subscriber::registry().with(filter).with(to_stderr).with(to_memory).try_init();
-    Ok(kept)
+    if tracing_subscriber::registry().with(filter).with(to_stderr).with(to_memory).try_init().is_ok() {
+        log_panics();
+    }
+    Ok(Log { kept, output })
+}
+
+/// Called by the thread that writes lines, which must not wait for itself: a line of its own only joins the queue.
+fn tell_lost(lost: LostLines) {
+    tracing::warn!(
+        lines = lost.lines,
+        "{} log lines were lost: nobody read the log (standard error of farsided) for {:.1} s. Nothing else waited for it",
+        lost.lines,
+        lost.stood_still.as_secs_f64()
+    );
+}
+
+/// A panic goes to the log, as all else: printed straight to standard error it would wait for a reader that stands still.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let backtrace = std::backtrace::Backtrace::capture();
+        tracing::error!(thread = thread.name().unwrap_or("?"), "internal error (bug): {panic}");
+        if backtrace.status() == std::backtrace::BacktraceStatus::Captured {
+            tracing::error!("where it happened:\n{backtrace}");
+        }
+    }));
 }
 
 /// The newest log lines, oldest first.

@@ -33,6 +33,7 @@ pub(crate) struct Present {
     pub(crate) paths: Vec<(String, PeerPath)>,
     pub(crate) queue: QueueStatus,
     pub(crate) accelerator: AcceleratorStatus,
+    pub(crate) log_lines_lost: u64,
 }
 
 /// Renders what has been measured.
@@ -87,6 +88,7 @@ impl Metrics {
             now.paths.iter().for_each(|(peer, at)| path(peer, at));
             gauge!("farside_transfers_under_way").set(now.queue.under_way as f64);
             gauge!("farside_transfers_waiting").set(now.queue.waiting as f64);
+            counter!("farside_log_lines_lost_total").absolute(now.log_lines_lost);
             accelerator::show(&now.accelerator);
         });
         self.counted.run_upkeep();
@@ -152,6 +154,11 @@ fn describe() {
         "Transfers under way of mirrors whose replica is here"
     );
     describe_gauge!("farside_transfers_waiting", Unit::Count, "Transfers that wait for their turn");
+    describe_counter!(
+        "farside_log_lines_lost_total",
+        Unit::Count,
+        "Log lines lost because nobody read standard error"
+    );
     accelerator::describe();
 }
 

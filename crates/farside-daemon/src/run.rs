@@ -21,7 +21,8 @@ use crate::blocking::Blocking;
 use crate::data_dir::DataDir;
 use crate::error::DaemonError;
 use crate::exports::Exports;
-use crate::logging::KeptLines;
+use crate::listen::{Guests, Manners, Visit};
+use crate::logging::Log;
 use crate::metrics::Metrics;
 use crate::mirrors::{MirrorParts, Mirrors};
 use crate::operations::Operations;
@@ -55,10 +56,13 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let log = logging::start(&config)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DaemonError::Start)?;
-    runtime.block_on(serve(config, log))
+    let served = runtime.block_on(serve(config, log.clone()));
+    drop(runtime);
+    log.finish();
+    served
 }
 
-async fn serve(config: Config, log: KeptLines) -> Result<(), DaemonError> {
+async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
     // Before anything else: a signal during the start must not leave half a daemon behind.
     let mut signals = Signals::listen().map_err(DaemonError::Start)?;
     let data_dir = DataDir::acquire(&config.data_dir)?;
@@ -71,7 +75,7 @@ async fn serve(config: Config, log: KeptLines) -> Result<(), DaemonError> {
     let stop = CancellationToken::new();
     let requests = TaskTracker::new();
     let hosts = serve_hosts(&site, &data_dir, stop.clone())?;
-    requests.spawn(service::feed_watchdog(stop.clone()));
+    tokio::spawn(service::feed_watchdog());
     let mirrors = Arc::clone(&site.mirrors);
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_fences().await }));
     let mirrors = Arc::clone(&site.mirrors);
@@ -84,13 +88,18 @@ async fn serve(config: Config, log: KeptLines) -> Result<(), DaemonError> {
     let accelerator = Arc::clone(&site.accelerator);
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { accelerator.follow_peers().await }));
     if let Some(listener) = http_listener {
-        let server = axum::serve(listen::Limited::new(listener), http::public(Arc::clone(&site)));
-        requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
+        let guests = Guests::new(listener, Manners::PUBLIC, stop.clone());
+        let service = http::public(Arc::clone(&site)).into_make_service_with_connect_info::<Visit>();
+        let server = axum::serve(guests, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+        // The stop does not wait for it: nothing there needs to end.
+        tokio::spawn(server.into_future());
     }
     let control = farside_nbd::bind_unix(&data_dir.join(CONTROL_SOCKET), listen::SOCKET_MODE)?;
-    let server =
-        axum::serve(listen::Limited::new(control), http::control(Arc::clone(&site), requests.clone()));
-    requests.spawn(server.with_graceful_shutdown(stop.clone().cancelled_owned()).into_future());
+    let guests = Guests::new(control, Manners::CONTROL, stop.clone());
+    let service =
+        http::control(Arc::clone(&site), requests.clone()).into_make_service_with_connect_info::<Visit>();
+    let server = axum::serve(guests, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+    requests.spawn(server.into_future());
     announce(&site, &data_dir)?;
 
     let signal = signals.wait().await;
@@ -105,7 +114,7 @@ async fn serve(config: Config, log: KeptLines) -> Result<(), DaemonError> {
 /// Opens the rooms, lowest first.
 async fn start(
     config: Config,
-    log: KeptLines,
+    log: Log,
     data_dir: &DataDir,
     http_listener: Option<&TcpListener>,
 ) -> Result<Arc<Site>, DaemonError> {
@@ -332,15 +341,18 @@ fn announce(site: &Site, data_dir: &DataDir) -> Result<(), DaemonError> {
         document.peer_address.clone().unwrap_or_else(off),
         document.http_address.clone().unwrap_or_else(off),
     );
-    // A closed stdout is no reason to end.
-    let _ = writeln!(std::io::stdout(), "{line}");
     service::ready(&line);
+    // A closed stdout is no reason to end, and one that nobody reads no reason to wait.
+    std::thread::spawn(move || {
+        let _ = writeln!(std::io::stdout(), "{line}");
+    });
     Ok(())
 }
 
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
@@ -348,13 +360,21 @@ impl Signals {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
+    /// Waits for the one that ends the daemon. SIGHUP is not: whoever sends it wants a configuration or a log file taken up
+    /// anew, or has left a terminal, and hosts have their volumes from here.
     async fn wait(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.hangup.recv() => tracing::info!(
+                    "SIGHUP: nothing to reload, everything goes on. A changed farside.toml is taken up by a restart"
+                ),
+            }
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use sd_notify::NotifyState;
-use tokio_util::sync::CancellationToken;
 
 /// Everything serves.
 pub(crate) fn ready(status: &str) {
@@ -15,14 +14,15 @@ pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-/// Feeds the watchdog, if systemd has set one, at a third of its interval, until `stop`. It runs on the async
+/// Feeds the watchdog, if systemd has set one, at a third of its interval, to the end of the stop. It runs on the async
 /// runtime on purpose: a runtime that no longer turns is what the watchdog is for.
-pub(crate) async fn feed_watchdog(stop: CancellationToken) {
+pub(crate) async fn feed_watchdog() {
     let Some(interval) = sd_notify::watchdog_enabled().map(|i| i / 3).filter(|i| !i.is_zero()) else {
         return;
     };
     let mut tick = tokio::time::interval(interval.max(Duration::from_millis(10)));
-    while stop.run_until_cancelled(tick.tick()).await.is_some() {
+    loop {
+        tick.tick().await;
         notify(&[NotifyState::Watchdog]);
     }
 }

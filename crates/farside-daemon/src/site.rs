@@ -9,7 +9,7 @@ use farside_platform::{Clock, Timestamp};
 use crate::accelerator::Accelerator;
 use crate::blocking::Blocking;
 use crate::exports::Exports;
-use crate::logging::KeptLines;
+use crate::logging::Log;
 use crate::metrics::Metrics;
 use crate::mirrors::Mirrors;
 use crate::operations::Operations;
@@ -52,8 +52,8 @@ pub(crate) struct Site {
     pub(crate) accelerator: Arc<Accelerator>,
     /// Long work.
     pub(crate) operations: Operations,
-    /// The newest log lines.
-    pub(crate) log: KeptLines,
+    /// The process's log.
+    pub(crate) log: Log,
     /// When the daemon started.
     pub(crate) started_at: Timestamp,
     /// What it runs with.

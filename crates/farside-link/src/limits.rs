@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Time for a connection attempt to one address.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A name may have several addresses: the next is dialled when the one before has not answered for so long.
+pub const DIAL_NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 /// Time for the closing message (last frame, close_notify) before the socket is dropped.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// First pause between two dials of a peer.

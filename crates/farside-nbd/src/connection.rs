@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -20,26 +19,20 @@ use crate::command::perform;
 use crate::conversation::{ConnectionError, Ending, read_or_end};
 use crate::error::{ErrorKind, NbdError};
 use crate::export::Export;
-use crate::limits::{ERRORS_LOGGED_MAX, Limits, REQUEST_BYTES_MAX, STATUS_REPLY_BYTES};
+use crate::limits::{ERRORS_LOGGED_MAX, Limits, REQUEST_BYTES_MAX, SOCKET_BUFFER_BYTES, STATUS_REPLY_BYTES};
 use crate::negotiation::Agreed;
 use crate::protocol::REQUEST_HEADER_BYTES;
 use crate::protocol::reply;
 use crate::protocol::request::{Action, Command, Request, TransmissionParameters, parse_request, validate};
 use crate::reply_queue::{Reply, ReplyQueue};
+use crate::room::{Reservation, Room, ServerRoom};
 
 /// What all connections of a server share.
 pub(crate) struct Common {
     pub(crate) limits: Limits,
     pub(crate) calls: CallPool,
     pub(crate) buffers: Arc<BufferPool>,
-    /// Payload bytes in flight over all connections.
-    pub(crate) bytes: Arc<Semaphore>,
-}
-
-/// Room that a command takes in the limits until its answer is with the kernel.
-struct Reservation {
-    _request: OwnedSemaphorePermit,
-    _bytes: Option<[OwnedSemaphorePermit; 2]>,
+    pub(crate) room: Arc<ServerRoom>,
 }
 
 /// A client in transmission.
@@ -49,8 +42,7 @@ pub(crate) struct Connection<W> {
     export_name: String,
     parameters: TransmissionParameters,
     replies: ReplyQueue<W, Reservation>,
-    requests: Arc<Semaphore>,
-    bytes: Arc<Semaphore>,
+    room: Room,
     calls_under_way: TaskTracker,
     client_gone: CancellationToken,
     span: tracing::Span,
@@ -63,6 +55,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         reader: &mut BufReader<R>,
         writer: W,
         agreed: Agreed,
+        room: Room,
         common: Arc<Common>,
         shutdown: &CancellationToken,
     ) -> Result<Ending, ConnectionError> {
@@ -72,8 +65,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
             export_name: agreed.name,
             parameters: agreed.parameters,
             replies: ReplyQueue::new(writer, client_gone.clone()),
-            requests: Arc::new(Semaphore::new(common.limits.requests_in_flight_max as usize)),
-            bytes: Arc::new(Semaphore::new(common.limits.connection_bytes_max as usize)),
+            room,
             calls_under_way: TaskTracker::new(),
             client_gone,
             span: tracing::Span::current(),
@@ -114,12 +106,11 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
             }
             match validate(&request, &self.parameters) {
                 Ok(action) => {
-                    let reservation = self.reserve(payload_bytes(&action)).await;
+                    let reservation = self.room.reserve(payload_bytes(&action)).await;
                     let payload = match action {
                         Action::Write { range, .. } => {
                             let mut payload = self.common.buffers.take(range.length);
-                            let broke = ConnectionError::broke("the payload of a write");
-                            reader.read_exact(&mut payload).await.map_err(broke)?;
+                            self.receive(reader, &mut payload).await?;
                             Some(payload)
                         }
                         _ => None,
@@ -127,29 +118,66 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
                     self.submit(request, action, payload, reservation);
                 }
                 Err(refusal) => {
-                    let reservation = self.reserve(0).await;
+                    let reservation = self.room.reserve(0).await;
                     self.answer(&request, Err(refusal), reservation);
                     if request.command == Command::Write {
-                        skip_payload(reader, request.length).await?;
+                        self.skip(reader, request.length).await?;
                     }
                 }
             }
         }
     }
 
-    /// Waits until a command with `payload_bytes` may be taken on.
-    async fn reserve(&self, payload_bytes: u32) -> Reservation {
-        let acquire = async |semaphore: &Arc<Semaphore>, count| {
-            let permit = Arc::clone(semaphore).acquire_many_owned(count).await;
-            permit.expect("these semaphores are never closed")
+    /// Fills `payload`. A client that sends not one byte of it for a while is given up: what it holds is wanted elsewhere.
+    async fn receive<R: AsyncRead + Unpin>(
+        &self,
+        reader: &mut R,
+        payload: &mut [u8],
+    ) -> Result<(), ConnectionError> {
+        let mut filled = 0;
+        while filled < payload.len() {
+            filled += self.receive_some(reader, &mut payload[filled..]).await?;
+        }
+        Ok(())
+    }
+
+    /// Passes over the payload of a write that was refused, to find the next command.
+    async fn skip<R: AsyncRead + Unpin>(&self, reader: &mut R, length: u32) -> Result<(), ConnectionError> {
+        if length > REQUEST_BYTES_MAX {
+            return Err(ConnectionError::WriteTooLong { length });
+        }
+        let mut left = length as usize;
+        let mut skipped = vec![0; left.min(SOCKET_BUFFER_BYTES)];
+        while left > 0 {
+            let piece = left.min(skipped.len());
+            left -= self.receive_some(reader, &mut skipped[..piece]).await?;
+        }
+        Ok(())
+    }
+
+    async fn receive_some<R: AsyncRead + Unpin>(
+        &self,
+        reader: &mut R,
+        into: &mut [u8],
+    ) -> Result<usize, ConnectionError> {
+        let broke = ConnectionError::broke("the payload of a write");
+        let stall_max = self.common.limits.payload_stall_max;
+        let mut reading = std::pin::pin!(reader.read(into));
+        // Mostly it is there already; who waits for it is worth a note only if it is not.
+        let read = match at_once(reading.as_mut()).await {
+            Some(read) => read,
+            None => {
+                self.room.payload_awaited(true);
+                let read = tokio::time::timeout(stall_max, reading).await;
+                self.room.payload_awaited(false);
+                read.map_err(|_| ConnectionError::PayloadStalled(stall_max))?
+            }
         };
-        let request = acquire(&self.requests, 1).await;
-        let bytes = match payload_bytes {
-            0 => None,
-            // The connection's own bytes first: while it waits for those it must not hold the others'.
-            bytes => Some([acquire(&self.bytes, bytes).await, acquire(&self.common.bytes, bytes).await]),
-        };
-        Reservation { _request: request, _bytes: bytes }
+        match read {
+            Ok(0) => Err(broke(io::ErrorKind::UnexpectedEof.into())),
+            Ok(read) => Ok(read),
+            Err(error) => Err(broke(error)),
+        }
     }
 
     fn submit(
@@ -213,7 +241,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         };
         let all_sent = tokio::select! {
             biased;
-            _ = self.requests.acquire_many(limits.requests_in_flight_max) => true,
+            () = self.room.all_free() => true,
             () = std::future::ready(()), if stalled => false,
             () = self.client_gone.cancelled() => false,
             () = self.replies.pump(limits.reply_stall_max) => false,
@@ -271,16 +299,11 @@ async fn read_header<R: AsyncRead + Unpin>(
     read_or_end(reader).await.map_err(ConnectionError::broke("the header of a command"))
 }
 
-/// Passes over the payload of a write that was refused, to find the next command.
-async fn skip_payload<R: AsyncRead + Unpin>(reader: &mut R, length: u32) -> Result<(), ConnectionError> {
-    if length > REQUEST_BYTES_MAX {
-        return Err(ConnectionError::WriteTooLong { length });
-    }
-    let broke = ConnectionError::broke("the payload of a write");
-    let skipped = tokio::io::copy(&mut reader.take(length.into()), &mut tokio::io::sink()).await;
-    match skipped {
-        Ok(bytes) if bytes == u64::from(length) => Ok(()),
-        Ok(_) => Err(broke(io::ErrorKind::UnexpectedEof.into())),
-        Err(error) => Err(broke(error)),
-    }
+/// What a future has to say at once.
+async fn at_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+    std::future::poll_fn(|context| match future.as_mut().poll(context) {
+        std::task::Poll::Ready(output) => std::task::Poll::Ready(Some(output)),
+        std::task::Poll::Pending => std::task::Poll::Ready(None),
+    })
+    .await
 }

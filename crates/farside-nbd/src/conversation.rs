@@ -46,6 +46,8 @@ pub(crate) enum ConnectionError {
     ExportRefused { name: String, reason: NbdError },
     #[error("a write announces {length} bytes; at most {REQUEST_BYTES_MAX}")]
     WriteTooLong { length: u32 },
+    #[error("the client sent nothing of a write's payload for {0:?}")]
+    PayloadStalled(Duration),
     #[error("the client accepted none of its replies for {0:?}")]
     Stalled(Duration),
     #[error("the connection broke within {within}: {source}")]

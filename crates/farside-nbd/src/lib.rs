@@ -21,7 +21,8 @@
 //!    arrived).
 //! 2. Nothing a client sends, in whatever order or length, stops the server or reaches an export out of range,
 //!    on a read-only export as a change, or with a flag that was not offered. [`fuzz`] holds it to that.
-//! 3. Requests and bytes in flight, threads, connections and waits for a client are bounded by [`Limits`].
+//! 3. Requests and bytes in flight, threads, connections and waits for a client are bounded by [`Limits`]. A client
+//!    that sends half a write, or does not fetch its replies, leaves every other one a share of its own.
 //! 4. A shutdown, or the owner's [`Export::closed`], ends a connection only after its commands under way have
 //!    been carried out.
 //!
@@ -56,6 +57,7 @@ mod listen;
 mod negotiation;
 mod protocol;
 mod reply_queue;
+mod room;
 mod server;
 
 pub use error::{ErrorKind, NbdError};

@@ -45,6 +45,9 @@ pub(crate) const FREE_BUFFER_BYTES_MAX: usize = 64 << 20;
 /// retries a bad block for ever must not fill the log.
 pub(crate) const ERRORS_LOGGED_MAX: u32 = 20;
 
+/// How many of those who hold the room that a client waits for are named in the log.
+pub(crate) const HOLDERS_NAMED_MAX: usize = 4;
+
 /// Between two tries to accept when the process is out of file descriptors.
 pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -60,12 +63,19 @@ pub struct Limits {
     /// Payload bytes of those, per connection; at least [`REQUEST_BYTES_MAX`]. Buffers come in powers of two, so
     /// the memory behind these bytes may be up to twice as much.
     pub connection_bytes_max: u32,
-    /// Payload bytes in flight over all connections; at least `connection_bytes_max`. Replies that a stalled client
-    /// does not fetch count, so it is many times the former.
+    /// Payload bytes in flight over all connections, beside their shares; at least `connection_bytes_max`. Replies that
+    /// a stalled client does not fetch count, so it is many times the former.
     pub server_bytes_max: u32,
+    /// Payload bytes that each connection may have in flight whatever others hold: enough for hosts' ordinary reads and
+    /// writes; Linux's client sends up to 1280 KiB by default. All shares together are 512 MiB.
+    pub connection_share_bytes: u32,
     /// Threads that make calls into exports, over all connections. They mostly wait: for reads of the medium, and
     /// for a common sync, which is the cheaper the more flushes share it.
     pub threads_max: usize,
+    /// A client that has waited so long for room is told of in the log, with those who hold it.
+    pub wait_logged_after: Duration,
+    /// A client that sends not one byte of a write's payload for so long is given up.
+    pub payload_stall_max: Duration,
     /// A client that accepts not one byte of its replies for so long is given up.
     pub reply_stall_max: Duration,
     /// At a shutdown, how long replies are offered to a client that does not fetch them. Calls under way are waited
@@ -81,7 +91,10 @@ impl Default for Limits {
             requests_in_flight_max: 128,
             connection_bytes_max: 32 << 20,
             server_bytes_max: 512 << 20,
+            connection_share_bytes: 2 << 20,
             threads_max: 32,
+            wait_logged_after: Duration::from_secs(5),
+            payload_stall_max: Duration::from_secs(30),
             reply_stall_max: Duration::from_secs(300),
             shutdown_grace: Duration::from_secs(5),
         }

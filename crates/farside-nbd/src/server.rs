@@ -18,6 +18,7 @@ use crate::conversation::{ConnectionError, Ending};
 use crate::export::ExportSource;
 use crate::limits::{ACCEPT_RETRY, Limits, SOCKET_BUFFER_BYTES};
 use crate::negotiation::{Negotiation, Slot};
+use crate::room::{Room, ServerRoom};
 
 /// Serves the exports of one source. Clones are the same server and share its limits.
 #[derive(Clone)]
@@ -38,7 +39,7 @@ impl Server {
         let common = Common {
             calls: CallPool::new(limits.threads_max)?,
             buffers: Arc::new(BufferPool::default()),
-            bytes: Arc::new(Semaphore::new(limits.server_bytes_max as usize)),
+            room: ServerRoom::new(&limits),
             limits,
         };
         Ok(Server {
@@ -103,7 +104,8 @@ impl Server {
             return;
         };
         let slot = Arc::new(slot);
-        match self.converse(reader, writer, &slot, shutdown).instrument(span.clone()).await {
+        let client = Client { connection, peer };
+        match self.converse(reader, writer, client, &slot, shutdown).instrument(span.clone()).await {
             Ok(ending) => span.in_scope(|| tracing::debug!(%ending, "NBD connection ended")),
             Err(error) => span.in_scope(|| tracing::warn!(%error, "NBD connection closed")),
         }
@@ -113,6 +115,7 @@ impl Server {
         &self,
         reader: R,
         mut writer: W,
+        client: Client<'_>,
         slot: &Slot,
         shutdown: &CancellationToken,
     ) -> Result<Ending, ConnectionError>
@@ -133,12 +136,22 @@ impl Server {
         };
         let (export, read_only) = (agreed.name.clone(), agreed.parameters.read_only);
         tracing::info!(export, read_only, "NBD client connected");
-        let ended = Connection::run(&mut reader, writer, agreed, Arc::clone(&self.common), shutdown).await;
+        let who = format!("client {} ({}) of {export}", client.connection, client.peer);
+        let room = Room::new(&self.common.limits, &self.common.room, client.connection, who);
+        let common = Arc::clone(&self.common);
+        let ended = Connection::run(&mut reader, writer, agreed, room, common, shutdown).await;
         if let Ok(ending) = &ended {
             tracing::info!(export, %ending, "NBD client gone");
         }
         ended
     }
+}
+
+/// Who is connected.
+#[derive(Clone, Copy)]
+struct Client<'a> {
+    connection: u64,
+    peer: &'a str,
 }
 
 fn unix_peer(stream: &UnixStream) -> String {

@@ -287,6 +287,68 @@ async fn a_client_that_takes_no_replies_is_given_up_and_harms_no_other() {
     assert_eq!(other.command(0, READ, 0, 512).await.error, 0);
 }
 
+/// Clients that send the header of a write of 32 MiB each, and nothing of its payload: all that the server has for everybody.
+async fn frozen_writers(server: &TestServer) -> Vec<RawClient> {
+    let mut frozen = Vec::new();
+    for _ in 0..16 {
+        let mut client = RawClient::open(&server.socket, "pool/volume", false).await;
+        client.send(&request(0, WRITE, 1, 0, 32 << 20)).await;
+        frozen.push(client);
+    }
+    frozen
+}
+
+#[tokio::test]
+async fn half_sent_writes_leave_everybody_else_a_share() {
+    let log = log();
+    let limits = Limits { wait_logged_after: Duration::from_millis(50), ..Limits::default() };
+    let export = Arc::new(MemoryExport::new(64 * MIB));
+    let server = TestServer::start(MemorySource::default().with("pool/volume", &export), limits);
+    let mut other = RawClient::open(&server.socket, "pool/volume", true).await;
+    let frozen = frozen_writers(&server).await;
+    for _ in 0..200 {
+        assert_eq!(other.command(0, READ, 0, 4096).await.error, 0);
+        assert_eq!(other.write(0, 4096, &[1; 512]).await.error, 0);
+    }
+    // More than a share waits, and the log says for whom.
+    other.send(&request(0, READ, 9, 0, 8 << 20)).await;
+    let told = async {
+        loop {
+            let text = String::from_utf8(log.lock().clone()).unwrap();
+            if let Some(line) =
+                text.lines().find(|line| line.contains("for room to serve a command of 8192 KiB"))
+            {
+                return line.to_owned();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let line = tokio::time::timeout(PATIENCE, told).await.expect("the log says who waits");
+    assert!(line.contains("WARN") && line.contains("of pool/volume holds 32768 KiB"), "{line}");
+    assert!(line.contains("has sent nothing of a write for") && line.contains("12 others"), "{line}");
+    drop(frozen);
+    assert_eq!(other.answer(8 << 20).await.error, 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_sends_half_a_write_is_given_up() {
+    let limits = Limits { payload_stall_max: Duration::from_millis(200), ..Limits::default() };
+    let export = Arc::new(MemoryExport::new(64 * MIB));
+    let server = TestServer::start(MemorySource::default().with("pool/volume", &export), limits);
+    for mut frozen in frozen_writers(&server).await {
+        assert_eq!(frozen.take_to_end().await, b"");
+    }
+    // The payload of a write that was refused is as long on its way.
+    let mut refused = RawClient::open(&server.socket, "pool/volume", false).await;
+    refused.send(&request(0, WRITE, 5, 64 * MIB, 4096)).await;
+    assert_eq!(refused.answer(0).await.error, ENOSPC);
+    assert_eq!(refused.take_to_end().await, b"");
+    assert_eq!(export.count(|call| call.name == "write"), 0);
+    assert_serves(&server).await;
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn connections_are_limited() {
     let limits = Limits { connections_max: 1, ..Limits::default() };

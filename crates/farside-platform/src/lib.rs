@@ -8,6 +8,7 @@
 //! * [`Cores`]: how many processors are idle.
 //! * [`Randomness`]: ids, tokens, jitter; seeded in tests.
 //! * [`BlockDevice`]: where a pool lies; a file, a raw device, or a simulated disk.
+//! * [`LogOutput`]: standard error, whose reader may stand still.
 //!
 //! The transport seam (a byte stream to a peer) is in `farside-link`, the only room that dials.
 
@@ -15,6 +16,7 @@ pub mod block;
 pub mod clock;
 pub mod cores;
 pub mod device;
+pub mod log_output;
 pub mod random;
 pub mod simulated_disk;
 
@@ -22,5 +24,6 @@ pub use block::{BLOCK_BYTES, Block, BlockBuffer};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use cores::{Cores, ManualCores, SystemCores};
 pub use device::{BlockDevice, DeviceError, FileDevice};
+pub use log_output::{LogOutput, LostLines};
 pub use random::{OsRandomness, Randomness, SeededRandomness};
 pub use simulated_disk::{CrashFate, SimulatedDisk};

@@ -26,6 +26,7 @@ pub mod fuzz;
 pub mod kind;
 pub mod limits;
 pub mod protocol;
+pub mod quiet;
 pub mod refusal;
 pub mod replica;
 pub mod report;

@@ -10,7 +10,7 @@ use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use crate::kind::TransferKind;
-use crate::limits::RATE_WINDOW;
+use crate::limits::{RATE_UNKNOWN_FOR, RATE_WINDOW};
 
 pub use levels::{Level, LevelKind, Levels};
 
@@ -93,27 +93,36 @@ impl Progress {
 /// Smooths a growing count of bytes to a rate.
 #[derive(Debug)]
 pub(crate) struct RateMeter {
-    last: Option<(Duration, u64)>,
+    first: Option<(Duration, u64)>,
+    last: (Duration, u64),
     rate: Option<f64>,
 }
 
 impl RateMeter {
     pub(crate) fn new() -> Self {
-        RateMeter { last: None, rate: None }
+        RateMeter { first: None, last: (Duration::ZERO, 0), rate: None }
     }
 
     /// `bytes` in all at monotonic time `now`. Exponential smoothing: what is older than the window counts for a
-    /// third and less.
+    /// third and less. In the first window it is the mean since the first sample, and unknown in the first second: what
+    /// comes at once was held or waited for, and would count as a rate that no line has.
     pub(crate) fn sample(&mut self, now: Duration, bytes: u64) -> Option<f64> {
-        let Some((then, before)) = self.last else {
-            self.last = Some((now, bytes));
+        let Some((began, at_first)) = self.first else {
+            self.first = Some((now, bytes));
+            self.last = (now, bytes);
             return None;
         };
+        let (then, before) = self.last;
         let elapsed = now.saturating_sub(then).as_secs_f64();
-        if elapsed <= 0.0 {
+        let since_first = now.saturating_sub(began);
+        if elapsed <= 0.0 || since_first < RATE_UNKNOWN_FOR {
             return self.rate;
         }
-        self.last = Some((now, bytes));
+        self.last = (now, bytes);
+        if since_first < RATE_WINDOW {
+            self.rate = Some(bytes.saturating_sub(at_first) as f64 / since_first.as_secs_f64());
+            return self.rate;
+        }
         let latest = bytes.saturating_sub(before) as f64 / elapsed;
         let weight = 1.0 - (-elapsed / RATE_WINDOW.as_secs_f64()).exp();
         self.rate = Some(self.rate.map_or(latest, |old| old + weight * (latest - old)));
@@ -265,5 +274,21 @@ mod tests {
         // A pause of a second does not drop it to nothing.
         let paused = meter.sample(Duration::from_secs(62), 61_000).unwrap();
         assert!((700.0..1000.0).contains(&paused), "{paused}");
+    }
+
+    #[test]
+    fn what_comes_at_once_at_the_beginning_is_no_rate() {
+        let mut meter = RateMeter::new();
+        let ms = Duration::from_millis;
+        meter.sample(ms(0), 0);
+        // 3 MB that were held, then 1 MB/s.
+        assert_eq!(meter.sample(ms(10), 3_000_000), None);
+        assert_eq!(meter.sample(ms(900), 3_900_000), None);
+        let early = meter.sample(ms(1000), 4_000_000).unwrap();
+        assert!(early <= 4_000_000.0, "{early}");
+        let rates: Vec<f64> =
+            (2..=30).filter_map(|s| meter.sample(ms(s * 1000), 3_000_000 + s * 1_000_000)).collect();
+        assert!(rates.windows(2).all(|pair| pair[1] <= pair[0] + 1.0), "{rates:?}");
+        assert!((rates.last().unwrap() - 1_000_000.0).abs() < 20_000.0, "{rates:?}");
     }
 }

@@ -1,10 +1,12 @@
 //! `farsided`: the daemon of a site.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use farside_cli::arguments::daemon::DaemonArguments;
 use farside_daemon::{Listen, Options};
+use farside_platform::log_output::last_word;
 
 fn main() -> ExitCode {
     let arguments = DaemonArguments::parse();
@@ -27,7 +29,7 @@ fn main() -> ExitCode {
     match farside_daemon::run(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("farsided: {error}");
+            last_word(format!("farsided: {error}"), Duration::from_secs(1));
             ExitCode::from(error.exit_code())
         }
     }

@@ -19,6 +19,9 @@ pub const FARSIDE: &str = env!("CARGO_BIN_EXE_farside");
 /// The daemon under test.
 pub const FARSIDED: &str = env!("CARGO_BIN_EXE_farsided");
 
+/// A daemon that is not ready by then hangs.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
 /// A daemon and its directory.
 pub struct Site {
     pub name: String,
@@ -28,12 +31,21 @@ pub struct Site {
     pub peer_address: Option<String>,
     /// Its environment, besides that of the test.
     pub environment: Vec<(String, String)>,
+    /// Where its log goes, if not to the file `log`.
+    pub log_to: Option<std::os::fd::OwnedFd>,
 }
 
 impl Site {
     /// A daemon that has not been started.
     pub fn new(dir: &Path, name: &str) -> Site {
-        Site { name: name.into(), dir: dir.into(), child: None, peer_address: None, environment: Vec::new() }
+        Site {
+            name: name.into(),
+            dir: dir.into(),
+            child: None,
+            peer_address: None,
+            environment: Vec::new(),
+            log_to: None,
+        }
     }
 
     /// A daemon that is ready.
@@ -62,6 +74,7 @@ impl Site {
         assert!(self.child.is_none(), "{} runs already", self.name);
         std::fs::create_dir_all(&self.dir).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.join("log")).unwrap();
+        let log = self.log_to.as_ref().map_or(Stdio::from(log), |log| log.try_clone().unwrap().into());
         let mut child = Command::new(FARSIDED)
             .arg("--data-dir")
             .arg(&self.dir)
@@ -72,10 +85,16 @@ impl Site {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.contains("ready"), "{} did not start; its log:\n{}", self.name, self.log());
+        let stdout = child.stdout.take().unwrap();
         self.child = Some(child);
+        let (said, ready) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = BufReader::new(stdout).read_line(&mut line);
+            let _ = said.send(line);
+        });
+        let line = ready.recv_timeout(READY_WITHIN).unwrap_or_default();
+        assert!(line.contains("ready"), "{} did not start; its log:\n{}", self.name, self.log());
     }
 
     /// What the daemon says of itself in a small file.
@@ -125,6 +144,11 @@ impl Site {
     /// SIGCONT.
     pub fn thaw(&self) {
         self.signal(rustix::process::Signal::CONT);
+    }
+
+    /// SIGHUP.
+    pub fn hang_up(&self) {
+        self.signal(rustix::process::Signal::HUP);
     }
 
     fn signal(&self, signal: rustix::process::Signal) {

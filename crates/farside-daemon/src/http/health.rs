@@ -28,6 +28,7 @@ async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
         paths: peers::paths(&site.node),
         queue: site.mirrors.queue(),
         accelerator: site.accelerator.status(),
+        log_lines_lost: site.log.lost_lines(),
     });
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response())
 }
@@ -42,6 +43,7 @@ async fn healthz(State(site): Shared) -> Response {
     for pool in site.pools.list().into_iter().filter(|pool| pool.state == PoolState::Failed) {
         reasons.push(format!("pool {}: {}", pool.name, pool.error.unwrap_or_default()));
     }
+    reasons.extend(site.log.trouble());
     let (status, word) =
         if reasons.is_empty() { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "ill") };
     (status, Json(json!({"status": word, "reasons": reasons}))).into_response()

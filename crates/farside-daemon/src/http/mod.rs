@@ -25,6 +25,7 @@ use axum::response::IntoResponse;
 use farside_api::{API_PREFIX, ErrorBody, ErrorCode};
 use tokio_util::task::TaskTracker;
 
+use crate::listen::attend;
 use crate::site::Site;
 use error::ApiError;
 
@@ -58,12 +59,13 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
         }
     };
     let routes = Router::new().nest(API_PREFIX, api).merge(health::routes()).fallback(unknown);
-    routes.with_state(site).layer(middleware::from_fn(to_its_end))
+    routes.with_state(site).layer(middleware::from_fn(to_its_end)).layer(middleware::from_fn(attend))
 }
 
 /// The routes over TCP. Control is not among them: it would be open to every user of the machine, or worse.
 pub(crate) fn public(site: Arc<Site>) -> Router {
-    Router::new().merge(health::routes()).fallback(unknown).with_state(site)
+    let routes = Router::new().merge(health::routes()).fallback(unknown);
+    routes.with_state(site).layer(middleware::from_fn(attend))
 }
 
 async fn unknown(method: Method, uri: Uri) -> ApiError {

@@ -23,7 +23,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
 }
 
 async fn support(State(site): Shared) -> Answer<Support> {
-    let (log, log_dropped) = site.log.newest();
+    let (log, log_dropped) = site.log.kept.newest();
     Ok(Json(Support {
         versions: Versions {
             farside: site.document.version.clone(),

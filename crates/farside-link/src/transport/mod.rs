@@ -11,6 +11,7 @@ mod connection;
 mod counted;
 mod host;
 mod options;
+mod race;
 mod simulated;
 mod stats;
 mod tcp;

@@ -25,17 +25,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use nix::net::if_::if_indextoname;
 use nix::sys::socket::{getsockopt, setsockopt};
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+use super::address::split_address;
 use super::connection::{Connection, Listener, Transport};
 use super::options::{Congestion, SocketOptions};
+use super::race::first_to_connect;
 use super::stats::{LinkStats, SocketStats};
 use super::tcp_info::{self, MaxPacingRate, ReadTcpInfo};
-use crate::limits::{DIAL_TIMEOUT, UNSENT_MAX};
+use crate::limits::UNSENT_MAX;
 
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
@@ -96,8 +99,8 @@ fn connected(stream: TcpStream, options: &SocketOptions) -> io::Result<Connectio
     Ok(Connection {
         io: Box::new(Tcp { stream }),
         stats: Arc::new(stats),
-        local: local.to_string(),
-        remote: remote.to_string(),
+        local: written(local),
+        remote: written(remote),
     })
 }
 
@@ -114,28 +117,26 @@ async fn dial_one(to: SocketAddr, options: &SocketOptions) -> io::Result<Connect
 #[async_trait]
 impl Transport for TcpTransport {
     async fn dial(&self, address: &str, options: &SocketOptions) -> io::Result<Connection> {
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        // A name may have several addresses, and one of them may swallow packets: each gets its own time.
-        for candidate in tokio::net::lookup_host(address).await? {
-            if options.local.is_some_and(|local| !is_same_family(local, candidate.ip())) {
-                let why = format!("{candidate} cannot be reached from an address of the other IP version");
-                last = io::Error::new(io::ErrorKind::AddrNotAvailable, why);
-                continue;
+        let mut addresses = addresses_of(address).await?;
+        if let Some(local) = options.local {
+            let (fit, other): (Vec<_>, Vec<_>) =
+                addresses.into_iter().partition(|to| is_same_family(local, to.ip()));
+            if let (true, Some(other)) = (fit.is_empty(), other.first()) {
+                let why = format!("{other} cannot be reached from an address of the other IP version");
+                return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, why));
             }
-            match tokio::time::timeout(DIAL_TIMEOUT / 2, dial_one(candidate, options)).await {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(e)) => last = e,
-                Err(_) => {
-                    last = io::Error::new(io::ErrorKind::TimedOut, format!("{candidate} does not answer"))
-                }
-            }
+            addresses = fit;
         }
-        Err(last)
+        let dial = |to| {
+            let options = options.clone();
+            async move { dial_one(to, &options).await }
+        };
+        first_to_connect((address, options.local), addresses, dial).await
     }
 
     async fn listen(&self, address: &str, options: &SocketOptions) -> io::Result<Box<dyn Listener>> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for candidate in tokio::net::lookup_host(address).await? {
+        for candidate in addresses_of(address).await? {
             match bind(candidate, options) {
                 Ok(socket) => {
                     let address = socket.local_addr()?;
@@ -146,6 +147,27 @@ impl Transport for TcpTransport {
         }
         Err(last)
     }
+}
+
+/// What a name stands for. An address of a neighbour may name its interface (`[fe80::1%eth0]:7440`), which only the resolver reads,
+/// and which is looked up anew each time: the number may be another card's after a restart.
+async fn addresses_of(address: &str) -> io::Result<Vec<SocketAddr>> {
+    Ok(match split_address(address) {
+        Some(neighbour) if neighbour.0.contains('%') => tokio::net::lookup_host(neighbour).await?.collect(),
+        _ => tokio::net::lookup_host(address).await?.collect(),
+    })
+}
+
+/// An address as it is stored and shown: a neighbour's with the name of its interface.
+fn written(address: SocketAddr) -> String {
+    if let SocketAddr::V6(v6) = address
+        && v6.scope_id() != 0
+        && let Ok(name) = if_indextoname(v6.scope_id())
+        && let Ok(name) = name.to_str()
+    {
+        return format!("[{}%{name}]:{}", v6.ip(), v6.port());
+    }
+    address.to_string()
 }
 
 fn is_same_family(a: IpAddr, b: IpAddr) -> bool {
@@ -388,6 +410,48 @@ mod tests {
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         ask(&socket, &SocketOptions { dscp: Some(46), ..SocketOptions::default() }, true);
         assert_eq!(SockRef::from(&socket).tclass_v6().unwrap(), 184);
+    }
+
+    /// An address that swallows what is sent there: its queue of connections is full, and nobody accepts.
+    async fn swallowing(at: &str) -> (SocketAddr, TcpListener, Vec<TcpStream>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{at}:0").parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut queued = Vec::new();
+        let full = Duration::from_millis(300);
+        while let Ok(connected) = tokio::time::timeout(full, TcpStream::connect(address)).await {
+            queued.push(connected.unwrap());
+        }
+        (address, listener, queued)
+    }
+
+    #[tokio::test]
+    async fn a_host_is_reached_though_the_first_addresses_of_its_name_swallow_everything() {
+        let (dead, also_dead) = (swallowing("127.0.0.77").await, swallowing("127.0.0.78").await);
+        let alive = TcpListener::bind("127.0.0.79:0").await.unwrap();
+        let addresses = vec![dead.0, also_dead.0, alive.local_addr().unwrap()];
+        let dial = |to| async move { dial_one(to, &SocketOptions::default()).await };
+        let began = std::time::Instant::now();
+        let connection = first_to_connect(("a name of three", None), addresses, dial).await.unwrap();
+        assert_eq!(connection.remote, alive.local_addr().unwrap().to_string());
+        let took = began.elapsed();
+        assert!(took < crate::limits::DIAL_TIMEOUT / 2, "no address was waited for to its end: {took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_neighbours_interface_is_named() {
+        let neighbour = "fe80::1".parse().unwrap();
+        assert_eq!(
+            written(std::net::SocketAddrV6::new(neighbour, 7440, 0, 1).into()),
+            "[fe80::1%lo]:7440",
+            "number 1 is lo in every network namespace"
+        );
+        let by_name = addresses_of("[fe80::1%lo]:7440").await.unwrap();
+        assert_eq!(by_name, addresses_of("[fe80::1%1]:7440").await.unwrap());
+        assert_eq!(by_name, [std::net::SocketAddrV6::new(neighbour, 7440, 0, 1).into()]);
+        assert!(addresses_of("[fe80::1%no-such0]:7440").await.is_err());
+        assert_eq!(written("127.0.0.1:7440".parse().unwrap()), "127.0.0.1:7440");
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use farside_link::{Bucket, throttle};
 use farside_peer::{PeerId, PeerLink, SessionError};
 use farside_transfer::TransferKind;
 use farside_transfer::destination::{self as transfer, Outcome, ProgressSender, Transfer};
+use farside_transfer::quiet::{QuietUpdates, is_worth_a_line};
 use farside_transfer::report::{Progress, TransferReport, TransferResult};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -27,7 +28,7 @@ use crate::links::Links;
 use crate::log::{LogEvent, RequestedBy};
 use crate::queue::UnderWay;
 use crate::replicas::StoredReplicas;
-use crate::schedule::{ClockReading, Ticker};
+use crate::schedule::{ClockReading, Schedule, Ticker};
 use crate::state::{Action, Event, RelationshipState, Work};
 use crate::store::{Relationship, SwapMark};
 
@@ -98,6 +99,8 @@ pub(super) struct Driver {
     pub(super) link_wait: Duration,
     /// Transfers in a row that lost their session.
     losses: u32,
+    /// What the log does not name one by one.
+    quiet: QuietUpdates,
     /// Who is notified of the transfer that runs or waits, and of the one after it.
     pub(super) waiting: Vec<Ended>,
     pub(super) waiting_next: Vec<Ended>,
@@ -137,6 +140,7 @@ impl Driver {
             late_acknowledgement: None,
             link_wait: SCHEDULED_LINK_WAIT,
             losses: 0,
+            quiet: QuietUpdates::default(),
             waiting: Vec::new(),
             waiting_next: Vec::new(),
             ports,
@@ -512,8 +516,33 @@ impl Driver {
         }
     }
 
+    /// One line for a transfer that brought something; those that did not are counted.
+    fn say_ended(&mut self, report: &TransferReport) {
+        let Relationship { id, source, destination, schedule, .. } = &self.relationship;
+        let every = match schedule {
+            Schedule::Every(every) => Some(*every),
+            Schedule::OnRequest | Schedule::Cron(_) => None,
+        };
+        if report.result == TransferResult::Ok && is_worth_a_line(report, every) {
+            tracing::info!(
+                relationship = %id, transfer = %report.id, %source, %destination, kind = %report.kind,
+                snapshots = report.snapshots, changed_bytes = report.changed_bytes,
+                wire_bytes = report.wire_bytes_received, seconds = report.duration_seconds, "transfer done"
+            );
+        } else if report.result == TransferResult::Ok {
+            tracing::debug!(relationship = %id, transfer = %report.id, %destination, "transfer done: nothing had changed");
+            if let Some(updates) = self.quiet.one_more(self.parts.clock.monotonic()) {
+                tracing::info!(
+                    relationship = %id, %destination, updates,
+                    "{updates} updates of {destination} found nothing changed in the last hour or more"
+                );
+            }
+        }
+    }
+
     /// Keeps the record of a transfer and looks at what it left.
     async fn transfer_ended(&mut self, report: &TransferReport) -> Event {
+        self.say_ended(report);
         if let Err(error) = self.parts.store.append_history(self.relationship.id, report).await {
             tracing::error!(relationship = %self.relationship.id, transfer = %report.id, "one entry of mirror \
                  history could not be saved; the transfer itself is not affected: {error}");

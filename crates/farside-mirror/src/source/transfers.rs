@@ -127,7 +127,7 @@ impl Shared {
         // The right may have gone while the snapshot was taken: its frames would be refused.
         self.check_rights(peer, &volume)?;
         let plan = slot.begin(link.clone(), prepared);
-        tracing::info!(
+        tracing::debug!(
             %transfer, %relationship, %peer, %volume, %kind, base = plan.base_name, snapshots = plan.steps.len(),
             "transfer begins"
         );
@@ -232,7 +232,7 @@ impl Shared {
             tracing::warn!(%volume, "the old bases of the mirror in the other direction are kept until the next \
                  update: {error}");
         }
-        tracing::info!(%transfer, %relationship, %volume, %snapshot, %content_root, "the destination holds a new base");
+        tracing::debug!(%transfer, %relationship, %volume, %snapshot, %content_root, "the destination holds a new base");
         Ok(Nothing {})
     }
 

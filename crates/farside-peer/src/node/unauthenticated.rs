@@ -27,6 +27,8 @@ const V6_PREFIX: u128 = !0 << 64;
 /// Who is counted together with whoever comes from `address` (`HOST:PORT`).
 pub(super) fn origin_of(address: &str) -> String {
     let host = split_address(address).map_or(address, |(host, _)| host);
+    // A neighbour's address names its interface.
+    let host = host.split_once('%').map_or(host, |(host, _)| host);
     match host.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
         Ok(IpAddr::V6(ip)) => format!("{}/64", Ipv6Addr::from(u128::from(ip) & V6_PREFIX)),
         Ok(IpAddr::V4(ip)) => ip.to_string(),
@@ -183,6 +185,11 @@ mod tests {
         assert_eq!(origin_of("[::ffff:10.0.0.1]:5"), "10.0.0.1", "a v4 address seen by a v6 socket");
         assert_eq!(origin_of("[2001:db8:1:2::1]:5"), origin_of("[2001:db8:1:2:ffff:1:2:3]:9"));
         assert_ne!(origin_of("[2001:db8:1:2::1]:5"), origin_of("[2001:db8:1:3::1]:5"));
+        assert_eq!(
+            origin_of("[fe80::1%eth0]:5"),
+            origin_of("[fe80::2%eth0]:9"),
+            "one neighbour has many addresses"
+        );
         assert_eq!(origin_of("host:7440"), "host");
     }
 

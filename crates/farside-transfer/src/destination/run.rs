@@ -62,7 +62,8 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
     // Control messages of this transfer; each data stream counts its own and adds to it.
     let wire = Arc::new(WireCounters::default());
     let Replica { relationship, peer, source, destination } = &transfer.replica;
-    tracing::info!(
+    // Whoever started it logs how it ended: it knows which mirror it was for, and what an ordinary update is.
+    tracing::debug!(
         transfer = %transfer.id, %relationship, %peer, %source, %destination, kind = %transfer.kind, "transfer begins"
     );
     let mut unacknowledged = None;
@@ -77,12 +78,8 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
         Err(_) => TransferResult::Failed,
     };
     report.reason = outcome.as_ref().err().map(ToString::to_string);
-    match &report.reason {
-        None => tracing::info!(
-            transfer = %report.id, snapshots = report.snapshots, changed_bytes = report.changed_bytes,
-            wire_bytes = report.wire_bytes_received, seconds = report.duration_seconds, "transfer done"
-        ),
-        Some(reason) => tracing::warn!(transfer = %report.id, "transfer stopped: {reason}"),
+    if let Some(reason) = &report.reason {
+        tracing::warn!(transfer = %report.id, "transfer stopped: {reason}");
     }
     transfer.close_at_source(report.reason.clone());
     Outcome { report, lost_session: outcome.is_err_and(|e| e.is_lost_session()), unacknowledged }
@@ -293,7 +290,7 @@ impl Transfer {
                 return Err(error);
             }
         };
-        tracing::info!(transfer = %self.id, snapshot = name, %root, "published");
+        tracing::debug!(transfer = %self.id, snapshot = name, %root, "published");
         report.snapshots += 1;
         report.incremental = Some(name);
         report.content_root = Some(root);

@@ -75,6 +75,7 @@ impl TransferSource {
                 encoders: Arc::new(EncoderBudget::new(encoders)),
                 serving: Default::default(),
                 link_history: Default::default(),
+                quiet: Default::default(),
             }),
         }
     }
@@ -191,8 +192,18 @@ impl TransferSource {
     /// `peer` ends a transfer; `failure` says why, if it failed there. Answers what it was, if it was being served.
     pub fn end(&self, peer: PeerId, transfer: Uuid, failure: &str) -> Option<Ended> {
         let serving = self.shared.serving().get(&transfer).filter(|s| s.peer == peer).cloned()?;
-        if failure.is_empty() {
-            tracing::info!(%transfer, volume = %serving.volume, "transfer ends: the destination has it all");
+        let (volume, brought) = (&serving.volume, serving.brought.load(Ordering::Relaxed));
+        if failure.is_empty() && brought == 0 {
+            tracing::debug!(%transfer, %volume, "transfer ends: there was nothing to bring");
+            let told = self.shared.quiet().one_more(self.shared.clock.monotonic());
+            if let Some(updates) = told {
+                tracing::info!(
+                    updates,
+                    "{updates} updates of volumes here brought nothing in the last hour or more"
+                );
+            }
+        } else if failure.is_empty() {
+            tracing::info!(%transfer, %volume, brought, "transfer ends: the destination has it all");
         } else {
             tracing::info!(
                 %transfer, volume = %serving.volume,

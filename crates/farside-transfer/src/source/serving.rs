@@ -1,6 +1,6 @@
 //! A transfer that is being served.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use farside_engine::VolumeName;
@@ -23,6 +23,8 @@ pub(crate) struct Serving {
     pub(crate) cancel: CancellationToken,
     /// Ended, but the destination may have it if it asks again: its stream breaks off, and nothing says that it has failed.
     pub(crate) is_to_begin_again: AtomicBool,
+    /// Bytes that its steps have brought: data, and holes.
+    pub(crate) brought: AtomicU64,
     /// Ends the data stream that was opened last.
     stream: Mutex<CancellationToken>,
     /// Held by the stream that is being served: however many are opened, what one costs in memory is there once.
@@ -40,6 +42,7 @@ impl Serving {
             local_base: OnceLock::new(),
             cancel: CancellationToken::new(),
             is_to_begin_again: AtomicBool::new(false),
+            brought: AtomicU64::new(0),
             stream: Mutex::default(),
             stream_lock: tokio::sync::Mutex::default(),
         }

@@ -12,6 +12,7 @@ use super::link_history::LinkHistory;
 use super::relationships::SourceRelationships;
 use super::serving::Serving;
 use super::similarity::Indexes;
+use crate::quiet::QuietUpdates;
 
 /// What the transfers of a source share.
 pub(crate) struct Shared {
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     /// By transfer id; at most [`SERVED_MAX`](crate::limits::SERVED_MAX).
     pub(crate) serving: Mutex<HashMap<Uuid, Arc<Serving>>>,
     pub(crate) link_history: Mutex<LinkHistory>,
+    /// Updates of all relationships that the log only counts.
+    pub(crate) quiet: Mutex<QuietUpdates>,
 }
 
 impl Shared {
@@ -34,6 +37,10 @@ impl Shared {
     pub(crate) fn link_history(&self) -> MutexGuard<'_, LinkHistory> {
         // The same.
         self.link_history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn quiet(&self) -> MutexGuard<'_, QuietUpdates> {
+        self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends a transfer and gives its place back.

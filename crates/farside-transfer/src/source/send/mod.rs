@@ -107,7 +107,11 @@ pub(crate) async fn serve_step(
         }
     };
     match outcome {
-        Ok(end) => tracing::debug!(%transfer, step = index, ?end, "step sent"),
+        Ok(end) => {
+            tracing::debug!(%transfer, step = index, ?end, "step sent");
+            let brought = end.changed_bytes + end.deallocated_bytes + end.known_bytes + end.resumed_bytes;
+            serving.brought.fetch_add(brought, Ordering::Relaxed);
+        }
         Err(refusal) => {
             tracing::warn!(
                 %transfer, volume = %serving.volume, step = index, code = refusal.code, "step not sent: {}", refusal.message

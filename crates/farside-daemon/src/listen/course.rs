@@ -1,0 +1,185 @@
+//! How far a connection is, how long that may take, and which connection has to go when others need its place. Pure.
+
+use std::time::{Duration, Instant};
+
+/// How long what is under way at a client may still take once the daemon stops.
+const STOP_PATIENCE: Duration = Duration::from_millis(300);
+
+/// What a listener grants its clients.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manners {
+    /// Connections at a time.
+    pub(crate) places: usize,
+    /// For the header of a request; for that of the first from the moment of connecting.
+    pub(crate) header: Duration,
+    /// Between two requests.
+    pub(crate) idle: Duration,
+    /// Without a byte of a request's body that is waited for, or without taking a byte of the answer.
+    pub(crate) stall: Duration,
+    /// From connecting to the end, whatever is under way.
+    pub(crate) life: Option<Duration>,
+}
+
+impl Manners {
+    /// The control socket: a request runs as long as it takes, and bodies may be files.
+    pub(crate) const CONTROL: Manners = Manners {
+        places: 128,
+        header: Duration::from_secs(5),
+        idle: Duration::from_secs(30),
+        stall: Duration::from_secs(60),
+        life: None,
+    };
+
+    /// `/metrics` and `/healthz` over TCP: small answers to anybody.
+    pub(crate) const PUBLIC: Manners = Manners {
+        places: 128,
+        header: Duration::from_secs(5),
+        idle: Duration::from_secs(30),
+        stall: Duration::from_secs(10),
+        life: Some(Duration::from_secs(60)),
+    };
+}
+
+/// How far one connection is.
+#[derive(Debug)]
+pub(crate) struct Course {
+    connected: Instant,
+    /// A request's header has been read, and its answer is not all written.
+    answering: bool,
+    /// Since when a header has been on its way.
+    header_since: Option<Instant>,
+    /// Since when nothing has been under way.
+    idle_since: Instant,
+    /// Since when a body has been waited for.
+    body_since: Option<Instant>,
+    /// Since when the client has taken nothing of what it is sent.
+    unread_since: Option<Instant>,
+}
+
+impl Course {
+    pub(crate) fn new(now: Instant) -> Course {
+        Course {
+            connected: now,
+            answering: false,
+            // Whoever connects has something to say.
+            header_since: Some(now),
+            idle_since: now,
+            body_since: None,
+            unread_since: None,
+        }
+    }
+
+    /// Bytes have come.
+    pub(crate) fn heard(&mut self, now: Instant) {
+        if self.answering {
+            self.body_since = self.body_since.map(|_| now);
+        } else {
+            // More bytes of the same header win no time.
+            self.header_since.get_or_insert(now);
+        }
+    }
+
+    /// A header has been read.
+    pub(crate) fn request_begins(&mut self) {
+        self.answering = true;
+        self.header_since = None;
+    }
+
+    /// The answer has been written.
+    pub(crate) fn request_ends(&mut self, now: Instant) {
+        self.answering = false;
+        self.body_since = None;
+        self.idle_since = now;
+    }
+
+    /// A body is waited for, or no longer.
+    pub(crate) fn body_awaited(&mut self, is_awaited: bool, now: Instant) {
+        self.body_since = is_awaited.then(|| self.body_since.unwrap_or(now));
+    }
+
+    /// The client takes what it is sent, or does not.
+    pub(crate) fn writes(&mut self, is_stuck: bool, now: Instant) {
+        self.unread_since = is_stuck.then(|| self.unread_since.unwrap_or(now));
+    }
+
+    /// Since when it has been the client's turn, if it is.
+    pub(crate) fn waits_since(&self) -> Option<Instant> {
+        match (self.unread_since, self.answering) {
+            (Some(since), _) => Some(since),
+            (None, true) => self.body_since,
+            (None, false) => Some(self.header_since.unwrap_or(self.idle_since)),
+        }
+    }
+
+    /// Until when it may go on like this.
+    pub(crate) fn deadline(&self, manners: &Manners, is_stopping: bool) -> Option<Instant> {
+        let patience = match (self.unread_since, self.answering) {
+            (Some(_), _) | (None, true) => manners.stall,
+            (None, false) if self.header_since.is_some() => manners.header,
+            (None, false) => manners.idle,
+        };
+        let patience = if is_stopping { STOP_PATIENCE } else { patience };
+        let turn = self.waits_since().map(|since| since + patience);
+        let life = manners.life.map(|life| self.connected + life);
+        turn.into_iter().chain(life).min()
+    }
+}
+
+/// Who has waited for its client longest; nobody, if all are being answered.
+pub(crate) fn longest_waiting<K>(courses: impl Iterator<Item = (K, Option<Instant>)>) -> Option<K> {
+    courses.filter_map(|(key, since)| Some((key, since?))).min_by_key(|(_, since)| *since).map(|(key, _)| key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn manners() -> Manners {
+        Manners { places: 2, header: 5 * S, idle: 30 * S, stall: 60 * S, life: None }
+    }
+
+    #[test]
+    fn each_wait_for_the_client_has_its_end_and_an_answer_has_none() {
+        let start = Instant::now();
+        let manners = manners();
+        let mut course = Course::new(start);
+        let at = |course: &Course| course.deadline(&manners, false).map(|at| (at - start).as_secs());
+        assert_eq!(at(&course), Some(5), "says nothing");
+        course.heard(start + 4 * S);
+        assert_eq!(at(&course), Some(5), "says little");
+        course.request_begins();
+        assert_eq!(at(&course), None, "is answered, however long that takes");
+        assert_eq!(course.waits_since(), None);
+        course.body_awaited(true, start + 6 * S);
+        course.body_awaited(true, start + 7 * S);
+        assert_eq!(at(&course), Some(66), "owes a body");
+        course.heard(start + 50 * S);
+        assert_eq!(at(&course), Some(110), "sends it slowly");
+        course.body_awaited(false, start + 51 * S);
+        assert_eq!(at(&course), None);
+        course.writes(true, start + 52 * S);
+        course.writes(true, start + 53 * S);
+        assert_eq!(at(&course), Some(112), "does not fetch its answer");
+        course.writes(false, start + 54 * S);
+        course.request_ends(start + 55 * S);
+        assert_eq!(at(&course), Some(85), "is idle");
+        course.heard(start + 60 * S);
+        assert_eq!(at(&course), Some(65), "begins the next");
+        let stopping = course.deadline(&manners, true).unwrap();
+        assert_eq!(stopping, start + 60 * S + STOP_PATIENCE);
+        course.request_begins();
+        assert_eq!(course.deadline(&manners, true), None, "a request that has begun is answered");
+        let short = Manners { life: Some(20 * S), ..manners };
+        assert_eq!(course.deadline(&short, false), Some(start + 20 * S), "unless no answer takes so long");
+    }
+
+    #[test]
+    fn who_has_waited_longest_goes_and_who_is_answered_stays() {
+        let now = Instant::now();
+        let waits = [None, Some(now + 2 * S), Some(now + S), None];
+        assert_eq!(longest_waiting(waits.into_iter().enumerate()), Some(2));
+        assert_eq!(longest_waiting([None, None].into_iter().enumerate()), None);
+    }
+}
