@@ -39,8 +39,9 @@ async fn healthz(State(site): Shared) -> Response {
     if let Err(error) = site.state.probe().await {
         reasons.push(error.to_string());
     }
-    for pool in site.pools.list().into_iter().filter(|pool| pool.state == PoolState::Failed) {
-        reasons.push(format!("pool {}: {}", pool.name, pool.error.unwrap_or_default()));
+    for pool in site.pools.list().into_iter().filter(|pool| pool.state != PoolState::Open) {
+        let (error, advice) = (pool.error.unwrap_or_default(), pool.advice.unwrap_or_default());
+        reasons.push(format!("pool {}: {error}. What to do: {advice}", pool.name));
     }
     let (status, word) =
         if reasons.is_empty() { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "ill") };
