@@ -172,7 +172,10 @@ fn a_second_host_on_the_same_disk_is_refused_and_force_stops_the_first() {
         "{health}"
     );
     let mut back = b.nbd("raw/v");
-    assert_eq!((back.bytes(0, 4096).unwrap(), back.bytes(4096, 4096).unwrap()), (vec![7; 4096], vec![8; 4096]));
+    assert_eq!(
+        (back.bytes(0, 4096).unwrap(), back.bytes(4096, 4096).unwrap()),
+        (vec![7; 4096], vec![8; 4096])
+    );
     back.write(8192, &[10; 4096]).unwrap();
     back.flush().unwrap();
 

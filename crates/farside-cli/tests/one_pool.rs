@@ -50,7 +50,8 @@ fn a_latched_pool_says_what_it_is_and_is_opened_again_without_a_restart() {
     site.ok("snapshot create p/v@early");
     let (mut host, mut neighbour) = (site.nbd("p/v"), site.nbd("other/v"));
     let mut reader = site.nbd("p/v@early");
-    host.write(0, &[1; 65536]).unwrap();
+    host.write(64 << 20, &[1; 65536]).unwrap();
+    (0..8).for_each(|at| host.write(at << 20, &vec![7; 1 << 20]).unwrap());
     host.flush().unwrap();
 
     // The file system below the thin file has no room left.
@@ -59,20 +60,30 @@ fn a_latched_pool_says_what_it_is_and_is_opened_again_without_a_restart() {
     for part in [1 << 20, 4096] {
         while file.write_all(&vec![1; part]).is_ok() {}
     }
-    let mut at = 1 << 20;
-    while host.write(at, &vec![2; 1 << 20]).and_then(|()| host.flush()).is_ok() {
+    let mut at = 8 << 20;
+    while host.write(at, &vec![2; 1 << 20]).is_ok() {
         at += 1 << 20;
         assert!(at < 100 << 20, "it never fails");
+    }
+    // No harm is done, and it goes on; but somebody is told.
+    let pool = site.json("pool status p");
+    assert!(pool["error"].as_str().is_some_and(|e| e.contains("refuses data")), "{pool}");
+    assert_eq!(pool["state"], "open");
+    assert!(site.http("/healthz").contains("refuses data"));
+    // Changes that need no data come to a consistency point, which fails.
+    let mut block = 0;
+    while host.trim(block * 4096, 4096).and_then(|()| host.flush()).is_ok() {
+        block += 1;
+        assert!(block < 2000, "no consistency point fails");
     }
     let pool = site.json("pool status p");
     assert_eq!((&pool["state"], &pool["free_bytes"]), (&"read-only".into(), &0.into()), "{pool}");
     for said in [site.ok("pool status p"), site.http("/healthz")] {
         assert!(said.contains("farside pool reopen p") && said.contains("every write"), "{said}");
     }
-    assert_eq!(site.nbd("p/v").bytes(0, 65536).unwrap(), vec![1; 65536], "it can be read");
+    assert_eq!(site.nbd("p/v").bytes(64 << 20, 65536).unwrap(), vec![1; 65536], "it can be read");
     assert!(site.fails(4, "pool reopen other").contains("accepts changes"));
 
-    // As long as there is no room it stays as it is, or fails again, and is there to be opened.
     std::fs::remove_file(&fill).unwrap();
     drop(file);
     assert!(site.ok("pool reopen p").contains("open again"));
@@ -80,7 +91,7 @@ fn a_latched_pool_says_what_it_is_and_is_opened_again_without_a_restart() {
     neighbour.write(0, &[3; 4096]).unwrap();
     neighbour.flush().unwrap();
     let mut host = site.nbd("p/v");
-    assert_eq!(host.bytes(0, 65536).unwrap(), vec![1; 65536]);
+    assert_eq!(host.bytes(64 << 20, 65536).unwrap(), vec![1; 65536]);
     host.write(1 << 20, &[4; 65536]).unwrap();
     host.flush().unwrap();
     assert_eq!(site.json("pool status p")["state"], "open");

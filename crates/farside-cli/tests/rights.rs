@@ -29,7 +29,7 @@ fn a_name_that_is_used_again_gives_nobody_the_next_volume() {
 
     // Given beforehand, it is one on the first volume of that name, and goes where that goes.
     pair.a.ok("volume create p/later --size 1M");
-    pair.a.ok("volume rename p/later letters");
+    pair.a.ok("volume rename p/later p/letters");
     assert_eq!(rights_of_b(&pair.a), ["p/letters"]);
     pair.a.ok("volume create p/later --size 1M");
     pair.b.fails(1, "mirror create a:p/later q/stolen");

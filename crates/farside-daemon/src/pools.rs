@@ -451,16 +451,29 @@ fn document(name: &str, slot: &Slot) -> Document {
         Content::Open(Opened { pool, .. }) => {
             let status = pool.status();
             let is_latched = status.failed.is_some();
+            let (error, advice) = match (status.failed, status.refused_write) {
+                (Some(error), _) => (
+                    Some(error),
+                    Some(format!(
+                        "it is readable, and every write to its volumes fails. Repair the cause (the kernel's log may say more), \
+                         then farside pool reopen {name}: its connections are closed, what was flushed is there, other pools \
+                         go on"
+                    )),
+                ),
+                (None, Some(why)) => (
+                    Some(format!("its device refuses data: {why}")),
+                    Some(String::from(
+                        "is the file system below the pool's file full, or the device in trouble? The kernel's log may say \
+                         more. Writes of hosts succeed again once it takes them; nothing has to be done here",
+                    )),
+                ),
+                (None, None) => (None, None),
+            };
             Document {
                 uuid: Some(status.id),
                 state: if is_latched { PoolState::ReadOnly } else { PoolState::Open },
-                error: status.failed,
-                advice: is_latched.then(|| {
-                    format!(
-                        "it is readable, and every write to its volumes fails. Repair the cause (the kernel's log may say more), \
-                         then farside pool reopen {name}: its connections are closed, what was flushed is there, other pools go on"
-                    )
-                }),
+                error,
+                advice,
                 size_bytes: Some(status.size_bytes),
                 used_bytes: Some(status.size_bytes.saturating_sub(status.free_bytes)),
                 free_bytes: Some(if is_latched { 0 } else { status.free_bytes }),

@@ -179,6 +179,9 @@ pub struct Pool {
     /// Records known to be on the medium.
     pub(crate) durable: AtomicU64,
     failed: Mutex<Option<String>>,
+    /// Why the device refused the data that was to be written last; none if it took it. Nothing is in doubt then, but somebody
+    /// has to be told.
+    pub(crate) refused_write: Mutex<Option<String>>,
     /// One sync at a time: a kernel tells of a lost write once, so whoever hears of it must be heard by all.
     syncing: Mutex<()>,
     pub(crate) stripes: Vec<RwLock<()>>,
@@ -225,6 +228,7 @@ impl Pool {
             state: Mutex::new(state),
             durable: AtomicU64::new(0),
             failed: Mutex::new(None),
+            refused_write: Mutex::new(None),
             syncing: Mutex::new(()),
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
             wake: Arc::default(),

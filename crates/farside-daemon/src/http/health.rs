@@ -39,7 +39,9 @@ async fn healthz(State(site): Shared) -> Response {
     if let Err(error) = site.state.probe().await {
         reasons.push(error.to_string());
     }
-    for pool in site.pools.list().into_iter().filter(|pool| pool.state != PoolState::Open) {
+    for pool in
+        site.pools.list().into_iter().filter(|pool| pool.state != PoolState::Open || pool.error.is_some())
+    {
         let (error, advice) = (pool.error.unwrap_or_default(), pool.advice.unwrap_or_default());
         reasons.push(format!("pool {}: {error}. What to do: {advice}", pool.name));
     }
