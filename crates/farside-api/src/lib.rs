@@ -51,7 +51,7 @@ pub use peer::{
 pub use plan::Plan;
 pub use pool::{
     CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, QuarantinedRange,
-    Severity, StagedContent,
+    ReopenPool, Severity, StagedContent,
 };
 pub use site::Site;
 pub use size::parse_size;

@@ -9,7 +9,10 @@ use uuid::Uuid;
 pub enum PoolState {
     /// Open.
     Open,
-    /// Could not be opened, or has failed since; `error` says why. The daemon goes on with the others.
+    /// It accepts no changes since a write failed, or since somebody else wrote to its device; `error` says which. What was
+    /// flushed can be read.
+    ReadOnly,
+    /// Could not be opened; `error` says why. The daemon goes on with the others.
     Failed,
 }
 
@@ -26,6 +29,9 @@ pub struct Pool {
     pub state: PoolState,
     /// Why not.
     pub error: Option<String>,
+    /// What to do about it.
+    #[serde(default)]
+    pub advice: Option<String>,
     /// Its size in bytes. This and what follows is null while it is not open.
     pub size_bytes: Option<u64>,
     /// Bytes in use, metadata included, without what is reclaimable. What was overwritten or deleted since the last consistency point
@@ -92,6 +98,9 @@ pub struct CreatePool {
     /// Size of the file in bytes; a device has its own.
     #[serde(default)]
     pub size_bytes: Option<u64>,
+    /// Whether what is on the device may be destroyed; without, a device that is not blank is refused.
+    #[serde(default)]
+    pub overwrite: bool,
 }
 
 /// `POST /pools/import`: takes a pool that exists, by its file or device.
@@ -102,6 +111,18 @@ pub struct ImportPool {
     pub name: String,
     /// The file or device; absolute.
     pub path: String,
+    /// Takes a pool on a raw device from whoever has it open on another machine.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// `POST /pools/POOL/reopen`: opens a pool again that is not open, or accepts no changes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReopenPool {
+    /// Takes a pool on a raw device from whoever has it open on another machine.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// What `pool check` found, offline.

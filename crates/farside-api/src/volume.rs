@@ -35,6 +35,9 @@ pub struct Volume {
     /// NBD connections to the volume or its snapshots that only read.
     #[serde(default)]
     pub readers: u64,
+    /// Peers that may mirror it, by name.
+    #[serde(default)]
+    pub rights_of: Vec<String>,
     /// Ranges of it and its snapshots that cannot be read because their metadata is damaged; with one volume only, null in
     /// lists.
     #[serde(default)]

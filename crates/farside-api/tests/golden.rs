@@ -369,6 +369,7 @@ fn pools_and_volumes() {
             path: "/srv/p".into(),
             state: PoolState::Failed,
             error: Some("no superblock".into()),
+            advice: Some("farside pool reopen p".into()),
             size_bytes: None,
             used_bytes: None,
             reclaimable_bytes: None,
@@ -382,8 +383,8 @@ fn pools_and_volumes() {
         },
         json!({
             "name": "p", "uuid": null, "path": "/srv/p", "state": "failed", "error": "no superblock",
-            "size_bytes": null, "used_bytes": null, "reclaimable_bytes": null, "free_bytes": null,
-            "volumes": null,
+            "advice": "farside pool reopen p", "size_bytes": null, "used_bytes": null, "reclaimable_bytes": null,
+            "free_bytes": null, "volumes": null,
             "corrupt_blocks": null, "staged": null, "staged_bytes": null, "quarantined": null,
             "unattributed_bytes_max": null
         }),
@@ -401,11 +402,12 @@ fn pools_and_volumes() {
             why: None,
             writers: 1,
             readers: 0,
+            rights_of: vec!["b".into()],
             quarantined: None,
         },
         json!({
             "name": "p/v", "uuid": ID, "size_bytes": 1_073_741_824, "referenced_bytes": 4096, "snapshots": 2,
-            "side_branches": 1, "replica": false, "writable": true, "why": null, "writers": 1, "readers": 0,
+            "side_branches": 1, "replica": false, "writable": true, "why": null, "writers": 1, "readers": 0, "rights_of": ["b"],
             "quarantined": null
         }),
     );

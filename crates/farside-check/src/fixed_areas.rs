@@ -1,6 +1,7 @@
 //! The parts of a pool at known places: both superblocks, the blocks that stay zero, and the slots against each
 //! other.
 
+use farside_format::claim::{CLAIM_PLACE, Claim};
 use farside_format::fingerprint::is_zero;
 use farside_format::superblock::{JOURNAL_START, SUPERBLOCK_PLACES};
 use farside_format::{BLOCK_BYTES, FormatError, Superblock};
@@ -90,7 +91,7 @@ pub(crate) fn read_superblocks(reader: &mut Reader<'_>) -> Result<Slots, CheckEr
     Ok(Slots { slots: slots.map(Result::ok), reports, newest })
 }
 
-/// Blocks 1 – 255 and 257 – 511 are zero, and the pool lies inside its device.
+/// Blocks 1 – 255 and 257 – 511 are zero but for the claim, and the pool lies inside its device.
 pub(crate) fn check(reader: &mut Reader<'_>, newest: &Superblock) {
     if newest.pool_blocks > reader.device_blocks() {
         let found = format!("a device of {} blocks", reader.device_blocks());
@@ -110,7 +111,8 @@ pub(crate) fn check(reader: &mut Reader<'_>, newest: &Superblock) {
             continue;
         }
         for (place, block) in (first..end).zip(blocks.chunks_exact(BLOCK_BYTES)) {
-            if !is_zero(block) {
+            let is_claim = place == CLAIM_PLACE && Claim::decode(block).is_ok();
+            if !is_zero(block) && !is_claim {
                 let location = Location { place: Some(place), ..Location::default() };
                 reader.error(
                     What::ReservedArea,

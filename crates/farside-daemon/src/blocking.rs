@@ -48,7 +48,7 @@ impl Blocking {
             Err(error) => {
                 tracing::error!(
                     "internal error (bug) while working on a pool: {error}. Flushed data is safe. If the pool \
-                     refuses changes, restart farsided; please report this with farside support-bundle"
+                     refuses changes, farside pool reopen opens it again; please report this with farside support-bundle"
                 );
                 Err(lost(String::from(
                     "internal error (bug): the request ended unexpectedly and may be half done",

@@ -54,6 +54,8 @@ struct Use {
     pinned: CancellationToken,
     /// Ends those that may write.
     writing: CancellationToken,
+    /// Ends those to snapshots.
+    snapshots: CancellationToken,
 }
 
 /// Connections to a volume and its snapshots.
@@ -134,6 +136,20 @@ impl Exports {
         of_pool.map(|(_, found)| found.connections.all()).sum()
     }
 
+    /// Ends every connection to volumes and snapshots of `pool`, and waits until they are gone, for a while. To be called once
+    /// nobody can open any more.
+    pub(crate) async fn drop_connections_to_pool(&self, pool: &str) {
+        for (_, found) in self.table.lock().uses.iter_mut().filter(|(name, _)| name.pool == pool) {
+            for token in [&mut found.pinned, &mut found.writing, &mut found.snapshots] {
+                std::mem::take(token).cancel();
+            }
+        }
+        let until = Instant::now() + DROPPED_WITHIN;
+        while self.connections_to_pool(pool) > 0 && Instant::now() < until {
+            tokio::time::sleep(DROPPED_POLL).await;
+        }
+    }
+
     /// How many connections there are to a volume and its snapshots.
     pub(crate) fn connections_to(&self, volume: &VolumeName) -> Connections {
         self.table.lock().uses.get(volume).map(|found| found.connections).unwrap_or_default()
@@ -164,7 +180,7 @@ impl Exports {
                 about: "snapshot",
                 read_only: true,
                 multi_conn: true,
-                closed: CancellationToken::new(),
+                closed: held.snapshots(),
                 _held: held,
             });
         }
@@ -254,6 +270,11 @@ impl Held {
     /// What ends this connection if it only reads what may change.
     fn pinned(&self) -> CancellationToken {
         self.table.lock().uses.entry(self.volume.clone()).or_default().pinned.clone()
+    }
+
+    /// What ends this connection to a snapshot.
+    fn snapshots(&self) -> CancellationToken {
+        self.table.lock().uses.entry(self.volume.clone()).or_default().snapshots.clone()
     }
 
     /// Makes it a writer, and answers what ends it then; none if the volume is fenced.
@@ -378,7 +399,9 @@ fn failure(error: StoreError) -> NbdError {
         | StoreError::JournalDamaged { .. }
         | StoreError::Inconsistent(_)
         | StoreError::TooSmall { .. }
-        | StoreError::AlreadyAPool { .. }
+        | StoreError::Occupied { .. }
+        | StoreError::OpenElsewhere { .. }
+        | StoreError::TakenOver { .. }
         | StoreError::Exists(_) => ErrorKind::Io,
     };
     NbdError::new(kind, error)
@@ -402,7 +425,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let pools = Arc::new(Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness)));
         let path = directory.path().join("p.pool");
-        let pool = pools.create("p", path.to_str().unwrap(), Some(64 << 20)).unwrap();
+        let pool = pools.create("p", path.to_str().unwrap(), Some(64 << 20), false).unwrap();
         pool.create_volume("v", 1 << 20).unwrap();
         Bench { exports: Exports::new(Arc::clone(&pools)), pools, _directory: directory }
     }

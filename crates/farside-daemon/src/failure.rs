@@ -25,7 +25,7 @@ impl Failure for ErrorBody {
 impl Failure for StateError {
     fn into_error_body(self) -> ErrorBody {
         ErrorBody::new(ErrorCode::Failed, self.to_string())
-            .hint("is the disk of the data directory full or read-only? the daemon's log says more")
+            .hint("is the disk of the data directory full or read-only? once it has room, it is written again by itself; the daemon's log says more")
     }
 }
 
@@ -33,7 +33,9 @@ impl Failure for DeviceError {
     fn into_error_body(self) -> ErrorBody {
         let message = self.to_string();
         match self {
-            DeviceError::Locked { .. } => ErrorBody::new(ErrorCode::Refused, message),
+            DeviceError::Locked { .. } | DeviceError::InUse { .. } => {
+                ErrorBody::new(ErrorCode::Refused, message)
+            }
             DeviceError::Open { source, .. } => match source.kind() {
                 std::io::ErrorKind::NotFound => ErrorBody::new(ErrorCode::NotFound, message),
                 std::io::ErrorKind::AlreadyExists => ErrorBody::new(ErrorCode::Exists, message)
@@ -54,9 +56,13 @@ impl Failure for StoreError {
         match self {
             StoreError::Device(error) => error.into_error_body(),
             StoreError::NotFound(_) => ErrorBody::new(ErrorCode::NotFound, message),
-            StoreError::Exists(_) | StoreError::AlreadyAPool { .. } => {
-                ErrorBody::new(ErrorCode::Exists, message)
-            }
+            StoreError::Exists(_) => ErrorBody::new(ErrorCode::Exists, message),
+            StoreError::Occupied { .. } => ErrorBody::new(ErrorCode::Exists, message).hint(
+                "is it the right device (lsblk -f)? farside pool create --overwrite destroys what is there; farside pool \
+                 import takes over a pool",
+            ),
+            StoreError::OpenElsewhere { .. } => ErrorBody::new(ErrorCode::Refused, message)
+                .hint("if that machine cannot be reached and is known to be off, --force takes the pool from it"),
             StoreError::Refused(_) | StoreError::OtherVersion { .. } => {
                 ErrorBody::new(ErrorCode::Refused, message)
             }
@@ -76,7 +82,7 @@ impl Failure for StoreError {
                 .hint("the page Repairing a site of the manual (guides/repair) says what to do"),
             // The message says what brings the blocks back.
             StoreError::Quarantined { .. } => ErrorBody::new(ErrorCode::Corrupt, message),
-            StoreError::Failed { .. } => ErrorBody::new(ErrorCode::Failed, message),
+            StoreError::Failed { .. } | StoreError::TakenOver { .. } => ErrorBody::new(ErrorCode::Failed, message),
         }
     }
 }

@@ -200,7 +200,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let pools = Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness));
             let path = directory.path().join("p.pool");
-            let pool = pools.create("p", path.to_str().unwrap(), Some(64 << 20)).unwrap();
+            let pool = pools.create("p", path.to_str().unwrap(), Some(64 << 20), false).unwrap();
             pool.create_volume("v", 1 << 20).unwrap();
             Bench { pool, _pools: pools, _directory: directory }
         }

@@ -36,6 +36,7 @@ pub mod options;
 mod peers;
 mod plans;
 mod pools;
+mod rights;
 mod run;
 mod schedules;
 mod service;

@@ -12,6 +12,8 @@ use farside_transfer::{LevelKind, TransferReport, TransferResult};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use crate::state::LOST_LINES;
+
 /// How long a flush of a host took, seconds. A flush on a good disk takes under a millisecond; one behind a
 /// consistency point may take a second.
 pub(crate) const FLUSH_SECONDS: &str = "farside_flush_seconds";
@@ -133,6 +135,11 @@ fn describe() {
         "farside_pool_corrupt_blocks_total",
         Unit::Count,
         "Blocks found damaged since the pool was opened"
+    );
+    describe_counter!(
+        LOST_LINES,
+        Unit::Count,
+        "Lines of log and history that the state database did not take"
     );
     describe_gauge!("farside_mirror_lag_seconds", Unit::Seconds, "Age of the replica's data");
     describe_gauge!("farside_peer_connected", Unit::Count, "1 if there is a session and the peer answers");

@@ -121,6 +121,7 @@ impl Mirrors {
     /// Starts the mirrors whose replicas are in `pool`. The caller sees to it that one pool is opened or closed at a time.
     pub(crate) async fn pool_opened(&self, name: &str, pool: &Pool) -> Result<(), ErrorBody> {
         self.take_over(name, pool).await?;
+        self.rights_follow(name, pool).await.map_err(Failure::into_error_body)?;
         let parts = DestinationParts {
             engine: Arc::clone(&self.parts.engine),
             links: Arc::new(self.parts.node.clone()),

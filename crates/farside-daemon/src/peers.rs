@@ -1,6 +1,7 @@
 //! Peers as this site knows them: names, sessions, and what they may do.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use farside_api::{self as api, ErrorBody, ErrorCode, Invitation, VolumeRights};
@@ -9,27 +10,33 @@ use farside_link::{LinkOptions, PathsMode, Rate, RateError};
 use farside_mirror::SourceRights;
 use farside_peer::{Node, PairingCode, PathStats, PeerId, PeerRecord, PeerRegistry, PeerStatus};
 use parking_lot::RwLock;
+use uuid::Uuid;
 
 use crate::convert;
 use crate::failure::Failure;
 use crate::options::Listen;
+use crate::rights::{Called, VolumeIds};
 use crate::state::{Recorded, RightRow, State, StateError};
 
 /// Largest packet of Ethernet without jumbo frames, bytes.
 const ETHERNET_MTU: u32 = 1500;
 
 /// What peers may do, in memory: asked at every frame of a transfer. The database has the same.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Rights {
-    /// By peer and volume.
-    table: RwLock<HashMap<PeerId, BTreeMap<String, Right>>>,
+    /// By peer and the volume's name.
+    pub(super) table: RwLock<HashMap<PeerId, BTreeMap<String, Right>>>,
+    /// Which volume has a name now.
+    pub(super) ids: Arc<dyn VolumeIds>,
     /// Held while rights are given, or looked through for what has ended: what was given since must not end with it.
-    turn: tokio::sync::Mutex<()>,
+    pub(super) turn: tokio::sync::Mutex<()>,
 }
 
 /// What goes with the right to mirror a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Right {
+    /// The volume; none while no volume had the name.
+    pub(crate) volume_id: Option<Uuid>,
     /// The way back is allowed too.
     pub(crate) reverse: bool,
     /// Hosts here may not write to the volume while the peer has overtaken it.
@@ -40,19 +47,19 @@ pub(crate) struct Right {
 
 impl From<&RightRow> for Right {
     fn from(row: &RightRow) -> Right {
-        Right { reverse: row.reverse, fence: row.fence, recorded: row.recorded }
+        Right { volume_id: row.volume_id, reverse: row.reverse, fence: row.fence, recorded: row.recorded }
     }
 }
 
 impl Rights {
     /// As the database has them.
-    pub(crate) async fn load(state: &State) -> Result<Rights, StateError> {
+    pub(crate) async fn load(state: &State, ids: Arc<dyn VolumeIds>) -> Result<Rights, StateError> {
         let mut table: HashMap<PeerId, BTreeMap<String, Right>> = HashMap::new();
         for row in state.rights().await? {
             let right = Right::from(&row);
             table.entry(row.peer).or_default().insert(row.volume, right);
         }
-        Ok(Rights { table: RwLock::new(table), turn: tokio::sync::Mutex::default() })
+        Ok(Rights { table: RwLock::new(table), ids, turn: tokio::sync::Mutex::default() })
     }
 
     /// Those of one peer.
@@ -68,9 +75,11 @@ impl Rights {
         rights.map(document).collect()
     }
 
-    /// The right of `peer` on one volume, if it has it.
+    /// The right of `peer` on the volume of this name, if it has it. One that was given on another, which had the name before,
+    /// is none.
     pub(crate) fn right(&self, peer: PeerId, volume: &VolumeName) -> Option<Right> {
-        self.table.read().get(&peer)?.get(&volume.to_string()).copied()
+        let right = self.table.read().get(&peer)?.get(&volume.to_string()).copied()?;
+        right.holds_for(self.ids.called(volume)).then_some(right)
     }
 
     /// Gives rights: they hold when this returns, and after a crash.
@@ -95,11 +104,19 @@ impl Rights {
             Some(right) => right.recorded,
         };
         let fence = given.is_some_and(|right| right.fence);
-        let right = RightRow { peer, volume: volume.to_string(), reverse: true, fence, recorded };
+        let right =
+            RightRow { peer, volume: volume.to_string(), volume_id: None, reverse: true, fence, recorded };
         self.give(state, vec![right]).await
     }
 
-    async fn give(&self, state: &State, rights: Vec<RightRow>) -> Result<(), StateError> {
+    async fn give(&self, state: &State, mut rights: Vec<RightRow>) -> Result<(), StateError> {
+        for right in &mut rights {
+            if let (None, Ok(name)) = (right.volume_id, right.volume.parse())
+                && let Called::Volume(id) = self.ids.called(&name)
+            {
+                right.volume_id = Some(id);
+            }
+        }
         state.allow(&rights).await?;
         let mut table = self.table.write();
         for right in rights {
@@ -136,6 +153,7 @@ impl Rights {
                     let given = RightRow {
                         peer,
                         volume: volume.clone(),
+                        volume_id: right.volume_id,
                         reverse: false,
                         fence: right.fence,
                         recorded: Recorded::Nothing,
@@ -404,6 +422,11 @@ mod tests {
     use super::*;
     use farside_platform::Timestamp;
 
+    /// Volumes of pools that are not open.
+    fn closed() -> Arc<dyn VolumeIds> {
+        Arc::new(crate::rights::tests::Volumes::default())
+    }
+
     #[tokio::test]
     async fn a_right_holds_at_once_and_after_a_restart() {
         let directory = tempfile::tempdir().unwrap();
@@ -420,7 +443,7 @@ mod tests {
             .await
             .unwrap();
         let volume: VolumeName = "p/v".parse().unwrap();
-        let rights = Rights::load(&state).await.unwrap();
+        let rights = Rights::load(&state, closed()).await.unwrap();
         assert!(!rights.may_read(peer, &volume));
         rights
             .allow(
@@ -428,6 +451,7 @@ mod tests {
                 vec![RightRow {
                     peer,
                     volume: "p/v".into(),
+                    volume_id: None,
                     reverse: true,
                     fence: true,
                     recorded: Recorded::Nothing,
@@ -436,7 +460,7 @@ mod tests {
             .await
             .unwrap();
         assert!(rights.may_read(peer, &volume) && !rights.may_read(PeerId([8; 32]), &volume));
-        let reloaded = Rights::load(&state).await.unwrap();
+        let reloaded = Rights::load(&state, closed()).await.unwrap();
         assert!(reloaded.may_read(peer, &volume));
         assert_eq!(
             reloaded.of(peer),
@@ -444,7 +468,7 @@ mod tests {
         );
         reloaded.deny(&state, peer, &["p/v".into()]).await.unwrap();
         assert!(!reloaded.may_read(peer, &volume));
-        assert!(!Rights::load(&state).await.unwrap().may_read(peer, &volume));
+        assert!(!Rights::load(&state, closed()).await.unwrap().may_read(peer, &volume));
     }
 
     #[tokio::test]
@@ -463,11 +487,12 @@ mod tests {
         let right = |volume: &str, recorded| RightRow {
             peer,
             volume: volume.into(),
+            volume_id: None,
             reverse: true,
             fence: true,
             recorded,
         };
-        let rights = Rights::load(&state).await.unwrap();
+        let rights = Rights::load(&state, closed()).await.unwrap();
         let all = [
             right("p/given", Recorded::Nothing),
             right("p/grown", Recorded::Reverse),
@@ -480,7 +505,7 @@ mod tests {
             rights.end_recorded(&state, async { Ok(is_mirrored) }).await.unwrap()
         };
         assert_eq!(ended.len(), 2, "{ended:?}");
-        for rights in [rights, Rights::load(&state).await.unwrap()] {
+        for rights in [rights, Rights::load(&state, closed()).await.unwrap()] {
             let left: Vec<_> =
                 rights.of(peer).into_iter().map(|r| (r.volume, r.reverse, r.recorded)).collect();
             let expected = [("p/given", true, false), ("p/grown", false, false), ("p/mirrored", true, true)];
@@ -504,7 +529,7 @@ mod tests {
             added_at: Timestamp(0),
         };
         state.pin(record).await.unwrap();
-        let rights = Rights::load(&state).await.unwrap();
+        let rights = Rights::load(&state, closed()).await.unwrap();
         rights.grant_reverse(&state, peer, &volume).await.unwrap();
         let mut granting = Box::pin(rights.grant_reverse(&state, peer, &volume));
         let mirrors = async {
@@ -519,6 +544,6 @@ mod tests {
         assert_eq!(rights.end_recorded(&state, mirrors).await.unwrap().len(), 1);
         granting.await.unwrap();
         assert!(rights.may_read(peer, &volume) && rights.may_reverse(peer, &volume));
-        assert!(Rights::load(&state).await.unwrap().may_read(peer, &volume));
+        assert!(Rights::load(&state, closed()).await.unwrap().may_read(peer, &volume));
     }
 }

@@ -135,11 +135,24 @@ pub(crate) fn delete_snapshot(
 }
 
 /// `volume delete`.
-pub(crate) fn delete_volume(volume: &VolumeName, snapshots: u64, bytes: Option<u64>) -> Plan {
+pub(crate) fn delete_volume(
+    volume: &VolumeName,
+    snapshots: u64,
+    bytes: Option<u64>,
+    rights_of: &[String],
+) -> Plan {
     let mut plan = plan(format!("delete volume {volume}"));
     plan.would.push(format!("{volume} and its {snapshots} snapshots are deleted"));
+    end_rights(&mut plan, rights_of);
     lose(&mut plan, format!("everything in {volume} and in its snapshots"), bytes, None);
     plan
+}
+
+/// Peers that may mirror what goes.
+fn end_rights(plan: &mut Plan, rights_of: &[String]) {
+    if !rights_of.is_empty() {
+        plan.would.push(format!("peers lose their right to mirror it: {}", rights_of.join(", ")));
+    }
 }
 
 /// `volume resize`; `beyond_bytes` is what lies past the new end and in no snapshot.
@@ -160,11 +173,32 @@ pub(crate) fn resize(volume: &VolumeName, from: u64, to: u64, beyond_bytes: Opti
     plan
 }
 
+/// `pool create`, where `found` is what lies on the device.
+pub(crate) fn create_pool(pool: &str, path: &str, found: &[String], overwrite: bool) -> Plan {
+    let mut plan = plan(format!("create pool {pool} in {path}"));
+    plan.would.push(format!("{path} becomes an empty pool"));
+    if !found.is_empty() {
+        lose(&mut plan, format!("what {path} holds: {}", found.join(", ")), None, None);
+        if !overwrite {
+            plan.refused = Some(String::from("it is not blank; --overwrite destroys what is there"));
+        }
+    }
+    plan
+}
+
 /// `pool delete`, of a pool that is open.
-pub(crate) fn delete_pool(pool: &str, path: &str, volumes: u64, used_bytes: u64) -> Plan {
+pub(crate) fn delete_pool(
+    pool: &str,
+    path: &str,
+    volumes: u64,
+    used_bytes: u64,
+    rights_of: &[String],
+) -> Plan {
     let mut plan = plan(format!("delete pool {pool}"));
-    plan.would
-        .push(format!("pool {pool} is closed, and {path} removed (a raw device: overwritten at its head)"));
+    plan.would.push(format!(
+        "pool {pool} is closed, and {path} removed (a raw device: overwritten at its head and end)"
+    ));
+    end_rights(&mut plan, rights_of);
     lose(
         &mut plan,
         format!("all {volumes} volumes of the pool with their snapshots; with metadata:"),
@@ -586,9 +620,10 @@ mod tests {
              lost: Some(2) Some(8192) None",
         );
         golden(
-            &delete_volume(&volume(), 2, Some(8192)),
+            &delete_volume(&volume(), 2, Some(8192), &["b".into(), "c".into()]),
             "delete volume p/db
              would: p/db and its 2 snapshots are deleted
+             would: peers lose their right to mirror it: b, c
              lost: everything in p/db and in its snapshots
              lost: Some(2) Some(8192) None",
         );
@@ -603,9 +638,18 @@ mod tests {
         assert_eq!(resize(&volume(), 8192, 4096, Some(0)).lost, Vec::<String>::new());
         assert_eq!(resize(&volume(), 4096, 8192, None).lost_bytes, Some(0), "growing loses nothing");
         golden(
-            &delete_pool("p", "/srv/p", 3, 1 << 20),
+            &create_pool("p", "/dev/sdb", &["swap space".into()], false),
+            "create pool p in /dev/sdb
+             would: /dev/sdb becomes an empty pool
+             lost: what /dev/sdb holds: swap space
+             lost: None None None
+             refused: it is not blank; --overwrite destroys what is there",
+        );
+        assert_eq!(create_pool("p", "/dev/sdb", &[], false).lost_bytes, Some(0));
+        golden(
+            &delete_pool("p", "/srv/p", 3, 1 << 20, &[]),
             "delete pool p
-             would: pool p is closed, and /srv/p removed (a raw device: overwritten at its head)
+             would: pool p is closed, and /srv/p removed (a raw device: overwritten at its head and end)
              lost: all 3 volumes of the pool with their snapshots; with metadata:
              lost: Some(256) Some(1048576) None",
         );

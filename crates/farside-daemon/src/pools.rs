@@ -7,18 +7,26 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use farside_api::{ErrorBody, ErrorCode, Pool as Document, PoolState};
 use farside_engine::embedded::EmbeddedEngine;
 use farside_engine::{Engine, is_label};
-use farside_platform::{BLOCK_BYTES, BlockDevice, Clock, DeviceError, FileDevice, Randomness};
-use farside_store::{Pool, PoolOptions};
+use farside_platform::{AtPath, BLOCK_BYTES, BlockDevice, Clock, DeviceError, FileDevice, Randomness};
+use farside_store::{ClaimOptions, Pool, PoolOptions, StoreError, occupants};
 use parking_lot::RwLock;
 
 use crate::failure::Failure;
 
-/// What a raw device is overwritten with when its pool is deleted: both superblocks lie in the first 2 MiB.
-const WIPE_BYTES: usize = 2 << 20;
+/// What a raw device is overwritten with at its head when its pool is deleted, or was not made to the end: both superblocks and
+/// the beginning of the journal, so that nobody takes it for a pool.
+const WIPE_HEAD_BYTES: u64 = 4 << 20;
+/// And at its end.
+const WIPE_TAIL_BYTES: u64 = 1 << 20;
+/// How long who still has a closed pool open may take to let go of it.
+const LET_GO_WITHIN: Duration = Duration::from_secs(10);
+/// How often that is looked at.
+const LET_GO_POLL: Duration = Duration::from_millis(10);
 
 /// The pools.
 pub(crate) struct Pools {
@@ -40,11 +48,24 @@ struct Slot {
 }
 
 enum Content {
-    Open(Arc<Pool>),
+    Open(Opened),
     /// Being made or opened.
     Opening,
     /// Why it is not open.
     Failed(String),
+}
+
+/// A pool with what it lies on.
+#[derive(Clone)]
+struct Opened {
+    pool: Arc<Pool>,
+    device: Arc<FileDevice>,
+}
+
+/// A pool that was taken out.
+pub(crate) struct Removed {
+    path: String,
+    device: Option<Arc<FileDevice>>,
 }
 
 impl Pools {
@@ -64,16 +85,18 @@ impl Pools {
     /// An open pool.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<Pool>, ErrorBody> {
         match self.slots.read().get(name) {
-            Some(Slot { content: Content::Open(pool), .. }) => Ok(Arc::clone(pool)),
+            Some(Slot { content: Content::Open(opened), .. }) => Ok(Arc::clone(&opened.pool)),
             Some(Slot { content: Content::Opening, .. }) => {
                 Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is being opened")))
             }
             Some(Slot { content: Content::Failed(error), .. }) => {
-                Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is not open: {error}"))
-                    .hint("farside pool check verifies it offline; farside pool import opens it again"))
+                Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is not open: {error}")).hint(
+                    format!(
+                        "farside pool check verifies it offline; farside pool reopen {name} opens it again"
+                    ),
+                ))
             }
-            None => Err(ErrorBody::new(ErrorCode::NotFound, format!("pool {name} does not exist"))
-                .hint("farside pool list shows what is there; farside pool import opens one from its file")),
+            None => Err(unknown(name)),
         }
     }
 
@@ -81,27 +104,37 @@ impl Pools {
     pub(crate) fn open_pools(&self) -> Vec<(String, Arc<Pool>)> {
         let slots = self.slots.read();
         let open = slots.iter().filter_map(|(name, slot)| match &slot.content {
-            Content::Open(pool) => Some((name.clone(), Arc::clone(pool))),
+            Content::Open(opened) => Some((name.clone(), Arc::clone(&opened.pool))),
             Content::Opening | Content::Failed(_) => None,
         });
         open.collect()
     }
 
-    /// Makes a pool in a new file of `size_bytes`, or on a raw device.
+    /// Makes a pool in a new file of `size_bytes`, or on a raw device: one that is blank, unless it is to be overwritten.
     pub(crate) fn create(
         &self,
         name: &str,
         path: &str,
         size_bytes: Option<u64>,
+        overwrite: bool,
     ) -> Result<Arc<Pool>, ErrorBody> {
         self.occupy(name, path)?;
-        self.settle(name, self.make(path, size_bytes), false)
+        self.settle(name, self.make(path, size_bytes, overwrite), false)
     }
 
-    fn make(&self, path: &str, size_bytes: Option<u64>) -> Result<Arc<Pool>, ErrorBody> {
+    /// What making a pool there would find on the device, in words; nothing if it is blank, or a file that does not exist.
+    pub(crate) fn found_at(path: &str) -> Result<Vec<String>, ErrorBody> {
         let path = Path::new(path);
-        let on_device = is_raw_device(path);
-        let device = match (on_device, size_bytes) {
+        if !is_raw_device(path) {
+            return Ok(Vec::new());
+        }
+        let device = FileDevice::open(path).map_err(Failure::into_error_body)?;
+        occupants(&device).map_err(Failure::into_error_body)
+    }
+
+    fn make(&self, path: &str, size_bytes: Option<u64>, overwrite: bool) -> Result<Opened, ErrorBody> {
+        let path = Path::new(path);
+        let device = match (is_raw_device(path), size_bytes) {
             (true, None) => FileDevice::open(path),
             (true, Some(_)) => {
                 return Err(wrong(String::from("a raw device has its own size; omit --size")));
@@ -117,36 +150,96 @@ impl Pools {
             }
             (false, Some(size)) => FileDevice::create(path, size),
         };
-        device.map_err(Failure::into_error_body).and_then(|device| {
-            Pool::create(Arc::new(device) as Arc<dyn BlockDevice>, self.options.clone()).map_err(|error| {
-                // The file is ours: it did not exist a moment ago.
-                if !on_device && let Err(error) = std::fs::remove_file(path) {
-                    tracing::warn!(path = %path.display(), %error, "cannot remove the file of a pool that was not made");
-                }
-                error.into_error_body()
-            })
+        let device = Arc::new(device.map_err(Failure::into_error_body)?);
+        let make = if overwrite { Pool::create_over } else { Pool::create };
+        let made = make(Arc::clone(&device) as Arc<dyn BlockDevice>, self.options_for(&device, false));
+        made.map(|pool| Opened { pool, device: Arc::clone(&device) }).map_err(|error| {
+            // Of a device nothing is undone that was not begun: what is refused was refused before the first write.
+            let is_untouched = matches!(
+                error,
+                StoreError::Occupied { .. } | StoreError::TooSmall { .. } | StoreError::OpenElsewhere { .. }
+            );
+            if !(device.is_block_device() && is_untouched)
+                && let Err(error) = destroy_open(&device)
+            {
+                tracing::warn!(path = %path.display(), error = error.message, "cannot remove what is left of a pool that was not made");
+            }
+            error.into_error_body()
         })
     }
 
-    /// Opens a pool that exists, under a name that is free or that of a failed pool.
-    pub(crate) fn open(&self, name: &str, path: &str) -> Result<Arc<Pool>, ErrorBody> {
+    /// Opens a pool that exists, under a name that is free or that of a failed pool. `force` takes it from whoever has it open
+    /// on another machine.
+    pub(crate) fn open(&self, name: &str, path: &str, force: bool) -> Result<Arc<Pool>, ErrorBody> {
         self.occupy(name, path)?;
-        self.settle(name, self.open_device(path), false)
+        self.settle(name, self.open_device(path, force), false)
     }
 
     /// Opens a pool at the daemon's start: if it cannot be opened it keeps its place, with the reason.
-    pub(crate) fn reopen(&self, name: &str, path: &str) -> Result<Arc<Pool>, ErrorBody> {
+    pub(crate) fn open_known(&self, name: &str, path: &str) -> Result<Arc<Pool>, ErrorBody> {
         self.occupy(name, path)?;
-        self.settle(name, self.open_device(path), true)
+        self.settle(name, self.open_device(path, false), true)
     }
 
-    fn open_device(&self, path: &str) -> Result<Arc<Pool>, ErrorBody> {
-        let device = FileDevice::open(Path::new(path)).map_err(Failure::into_error_body)?;
+    /// Opens a pool again that is not open, or accepts no changes. Nobody may use it any more; it keeps its place whatever
+    /// comes of it.
+    pub(crate) fn reopen(&self, name: &str, force: bool) -> Result<Arc<Pool>, ErrorBody> {
+        let (path, opened) = {
+            let mut slots = self.slots.write();
+            let Some(slot) = slots.get_mut(name) else { return Err(unknown(name)) };
+            match std::mem::replace(&mut slot.content, Content::Opening) {
+                Content::Open(opened) => (slot.path.clone(), Some(opened)),
+                Content::Failed(_) | Content::Opening => (slot.path.clone(), None),
+            }
+        };
+        if let Some(Opened { pool, device }) = opened {
+            self.engine.remove(name);
+            close(name, &pool);
+            let device_left = Arc::downgrade(&device);
+            drop((pool, device));
+            let until = Instant::now() + LET_GO_WITHIN;
+            while device_left.strong_count() > 0 && Instant::now() < until {
+                std::thread::sleep(LET_GO_POLL);
+            }
+            if device_left.strong_count() > 0 {
+                let error = ErrorBody::new(
+                    ErrorCode::Refused,
+                    format!("pool {name} is closed, but transfers or requests that began before still read from it"),
+                )
+                .hint(format!("end them (farside mirror abort, at the sites that mirror from it), then farside pool reopen {name}"));
+                return self.settle(name, Err(error), true);
+            }
+        }
+        self.settle(name, self.open_device(&path, force), true)
+    }
+
+    fn open_device(&self, path: &str, force: bool) -> Result<Opened, ErrorBody> {
+        let device = Arc::new(FileDevice::open(Path::new(path)).map_err(Failure::into_error_body)?);
         if !device.is_direct() {
             tracing::warn!(path, "no direct I/O on this file system; flushes may be slow");
         }
-        Pool::open(Arc::new(device) as Arc<dyn BlockDevice>, self.options.clone())
-            .map_err(Failure::into_error_body)
+        let as_device = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        // Two of one identity would be taken for each other by every mirror.
+        let id = farside_store::identity(&*as_device).map_err(Failure::into_error_body)?;
+        if let Some((other, _)) = self.open_pools().into_iter().find(|(_, pool)| pool.id() == id) {
+            return Err(ErrorBody::new(
+                ErrorCode::Refused,
+                format!(
+                    "{path} is a copy of pool {other}, which is open: both have the identity {id}, and so have their volumes and \
+                     mirrors. Nothing was changed"
+                ),
+            )
+            .hint("open it at a site of its own, or when the other pool is deleted"));
+        }
+        let pool =
+            Pool::open(as_device, self.options_for(&device, force)).map_err(Failure::into_error_body)?;
+        Ok(Opened { pool, device })
+    }
+
+    /// Raw devices can be reached from other machines, which the kernel's locks know nothing of.
+    fn options_for(&self, device: &FileDevice, force: bool) -> PoolOptions {
+        let claim = device.is_block_device().then(|| ClaimOptions::of_this_process(force));
+        PoolOptions { claim, ..self.options.clone() }
     }
 
     /// Takes the name's place, so that two requests cannot make the same pool.
@@ -186,46 +279,52 @@ impl Pools {
     fn settle(
         &self,
         name: &str,
-        outcome: Result<Arc<Pool>, ErrorBody>,
+        outcome: Result<Opened, ErrorBody>,
         keep_failed: bool,
     ) -> Result<Arc<Pool>, ErrorBody> {
         let mut slots = self.slots.write();
-        let outcome = outcome.and_then(|pool| {
-            self.engine.add(name, Arc::clone(&pool)).map_err(Failure::into_error_body)?;
-            Ok(pool)
+        let outcome = outcome.and_then(|opened| {
+            self.engine.add(name, Arc::clone(&opened.pool)).map_err(Failure::into_error_body)?;
+            Ok(opened)
         });
         match (&outcome, slots.get_mut(name)) {
-            (Ok(pool), Some(slot)) => slot.content = Content::Open(Arc::clone(pool)),
+            (Ok(opened), Some(slot)) => slot.content = Content::Open(opened.clone()),
             (Err(error), Some(slot)) if keep_failed => slot.content = Content::Failed(error.message.clone()),
             _ => {
                 slots.remove(name);
             }
         }
-        outcome
+        outcome.map(|opened| opened.pool)
     }
 
-    /// Takes a pool out: closed with a consistency point if it was open. Answers its path.
-    pub(crate) fn remove(&self, name: &str) -> Result<String, ErrorBody> {
+    /// Why a pool cannot be deleted: its path leads to something else by now. None if it can, or is not open.
+    pub(crate) fn moved_away(&self, name: &str) -> Option<String> {
+        let (path, device) = match self.slots.read().get(name) {
+            Some(Slot { path, content: Content::Open(opened) }) => (path.clone(), Arc::clone(&opened.device)),
+            _ => return None,
+        };
+        moved_away(&path, &device)
+    }
+
+    /// Takes a pool out: closed with a consistency point if it was open. Answers what it lies on.
+    pub(crate) fn remove(&self, name: &str) -> Result<Removed, ErrorBody> {
         let slot = {
             let mut slots = self.slots.write();
             match slots.get(name) {
-                None => {
-                    return Err(ErrorBody::new(ErrorCode::NotFound, format!("pool {name} does not exist")));
-                }
+                None => return Err(unknown(name)),
                 Some(Slot { content: Content::Opening, .. }) => {
                     return Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is being opened")));
                 }
                 Some(_) => slots.remove(name),
             }
         };
-        let Some(slot) = slot else {
-            return Err(ErrorBody::new(ErrorCode::NotFound, format!("pool {name} does not exist")));
-        };
+        let Some(Slot { path, content }) = slot else { return Err(unknown(name)) };
         self.engine.remove(name);
-        if let Content::Open(pool) = slot.content {
-            close(name, &pool);
-        }
-        Ok(slot.path)
+        let Content::Open(Opened { pool, device }) = content else {
+            return Ok(Removed { path, device: None });
+        };
+        close(name, &pool);
+        Ok(Removed { path, device: Some(device) })
     }
 
     /// Closes all pools; what has been flushed is safe in any case, a pool closed well opens faster.
@@ -233,8 +332,8 @@ impl Pools {
         let slots = std::mem::take(&mut *self.slots.write());
         for (name, slot) in slots {
             self.engine.remove(&name);
-            if let Content::Open(pool) = slot.content {
-                close(&name, &pool);
+            if let Content::Open(opened) = slot.content {
+                close(&name, &opened.pool);
             }
         }
     }
@@ -247,30 +346,64 @@ impl Pools {
     /// One pool as it is listed.
     pub(crate) fn status(&self, name: &str) -> Result<Document, ErrorBody> {
         let slots = self.slots.read();
-        let slot = slots.get(name).ok_or_else(|| {
-            ErrorBody::new(ErrorCode::NotFound, format!("pool {name} does not exist"))
-                .hint("farside pool list shows what is there; farside pool import opens one from its file")
-        })?;
+        let slot = slots.get(name).ok_or_else(|| unknown(name))?;
         Ok(document(name, slot))
     }
 }
 
-/// Makes what lies at `path` no pool any more: a file is removed, a raw device's superblocks are overwritten.
-pub(crate) fn destroy(path: &Path) -> Result<(), ErrorBody> {
-    if is_raw_device(path) {
+/// Makes what a pool lay on no pool any more: its file is removed, a raw device is overwritten at its head and end. Only what was
+/// open is, whatever has its name by now. A pool that was not open is left alone: its file may be all that is left of
+/// somebody's data.
+pub(crate) fn destroy(removed: &Removed) -> Result<(), ErrorBody> {
+    let Some(device) = &removed.device else { return Ok(()) };
+    if let Some(reason) = moved_away(&removed.path, device) {
+        return Err(ErrorBody::new(
+            ErrorCode::Failed,
+            format!("the pool is closed and forgotten, but not removed: {reason}"),
+        ));
+    }
+    destroy_open(device)
+}
+
+fn destroy_open(device: &FileDevice) -> Result<(), ErrorBody> {
+    if device.is_block_device() {
+        let wipe =
+            |from: u64, bytes: u64| device.write_at(from, &vec![0; bytes.min(device.bytes()) as usize]);
         let wipe = || -> Result<(), DeviceError> {
-            let device = FileDevice::open(path)?;
-            device.write_at(0, &vec![0; WIPE_BYTES])?;
+            wipe(0, WIPE_HEAD_BYTES)?;
+            wipe(device.bytes().saturating_sub(WIPE_TAIL_BYTES), WIPE_TAIL_BYTES)?;
             device.sync()
         };
         return wipe().map_err(Failure::into_error_body);
     }
-    match std::fs::remove_file(path) {
+    match device.at_path() {
+        Ok(AtPath::Same) => {}
+        Ok(AtPath::Nothing | AtPath::Other { .. }) => return Ok(()),
+        Err(error) => return Err(error.into_error_body()),
+    }
+    match std::fs::remove_file(device.name()) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(ErrorBody::new(
             ErrorCode::Failed,
-            format!("the pool is closed and forgotten, but {} cannot be removed: {error}", path.display()),
+            format!("the pool is closed and forgotten, but {} cannot be removed: {error}", device.name()),
         )),
         _ => Ok(()),
+    }
+}
+
+/// Whether a path leads to something else than the pool that was opened there.
+fn moved_away(path: &str, device: &FileDevice) -> Option<String> {
+    match device.at_path() {
+        Ok(AtPath::Same | AtPath::Nothing) => None,
+        Ok(AtPath::Other { moved_to }) => Some(match moved_to {
+            Some(now) => format!(
+                "{path} is not the pool that was opened there: that lies in {} by now. Move it back, or delete it there by hand",
+                now.display()
+            ),
+            None => format!(
+                "{path} is not the pool that was opened there: that file was removed, and something else has its name"
+            ),
+        }),
+        Err(error) => Some(error.to_string()),
     }
 }
 
@@ -285,6 +418,11 @@ fn is_raw_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.file_type().is_block_device())
 }
 
+fn unknown(name: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::NotFound, format!("pool {name} does not exist"))
+        .hint("farside pool list shows what is there; farside pool import opens one from its file")
+}
+
 fn wrong(message: String) -> ErrorBody {
     ErrorBody::new(ErrorCode::WrongUsage, message)
 }
@@ -296,6 +434,7 @@ fn document(name: &str, slot: &Slot) -> Document {
         path: slot.path.clone(),
         state: PoolState::Failed,
         error: Some(error),
+        advice: Some(format!("farside pool reopen {name} opens it again once the cause is gone")),
         size_bytes: None,
         used_bytes: None,
         reclaimable_bytes: None,
@@ -310,16 +449,36 @@ fn document(name: &str, slot: &Slot) -> Document {
     match &slot.content {
         Content::Opening => closed(String::from("it is being opened")),
         Content::Failed(error) => closed(error.clone()),
-        Content::Open(pool) => {
+        Content::Open(Opened { pool, .. }) => {
             let status = pool.status();
+            let is_latched = status.failed.is_some();
+            let (error, advice) = match (status.failed, status.refused_write) {
+                (Some(error), _) => (
+                    Some(error),
+                    Some(format!(
+                        "it is readable, and every write to its volumes fails. Repair the cause (the kernel's log may say more), \
+                         then farside pool reopen {name}: its connections are closed, what was flushed is there, other pools \
+                         go on"
+                    )),
+                ),
+                (None, Some(why)) => (
+                    Some(format!("its device refuses data: {why}")),
+                    Some(String::from(
+                        "is the file system below the pool's file full, or the device in trouble? The kernel's log may say \
+                         more. Writes of hosts succeed again once it takes them; nothing has to be done here",
+                    )),
+                ),
+                (None, None) => (None, None),
+            };
             Document {
                 uuid: Some(status.id),
-                state: if status.failed.is_some() { PoolState::Failed } else { PoolState::Open },
-                error: status.failed,
+                state: if is_latched { PoolState::ReadOnly } else { PoolState::Open },
+                error,
+                advice,
                 size_bytes: Some(status.size_bytes),
                 used_bytes: Some(status.size_bytes.saturating_sub(status.free_bytes + status.waiting_bytes)),
                 reclaimable_bytes: Some(status.waiting_bytes),
-                free_bytes: Some(status.free_bytes),
+                free_bytes: Some(if is_latched { 0 } else { status.free_bytes }),
                 volumes: Some(pool.volumes().len() as u64),
                 corrupt_blocks: Some(status.corrupt_blocks),
                 unattributed_bytes_max: Some(status.unattributed_bytes_max),
@@ -347,19 +506,23 @@ mod tests {
         let path = directory.path().join("p.pool");
         let path = path.to_str().unwrap();
         let first = pools();
-        let pool = first.create("p", path, Some(SIZE)).unwrap();
+        let pool = first.create("p", path, Some(SIZE), false).unwrap();
         pool.create_volume("v", 1 << 20).unwrap();
         drop(pool);
-        assert_eq!(first.create("p", path, Some(SIZE)).err().unwrap().code, ErrorCode::Exists);
+        assert_eq!(first.create("p", path, Some(SIZE), false).err().unwrap().code, ErrorCode::Exists);
         first.close_all();
 
         let second = pools();
-        let pool = second.open("p", path).unwrap();
+        let pool = second.open("p", path, false).unwrap();
         assert_eq!(pool.volumes().len(), 1);
         assert_eq!(second.list()[0].volumes, Some(1));
-        assert_eq!(second.open("q", path).err().unwrap().code, ErrorCode::Refused, "the file is locked");
+        assert_eq!(
+            second.open("q", path, false).err().unwrap().code,
+            ErrorCode::Refused,
+            "the file is locked"
+        );
         drop(pool);
-        destroy(Path::new(&second.remove("p").unwrap())).unwrap();
+        destroy(&second.remove("p").unwrap()).unwrap();
         assert!(!Path::new(path).exists());
         assert_eq!(second.get("p").err().unwrap().code, ErrorCode::NotFound);
     }
@@ -370,7 +533,7 @@ mod tests {
         let path = directory.path().join("p.pool");
         std::fs::write(&path, vec![7; 8 << 20]).unwrap();
         let pools = pools();
-        pools.reopen("p", path.to_str().unwrap()).err().unwrap();
+        pools.open_known("p", path.to_str().unwrap()).err().unwrap();
         let listed = pools.list();
         assert_eq!((listed[0].state, listed[0].uuid), (PoolState::Failed, None));
         assert!(listed[0].error.as_ref().unwrap().contains("no readable pool"), "{:?}", listed[0].error);
@@ -392,7 +555,7 @@ mod tests {
             ("p", "relative.pool", Some(SIZE)),
         ] {
             assert_eq!(
-                pools.create(name, path, size).err().unwrap().code,
+                pools.create(name, path, size, false).err().unwrap().code,
                 ErrorCode::WrongUsage,
                 "{name} {path} {size:?}"
             );

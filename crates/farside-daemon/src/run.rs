@@ -124,12 +124,12 @@ async fn start(
     let blocking = Blocking::default();
     let identity = Identity::load_or_create(data_dir.path())?;
     let state = State::open(&data_dir.join("farside.db")).await?;
-    let rights = Arc::new(Rights::load(&state).await?);
     let throttles = Throttles::load(&state).await?;
 
     // Pools before peers: whoever is met finds them open.
     let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness)));
     open_pools(&pools, &state, &blocking).await?;
+    let rights = Arc::new(Rights::load(&state, Arc::clone(&pools) as _).await?);
     let engine = pools.engine();
     let source = SourceService::open(
         Arc::clone(&engine),
@@ -256,7 +256,7 @@ async fn open_pools(pools: &Arc<Pools>, state: &State, blocking: &Blocking) -> R
     for row in state.pools().await? {
         let pools = Arc::clone(pools);
         let (name, path) = (row.name.clone(), row.path.clone());
-        match blocking.run(move || pools.reopen(&name, &path)).await {
+        match blocking.run(move || pools.open_known(&name, &path)).await {
             Ok(pool) => {
                 // Lines of the store know the pool by its id alone.
                 tracing::info!(pool = row.name, id = %pool.status().id, path = row.path, "pool opened");
@@ -266,9 +266,10 @@ async fn open_pools(pools: &Arc<Pools>, state: &State, blocking: &Blocking) -> R
                 path = row.path,
                 "pool not opened: {}. Its volumes are not served and its mirrors wait; all other pools go on. \
                  Nothing in it was changed. To see what is wrong: farside pool check {}. To open it again: farside \
-                 pool import",
+                 pool reopen {}",
                 error.message,
-                row.path
+                row.path,
+                row.name
             ),
         }
     }

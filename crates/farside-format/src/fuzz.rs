@@ -1,11 +1,12 @@
 //! Entry points for fuzzing: arbitrary bytes in, no panic out, and what decodes encodes to the same bytes.
 
 use crate::catalog::Catalog;
+use crate::claim::Claim;
 use crate::journal;
 use crate::node::Node;
 use crate::superblock::Superblock;
 
-/// Any bytes as a superblock.
+/// Any bytes as a superblock, as a claim, and as what lies on a device.
 pub fn fuzz_superblock(bytes: &[u8]) {
     if let Ok(superblock) = Superblock::decode(bytes) {
         assert_eq!(
@@ -14,6 +15,10 @@ pub fn fuzz_superblock(bytes: &[u8]) {
             "a superblock that decodes encodes to the same bytes"
         );
     }
+    if let Ok(claim) = Claim::decode(bytes) {
+        assert_eq!(claim.encode().as_slice(), bytes, "a claim that decodes encodes to the same bytes");
+    }
+    let _ = crate::occupant::recognise(bytes, bytes, bytes.len() as u64);
 }
 
 /// Any bytes as a node.

@@ -22,7 +22,8 @@ pub const POSITION_MAX: u64 = 1 << 62;
 /// Most blocks one map or share record names (a record stays below 16 KiB).
 pub const MAP_BLOCKS_MAX: usize = 1000;
 
-const MAGIC: [u8; 8] = *b"FSJBATCH";
+/// How a batch begins.
+pub(crate) const BATCH_MAGIC: [u8; 8] = *b"FSJBATCH";
 const RECORD_HEADER_BYTES: usize = 8;
 
 /// The header of a batch in memory.
@@ -84,7 +85,7 @@ const _: () = assert!(size_of::<RawBatchHeader>() == BATCH_HEADER_BYTES);
 pub fn seal_batch(bytes: &mut [u8], payload_bytes: usize, header: &BatchHeader) -> [u8; 16] {
     assert!(payload_bytes <= PAYLOAD_BYTES_MAX && bytes.len() as u64 == ring_bytes(payload_bytes));
     let mut raw = RawBatchHeader {
-        magic: MAGIC,
+        magic: BATCH_MAGIC,
         version: FORMAT_VERSION.into(),
         payload_bytes: (payload_bytes as u32).into(),
         pool: *header.pool.as_bytes(),
@@ -109,7 +110,7 @@ pub fn seal_batch(bytes: &mut [u8], payload_bytes: usize, header: &BatchHeader) 
 pub fn decode_batch_header(block: &[u8]) -> Result<BatchHeader, FormatError> {
     let (raw, _) =
         RawBatchHeader::ref_from_prefix(block).map_err(|_| FormatError::Length { what: "batch" })?;
-    if raw.magic != MAGIC {
+    if raw.magic != BATCH_MAGIC {
         return Err(FormatError::Magic { what: "batch" });
     }
     if raw.version.get() != FORMAT_VERSION {

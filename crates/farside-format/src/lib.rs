@@ -7,12 +7,14 @@
 //! bytes, and answers a [`FormatError`]; it never panics (fuzzed, see [`fuzz`]).
 
 pub mod catalog;
+pub mod claim;
 mod error;
 pub mod fingerprint;
 pub mod free_map;
 pub mod fuzz;
 pub mod journal;
 pub mod node;
+pub mod occupant;
 pub mod owner_counts;
 pub mod pointer;
 pub mod superblock;

@@ -6,12 +6,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags};
 
 use crate::block::{BLOCK_BYTES, BlockBuffer};
+use crate::holders;
 
 /// What a device can answer besides success.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,17 @@ pub enum DeviceError {
         /// The device's name.
         device: String,
     },
+    /// The kernel says that something has the block device: a mount, swap, LVM, md, device mapper, another program.
+    #[error(
+        "{device} is in use: {by}. Nothing was changed. Name another device, or end that use first (lsblk and fuser -v \
+         {device} show it)"
+    )]
+    InUse {
+        /// The device's name.
+        device: String,
+        /// By what, as far as the kernel tells.
+        by: String,
+    },
     /// The device could not be opened or made.
     #[error("cannot open {device}: {source}")]
     Open {
@@ -69,7 +81,7 @@ impl DeviceError {
                 .iter()
                 .any(|errno| source.raw_os_error() == Some(errno.raw_os_error())),
             DeviceError::OutOfRange { .. } => true,
-            DeviceError::Locked { .. } | DeviceError::Open { .. } => false,
+            DeviceError::Locked { .. } | DeviceError::InUse { .. } | DeviceError::Open { .. } => false,
         }
     }
 }
@@ -95,6 +107,21 @@ pub struct FileDevice {
     path: PathBuf,
     bytes: u64,
     direct: bool,
+    is_block_device: bool,
+}
+
+/// What lies at a path, compared with what is open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AtPath {
+    /// The very thing that is open.
+    Same,
+    /// Nothing.
+    Nothing,
+    /// Something else; what is open has this name now, if it has one.
+    Other {
+        /// Where what is open lies now; none if it has been removed.
+        moved_to: Option<PathBuf>,
+    },
 }
 
 impl FileDevice {
@@ -106,14 +133,24 @@ impl FileDevice {
         if !is_device {
             let file =
                 OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(open_error)?;
-            file.set_len(bytes).map_err(open_error)?;
-            file.sync_all().map_err(open_error)?;
-            // The name must survive a power failure as well as the bytes.
-            if let Some(directory) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-                File::open(directory).and_then(|d| d.sync_all()).map_err(open_error)?;
+            let made = Self::fill(&file, path, bytes).map_err(open_error).and_then(|()| Self::open(path));
+            if made.is_err() {
+                // It did not exist a moment ago, and nobody has been told of it.
+                let _ = std::fs::remove_file(path);
             }
+            return made;
         }
         Self::open(path)
+    }
+
+    fn fill(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
+        file.set_len(bytes)?;
+        file.sync_all()?;
+        // The name must survive a power failure as well as the bytes.
+        match path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            Some(directory) => File::open(directory).and_then(|d| d.sync_all()),
+            None => Ok(()),
+        }
     }
 
     /// Opens for reading and writing, and locks it against every other process until dropped.
@@ -129,30 +166,82 @@ impl FileDevice {
     fn open_with(path: &Path, writable: bool) -> Result<Self, DeviceError> {
         let device = path.display().to_string();
         let open_error = |source| DeviceError::Open { device: device.clone(), source };
+        let is_block_device = path.metadata().is_ok_and(|m| m.file_type().is_block_device());
         let open = |flags: OFlags| {
-            OpenOptions::new().read(true).write(writable).custom_flags(flags.bits() as i32).open(path)
+            let options =
+                OpenOptions::new().read(true).write(writable).custom_flags(flags.bits() as i32).open(path);
+            options.map_err(|source| match source.raw_os_error() {
+                Some(errno) if is_block_device && errno == rustix::io::Errno::BUSY.raw_os_error() => {
+                    DeviceError::InUse { device: device.clone(), by: holders::of(path) }
+                }
+                _ => open_error(source),
+            })
         };
-        let (file, direct) = match open(OFlags::DIRECT | OFlags::CLOEXEC) {
+        let is_refused = |error: &DeviceError| {
+            matches!(error, DeviceError::Open { source, .. }
+                if source.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()))
+        };
+        // A lock belongs to one node of a device; this belongs to the device, whatever node it is opened by, and tells of mounts
+        // and of other holders too. Who only reads asks and lets go, so that two checks run beside each other.
+        let exclusive = if is_block_device { OFlags::EXCL } else { OFlags::empty() };
+        let asked = (is_block_device && !writable).then(|| open(exclusive | OFlags::CLOEXEC)).transpose()?;
+        let exclusive = if writable { exclusive } else { OFlags::empty() };
+        let (file, direct) = match open(exclusive | OFlags::DIRECT | OFlags::CLOEXEC) {
             Ok(file) => (file, true),
             // tmpfs and some network file systems have no direct I/O; the contract holds without it.
-            Err(e) if e.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
-                (open(OFlags::CLOEXEC).map_err(open_error)?, false)
-            }
-            Err(e) => return Err(open_error(e)),
+            Err(error) if is_refused(&error) => (open(exclusive | OFlags::CLOEXEC)?, false),
+            Err(error) => return Err(error),
         };
+        drop(asked);
         let lock = if writable {
             FlockOperation::NonBlockingLockExclusive
         } else {
             FlockOperation::NonBlockingLockShared
         };
         rustix::fs::flock(&file, lock).map_err(|_| DeviceError::Locked { device: device.clone() })?;
-        let bytes = if file.metadata().map_err(open_error)?.file_type().is_block_device() {
+        let is_block_device = file.metadata().map_err(open_error)?.file_type().is_block_device();
+        let bytes = if is_block_device {
             rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|e| open_error(e.into()))?
         } else {
             file.metadata().map_err(open_error)?.len()
         };
         let bytes = bytes - bytes % BLOCK_BYTES as u64;
-        Ok(FileDevice { file, path: path.to_path_buf(), bytes, direct })
+        Ok(FileDevice { file, path: path.to_path_buf(), bytes, direct, is_block_device })
+    }
+
+    /// Whether it is a raw device, not a file.
+    pub fn is_block_device(&self) -> bool {
+        self.is_block_device
+    }
+
+    /// What its path leads to by now: names are moved and given again, what is open stays what it is.
+    pub fn at_path(&self) -> Result<AtPath, DeviceError> {
+        let open_error = |source| DeviceError::Open { device: self.name(), source };
+        let open = self.file.metadata().map_err(open_error)?;
+        let found = match self.path.metadata() {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && open.nlink() == 0 => {
+                return Ok(AtPath::Nothing);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(AtPath::Other { moved_to: self.name_now() });
+            }
+            Err(error) => return Err(open_error(error)),
+        };
+        let is_same = if self.is_block_device {
+            // Any node of the device will do.
+            found.file_type().is_block_device() && found.rdev() == open.rdev()
+        } else {
+            (found.dev(), found.ino()) == (open.dev(), open.ino())
+        };
+        let moved_to = (self.is_block_device || open.nlink() > 0).then(|| self.name_now()).flatten();
+        Ok(if is_same { AtPath::Same } else { AtPath::Other { moved_to } })
+    }
+
+    /// The name that the kernel has for what is open.
+    fn name_now(&self) -> Option<PathBuf> {
+        use std::os::fd::AsRawFd;
+        std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()
     }
 
     /// Whether direct I/O is in use (reported in the log; without it flushes of large pools are slow).
@@ -255,5 +344,31 @@ mod tests {
         assert!(matches!(FileDevice::open(&path).unwrap_err(), DeviceError::Locked { .. }));
         drop((a, b));
         assert!(matches!(FileDevice::create(&path, 4096).unwrap_err(), DeviceError::Open { .. }));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("d");
+        // Larger than any file system's files.
+        FileDevice::create(&path, 1 << 63).unwrap_err();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_open_is_told_from_what_has_its_name_by_now() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, moved) = (directory.path().join("d"), directory.path().join("moved"));
+        let device = FileDevice::create(&path, 8 * BLOCK_BYTES as u64).unwrap();
+        assert_eq!(device.at_path().unwrap(), AtPath::Same);
+        std::fs::rename(&path, &moved).unwrap();
+        let other = AtPath::Other { moved_to: Some(moved.canonicalize().unwrap()) };
+        assert_eq!(device.at_path().unwrap(), other);
+        std::fs::write(&path, b"a backup").unwrap();
+        assert_eq!(device.at_path().unwrap(), other);
+        std::fs::remove_file(&moved).unwrap();
+        assert_eq!(device.at_path().unwrap(), AtPath::Other { moved_to: None });
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(device.at_path().unwrap(), AtPath::Nothing);
     }
 }

@@ -16,14 +16,17 @@ pub mod block;
 pub mod clock;
 pub mod cores;
 pub mod device;
+mod holders;
 pub mod log_output;
+pub mod process;
 pub mod random;
 pub mod simulated_disk;
 
 pub use block::{BLOCK_BYTES, Block, BlockBuffer};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use cores::{Cores, ManualCores, SystemCores};
-pub use device::{BlockDevice, DeviceError, FileDevice};
+pub use device::{AtPath, BlockDevice, DeviceError, FileDevice};
 pub use log_output::{LogOutput, LostLines};
+pub use process::{ProcessIdentity, host_name};
 pub use random::{OsRandomness, Randomness, SeededRandomness};
 pub use simulated_disk::{CrashFate, SimulatedDisk};

@@ -13,7 +13,7 @@ pub enum StoreError {
     /// An earlier write failed; see [`StoreError::Device`].
     #[error(
         "the pool accepts no changes since a write or sync failed ({cause}). Flushed data is safe and readable. \
-         Check the kernel log, repair the device, then restart farsided"
+         Check the kernel log, repair the device, then farside pool reopen"
     )]
     Failed {
         /// The first failure.
@@ -103,15 +103,36 @@ pub enum StoreError {
         /// Bytes there are.
         found: u64,
     },
-    /// There is a pool here already.
-    #[error(
-        "{device} already holds a pool ({pool}); delete or overwrite its first 2 MiB if you mean to destroy it"
-    )]
-    AlreadyAPool {
+    /// The device is not blank.
+    #[error("{device} holds {}; nothing was changed", .found.join(", "))]
+    Occupied {
         /// The device.
         device: String,
-        /// Its id.
-        pool: String,
+        /// What was recognised there.
+        found: Vec<String>,
+    },
+    /// Another daemon has the pool open, on this machine or another.
+    #[error(
+        "{device} is in use: {by} has this pool open, and wrote to it while it was watched. Nothing was changed. Close it there \
+         first"
+    )]
+    OpenElsewhere {
+        /// The device.
+        device: String,
+        /// By whom.
+        by: String,
+    },
+    /// Somebody else has written to the pool while it was open here.
+    #[error(
+        "somebody else has written to {device} while this daemon had it open: {what}. This daemon has stopped before it wrote \
+         over that; what was written here since then may be lost. Find out who has the device (a second host, another path \
+         to it), and let one alone have it. Then farside pool check, and farside pool reopen here if this is to be the one"
+    )]
+    TakenOver {
+        /// The device.
+        device: String,
+        /// What was found.
+        what: String,
     },
     /// No such volume or snapshot.
     #[error("{0} does not exist")]

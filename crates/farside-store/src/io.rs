@@ -160,13 +160,17 @@ impl Pool {
                 let data = &bytes[at * BLOCK_BYTES..(at + run) * BLOCK_BYTES];
                 let written =
                     self.device.write_at(pointers[at].place.0 * BLOCK, data).map_err(StoreError::from);
-                if written.is_err() {
+                if let Err(error) = &written {
+                    *self.refused_write.lock() = Some(error.to_string());
                     // What the device did is unknown, but nothing refers to these places: no latch is needed.
                     self.release(reservation);
                     return written;
                 }
             }
             at += run;
+        }
+        if data_blocks > 0 {
+            self.refused_write.lock().take();
         }
         // 4. The mapping and its record, in one moment.
         let mut guard = self.locked();

@@ -12,7 +12,7 @@
 //! * `pool.rs`: locks and durability; `space.rs`: admission; `allocator.rs`: free places;
 //! * `owner_counts.rs`: blocks with several owners; `sharing.rs`: how they come to be;
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
-//! * `ring.rs`: the journal; `journal_load.rs`: what it may hold; `point.rs`: consistency points; `recovery.rs`: opening;
+//! * `ring.rs`: the journal; `journal_load.rs`: what it may hold; `point.rs`: consistency points; `recovery.rs`: opening; `claim.rs`: who else has it open;
 //! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`, `main_line.rs`: their changes;
 //! * `adopt.rs`: what a transfer wants and the pool holds already; `known_data.rs`, `learning.rs`, `fingerprint_index.rs`, `near.rs`: where to
 //!   look for it;
@@ -21,6 +21,7 @@
 mod adopt;
 mod allocator;
 mod background;
+mod claim;
 mod delta;
 mod difference;
 mod error;
@@ -52,12 +53,14 @@ mod volumes;
 mod wake;
 
 pub use adopt::{WANTED_MAX, Wanted};
+pub use claim::ClaimOptions;
 pub use difference::{DifferenceKind, DifferingBlocks};
 pub use error::{Result, StoreError};
 pub use handle::{ChangedBlocks, Difference, FINGERPRINTS_MAX, SnapshotReader, Version, VersionHandle};
 pub use journal_load::{STEPS_MAX as JOURNAL_STEPS_MAX, UNPROVEN_RECORDS as UNPROVEN_RECORDS_MAX};
 pub use known_data::KnownDataStatus;
 pub use pool::{Counters, Pool, PoolOptions};
+pub use recovery::{identity, occupants};
 pub use staged::{StagedFor, StagedStatus, StagedVersion};
 pub use staged_content::StagedContent;
 pub use status::{PoolStatus, QuarantinedRange};

@@ -181,6 +181,7 @@ impl Pool {
         };
         let slot = 1 - system.newest_slot;
         self.check_usable()?;
+        self.check_alone(system, generation)?;
         self.device.write_at(
             SUPERBLOCK_PLACES[slot] * BLOCK_BYTES as u64,
             &BlockBuffer::copy_of(&*superblock.encode()),
@@ -211,6 +212,7 @@ impl Pool {
         system.generation = generation;
         state.generation = generation;
         system.newest_slot = slot;
+        system.published = superblock;
         system.journal_position = position;
         system.catalog = catalog_tree;
         system.free_map = free_map_tree;

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use farside_format::catalog::{CatalogChange, Change};
 use farside_format::journal::Record;
-use farside_format::{Birth, Place, Pointer, TreeReference};
+use farside_format::{Birth, Place, Pointer, Superblock, TreeReference};
 use farside_platform::{BLOCK_BYTES, BlockDevice, Clock, Randomness};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use uuid::Uuid;
 
 use crate::allocator::Allocator;
+use crate::claim::{ClaimOptions, Claimed};
 use crate::error::{Result, StoreError};
 use crate::journal_load::JournalLoad;
 use crate::known_data::KnownData;
@@ -40,6 +41,8 @@ pub struct PoolOptions {
     /// Whether the pool has a thread of its own for points and reaping. Without, they run inside the calls that
     /// make them due (simulation).
     pub background: bool,
+    /// How the pool is kept from being open twice; none where the operating system's own lock does it (files).
+    pub claim: Option<ClaimOptions>,
 }
 
 impl PoolOptions {
@@ -53,6 +56,7 @@ impl PoolOptions {
             overlay_bytes: 64 << 20,
             known_data_bytes_per_tib: 128 << 20,
             background: true,
+            claim: None,
         }
     }
 }
@@ -85,6 +89,8 @@ pub struct Counters {
 pub(crate) struct SystemTrees {
     pub(crate) generation: u64,
     pub(crate) newest_slot: usize,
+    /// What this opening knows the newest superblock on the medium to be.
+    pub(crate) published: Superblock,
     /// Journal position of the newest superblock.
     pub(crate) journal_position: u64,
     pub(crate) catalog: TreeReference,
@@ -183,6 +189,9 @@ pub struct Pool {
     /// Records known to be on the medium.
     pub(crate) durable: AtomicU64,
     failed: Mutex<Option<String>>,
+    /// Why the device refused the data that was to be written last; none if it took it. Nothing is in doubt then, but somebody
+    /// has to be told.
+    pub(crate) refused_write: Mutex<Option<String>>,
     /// One sync at a time: a kernel tells of a lost write once, so whoever hears of it must be heard by all.
     syncing: Mutex<()>,
     pub(crate) stripes: Vec<RwLock<()>>,
@@ -192,6 +201,8 @@ pub struct Pool {
     pub(crate) room_turn: Mutex<()>,
     pub(crate) room_given_back: Arc<Condvar>,
     pub(crate) wake: Arc<Wake>,
+    /// What tells others that the pool is open here, if they could open it; given back with [`Pool::close`].
+    pub(crate) claimed: Mutex<Option<Claimed>>,
     /// What transfers may ask for.
     pub(crate) known: KnownData,
     /// Figures for metrics.
@@ -239,12 +250,14 @@ impl Pool {
             state: Mutex::new(state),
             durable: AtomicU64::new(0),
             failed: Mutex::new(None),
+            refused_write: Mutex::new(None),
             syncing: Mutex::new(()),
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
             seeking_room: AtomicUsize::new(0),
             room_turn: Mutex::new(()),
             room_given_back,
             wake: Arc::default(),
+            claimed: Mutex::new(None),
             known,
             counters: Counters::default(),
         }
@@ -286,7 +299,7 @@ impl Pool {
                 tracing::error!(
                     pool = %self.id, device = self.device.name(),
                     "the pool accepts no changes from now on: {error}. Flushed data is safe and readable. Check the \
-                     kernel log, repair the device, then restart farsided: opening the pool replays its journal"
+                     kernel log, repair the device, then farside pool reopen: opening the pool replays its journal"
                 );
                 *failed = Some(error.to_string());
             }
@@ -496,11 +509,15 @@ impl Pool {
     /// without closing it is a crash: nothing flushed is lost, opening replays the journal.
     pub fn close(&self) -> Result<()> {
         self.wake.stop();
-        self.check_usable()?;
-        match self.consistency_point() {
+        let closed = self.check_usable().and_then(|()| match self.consistency_point() {
             Err(StoreError::NoRoomForPoint { .. }) => self.flush_only(),
             result => result,
+        });
+        // Nothing is written here any more, whatever came of it.
+        if let Some(claimed) = self.claimed.lock().take() {
+            claimed.give_back();
         }
+        closed
     }
 }
 

@@ -10,6 +10,7 @@ use farside_format::catalog::{Catalog, Change};
 use farside_format::fingerprint::{FAN_OUT, level_for};
 use farside_format::free_map::BLOCKS_PER_CHUNK;
 use farside_format::journal::Record;
+use farside_format::occupant::{HEAD_BYTES, TAIL_BYTES, recognise};
 use farside_format::owner_counts::table_blocks;
 use farside_format::superblock::{JOURNAL_BLOCKS_MIN, JOURNAL_START, SUPERBLOCK_PLACES};
 use farside_format::{Birth, Fingerprint, FormatError, Pointer, Superblock, TreeReference};
@@ -18,6 +19,7 @@ use uuid::Uuid;
 
 use crate::allocator::Allocator;
 use crate::background;
+use crate::claim::Claim;
 use crate::delta::{self, ChangeEffects};
 use crate::error::{Result, StoreError};
 use crate::io::account;
@@ -32,12 +34,23 @@ use crate::versions::{Versions, blocks};
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Largest journal that a new pool gets, blocks (256 MiB); a pool gives it 1/64 of its space.
 const NEW_JOURNAL_BLOCKS_MAX: u64 = 65536;
+/// What is read at once to see what a device holds.
+const READ_BYTES: usize = 1 << 20;
 /// Blocks a pool needs besides its journal to hold anything at all.
 const DATA_BLOCKS_MIN: u64 = 1536;
 
 impl Pool {
-    /// Makes a pool on a device and opens it. What was on the device is lost, unless it is a pool: that is refused.
+    /// Makes a pool on a blank device and opens it. One that holds anything is refused: `occupants` says what.
     pub fn create(device: Arc<dyn BlockDevice>, options: PoolOptions) -> Result<Arc<Pool>> {
+        let found = occupants(&*device)?;
+        if !found.is_empty() {
+            return Err(StoreError::Occupied { device: device.name(), found });
+        }
+        Self::create_over(device, options)
+    }
+
+    /// Makes a pool on a device and opens it. What was on the device is lost, whatever it was.
+    pub fn create_over(device: Arc<dyn BlockDevice>, options: PoolOptions) -> Result<Arc<Pool>> {
         let pool_blocks = device.bytes() / BLOCK;
         let journal_blocks = (pool_blocks / 64).clamp(JOURNAL_BLOCKS_MIN, NEW_JOURNAL_BLOCKS_MAX);
         let first = JOURNAL_START + journal_blocks;
@@ -48,14 +61,6 @@ impl Pool {
                 found: device.bytes(),
             });
         }
-        for place in SUPERBLOCK_PLACES {
-            let pool = match read_superblock(&*device, place)? {
-                Ok(found) => found.pool.to_string(),
-                Err(version @ FormatError::Version { .. }) => version.to_string(),
-                Err(_) => continue,
-            };
-            return Err(StoreError::AlreadyAPool { device: device.name(), pool });
-        }
         // A journal that was never written costs twice per flush: write it now. Zeros end it, too.
         let zeros = BlockBuffer::zeroed(256);
         let mut at = 0;
@@ -64,8 +69,11 @@ impl Pool {
             device.write_at(at * BLOCK, &zeros[..(take * BLOCK) as usize])?;
             at += take;
         }
+        let id = Uuid::from_bytes(options.randomness.uuid_bytes());
+        let claim = options.claim.clone().map(|claim| Claim::take(&device, id, claim, &*options.randomness));
+        let claim = claim.transpose()?;
         let superblock = Superblock {
-            pool: Uuid::from_bytes(options.randomness.uuid_bytes()),
+            pool: id,
             pool_blocks,
             journal_blocks,
             generation: 0,
@@ -83,7 +91,9 @@ impl Pool {
         let versions = Versions { next_id: 1, ..Versions::default() };
         let loaded = Loaded::new(versions, allocator, Vec::new(), Birth(1), 0);
         let end = RingReader::new(&*device, &superblock).next;
-        let (pool, _) = Self::start(device, superblock, 1, 0, options, nodes, loaded, end)?;
+        let (pool, _) =
+            Self::start(device, superblock.clone(), superblock, 1, 0, options, nodes, loaded, end)?;
+        pool.keep_claim(claim)?;
         // Two points: both slots hold one.
         pool.consistency_point()?;
         pool.consistency_point()?;
@@ -105,6 +115,13 @@ impl Pool {
                 found: device.bytes(),
             });
         }
+        // Before anything is read that another might still change.
+        let claim =
+            options.claim.clone().map(|claim| Claim::take(&device, newest.pool, claim, &*options.randomness));
+        let claim = claim.transpose()?;
+        let [newest, older] =
+            if claim.is_some() { choose_superblocks(&*device)? } else { [Some((newest, slot)), older] };
+        let (newest, slot) = newest.expect("one of the two was chosen");
         let nodes = NodeReader::new(device.clone(), &newest, options.node_cache_bytes);
         let (superblock, slot, (mut loaded, end)) = match (recover(&*device, &nodes, &newest), &older) {
             (Ok(recovered), _) => (newest.clone(), slot, recovered),
@@ -141,9 +158,11 @@ impl Pool {
         let tail = kept.unwrap_or(superblock.journal_position);
         // A life that made no point left its batches only.
         let open_epoch = newest.open_epoch.max(loaded.open_epoch) + 1;
-        let raised = Superblock { open_epoch, ..superblock };
+        let raised = Superblock { open_epoch, ..superblock.clone() };
         let has_open_end = loaded.has_open_end;
-        let (pool, has_room) = Self::start(device, raised, slot, tail, options, nodes, loaded, end)?;
+        let (pool, has_room) =
+            Self::start(device, raised, superblock, slot, tail, options, nodes, loaded, end)?;
+        pool.keep_claim(claim)?;
         let needs_a_point = !is_newest || kept.is_none() || !has_room;
         // What was taken must not be doubted by the next opening, nor what was dropped be found again, however long this life
         // is idle. If this fails it is latched: what can be read shall be readable. A point that follows does the same.
@@ -185,6 +204,7 @@ impl Pool {
     fn start(
         device: Arc<dyn BlockDevice>,
         superblock: Superblock,
+        published: Superblock,
         slot: usize,
         tail: u64,
         options: PoolOptions,
@@ -197,6 +217,7 @@ impl Pool {
         let system = SystemTrees {
             generation: loaded.generation,
             newest_slot: slot,
+            published,
             journal_position: superblock.journal_position,
             catalog: superblock.catalog,
             free_map: superblock.free_map,
@@ -370,7 +391,29 @@ impl Loaded {
     }
 }
 
-fn read_superblock(
+/// Which pool lies on a device; nothing is changed.
+pub fn identity(device: &dyn BlockDevice) -> Result<Uuid> {
+    let [newest, _] = choose_superblocks(device)?;
+    Ok(newest.expect("one of the two was chosen").0.pool)
+}
+
+/// What is recognised on a device that is to become a pool; nothing if it is blank where others write first.
+pub fn occupants(device: &dyn BlockDevice) -> Result<Vec<String>> {
+    let bytes = device.bytes();
+    let read = |from: u64, length: usize| {
+        let mut buffer = BlockBuffer::zeroed(length.div_ceil(BLOCK_BYTES));
+        for (at, part) in (from..).step_by(READ_BYTES).zip(buffer.chunks_mut(READ_BYTES)) {
+            device.read_at(at, part)?;
+        }
+        Ok::<_, StoreError>(buffer)
+    };
+    let head = read(0, usize::try_from(bytes).unwrap_or(usize::MAX).min(HEAD_BYTES))?;
+    let tail = usize::try_from(bytes).unwrap_or(usize::MAX).min(TAIL_BYTES);
+    let tail = read(bytes - tail as u64, tail)?;
+    Ok(recognise(&head, &tail, bytes))
+}
+
+pub(crate) fn read_superblock(
     device: &dyn BlockDevice,
     place: u64,
 ) -> Result<std::result::Result<Superblock, FormatError>> {

@@ -45,6 +45,8 @@ pub struct PoolStatus {
     pub unattributed_bytes_max: u64,
     /// Why the pool refuses changes, if it does.
     pub failed: Option<String>,
+    /// Why the device refused the last data, if it did. The pool accepts changes all the same: the next may succeed.
+    pub refused_write: Option<String>,
 }
 
 /// Blocks of a volume or snapshot whose metadata is damaged: reads of them fail, everything else goes on.
@@ -164,6 +166,7 @@ impl Pool {
             corrupt_blocks: self.counters.corrupt_blocks.load(Ordering::Relaxed),
             unattributed_bytes_max: state.versions.unattributed_blocks_max.min(self.pool_blocks) * block,
             failed: self.failure(),
+            refused_write: self.refused_write.lock().clone(),
         }
     }
 }

@@ -184,6 +184,11 @@ impl Pool {
         Ok(volume_status(&state, find_volume(&state, name)?))
     }
 
+    /// The identity of the volume of this name, if there is one: cheaper than all that is known of it.
+    pub fn volume_id(&self, name: &str) -> Option<Uuid> {
+        self.locked().versions.volume_named(name).and_then(|volume| Uuid::from_slice(&volume.uuid).ok())
+    }
+
     /// Makes a thin volume.
     pub fn create_volume(&self, name: &str, size_bytes: u64) -> Result<VolumeStatus> {
         check_size(size_bytes)?;

@@ -40,7 +40,7 @@ impl Wake {
         {
             tracing::error!(
                 "internal error (bug): the background thread of the pool panicked. Flushed data is safe. \
-                 If the pool refuses changes, restart farsided"
+                 If the pool refuses changes, farside pool reopen opens it again"
             );
         }
     }

@@ -13,7 +13,7 @@ use crate::quantities::parse_size;
 pub enum Pool {
     /// Create a pool in a new file or on a raw device
     #[command(
-        after_help = "Examples:\n  farside pool create p --path /srv/farside/p.pool --size 100G\n  farside pool create p --path /dev/vdb"
+        after_help = "Examples:\n  farside pool create p --path /srv/farside/p.pool --size 100G\n  farside pool create p --path /dev/vdb --plan\n  farside pool create p --path /dev/vdb\n\nA device that is not blank is refused, and what is recognised on it is named: file systems, LVM, md, LUKS, partition tables, swap, other pools. --overwrite destroys that, and asks first."
     )]
     Create {
         /// The pool's name
@@ -25,6 +25,12 @@ pub enum Pool {
         /// Size of the file (not for a device)
         #[arg(long, value_parser = parse_size)]
         size: Option<u64>,
+        /// Destroy what is on the device
+        #[arg(long)]
+        overwrite: bool,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
     },
     /// Take over an existing pool
     #[command(
@@ -38,6 +44,24 @@ pub enum Pool {
         /// The pool's file or device
         #[arg(long, value_name = "FILE_OR_DEVICE")]
         path: PathBuf,
+        /// Take a pool on a raw device from whoever has it open on another machine: only if that machine is known to be off
+        #[arg(long)]
+        force: bool,
+    },
+    /// Open a pool again that accepts no changes, or could not be opened
+    #[command(
+        after_help = "After a failed write or sync a pool is read-only until it is opened again; so is one whose device was \
+                      written to by somebody else. Repair the cause first. Connections of hosts to its volumes are closed, \
+                      and they connect again; other pools go on. What was flushed is there.\n\nExample:\n  farside pool \
+                      reopen p"
+    )]
+    Reopen {
+        /// The pool
+        #[arg(value_parser = parse_label)]
+        name: String,
+        /// Take a pool on a raw device from whoever has it open on another machine: only if that machine is known to be off
+        #[arg(long)]
+        force: bool,
     },
     /// List pools
     #[command(after_help = "Example:\n  farside pool list --json")]

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Pool, PoolState, StagedContent};
+use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Pool, PoolState, ReopenPool, StagedContent};
 use reqwest::Method;
 
 use super::check;
 use super::context::{Context, Failed};
 use super::quarantine;
+use crate::arguments::destructive::Destructive;
 use crate::arguments::pool::Pool as Verb;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, details, or_dash, table};
@@ -15,13 +16,29 @@ use crate::quantities::size;
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
-        Verb::Create { name, path, size } => {
-            let request = CreatePool { name, path: absolute(&path)?, size_bytes: size };
-            let pool: Pool = context.client.post(&["pools"], &request).await?;
-            context.show(&pool, |pool| format!("pool {} created in {}\n", pool.name, pool.path));
+        Verb::Create { name, path, size, overwrite, destructive } => {
+            let body = CreatePool { name, path: absolute(&path)?, size_bytes: size, overwrite };
+            // Without consent to overwrite it destroys nothing, and nobody has to be asked.
+            let impact = if overwrite { Impact::Data } else { Impact::Service };
+            let destructive =
+                Destructive { yes: destructive.yes || !(overwrite || destructive.plan), ..destructive };
+            let request =
+                DestructiveRequest { method: Method::POST, path: &["pools"], body: Some(&body), impact };
+            if let Some(pool) = carry_out::<Pool>(&context.client, request, destructive, context.json).await?
+            {
+                context.show(&pool, |pool| format!("pool {} created in {}\n", pool.name, pool.path));
+            }
         }
-        Verb::Import { name, path } => {
-            let request = ImportPool { name, path: absolute(&path)? };
+        Verb::Reopen { name, force } => {
+            let request = ReopenPool { force };
+            let pool: Pool = context.client.post(&["pools", &name, "reopen"], &request).await?;
+            context.show(&pool, |pool| {
+                let volumes = pool.volumes.unwrap_or(0);
+                format!("pool {} is open again: {volumes} volumes; hosts can connect\n", pool.name)
+            });
+        }
+        Verb::Import { name, path, force } => {
+            let request = ImportPool { name, path: absolute(&path)?, force };
             let pool: Pool = context.client.post(&["pools", "import"], &request).await?;
             context.show(&pool, |pool| {
                 format!(
@@ -117,6 +134,7 @@ fn listing(pools: &[Pool]) -> String {
 fn state(state: PoolState) -> &'static str {
     match state {
         PoolState::Open => "open",
+        PoolState::ReadOnly => "read-only",
         PoolState::Failed => "failed",
     }
 }
@@ -126,6 +144,7 @@ fn status(pool: &Pool) -> String {
         ("name", pool.name.clone()),
         ("state", state(pool.state).into()),
         ("error", or_dash(pool.error.clone(), |e| e)),
+        ("advice", or_dash(pool.advice.clone(), |e| e)),
         ("path", pool.path.clone()),
         ("uuid", or_dash(pool.uuid, |u| u.to_string())),
         ("size", or_dash(pool.size_bytes, size)),

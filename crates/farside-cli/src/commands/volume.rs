@@ -53,7 +53,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             if let Some(volume) =
                 carry_out::<Volume>(&context.client, request, destructive, context.json).await?
             {
-                context.show(&volume, |v| format!("volume {} deleted\n", v.name));
+                context.show(&volume, |v| {
+                    let lost = match &v.rights_of[..] {
+                        [] => String::new(),
+                        peers => format!("; peers that lost their right to mirror it: {}", peers.join(", ")),
+                    };
+                    format!("volume {} deleted{lost}\n", v.name)
+                });
             }
         }
     }
@@ -131,6 +137,10 @@ fn status(volume: &Volume) -> String {
         ("snapshots", snapshots(volume)),
         ("role", role(volume).into()),
         ("why", or_dash(volume.why.clone(), |why| why)),
+        (
+            "may be mirrored by",
+            if volume.rights_of.is_empty() { "-".into() } else { volume.rights_of.join(", ") },
+        ),
         ("connections", format!("{} that may write, {} that only read", volume.writers, volume.readers)),
         ("quarantined", or_dash(volume.quarantined.as_deref(), quarantine::bytes)),
     ]);

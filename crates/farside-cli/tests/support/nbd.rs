@@ -110,6 +110,13 @@ impl Client {
         self.command(READ, offset, buffer.len() as u32, &[], buffer)
     }
 
+    /// `length` bytes from `offset`.
+    pub fn bytes(&mut self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.read(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// The whole export.
     pub fn read_all(&mut self) -> Vec<u8> {
         let mut all = vec![0; self.size_bytes as usize];

@@ -40,8 +40,11 @@ async fn healthz(State(site): Shared) -> Response {
     if let Err(error) = site.state.probe().await {
         reasons.push(error.to_string());
     }
-    for pool in site.pools.list().into_iter().filter(|pool| pool.state == PoolState::Failed) {
-        reasons.push(format!("pool {}: {}", pool.name, pool.error.unwrap_or_default()));
+    for pool in
+        site.pools.list().into_iter().filter(|pool| pool.state != PoolState::Open || pool.error.is_some())
+    {
+        let (error, advice) = (pool.error.unwrap_or_default(), pool.advice.unwrap_or_default());
+        reasons.push(format!("pool {}: {error}. What to do: {advice}", pool.name));
     }
     reasons.extend(site.log.trouble());
     let (status, word) =

@@ -173,6 +173,7 @@ async fn allow(
     let right = |volume| RightRow {
         peer: peer.record.id,
         volume,
+        volume_id: None,
         reverse: request.reverse,
         fence: request.fence,
         recorded: Recorded::Nothing,

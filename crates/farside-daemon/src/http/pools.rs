@@ -1,20 +1,26 @@
 //! `/pools`.
 
-use std::path::Path as FilePath;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Plan, Pool, StagedContent};
+use farside_api::{
+    CreatePool, ErrorBody, ErrorCode, ImportPool, Plan, Pool, PoolState, ReopenPool, StagedContent,
+};
+
+use farside_engine::VolumeName;
+use uuid::Uuid;
 
 use super::error::{Body, Query};
 use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use crate::damage;
 use crate::failure::Failure;
+use crate::peers;
 use crate::plans;
-use crate::pools;
+use crate::pools::{self, Pools};
 use crate::site::Site;
 use crate::staged;
 use crate::state::PoolRow;
@@ -24,6 +30,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/pools", get(list).post(create))
         .route("/pools/import", post(import))
         .route("/pools/{pool}", get(status).delete(delete))
+        .route("/pools/{pool}/reopen", post(reopen))
         .route("/pools/{pool}/staged", axum::routing::delete(drop_all_staged))
         .route("/pools/{pool}/staged/{volume}", axum::routing::delete(drop_staged_of))
 }
@@ -93,19 +100,70 @@ async fn drop_staged(
     Ok(Outcome::Done(found))
 }
 
-async fn create(State(site): Shared, Body(request): Body<CreatePool>) -> Answer<Pool> {
-    let CreatePool { name, path, size_bytes } = request;
+async fn create(
+    State(site): Shared,
+    Query(planned): Query<Planned>,
+    Body(request): Body<CreatePool>,
+) -> Answered<Pool> {
+    let CreatePool { name, path, size_bytes, overwrite } = request;
     let _guard = site.pool_lock.lock().await;
+    if planned.plan {
+        let at = path.clone();
+        let found = site.blocking.run(move || Pools::found_at(&at)).await?;
+        return Ok(Outcome::Plan(plans::create_pool(&name, &path, &found, overwrite)));
+    }
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
-    let pool = site.blocking.run(move || pools.create(&pool_name, &pool_path, size_bytes)).await?;
-    opened(&site, name, path, &pool).await
+    let made = move || pools.create(&pool_name, &pool_path, size_bytes, overwrite);
+    let pool = site.blocking.run(made).await?;
+    let row = PoolRow { name, path };
+    if let Err(error) = remember(&site, &row, &pool).await {
+        // Nobody was told of it: it goes whole, as it came.
+        drop(pool);
+        let removed = withdraw(&site, &row.name).await?;
+        site.blocking.run(move || pools::destroy(&removed)).await?;
+        return Err(error.into());
+    }
+    tracing::info!(pool = row.name, id = %pool.status().id, path = row.path, "pool made");
+    Ok(Outcome::Done(site.pools.status(&row.name)?))
+}
+
+/// Opens again, without a restart, what a failure has left read-only or closed. Hosts are cut off and connect again; mirrors of
+/// the pool end and start anew.
+async fn reopen(
+    State(site): Shared,
+    Path(name): Path<String>,
+    Body(request): Body<ReopenPool>,
+) -> Answer<Pool> {
+    let _guard = site.pool_lock.lock().await;
+    let document = site.pools.status(&name)?;
+    if document.state == PoolState::Open {
+        return Err(
+            ErrorBody::new(ErrorCode::Refused, format!("pool {name} is open and accepts changes")).into()
+        );
+    }
+    tracing::warn!(pool = name, error = document.error, "the pool is opened again on request");
+    site.mirrors.pool_closing(&name).await;
+    site.exports.drop_connections_to_pool(&name).await;
+    let (pools, pool_name) = (Arc::clone(&site.pools), name.clone());
+    let pool = site.blocking.run(move || pools.reopen(&pool_name, request.force)).await?;
+    // Hosts that came back in between opened what was closed a moment later.
+    site.mirrors.pool_opened(&name, &pool).await?;
+    site.mirrors.refresh_fences();
+    tracing::info!(pool = name, id = %pool.status().id, path = document.path, "pool opened");
+    Ok(Json(site.pools.status(&name)?))
+}
+
+async fn withdraw(site: &Site, name: &str) -> Result<pools::Removed, ErrorBody> {
+    site.mirrors.pool_closing(name).await;
+    let (pools, name) = (Arc::clone(&site.pools), name.to_owned());
+    site.blocking.run(move || pools.remove(&name)).await
 }
 
 async fn import(State(site): Shared, Body(request): Body<ImportPool>) -> Answer<Pool> {
-    let ImportPool { name, path } = request;
+    let ImportPool { name, path, force } = request;
     let _guard = site.pool_lock.lock().await;
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
-    let pool = site.blocking.run(move || pools.open(&pool_name, &pool_path)).await?;
+    let pool = site.blocking.run(move || pools.open(&pool_name, &pool_path, force)).await?;
     opened(&site, name, path, &pool).await
 }
 
@@ -114,9 +172,7 @@ async fn opened(site: &Site, name: String, path: String, pool: &farside_store::P
     let row = PoolRow { name, path };
     if let Err(error) = remember(site, &row, pool).await {
         // Not half: a pool that serves now and is forgotten at the next start would be found out too late.
-        site.mirrors.pool_closing(&row.name).await;
-        let (pools, name) = (Arc::clone(&site.pools), row.name.clone());
-        site.blocking.run(move || pools.remove(&name)).await?;
+        withdraw(site, &row.name).await?;
         return Err(error
             .hint(format!("the pool is whole, in {}; farside pool import takes it over", row.path))
             .into());
@@ -144,18 +200,21 @@ async fn delete(
     if let Some(reason) = plan.refused {
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
-    site.mirrors.pool_closing(&name).await;
-    let (pools, pool_name) = (Arc::clone(&site.pools), name.clone());
-    let path = site.blocking.run(move || pools.remove(&pool_name)).await?;
+    let volumes = volumes_of(&site, &name);
+    let removed = withdraw(&site, &name).await?;
     site.mirrors.forget_pool(&name).await?;
+    site.rights.end_with(&site.state, &volumes).await?;
     site.state.forget_pool(&name).await?;
-    // Last: from here on it is gone for good. A pool that failed to open is only forgotten: its file may be all that
-    // is left of somebody's data.
-    if document.uuid.is_some() {
-        site.blocking.run(move || pools::destroy(FilePath::new(&path))).await?;
-    }
+    // Last: from here on it is gone for good.
+    site.blocking.run(move || pools::destroy(&removed)).await?;
     tracing::warn!(pool = name, path = document.path, "pool deleted on request");
     Ok(Outcome::Done(document))
+}
+
+/// The volumes of a pool that is open.
+fn volumes_of(site: &Site, name: &str) -> Vec<(VolumeName, Uuid)> {
+    let volumes = site.pools.get(name).map(|pool| pool.volumes()).unwrap_or_default().into_iter();
+    volumes.map(|v| (VolumeName { pool: name.to_owned(), volume: v.name }, v.uuid)).collect()
 }
 
 async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
@@ -166,6 +225,8 @@ async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
     } else if let Some(volume) = mirrored.first() {
         let part = || format!("{volume} is part of a mirror; end that first");
         Some(site.mirrors.stands_on(volume).await?.unwrap_or_else(part))
+    } else if let Some(reason) = site.pools.moved_away(&pool.name) {
+        Some(reason)
     } else if connections > 0 {
         Some(format!("{connections} NBD connections are open to its volumes; disconnect the hosts first"))
     } else {
@@ -174,7 +235,11 @@ async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
     let plan = match pool.uuid {
         Some(_) => {
             let (volumes, used) = (pool.volumes.unwrap_or(0), pool.used_bytes.unwrap_or(0));
-            plans::delete_pool(&pool.name, &pool.path, volumes, used)
+            let volumes_of_pool = volumes_of(site, &pool.name);
+            let holders = volumes_of_pool.iter().flat_map(|(name, id)| site.rights.on_volume(name, *id));
+            let holders: BTreeSet<_> = holders.map(|peer| peers::name_of(&site.node, peer)).collect();
+            let holders: Vec<_> = holders.into_iter().collect();
+            plans::delete_pool(&pool.name, &pool.path, volumes, used, &holders)
         }
         None => plans::forget_pool(&pool.name, &pool.path),
     };

@@ -83,8 +83,9 @@ async fn create(State(site): Shared, Body(request): Body<CreateVolume>) -> Answe
     let name: VolumeName = parse(&request.name)?;
     check_size(request.size_bytes)?;
     let pool = site.pools.get(&name.pool)?;
-    let volume = name.volume.clone();
-    site.blocking.run(move || pool.create_volume(&volume, request.size_bytes)).await?;
+    let (volume, made) = (name.volume.clone(), Arc::clone(&pool));
+    site.blocking.run(move || made.create_volume(&volume, request.size_bytes)).await?;
+    rights_follow(&site, &name.pool, &pool).await;
     Ok(Json(look(&site, &name)?))
 }
 
@@ -137,9 +138,21 @@ async fn rename(
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
     let pool = site.pools.get(&name.pool)?;
-    let (from, to) = (name.volume.clone(), new.volume.clone());
-    site.blocking.run(move || pool.rename_volume(&from, &to)).await?;
+    let (from, to, renamed) = (name.volume.clone(), new.volume.clone(), Arc::clone(&pool));
+    site.blocking.run(move || renamed.rename_volume(&from, &to)).await?;
+    rights_follow(&site, &name.pool, &pool).await;
     Ok(Json(look(&site, &new)?))
+}
+
+/// Rights belong to volumes: a name that changed hands gives none. So what fails here is tried again in a minute, and no right
+/// is used by anybody else meanwhile.
+async fn rights_follow(site: &Site, name: &str, pool: &Pool) {
+    if let Err(error) = site.mirrors.rights_follow(name, pool).await {
+        tracing::warn!(
+            pool = name,
+            "rights on volumes of the pool were not written down; it is tried again in a minute: {error}"
+        );
+    }
 }
 
 async fn delete(
@@ -159,7 +172,7 @@ async fn delete(
     };
     if planned.plan {
         let bytes = count(&site, &name, |counter| counter.everything()).await?;
-        let plan = plans::delete_volume(&name, document.snapshots, bytes);
+        let plan = plans::delete_volume(&name, document.snapshots, bytes, &document.rights_of);
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = refused {
@@ -168,7 +181,11 @@ async fn delete(
     let pool = site.pools.get(&name.pool)?;
     let volume = name.volume.clone();
     site.blocking.run(move || pool.delete_volume(&volume)).await?;
-    tracing::warn!(volume = %name, "volume deleted on request");
+    if let Err(error) = site.rights.end_with(&site.state, &[(name.clone(), document.uuid)]).await {
+        // They hold for nobody else: the volume that they were on is no more.
+        tracing::warn!(volume = %name, "the rights on the volume stay in the state database until a restart: {error}");
+    }
+    tracing::warn!(volume = %name, rights_ended = ?document.rights_of, "volume deleted on request");
     Ok(Outcome::Done(document))
 }
 
@@ -201,7 +218,11 @@ fn document(site: &Site, pool_name: &str, pool: &Pool, status: VolumeStatus) -> 
         )),
         None => site.exports.fenced(&name),
     };
+    let rights_of = site.rights.on_volume(&name, status.uuid).into_iter();
+    let mut rights_of: Vec<_> = rights_of.map(|peer| peers::name_of(&site.node, peer)).collect();
+    rights_of.sort();
     Volume {
+        rights_of,
         name: name.to_string(),
         uuid: status.uuid,
         size_bytes: status.size_bytes,

@@ -1,11 +1,20 @@
-//! Rights that were recorded for the way back of a mirror end with it.
+//! Rights that were recorded for the way back of a mirror end with it; rights on volumes follow these.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use farside_engine::VolumeName;
+use farside_platform::Timestamp;
+use farside_store::Pool;
+
 use super::Mirrors;
 use crate::peers;
+use crate::state::StateError;
 
+/// How long log and history of a mirror that has ended stay.
+const ENDED_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Looks from one look for older ones to the next: a day.
+const PRUNED_EVERY: u64 = 24 * 60;
 /// How often it is looked whether a mirror has ended whose right was recorded: peers end theirs without a word to this module.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
@@ -44,11 +53,44 @@ impl Mirrors {
         }
     }
 
+    /// Has the rights on a pool's volumes follow what these are called, and binds those that were given to a name.
+    pub(crate) async fn rights_follow(&self, name: &str, pool: &Pool) -> Result<(), StateError> {
+        let volumes = pool.volumes().into_iter();
+        let volumes: Vec<_> = volumes
+            .map(|volume| (VolumeName { pool: name.to_owned(), volume: volume.name }, volume.uuid))
+            .collect();
+        for (peer, volume) in self.parts.rights.follow(&self.parts.state, &volumes).await? {
+            let peer = peers::name_of(&self.parts.node, peer);
+            tracing::info!(
+                peer,
+                volume,
+                "the peer's right is one on this volume from now on, whatever it is called later"
+            );
+        }
+        Ok(())
+    }
+
     /// Does so for as long as the site lives.
     pub(crate) async fn watch_recorded_rights(&self) {
-        loop {
+        for look in 1u64.. {
             tokio::time::sleep(LOOK_EVERY).await;
+            if look % PRUNED_EVERY == 1 {
+                let now = self.parts.clock.now();
+                let before = Timestamp(now.0.saturating_sub(ENDED_KEPT.as_nanos() as u64));
+                if let Err(error) = self.parts.state.prune_ended(before).await {
+                    tracing::warn!("old log and history of ended mirrors stay for another day: {error}");
+                }
+            }
             self.end_recorded_rights().await;
+            // Volumes that mirrors made.
+            for (name, pool) in self.parts.pools.open_pools() {
+                if let Err(error) = self.rights_follow(&name, &pool).await {
+                    tracing::warn!(
+                        pool = name,
+                        "rights on volumes of the pool were not written down; it is tried again in a minute: {error}"
+                    );
+                }
+            }
         }
     }
 }

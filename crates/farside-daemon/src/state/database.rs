@@ -3,22 +3,28 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, SqlSafeStr};
+use sqlx::{AssertSqlSafe, Connection, SqlSafeStr};
 use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::log::Lines;
 
 /// How long a statement waits for a lock: only another process (a person with `sqlite3`) can hold one.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long it is believed that the database can be written, once that was tried: whoever asks more often costs no more.
+const PROBED_FOR: Duration = Duration::from_secs(5);
 /// Connections that read at the same time.
 const READERS_MAX: u32 = 4;
 
 /// What has ever changed the tables, oldest first. Once released, a migration is never edited.
-const MIGRATIONS: [(i64, &str, &str); 12] = [
+const MIGRATIONS: [(i64, &str, &str); 13] = [
     (1, "first", include_str!("migrations/0001_first.sql")),
     (2, "directions", include_str!("migrations/0002_directions.sql")),
     (3, "fence", include_str!("migrations/0003_fence.sql")),
@@ -31,6 +37,7 @@ const MIGRATIONS: [(i64, &str, &str); 12] = [
     (10, "role-changes", include_str!("migrations/0010_role_changes.sql")),
     (11, "swap-ended", include_str!("migrations/0011_swap_ended.sql")),
     (12, "replaced-peers", include_str!("migrations/0012_replaced_peers.sql")),
+    (13, "rights-of-volumes", include_str!("migrations/0013_rights_of_volumes.sql")),
 ];
 
 /// The newest schema this version knows: the number of its last migration.
@@ -44,6 +51,12 @@ const CHECKED_TABLES: [&str; 5] = ["pools", "peers", "rights", "relationships", 
 pub(crate) struct State {
     pub(super) writer: SqlitePool,
     pub(super) readers: SqlitePool,
+    /// Writes log and history, without a sync: a line that a power failure takes costs nothing, and what must last does not wait.
+    pub(super) line_writer: SqlitePool,
+    /// Lines that wait to be written.
+    pub(super) lines: Arc<Lines>,
+    /// When it was last seen that it can be written.
+    probed: Arc<tokio::sync::Mutex<Option<Instant>>>,
     /// Told when a peer was added, removed or changed, whoever did it.
     pub(super) peers_changed: watch::Sender<()>,
 }
@@ -104,7 +117,13 @@ impl State {
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(BUSY_TIMEOUT)
             .foreign_keys(true);
-        let pool = |connections: u32| SqlitePoolOptions::new().max_connections(connections);
+        // On a full disk SQLite ends a transaction by itself, and what counts transactions above it does not know: such a
+        // connection begins none ever again. It is closed, and another opened.
+        let pool = |connections: u32| {
+            SqlitePoolOptions::new().max_connections(connections).before_acquire(|connection, _| {
+                Box::pin(std::future::ready(Ok(!connection.is_in_transaction())))
+            })
+        };
         let writer = pool(1).connect_with(options.clone()).await.map_err(|e| failed(e.to_string()))?;
         match schema_of(&writer).await.map_err(|e| failed(e.to_string()))? {
             Some(found) if found > SCHEMA => {
@@ -114,11 +133,22 @@ impl State {
             None => {}
         }
         migrations().run(&writer).await.map_err(|e| failed(e.to_string()))?;
+        let line_writer = pool(1)
+            .connect_with(options.clone().synchronous(SqliteSynchronous::Normal))
+            .await
+            .map_err(|e| failed(e.to_string()))?;
         let readers = pool(READERS_MAX)
             .connect_with(options.read_only(true))
             .await
             .map_err(|e| failed(e.to_string()))?;
-        Ok(State { writer, readers, peers_changed: watch::Sender::new(()) })
+        Ok(State {
+            writer,
+            readers,
+            line_writer,
+            lines: Arc::default(),
+            probed: Arc::default(),
+            peers_changed: watch::Sender::new(()),
+        })
     }
 
     /// Follows changes among the peers: those that come after this call.
@@ -126,15 +156,29 @@ impl State {
         self.peers_changed.subscribe()
     }
 
-    /// Whether it can still be written: for `/healthz`.
+    /// Whether it can still be written, by writing: for `/healthz`.
     pub(crate) async fn probe(&self) -> Result<(), StateError> {
-        sqlx::query("SELECT 1").execute(&self.writer).await?;
+        let mut probed = self.probed.lock().await;
+        if probed.is_some_and(|at| at.elapsed() < PROBED_FOR) {
+            return Ok(());
+        }
+        *probed = None;
+        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+        sqlx::query(
+            "INSERT INTO settings (name, value) VALUES ('probe', '1') \
+             ON CONFLICT (name) DO UPDATE SET value = CAST(value AS INTEGER) + 1",
+        )
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        *probed = Some(Instant::now());
         Ok(())
     }
 
     /// Closes it; calls under way end first.
     pub(crate) async fn close(&self) {
         self.readers.close().await;
+        self.line_writer.close().await;
         self.writer.close().await;
     }
 }
@@ -230,7 +274,7 @@ mod tests {
         assert_eq!((peers.len(), peers[0].name.as_str()), (1, "north"));
         let rights = state.rights().await.unwrap();
         assert_eq!((rights.len(), rights.iter().filter(|r| r.reverse).count()), (2, 1));
-        assert!(rights.iter().all(|right| !right.fence));
+        assert!(rights.iter().all(|right| !right.fence && right.volume_id.is_none()));
         let sources = state.source_relationships().await.unwrap();
         assert_eq!((sources.len(), sources[0].base.is_some(), sources[0].overtaken), (1, true, None));
         assert_eq!(state.pools().await.unwrap()[0].path, "/srv/vault.pool");
@@ -301,15 +345,45 @@ mod tests {
         assert!(error.contains("farside pool import") && error.contains("-wal"), "{error}");
     }
 
+    /// SQLite's own limit does what a full disk does: it ends the transaction by itself.
+    #[tokio::test]
+    async fn after_a_full_disk_it_is_written_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
+        let entry = crate::state::log::tests::line(1, "q/r");
+        let large = "x".repeat(1 << 20);
+        let mut connection = state.writer.acquire().await.unwrap();
+        let pages: i64 = sqlx::query_scalar("PRAGMA page_count").fetch_one(&mut *connection).await.unwrap();
+        let limit = AssertSqlSafe(format!("PRAGMA max_page_count = {}", pages + 8));
+        sqlx::query(limit).execute(&mut *connection).await.unwrap();
+        drop(connection);
+        for _ in 0..3 {
+            let mut transaction = match state.writer.begin_with("BEGIN IMMEDIATE").await {
+                Ok(transaction) => transaction,
+                Err(error) => panic!("no transaction begins any more: {error}"),
+            };
+            let written = sqlx::query("INSERT INTO settings (name, value) VALUES ('large', ?)")
+                .bind(&large)
+                .execute(&mut *transaction)
+                .await;
+            if written.is_ok() {
+                // Another connection, without the limit.
+                transaction.rollback().await.unwrap();
+            }
+        }
+        state.probe().await.unwrap();
+        state.append_log(&entry).await.unwrap();
+    }
+
     #[tokio::test]
     async fn every_connection_is_durable_and_patient() {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        for pool in [&state.writer, &state.readers] {
+        for (pool, expected) in [(&state.writer, 2), (&state.readers, 2), (&state.line_writer, 1)] {
             let journal: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(pool).await.unwrap();
             let synchronous: i64 = sqlx::query_scalar("PRAGMA synchronous").fetch_one(pool).await.unwrap();
             let busy: i64 = sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(pool).await.unwrap();
-            assert_eq!((journal.as_str(), synchronous, busy), ("wal", 2, 5000));
+            assert_eq!((journal.as_str(), synchronous, busy), ("wal", expected, 5000));
         }
     }
 }

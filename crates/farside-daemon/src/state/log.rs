@@ -1,7 +1,13 @@
 //! The log of mirrors, bounded for each volume.
 
+use std::collections::HashMap;
+
 use farside_engine::VolumeName;
 use farside_mirror::{LogEntry, LogEvent};
+use farside_platform::Timestamp;
+use parking_lot::Mutex;
+use sqlx::AssertSqlSafe;
+use tokio::sync::oneshot;
 
 use super::rows::{from_row, nanoseconds, time, uuid};
 use super::{State, StateError};
@@ -9,6 +15,18 @@ use super::{State, StateError};
 /// Lines kept for each volume; the oldest go first. A mirror that is updated every second writes three for each update,
 /// so this is some three hours of it, and 3 MB of rows.
 const LOG_MAX: i64 = 30_000;
+/// Lines of a volume after which it is looked how many it has: that walks all of them, 2 ms.
+const PRUNED_EVERY: u32 = 256;
+/// Rows deleted in one transaction.
+const PORTION: usize = 1000;
+/// Counts lines of log and history that could not be written.
+pub(crate) const LOST_LINES: &str = "farside_state_lost_lines_total";
+/// Lines of one volume, newest first.
+const OF_ONE: &str = "SELECT relationship, volume, at, event, detail, kind, transfer FROM log \
+     WHERE volume = ? ORDER BY sequence DESC LIMIT ?";
+/// Lines of all.
+const OF_ALL: &str =
+    "SELECT relationship, volume, at, event, detail, kind, transfer FROM log ORDER BY sequence DESC LIMIT ?";
 
 struct Row {
     relationship: Vec<u8>,
@@ -36,30 +54,63 @@ impl Row {
 }
 
 impl State {
-    /// Adds a line, in the same transaction releasing the oldest of its volume.
+    /// Adds a line. Those that come at the same time are written in one transaction.
     pub(crate) async fn append_log(&self, entry: &LogEntry) -> Result<(), StateError> {
-        let volume = entry.volume.to_string();
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        sqlx::query(
-            "INSERT INTO log (relationship, volume, at, event, detail, kind, transfer) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        )
-        .bind(entry.relationship.as_bytes().as_slice())
-        .bind(&volume)
-        .bind(nanoseconds(entry.at))
-        .bind(entry.event.name())
-        .bind(entry.event.detail())
-        .bind(entry.kind.map(|kind| kind.to_string()))
-        .bind(entry.transfer.map(|transfer| transfer.as_bytes().to_vec()))
-        .execute(&mut *transaction)
-        .await?;
-        sqlx::query(
-            "DELETE FROM log WHERE volume = ?1 AND sequence <= \
-             (SELECT sequence FROM log WHERE volume = ?1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2)",
-        )
-        .bind(&volume)
-        .bind(LOG_MAX)
-        .execute(&mut *transaction)
-        .await?;
+        let (written, answer) = oneshot::channel();
+        self.lines.waiting.lock().push((entry.clone(), written));
+        // A task of its own: who waits may lose patience, and others' lines are among those.
+        let state = self.clone();
+        drop(tokio::spawn(async move { state.write_waiting().await }));
+        let failed = |error| StateError::Statement(sqlx::Error::Protocol(error));
+        answer.await.unwrap_or_else(|_| Err(String::from("the daemon is ending"))).map_err(failed)
+    }
+
+    async fn write_waiting(&self) {
+        let _turn = self.lines.turn.lock().await;
+        let batch = std::mem::take(&mut *self.lines.waiting.lock());
+        if batch.is_empty() {
+            return;
+        }
+        let outcome = self.write_lines(&batch).await.map_err(|error| error.to_string());
+        if outcome.is_err() {
+            metrics::counter!(LOST_LINES).increment(batch.len() as u64);
+        }
+        for (_, written) in batch {
+            let _ = written.send(outcome.clone());
+        }
+    }
+
+    async fn write_lines(&self, batch: &[Waiting]) -> Result<(), StateError> {
+        let mut transaction = self.line_writer.begin_with("BEGIN IMMEDIATE").await?;
+        let mut due = Vec::new();
+        for (entry, _) in batch {
+            let volume = entry.volume.to_string();
+            sqlx::query(
+                "INSERT INTO log (relationship, volume, at, event, detail, kind, transfer) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            )
+            .bind(entry.relationship.as_bytes().as_slice())
+            .bind(&volume)
+            .bind(nanoseconds(entry.at))
+            .bind(entry.event.name())
+            .bind(entry.event.detail())
+            .bind(entry.kind.map(|kind| kind.to_string()))
+            .bind(entry.transfer.map(|transfer| transfer.as_bytes().to_vec()))
+            .execute(&mut *transaction)
+            .await?;
+            if self.lines.is_pruned_at(&volume) {
+                due.push(volume);
+            }
+        }
+        for volume in due {
+            sqlx::query(
+                "DELETE FROM log WHERE volume = ?1 AND sequence <= \
+                 (SELECT sequence FROM log WHERE volume = ?1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2)",
+            )
+            .bind(&volume)
+            .bind(LOG_MAX)
+            .execute(&mut *transaction)
+            .await?;
+        }
         Ok(transaction.commit().await?)
     }
 
@@ -69,22 +120,78 @@ impl State {
         volume: Option<&VolumeName>,
         limit: usize,
     ) -> Result<Vec<LogEntry>, StateError> {
-        let rows: Vec<Row> = sqlx::query_as(
-            "SELECT relationship, volume, at, event, detail, kind, transfer FROM log \
-             WHERE ?1 IS NULL OR volume = ?1 ORDER BY sequence DESC LIMIT ?2",
-        )
-        .bind(volume.map(ToString::to_string))
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .fetch_all(&self.readers)
-        .await?;
+        // Two statements: one with a choice in it is served by no index.
+        let query = match volume {
+            Some(volume) => sqlx::query_as::<_, Row>(OF_ONE).bind(volume.to_string()),
+            None => sqlx::query_as(OF_ALL),
+        };
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows: Vec<Row> = query.bind(limit).fetch_all(&self.readers).await?;
         rows.into_iter().map(Row::entry).collect()
+    }
+
+    /// Deletes lines and history of relationships that are no more, once they are older than `before`; how many rows. In
+    /// portions: what must be written meanwhile waits for one of them at most.
+    pub(crate) async fn prune_ended(&self, before: Timestamp) -> Result<u64, StateError> {
+        let mut deleted = 0;
+        for (table, time) in [("log", "at"), ("transfers", "ended_at")] {
+            loop {
+                let found = AssertSqlSafe(format!(
+                    "SELECT sequence FROM {table} WHERE {time} < ? \
+                     AND relationship NOT IN (SELECT id FROM relationships UNION SELECT id FROM source_relationships) \
+                     ORDER BY sequence LIMIT {PORTION}"
+                ));
+                let sequences: Vec<i64> =
+                    sqlx::query_scalar(found).bind(nanoseconds(before)).fetch_all(&self.readers).await?;
+                if sequences.is_empty() {
+                    break;
+                }
+                let mut transaction = self.line_writer.begin_with("BEGIN IMMEDIATE").await?;
+                for sequence in &sequences {
+                    let delete = AssertSqlSafe(format!("DELETE FROM {table} WHERE sequence = ?"));
+                    sqlx::query(delete).bind(sequence).execute(&mut *transaction).await?;
+                }
+                transaction.commit().await?;
+                deleted += sequences.len() as u64;
+            }
+        }
+        Ok(deleted)
+    }
+}
+
+/// A line, and who waits for it.
+type Waiting = (LogEntry, oneshot::Sender<Result<(), String>>);
+
+/// Lines that wait for one transaction, and how many each volume got since it was last looked whether it has too many.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    waiting: Mutex<Vec<Waiting>>,
+    turn: tokio::sync::Mutex<()>,
+    since_pruned: Mutex<HashMap<String, u32>>,
+}
+
+impl Lines {
+    /// Counts a line, and says whether it is the one at which the oldest go.
+    fn is_pruned_at(&self, volume: &str) -> bool {
+        let mut since = self.since_pruned.lock();
+        match since.get_mut(volume) {
+            Some(count) if *count + 1 < PRUNED_EVERY => {
+                *count += 1;
+                false
+            }
+            Some(count) => {
+                *count = 0;
+                true
+            }
+            // The first since the start: nobody knows how many there were before.
+            None => since.insert(volume.to_owned(), 0).is_none(),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use farside_mirror::RequestedBy;
-    use farside_platform::Timestamp;
     use farside_transfer::TransferKind;
     use uuid::Uuid;
 
@@ -113,5 +220,82 @@ mod tests {
         let of = lines[0].volume.clone();
         assert_eq!(state.log(Some(&of), 10).await.unwrap(), [lines[1].clone(), lines[0].clone()]);
         assert_eq!(state.log(None, 1).await.unwrap(), [lines[2].clone()]);
+    }
+
+    pub(crate) fn line(number: u64, volume: &str) -> LogEntry {
+        LogEntry {
+            at: Timestamp(number),
+            relationship: Uuid::from_u128(7),
+            volume: volume.parse().unwrap(),
+            event: LogEvent::End { bytes: 5 },
+            kind: Some(TransferKind::Update),
+            transfer: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_that_come_together_are_one_transaction_and_the_oldest_go_now_and_then() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
+        // One takes its turn; the others wait for it, and are written together.
+        let turn = state.lines.turn.lock().await;
+        let mut waiting = tokio::task::JoinSet::new();
+        for number in 0..100 {
+            let state = state.clone();
+            waiting.spawn(async move { state.append_log(&line(number, "q/r")).await });
+        }
+        while state.lines.waiting.lock().len() < 100 {
+            tokio::task::yield_now().await;
+        }
+        let mut witness = state.writer.acquire().await.unwrap();
+        let mut commits = async || -> i64 {
+            sqlx::query_scalar("PRAGMA data_version").fetch_one(&mut *witness).await.unwrap()
+        };
+        let before = commits().await;
+        drop(turn);
+        while let Some(written) = waiting.join_next().await {
+            written.unwrap().unwrap();
+        }
+        assert_eq!(commits().await, before + 1, "one commit");
+        assert_eq!(state.log(None, 1000).await.unwrap().len(), 100);
+        let looks = (0..1000).filter(|_| state.lines.is_pruned_at("q/other")).count();
+        assert_eq!(looks, 4);
+    }
+
+    #[tokio::test]
+    async fn what_is_over_goes_after_a_while_and_what_lives_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
+        let alive = Uuid::from_u128(8);
+        sqlx::query(
+            "INSERT INTO source_relationships (id, peer, source, destination) VALUES (?, zeroblob(32), 'p/a', 'q/a')",
+        )
+        .bind(alive.as_bytes().as_slice())
+        .execute(&state.writer)
+        .await
+        .unwrap();
+        for number in 0..2500 {
+            state.lines.waiting.lock().push((line(number, "q/r"), oneshot::channel().0));
+        }
+        state.append_log(&LogEntry { relationship: alive, ..line(1, "q/a") }).await.unwrap();
+        assert_eq!(state.prune_ended(Timestamp(2200)).await.unwrap(), 2200);
+        let left = state.log(None, 10_000).await.unwrap();
+        assert_eq!(left.len(), 301);
+        assert!(left.iter().all(|entry| entry.relationship == alive || entry.at >= Timestamp(2200)));
+        assert_eq!(state.prune_ended(Timestamp(2200)).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn one_volume_is_found_by_the_index() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
+        let plan: Vec<(i64, i64, i64, String)> =
+            sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {OF_ONE}")))
+                .bind("q/r")
+                .bind(9)
+                .fetch_all(&state.readers)
+                .await
+                .unwrap();
+        assert!(plan.iter().all(|step| step.3.contains("log_by_volume")), "{plan:?}");
     }
 }

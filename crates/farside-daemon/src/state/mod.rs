@@ -1,7 +1,8 @@
 //! The state database: `DIR/farside.db`, SQLite.
 //!
 //! Guarantees: what a call has stored is on disk when it returns (WAL, `synchronous = FULL`), and writers never wait
-//! for one another's locks (one connection writes). Holds what the daemon needs to go on by itself: which pools to
+//! for one another's locks (one connection writes). Log and history have a connection of their own that does not sync: the last
+//! lines before a power failure may be missing. After a full disk it is written again by itself. Holds what the daemon needs to go on by itself: which pools to
 //! open, pairings and rights, relationships, history. Holds nothing that data depends on.
 
 mod database;
@@ -17,6 +18,7 @@ mod transfers;
 
 pub(crate) use database::StateError;
 pub(crate) use database::{SCHEMA, State};
+pub(crate) use log::LOST_LINES;
 pub(crate) use pools::PoolRow;
 pub(crate) use relationships::PoolRelationships;
 pub(crate) use rights::{Recorded, RightRow};

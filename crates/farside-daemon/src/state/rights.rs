@@ -1,8 +1,9 @@
 //! What peers may do with volumes here. They go with the peer.
 
 use farside_peer::PeerId;
+use uuid::Uuid;
 
-use super::rows::peer_id;
+use super::rows::{peer_id, uuid};
 use super::{State, StateError};
 
 /// What of a right was recorded for the way back, when a mirror was made or its roles changed, and no person gave: it ends with
@@ -40,8 +41,10 @@ impl Recorded {
 pub(crate) struct RightRow {
     /// Whose.
     pub(crate) peer: PeerId,
-    /// `POOL/VOL`.
+    /// `POOL/VOL`: what the volume is called.
     pub(crate) volume: String,
+    /// The volume itself; none while there is none of that name.
+    pub(crate) volume_id: Option<Uuid>,
     /// Also the way back.
     pub(crate) reverse: bool,
     /// Hosts here may not write to the volume while the peer has overtaken it.
@@ -53,47 +56,61 @@ pub(crate) struct RightRow {
 impl State {
     /// All rights, by peer and volume.
     pub(crate) async fn rights(&self) -> Result<Vec<RightRow>, StateError> {
-        let rows: Vec<(Vec<u8>, String, bool, bool, i64)> =
-            sqlx::query_as("SELECT peer, volume, reverse, fence, recorded FROM rights ORDER BY peer, volume")
-                .fetch_all(&self.readers)
-                .await?;
+        type Row = (Vec<u8>, String, Option<Vec<u8>>, bool, bool, i64);
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT peer, volume, volume_id, reverse, fence, recorded FROM rights ORDER BY peer, volume",
+        )
+        .fetch_all(&self.readers)
+        .await?;
         rows.into_iter()
-            .map(|(peer, volume, reverse, fence, recorded)| {
+            .map(|(peer, volume, volume_id, reverse, fence, recorded)| {
                 let recorded = Recorded::of(recorded)?;
-                Ok(RightRow { peer: peer_id(&peer)?, volume, reverse, fence, recorded })
+                let volume_id = volume_id.as_deref().map(uuid).transpose()?;
+                Ok(RightRow { peer: peer_id(&peer)?, volume, volume_id, reverse, fence, recorded })
             })
             .collect()
     }
 
     /// Gives rights, all or none. A right that is there is replaced.
     pub(crate) async fn allow(&self, rights: &[RightRow]) -> Result<(), StateError> {
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        for right in rights {
-            sqlx::query(
-                "INSERT OR REPLACE INTO rights (peer, volume, reverse, fence, recorded) VALUES (?, ?, ?, ?, ?)",
-            )
-                .bind(right.peer.0.as_slice())
-                .bind(&right.volume)
-                .bind(right.reverse)
-                .bind(right.fence)
-                .bind(right.recorded.number())
-                .execute(&mut *transaction)
-                .await?;
-        }
-        Ok(transaction.commit().await?)
+        self.exchange_rights(&[], rights).await
     }
 
-    /// Takes rights away, all or none. One that is not there is no matter.
-    pub(crate) async fn deny(&self, peer: PeerId, volumes: &[String]) -> Result<(), StateError> {
+    /// Takes rights away and gives others, in one moment.
+    pub(crate) async fn exchange_rights(
+        &self,
+        taken: &[(PeerId, String)],
+        rights: &[RightRow],
+    ) -> Result<(), StateError> {
         let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        for volume in volumes {
+        for (peer, volume) in taken {
             sqlx::query("DELETE FROM rights WHERE peer = ? AND volume = ?")
                 .bind(peer.0.as_slice())
                 .bind(volume)
                 .execute(&mut *transaction)
                 .await?;
         }
+        for right in rights {
+            sqlx::query(
+                "INSERT OR REPLACE INTO rights (peer, volume, volume_id, reverse, fence, recorded) \
+                 VALUES (?, ?, ?, ?, ?, ?)",
+            )
+            .bind(right.peer.0.as_slice())
+            .bind(&right.volume)
+            .bind(right.volume_id.map(|id| id.as_bytes().to_vec()))
+            .bind(right.reverse)
+            .bind(right.fence)
+            .bind(right.recorded.number())
+            .execute(&mut *transaction)
+            .await?;
+        }
         Ok(transaction.commit().await?)
+    }
+
+    /// Takes rights away, all or none. One that is not there is no matter.
+    pub(crate) async fn deny(&self, peer: PeerId, volumes: &[String]) -> Result<(), StateError> {
+        let taken: Vec<_> = volumes.iter().map(|volume| (peer, volume.clone())).collect();
+        self.exchange_rights(&taken, &[]).await
     }
 }
 
@@ -113,6 +130,7 @@ mod tests {
         let right = |volume: &str, reverse| RightRow {
             peer,
             volume: volume.into(),
+            volume_id: reverse.then(|| Uuid::from_u128(5)),
             reverse,
             fence: reverse,
             recorded: if reverse { Recorded::Right } else { Recorded::Nothing },

@@ -1,0 +1,93 @@
+//! A data directory that was full for a moment: it is told, and it is over when there is room again. On a small file system of its
+//! own; needs root. Where that cannot be had the test says that it is skipped; `FARSIDE_REQUIRE_LAB=1` makes that a failure.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
+mod support;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Pair, Site, eventually};
+
+/// A tmpfs; unmounted in the end.
+struct Small(PathBuf);
+
+impl Small {
+    fn at(path: &Path) -> Option<Small> {
+        std::fs::create_dir_all(path).unwrap();
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"]).arg(path).output();
+        match mount {
+            Ok(output) if output.status.success() => Some(Small(path.to_owned())),
+            other => {
+                assert!(
+                    std::env::var_os("FARSIDE_REQUIRE_LAB").is_none(),
+                    "no file system of its own: {other:?}"
+                );
+                eprintln!("**** skipped, no file system of its own (root is needed): {other:?}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn rights_log_and_health_come_back_with_the_room() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(small) = Small::at(&root.path().join("b")) else { return };
+    let pair = Pair { a: Site::start(root.path(), "a"), b: Site::start(root.path(), "b"), root };
+    let (a, b) = (&pair.a, &pair.b);
+    a.ok(&format!("pool create p --path {} --size 64M", pair.root.path().join("p.pool").display()));
+    b.ok(&format!("pool create q --path {} --size 64M", pair.root.path().join("q.pool").display()));
+    pair.pair_at(&a.published("peer.addr"));
+    pair.mirror(1 << 20);
+    b.ok("mirror initialize q/v");
+    let well = || b.http("/healthz").contains("200 OK");
+    assert!(well());
+
+    let fill = small.0.join("fill");
+    let mut file = std::fs::File::create(&fill).unwrap();
+    for part in [1 << 20, 4096, 1] {
+        while file.write_all(&vec![1; part]).is_ok() {}
+    }
+    drop(file);
+    // Until what the database has allocated is used up.
+    let names = |round: usize| -> String { (0..200).map(|n| format!(" q/{round}-{n}")).collect() };
+    let mut refused = None;
+    for round in 0..100 {
+        let output = b.farside(&format!("peer allow a{}", names(round)));
+        if !output.status.success() {
+            refused = Some(support::text(&output.stderr));
+            break;
+        }
+    }
+    let refused = refused.expect("it is full");
+    assert!(refused.contains("full"), "{refused}");
+    eventually("health tells", || !well());
+    // What is safe goes on, and leaves more transactions that fail.
+    b.ok("mirror update q/v");
+    b.fails(1, "peer allow a q/one-more-with-a-long-name");
+
+    std::fs::remove_file(&fill).unwrap();
+    let log = b.json("mirror log q/v");
+    let until = log.as_array().and_then(|lines| lines.last()).unwrap()["at"].as_str().unwrap().to_owned();
+    b.ok("peer allow a q/after");
+    b.ok("peer deny a q/after");
+    eventually("health tells", well);
+    let before = b.json("mirror history q/v").as_array().unwrap().len();
+    b.ok("mirror update q/v");
+    assert_eq!(b.json("mirror history q/v").as_array().unwrap().len(), before + 1);
+    let log = b.json("mirror log q/v");
+    let last = log.as_array().and_then(|lines| lines.last()).unwrap();
+    assert_eq!(last["event"], "end", "{log}");
+    assert!(last["at"].as_str() > Some(until.as_str()), "{log}");
+    drop(pair);
+    drop(small);
+}

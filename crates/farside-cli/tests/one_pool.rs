@@ -1,0 +1,156 @@
+//! One pool among others: it is opened again without a restart, deleted and copied without touching what is not it.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
+mod support;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Site, check_pool};
+
+/// A tmpfs; unmounted in the end.
+struct Small(PathBuf);
+
+impl Small {
+    fn at(path: &Path) -> Option<Small> {
+        std::fs::create_dir_all(path).unwrap();
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(path).output();
+        match mount {
+            Ok(output) if output.status.success() => Some(Small(path.to_owned())),
+            other => {
+                assert!(
+                    std::env::var_os("FARSIDE_REQUIRE_LAB").is_none(),
+                    "no file system of its own: {other:?}"
+                );
+                eprintln!("**** skipped, no file system of its own (root is needed): {other:?}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_latched_pool_says_what_it_is_and_is_opened_again_without_a_restart() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(small) = Small::at(&root.path().join("small")) else { return };
+    let mut site = Site::start(root.path(), "a");
+    let path = small.0.join("p.pool");
+    site.ok(&format!("pool create p --path {} --size 256M", path.display()));
+    site.ok(&format!("pool create other --path {} --size 64M", root.path().join("other.pool").display()));
+    site.ok("volume create p/v --size 128M");
+    site.ok("volume create other/v --size 1M");
+    site.ok("snapshot create p/v@early");
+    let (mut host, mut neighbour) = (site.nbd("p/v"), site.nbd("other/v"));
+    let mut reader = site.nbd("p/v@early");
+    host.write(64 << 20, &[1; 65536]).unwrap();
+    (0..8).for_each(|at| host.write(at << 20, &vec![7; 1 << 20]).unwrap());
+    host.flush().unwrap();
+
+    // The file system below the thin file has no room left.
+    let fill = small.0.join("fill");
+    let mut file = std::fs::File::create(&fill).unwrap();
+    for part in [1 << 20, 4096] {
+        while file.write_all(&vec![1; part]).is_ok() {}
+    }
+    let mut at = 8 << 20;
+    while host.write(at, &vec![2; 1 << 20]).is_ok() {
+        at += 1 << 20;
+        assert!(at < 100 << 20, "it never fails");
+    }
+    // No harm is done, and it goes on; but somebody is told.
+    let pool = site.json("pool status p");
+    assert!(pool["error"].as_str().is_some_and(|e| e.contains("refuses data")), "{pool}");
+    assert_eq!(pool["state"], "open");
+    assert!(site.http("/healthz").contains("refuses data"));
+    // Changes that need no data come to a consistency point, which fails.
+    let mut block = 0;
+    while host.trim(block * 4096, 4096).and_then(|()| host.flush()).is_ok() {
+        block += 1;
+        assert!(block < 2000, "no consistency point fails");
+    }
+    let pool = site.json("pool status p");
+    assert_eq!((&pool["state"], &pool["free_bytes"]), (&"read-only".into(), &0.into()), "{pool}");
+    for said in [site.ok("pool status p"), site.http("/healthz")] {
+        assert!(said.contains("farside pool reopen p") && said.contains("every write"), "{said}");
+    }
+    assert_eq!(site.nbd("p/v").bytes(64 << 20, 65536).unwrap(), vec![1; 65536], "it can be read");
+    assert!(site.fails(4, "pool reopen other").contains("accepts changes"));
+
+    std::fs::remove_file(&fill).unwrap();
+    drop(file);
+    assert!(site.ok("pool reopen p").contains("open again"));
+    assert!(host.bytes(0, 4096).is_err() && reader.bytes(0, 4096).is_err(), "hosts connect anew");
+    neighbour.write(0, &[3; 4096]).unwrap();
+    neighbour.flush().unwrap();
+    let mut host = site.nbd("p/v");
+    assert_eq!(host.bytes(64 << 20, 65536).unwrap(), vec![1; 65536]);
+    host.write(1 << 20, &[4; 65536]).unwrap();
+    host.flush().unwrap();
+    assert_eq!(site.json("pool status p")["state"], "open");
+    assert!(site.http("/healthz").contains("200 OK"));
+    drop(host);
+    assert_eq!(site.stop(), Some(0));
+    check_pool(&path);
+    drop(small);
+}
+
+#[test]
+fn one_that_could_not_be_opened_is_opened_later() {
+    let root = tempfile::tempdir().unwrap();
+    let mut site = Site::start(root.path(), "a");
+    let (path, away) = (root.path().join("p.pool"), root.path().join("away"));
+    site.ok(&format!("pool create p --path {} --size 64M", path.display()));
+    site.ok("volume create p/v --size 1M");
+    assert_eq!(site.stop(), Some(0));
+    std::fs::rename(&path, &away).unwrap();
+    site.restart();
+    assert_eq!(site.json("pool list")[0]["state"], "failed");
+    assert!(site.http("/healthz").contains("farside pool reopen p"));
+    site.fails(3, "pool reopen p");
+    assert_eq!(site.json("pool list")[0]["state"], "failed", "it keeps its place");
+    std::fs::rename(&away, &path).unwrap();
+    site.ok("pool reopen p");
+    assert_eq!(site.json("volume list")[0]["name"], "p/v");
+}
+
+#[test]
+fn delete_removes_what_was_open_and_not_what_has_its_name() {
+    let root = tempfile::tempdir().unwrap();
+    let site = Site::start(root.path(), "a");
+    let (path, moved) = (root.path().join("p.pool"), root.path().join("moved"));
+    site.ok(&format!("pool create p --path {} --size 64M", path.display()));
+    std::fs::rename(&path, &moved).unwrap();
+    std::fs::write(&path, "the backup").unwrap();
+    let said = site.fails(4, "pool delete p --yes");
+    assert!(said.contains(&moved.display().to_string()), "{said}");
+    assert!(site.json("pool delete p --plan")["refused"].is_string());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "the backup");
+    assert_eq!(site.json("pool list")[0]["state"], "open");
+    std::fs::rename(&moved, &path).unwrap();
+    site.ok("pool delete p --yes");
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_copy_is_not_opened_beside_its_original() {
+    let root = tempfile::tempdir().unwrap();
+    let mut site = Site::start(root.path(), "a");
+    let (path, copy) = (root.path().join("p.pool"), root.path().join("copy.pool"));
+    site.ok(&format!("pool create p --path {} --size 64M", path.display()));
+    assert_eq!(site.stop(), Some(0));
+    std::fs::copy(&path, &copy).unwrap();
+    site.restart();
+    let before = std::fs::read(&copy).unwrap();
+    let said = site.fails(4, &format!("pool import practice --path {}", copy.display()));
+    assert!(said.contains("a copy of pool p"), "{said}");
+    assert!(std::fs::read(&copy).unwrap() == before, "nothing was changed");
+    assert_eq!(site.json("pool list").as_array().unwrap().len(), 1);
+}

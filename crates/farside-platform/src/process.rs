@@ -1,0 +1,87 @@
+//! Which process this is, so that another can tell whether it still lives.
+
+use std::path::Path;
+
+/// A process, as another on the same kernel can look it up. Zeros are *not known*: of such a one nothing is ever proved.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ProcessIdentity {
+    /// The kernel's boot.
+    pub boot: [u8; 16],
+    /// The namespace that `pid` is counted in.
+    pub pid_namespace: u64,
+    /// Its number.
+    pub pid: u32,
+    /// When it began, in the kernel's ticks: a number is given again.
+    pub began: u64,
+}
+
+impl ProcessIdentity {
+    /// This process.
+    pub fn this() -> ProcessIdentity {
+        let pid = std::process::id();
+        ProcessIdentity {
+            boot: boot().unwrap_or_default(),
+            pid_namespace: pid_namespace().unwrap_or_default(),
+            pid,
+            began: began(pid).unwrap_or_default(),
+        }
+    }
+
+    /// Whether this process is proved to have ended: it ran under this very boot, in this namespace, and is not there any
+    /// more. Of a process of another machine, or before a reboot, nobody here can say.
+    pub fn has_ended(&self) -> bool {
+        self.began != 0
+            && Some(self.boot) == boot()
+            && Some(self.pid_namespace) == pid_namespace()
+            && began(1).is_some()
+            && began(self.pid) != Some(self.began)
+    }
+}
+
+/// The name of this machine, for people.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+fn boot() -> Option<[u8; 16]> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)
+}
+
+fn pid_namespace() -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
+}
+
+/// Field 22 of `/proc/PID/stat`; the name before it may hold anything. A process that ended and was not waited for has ended.
+fn began(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
+    let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    let began = fields.nth(18)?.parse().ok()?;
+    (!matches!(state, "Z" | "X" | "x")).then_some(began)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_ended_only_where_that_can_be_known() {
+        let this = ProcessIdentity::this();
+        assert!(!this.has_ended() && this.began > 0);
+        assert_eq!(this, ProcessIdentity::this());
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let other = ProcessIdentity { pid: child.id(), began: began(child.id()).unwrap(), ..this };
+        assert!(!other.has_ended());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(other.has_ended());
+        assert!(ProcessIdentity { began: this.began + 1, ..this }.has_ended(), "the number was given again");
+        assert!(!ProcessIdentity { boot: [1; 16], ..other }.has_ended(), "another machine's");
+        assert!(!ProcessIdentity { pid_namespace: 1, ..other }.has_ended(), "another container's");
+        assert!(!ProcessIdentity::default().has_ended(), "nobody knows whose");
+    }
+}

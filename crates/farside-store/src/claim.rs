@@ -1,0 +1,291 @@
+//! A pool on a raw device is open in one place only. The kernel's exclusive open sees to that where it can; it knows nothing of
+//! another host on the same LUN, nor of another path to it. So a *claim* lies beside the superblocks: whoever has the pool open
+//! writes it anew at intervals, and reads it before it does. Who opens the pool watches a claim that looks alive, and takes
+//! one that does not. A holder whose claim was taken latches its pool before it writes anything more.
+//!
+//! Whatever claims say, each consistency point looks at both superblocks before it writes one (`Pool::check_alone`): that holds
+//! for files too, and against whoever knows no claims.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_format::Superblock;
+use farside_format::claim::{CLAIM_PLACE, Claim as Note};
+use farside_format::superblock::SUPERBLOCK_PLACES;
+use farside_platform::{BLOCK_BYTES, BlockBuffer, BlockDevice, ProcessIdentity, Randomness};
+use parking_lot::{Condvar, Mutex};
+use uuid::Uuid;
+
+use crate::error::{Result, StoreError};
+use crate::pool::{Pool, SystemTrees};
+use crate::recovery::read_superblock;
+
+const AT: u64 = CLAIM_PLACE * BLOCK_BYTES as u64;
+/// Intervals for which a claim is watched: its holder may be slow.
+const WATCHED_FOR: u32 = 5;
+/// Intervals that a holder has to see that its claim was taken, before the pool is touched.
+const HEARD_WITHIN: u32 = 2;
+
+/// How a pool is claimed.
+#[derive(Clone, Debug)]
+pub struct ClaimOptions {
+    /// This process.
+    pub process: ProcessIdentity,
+    /// This machine's name, for whoever meets the claim.
+    pub host: String,
+    /// Time from one writing to the next.
+    pub interval: Duration,
+    /// Takes the pool even from a holder that lives.
+    pub force: bool,
+}
+
+impl ClaimOptions {
+    /// Those of this process: a writing each second.
+    pub fn of_this_process(force: bool) -> ClaimOptions {
+        ClaimOptions {
+            process: ProcessIdentity::this(),
+            host: farside_platform::host_name(),
+            interval: Duration::from_secs(1),
+            force,
+        }
+    }
+}
+
+/// A claim that was taken. Given back when it is dropped: the opening failed.
+pub(crate) struct Claim {
+    note: Note,
+    interval: Duration,
+    device: Arc<dyn BlockDevice>,
+    is_kept: bool,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let _ = give_back(&*self.device, &mut self.note);
+        }
+    }
+}
+
+impl Claim {
+    /// Takes the pool's claim, once nobody else who lives has it. Waits up to seven intervals where that is not known at once:
+    /// the last holder did not close the pool, and was no process of this kernel that has ended.
+    pub(crate) fn take(
+        device: &Arc<dyn BlockDevice>,
+        pool: Uuid,
+        options: ClaimOptions,
+        randomness: &dyn Randomness,
+    ) -> Result<Claim> {
+        let ClaimOptions { process, host, interval, force } = options;
+        let found = read(&**device)?.filter(|found| found.is_open && !holder_of(found).has_ended());
+        if let Some(found) = &found
+            && !force
+        {
+            tracing::warn!(
+                device = device.name(),
+                "{} had this pool open and did not close it; it is watched for {:?}",
+                who(found),
+                interval * WATCHED_FOR
+            );
+            for _ in 0..2 * WATCHED_FOR {
+                std::thread::sleep(interval / 2);
+                if let Some(now) = read(&**device)?.filter(|now| now != found && now.is_open) {
+                    return Err(StoreError::OpenElsewhere { device: device.name(), by: who(&now) });
+                }
+            }
+        }
+        let note = Note {
+            is_open: true,
+            pool,
+            holder: Uuid::from_bytes(randomness.uuid_bytes()),
+            beat: 0,
+            boot: process.boot,
+            pid_namespace: process.pid_namespace,
+            pid: process.pid,
+            began: process.began,
+            host,
+        };
+        let mut claim = Claim { note, interval, device: Arc::clone(device), is_kept: false };
+        write(&**device, &claim.note)?;
+        device.sync()?;
+        if let Some(found) = found {
+            std::thread::sleep(interval * HEARD_WITHIN);
+            if let Some(now) = read(&**device)?.filter(|now| *now != claim.note) {
+                claim.is_kept = true;
+                return Err(StoreError::OpenElsewhere { device: device.name(), by: who(&now) });
+            }
+            tracing::warn!(device = device.name(), "the pool was taken over from {}", who(&found));
+        }
+        Ok(claim)
+    }
+}
+
+/// A claim that is written anew until it is given back.
+pub(crate) struct Claimed {
+    device: Arc<dyn BlockDevice>,
+    shared: Arc<Shared>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+struct Shared {
+    note: Mutex<Kept>,
+    ended: Condvar,
+}
+
+struct Kept {
+    note: Note,
+    is_ended: bool,
+    /// Somebody else has it; it is not given back then.
+    is_lost: bool,
+}
+
+impl Claimed {
+    /// Says that the pool is closed.
+    pub(crate) fn give_back(mut self) {
+        self.end();
+        let mut kept = self.shared.note.lock();
+        if !kept.is_lost
+            && let Err(error) = give_back(&*self.device, &mut kept.note)
+        {
+            tracing::warn!(
+                device = self.device.name(),
+                "the pool's claim was not given back, so the next opening watches it for a while: {error}"
+            );
+        }
+    }
+
+    fn end(&mut self) {
+        self.shared.note.lock().is_ended = true;
+        self.shared.ended.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Pool {
+    /// Writes the claim anew from now on, if there is one.
+    pub(crate) fn keep_claim(self: &Arc<Self>, claim: Option<Claim>) -> Result<()> {
+        let Some(mut claim) = claim else { return Ok(()) };
+        claim.is_kept = true;
+        let (note, interval) = (claim.note.clone(), claim.interval);
+        let kept = Kept { note, is_ended: false, is_lost: false };
+        let shared = Arc::new(Shared { note: Mutex::new(kept), ended: Condvar::new() });
+        let (weak, for_thread) = (Arc::downgrade(self), Arc::clone(&shared));
+        let thread = std::thread::Builder::new().name("farside-claim".into()).spawn(move || {
+            let mut kept = for_thread.note.lock();
+            let mut is_told = false;
+            loop {
+                if !kept.is_ended {
+                    for_thread.ended.wait_for(&mut kept, interval);
+                }
+                if kept.is_ended {
+                    return;
+                }
+                let Some(pool) = weak.upgrade() else { return };
+                match beat(&*pool.device, &mut kept.note) {
+                    Ok(None) => is_told = false,
+                    Ok(Some(what)) => {
+                        kept.is_lost = true;
+                        let _: Result<()> =
+                            pool.latch(Err(StoreError::TakenOver { device: pool.device.name(), what }));
+                        return;
+                    }
+                    // Nobody has taken it, as far as is known; what a host writes will fail as well, and latch the pool.
+                    Err(error) if !is_told => {
+                        is_told = true;
+                        tracing::warn!(
+                            device = pool.device.name(),
+                            "the pool's claim cannot be renewed: {error}"
+                        );
+                    }
+                    Err(_) => {}
+                }
+                // The last handle may be this one: then the pool ends here, and so does what waits for this thread.
+                drop(kept);
+                drop(pool);
+                kept = for_thread.note.lock();
+            }
+        });
+        let thread =
+            thread.map_err(|e| StoreError::Inconsistent(format!("no thread could be started: {e}")))?;
+        *self.claimed.lock() =
+            Some(Claimed { device: Arc::clone(&self.device), shared, thread: Some(thread) });
+        Ok(())
+    }
+
+    /// Whether the superblocks are those that this opening wrote or found. To be asked before one is written: another writer's
+    /// would be lost, and it would go on in places that are free to it and taken here. A slot that cannot be read, or is
+    /// damaged, proves nobody; it is healed by what is written.
+    pub(crate) fn check_alone(&self, system: &SystemTrees, generation: u64) -> Result<()> {
+        let slot = |slot: usize| read_superblock(&*self.device, SUPERBLOCK_PLACES[slot]).ok()?.ok();
+        let newest = slot(system.newest_slot).filter(|found| *found != system.published);
+        let is_newer = |found: &Superblock| {
+            found.pool != self.id || found.generation >= generation || found.open_epoch > self.open_epoch
+        };
+        let Some(found) = newest.or_else(|| slot(1 - system.newest_slot).filter(is_newer)) else {
+            return Ok(());
+        };
+        let what = if found.pool == self.id {
+            format!(
+                "its consistency point {} of opening {} is there, this one is opening {}",
+                found.generation, found.open_epoch, self.open_epoch
+            )
+        } else {
+            format!("another pool ({}) is there", found.pool)
+        };
+        Err(StoreError::TakenOver { device: self.device.name(), what })
+    }
+}
+
+/// Says that the pool is closed, unless somebody else has it.
+fn give_back(device: &dyn BlockDevice, note: &mut Note) -> Result<()> {
+    if read(device)?.is_some_and(|found| found.holder != note.holder) {
+        return Ok(());
+    }
+    note.is_open = false;
+    note.beat += 1;
+    write(device, note)?;
+    Ok(device.sync()?)
+}
+
+/// One writing; what somebody else has written, if that is there.
+fn beat(device: &dyn BlockDevice, note: &mut Note) -> Result<Option<String>> {
+    match read(device)? {
+        Some(found) if found != *note => Ok(Some(format!("{} has claimed the pool", who(&found)))),
+        // A claim that is damaged, or gone, is nobody's.
+        _ => {
+            let next = Note { beat: note.beat + 1, ..note.clone() };
+            write(device, &next)?;
+            *note = next;
+            Ok(None)
+        }
+    }
+}
+
+fn read(device: &dyn BlockDevice) -> Result<Option<Note>> {
+    let mut block = BlockBuffer::zeroed(1);
+    device.read_at(AT, &mut block)?;
+    Ok(Note::decode(&block).ok())
+}
+
+fn write(device: &dyn BlockDevice, note: &Note) -> Result<()> {
+    Ok(device.write_at(AT, &BlockBuffer::copy_of(&*note.encode()))?)
+}
+
+fn holder_of(note: &Note) -> ProcessIdentity {
+    ProcessIdentity { boot: note.boot, pid_namespace: note.pid_namespace, pid: note.pid, began: note.began }
+}
+
+fn who(note: &Note) -> String {
+    let host = if note.host.is_empty() { "a machine without a name" } else { &note.host };
+    format!("process {} of {host}", note.pid)
+}
