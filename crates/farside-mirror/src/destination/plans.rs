@@ -7,11 +7,12 @@ use farside_peer::PeerId;
 use farside_platform::Timestamp;
 use uuid::Uuid;
 
-use super::resync::other_source;
+use super::resync::check_no_role_change;
 use super::service::Destination;
 use crate::error::{MirrorError, blocking};
-use crate::relationship::common_base;
+use crate::relationship::{common_base, drop_probe};
 use crate::schedule::Schedule;
+use crate::store::Relationship;
 
 /// A point in time that a plan names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,14 +81,19 @@ impl Destination {
         let relationship = match (known, from) {
             (Some(known), None) => known,
             (Some(known), Some((peer, source))) if known.peer == peer && known.source == source => known,
-            (Some(known), Some(_)) => return Err(other_source(volume, &known.source.to_string())),
+            (Some(known), Some((peer, source))) => {
+                check_no_role_change(&known)?;
+                Relationship::new(self.new_id(), peer, source, volume.clone(), Schedule::OnRequest)
+            }
             (None, Some((peer, source))) => {
                 self.to_follow(peer, source, volume.clone(), Schedule::OnRequest).await?
             }
             (None, None) => return Err(MirrorError::NotFound(volume.clone())),
         };
         let common = common_base(&self.driver_parts(), &relationship, link_wait).await?;
-        let plan = self.plan_move(volume, Some(common.base.uuid)).await?;
+        let plan = self.plan_move(volume, Some(common.base.uuid)).await;
+        drop_probe(&self.driver_parts(), &relationship, common.probe).await;
+        let plan = plan?;
         Ok(RoleChangePlan { incoming: Some(common.incoming), age_seconds: None, ..plan })
     }
 

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use farside_engine::ChangedBytes;
+use farside_engine::{ChangedBytes, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_platform::Clock;
 use farside_transfer::bases::candidates;
 use farside_transfer::protocol::convert::{self, CandidateBase};
 use farside_transfer::protocol::{Body, Compare, Comparison};
 use prost::Message;
+use uuid::Uuid;
 
 use super::command::Parts;
 use crate::error::{MirrorError, blocking};
@@ -19,12 +21,68 @@ pub(crate) struct CommonBase {
     pub(crate) base: CandidateBase,
     /// What the source has written since.
     pub(crate) incoming: ChangedBytes,
+    /// What was taken here of the present state, to be compared.
+    pub(crate) probe: Option<Uuid>,
     /// The newest role change that the source has seen. With its database this side may have lost its own count.
     pub(crate) newest: u64,
 }
 
-/// Asks the source. Changes nothing on either side.
+/// Asks the source. Changes nothing on either side, but that the present state of a volume which no snapshot of its main line holds
+/// is taken as one for the relationship: its content may be just what the source has. If it is not the base it is deleted again.
 pub(crate) async fn common_base(
+    parts: &Parts,
+    relationship: &Relationship,
+    link_wait: Duration,
+) -> Result<CommonBase, MirrorError> {
+    let (engine, clock) = (parts.engine.clone(), parts.clock.clone());
+    let uuid = uuid::Builder::from_random_bytes(parts.randomness.uuid_bytes()).into_uuid();
+    let (of, volume) = (relationship.id, relationship.destination.clone());
+    let probe = blocking(move || take_probe(&*engine, &*clock, &volume, of, uuid)).await?;
+    let found = ask_for_base(parts, relationship, link_wait).await;
+    match (found, probe) {
+        (Ok(found), probe) if probe == Some(found.base.uuid) => Ok(CommonBase { probe, ..found }),
+        (found, None) => found,
+        (found, Some(_)) => {
+            drop_probe(parts, relationship, probe).await;
+            found
+        }
+    }
+}
+
+/// Deletes what was taken to be compared. It is not pinned: at worst it goes with the next transfer, or the end of the mirror.
+pub(crate) async fn drop_probe(parts: &Parts, relationship: &Relationship, probe: Option<Uuid>) {
+    let Some(probe) = probe else { return };
+    let (engine, volume) = (parts.engine.clone(), relationship.destination.clone());
+    let dropped = blocking(move || Ok::<_, MirrorError>(engine.delete_snapshot(&volume, probe)?));
+    if let Err(error) = dropped.await {
+        tracing::warn!(volume = %relationship.destination, snapshot = %probe, "a snapshot that was taken to be \
+             compared with the source could not be deleted; it holds space: {error}");
+    }
+}
+
+fn take_probe(
+    engine: &dyn Engine,
+    clock: &dyn Clock,
+    volume: &VolumeName,
+    of: Uuid,
+    uuid: Uuid,
+) -> Result<Option<Uuid>, MirrorError> {
+    if let Some(newest) = engine.snapshots(volume)?.pop()
+        && engine.changed_since(volume, newest.uuid)? == ChangedBytes::default()
+    {
+        return Ok(None);
+    }
+    let spec = SnapshotSpec {
+        name: format!("mirror-probe-{}", &uuid.simple().to_string()[..12]),
+        uuid,
+        created_at: clock.now(),
+        owner: SnapshotOwner::Relationship(of),
+        pin_for: None,
+    };
+    Ok(Some(engine.take_snapshot(volume, &spec)?.uuid))
+}
+
+async fn ask_for_base(
     parts: &Parts,
     relationship: &Relationship,
     link_wait: Duration,
@@ -53,6 +111,7 @@ pub(crate) async fn common_base(
     }
     convert::size(answer.size_bytes)?;
     Ok(CommonBase {
+        probe: None,
         newest: convert::newest_role_change(answer.newest)?,
         base,
         incoming: ChangedBytes { data_bytes: answer.data_bytes, hole_bytes: answer.hole_bytes },

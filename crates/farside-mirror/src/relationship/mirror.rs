@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::command::{Command, Parts, Reply, RoleChangeCommand, gone};
+use super::command::{Command, Parts, Replaced, Reply, RoleChangeCommand, gone};
 use super::common_base::{CommonBase, common_base};
 use super::driver::{Driver, Ports};
 use super::status::MirrorStatus;
@@ -180,21 +180,31 @@ impl Mirror {
     pub async fn resync(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
         let relationship = self.status().relationship;
         let common = common_base(&self.parts, &relationship, link_wait).await?;
-        self.resync_onto(common, link_wait).await
+        self.resync_onto(common, None, link_wait).await
     }
 
-    /// The same from a base that was found before.
+    /// The same from a base that was found before. The relationship may take the place of another.
     pub(crate) async fn resync_onto(
         &self,
         common: CommonBase,
+        replaces: Option<Uuid>,
         link_wait: Duration,
     ) -> Result<Asked, MirrorError> {
         let (accepted, is_accepted) = oneshot::channel();
         let (ended_tx, ended) = oneshot::channel();
         let CommonBase { base, newest, .. } = common;
-        self.send(Command::Resync { base: base.uuid, newest, link_wait, accepted, ended: ended_tx }).await?;
+        self.send(Command::Resync { base: base.uuid, replaces, newest, link_wait, accepted, ended: ended_tx }).await?;
         is_accepted.await.unwrap_or_else(|_| Err(gone()))?;
         Ok(Asked { ended })
+    }
+
+    /// Stops what goes on, for another relationship to take this one's place. The decision may be dropped; then it goes on.
+    pub(crate) async fn step_aside(&self) -> Result<oneshot::Sender<Replaced>, MirrorError> {
+        let (aside, is_aside) = oneshot::channel();
+        let (decision, decided) = oneshot::channel();
+        self.send(Command::StepAside { aside, decision: decided }).await?;
+        is_aside.await.unwrap_or_else(|_| Err(gone()))?;
+        Ok(decision)
     }
 
     pub(crate) async fn change_roles<T>(

@@ -3,21 +3,21 @@
 use farside_engine::{Engine, VolumeName};
 
 use super::choose::choose_base;
-use super::prepare::rooted;
+use super::prepare::Snapshots;
 use crate::error::TransferError;
 use crate::protocol::Comparison;
 use crate::protocol::convert::CandidateBase;
 
-/// Compares `volume` as it is now with the newest of its snapshots that is among `candidates`. Changes nothing.
+/// Compares `volume` as it is now with the nearest of its snapshots that is among `candidates`. Changes nothing.
 pub fn compare(
     engine: &dyn Engine,
     volume: &VolumeName,
     candidates: &[CandidateBase],
 ) -> Result<Comparison, TransferError> {
     let info = engine.volume(volume)?;
-    let snapshots = rooted(engine, volume)?;
-    let base = choose_base(&snapshots, candidates)?;
-    let ours = base.map(|base| &snapshots[base.index].info);
+    let Snapshots { line, beside } = Snapshots::find(engine, volume, candidates)?;
+    let base = choose_base(&line, &beside, candidates, true)?;
+    let ours = base.map(|base| &base.rooted.info);
     let changed = ours.map(|ours| engine.changed_since(volume, ours.uuid)).transpose()?.unwrap_or_default();
     Ok(Comparison {
         base: base.map(|base| base.candidate.to_message()),
