@@ -141,8 +141,7 @@ impl Engine for EmbeddedEngine {
             SnapshotOwner::Person => None,
             SnapshotOwner::Relationship(relationship) => Some(relationship),
         };
-        let now =
-            self.on(volume, |pool| pool.hand_over(&volume.volume, snapshot, relationship, stem))?;
+        let now = self.on(volume, |pool| pool.hand_over(&volume.volume, snapshot, relationship, stem))?;
         Ok(snapshot_info(&now))
     }
 

@@ -20,6 +20,7 @@ mod status;
 
 pub(crate) use announcements::{newest_in, swap_message};
 pub(crate) use command::{Parts, Replaced, RoleChangeCommand};
+pub use common_base::Comparing;
 pub(crate) use common_base::{common_base, drop_probe};
 pub use mirror::{Asked, Mirror};
 pub use status::{MirrorStatus, Published};

@@ -52,8 +52,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         made_by_person: true,
     };
     let steps = vec![step];
-    let plan =
-        Plan { base: Some(candidate(7)), base_name: "sunday".into(), steps, base_is_beside: false };
+    let plan = Plan { base: Some(candidate(7)), base_name: "sunday".into(), steps, base_is_beside: false };
     let numbered = begin.clone();
     let swap = Swap {
         relationship: relationship.clone(),

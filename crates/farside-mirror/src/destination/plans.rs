@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::resync::check_no_role_change;
 use super::service::Destination;
 use crate::error::{MirrorError, blocking};
-use crate::relationship::{common_base, drop_probe};
+use crate::relationship::{Comparing, common_base, drop_probe};
 use crate::schedule::Schedule;
 use crate::store::Relationship;
 
@@ -77,6 +77,17 @@ impl Destination {
         from: Option<(PeerId, VolumeName)>,
         link_wait: Duration,
     ) -> Result<RoleChangePlan, MirrorError> {
+        self.plan_resync_comparing(volume, from, Comparing::CommonPoint, link_wait).await
+    }
+
+    /// What [`Destination::resync_comparing`] would do.
+    pub async fn plan_resync_comparing(
+        &self,
+        volume: &VolumeName,
+        from: Option<(PeerId, VolumeName)>,
+        comparing: Comparing,
+        link_wait: Duration,
+    ) -> Result<RoleChangePlan, MirrorError> {
         let known = self.mirror(volume).ok().map(|mirror| mirror.status().relationship);
         let relationship = match (known, from) {
             (Some(known), None) => known,
@@ -90,11 +101,11 @@ impl Destination {
             }
             (None, None) => return Err(MirrorError::NotFound(volume.clone())),
         };
-        let common = common_base(&self.driver_parts(), &relationship, link_wait).await?;
+        let common = common_base(&self.driver_parts(), &relationship, comparing, link_wait).await?;
         let plan = self.plan_move(volume, Some(common.base.uuid)).await;
         drop_probe(&self.driver_parts(), &relationship, common.probe).await;
         let plan = plan?;
-        Ok(RoleChangePlan { incoming: Some(common.incoming), age_seconds: None, ..plan })
+        Ok(RoleChangePlan { incoming: common.incoming, age_seconds: None, ..plan })
     }
 
     async fn plan_move(&self, volume: &VolumeName, to: Option<Uuid>) -> Result<RoleChangePlan, MirrorError> {

@@ -9,13 +9,14 @@ use tokio::sync::oneshot;
 
 use super::service::{Destination, ReservedSlot, Slot};
 use crate::error::{MirrorError, blocking};
-use crate::relationship::{Asked, Mirror, Replaced, common_base};
+use crate::relationship::{Asked, Comparing, Mirror, Replaced, common_base};
 use crate::schedule::Schedule;
 use crate::store::Relationship;
 
 impl Destination {
     /// Makes the volume `destination`, which is here and holds data, the replica of the peer's `source`, from the newest
-    /// snapshot that both hold; what only this side holds stays as a side branch. If it is the replica of that volume
+    /// snapshot that both hold; what only this side holds stays as a side branch. If it is the replica of another
+    /// volume (or was), that mirror is over then; its last base stays as a snapshot. If it is the replica of that volume
     /// already (or was, before it was broken off) this is [`Mirror::resync`], and `schedule` is only taken by one that has
     /// none. Nothing is changed before the peer has named a common base; refused while a host has the volume open for
     /// writing. Should the transfer fail, the mirror stays; `break` gives the volume back as it was.
@@ -27,12 +28,26 @@ impl Destination {
         schedule: Schedule,
         link_wait: Duration,
     ) -> Result<(Mirror, Asked), MirrorError> {
+        let comparing = Comparing::CommonPoint;
+        self.resync_comparing(peer, source, destination, schedule, comparing, link_wait).await
+    }
+
+    /// The same; with [`Comparing::Everything`] also where the two have no point in common.
+    pub async fn resync_comparing(
+        &self,
+        peer: PeerId,
+        source: VolumeName,
+        destination: VolumeName,
+        schedule: Schedule,
+        comparing: Comparing,
+        link_wait: Duration,
+    ) -> Result<(Mirror, Asked), MirrorError> {
         if let Ok(mirror) = self.mirror(&destination) {
             let known = mirror.status().relationship;
             if known.peer != peer || known.source != source {
-                return self.follow_another(peer, source, destination, schedule, link_wait).await;
+                return self.follow_another(peer, source, destination, schedule, comparing, link_wait).await;
             }
-            let asked = mirror.resync(link_wait).await?;
+            let asked = mirror.resync_comparing(comparing, link_wait).await?;
             if known.schedule == Schedule::OnRequest && schedule != Schedule::OnRequest {
                 mirror.set_schedule(schedule).await?;
             }
@@ -40,7 +55,7 @@ impl Destination {
         }
         let _reserved = ReservedSlot::take(self, &destination)?;
         let relationship = self.to_follow(peer, source, destination.clone(), schedule).await?;
-        let common = common_base(&self.driver_parts(), &relationship, link_wait).await?;
+        let common = common_base(&self.driver_parts(), &relationship, comparing, link_wait).await?;
         // The row first: whatever stops this from here on, the same command finds it and goes on.
         self.parts.store.save(&relationship).await?;
         let slot = self.start(relationship, false);
@@ -68,6 +83,7 @@ impl Destination {
         source: VolumeName,
         destination: VolumeName,
         schedule: Schedule,
+        comparing: Comparing,
         link_wait: Duration,
     ) -> Result<(Mirror, Asked), MirrorError> {
         let known = self.mirror(&destination)?.status().relationship;
@@ -78,7 +94,7 @@ impl Destination {
             options: known.options.clone(),
             ..Relationship::new(self.new_id(), peer, source, destination.clone(), schedule)
         };
-        let common = common_base(&self.driver_parts(), &relationship, link_wait).await?;
+        let common = common_base(&self.driver_parts(), &relationship, comparing, link_wait).await?;
         let (mirror, asked) = self
             .replace(relationship.clone(), async |mirror| {
                 mirror.resync_onto(common, Some(known.id), link_wait).await

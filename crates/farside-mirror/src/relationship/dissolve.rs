@@ -1,7 +1,7 @@
 //! The two ways out of a relationship: break (the replica is taken over) and delete (it is over). Neither needs the
 //! peer.
 
-use farside_engine::{Engine, EngineError, SnapshotOwner};
+use farside_engine::{Engine, EngineError, SnapshotOwner, VolumeName};
 use farside_transfer::bases::{RESCUE, leave_base, release};
 use farside_transfer::limits::CLOSE_TIMEOUT;
 use farside_transfer::protocol::{Body, Release};
@@ -100,7 +100,7 @@ impl Driver {
             if record.is_some_and(|record| record.relationship == relationship.id) {
                 engine.set_replica_record(volume, None)?;
             }
-            leave(&*engine, &relationship)
+            leave(&*engine, volume, relationship.id)
         });
         match undone.await {
             // With the volume gone there is nothing to undo.
@@ -139,7 +139,8 @@ impl Driver {
         };
         self.notice = None;
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
-        let left = match blocking(move || leave(&*engine, &relationship)).await {
+        let left = blocking(move || leave(&*engine, &relationship.destination, relationship.id));
+        let left = match left.await {
             Ok(()) => self.parts.store.remove(self.relationship.id).await,
             Err(error) => Err(error),
         };
@@ -170,13 +171,12 @@ impl Driver {
 }
 
 /// Releases what the relationship keeps here; its newest base stays, as a person's.
-fn leave(engine: &dyn Engine, relationship: &Relationship) -> Result<(), MirrorError> {
-    let volume = &relationship.destination;
-    if let Some(left) = leave_base(engine, volume, relationship.id)? {
+pub(super) fn leave(engine: &dyn Engine, volume: &VolumeName, relationship: Uuid) -> Result<(), MirrorError> {
+    if let Some(left) = leave_base(engine, volume, relationship)? {
         tracing::info!(%volume, snapshot = left.name, "the last base of the mirror stays as a snapshot, so that the volume \
              can follow again with a difference; whoever does not want that deletes it");
     }
-    Ok(release(engine, volume, relationship.id, &[])?)
+    Ok(release(engine, volume, relationship, &[])?)
 }
 
 /// One record makes it writable; with `at` the same record takes it back to that snapshot.

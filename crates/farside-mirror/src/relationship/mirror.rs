@@ -12,7 +12,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::command::{Command, Parts, Replaced, Reply, RoleChangeCommand, gone};
-use super::common_base::{CommonBase, common_base};
+use super::common_base::{CommonBase, Comparing, common_base};
 use super::driver::{Driver, Ports};
 use super::status::MirrorStatus;
 use crate::error::MirrorError;
@@ -178,8 +178,17 @@ impl Mirror {
     /// returns the volume is read-only; it shows its own last state until the transfer has brought the source's. Should
     /// that fail it is tried again by the schedule, or by asking again; `break` gives the volume back as it was.
     pub async fn resync(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
+        self.resync_comparing(Comparing::CommonPoint, link_wait).await
+    }
+
+    /// The same; with [`Comparing::Everything`] also where the two have no point in common.
+    pub async fn resync_comparing(
+        &self,
+        comparing: Comparing,
+        link_wait: Duration,
+    ) -> Result<Asked, MirrorError> {
         let relationship = self.status().relationship;
-        let common = common_base(&self.parts, &relationship, link_wait).await?;
+        let common = common_base(&self.parts, &relationship, comparing, link_wait).await?;
         self.resync_onto(common, None, link_wait).await
     }
 
@@ -193,7 +202,15 @@ impl Mirror {
         let (accepted, is_accepted) = oneshot::channel();
         let (ended_tx, ended) = oneshot::channel();
         let CommonBase { base, newest, .. } = common;
-        self.send(Command::Resync { base: base.uuid, replaces, newest, link_wait, accepted, ended: ended_tx }).await?;
+        self.send(Command::Resync {
+            base: base.uuid,
+            replaces,
+            newest,
+            link_wait,
+            accepted,
+            ended: ended_tx,
+        })
+        .await?;
         is_accepted.await.unwrap_or_else(|_| Err(gone()))?;
         Ok(Asked { ended })
     }

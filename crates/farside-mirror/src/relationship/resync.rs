@@ -18,6 +18,7 @@ use farside_transfer::limits::ROLE_CHANGE_MAX;
 use uuid::Uuid;
 
 use super::command::Ended;
+use super::dissolve::leave;
 use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
 use crate::limits::BREAK_PATIENCE;
@@ -163,6 +164,13 @@ fn follow(
             tracing::warn!(%volume, "a base snapshot stays pinned and holds space: {error}");
         }
         return Err(error.into());
+    }
+    // Before anything is brought: nothing goes while a transfer looks at what is here.
+    if let Some(ended) = replaces
+        && let Err(error) = leave(engine, volume, ended)
+    {
+        tracing::warn!(%volume, relationship = %ended, "what the mirror that is over kept here stays and holds space: \
+             {error}");
     }
     // What a break at an earlier snapshot set aside is on the line again, and its source holds it: it goes with the mirror's need
     // of it, as before that break.

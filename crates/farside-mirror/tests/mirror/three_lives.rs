@@ -66,7 +66,8 @@ impl<S: Storage> Life<S> {
     fn persons(&self, at: usize) -> Vec<(uuid::Uuid, String)> {
         let engine = self.trio.sites[at].disk.engine.engine();
         let line = engine.snapshots(&self.trio.volumes[at]).unwrap();
-        let is_persons = |s: &farside_engine::SnapshotInfo| s.owner == SnapshotOwner::Person && s.pinned_by.is_empty();
+        let is_persons =
+            |s: &farside_engine::SnapshotInfo| s.owner == SnapshotOwner::Person && s.pinned_by.is_empty();
         line.into_iter().filter(is_persons).map(|s| (s.uuid, s.name)).collect()
     }
 
@@ -100,7 +101,8 @@ impl<S: Storage> Life<S> {
                 self.trio.snapshot(at, &format!("n{}-{at}", self.named));
             }
             7 => {
-                let persons: Vec<_> = self.persons(at).into_iter().filter(|(_, name)| name != "first").collect();
+                let persons: Vec<_> =
+                    self.persons(at).into_iter().filter(|(_, name)| name != "first").collect();
                 if let Some((uuid, name)) = persons.choose(&mut self.trio.rng) {
                     println!("{number}: {name} of {at} is deleted");
                     self.trio.delete_snapshot(at, *uuid);
@@ -110,8 +112,7 @@ impl<S: Storage> Life<S> {
                 let Some(from) = self.follows(at) else { return };
                 let before = self.trio.live[at].clone();
                 println!("{number}: an update of {at} from {from}");
-                let report =
-                    self.trio.mirror(at).update(PATIENCE).await.unwrap().ended().await.unwrap();
+                let report = self.trio.mirror(at).update(PATIENCE).await.unwrap().ended().await.unwrap();
                 if report.result == TransferResult::Ok {
                     self.trio.live[at] = self.trio.live[from].clone();
                 } else {

@@ -1,12 +1,12 @@
 //! Three sites: whatever two of them do, the third goes on with a difference.
 
 use farside_engine::{ChangedBytes, SnapshotOwner};
-use farside_mirror::State;
+use farside_mirror::{Comparing, Schedule, State};
 use farside_transfer::TransferReport;
 
 use crate::support::embedded_storage::Embedded;
 use crate::support::memory_engine::MemoryEngine;
-use crate::support::site::{PATIENCE, Storage};
+use crate::support::site::{PATIENCE, Storage, assert_ok};
 use crate::support::trio::{A, B, C, Trio};
 
 const SIZE: u64 = 8 << 20;
@@ -130,7 +130,8 @@ async fn second_replica_follows_the_survivor<S: Storage>(seed: u64) {
     trio.network.kill("a");
     trio.break_off(B).await;
     let (b, of_b) = (trio.sites[B].node.id(), trio.volumes[B].clone());
-    let plan = trio.sites[C].destination.plan_resync(&trio.volumes[C], Some((b, of_b)), PATIENCE).await.unwrap();
+    let plan =
+        trio.sites[C].destination.plan_resync(&trio.volumes[C], Some((b, of_b)), PATIENCE).await.unwrap();
     assert_eq!(plan.set_aside, ChangedBytes::default());
     let written = trio.write(B, 5);
     let of_before = trio.mirror(C).status().relationship.id;
@@ -251,7 +252,8 @@ async fn a_drill_at_an_earlier_point<S: Storage>(seed: u64) {
     trio.write(A, 5);
     trio.update(B, A).await;
     trio.mirror(B).break_off(Some(good)).await.unwrap();
-    let set_aside: Vec<_> = trio.snapshots(B).into_iter().filter(|s| s.owner == SnapshotOwner::Person).collect();
+    let set_aside: Vec<_> =
+        trio.snapshots(B).into_iter().filter(|s| s.owner == SnapshotOwner::Person).collect();
     assert!(set_aside.iter().any(|s| s.name.starts_with("rescue-")), "{set_aside:?}");
     let report = trio.mirror(B).resync(PATIENCE).await.unwrap().ended().await.unwrap();
     is_difference(&report, 0);
@@ -265,4 +267,51 @@ async fn a_drill_at_an_earlier_point<S: Storage>(seed: u64) {
 async fn a_break_at_a_snapshot_and_a_resync_leave_no_base_behind() {
     a_drill_at_an_earlier_point::<MemoryEngine>(918).await;
     a_drill_at_an_earlier_point::<Embedded>(919).await;
+}
+
+/// Two that have nothing in common any more but most of their data.
+async fn compared_whole<S: Storage>(seed: u64) {
+    let mut trio = fan_out::<S>(seed).await;
+    let mut written = trio.write(A, 5);
+    trio.update(B, A).await;
+    written += trio.write(A, 5);
+    trio.update(C, A).await;
+    trio.network.kill("a");
+    trio.break_off(B).await;
+    written += trio.write(B, 5);
+    written += trio.write(C, 0);
+    let shown = trio.live[C].clone();
+    let refused = trio.resync(C, B).await.unwrap_err().to_string();
+    assert!(refused.contains("--whole"), "{refused}");
+    let (b, of_b, here) = (trio.sites[B].node.id(), trio.volumes[B].clone(), trio.volumes[C].clone());
+    let everything = Comparing::Everything;
+    let destination = trio.sites[C].destination.clone();
+    let plan = destination
+        .plan_resync_comparing(&here, Some((b, of_b.clone())), everything, PATIENCE)
+        .await
+        .unwrap();
+    assert_eq!((plan.incoming, plan.set_aside), (None, ChangedBytes::default()));
+    let (_, asked) =
+        destination.resync_comparing(b, of_b, here, Schedule::OnRequest, everything, PATIENCE).await.unwrap();
+    // Cut in the middle, it is gone on with.
+    trio.crash(C, seed).await;
+    drop(asked);
+    let report = trio.mirror(C).update(PATIENCE).await.unwrap().ended().await.unwrap();
+    assert_ok(&report);
+    trio.live[C] = trio.live[B].clone();
+    trio.check(C);
+    assert!(
+        report.wire_bytes_received < written,
+        "{} of {written} bytes travelled",
+        report.wire_bytes_received
+    );
+    assert!(trio.keeps(C, &shown), "what only this side had");
+    let written = trio.write(B, 5);
+    is_difference(&trio.update(C, B).await, written);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_nothing_in_common_everything_is_compared_and_what_differs_travels() {
+    compared_whole::<MemoryEngine>(920).await;
+    compared_whole::<Embedded>(921).await;
 }

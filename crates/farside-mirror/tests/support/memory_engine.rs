@@ -149,6 +149,9 @@ impl State {
     }
 }
 
+/// Rescued versions of all sites: no two have one identity.
+static RESCUES: AtomicU64 = AtomicU64::new(0);
+
 struct Volume {
     uuid: Uuid,
     live: Image,
@@ -408,7 +411,7 @@ impl Volume {
         let newest = self.snapshots.iter().map(|s| s.info.created_at).max();
         let spec = SnapshotSpec {
             name: format!("rescue-{number}"),
-            uuid: Uuid::from_u128(self.uuid.as_u128() << 64 | 0x7e5c << 32 | number),
+            uuid: Uuid::from_u128(0x7e5c << 64 | u128::from(RESCUES.fetch_add(1, Ordering::SeqCst))),
             created_at: newest.expect("there is the one that the head becomes"),
             owner: SnapshotOwner::Person,
             pin_for: None,

@@ -48,7 +48,11 @@ impl<S: Storage> Trio<S> {
         }
         for (one, other) in [(A, B), (A, C), (B, C)] {
             let invite = sites[one].node.invite(Duration::from_secs(900)).unwrap();
-            sites[other].node.join(sites[one].node.listen_address().unwrap(), &invite.code, None).await.unwrap();
+            sites[other]
+                .node
+                .join(sites[one].node.listen_address().unwrap(), &invite.code, None)
+                .await
+                .unwrap();
             settled(&sites[other].node, sites[one].node.id()).await;
         }
         let volumes: Vec<_> = POOLS.iter().map(|pool| volume(&format!("{pool}/v"))).collect();
@@ -149,8 +153,8 @@ impl<S: Storage> Trio<S> {
     pub(crate) fn seen(&self, at: usize) -> Vec<u8> {
         let (engine, of) = (self.sites[at].disk.engine.engine(), &self.volumes[at]);
         let newest = engine.snapshots(of).unwrap().pop();
-        let shown = newest
-            .filter(|newest| engine.changed_since(of, newest.uuid).unwrap() == ChangedBytes::default());
+        let shown =
+            newest.filter(|newest| engine.changed_since(of, newest.uuid).unwrap() == ChangedBytes::default());
         if let Some(shown) = shown {
             return self.bytes_of(at, shown.uuid, shown.size_bytes);
         }
@@ -177,7 +181,8 @@ impl<S: Storage> Trio<S> {
 
     /// Whether a snapshot that only a person removes holds these bytes at a site.
     pub(crate) fn keeps(&self, at: usize, bytes: &[u8]) -> bool {
-        let is_kept = |s: &SnapshotInfo| s.owner == SnapshotOwner::Person && s.size_bytes == bytes.len() as u64;
+        let is_kept =
+            |s: &SnapshotInfo| s.owner == SnapshotOwner::Person && s.size_bytes == bytes.len() as u64;
         self.snapshots(at).iter().any(|s| is_kept(s) && self.bytes_of(at, s.uuid, s.size_bytes) == bytes)
     }
 
@@ -195,7 +200,6 @@ impl<S: Storage> Trio<S> {
         self.network.revive(NAMES[at]);
         let disk = Disk { engine, ..self.sites[at].disk.clone() };
         self.starts += 1;
-        self.sites[at] =
-            Site::start(&self.network, NAMES[at], disk, self.clock.clone(), self.starts).await;
+        self.sites[at] = Site::start(&self.network, NAMES[at], disk, self.clock.clone(), self.starts).await;
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Here {
     /// The newest snapshot of the main line, if readers see just that: as a rule the published version, or what a person named
     /// since. What is staged upon it leaves every snapshot of the line on the line.
     pub(crate) newest: Option<CandidateBase>,
+    /// The newest snapshot of the main line that can be read, whatever hosts made of it since.
+    pub(crate) own: Option<CandidateBase>,
     /// Readers see a version of which part cannot be read: an update must not build on it.
     pub(crate) is_damaged: bool,
     /// What a transfer of this relationship that was cut left staged.
@@ -69,7 +71,9 @@ pub(crate) fn tidy_and_list(
         }),
         None => None,
     };
-    let newest = snapshots.last().and_then(|newest| candidates.iter().find(|c| c.uuid == newest.uuid)).copied();
+    let newest =
+        snapshots.last().and_then(|newest| candidates.iter().find(|c| c.uuid == newest.uuid)).copied();
+    let own = newest;
     let newest = match newest {
         // Before a resync hosts may have written since, and a walk would tell what nobody asks.
         Some(newest) if kind != TransferKind::Resync => {
@@ -79,7 +83,7 @@ pub(crate) fn tidy_and_list(
         _ => None,
     };
     let is_damaged = shown.is_some() && published.is_none();
-    Ok(Here { candidates, published, newest, is_damaged, kept })
+    Ok(Here { candidates, published, newest, own, is_damaged, kept })
 }
 
 /// Refuses to touch a volume that is not, or not any more, the replica of this relationship: hosts may be writing to it.

@@ -73,12 +73,16 @@ fn holds_something(staged: &dyn StagedVersion, base: Option<Uuid>) -> bool {
 
 impl Kept {
     /// Whether a step can go on with it: it must become a child of the step's base, of a snapshot that it could be staged upon
-    /// in its stead, or of the version that readers see, so that the line of versions stays one. The first of `versions` is the
-    /// base; without one only what began as nothing fits.
-    pub(crate) fn fits(&self, versions: [Option<CandidateBase>; 3]) -> bool {
-        let is = |version: &Option<CandidateBase>| version.map(|v| v.uuid) == self.base;
-        let [base, others @ ..] = versions;
-        is(&base) || (base.is_some() && self.base.is_some() && others.iter().any(is))
+    /// in its stead (`upon`), or of the version that readers see, so that the line of versions stays one. Without a base only what
+    /// began as nothing fits, or as what is compared.
+    pub(crate) fn fits(
+        &self,
+        base: Option<CandidateBase>,
+        published: Option<CandidateBase>,
+        upon: Option<CandidateBase>,
+    ) -> bool {
+        let is = |version: Option<CandidateBase>| version.map(|v| v.uuid) == self.base;
+        is(base) || (self.base.is_some() && (is(upon) || (base.is_some() && is(published))))
     }
 
     /// Makes it ready to become `step`, upon `base` or what has its content. Bare positions say nothing if it branches elsewhere: then it differs

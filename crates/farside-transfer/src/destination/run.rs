@@ -33,6 +33,8 @@ struct Filling<'a> {
     base: Option<CandidateBase>,
     /// What it is staged upon: the base, or a snapshot of the same content.
     upon: Option<Uuid>,
+    /// That is not a base, but what this side had of its own.
+    is_compared: bool,
     /// The step holds what the base holds.
     is_unchanged: bool,
     without_base: bool,
@@ -54,8 +56,10 @@ struct Stands {
     base: Option<CandidateBase>,
     /// What it is staged upon: that, or a snapshot of the same content.
     upon: Option<Uuid>,
-    /// The base, if the source has left it behind.
+    /// What the source does not have any more, or never had: it is kept.
     gone: Option<Uuid>,
+    /// What it is staged upon is not a base: the source is told what is in it.
+    is_compared: bool,
 }
 
 /// Of what this side holds of other volumes.
@@ -110,7 +114,7 @@ impl Transfer {
         unacknowledged: &mut Option<Acknowledge>,
     ) -> Result<(), TransferError> {
         self.progress.phase(Phase::Snapshot);
-        let publish::Here { candidates, published, newest, is_damaged, mut kept } =
+        let publish::Here { candidates, published, newest, own, is_damaged, mut kept } =
             self.tidy_and_list().await?;
         let plan = self.begin(&candidates, is_damaged, kept.as_ref(), wire).await?;
         let content = |c: CandidateBase| (c.content_root, c.size_bytes);
@@ -129,14 +133,19 @@ impl Transfer {
         let mut base = plan.base;
         for (index, step) in plan.steps.iter().enumerate() {
             // What a person named since lies upon the base, with its content: the line goes on from there.
-            let upon = newest.filter(|newest| index == 0 && base.map(content) == Some(content(*newest))).or(base);
-            if kept.as_ref().is_some_and(|kept| !kept.fits([base, published, upon])) {
+            let upon =
+                newest.filter(|newest| index == 0 && base.map(content) == Some(content(*newest))).or(base);
+            // With nothing in common, what the volume has is staged, and what the source has of it does not travel.
+            let compared = own.filter(|_| index == 0 && base.is_none() && self.kind == TransferKind::Resync);
+            let upon = upon.or(compared);
+            if kept.as_ref().is_some_and(|kept| !kept.fits(base, published, upon)) {
                 self.throw_away(kept.take()).await;
             }
             let stands = Stands {
                 base,
                 upon: upon.map(|upon| upon.uuid),
-                gone: base.filter(|_| index == 0 && plan.base_is_beside).map(|base| base.uuid),
+                gone: compared.or(base.filter(|_| index == 0 && plan.base_is_beside)).map(|gone| gone.uuid),
+                is_compared: compared.is_some(),
             };
             let brought = self.bring(index, step, stands, &mut kept, report, wire).await?;
             *unacknowledged = self.acknowledge(brought, wire).await;
@@ -220,7 +229,7 @@ impl Transfer {
         report: &mut TransferReport,
         wire: &Arc<WireCounters>,
     ) -> Result<CandidateBase, TransferError> {
-        let Stands { base, upon, gone } = stands;
+        let Stands { base, upon, gone, is_compared } = stands;
         let brought =
             CandidateBase { uuid: step.uuid, content_root: step.content_root, size_bytes: step.size_bytes };
         if let Some(name) = self.name_if_here(step).await? {
@@ -241,6 +250,7 @@ impl Transfer {
             step,
             base,
             upon,
+            is_compared,
             is_unchanged,
             without_base: false,
             held: Held::None,
@@ -394,9 +404,13 @@ impl Transfer {
             return blocking(move || kept.open(&step, upon)).await;
         }
         let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
-        let staged_for = StagedFor { relationship: self.replica.relationship, incremental: step.uuid };
+        let (incremental, held) = match filling.is_compared {
+            true => (OF_SEVERAL, Held::Fingerprints),
+            false => (step.uuid, Held::None),
+        };
+        let staged_for = StagedFor { relationship: self.replica.relationship, incremental };
         let staged = blocking(move || engine.stage(&volume, upon, step.size_bytes, staged_for)).await?;
-        Ok(Opened { staged, held: Held::None })
+        Ok(Opened { staged, held })
     }
 
     /// What becomes of a staged version after `error`. It is made durable first if the next transfer is to use it.

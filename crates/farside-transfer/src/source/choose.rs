@@ -207,7 +207,11 @@ mod tests {
             let base = choose_base(&line, &side, candidates, false).unwrap().unwrap();
             (base.rooted.info.uuid.as_u128(), base.is_beside, names(&line, Some(&base)))
         };
-        assert_eq!(of(&[candidate(8, 8)]), (8, true, vec!["s3".into()]), "what is newer than the fork travels");
+        assert_eq!(
+            of(&[candidate(8, 8)]),
+            (8, true, vec!["s3".into()]),
+            "what is newer than the fork travels"
+        );
         assert_eq!(of(&[candidate(1, 1), candidate(8, 8)]), (8, true, vec!["s3".into()]));
         assert_eq!(of(&[candidate(2, 2), candidate(8, 8)]), (2, false, vec!["s3".into()]), "the fork itself");
         assert_eq!(of(&[candidate(3, 3), candidate(8, 8)]), (3, false, vec![]));
