@@ -84,7 +84,10 @@ fn a_second_replica_follows_through_failover_and_failback_and_the_loss_of_the_or
     assert_eq!(image(&c, "w/v"), image(b, "q/v"));
     was_difference(&c, "w/v", 16);
     let kept = c.json("snapshot list w/v");
-    assert!(kept.as_array().unwrap().iter().any(|s| s["name"].as_str().unwrap().starts_with("rescue-")), "{kept}");
+    assert!(
+        kept.as_array().unwrap().iter().any(|s| s["name"].as_str().unwrap().starts_with("rescue-")),
+        "{kept}"
+    );
     a.ok("mirror swap p/v");
     put(a, "p/v", 32, 4, 6);
     b.ok("mirror update q/v");
@@ -111,7 +114,10 @@ fn a_second_replica_follows_through_failover_and_failback_and_the_loss_of_the_or
     assert_eq!(image(&c, "w/v"), image(b, "q/v"));
     assert_eq!(status(&c, "w/v")["source"], "b:q/v");
     let kept = c.json("snapshot list w/v");
-    assert!(kept.as_array().unwrap().iter().any(|s| s["name"].as_str().unwrap().starts_with("base-")), "{kept}");
+    assert!(
+        kept.as_array().unwrap().iter().any(|s| s["name"].as_str().unwrap().starts_with("base-")),
+        "{kept}"
+    );
     put(b, "q/v", 48, 4, 8);
     c.ok("mirror update w/v");
     was_difference(&c, "w/v", 4);
@@ -120,7 +126,9 @@ fn a_second_replica_follows_through_failover_and_failback_and_the_loss_of_the_or
     c.ok("mirror delete w/v");
     put(&c, "w/v", 56, 4, 9);
     let shown = image(&c, "w/v");
-    eventually("b has let the base go", || b.json("mirror destinations q/v").as_array().unwrap().iter().all(|d| d["peer"] != "c"));
+    eventually("b has let the base go", || {
+        b.json("mirror destinations q/v").as_array().unwrap().iter().all(|d| d["peer"] != "c")
+    });
     for snapshot in c.json("snapshot list w/v").as_array().unwrap() {
         c.ok(&format!("snapshot delete w/v@{} --yes", snapshot["name"].as_str().unwrap()));
     }
@@ -133,6 +141,11 @@ fn a_second_replica_follows_through_failover_and_failback_and_the_loss_of_the_or
     let newest = c.json("mirror history w/v")[0].clone();
     assert!(newest["wire_bytes_received"].as_u64().unwrap() < 512 * 1024, "{newest}");
     let kept = c.json("snapshot list w/v");
-    let rescue = kept.as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap()).find(|n| n.starts_with("rescue-"));
+    let rescue = kept
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["name"].as_str().unwrap())
+        .find(|n| n.starts_with("rescue-"));
     assert_eq!(image(&c, &format!("w/v@{}", rescue.expect("what c had of its own"))), shown);
 }

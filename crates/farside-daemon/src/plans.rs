@@ -357,12 +357,7 @@ pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) 
 }
 
 /// `mirror delete`.
-pub(crate) fn delete_mirror(
-    volume: &VolumeName,
-    source: &str,
-    broken_off: bool,
-    is_followed: bool,
-) -> Plan {
+pub(crate) fn delete_mirror(volume: &VolumeName, source: &str, broken_off: bool, is_followed: bool) -> Plan {
     let mut plan = plan(format!("delete mirror {volume}"));
     plan.would.push(if broken_off {
         format!("{volume} stays as it is; hosts may write to it, and it is part of no mirror any more")

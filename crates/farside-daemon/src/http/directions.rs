@@ -150,9 +150,7 @@ async fn resync(
     let (of, to) = (Arc::clone(&site), volume.clone());
     let work = async move {
         let begun = match site_mirror(&of, &to, &from) {
-            Some(mirror) => {
-                mirror.resync_comparing(comparing, patience).await.map(|asked| (mirror, asked))
-            }
+            Some(mirror) => mirror.resync_comparing(comparing, patience).await.map(|asked| (mirror, asked)),
             None => {
                 let wanted = schedule.clone().unwrap_or_default();
                 let (peer, source) = (from.peer, from.source);
@@ -195,26 +193,28 @@ async fn plan_resync(
 ) -> Result<Plan, ErrorBody> {
     let destination = site.mirrors.destination(&volume.pool)?;
     let asked = from.is_named.then(|| (from.peer, from.source.clone()));
-    let (found, refused) = match destination.plan_resync_comparing(volume, asked, comparing, PLAN_PATIENCE).await {
-        Ok(found) => (Some(found), busy),
-        // What can be said without the peer is said.
-        Err(error) => {
-            let told = error.into_error_body();
-            match told.code {
-                ErrorCode::Refused | ErrorCode::PeerUnreachable | ErrorCode::PeerRefused => {
-                    (None, busy.or(Some(told.message)))
+    let (found, refused) =
+        match destination.plan_resync_comparing(volume, asked, comparing, PLAN_PATIENCE).await {
+            Ok(found) => (Some(found), busy),
+            // What can be said without the peer is said.
+            Err(error) => {
+                let told = error.into_error_body();
+                match told.code {
+                    ErrorCode::Refused | ErrorCode::PeerUnreachable | ErrorCode::PeerRefused => {
+                        (None, busy.or(Some(told.message)))
+                    }
+                    _ => return Err(told),
                 }
-                _ => return Err(told),
             }
-        }
-    };
+        };
     let aside = found.as_ref().map(|found| found.set_aside.data_bytes + found.set_aside.hole_bytes);
     let incoming = found.as_ref().and_then(|found| found.incoming);
     let base = found.as_ref().and_then(|found| found.base.as_ref());
     let compares = found.as_ref().is_some_and(|found| found.incoming.is_none());
     let known = site.mirrors.mirror(volume).ok().map(|mirror| mirror.status().relationship);
     let replaced = known.filter(|known| (known.peer, &known.source) != (from.peer, &from.source));
-    let replaced = replaced.map(|known| format!("{}:{}", peers::name_of(&site.node, known.peer), known.source));
+    let replaced =
+        replaced.map(|known| format!("{}:{}", peers::name_of(&site.node, known.peer), known.source));
     let ends = site.mirrors.mirrored_by(volume).into_iter().find(|by| *by == from.name);
     let plan = plans::resync(&ResyncFacts {
         volume,

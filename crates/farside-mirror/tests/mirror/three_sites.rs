@@ -243,6 +243,36 @@ async fn a_mirror_that_was_deleted_goes_on_with_a_difference() {
     deleted_and_followed_again::<Embedded>(917).await;
 }
 
+/// Neither side has a snapshot of what both show.
+async fn equal_without_a_snapshot<S: Storage>(seed: u64) {
+    let mut trio = fan_out::<S>(seed).await;
+    trio.sites[B].destination.delete(&trio.volumes[B]).await.unwrap();
+    while trio.sites[A].source.destinations().len() > 1 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    for snapshot in trio.snapshots(B) {
+        trio.delete_snapshot(B, snapshot.uuid);
+    }
+    let before = format!("{:?}", trio.snapshots(A));
+    let (a, of_a) = (trio.sites[A].node.id(), trio.volumes[A].clone());
+    trio.sites[B].destination.plan_resync(&trio.volumes[B], Some((a, of_a)), PATIENCE).await.unwrap();
+    assert_eq!(
+        (format!("{:?}", trio.snapshots(A)), trio.snapshots(B).len()),
+        (before, 0),
+        "a plan changes nothing"
+    );
+    is_difference(&trio.resync(B, A).await.unwrap(), 0);
+    let written = trio.write(A, 5);
+    is_difference(&trio.update(B, A).await, written);
+    is_difference(&trio.update(C, A).await, written);
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_content_is_a_base_though_no_snapshot_holds_it() {
+    equal_without_a_snapshot::<MemoryEngine>(922).await;
+    equal_without_a_snapshot::<Embedded>(923).await;
+}
+
 /// A drill at an earlier point leaves nothing behind that was not there.
 async fn a_drill_at_an_earlier_point<S: Storage>(seed: u64) {
     let mut trio = fan_out::<S>(seed).await;

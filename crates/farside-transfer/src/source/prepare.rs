@@ -54,7 +54,19 @@ pub(crate) fn prepare(
     let volume = &asked.volume;
     let is_replica = engine.volume(volume)?.is_replica;
     let Snapshots { line, beside } = Snapshots::find(engine, volume, &asked.candidates)?;
-    let base = choose_base(&line, &beside, &asked.candidates, asked.kind == TransferKind::Resync)?;
+    let mut base = choose_base(&line, &beside, &asked.candidates, asked.kind == TransferKind::Resync)?;
+    // What the volume shows now may be just what the destination has, though no snapshot holds it: then that is the base, and
+    // named snapshots travel as differences from it.
+    let is_unknown = base.is_none() && asked.kind == TransferKind::Resync && !is_replica;
+    let early = is_unknown.then(|| take_incremental(engine, clock, asked)).transpose()?;
+    if let Some(rooted) = &early {
+        base = equal_content(rooted, &asked.candidates).map(|candidate| Base {
+            rooted,
+            candidate,
+            from: 0,
+            is_beside: false,
+        });
+    }
     if base.is_none()
         && asked.kind == TransferKind::Update
         && !asked.is_whole
@@ -100,6 +112,8 @@ pub(crate) fn prepare(
         if !is_base && steps.last().is_none_or(|s| s.info.uuid != newest.info.uuid) {
             steps.push(newest);
         }
+    } else if let Some(early) = &early {
+        steps.push(early);
     } else {
         incremental = take_incremental(engine, clock, asked)?;
         steps.push(&incremental);
@@ -141,6 +155,13 @@ fn prepared(line: &[Rooted], base: Option<Base<'_>>, steps: &[&Rooted], pins: us
         local_base: local.map(|info| info.uuid),
         pins,
     }
+}
+
+/// What the destination has of the content of a snapshot; of equals the newest.
+pub(super) fn equal_content(rooted: &Rooted, candidates: &[CandidateBase]) -> Option<CandidateBase> {
+    let is_equal =
+        |c: &&CandidateBase| c.content_root == rooted.root && c.size_bytes == rooted.info.size_bytes;
+    candidates.iter().rev().find(is_equal).copied()
 }
 
 /// Whether a snapshot that the destination names is here, and only damage keeps it from being the base. Then the whole volume is
