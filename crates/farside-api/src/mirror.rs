@@ -351,9 +351,14 @@ pub struct BreakMirror {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResyncMirror {
-    /// `PEER:POOL/VOL`; what the volume was broken off from if absent.
+    /// `PEER:POOL/VOL`; what the volume was broken off from if absent. It may be another one than the volume follows, or
+    /// followed: then the mirror with that one is over.
     #[serde(default)]
     pub from: Option<String>,
+    /// If the two have no point in common, compare everything that the volume holds instead of refusing: what is equal does not
+    /// travel.
+    #[serde(default)]
+    pub whole: bool,
     /// Update interval in seconds from then on; 0 for none, as it was if absent.
     #[serde(default)]
     pub every_seconds: Option<f64>,

@@ -299,7 +299,11 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
     if let (Some(at), Some((current, age))) = (at, current)
         && at.newer_bytes != Some(0)
     {
-        let newer = opens(&format!("{volume}@{current} (and what lies between), a side branch"));
+        // What the mirror took is given a name that says what it is.
+        let newer = match current.starts_with("mirror-") {
+            true => rescue(volume),
+            false => opens(&format!("{volume}@{current} (and what lies between), a side branch")),
+        };
         keep(&mut plan, newer, at.newer_bytes, Some((at.age_seconds - age).max(0.0)));
     }
     plan
@@ -319,6 +323,10 @@ pub(crate) struct ResyncFacts<'a> {
     pub(crate) diverged_seconds: Option<f64>,
     /// `PEER:POOL/VOL` of a mirror of this volume that ends by it.
     pub(crate) ends: Option<&'a str>,
+    /// `PEER:POOL/VOL` that the volume follows, or followed, instead until now.
+    pub(crate) replaces: Option<&'a str>,
+    /// Nothing is in common, and everything is compared; `base` is what is here.
+    pub(crate) compares: bool,
 }
 
 pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
@@ -327,6 +335,11 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
     plan.would
         .push(format!("{volume} becomes the replica of {from}: hosts may not write to it from then on"));
     plan.would.push(match facts.base {
+        Some(base) if facts.compares => format!(
+            "the two have no point in common: all of {volume} is compared with {from} (8 bytes travel for each block of 4 KiB \
+             that is here), and what differs travels; until all of it is here, {volume} shows what it shows now, {base}, \
+             which stays as a snapshot"
+        ),
         Some(base) => {
             let amount = match facts.incoming_bytes {
                 Some(bytes) => format!(" ({} blocks of 4 KiB)", blocks(bytes)),
@@ -344,6 +357,12 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
     if let Some(ends) = facts.ends {
         plan.would.push(format!(
             "the mirror of {volume} at {ends} stays broken off, until that side is resynced again"
+        ));
+    }
+    if let Some(replaces) = facts.replaces {
+        plan.would.push(format!(
+            "the mirror of {volume} with {replaces} is over: its last base stays here as {volume}@base-TIME, unless a named \
+             snapshot holds the same, and {replaces} is told"
         ));
     }
     if facts.diverged_bytes != Some(0) {
@@ -372,17 +391,27 @@ pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) 
 }
 
 /// `mirror delete`.
-pub(crate) fn delete_mirror(volume: &VolumeName, source: &str, broken_off: bool) -> Plan {
+pub(crate) fn delete_mirror(volume: &VolumeName, source: &str, broken_off: bool, is_followed: bool) -> Plan {
     let mut plan = plan(format!("delete mirror {volume}"));
     plan.would.push(if broken_off {
         format!("{volume} stays as it is; hosts may write to it, and it is part of no mirror any more")
     } else {
         format!("{volume} stays, as a volume that hosts may write to")
     });
+    if is_followed {
+        plan.would.push(format!(
+            "{source} goes on following {volume}: nothing is kept any more for the mirror that is deleted"
+        ));
+        return plan;
+    }
     plan.would.push(format!("{source} is told to release the base it keeps, if it can be reached"));
-    plan.would.push(String::from(
-        "no data is lost, but the common base is: a new mirror of this volume begins with a first copy, unless a person \
-         made a snapshot that both sides hold",
+    plan.would.push(format!(
+        "the last base stays here as {volume}@base-TIME, unless a named snapshot holds the same: whatever site holds that point \
+         too, {volume} can follow with a difference; delete it when that is not wanted"
+    ));
+    plan.would.push(format!(
+        "once {source} has released it, {volume} can follow {source} with a difference only by a named snapshot that both \
+         hold, or by farside mirror resync --whole"
     ));
     plan
 }
@@ -687,6 +716,9 @@ mod tests {
              kept: p/db@s9 (and what lies between), a side branch; it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
              kept: Some(1) Some(4096) Some(3600.0)",
         );
+        let at = BreakAt { snapshot: "monday", age_seconds: 3612.5, newer_bytes: Some(4096) };
+        let of_a_mirror = BreakFacts { at: Some(at), current: Some(("mirror-1-2", 12.5)), ..facts() };
+        assert!(break_off(&of_a_mirror).kept_as.unwrap().contains("p/db@rescue-TIME"));
         assert!(
             break_off(&BreakFacts { current: None, ..facts() }).lost[0].contains("nothing of it has arrived")
         );
@@ -703,6 +735,8 @@ mod tests {
             diverged_bytes: Some(8192),
             diverged_seconds: Some(600.0),
             ends: Some("b:q/db"),
+            replaces: None,
+            compares: false,
         };
         golden(
             &resync(&facts),
@@ -714,6 +748,10 @@ mod tests {
              kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
              kept: Some(2) Some(8192) Some(600.0)",
         );
+        let another = resync(&ResyncFacts { ends: None, replaces: Some("c:w/db"), compares: true, ..facts });
+        assert!(another.would[1].contains("all of p/db is compared with b:q/db"), "{another:?}");
+        assert!(another.would[2].contains("the mirror of p/db with c:w/db is over"), "{another:?}");
+        let facts = ResyncFacts { compares: false, ..facts };
         let unknown = resync(&ResyncFacts { base: None, diverged_bytes: None, ends: None, ..facts });
         assert!(unknown.would[1].contains("is asked for the newest point that both hold"));
         assert!(unknown.kept_as.is_some() && unknown.kept_bytes.is_none());
@@ -731,11 +769,19 @@ mod tests {
     #[test]
     fn what_ends_relationships_loses_no_data() {
         golden(
-            &delete_mirror(&volume(), "a:p/v", false),
+            &delete_mirror(&volume(), "a:p/v", false, false),
             "delete mirror p/db
              would: p/db stays, as a volume that hosts may write to
              would: a:p/v is told to release the base it keeps, if it can be reached
-             would: no data is lost, but the common base is: a new mirror of this volume begins with a first copy, unless a person made a snapshot that both sides hold
+             would: the last base stays here as p/db@base-TIME, unless a named snapshot holds the same: whatever site holds that point too, p/db can follow with a difference; delete it when that is not wanted
+             would: once a:p/v has released it, p/db can follow a:p/v with a difference only by a named snapshot that both hold, or by farside mirror resync --whole
+             lost: Some(0) Some(0) Some(0.0)",
+        );
+        golden(
+            &delete_mirror(&volume(), "a:p/v", true, true),
+            "delete mirror p/db
+             would: p/db stays as it is; hosts may write to it, and it is part of no mirror any more
+             would: a:p/v goes on following p/db: nothing is kept any more for the mirror that is deleted
              lost: Some(0) Some(0) Some(0.0)",
         );
         golden(

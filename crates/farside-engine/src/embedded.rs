@@ -101,6 +101,10 @@ impl Engine for EmbeddedEngine {
         Ok(all.iter().map(snapshot_info).collect())
     }
 
+    fn fork(&self, volume: &VolumeName, snapshot: Uuid) -> Result<Option<Uuid>, EngineError> {
+        self.on(volume, |pool| pool.fork_of(&volume.volume, snapshot))
+    }
+
     fn take_snapshot(&self, volume: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
         if !is_label(&spec.name) {
             return Err(EngineError::BadName { name: format!("{volume}@{}", spec.name) });
@@ -124,6 +128,21 @@ impl Engine for EmbeddedEngine {
 
     fn make_user_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
         self.on(volume, |pool| pool.make_user_snapshot(&volume.volume, snapshot))
+    }
+
+    fn hand_over(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        owner: SnapshotOwner,
+        stem: &str,
+    ) -> Result<SnapshotInfo, EngineError> {
+        let relationship = match owner {
+            SnapshotOwner::Person => None,
+            SnapshotOwner::Relationship(relationship) => Some(relationship),
+        };
+        let now = self.on(volume, |pool| pool.hand_over(&volume.volume, snapshot, relationship, stem))?;
+        Ok(snapshot_info(&now))
     }
 
     fn content_root(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError> {

@@ -248,6 +248,9 @@ pub trait Engine: Send + Sync + 'static {
     fn all_snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
         self.snapshots(volume)
     }
+    /// Where the branch of a snapshot left the main line: the newest snapshot of the main line that it is, or descends from; none
+    /// if it has nothing in common with what is left of that line.
+    fn fork(&self, volume: &VolumeName, snapshot: Uuid) -> Result<Option<Uuid>, EngineError>;
     /// Takes a snapshot: covers everything answered to hosts before, and is durable when this returns.
     fn take_snapshot(&self, volume: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError>;
     /// Deletes a snapshot; refused while pinned or held.
@@ -258,6 +261,15 @@ pub trait Engine: Send + Sync + 'static {
     fn unpin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError>;
     /// Makes a snapshot a person's, durably, whoever it was taken for: from now on only a person removes it.
     fn make_user_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError>;
+    /// Gives a snapshot to another owner, and the name `stem` with the moment, in one durable record: what a mirror leaves to a
+    /// person is then not named as if a mirror kept it. Answers what it is now.
+    fn hand_over(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        owner: SnapshotOwner,
+        stem: &str,
+    ) -> Result<SnapshotInfo, EngineError>;
     /// The content root of a snapshot; computed on first asking if need be, from metadata only.
     fn content_root(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError>;
     /// Whether part of a snapshot is known not to be readable, because its metadata is damaged. A snapshot can have a content root

@@ -209,3 +209,41 @@ fn a_staged_version_adopts_what_any_pool_has_of_the_peer() {
     let adopted = staged.adopt(&KnownDataScope { peer: [2; 32] }, &wanted).expect("answered");
     assert_eq!(adopted.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, true, false]);
 }
+
+#[test]
+fn a_side_branch_says_where_it_left_the_line_and_a_snapshot_changes_hands() {
+    let disk = SimulatedDisk::new("engine", 24 << 20).without_history();
+    let engine = engine(Pool::create(Arc::new(disk.clone()), options(1)).expect("a pool"));
+    let volume: VolumeName = "p/v".parse().expect("a name");
+    engine.create_volume(&volume, SIZE).expect("a volume");
+    let mut take = |number: u128| {
+        let pool = engine.pool("p").expect("it is open");
+        pool.open_volume("v").expect("it opens").write(0, &[number as u8; 4096]).expect("a write");
+        engine.take_snapshot(&volume, &spec(&format!("s{number}"), number)).expect("a snapshot").uuid
+    };
+    let [first, second, third] = [1, 2, 3].map(&mut take);
+    engine.move_main(&volume, first, None).expect("moved");
+    let fourth = take(4);
+    let fork = |of| engine.fork(&volume, of).expect("it is asked");
+    assert_eq!((fork(third), fork(second)), (Some(first), Some(first)), "side branches");
+    assert_eq!((fork(fourth), fork(first)), (Some(fourth), Some(first)), "the main line");
+    engine.delete_snapshot(&volume, first).expect("deleted");
+    assert_eq!(fork(third), None, "nothing of the line is left below it");
+    assert!(matches!(engine.fork(&volume, first), Err(EngineError::NotFound { .. })));
+
+    let mirror = SnapshotOwner::Relationship(Uuid::from_u128(9));
+    let taken = engine.hand_over(&volume, third, mirror, "mirror").expect("a mirror's");
+    assert_eq!((taken.owner, taken.uuid), (mirror, third));
+    engine.pin(&volume, third, Uuid::from_u128(9)).expect("pinned");
+    let given = engine.hand_over(&volume, third, SnapshotOwner::Person, "rescue").expect("a person's");
+    assert_eq!(given.owner, SnapshotOwner::Person);
+    assert!(given.name.starts_with("rescue-2027-"), "{}", given.name);
+    let again = engine.hand_over(&volume, second, SnapshotOwner::Person, "rescue").expect("of that moment");
+    assert_ne!(again.name, given.name);
+    // What changed hands did so durably.
+    drop(engine);
+    let after = self::engine(Pool::open(Arc::new(disk.image()), options(2)).expect("it opens"));
+    let all = after.all_snapshots(&volume).expect("a list");
+    let found = all.iter().find(|s| s.uuid == third).expect("it is there");
+    assert_eq!((&found.name, found.pinned_by.len()), (&given.name, 1));
+}

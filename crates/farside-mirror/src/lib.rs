@@ -41,7 +41,7 @@ pub use links::Links;
 pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use options::MirrorOptions;
 pub use queue::{QueueStatus, TransferQueue};
-pub use relationship::{Asked, Mirror, MirrorStatus, Published};
+pub use relationship::{Asked, Comparing, Mirror, MirrorStatus, Published};
 pub use schedule::{ClockReading, Schedule, Ticker, Timetable};
 pub use source::{
     BudgetUse, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights, SourceService,

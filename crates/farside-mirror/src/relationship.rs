@@ -19,7 +19,8 @@ mod role_change;
 mod status;
 
 pub(crate) use announcements::{newest_in, swap_message};
-pub(crate) use command::{Parts, RoleChangeCommand};
-pub(crate) use common_base::common_base;
+pub(crate) use command::{Parts, Replaced, RoleChangeCommand};
+pub use common_base::Comparing;
+pub(crate) use common_base::{common_base, drop_probe};
 pub use mirror::{Asked, Mirror};
 pub use status::{MirrorStatus, Published};

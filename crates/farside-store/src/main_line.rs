@@ -3,7 +3,7 @@
 //! A volume is branches under one namespace of snapshot names. The head, and whatever it descends from, is the main line.
 //! Moving it is one journal record; nothing that hosts wrote is lost by it: what was main stays as a side branch.
 
-use farside_format::catalog::{Change, MoveMain, MovedHead, Snapshot, Volume};
+use farside_format::catalog::{Change, DescribeSnapshot, MoveMain, MovedHead, Snapshot, Volume};
 use farside_platform::Timestamp;
 use uuid::Uuid;
 
@@ -111,6 +111,52 @@ pub(crate) fn refuse_unless_replica(volume: &Volume, relationship: Uuid) -> Resu
     )))
 }
 
+impl Pool {
+    /// Where the branch of a snapshot left the main line: the newest live snapshot of the main line that it is or descends
+    /// from; none if there is none left.
+    ///
+    /// # Errors
+    /// There is no such volume, or no such snapshot of it.
+    pub fn fork_of(&self, volume: &str, snapshot: Uuid) -> Result<Option<Uuid>> {
+        let state = self.locked();
+        let found = find_snapshot_by_uuid(&state, volume, snapshot)?;
+        let of_volume = found.volume;
+        let line = state.versions.main_line(of_volume);
+        let mut next = Some(found);
+        while let Some(version) = next.filter(|v| v.volume == of_volume) {
+            if line.contains(&version.id) {
+                return Ok(version.snapshot.as_ref().map(|s| uuid_of(&s.uuid)));
+            }
+            next = state.versions.live_ancestor(version);
+        }
+        Ok(None)
+    }
+
+    /// Gives a snapshot to another owner (`None`: a person), whoever it was taken for, and the name `stem` with the moment, as
+    /// rescued versions have it. One record.
+    ///
+    /// # Errors
+    /// There is no such volume, or no such snapshot of it.
+    pub fn hand_over(
+        &self,
+        volume: &str,
+        snapshot: Uuid,
+        relationship: Option<Uuid>,
+        stem: &str,
+    ) -> Result<SnapshotStatus> {
+        let now = self.options.clock.now();
+        self.change(|state| {
+            let version = find_snapshot_by_uuid(state, volume, snapshot)?;
+            let mut described = version.snapshot.clone().unwrap_or_default();
+            described.relationship = relationship.map(|r| r.as_bytes().to_vec()).unwrap_or_default();
+            described.name = dated_name(state, volume, stem, "", now);
+            let version = version.id;
+            Ok((Change::DescribeSnapshot(DescribeSnapshot { version, snapshot: Some(described) }), ()))
+        })?;
+        self.snapshot(volume, snapshot)
+    }
+}
+
 /// The snapshot as which the head of a volume stays when a child of version `base` takes its place; none if it holds nothing
 /// of its own. `taken` is a name given in the same record.
 pub(crate) fn rescue_of_head(
@@ -123,16 +169,16 @@ pub(crate) fn rescue_of_head(
 ) -> Result<Option<Snapshot>> {
     let is_needed = state.versions.head_has_own_writes(find_volume(state, volume)?, base);
     Ok(is_needed.then(|| Snapshot {
-        name: rescue_name(state, volume, taken, now),
+        name: dated_name(state, volume, "rescue", taken, now),
         uuid: uuid.as_bytes().to_vec(),
         created_at: now.0,
         ..Snapshot::default()
     }))
 }
 
-/// A free name for a rescued version: `rescue-` and the moment, with a number if there is one of that moment.
-fn rescue_name(state: &State, volume: &str, taken: &str, now: Timestamp) -> String {
-    let stem = format!("rescue-{now}");
+/// A free name: `stem` and the moment, with a number if there is one of that moment.
+fn dated_name(state: &State, volume: &str, stem: &str, taken: &str, now: Timestamp) -> String {
+    let stem = format!("{stem}-{now}");
     let free = |name: &String| name != taken && find_snapshot(state, volume, name).is_err();
     if free(&stem) {
         return stem;

@@ -8,6 +8,11 @@ use crate::error::TransferError;
 use crate::limits::CANDIDATES_MAX;
 use crate::protocol::convert::CandidateBase;
 
+/// What the name of a snapshot begins with that holds what a mirror, or a person's decision, took out of sight.
+pub const RESCUE: &str = "rescue";
+/// What the name of a snapshot begins with that was the base of a mirror that is over.
+pub const LEFT_BASE: &str = "base";
+
 /// Every snapshot here that may serve as base, side branches included, oldest first, [`CANDIDATES_MAX`] at most: those that
 /// a mirror keeps (a common base is among them however many were taken since), and the newest.
 pub fn candidates(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<CandidateBase>, TransferError> {
@@ -48,6 +53,26 @@ pub(crate) fn readable_root(
         }
         Err(error) => Err(error),
     }
+}
+
+/// What the end of the relationship leaves of it at its destination: its newest base, as a person's, so that the volume can follow
+/// that source again, or another one that holds the same, without a copy of everything. None if a person's snapshot holds that
+/// already, or if there is none.
+pub fn leave_base(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+) -> Result<Option<SnapshotInfo>, TransferError> {
+    let all = engine.all_snapshots(volume)?;
+    let newest = all.iter().rev().find(|s| s.pinned_by.contains(&relationship));
+    let Some(base) = newest.filter(|base| base.owner != SnapshotOwner::Person) else { return Ok(None) };
+    let Some(root) = readable_root(engine, volume, base)? else { return Ok(None) };
+    for person in all.iter().filter(|s| s.owner == SnapshotOwner::Person && s.size_bytes == base.size_bytes) {
+        if readable_root(engine, volume, person)? == Some(root) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(engine.hand_over(volume, base.uuid, SnapshotOwner::Person, LEFT_BASE)?))
 }
 
 /// Whether any snapshot is pinned or was taken for the relationship.

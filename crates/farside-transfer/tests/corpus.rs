@@ -51,7 +51,8 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         content_root: vec![12; 16],
         made_by_person: true,
     };
-    let plan = Plan { base: Some(candidate(7)), base_name: "sunday".into(), steps: vec![step] };
+    let steps = vec![step];
+    let plan = Plan { base: Some(candidate(7)), base_name: "sunday".into(), steps, base_is_beside: false };
     let numbered = begin.clone();
     let swap = Swap {
         relationship: relationship.clone(),

@@ -101,7 +101,9 @@ pub enum Mirror {
         after_help = "Only differences travel. The volume is read-only from the start and shows its own last state until all \
                       has arrived. Its own writes then stay as the side branch POOL/VOL@rescue-TIME. After a failover, resync at \
                       the former source (with --from) makes it follow the site that took over. Resync at the broken-off replica \
-                      (without --from) makes it a replica again.\n\nExamples:\n  farside mirror resync p/db --from siteB:q/db --plan\n  farside mirror resync \
+                      (without --from) makes it a replica again. \
+                      A replica, or a volume that was one, can follow another source (with --from): the mirror it was in is \
+                      over then, and its last base stays as POOL/VOL@base-TIME.\n\nExamples:\n  farside mirror resync p/db --from siteB:q/db --plan\n  farside mirror resync \
                       p/db --from siteB:q/db --every 1m --yes\n  farside mirror resync q/db"
     )]
     Resync {
@@ -111,6 +113,9 @@ pub enum Mirror {
         /// The peer's volume [default: the one this volume was broken off from]
         #[arg(long, value_name = "PEER:POOL/VOL")]
         from: Option<PeerVolumeName>,
+        /// If the two have no point in common, compare everything: what is equal does not travel
+        #[arg(long)]
+        whole: bool,
         /// Interval of the updates from then on, or off [default: as it was]
         #[arg(long, value_name = "DURATION", value_parser = parse_every, conflicts_with = "schedule")]
         every: Option<Every>,

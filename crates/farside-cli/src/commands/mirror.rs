@@ -75,9 +75,10 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 context.show(&released, |_| format!("{volume} is released from {peer}\n"));
             }
         }
-        Verb::Resync { transfer, from, every, timetable, destructive } => {
+        Verb::Resync { transfer, from, whole, every, timetable, destructive } => {
             let request = ResyncMirror {
                 from: from.map(|from| from.to_string()),
+                whole,
                 every_seconds: every.map(Every::seconds),
                 schedule: timetable.schedule,
                 time_zone: timetable.time_zone,

@@ -11,6 +11,7 @@ use farside_api::{
     StartTransfer,
 };
 use farside_engine::VolumeName;
+use farside_mirror::Comparing;
 use farside_peer::PeerId;
 use farside_store::Version;
 
@@ -136,9 +137,10 @@ async fn resync(
             .hint("farside volume list shows what is there; a first copy is made by farside mirror create")
     })?;
     let from = from(&site, &volume, request.from)?;
+    let comparing = if request.whole { Comparing::Everything } else { Comparing::CommonPoint };
     let refused = plans::busy(&volume, site.exports.connections_to(&volume).writers);
     if planned.plan {
-        return Ok(Outcome::Plan(plan_resync(&site, &volume, &from, refused).await?));
+        return Ok(Outcome::Plan(plan_resync(&site, &volume, &from, comparing, refused).await?));
     }
     if let Some(reason) = refused {
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
@@ -148,13 +150,16 @@ async fn resync(
     let (of, to) = (Arc::clone(&site), volume.clone());
     let work = async move {
         let begun = match site_mirror(&of, &to, &from) {
-            Some(mirror) => mirror.resync(patience).await.map(|asked| (mirror, asked)),
+            Some(mirror) => mirror.resync_comparing(comparing, patience).await.map(|asked| (mirror, asked)),
             None => {
                 let wanted = schedule.clone().unwrap_or_default();
-                destination.resync_from(from.peer, from.source, to.clone(), wanted, patience).await
+                let (peer, source) = (from.peer, from.source);
+                destination.resync_comparing(peer, source, to.clone(), wanted, comparing, patience).await
             }
         };
         let (mirror, asked) = begun.map_err(|error| refusal(&of, &to, error.into_error_body()))?;
+        // Of a mirror that is over by it.
+        of.mirrors.end_recorded_rights().await;
         tracing::warn!(volume = %to, from = from.name, "resync: the volume is a replica now, and read-only");
         if let Some(schedule) = schedule.filter(|schedule| mirror.status().relationship.schedule != *schedule)
         {
@@ -183,35 +188,44 @@ async fn plan_resync(
     site: &Site,
     volume: &VolumeName,
     from: &From,
+    comparing: Comparing,
     busy: Option<String>,
 ) -> Result<Plan, ErrorBody> {
     let destination = site.mirrors.destination(&volume.pool)?;
     let asked = from.is_named.then(|| (from.peer, from.source.clone()));
-    let (found, refused) = match destination.plan_resync(volume, asked, PLAN_PATIENCE).await {
-        Ok(found) => (Some(found), busy),
-        // What can be said without the peer is said.
-        Err(error) => {
-            let told = error.into_error_body();
-            match told.code {
-                ErrorCode::Refused | ErrorCode::PeerUnreachable | ErrorCode::PeerRefused => {
-                    (None, busy.or(Some(told.message)))
+    let (found, refused) =
+        match destination.plan_resync_comparing(volume, asked, comparing, PLAN_PATIENCE).await {
+            Ok(found) => (Some(found), busy),
+            // What can be said without the peer is said.
+            Err(error) => {
+                let told = error.into_error_body();
+                match told.code {
+                    ErrorCode::Refused | ErrorCode::PeerUnreachable | ErrorCode::PeerRefused => {
+                        (None, busy.or(Some(told.message)))
+                    }
+                    _ => return Err(told),
                 }
-                _ => return Err(told),
             }
-        }
-    };
+        };
     let aside = found.as_ref().map(|found| found.set_aside.data_bytes + found.set_aside.hole_bytes);
     let incoming = found.as_ref().and_then(|found| found.incoming);
     let base = found.as_ref().and_then(|found| found.base.as_ref());
+    let compares = found.as_ref().is_some_and(|found| found.incoming.is_none());
+    let known = site.mirrors.mirror(volume).ok().map(|mirror| mirror.status().relationship);
+    let replaced = known.filter(|known| (known.peer, &known.source) != (from.peer, &from.source));
+    let replaced =
+        replaced.map(|known| format!("{}:{}", peers::name_of(&site.node, known.peer), known.source));
     let ends = site.mirrors.mirrored_by(volume).into_iter().find(|by| *by == from.name);
     let plan = plans::resync(&ResyncFacts {
         volume,
         from: &from.name,
         base: base.map(|base| base.name.as_str()),
+        compares,
         incoming_bytes: incoming.map(|incoming| incoming.data_bytes + incoming.hole_bytes),
         diverged_bytes: aside,
         diverged_seconds: found.as_ref().map(|found| found.set_aside_seconds),
         ends: ends.as_deref(),
+        replaces: replaced.as_deref(),
     });
     Ok(Plan { refused, ..plan })
 }

@@ -259,7 +259,8 @@ async fn delete(
     let before = site.mirrors.document(&mirror.status(), site.clock.now());
     if planned.plan {
         let broken_off = before.state == MirrorState::BrokenOff;
-        return Ok(Outcome::Plan(plans::delete_mirror(&name, &before.source, broken_off)));
+        let is_followed = broken_off && site.mirrors.is_followed_by(&name, &before.source);
+        return Ok(Outcome::Plan(plans::delete_mirror(&name, &before.source, broken_off, is_followed)));
     }
     let deleted = site.mirrors.destination(&name.pool)?.delete(&name).await;
     // A deletion that failed later on may have made the volume writable already.

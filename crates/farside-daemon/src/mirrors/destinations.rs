@@ -231,6 +231,14 @@ impl Mirrors {
         of_volume.map(|r| format!("{}:{}", peers::name_of(&self.parts.node, r.peer), r.destination)).collect()
     }
 
+    /// Whether `name`, `PEER:POOL/VOL`, follows the volume and hosts have not gone on there.
+    pub(crate) fn is_followed_by(&self, volume: &VolumeName, name: &str) -> bool {
+        self.parts.source.destinations().iter().any(|r| {
+            let is_it = || format!("{}:{}", peers::name_of(&self.parts.node, r.peer), r.destination) == name;
+            r.source == *volume && r.base.is_some() && r.overtaken.is_none() && is_it()
+        })
+    }
+
     /// The bases that a peer holds here: (volume, replica).
     pub(crate) fn held_by(&self, peer: PeerId) -> Vec<(VolumeName, VolumeName)> {
         let all = self.parts.source.destinations().into_iter();

@@ -7,11 +7,12 @@ use farside_peer::PeerId;
 use farside_platform::Timestamp;
 use uuid::Uuid;
 
-use super::resync::other_source;
+use super::resync::check_no_role_change;
 use super::service::Destination;
 use crate::error::{MirrorError, blocking};
-use crate::relationship::common_base;
+use crate::relationship::{Comparing, common_base, drop_probe};
 use crate::schedule::Schedule;
+use crate::store::Relationship;
 
 /// A point in time that a plan names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,19 +77,35 @@ impl Destination {
         from: Option<(PeerId, VolumeName)>,
         link_wait: Duration,
     ) -> Result<RoleChangePlan, MirrorError> {
+        self.plan_resync_comparing(volume, from, Comparing::CommonPoint, link_wait).await
+    }
+
+    /// What [`Destination::resync_comparing`] would do.
+    pub async fn plan_resync_comparing(
+        &self,
+        volume: &VolumeName,
+        from: Option<(PeerId, VolumeName)>,
+        comparing: Comparing,
+        link_wait: Duration,
+    ) -> Result<RoleChangePlan, MirrorError> {
         let known = self.mirror(volume).ok().map(|mirror| mirror.status().relationship);
         let relationship = match (known, from) {
             (Some(known), None) => known,
             (Some(known), Some((peer, source))) if known.peer == peer && known.source == source => known,
-            (Some(known), Some(_)) => return Err(other_source(volume, &known.source.to_string())),
+            (Some(known), Some((peer, source))) => {
+                check_no_role_change(&known)?;
+                Relationship::new(self.new_id(), peer, source, volume.clone(), Schedule::OnRequest)
+            }
             (None, Some((peer, source))) => {
                 self.to_follow(peer, source, volume.clone(), Schedule::OnRequest).await?
             }
             (None, None) => return Err(MirrorError::NotFound(volume.clone())),
         };
-        let common = common_base(&self.driver_parts(), &relationship, link_wait).await?;
-        let plan = self.plan_move(volume, Some(common.base.uuid)).await?;
-        Ok(RoleChangePlan { incoming: Some(common.incoming), age_seconds: None, ..plan })
+        let common = common_base(&self.driver_parts(), &relationship, comparing, link_wait).await?;
+        let plan = self.plan_move(volume, Some(common.base.uuid)).await;
+        drop_probe(&self.driver_parts(), &relationship, common.probe).await;
+        let plan = plan?;
+        Ok(RoleChangePlan { incoming: common.incoming, age_seconds: None, ..plan })
     }
 
     async fn plan_move(&self, volume: &VolumeName, to: Option<Uuid>) -> Result<RoleChangePlan, MirrorError> {

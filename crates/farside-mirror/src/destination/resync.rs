@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
+use tokio::sync::oneshot;
 
-use super::service::{Destination, ReservedSlot};
+use super::service::{Destination, ReservedSlot, Slot};
 use crate::error::{MirrorError, blocking};
-use crate::relationship::{Asked, Mirror, common_base};
+use crate::relationship::{Asked, Comparing, Mirror, Replaced, common_base};
 use crate::schedule::Schedule;
 use crate::store::Relationship;
 
 impl Destination {
     /// Makes the volume `destination`, which is here and holds data, the replica of the peer's `source`, from the newest
-    /// snapshot that both hold; what only this side holds stays as a side branch. If it is the replica of that volume
+    /// snapshot that both hold; what only this side holds stays as a side branch. If it is the replica of another
+    /// volume (or was), that mirror is over then; its last base stays as a snapshot. If it is the replica of that volume
     /// already (or was, before it was broken off) this is [`Mirror::resync`], and `schedule` is only taken by one that has
     /// none. Nothing is changed before the peer has named a common base; refused while a host has the volume open for
     /// writing. Should the transfer fail, the mirror stays; `break` gives the volume back as it was.
@@ -26,12 +28,26 @@ impl Destination {
         schedule: Schedule,
         link_wait: Duration,
     ) -> Result<(Mirror, Asked), MirrorError> {
+        let comparing = Comparing::CommonPoint;
+        self.resync_comparing(peer, source, destination, schedule, comparing, link_wait).await
+    }
+
+    /// The same; with [`Comparing::Everything`] also where the two have no point in common.
+    pub async fn resync_comparing(
+        &self,
+        peer: PeerId,
+        source: VolumeName,
+        destination: VolumeName,
+        schedule: Schedule,
+        comparing: Comparing,
+        link_wait: Duration,
+    ) -> Result<(Mirror, Asked), MirrorError> {
         if let Ok(mirror) = self.mirror(&destination) {
             let known = mirror.status().relationship;
             if known.peer != peer || known.source != source {
-                return Err(other_source(&destination, &known.source.to_string()));
+                return self.follow_another(peer, source, destination, schedule, comparing, link_wait).await;
             }
-            let asked = mirror.resync(link_wait).await?;
+            let asked = mirror.resync_comparing(comparing, link_wait).await?;
             if known.schedule == Schedule::OnRequest && schedule != Schedule::OnRequest {
                 mirror.set_schedule(schedule).await?;
             }
@@ -39,19 +55,100 @@ impl Destination {
         }
         let _reserved = ReservedSlot::take(self, &destination)?;
         let relationship = self.to_follow(peer, source, destination.clone(), schedule).await?;
-        let common = common_base(&self.driver_parts(), &relationship, link_wait).await?;
+        let common = common_base(&self.driver_parts(), &relationship, comparing, link_wait).await?;
         // The row first: whatever stops this from here on, the same command finds it and goes on.
         self.parts.store.save(&relationship).await?;
         let slot = self.start(relationship, false);
         self.slots().insert(destination.clone(), slot);
         let mirror = self.mirror(&destination)?;
         mirror.is_known().await;
-        match mirror.resync_onto(common, link_wait).await {
+        match mirror.resync_onto(common, None, link_wait).await {
             Ok(asked) => Ok((mirror, asked)),
             Err(error) => {
                 if let Err(error) = self.delete(&destination).await {
                     tracing::warn!(volume = %destination, "cannot remove the record of a mirror whose creation \
                          failed; remove it with farside mirror delete {destination}: {error}");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The volume `destination` is, or was, the replica of another source than this: it follows this one from now on, from what both
+    /// hold. Nothing is changed before that is known. The mirror that it was in is over then, as if deleted: its last base
+    /// stays as a snapshot, and its source is told.
+    async fn follow_another(
+        &self,
+        peer: PeerId,
+        source: VolumeName,
+        destination: VolumeName,
+        schedule: Schedule,
+        comparing: Comparing,
+        link_wait: Duration,
+    ) -> Result<(Mirror, Asked), MirrorError> {
+        let known = self.mirror(&destination)?.status().relationship;
+        check_no_role_change(&known)?;
+        // Whoever says nothing of a schedule means that the volume is kept as current as it was.
+        let schedule = if schedule == Schedule::OnRequest { known.schedule.clone() } else { schedule };
+        let relationship = Relationship {
+            options: known.options.clone(),
+            ..Relationship::new(self.new_id(), peer, source, destination.clone(), schedule)
+        };
+        let common = common_base(&self.driver_parts(), &relationship, comparing, link_wait).await?;
+        let (mirror, asked) = self
+            .replace(relationship.clone(), async |mirror| {
+                mirror.resync_onto(common, Some(known.id), link_wait).await
+            })
+            .await?;
+        tracing::warn!(
+            volume = %destination, peer = %relationship.peer, source = %relationship.source, was = %known.source,
+            "the volume follows another source from now on; the mirror that it was in is over"
+        );
+        Ok((mirror, asked))
+    }
+
+    /// Puts `relationship` in the place of the one that its volume is in, if `change` succeeds with it: then that one is over.
+    /// Otherwise it goes on as it was.
+    pub(super) async fn replace<T>(
+        &self,
+        relationship: Relationship,
+        change: impl AsyncFnOnce(&Mirror) -> Result<T, MirrorError>,
+    ) -> Result<(Mirror, T), MirrorError> {
+        let volume = relationship.destination.clone();
+        let decision = self.mirror(&volume)?.step_aside().await?;
+        let before = self.slots().insert(volume.clone(), Slot::Reserved);
+        let changed = async {
+            self.parts.store.save(&relationship).await?;
+            let (mirror, driver) = Mirror::start(self.driver_parts(), relationship.clone(), false);
+            mirror.is_known().await;
+            match change(&mirror).await {
+                Ok(done) => Ok((mirror, driver, done)),
+                Err(error) => {
+                    if let Err(error) = mirror.delete().await {
+                        tracing::warn!(%volume, "what was begun for another source of the volume could not be taken back: {error}");
+                    }
+                    Err(error)
+                }
+            }
+        };
+        match changed.await {
+            Ok((mirror, driver, done)) => {
+                self.slots().insert(volume.clone(), Slot::Running(mirror.clone(), driver));
+                let (left, is_left) = oneshot::channel();
+                let left = decision.send(Replaced(left)).map(|()| is_left);
+                if let Ok(left) = left
+                    && let Ok(Err(error)) = left.await
+                {
+                    tracing::warn!(%volume, "what the mirror that is over kept here stays until it is released by \
+                         hand (farside mirror destinations lists it): {error}");
+                }
+                Ok((mirror, done))
+            }
+            Err(error) => {
+                // Its row first, then its slot: whoever finds the mirror finds it as it was.
+                drop(decision);
+                if let Some(before) = before {
+                    self.slots().insert(volume, before);
                 }
                 Err(error)
             }
@@ -74,6 +171,18 @@ impl Destination {
             Some(known) => return Err(other_source(&destination, &known.source)),
         };
         Ok(Relationship::new(id, peer, source, destination, schedule))
+    }
+}
+
+/// Refuses what would leave a role change of the volume without an end.
+pub(super) fn check_no_role_change(known: &Relationship) -> Result<(), MirrorError> {
+    match known.swap {
+        None => Ok(()),
+        Some(_) => Err(MirrorError::State(format!(
+            "a role change of {} with its source {} is not over. Nothing was changed. Wait for it to end, or run farside \
+             mirror break {} first",
+            known.destination, known.source, known.destination
+        ))),
     }
 }
 

@@ -74,6 +74,7 @@ impl Destination {
         let relationships = parts.store.relationships().await?;
         let destination = Destination { parts, stop: CancellationToken::new(), mirrors: Mutex::default() };
         for relationship in relationships {
+            let relationship = destination.as_the_pool_knows(relationship).await?;
             let volume = relationship.destination.clone();
             let slot = destination.start(relationship, true);
             destination.slots().insert(volume, slot);
@@ -82,6 +83,31 @@ impl Destination {
             mirror.is_known().await;
         }
         Ok(destination)
+    }
+
+    /// The database may have the relationship that was about to take another's place when the power failed, and the pool the one
+    /// that it was: that one goes on.
+    async fn as_the_pool_knows(&self, row: Relationship) -> Result<Relationship, MirrorError> {
+        let (engine, volume) = (self.parts.engine.clone(), row.destination.clone());
+        // What cannot be asked now is asked by its driver again.
+        let record = blocking(move || engine.replica_record(&volume)).await.ok().flatten();
+        let Some(record) = record.filter(|record| record.relationship != row.id) else { return Ok(row) };
+        let Ok(source) = record.source.parse() else { return Ok(row) };
+        let known = Relationship {
+            options: row.options.clone(),
+            ..Relationship::new(
+                record.relationship,
+                PeerId(record.peer),
+                source,
+                row.destination.clone(),
+                row.schedule.clone(),
+            )
+        };
+        tracing::warn!(volume = %row.destination, source = %known.source, "a change of the source of this volume was \
+             begun and did not come about; it is what it was");
+        self.parts.store.remove(row.id).await?;
+        self.parts.store.save(&known).await?;
+        Ok(known)
     }
 
     pub(super) fn slots(&self) -> MutexGuard<'_, BTreeMap<VolumeName, Slot>> {

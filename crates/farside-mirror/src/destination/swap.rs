@@ -44,6 +44,7 @@ use crate::error::{MirrorError, blocking};
 use crate::links::ask;
 use crate::relationship::{Mirror, Parts, RoleChangeCommand, newest_in, swap_message};
 use crate::source::{Reversal, ReverseAccepted, ReverseOffer};
+use crate::state::State;
 use crate::store::Relationship;
 
 /// How a role change went.
@@ -93,10 +94,22 @@ impl Destination {
         let prepare = |done| RoleChangeCommand::Prepare { of: *of, schedule: schedule.clone(), done };
         if let Ok(mirror) = self.mirror(volume) {
             let known = mirror.status().relationship;
-            if known.peer != *peer || known.source != *source {
+            if known.peer == *peer && known.source == *source {
+                return mirror.change_roles(prepare).await;
+            }
+            // What it remembers of a change of roles with another site makes room; what it follows does not.
+            if mirror.status().state != State::BrokenOff {
                 return Err(other_source(volume, &known.source.to_string()));
             }
-            return mirror.change_roles(prepare).await;
+            if self.parts.store.knows(offer.reverse).await? {
+                return Err(is_another(offer.reverse));
+            }
+            let schedule = schedule.clone();
+            let relationship =
+                Relationship::new(offer.reverse, *peer, source.clone(), volume.clone(), schedule);
+            let (_, accepted) =
+                self.replace(relationship, async |mirror| mirror.change_roles(prepare).await).await?;
+            return Ok(accepted);
         }
         let _reserved = ReservedSlot::take(self, volume)?;
         let relationship = self.to_follow(*peer, source.clone(), volume.clone(), schedule.clone()).await?;
@@ -105,9 +118,7 @@ impl Destination {
         let id = if is_remembered { relationship.id } else { offer.reverse };
         // A row is replaced by its id.
         if !is_remembered && self.parts.store.knows(id).await? {
-            return Err(MirrorError::State(format!(
-                "relationship {id} is another one here; it cannot be the way back"
-            )));
+            return Err(is_another(id));
         }
         let relationship = Relationship { id, ..relationship };
         self.parts.store.save(&relationship).await?;
@@ -171,6 +182,10 @@ impl Reversal for Destination {
     async fn done(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
         self.activate_reverse(volume, of).await
     }
+}
+
+fn is_another(id: Uuid) -> MirrorError {
+    MirrorError::State(format!("relationship {id} is another one here; it cannot be the way back"))
 }
 
 /// Begins, once the source has learnt that an attempt before was given up; waits for that for at most `link_wait`.

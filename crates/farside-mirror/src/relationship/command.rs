@@ -56,6 +56,8 @@ pub(crate) enum Command {
     /// To follow the source again, from a common base that was found with it.
     Resync {
         base: Uuid,
+        /// The relationship whose place this one takes.
+        replaces: Option<Uuid>,
         /// The newest role change that the source has seen.
         newest: u64,
         link_wait: Duration,
@@ -79,10 +81,19 @@ pub(crate) enum Command {
         options: MirrorOptions,
         done: oneshot::Sender<Result<(), MirrorError>>,
     },
+    /// The volume is about to follow another source. Once nothing runs any more `aside` is answered; from then on this waits
+    /// for the decision.
+    StepAside {
+        aside: Reply<()>,
+        decision: oneshot::Receiver<Replaced>,
+    },
     Delete {
         done: oneshot::Sender<Result<(), MirrorError>>,
     },
 }
+
+/// The volume follows another source: its mirror is over. Answered when what it kept is released; dropped if it comes to nothing.
+pub(crate) struct Replaced(pub(crate) Reply<()>);
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, MirrorError>>;
 

@@ -2,31 +2,101 @@
 
 use std::time::Duration;
 
-use farside_engine::ChangedBytes;
+use farside_engine::{ChangedBytes, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_platform::Clock;
 use farside_transfer::bases::candidates;
 use farside_transfer::protocol::convert::{self, CandidateBase};
 use farside_transfer::protocol::{Body, Compare, Comparison};
 use prost::Message;
+use uuid::Uuid;
 
 use super::command::Parts;
 use crate::error::{MirrorError, blocking};
 use crate::links::ask;
 use crate::store::Relationship;
 
+/// What a volume must have in common with the one that it is to follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Comparing {
+    /// A point that both hold: the same snapshot, or the same content.
+    CommonPoint,
+    /// Nothing, if there is no such point: then all that the volume has is compared with what the source has, by fingerprints of
+    /// blocks (8 bytes for each), and what is equal does not travel.
+    Everything,
+}
+
 /// The newest point that both sides hold, and what lies beyond it at the source.
 #[derive(Clone, Debug)]
 pub(crate) struct CommonBase {
     pub(crate) base: CandidateBase,
-    /// What the source has written since.
-    pub(crate) incoming: ChangedBytes,
+    /// What the source has written since; none if nothing is in common, and the base is what is here.
+    pub(crate) incoming: Option<ChangedBytes>,
+    /// What was taken here of the present state, to be compared.
+    pub(crate) probe: Option<Uuid>,
     /// The newest role change that the source has seen. With its database this side may have lost its own count.
     pub(crate) newest: u64,
 }
 
-/// Asks the source. Changes nothing on either side.
+/// Asks the source. Changes nothing on either side, but that the present state of a volume which no snapshot of its main line holds
+/// is taken as one for the relationship: its content may be just what the source has. If it is not the base it is deleted again.
 pub(crate) async fn common_base(
     parts: &Parts,
     relationship: &Relationship,
+    comparing: Comparing,
+    link_wait: Duration,
+) -> Result<CommonBase, MirrorError> {
+    let (engine, clock) = (parts.engine.clone(), parts.clock.clone());
+    let uuid = uuid::Builder::from_random_bytes(parts.randomness.uuid_bytes()).into_uuid();
+    let (of, volume) = (relationship.id, relationship.destination.clone());
+    let probe = blocking(move || take_probe(&*engine, &*clock, &volume, of, uuid)).await?;
+    let found = ask_for_base(parts, relationship, comparing, link_wait).await;
+    match (found, probe) {
+        (Ok(found), probe) if probe == Some(found.base.uuid) => Ok(CommonBase { probe, ..found }),
+        (found, None) => found,
+        (found, Some(_)) => {
+            drop_probe(parts, relationship, probe).await;
+            found
+        }
+    }
+}
+
+/// Deletes what was taken to be compared. It is not pinned: at worst it goes with the next transfer, or the end of the mirror.
+pub(crate) async fn drop_probe(parts: &Parts, relationship: &Relationship, probe: Option<Uuid>) {
+    let Some(probe) = probe else { return };
+    let (engine, volume) = (parts.engine.clone(), relationship.destination.clone());
+    let dropped = blocking(move || Ok::<_, MirrorError>(engine.delete_snapshot(&volume, probe)?));
+    if let Err(error) = dropped.await {
+        tracing::warn!(volume = %relationship.destination, snapshot = %probe, "a snapshot that was taken to be \
+             compared with the source could not be deleted; it holds space: {error}");
+    }
+}
+
+fn take_probe(
+    engine: &dyn Engine,
+    clock: &dyn Clock,
+    volume: &VolumeName,
+    of: Uuid,
+    uuid: Uuid,
+) -> Result<Option<Uuid>, MirrorError> {
+    if let Some(newest) = engine.snapshots(volume)?.pop()
+        && engine.changed_since(volume, newest.uuid)? == ChangedBytes::default()
+    {
+        return Ok(None);
+    }
+    let spec = SnapshotSpec {
+        name: format!("mirror-probe-{}", &uuid.simple().to_string()[..12]),
+        uuid,
+        created_at: clock.now(),
+        owner: SnapshotOwner::Relationship(of),
+        pin_for: None,
+    };
+    Ok(Some(engine.take_snapshot(volume, &spec)?.uuid))
+}
+
+async fn ask_for_base(
+    parts: &Parts,
+    relationship: &Relationship,
+    comparing: Comparing,
     link_wait: Duration,
 ) -> Result<CommonBase, MirrorError> {
     let (engine, volume) = (parts.engine.clone(), relationship.destination.clone());
@@ -42,10 +112,17 @@ pub(crate) async fn common_base(
         .map_err(|e| MirrorError::protocol(format!("malformed comparison: {e}")))?;
     let Some(base) = answer.base.as_ref().map(CandidateBase::from_message).transpose()? else {
         let Relationship { source, destination, .. } = relationship;
+        if comparing == Comparing::Everything
+            && let Some(own) = newest_here(parts, destination, &candidates).await?
+        {
+            let newest = convert::newest_role_change(answer.newest)?;
+            return Ok(CommonBase { base: own, incoming: None, probe: None, newest });
+        }
         return Err(MirrorError::State(format!(
             "no snapshot of {destination} is also at the peer's {source}: there is no point to go on from. Nothing \
-             was changed. To copy everything: farside mirror create with a new volume name; {destination} stays as \
-             it is"
+             was changed. If {destination} was a copy of the same data: farside mirror resync {destination} --whole \
+             compares everything, and what is equal does not travel. To copy everything: farside mirror create with a \
+             new volume name; {destination} stays as it is"
         )));
     };
     if !candidates.contains(&base) {
@@ -53,8 +130,20 @@ pub(crate) async fn common_base(
     }
     convert::size(answer.size_bytes)?;
     Ok(CommonBase {
+        probe: None,
         newest: convert::newest_role_change(answer.newest)?,
         base,
-        incoming: ChangedBytes { data_bytes: answer.data_bytes, hole_bytes: answer.hole_bytes },
+        incoming: Some(ChangedBytes { data_bytes: answer.data_bytes, hole_bytes: answer.hole_bytes }),
     })
+}
+
+/// What the volume has, of the candidates: the newest on its main line.
+async fn newest_here(
+    parts: &Parts,
+    volume: &VolumeName,
+    candidates: &[CandidateBase],
+) -> Result<Option<CandidateBase>, MirrorError> {
+    let (engine, of) = (parts.engine.clone(), volume.clone());
+    let newest = blocking(move || Ok::<_, MirrorError>(engine.snapshots(&of)?.pop())).await?;
+    Ok(newest.and_then(|newest| candidates.iter().find(|c| c.uuid == newest.uuid)).copied())
 }

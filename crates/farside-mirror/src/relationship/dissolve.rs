@@ -1,12 +1,14 @@
 //! The two ways out of a relationship: break (the replica is taken over) and delete (it is over). Neither needs the
 //! peer.
 
-use farside_engine::{Engine, EngineError, SnapshotOwner};
-use farside_transfer::bases::release;
+use farside_engine::{Engine, EngineError, SnapshotOwner, VolumeName};
+use farside_transfer::bases::{RESCUE, leave_base, release};
 use farside_transfer::limits::CLOSE_TIMEOUT;
 use farside_transfer::protocol::{Body, Release};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use super::command::{Replaced, Reply};
 use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
 use crate::limits::BREAK_PATIENCE;
@@ -98,7 +100,7 @@ impl Driver {
             if record.is_some_and(|record| record.relationship == relationship.id) {
                 engine.set_replica_record(volume, None)?;
             }
-            release(&*engine, volume, relationship.id, &[])
+            leave(&*engine, volume, relationship.id)
         });
         match undone.await {
             // With the volume gone there is nothing to undo.
@@ -107,6 +109,45 @@ impl Driver {
             Err(error) => return Err(error),
         }
         self.parts.store.remove(self.relationship.id).await
+    }
+
+    /// Lets another relationship take this one's place, if it does: then what this one kept is left as a deletion leaves it, its
+    /// source is told, and the driver ends. Otherwise everything goes on.
+    pub(super) async fn step_aside(
+        &mut self,
+        aside: Reply<()>,
+        decision: oneshot::Receiver<Replaced>,
+    ) -> bool {
+        if self.relationship.swap.is_some() || self.is_swapping {
+            let _ = aside.send(Err(MirrorError::State(format!(
+                "a role change of {} with its source {} is not over. Nothing was changed. Wait for it to end, or run \
+                 farside mirror break {} first",
+                self.relationship.destination, self.relationship.source, self.relationship.destination
+            ))));
+            return false;
+        }
+        self.stop().await;
+        let _ = aside.send(Ok(()));
+        let Ok(Replaced(done)) = decision.await else {
+            // The row may have made room for the other's.
+            if let Err(error) = self.parts.store.save(&self.relationship).await {
+                tracing::warn!(relationship = %self.relationship.id, "the state database could not record that the \
+                     mirror goes on; it does, until a restart at least: {error}");
+            }
+            self.probe().await;
+            return false;
+        };
+        self.notice = None;
+        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        let left = blocking(move || leave(&*engine, &relationship.destination, relationship.id));
+        let left = match left.await {
+            Ok(()) => self.parts.store.remove(self.relationship.id).await,
+            Err(error) => Err(error),
+        };
+        self.log(LogEvent::Delete, None, None).await;
+        self.ask_source_to_release();
+        let _ = done.send(left);
+        true
     }
 
     /// If there is a session now; otherwise the source's administrator has `mirror release`.
@@ -127,6 +168,15 @@ impl Driver {
             }
         });
     }
+}
+
+/// Releases what the relationship keeps here; its newest base stays, as a person's.
+pub(super) fn leave(engine: &dyn Engine, volume: &VolumeName, relationship: Uuid) -> Result<(), MirrorError> {
+    if let Some(left) = leave_base(engine, volume, relationship)? {
+        tracing::info!(%volume, snapshot = left.name, "the last base of the mirror stays as a snapshot, so that the volume \
+             can follow again with a difference; whoever does not want that deletes it");
+    }
+    Ok(release(engine, volume, relationship, &[])?)
 }
 
 /// One record makes it writable; with `at` the same record takes it back to that snapshot.
@@ -164,7 +214,7 @@ fn keep_set_aside(engine: &dyn Engine, relationship: &Relationship, at: Uuid) ->
     let main_line = engine.snapshots(volume)?;
     let newer = main_line.iter().rev().take_while(|s| s.uuid != at);
     for snapshot in newer.filter(|s| s.owner == SnapshotOwner::Relationship(relationship.id)) {
-        engine.make_user_snapshot(volume, snapshot.uuid)?;
+        engine.hand_over(volume, snapshot.uuid, SnapshotOwner::Person, RESCUE)?;
     }
     Ok(())
 }

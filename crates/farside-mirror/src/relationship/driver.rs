@@ -164,6 +164,11 @@ impl Driver {
                             break;
                         }
                     }
+                    Some(Command::StepAside { aside, decision }) => {
+                        if self.step_aside(aside, decision).await {
+                            break;
+                        }
+                    }
                     Some(command) => self.obey(command).await,
                 },
                 ending = self.activity.ended() => self.note(ending).await,
@@ -229,8 +234,8 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
-            Command::Resync { base, newest, link_wait, accepted, ended } => {
-                let result = self.resync(base, newest, link_wait, ended).await;
+            Command::Resync { base, replaces, newest, link_wait, accepted, ended } => {
+                let result = self.resync(base, replaces, newest, link_wait, ended).await;
                 self.publish();
                 let _ = accepted.send(result);
             }
@@ -263,6 +268,7 @@ impl Driver {
             }
             // Handled where the loop can end.
             Command::Delete { done } => drop(done),
+            Command::StepAside { aside, .. } => drop(aside),
         }
     }
 

@@ -11,8 +11,8 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::command::{Command, Parts, Reply, RoleChangeCommand, gone};
-use super::common_base::{CommonBase, common_base};
+use super::command::{Command, Parts, Replaced, Reply, RoleChangeCommand, gone};
+use super::common_base::{CommonBase, Comparing, common_base};
 use super::driver::{Driver, Ports};
 use super::status::MirrorStatus;
 use crate::error::MirrorError;
@@ -178,23 +178,50 @@ impl Mirror {
     /// returns the volume is read-only; it shows its own last state until the transfer has brought the source's. Should
     /// that fail it is tried again by the schedule, or by asking again; `break` gives the volume back as it was.
     pub async fn resync(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
-        let relationship = self.status().relationship;
-        let common = common_base(&self.parts, &relationship, link_wait).await?;
-        self.resync_onto(common, link_wait).await
+        self.resync_comparing(Comparing::CommonPoint, link_wait).await
     }
 
-    /// The same from a base that was found before.
+    /// The same; with [`Comparing::Everything`] also where the two have no point in common.
+    pub async fn resync_comparing(
+        &self,
+        comparing: Comparing,
+        link_wait: Duration,
+    ) -> Result<Asked, MirrorError> {
+        let relationship = self.status().relationship;
+        let common = common_base(&self.parts, &relationship, comparing, link_wait).await?;
+        self.resync_onto(common, None, link_wait).await
+    }
+
+    /// The same from a base that was found before. The relationship may take the place of another.
     pub(crate) async fn resync_onto(
         &self,
         common: CommonBase,
+        replaces: Option<Uuid>,
         link_wait: Duration,
     ) -> Result<Asked, MirrorError> {
         let (accepted, is_accepted) = oneshot::channel();
         let (ended_tx, ended) = oneshot::channel();
         let CommonBase { base, newest, .. } = common;
-        self.send(Command::Resync { base: base.uuid, newest, link_wait, accepted, ended: ended_tx }).await?;
+        self.send(Command::Resync {
+            base: base.uuid,
+            replaces,
+            newest,
+            link_wait,
+            accepted,
+            ended: ended_tx,
+        })
+        .await?;
         is_accepted.await.unwrap_or_else(|_| Err(gone()))?;
         Ok(Asked { ended })
+    }
+
+    /// Stops what goes on, for another relationship to take this one's place. The decision may be dropped; then it goes on.
+    pub(crate) async fn step_aside(&self) -> Result<oneshot::Sender<Replaced>, MirrorError> {
+        let (aside, is_aside) = oneshot::channel();
+        let (decision, decided) = oneshot::channel();
+        self.send(Command::StepAside { aside, decision: decided }).await?;
+        is_aside.await.unwrap_or_else(|_| Err(gone()))?;
+        Ok(decision)
     }
 
     pub(crate) async fn change_roles<T>(

@@ -11,12 +11,14 @@
 
 use std::time::Duration;
 
-use farside_engine::Engine;
+use farside_engine::{Engine, ReplicaRecord, SnapshotInfo, SnapshotOwner};
 use farside_transfer::TransferKind;
+use farside_transfer::bases::RESCUE;
 use farside_transfer::limits::ROLE_CHANGE_MAX;
 use uuid::Uuid;
 
 use super::command::Ended;
+use super::dissolve::leave;
 use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
 use crate::limits::BREAK_PATIENCE;
@@ -28,6 +30,7 @@ impl Driver {
     pub(super) async fn resync(
         &mut self,
         base: Uuid,
+        replaces: Option<Uuid>,
         newest: u64,
         link_wait: Duration,
         ended: Ended,
@@ -52,7 +55,7 @@ impl Driver {
         if !is_follower || self.state.work == Work::BrokenOff {
             self.notice = None;
             let (engine, relationship) = (self.parts.engine.clone(), pending.clone());
-            if let Err(error) = blocking(move || follow(&*engine, &relationship, base)).await {
+            if let Err(error) = blocking(move || follow(&*engine, &relationship, base, replaces)).await {
                 if let Err(error) = self.parts.store.save(&before).await {
                     tracing::warn!(relationship = %before.id, "the state database could not record that the resync \
                          was given up; the volume is unchanged. After a restart the mirror may try the resync once \
@@ -135,27 +138,47 @@ impl Driver {
     }
 }
 
-/// Pins the base and makes the volume a replica, in this order: nothing relies on what is not kept.
-fn follow(engine: &dyn Engine, relationship: &Relationship, base: Uuid) -> Result<(), MirrorError> {
+/// Pins the base and makes the volume a replica, in this order: nothing relies on what is not kept. It may have been another
+/// relationship's until now, `replaces`.
+fn follow(
+    engine: &dyn Engine,
+    relationship: &Relationship,
+    base: Uuid,
+    replaces: Option<Uuid>,
+) -> Result<(), MirrorError> {
     let volume = &relationship.destination;
     let record = engine.replica_record(volume)?;
-    if let Some(other) = record.filter(|r| r.relationship != relationship.id) {
+    let may_go = |r: &ReplicaRecord| r.relationship == relationship.id || Some(r.relationship) == replaces;
+    if let Some(other) = record.filter(|r| !may_go(r)) {
         return Err(MirrorError::State(format!(
             "{volume} is the replica of another volume, {}. Nothing was changed. To end that mirror and keep the \
              volume: farside mirror delete {volume}",
             other.source
         )));
     }
-    let pinned_before = engine
-        .all_snapshots(volume)?
-        .iter()
-        .any(|s| s.uuid == base && s.pinned_by.contains(&relationship.id));
+    let known = engine.all_snapshots(volume)?.into_iter().find(|s| s.uuid == base);
+    let pinned_before = known.as_ref().is_some_and(|s| s.pinned_by.contains(&relationship.id));
     engine.pin(volume, base, relationship.id)?;
     if let Err(error) = engine.set_replica_record(volume, Some(relationship.record(false))) {
         if !pinned_before && let Err(error) = engine.unpin(volume, base, relationship.id) {
             tracing::warn!(%volume, "a base snapshot stays pinned and holds space: {error}");
         }
         return Err(error.into());
+    }
+    // Before anything is brought: nothing goes while a transfer looks at what is here.
+    if let Some(ended) = replaces
+        && let Err(error) = leave(engine, volume, ended)
+    {
+        tracing::warn!(%volume, relationship = %ended, "what the mirror that is over kept here stays and holds space: \
+             {error}");
+    }
+    // What a break at an earlier snapshot set aside is on the line again, and its source holds it: it goes with the mirror's need
+    // of it, as before that break.
+    let was_set_aside = |s: &SnapshotInfo| {
+        pinned_before && s.owner == SnapshotOwner::Person && s.name.starts_with(RESCUE) && !s.held
+    };
+    if known.is_some_and(|s| was_set_aside(&s)) {
+        engine.hand_over(volume, base, SnapshotOwner::Relationship(relationship.id), "mirror")?;
     }
     Ok(())
 }

@@ -234,7 +234,8 @@ impl Driver {
             let record = blocking(move || engine.replica_record(&volume_of)).await?;
             let is_new = match &record {
                 None => true,
-                Some(record) if record.relationship == reverse && record.broken_off => false,
+                // What it remembers of another site is over once this is prepared.
+                Some(record) if record.broken_off => record.relationship != reverse,
                 Some(record) => {
                     return Err(MirrorError::State(format!(
                         "{volume} at the source is already a replica of {}; there is no role to change",

@@ -11,6 +11,9 @@ use super::refusal::to_refusal;
 use super::shared::Shared;
 use crate::error::blocking;
 
+/// Makes the id of what is taken to be compared of that of the relationship.
+const PROBE: u128 = 0x9c1d_83f2_5a06_4e7b_b0d4_6f2e_71a8_35c9;
+
 impl Shared {
     pub(super) async fn compare(&self, peer: PeerId, message: Compare) -> Result<Comparison, Refusal> {
         let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
@@ -22,8 +25,12 @@ impl Shared {
         self.admit_snapshot(peer)?;
         self.check_not_own(relationship, &volume).await?;
         self.check_no_circle(peer, &volume, &destination).await?;
-        let engine = self.engine.clone();
-        let compared = blocking(move || source::compare(&*engine, &volume, &candidates)).await;
+        let (engine, clock) = (self.engine.clone(), self.clock.clone());
+        // Gone when this is answered.
+        let probe = uuid::Uuid::from_u128(u128::from_be_bytes(*relationship.as_bytes()) ^ PROBE);
+        let compared =
+            blocking(move || source::compare(&*engine, &*clock, &volume, relationship, probe, &candidates));
+        let compared = compared.await;
         let compared = compared.map_err(to_refusal)?;
         Ok(Comparison { newest: self.registry.newest_role_change(relationship), ..compared })
     }

@@ -502,11 +502,13 @@ async fn a_resync_that_cannot_be_is_refused_with_nothing_changed() {
     assert_ok(&world.resync_a().await.unwrap());
     world.a.live = world.b.live.clone();
     world.a.check(&world.pair.a);
-    // The mirror of another volume is not redirected.
+    // The mirror of a volume is not redirected to one that is not there.
     let elsewhere = volume("q/elsewhere");
     let here = world.a.volume.clone();
     let asked = world.pair.a.destination.resync_from(peer, elsewhere, here, Schedule::OnRequest, PATIENCE);
-    assert!(asked.await.unwrap_err().to_string().contains("mirror delete"));
+    let refused = asked.await.unwrap_err().to_string();
+    assert!(refused.contains("elsewhere does not exist"), "{refused}");
+    assert_eq!(world.reverse().status().relationship.source, world.b.volume);
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,8 @@ mod similar;
 #[path = "../support/mod.rs"]
 mod support;
 mod swap;
+mod three_lives;
+mod three_sites;
 mod transfers;
 mod versions;
 

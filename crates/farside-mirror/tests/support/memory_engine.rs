@@ -149,6 +149,9 @@ impl State {
     }
 }
 
+/// Rescued versions of all sites: no two have one identity.
+static RESCUES: AtomicU64 = AtomicU64::new(0);
+
 struct Volume {
     uuid: Uuid,
     live: Image,
@@ -365,6 +368,10 @@ impl Volume {
         Ok(&self.snapshots[self.position(snapshot)?].image)
     }
 
+    fn is_free(&self, name: &str) -> bool {
+        self.snapshots.iter().all(|s| s.info.name != name)
+    }
+
     fn base_image(&self, base: Option<Uuid>) -> Result<Image, EngineError> {
         base.map_or(Ok(Image::default()), |base| self.image(base).cloned())
     }
@@ -404,7 +411,7 @@ impl Volume {
         let newest = self.snapshots.iter().map(|s| s.info.created_at).max();
         let spec = SnapshotSpec {
             name: format!("rescue-{number}"),
-            uuid: Uuid::from_u128(self.uuid.as_u128() << 64 | 0x7e5c << 32 | number),
+            uuid: Uuid::from_u128(0x7e5c << 64 | u128::from(RESCUES.fetch_add(1, Ordering::SeqCst))),
             created_at: newest.expect("there is the one that the head becomes"),
             owner: SnapshotOwner::Person,
             pin_for: None,
@@ -463,6 +470,15 @@ impl Engine for MemoryEngine {
         self.with(name, |volume| Ok(volume.snapshots.iter().map(|s| s.info.clone()).collect()))
     }
 
+    fn fork(&self, name: &VolumeName, snapshot: Uuid) -> Result<Option<Uuid>, EngineError> {
+        self.with(name, |volume| {
+            volume.position(snapshot)?;
+            let line = volume.main_line();
+            let next = |of: &Uuid| volume.position(*of).ok().and_then(|at| volume.snapshots[at].parent);
+            Ok(std::iter::successors(Some(snapshot), next).find(|uuid| line.contains(uuid)))
+        })
+    }
+
     fn take_snapshot(&self, name: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
         self.with(name, |volume| {
             let info = volume.add(spec, volume.live.clone(), volume.parent)?;
@@ -503,6 +519,23 @@ impl Engine for MemoryEngine {
             let at = volume.position(snapshot)?;
             volume.snapshots[at].info.owner = SnapshotOwner::Person;
             Ok(())
+        })
+    }
+
+    fn hand_over(
+        &self,
+        name: &VolumeName,
+        snapshot: Uuid,
+        owner: SnapshotOwner,
+        stem: &str,
+    ) -> Result<SnapshotInfo, EngineError> {
+        self.with(name, |volume| {
+            let at = volume.position(snapshot)?;
+            let number = (0..).find(|n| volume.is_free(&format!("{stem}-given-{n}"))).unwrap();
+            let info = &mut volume.snapshots[at].info;
+            info.owner = owner;
+            info.name = format!("{stem}-given-{number}");
+            Ok(info.clone())
         })
     }
 

@@ -5,3 +5,4 @@
 pub(crate) mod embedded_storage;
 pub(crate) mod memory_engine;
 pub(crate) mod site;
+pub(crate) mod trio;

@@ -300,8 +300,8 @@ pub(crate) struct Disk<S> {
     pub(crate) engine: S,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) similarity: Arc<MemorySimilarityStore>,
-    identity: Identity,
-    registry: Arc<MemoryPeerRegistry>,
+    pub(crate) identity: Identity,
+    pub(crate) registry: Arc<MemoryPeerRegistry>,
 }
 
 /// A site's database as its mirrors see it.
@@ -503,7 +503,7 @@ pub(crate) fn volume(name: &str) -> VolumeName {
 }
 
 /// Waits until a session stays: after pairing both sites dial, and one of two sessions gives way to the other.
-async fn settled(node: &Node, peer: PeerId) {
+pub(crate) async fn settled(node: &Node, peer: PeerId) {
     loop {
         let session = node.wait_link(peer, PATIENCE).await.unwrap();
         if tokio::time::timeout(SETTLES_WITHIN, session.closed()).await.is_err() {

@@ -388,6 +388,20 @@ impl Engine for WatchedEngine {
         self.observer.around("give", || self.inner.make_user_snapshot(volume, snapshot))
     }
 
+    fn fork(&self, volume: &VolumeName, snapshot: Uuid) -> Result<Option<Uuid>, EngineError> {
+        self.inner.fork(volume, snapshot)
+    }
+
+    fn hand_over(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        owner: SnapshotOwner,
+        stem: &str,
+    ) -> Result<SnapshotInfo, EngineError> {
+        self.observer.around("give", || self.inner.hand_over(volume, snapshot, owner, stem))
+    }
+
     fn unpin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
         self.observer.around("unpin", || self.inner.unpin(volume, snapshot, relationship))
     }

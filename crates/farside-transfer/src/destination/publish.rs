@@ -13,7 +13,7 @@ use farside_engine::{
 use uuid::Uuid;
 
 use super::resume::{self, Kept};
-use crate::bases::{candidates, readable_root, release};
+use crate::bases::{RESCUE, candidates, readable_root, release};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::limits::NAME_BYTES_MAX;
@@ -26,6 +26,11 @@ pub(crate) struct Here {
     pub(crate) candidates: Vec<CandidateBase>,
     /// The version that readers see; none before the first, and if part of it cannot be read.
     pub(crate) published: Option<CandidateBase>,
+    /// The newest snapshot of the main line, if readers see just that: as a rule the published version, or what a person named
+    /// since. What is staged upon it leaves every snapshot of the line on the line.
+    pub(crate) newest: Option<CandidateBase>,
+    /// The newest snapshot of the main line that can be read, whatever hosts made of it since.
+    pub(crate) own: Option<CandidateBase>,
     /// Readers see a version of which part cannot be read: an update must not build on it.
     pub(crate) is_damaged: bool,
     /// What a transfer of this relationship that was cut left staged.
@@ -66,7 +71,19 @@ pub(crate) fn tidy_and_list(
         }),
         None => None,
     };
-    Ok(Here { candidates, published, is_damaged: shown.is_some() && published.is_none(), kept })
+    let newest =
+        snapshots.last().and_then(|newest| candidates.iter().find(|c| c.uuid == newest.uuid)).copied();
+    let own = newest;
+    let newest = match newest {
+        // Before a resync hosts may have written since, and a walk would tell what nobody asks.
+        Some(newest) if kind != TransferKind::Resync => {
+            let is_shown = engine.changed_since(volume, newest.uuid)? == ChangedBytes::default();
+            is_shown.then_some(newest)
+        }
+        _ => None,
+    };
+    let is_damaged = shown.is_some() && published.is_none();
+    Ok(Here { candidates, published, newest, own, is_damaged, kept })
 }
 
 /// Refuses to touch a volume that is not, or not any more, the replica of this relationship: hosts may be writing to it.
@@ -145,12 +162,27 @@ pub(crate) fn prove(
     Ok(())
 }
 
-/// Publishes what was proved, pinned as the new base, and releases the old one. Returns its name here.
+/// What the replica shows, `base`, is gone at the source, and the version that comes is staged upon it: it stays as what a person
+/// may delete. If it is a person's, or not here any more, nothing has to be done.
+fn keep_what_is_gone(engine: &dyn Engine, volume: &VolumeName, base: Uuid) -> Result<(), TransferError> {
+    let shown = engine.all_snapshots(volume)?.into_iter().find(|s| s.uuid == base);
+    let Some(shown) = shown.filter(|s| s.owner != SnapshotOwner::Person) else { return Ok(()) };
+    let kept = engine.hand_over(volume, shown.uuid, SnapshotOwner::Person, RESCUE)?;
+    tracing::warn!(
+        %volume, was = shown.name, rescued = kept.name,
+        "the source does not have what this replica showed any more; it is kept at this site"
+    );
+    Ok(())
+}
+
+/// Publishes what was proved, pinned as the new base, and releases the old one. Before it, the version shown is kept for a
+/// person if the source has left it behind (`gone`). Returns its name here.
 pub(crate) fn commit(
     engine: &dyn Engine,
     replica: &Replica,
     staged: &dyn StagedVersion,
     step: &TravellingSnapshot,
+    gone: Option<Uuid>,
 ) -> Result<String, TransferError> {
     let volume = &replica.destination;
     // A name is given once per volume, whatever branch it is on.
@@ -169,6 +201,10 @@ pub(crate) fn commit(
     };
     // Once more: the transfer may have taken hours since it was looked at. The commit looks in its own moment.
     check_replica(engine, volume, replica.relationship)?;
+    // First: a crash in between leaves a snapshot of what is still shown.
+    if let Some(gone) = gone {
+        keep_what_is_gone(engine, volume, gone)?;
+    }
     let info = staged.commit(&spec)?;
     // The version is published: what fails from here on costs space until the next transfer, nothing else.
     if let Err(error) = release(engine, volume, replica.relationship, &[info.uuid]) {

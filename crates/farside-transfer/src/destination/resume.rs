@@ -72,14 +72,20 @@ fn holds_something(staged: &dyn StagedVersion, base: Option<Uuid>) -> bool {
 }
 
 impl Kept {
-    /// Whether a step upon `base` can go on with it: it must become a child of that very base, or of the version that
-    /// readers see, so that the line of versions stays one.
-    pub(crate) fn fits(&self, base: Option<CandidateBase>, published: Option<CandidateBase>) -> bool {
+    /// Whether a step can go on with it: it must become a child of the step's base, of a snapshot that it could be staged upon
+    /// in its stead (`upon`), or of the version that readers see, so that the line of versions stays one. Without a base only what
+    /// began as nothing fits, or as what is compared.
+    pub(crate) fn fits(
+        &self,
+        base: Option<CandidateBase>,
+        published: Option<CandidateBase>,
+        upon: Option<CandidateBase>,
+    ) -> bool {
         let is = |version: Option<CandidateBase>| version.map(|v| v.uuid) == self.base;
-        is(base) || (base.is_some() && self.base.is_some() && is(published))
+        is(base) || (self.base.is_some() && (is(upon) || (base.is_some() && is(published))))
     }
 
-    /// Makes it ready to become `step`, upon `base`. Bare positions say nothing if it branches elsewhere: then it differs
+    /// Makes it ready to become `step`, upon `base` or what has its content. Bare positions say nothing if it branches elsewhere: then it differs
     /// from the base by what it began as, too, and not only by what arrived of the step.
     pub(crate) fn open(self, step: &TravellingSnapshot, base: Option<Uuid>) -> Result<Opened, EngineError> {
         let info = self.staged.info()?;

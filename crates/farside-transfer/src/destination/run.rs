@@ -10,6 +10,7 @@ use bytes::Bytes;
 use farside_engine::{KnownDataScope, StagedFor, StagedVersion};
 use farside_link::WireCounters;
 use prost::Message;
+use uuid::Uuid;
 
 use super::cross_volume::CrossVolume;
 use super::resume::{self, Fate, Kept, Opened};
@@ -30,6 +31,10 @@ struct Filling<'a> {
     index: usize,
     step: &'a TravellingSnapshot,
     base: Option<CandidateBase>,
+    /// What it is staged upon: the base, or a snapshot of the same content.
+    upon: Option<Uuid>,
+    /// That is not a base, but what this side had of its own.
+    is_compared: bool,
     /// The step holds what the base holds.
     is_unchanged: bool,
     without_base: bool,
@@ -42,6 +47,19 @@ struct Filling<'a> {
     mirrors: Vec<Replica>,
     /// What is offered of other volumes.
     cross_volume: Offer,
+}
+
+/// Where a step begins.
+#[derive(Clone, Copy, Debug)]
+struct Stands {
+    /// What both sides hold.
+    base: Option<CandidateBase>,
+    /// What it is staged upon: that, or a snapshot of the same content.
+    upon: Option<Uuid>,
+    /// What the source does not have any more, or never had: it is kept.
+    gone: Option<Uuid>,
+    /// What it is staged upon is not a base: the source is told what is in it.
+    is_compared: bool,
 }
 
 /// Of what this side holds of other volumes.
@@ -93,11 +111,12 @@ impl Transfer {
         unacknowledged: &mut Option<Acknowledge>,
     ) -> Result<(), TransferError> {
         self.progress.phase(Phase::Snapshot);
-        let publish::Here { candidates, published, is_damaged, mut kept } = self.tidy_and_list().await?;
+        let publish::Here { candidates, published, newest, own, is_damaged, mut kept } =
+            self.tidy_and_list().await?;
         let plan = self.begin(&candidates, is_damaged, kept.as_ref(), wire).await?;
+        let content = |c: CandidateBase| (c.content_root, c.size_bytes);
         if plan.steps.is_empty() {
             // "Nothing to bring" is believed only of what readers see here already.
-            let content = |c: CandidateBase| (c.content_root, c.size_bytes);
             let is_shown = plan.base.map(content) == published.map(content);
             if plan.base.is_none() || !(is_shown || self.kind == TransferKind::Resync) {
                 return Err(TransferError::Protocol(
@@ -110,10 +129,22 @@ impl Transfer {
         self.progress.planned(plan.steps.len() as u64);
         let mut base = plan.base;
         for (index, step) in plan.steps.iter().enumerate() {
-            if kept.as_ref().is_some_and(|kept| !kept.fits(base, published)) {
+            // What a person named since lies upon the base, with its content: the line goes on from there.
+            let upon =
+                newest.filter(|newest| index == 0 && base.map(content) == Some(content(*newest))).or(base);
+            // With nothing in common, what the volume has is staged, and what the source has of it does not travel.
+            let compared = own.filter(|_| index == 0 && base.is_none() && self.kind == TransferKind::Resync);
+            let upon = upon.or(compared);
+            if kept.as_ref().is_some_and(|kept| !kept.fits(base, published, upon)) {
                 self.throw_away(kept.take()).await;
             }
-            let brought = self.bring(index, step, base, &mut kept, report, wire).await?;
+            let stands = Stands {
+                base,
+                upon: upon.map(|upon| upon.uuid),
+                gone: compared.or(base.filter(|_| index == 0 && plan.base_is_beside)).map(|gone| gone.uuid),
+                is_compared: compared.is_some(),
+            };
+            let brought = self.bring(index, step, stands, &mut kept, report, wire).await?;
             *unacknowledged = self.acknowledge(brought, wire).await;
             self.progress.snapshot_done();
             base = Some(brought);
@@ -190,11 +221,12 @@ impl Transfer {
         &mut self,
         index: usize,
         step: &TravellingSnapshot,
-        base: Option<CandidateBase>,
+        stands: Stands,
         kept: &mut Option<Kept>,
         report: &mut TransferReport,
         wire: &Arc<WireCounters>,
     ) -> Result<CandidateBase, TransferError> {
+        let Stands { base, upon, gone, is_compared } = stands;
         let brought =
             CandidateBase { uuid: step.uuid, content_root: step.content_root, size_bytes: step.size_bytes };
         if let Some(name) = self.name_if_here(step).await? {
@@ -214,6 +246,8 @@ impl Transfer {
             index,
             step,
             base,
+            upon,
+            is_compared,
             is_unchanged,
             without_base: false,
             held: Held::None,
@@ -234,18 +268,18 @@ impl Transfer {
                 tracing::info!(transfer = %self.id, snapshot = step.name, "retrying the snapshot without withdrawn \
                      volumes: {error}");
                 filling.cross_volume = Offer::All;
-                *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
+                *kept = Some(Kept { staged, incremental: step.uuid, base: upon });
             } else if error.is_about_prefix() && filling.cross_volume == Offer::All {
                 // Whichever it was: what is offered of other volumes is needed least.
                 tracing::warn!(transfer = %self.id, snapshot = step.name, "retrying the snapshot without other \
                      volumes as reference: {error}");
                 filling.cross_volume = Offer::Nothing;
-                *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
+                *kept = Some(Kept { staged, incremental: step.uuid, base: upon });
             } else if error.is_about_prefix() && !filling.without_base {
                 tracing::warn!(transfer = %self.id, snapshot = step.name, "retrying the snapshot without any base: \
                      {error}");
                 filling.without_base = true;
-                *kept = Some(Kept { staged, incremental: step.uuid, base: base.map(|b| b.uuid) });
+                *kept = Some(Kept { staged, incremental: step.uuid, base: upon });
             } else if is_wrong && (filling.held != Held::None || filling.has_taken) {
                 tracing::warn!(
                     transfer = %self.id, snapshot = step.name, taken_here = filling.has_taken,
@@ -282,7 +316,9 @@ impl Transfer {
         self.progress.phase(Phase::Commit);
         let (engine, replica) = (self.engine.clone(), self.replica.clone());
         let (proved, snapshot, root) = (staged.clone(), step.clone(), step.content_root);
-        let published = blocking(move || publish::commit(&*engine, &replica, &*proved, &snapshot)).await;
+        let gone = gone.filter(|_| !is_unchanged);
+        let published =
+            blocking(move || publish::commit(&*engine, &replica, &*proved, &snapshot, gone)).await;
         let name = match published {
             Ok(name) => name,
             Err(error) => {
@@ -359,15 +395,19 @@ impl Transfer {
     /// What is kept, made ready for the step, or else a new staged version upon the base.
     async fn open(&self, kept: Option<Kept>, filling: &Filling<'_>) -> Result<Opened, TransferError> {
         let step = filling.step.clone();
-        let base = filling.base.map(|b| b.uuid);
+        let upon = filling.upon;
         if let Some(kept) = kept {
             tracing::info!(transfer = %self.id, snapshot = step.name, "going on with what is staged");
-            return blocking(move || kept.open(&step, base)).await;
+            return blocking(move || kept.open(&step, upon)).await;
         }
         let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
-        let staged_for = StagedFor { relationship: self.replica.relationship, incremental: step.uuid };
-        let staged = blocking(move || engine.stage(&volume, base, step.size_bytes, staged_for)).await?;
-        Ok(Opened { staged, held: Held::None })
+        let (incremental, held) = match filling.is_compared {
+            true => (OF_SEVERAL, Held::Fingerprints),
+            false => (step.uuid, Held::None),
+        };
+        let staged_for = StagedFor { relationship: self.replica.relationship, incremental };
+        let staged = blocking(move || engine.stage(&volume, upon, step.size_bytes, staged_for)).await?;
+        Ok(Opened { staged, held })
     }
 
     /// What becomes of a staged version after `error`. It is made durable first if the next transfer is to use it.

@@ -51,6 +51,9 @@ pub struct TransferPlan {
     pub base: Option<CandidateBase>,
     /// The base's name at the source.
     pub base_name: Option<String>,
+    /// The base lies beside what the source shows now, which has nothing of that content any more: what the destination shows
+    /// is gone at the source.
+    pub base_is_beside: bool,
     /// Snapshots that travel, oldest first; none if the base is still the newest there is.
     pub steps: Vec<TravellingSnapshot>,
 }
@@ -226,6 +229,7 @@ impl TransferPlan {
         Ok(TransferPlan {
             base: message.base.as_ref().map(CandidateBase::from_message).transpose()?,
             base_name,
+            base_is_beside: message.base_is_beside,
             steps: message.steps.iter().map(TravellingSnapshot::from_message).collect::<Result<_, _>>()?,
         })
     }
@@ -235,6 +239,7 @@ impl TransferPlan {
         Plan {
             base: self.base.map(CandidateBase::to_message),
             base_name: self.base_name.clone().unwrap_or_default(),
+            base_is_beside: self.base_is_beside,
             steps: self.steps.iter().map(TravellingSnapshot::to_message).collect(),
         }
     }

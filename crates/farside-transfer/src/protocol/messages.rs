@@ -136,6 +136,10 @@ pub struct Plan {
     /// The snapshots that travel, oldest first; the last is the incremental of this transfer.
     #[prost(message, repeated, tag = "3")]
     pub steps: Vec<Step>,
+    /// The base lies beside the source's main line, and no snapshot of that line has its content: what the destination shows, if
+    /// that is the base, is not on the line that it gets.
+    #[prost(bool, tag = "5")]
+    pub base_is_beside: bool,
 }
 
 /// A snapshot that travels: the difference to the one before it, or to the base.

@@ -1,12 +1,14 @@
 //! What a transfer and its acknowledgement do to the source's snapshots. Blocking; call from a blocking thread.
 
+use std::collections::HashSet;
+
 use farside_engine::{
     ContentRoot, Engine, EngineError, SnapshotInfo, SnapshotOwner, SnapshotSpec, VolumeName,
 };
 use farside_platform::Clock;
 use uuid::Uuid;
 
-use super::choose::{Base, Rooted, choose_base, travelling};
+use super::choose::{Base, Beside, Rooted, choose_base, travelling};
 use crate::bases::{readable_root, release};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
@@ -51,12 +53,24 @@ pub(crate) fn prepare(
 ) -> Result<Prepared, TransferError> {
     let volume = &asked.volume;
     let is_replica = engine.volume(volume)?.is_replica;
-    let snapshots = rooted(engine, volume)?;
-    let base = choose_base(&snapshots, &asked.candidates)?;
+    let Snapshots { line, beside } = Snapshots::find(engine, volume, &asked.candidates)?;
+    let mut base = choose_base(&line, &beside, &asked.candidates, asked.kind == TransferKind::Resync)?;
+    // What the volume shows now may be just what the destination has, though no snapshot holds it: then that is the base, and
+    // named snapshots travel as differences from it.
+    let is_unknown = base.is_none() && asked.kind == TransferKind::Resync && !is_replica;
+    let early = is_unknown.then(|| take_incremental(engine, clock, asked)).transpose()?;
+    if let Some(rooted) = &early {
+        base = equal_content(rooted, &asked.candidates).map(|candidate| Base {
+            rooted,
+            candidate,
+            from: 0,
+            is_beside: false,
+        });
+    }
     if base.is_none()
         && asked.kind == TransferKind::Update
         && !asked.is_whole
-        && !has_unreadable_base(engine, asked, &snapshots)?
+        && !has_unreadable_base(engine, asked)?
     {
         return Err(TransferError::State(format!(
             "no snapshot of {volume} at the source is also at the destination. Nothing was changed. To copy \
@@ -67,8 +81,8 @@ pub(crate) fn prepare(
     // Only what was begun for this relationship, and is kept for it since, can be gone on with.
     let is_pinned = |s: &Rooted| s.info.pinned_by.contains(&asked.relationship);
     let staged_transfer =
-        asked.staged_transfer.filter(|uuid| snapshots.iter().any(|s| s.info.uuid == *uuid && is_pinned(s)));
-    let mut steps: Vec<&Rooted> = travelling(&snapshots, base.as_ref(), staged_transfer).collect();
+        asked.staged_transfer.filter(|uuid| line.iter().any(|s| s.info.uuid == *uuid && is_pinned(s)));
+    let mut steps: Vec<&Rooted> = travelling(&line, base.as_ref(), staged_transfer).collect();
     if steps.len() >= STEPS_MAX {
         return Err(TransferError::State(format!(
             "{} snapshots of {volume} wait to be transferred, and one transfer carries fewer than {STEPS_MAX}. \
@@ -88,33 +102,41 @@ pub(crate) fn prepare(
     let incremental;
     if is_replica {
         // A replica takes no snapshot of its own: a cascade names the version that was published last.
-        let newest = snapshots.last().ok_or_else(|| {
+        let newest = line.last().ok_or_else(|| {
             TransferError::State(format!(
                 "{volume} at the source is itself a replica and holds no version yet. Nothing was changed. At the \
                  source: farside mirror initialize {volume}"
             ))
         })?;
-        let is_base = base.as_ref().is_some_and(|b| snapshots[b.index].info.uuid == newest.info.uuid);
+        let is_base = base.is_some_and(|b| b.rooted.info.uuid == newest.info.uuid);
         if !is_base && steps.last().is_none_or(|s| s.info.uuid != newest.info.uuid) {
             steps.push(newest);
         }
+    } else if let Some(early) = &early {
+        steps.push(early);
     } else {
         incremental = take_incremental(engine, clock, asked)?;
         steps.push(&incremental);
     }
 
     let mut keep: Vec<Uuid> = steps.iter().map(|s| s.info.uuid).collect();
-    keep.extend(base.as_ref().map(|b| snapshots[b.index].info.uuid));
+    keep.extend(base.map(|b| b.rooted.info.uuid));
     for snapshot in &keep {
         engine.pin(volume, *snapshot, asked.relationship)?;
     }
     release(engine, volume, asked.relationship, &keep)?;
     keep.dedup();
-    Ok(prepared(&snapshots, base, &steps, keep.len()))
+    Ok(prepared(&line, base, &steps, keep.len()))
 }
 
-fn prepared(snapshots: &[Rooted], base: Option<Base>, steps: &[&Rooted], pins: usize) -> Prepared {
-    let local = base.map(|b| &snapshots[b.index].info);
+fn prepared(line: &[Rooted], base: Option<Base<'_>>, steps: &[&Rooted], pins: usize) -> Prepared {
+    let local = base.map(|b| &b.rooted.info);
+    // What lies beside the line, and is not on it under another name, is gone from what this side shows.
+    let is_on_line = |b: &Base<'_>| {
+        let is_same = |s: &Rooted| s.root == b.rooted.root && s.info.size_bytes == b.rooted.info.size_bytes;
+        line.iter().chain(steps.iter().copied()).any(is_same)
+    };
+    let base_is_beside = base.is_some_and(|b| b.is_beside && !is_on_line(&b));
     let steps = steps.iter().map(|s| TravellingSnapshot {
         uuid: s.info.uuid,
         name: s.info.name.clone(),
@@ -127,6 +149,7 @@ fn prepared(snapshots: &[Rooted], base: Option<Base>, steps: &[&Rooted], pins: u
         plan: TransferPlan {
             base: base.map(|b| b.candidate),
             base_name: local.map(|info| info.name.clone()),
+            base_is_beside,
             steps: steps.collect(),
         },
         local_base: local.map(|info| info.uuid),
@@ -134,25 +157,62 @@ fn prepared(snapshots: &[Rooted], base: Option<Base>, steps: &[&Rooted], pins: u
     }
 }
 
-/// Whether a snapshot that the destination names is here, and only damage keeps it from being the base. Then the whole volume is
-/// compared: it costs a comparison, and the mirror goes on.
-fn has_unreadable_base(
-    engine: &dyn Engine,
-    asked: &Asked,
-    readable: &[Rooted],
-) -> Result<bool, TransferError> {
-    let is_named = |s: &SnapshotInfo| asked.candidates.iter().any(|c| c.uuid == s.uuid);
-    let is_unreadable = |s: &SnapshotInfo| readable.iter().all(|r| r.info.uuid != s.uuid);
-    Ok(engine.snapshots(&asked.volume)?.iter().any(|s| is_named(s) && is_unreadable(s)))
+/// What the destination has of the content of a snapshot; of equals the newest.
+pub(super) fn equal_content(rooted: &Rooted, candidates: &[CandidateBase]) -> Option<CandidateBase> {
+    let is_equal =
+        |c: &&CandidateBase| c.content_root == rooted.root && c.size_bytes == rooted.info.size_bytes;
+    candidates.iter().rev().find(is_equal).copied()
 }
 
-/// Every snapshot of the main line that can be read whole, oldest first.
-pub(crate) fn rooted(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<Rooted>, TransferError> {
-    let with_root = |info: SnapshotInfo| {
-        let root = readable_root(engine, volume, &info)?;
-        Ok(root.map(|root| Rooted { info, root }))
-    };
-    engine.snapshots(volume)?.into_iter().filter_map(|info| with_root(info).transpose()).collect()
+/// Whether a snapshot that the destination names is here, and only damage keeps it from being the base. Then the whole volume is
+/// compared: it costs a comparison, and the mirror goes on.
+fn has_unreadable_base(engine: &dyn Engine, asked: &Asked) -> Result<bool, TransferError> {
+    let is_named = |s: &SnapshotInfo| asked.candidates.iter().any(|c| c.uuid == s.uuid);
+    for named in engine.all_snapshots(&asked.volume)?.iter().filter(|s| is_named(s)) {
+        if readable_root(engine, &asked.volume, named)?.is_none() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The snapshots of a volume that can be read whole.
+pub(crate) struct Snapshots {
+    /// On the main line, oldest first.
+    pub(crate) line: Vec<Rooted>,
+    /// Beside it, those that the other side holds too.
+    pub(crate) beside: Vec<Beside>,
+}
+
+impl Snapshots {
+    pub(crate) fn find(
+        engine: &dyn Engine,
+        volume: &VolumeName,
+        candidates: &[CandidateBase],
+    ) -> Result<Snapshots, TransferError> {
+        let on_line = engine.snapshots(volume)?;
+        let ids: HashSet<Uuid> = on_line.iter().map(|s| s.uuid).collect();
+        // By the index that it has among all of the line.
+        let mut line = Vec::with_capacity(on_line.len());
+        for (at, info) in on_line.iter().enumerate() {
+            let root = readable_root(engine, volume, info)?;
+            line.extend(root.map(|root| (at, Rooted { info: info.clone(), root })));
+        }
+        let mut beside = Vec::new();
+        for info in engine.all_snapshots(volume)?.into_iter().filter(|s| !ids.contains(&s.uuid)) {
+            let Some(root) = readable_root(engine, volume, &info)? else { continue };
+            let is_common = |c: &CandidateBase| {
+                c.uuid == info.uuid || (c.content_root == root && c.size_bytes == info.size_bytes)
+            };
+            if candidates.iter().any(is_common) {
+                let fork = engine.fork(volume, info.uuid)?;
+                let fork = fork.and_then(|fork| on_line.iter().position(|s| s.uuid == fork));
+                let from = line.iter().filter(|(at, _)| fork.is_some_and(|fork| *at <= fork)).count();
+                beside.push(Beside { rooted: Rooted { info, root }, from });
+            }
+        }
+        Ok(Snapshots { line: line.into_iter().map(|(_, rooted)| rooted).collect(), beside })
+    }
 }
 
 /// The name says whose it is; the identity of the transfer makes it unique.

@@ -1,0 +1,151 @@
+//! Three sites, as their administrators know them: whatever two of them do, the third goes on with a difference.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
+mod support;
+
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+use support::{Pair, Site, eventually, status};
+
+const SIZE: &str = "16M";
+
+struct Trio {
+    pair: Pair,
+    c: Site,
+}
+
+impl Trio {
+    /// `p/v` at `a`, copies of it as `q/v` at `b` and `w/v` at `c`.
+    fn fan_out() -> Trio {
+        let pair = Pair::start();
+        let c = Site::start(pair.root.path(), "c");
+        c.ok(&format!("pool create w --path {} --size 128M", pair.root.path().join("w.pool").display()));
+        for of in [&pair.a, &pair.b] {
+            let code = pair.root.path().join("code-c");
+            std::fs::write(&code, of.ok("peer invite")).unwrap();
+            c.ok(&format!("peer join {} --code-file {}", of.published("peer.addr"), code.display()));
+        }
+        pair.a.ok(&format!("volume create p/v --size {SIZE}"));
+        put(&pair.a, "p/v", 0, 512, 1);
+        for peer in ["b", "c"] {
+            pair.a.ok(&format!("peer allow {peer} p/v --reverse"));
+        }
+        pair.b.ok("mirror create a:p/v q/v");
+        pair.b.ok("mirror initialize q/v");
+        c.ok("mirror create a:p/v w/v");
+        c.ok("mirror initialize w/v");
+        // What each may have to follow some day.
+        for (at, peer, volume) in [(&pair.b, "c", "q/v"), (&c, "b", "w/v")] {
+            at.ok(&format!("peer allow {peer} {volume} --reverse"));
+        }
+        Trio { pair, c }
+    }
+}
+
+/// Hosts write `count` blocks from `first` on, and flush.
+fn put(site: &Site, volume: &str, first: u64, count: u64, seed: u64) {
+    let mut bytes = vec![0; (count * 4096) as usize];
+    rand::rngs::StdRng::seed_from_u64(seed).fill(&mut bytes[..]);
+    let mut host = site.nbd(volume);
+    host.write(first * 4096, &bytes).unwrap();
+    host.flush().unwrap();
+    drop(host);
+    eventually("the host is gone", || site.json(&format!("volume status {volume}"))["writers"] == 0);
+}
+
+fn image(site: &Site, volume: &str) -> Vec<u8> {
+    site.nbd(volume).read_all()
+}
+
+/// The newest transfer of a volume was a difference of at most so many blocks.
+fn was_difference(site: &Site, volume: &str, at_most_blocks: u64) {
+    let newest = site.json(&format!("mirror history {volume}"))[0].clone();
+    assert_eq!(newest["result"], "ok", "{newest}");
+    assert_ne!(newest["base"], Value::Null, "{newest}");
+    assert!(newest["changed_bytes"].as_u64().unwrap() <= at_most_blocks * 4096, "{newest}");
+}
+
+#[test]
+fn a_second_replica_follows_through_failover_and_failback_and_the_loss_of_the_original() {
+    let Trio { mut pair, c } = Trio::fan_out();
+    let (a, b) = (&pair.a, &pair.b);
+    put(a, "p/v", 0, 4, 2);
+    b.ok("mirror update q/v");
+    put(a, "p/v", 8, 4, 3);
+    c.ok("mirror update w/v");
+    put(a, "p/v", 16, 4, 4);
+
+    // The textbook: b takes over, a follows it, and they change back. c has a state of a that is on nobody's line any more.
+    b.ok("mirror break q/v");
+    put(b, "q/v", 24, 4, 5);
+    a.ok("mirror resync p/v --from b:q/v");
+    c.ok("mirror update w/v");
+    assert_eq!(image(&c, "w/v"), image(b, "q/v"));
+    was_difference(&c, "w/v", 16);
+    let kept = c.json("snapshot list w/v");
+    assert!(
+        kept.as_array().unwrap().iter().any(|s| s["name"].as_str().unwrap().starts_with("rescue-")),
+        "{kept}"
+    );
+    a.ok("mirror swap p/v");
+    put(a, "p/v", 32, 4, 6);
+    b.ok("mirror update q/v");
+    c.ok("mirror update w/v");
+    was_difference(&c, "w/v", 4);
+    // A planned turn with the other one; what a remembers of b is not in the way.
+    c.ok("mirror swap w/v");
+    assert_eq!(status(&c, "w/v")["state"], "broken-off");
+    a.ok("mirror swap p/v");
+    c.ok("mirror update w/v");
+    b.ok("mirror update q/v");
+
+    // a is gone for good. b takes over; c holds the same and can follow.
+    pair.a.kill();
+    let b = &pair.b;
+    b.ok("mirror break q/v");
+    put(b, "q/v", 40, 4, 7);
+    let plan: Value = c.json("mirror resync w/v --from b:q/v --plan");
+    let would = plan["would"].to_string();
+    assert!(would.contains("the mirror of w/v with a:p/v is over") && would.contains("base-TIME"), "{plan}");
+    assert_eq!(plan["lost"], json!([]), "{plan}");
+    c.ok("mirror resync w/v --from b:q/v");
+    was_difference(&c, "w/v", 4);
+    assert_eq!(image(&c, "w/v"), image(b, "q/v"));
+    assert_eq!(status(&c, "w/v")["source"], "b:q/v");
+    let kept = c.json("snapshot list w/v");
+    assert!(
+        kept.as_array().unwrap().iter().any(|s| s["name"].as_str().unwrap().starts_with("base-")),
+        "{kept}"
+    );
+    put(b, "q/v", 48, 4, 8);
+    c.ok("mirror update w/v");
+    was_difference(&c, "w/v", 4);
+
+    // Nothing in common any more but the data: compared, on request.
+    c.ok("mirror delete w/v");
+    put(&c, "w/v", 56, 4, 9);
+    let shown = image(&c, "w/v");
+    eventually("b has let the base go", || {
+        b.json("mirror destinations q/v").as_array().unwrap().iter().all(|d| d["peer"] != "c")
+    });
+    for snapshot in c.json("snapshot list w/v").as_array().unwrap() {
+        c.ok(&format!("snapshot delete w/v@{} --yes", snapshot["name"].as_str().unwrap()));
+    }
+    let said = c.fails(4, "mirror resync w/v --from b:q/v");
+    assert!(said.contains("--whole"), "{said}");
+    let plan = c.json("mirror resync w/v --from b:q/v --whole --plan");
+    assert!(plan["would"].to_string().contains("all of w/v is compared"), "{plan}");
+    c.ok("mirror resync w/v --from b:q/v --whole");
+    assert_eq!(image(&c, "w/v"), image(b, "q/v"));
+    let newest = c.json("mirror history w/v")[0].clone();
+    assert!(newest["wire_bytes_received"].as_u64().unwrap() < 512 * 1024, "{newest}");
+    let kept = c.json("snapshot list w/v");
+    let rescue = kept
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["name"].as_str().unwrap())
+        .find(|n| n.starts_with("rescue-"));
+    assert_eq!(image(&c, &format!("w/v@{}", rescue.expect("what c had of its own"))), shown);
+}

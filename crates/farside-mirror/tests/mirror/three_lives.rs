@@ -1,0 +1,216 @@
+//! Random lives of three sites, in fan-out and in cascade: whatever was decided, in the end all of them hold what one of them
+//! does, each by a difference.
+
+use farside_engine::SnapshotOwner;
+use farside_mirror::State;
+use farside_transfer::TransferResult;
+use rand::Rng;
+use rand::seq::IndexedRandom;
+
+use crate::support::embedded_storage::Embedded;
+use crate::support::memory_engine::MemoryEngine;
+use crate::support::site::{PATIENCE, Storage, seeds};
+use crate::support::trio::{A, B, C, Trio};
+
+const SIZE: u64 = 2 << 20;
+const SITES: [usize; 3] = [A, B, C];
+const STEPS: usize = 40;
+
+struct Life<S> {
+    trio: Trio<S>,
+    /// What each site's volume follows, or followed before it was broken off.
+    source: [Option<usize>; 3],
+    named: usize,
+}
+
+impl<S: Storage> Life<S> {
+    async fn new(seed: u64) -> Life<S> {
+        let mut trio = Trio::<S>::new(seed, SIZE).await;
+        // Something that all have, as whoever runs three sites sees to.
+        trio.snapshot(A, "first");
+        let middle = if trio.rng.random_bool(0.5) { A } else { B };
+        println!("c follows {middle}");
+        trio.copy(B, A).await;
+        trio.copy(C, middle).await;
+        Life { trio, source: [None, Some(A), Some(middle)], named: 0 }
+    }
+
+    fn follows(&self, at: usize) -> Option<usize> {
+        self.source[at].filter(|_| !self.is_writable(at))
+    }
+
+    fn is_writable(&self, at: usize) -> bool {
+        let engine = self.trio.sites[at].disk.engine.engine();
+        !engine.volume(&self.trio.volumes[at]).unwrap().is_replica
+    }
+
+    /// Whether `from` follows `at`, over however many sites.
+    fn would_be_a_circle(&self, at: usize, from: usize) -> bool {
+        let mut next = from;
+        for _ in SITES {
+            if next == at {
+                return true;
+            }
+            match self.follows(next) {
+                Some(source) => next = source,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn persons(&self, at: usize) -> Vec<(uuid::Uuid, String)> {
+        let engine = self.trio.sites[at].disk.engine.engine();
+        let line = engine.snapshots(&self.trio.volumes[at]).unwrap();
+        let is_persons =
+            |s: &farside_engine::SnapshotInfo| s.owner == SnapshotOwner::Person && s.pinned_by.is_empty();
+        line.into_iter().filter(is_persons).map(|s| (s.uuid, s.name)).collect()
+    }
+
+    async fn resync(&mut self, at: usize, from: usize) -> bool {
+        match self.trio.resync(at, from).await {
+            Ok(report) if report.result == TransferResult::Ok => {
+                assert!(report.base.is_some(), "a whole copy");
+                self.source[at] = Some(from);
+                true
+            }
+            Ok(report) => panic!("the resync of {at} from {from} failed: {report:?}"),
+            Err(error) => {
+                println!("  refused: {error}");
+                false
+            }
+        }
+    }
+
+    async fn step(&mut self, number: usize) {
+        let at = self.trio.rng.random_range(0..3);
+        let other = (at + self.trio.rng.random_range(1..3)) % 3;
+        match self.trio.rng.random_range(0..20) {
+            0..=4 if self.is_writable(at) => {
+                let count = self.trio.rng.random_range(1..6);
+                println!("{number}: {count} writes at {at}");
+                self.trio.write(at, count);
+            }
+            5 | 6 => {
+                println!("{number}: a snapshot of {at}");
+                self.named += 1;
+                self.trio.snapshot(at, &format!("n{}-{at}", self.named));
+            }
+            7 => {
+                let persons: Vec<_> =
+                    self.persons(at).into_iter().filter(|(_, name)| name != "first").collect();
+                if let Some((uuid, name)) = persons.choose(&mut self.trio.rng) {
+                    println!("{number}: {name} of {at} is deleted");
+                    self.trio.delete_snapshot(at, *uuid);
+                }
+            }
+            8..=12 => {
+                let Some(from) = self.follows(at) else { return };
+                let before = self.trio.live[at].clone();
+                println!("{number}: an update of {at} from {from}");
+                let report = self.trio.mirror(at).update(PATIENCE).await.unwrap().ended().await.unwrap();
+                if report.result == TransferResult::Ok {
+                    self.trio.live[at] = self.trio.live[from].clone();
+                } else {
+                    // Of an overtaken source nothing is brought.
+                    let reason = report.reason.unwrap_or_default();
+                    assert!(reason.contains("overtaken"), "{reason}");
+                    self.trio.live[at] = before;
+                }
+            }
+            13 | 14 if self.follows(at).is_some() => {
+                println!("{number}: {at} is broken off");
+                self.trio.break_off(at).await;
+            }
+            15 | 16 if self.source[at].is_some() && !self.would_be_a_circle(at, other) => {
+                println!("{number}: {at} follows {other}");
+                self.resync(at, other).await;
+            }
+            17 => {
+                let Some(from) = self.follows(at).filter(|from| self.is_writable(*from)) else { return };
+                println!("{number}: {at} and {from} change their roles");
+                let swapped = self.trio.sites[at].destination.swap(&self.trio.volumes[at], PATIENCE).await;
+                match swapped {
+                    Ok(_) => {
+                        self.trio.live[at] = self.trio.live[from].clone();
+                        self.source[from] = Some(at);
+                    }
+                    Err(error) => {
+                        println!("  refused: {error}");
+                        if self.trio.mirror(at).status().state == State::Mirrored {
+                            self.trio.live[at] = self.trio.seen(at);
+                        }
+                    }
+                }
+            }
+            18 if self.is_writable(at) => {
+                let persons = self.persons(at);
+                let Some((uuid, name)) = persons.choose(&mut self.trio.rng).cloned() else { return };
+                println!("{number}: {at} is rolled back to {name}");
+                let volume = &self.trio.volumes[at];
+                self.trio.sites[at].disk.engine.engine().move_main(volume, uuid, None).unwrap();
+                self.trio.live[at] = self.trio.seen(at);
+            }
+            19 => {
+                println!("{number}: power fails at {at}");
+                self.trio.sites[at].disk.engine.flush();
+                self.trio.crash(at, number as u64).await;
+            }
+            _ => {}
+        }
+        for at in SITES {
+            self.trio.check(at);
+        }
+    }
+
+    /// One of them is the one that counts; the others follow it.
+    async fn converge(&mut self) {
+        let counts = self.trio.rng.random_range(0..3);
+        println!("in the end {counts} counts");
+        if self.follows(counts).is_some() {
+            self.trio.break_off(counts).await;
+        }
+        for at in SITES.into_iter().filter(|at| *at != counts) {
+            assert!(self.resync(at, counts).await, "{at} cannot follow {counts}");
+        }
+        self.trio.write(counts, 3);
+        for at in SITES.into_iter().filter(|at| *at != counts) {
+            let report = self.trio.update(at, counts).await;
+            assert!(report.base.is_some());
+        }
+        assert!(SITES.iter().all(|at| self.trio.live[*at] == self.trio.live[counts]));
+    }
+}
+
+async fn live<S: Storage>(seed: u64) {
+    let mut life = Life::<S>::new(seed).await;
+    for number in 0..STEPS {
+        life.step(number).await;
+    }
+    life.converge().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_sites_converge_after_whatever_was_decided() {
+    for seed in seeds(2000, 6) {
+        live::<MemoryEngine>(seed).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_sites_converge_on_the_embedded_store() {
+    for seed in seeds(2100, 2) {
+        live::<Embedded>(seed).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[ignore = "minutes: hundreds of random lives, for make test-full"]
+async fn hundreds_of_random_lives_of_three_sites() {
+    for seed in seeds(3000, 300) {
+        live::<MemoryEngine>(seed).await;
+    }
+    for seed in seeds(4000, 100) {
+        live::<Embedded>(seed).await;
+    }
+}
