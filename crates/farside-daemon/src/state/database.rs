@@ -18,7 +18,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS_MAX: u32 = 4;
 
 /// What has ever changed the tables, oldest first. Once released, a migration is never edited.
-const MIGRATIONS: [(i64, &str, &str); 11] = [
+const MIGRATIONS: [(i64, &str, &str); 12] = [
     (1, "first", include_str!("migrations/0001_first.sql")),
     (2, "directions", include_str!("migrations/0002_directions.sql")),
     (3, "fence", include_str!("migrations/0003_fence.sql")),
@@ -30,6 +30,7 @@ const MIGRATIONS: [(i64, &str, &str); 11] = [
     (9, "recorded-rights", include_str!("migrations/0009_recorded_rights.sql")),
     (10, "role-changes", include_str!("migrations/0010_role_changes.sql")),
     (11, "swap-ended", include_str!("migrations/0011_swap_ended.sql")),
+    (12, "overtaken", include_str!("migrations/0012_overtaken.sql")),
 ];
 
 /// The newest schema this version knows: the number of its last migration.

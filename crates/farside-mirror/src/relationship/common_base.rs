@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farside_engine::ChangedBytes;
+use farside_engine::{ChangedBytes, VolumeName};
 use farside_transfer::bases::candidates;
 use farside_transfer::protocol::convert::{self, CandidateBase};
 use farside_transfer::protocol::{Body, Compare, Comparison};
@@ -21,6 +21,8 @@ pub(crate) struct CommonBase {
     pub(crate) incoming: ChangedBytes,
     /// The newest role change that the source has seen. With its database this side may have lost its own count.
     pub(crate) newest: u64,
+    /// What the source's volume follows itself, if it is no original.
+    pub(crate) follows: Option<VolumeName>,
 }
 
 /// Asks the source. Changes nothing on either side.
@@ -54,6 +56,7 @@ pub(crate) async fn common_base(
     convert::size(answer.size_bytes)?;
     Ok(CommonBase {
         newest: convert::newest_role_change(answer.newest)?,
+        follows: convert::places(&answer.follows)?.into_iter().next().map(|place| place.volume),
         base,
         incoming: ChangedBytes { data_bytes: answer.data_bytes, hole_bytes: answer.hole_bytes },
     })
