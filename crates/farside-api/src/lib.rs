@@ -40,8 +40,8 @@ pub use levels::{Level, Levels};
 pub use log::{LogEvent, LogLine, RequestedBy};
 pub use mirror::{
     BreakMirror, BudgetUse, CreateMirror, Mirror, MirrorDestination, MirrorState, Overtaken, Released,
-    ResyncMirror, Role, SetMirror, StartTransfer, Transfer, TransferKind, TransferPhase, TransferRecord,
-    TransferResult,
+    ResyncMirror, Role, SetMirror, SourceHeard, SourceOvertaken, StartTransfer, Transfer, TransferKind,
+    TransferPhase, TransferRecord, TransferResult,
 };
 pub use operation::{Operation, OperationKind, OperationState, SwapPhase};
 pub use peer::{

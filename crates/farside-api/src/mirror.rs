@@ -89,6 +89,31 @@ pub struct Transfer {
     pub levels: Levels,
 }
 
+/// What the source knows of a mirror that was broken off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceHeard {
+    /// Nothing, as far as is known here; `why` says why.
+    NotYet,
+    /// That it was overtaken; its hosts may write.
+    Noted,
+    /// That it was overtaken; its hosts may not write.
+    Fenced,
+    /// Its volume follows this one.
+    Follows,
+    /// It keeps nothing for this mirror: it was released there.
+    Released,
+}
+
+/// Hosts went on elsewhere than at the source of a replica: what it brings is of the old original.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SourceOvertaken {
+    /// Where they went on: `PEER:POOL/VOL`, as the source calls it.
+    pub by: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
 /// A relationship as `mirror status` lists it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Mirror {
@@ -130,6 +155,12 @@ pub struct Mirror {
     /// At the source: that the destination was broken off and is independent; null if not.
     #[serde(default)]
     pub overtaken: Option<Overtaken>,
+    /// At a destination that was broken off: what the source knows of that; null if it was not.
+    #[serde(default)]
+    pub source_heard: Option<SourceHeard>,
+    /// At the destination: that hosts went on elsewhere than at the source; null if not.
+    #[serde(default)]
+    pub source_overtaken: Option<SourceOvertaken>,
 }
 
 /// A volume here was overtaken: its replica was broken off, and hosts may be writing there.
@@ -147,6 +178,15 @@ pub struct Overtaken {
     pub diverged_blocks: Option<u64>,
     /// Whether the volume refuses host writes for it (`peer allow --fence`).
     pub fenced: bool,
+    /// The mirror was deleted there since: only this site remembers it.
+    #[serde(default)]
+    pub ended: bool,
+    /// Who went on, if not the destination itself but one beyond it: `PEER:POOL/VOL`, as the destination calls it.
+    #[serde(default)]
+    pub beyond: Option<String>,
+    /// What the volume here follows, if it is itself a replica: `PEER:POOL/VOL`.
+    #[serde(default)]
+    pub follows: Option<String>,
 }
 
 /// How a transfer ended.
@@ -246,6 +286,9 @@ pub struct MirrorDestination {
     /// the pool came from elsewhere): `peer` and `destination` are empty, and its id releases it.
     #[serde(default = "is_known")]
     pub known: bool,
+    /// The peer has a newer mirror into a volume of this name: this one is over, and its id releases it.
+    #[serde(default)]
+    pub stale: bool,
     /// That the destination was broken off; null if not.
     #[serde(default)]
     pub overtaken: Option<Overtaken>,

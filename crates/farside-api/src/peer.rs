@@ -162,6 +162,9 @@ pub struct PeerStatus {
     /// What may be sent to it.
     #[serde(default)]
     pub throttle_out: Option<Throttle>,
+    /// What is to be known of what was just done; absent if nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// `POST /peers/invitations`.

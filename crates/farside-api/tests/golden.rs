@@ -156,6 +156,7 @@ fn peer_list_and_status() {
             streams: PeerStreams::default(),
             throttle_in: Some(Throttle { rules: "4MB/s".into(), bytes_per_second: Some(4_000_000) }),
             throttle_out: Some(Throttle { rules: "unlimited".into(), bytes_per_second: None }),
+            notes: Vec::new(),
         },
         status,
     );
@@ -203,6 +204,8 @@ fn mirror_status() {
                 levels: levels(),
             }),
             overtaken: None,
+            source_heard: Some(SourceHeard::NotYet),
+            source_overtaken: Some(SourceOvertaken { by: "c:r/s".into(), since: at("2026-11-21T21:00:00Z") }),
         }],
         json!([{
             "id": ID, "name": "q/r", "role": "destination", "source": "a:p/v", "destination": "q/r",
@@ -214,7 +217,8 @@ fn mirror_status() {
                 "kind": "update", "phase": "difference", "changed_bytes": null, "done_bytes": 0, "wire_bytes": 300,
                 "rate_bytes_per_second": null, "eta_seconds": null, "levels": levels_as_json()
             },
-            "overtaken": null
+            "overtaken": null, "source_heard": "not-yet",
+            "source_overtaken": {"by": "c:r/s", "since": "2026-11-21T21:00:00Z"}
         }]),
     );
 }
@@ -233,6 +237,7 @@ fn mirror_destinations() {
             pinned_bytes: None,
             transferring: false,
             known: true,
+            stale: false,
             overtaken: Some(Overtaken {
                 since: at("2026-11-21T21:00:00Z"),
                 reported_at: at("2026-11-21T22:00:00Z"),
@@ -240,6 +245,9 @@ fn mirror_destinations() {
                 diverged_bytes: Some(8192),
                 diverged_blocks: Some(2),
                 fenced: true,
+                ended: false,
+                beyond: Some("c:r/s".into()),
+                follows: None,
             }),
             released: Some(Released { at: at("2026-11-21T23:00:00Z"), why: "the pool had less free".into() }),
             budgets: Some(BudgetUse {
@@ -257,10 +265,11 @@ fn mirror_destinations() {
         json!([{
             "id": ID, "volume": "p/v", "peer": "b", "destination": "q/r", "base_snapshot": "s1",
             "content_root": "00".repeat(16), "since": "2026-11-21T20:00:00Z", "pinned_bytes": null,
-            "transferring": false, "known": true,
+            "transferring": false, "known": true, "stale": false,
             "overtaken": {
                 "since": "2026-11-21T21:00:00Z", "reported_at": "2026-11-21T22:00:00Z", "snapshot": "s1",
-                "diverged_bytes": 8192, "diverged_blocks": 2, "fenced": true
+                "diverged_bytes": 8192, "diverged_blocks": 2, "fenced": true, "ended": false, "beyond": "c:r/s",
+                "follows": null
             },
             "released": {"at": "2026-11-21T23:00:00Z", "why": "the pool had less free"},
             "budgets": {

@@ -3,7 +3,7 @@
 use farside_api as api;
 use farside_engine::ContentRoot;
 use farside_link::{Priority, Window};
-use farside_mirror::{LogEntry, LogEvent, MirrorOptions, RequestedBy, State};
+use farside_mirror::{LogEntry, LogEvent, MirrorOptions, RequestedBy, SourceHeard, State};
 use farside_platform::Timestamp;
 use farside_transfer::{Level, Levels, Phase, Progress, TransferKind, TransferReport, TransferResult};
 
@@ -27,6 +27,16 @@ pub(crate) fn state(state: State) -> api::MirrorState {
         State::Queued => api::MirrorState::Queued,
         State::Quiesced => api::MirrorState::Quiesced,
         State::BrokenOff => api::MirrorState::BrokenOff,
+    }
+}
+
+pub(crate) fn source_heard(heard: SourceHeard) -> api::SourceHeard {
+    match heard {
+        SourceHeard::NotYet => api::SourceHeard::NotYet,
+        SourceHeard::Noted => api::SourceHeard::Noted,
+        SourceHeard::Fenced => api::SourceHeard::Fenced,
+        SourceHeard::Follows => api::SourceHeard::Follows,
+        SourceHeard::Released => api::SourceHeard::Released,
     }
 }
 

@@ -6,7 +6,9 @@
 
 mod accelerator;
 
-use farside_api::{AcceleratorStatus, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolState, Role};
+use farside_api::{
+    AcceleratorStatus, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolState, Role, SourceHeard,
+};
 use farside_mirror::{QueueStatus, Relationship};
 use farside_transfer::{LevelKind, TransferReport, TransferResult};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
@@ -142,6 +144,16 @@ fn describe() {
         "Lines of log and history that the state database did not take"
     );
     describe_gauge!("farside_mirror_lag_seconds", Unit::Seconds, "Age of the replica's data");
+    describe_gauge!(
+        "farside_mirror_source_overtaken",
+        Unit::Count,
+        "1 if hosts went on elsewhere than at the replica's source: what it brings is of the old original"
+    );
+    describe_gauge!(
+        "farside_mirror_break_told",
+        Unit::Count,
+        "Of a mirror that was broken off: 1 if its source has been told, 0 if its hosts may be writing unknown"
+    );
     describe_gauge!("farside_peer_connected", Unit::Count, "1 if there is a session and the peer answers");
     describe_gauge!("farside_peer_rtt_seconds", Unit::Seconds, "Round-trip time of the session");
     describe_counter!(
@@ -189,6 +201,13 @@ fn pool(pool: &Pool) {
 fn mirror(mirror: &Mirror) {
     if let (Role::Destination, Some(lag)) = (mirror.role, mirror.lag_seconds) {
         figure("farside_mirror_lag_seconds", "mirror", &mirror.name, lag);
+    }
+    if mirror.role == Role::Destination {
+        let set = |name, value: bool| figure(name, "mirror", &mirror.name, f64::from(u8::from(value)));
+        set("farside_mirror_source_overtaken", mirror.source_overtaken.is_some());
+        if let Some(heard) = mirror.source_heard {
+            set("farside_mirror_break_told", heard != SourceHeard::NotYet);
+        }
     }
 }
 

@@ -16,13 +16,14 @@ use std::time::Instant;
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
 use farside_engine::{Engine, VolumeName};
 use farside_mirror::{
-    Destination, DestinationParts, Mirror, MirrorStatus, QueueStatus, Relationship, Reversal, Schedule,
-    SourceService, TransferQueue,
+    Destination, DestinationParts, Endings, Mirror, MirrorStatus, QueueStatus, Relationship, Reversal,
+    Schedule, SourceService, TransferQueue,
 };
 use farside_peer::{Node, PeerId};
 use farside_platform::{Clock, Randomness, Timestamp};
 use farside_store::Pool;
 use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use role_changes::{Reversals, WayBack};
@@ -47,6 +48,7 @@ pub(crate) struct Mirrors {
     /// One change of its size at a time, so that database and queue agree.
     size_lock: tokio::sync::Mutex<()>,
     /// How far volumes have diverged, by relationship, and when that was counted.
+    endings: OnceCell<Arc<Endings>>,
     divergences: Mutex<HashMap<Uuid, (Instant, Option<u64>)>>,
     fence_lock: Mutex<()>,
 }
@@ -77,6 +79,7 @@ impl Mirrors {
         let reversals: Arc<dyn Reversal> = Arc::new(Reversals {
             destinations: Arc::clone(&destinations),
             exports: Arc::clone(&parts.exports),
+            node: parts.node.clone(),
         });
         parts.source.set_reversal(Arc::downgrade(&reversals));
         Mirrors {
@@ -85,6 +88,7 @@ impl Mirrors {
             _reversals: reversals,
             queue: TransferQueue::default(),
             size_lock: tokio::sync::Mutex::default(),
+            endings: OnceCell::new(),
             divergences: Mutex::default(),
             fence_lock: Mutex::default(),
         }
@@ -134,10 +138,26 @@ impl Mirrors {
             clock: Arc::clone(&self.parts.clock),
             randomness: Arc::clone(&self.parts.randomness),
             queue: self.queue.clone(),
+            endings: self.endings().await?,
         };
         let destination = Destination::open(parts).await.map_err(Failure::into_error_body)?;
         self.destinations.lock().insert(name.to_owned(), Arc::new(destination));
         Ok(())
+    }
+
+    /// Who is still to be told of mirrors that are no more; the first who asks begins to tell.
+    async fn endings(&self) -> Result<Arc<Endings>, ErrorBody> {
+        let open = async || {
+            let links = Arc::new(self.parts.node.clone());
+            let endings = Endings::open(links, Arc::new(self.parts.state.clone())).await?;
+            Ok::<_, farside_mirror::MirrorError>(Arc::new(endings))
+        };
+        self.endings.get_or_try_init(open).await.map(Arc::clone).map_err(Failure::into_error_body)
+    }
+
+    /// Begins to tell, also where no pool is open.
+    pub(crate) async fn tell_endings(&self) -> Result<(), ErrorBody> {
+        self.endings().await.map(drop)
     }
 
     /// Ends them, and waits: nothing touches the pool afterwards.
@@ -257,6 +277,14 @@ impl Mirrors {
             content_root: current.map(|c| c.content_root.to_string()),
             base_snapshot: current.map(|c| c.name.clone()),
             transfer: status.progress.as_ref().map(convert::transfer),
+            source_heard: status.source_heard.map(convert::source_heard),
+            source_overtaken: status
+                .relationship
+                .upstream
+                .overtaken
+                .as_ref()
+                .filter(|_| status.state != farside_mirror::State::BrokenOff)
+                .map(|o| api::SourceOvertaken { by: o.by.clone(), since: convert::time(o.at) }),
             ..self.undriven(&status.relationship)
         }
     }
@@ -287,6 +315,8 @@ impl Mirrors {
             link: Some(convert::link(&relationship.options)),
             transfer: None,
             overtaken: None,
+            source_heard: None,
+            source_overtaken: None,
         }
     }
 

@@ -289,6 +289,7 @@ pub(crate) fn status(node: &Node, peer: &PeerStatus, rights: &Rights) -> api::Pe
         rights: rights.of(peer.record.id),
         throttle_in: None,
         throttle_out: None,
+        notes: Vec::new(),
     }
 }
 

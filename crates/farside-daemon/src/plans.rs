@@ -327,6 +327,8 @@ pub(crate) struct ResyncFacts<'a> {
     pub(crate) replaces: Option<&'a str>,
     /// Nothing is in common, and everything is compared; `base` is what is here.
     pub(crate) compares: bool,
+    /// What that volume follows itself, if it is no original.
+    pub(crate) follows: Option<&'a str>,
 }
 
 pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
@@ -354,6 +356,11 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
              it is here, {volume} shows what it shows now"
         ),
     });
+    if let Some(follows) = facts.follows {
+        plan.would.push(format!(
+            "{from} is itself a replica, of {follows}; hosts write there only after farside mirror break at its site"
+        ));
+    }
     if let Some(ends) = facts.ends {
         plan.would.push(format!(
             "the mirror of {volume} at {ends} stays broken off, until that side is resynced again"
@@ -404,7 +411,16 @@ pub(crate) fn delete_mirror(volume: &VolumeName, source: &str, broken_off: bool,
         ));
         return plan;
     }
-    plan.would.push(format!("{source} is told to release the base it keeps, if it can be reached"));
+    if broken_off {
+        plan.would.push(format!(
+            "{source} stays overtaken by this volume, and fenced if that was asked for, until its own administrator \
+             decides (there: farside mirror release {of} PEER, or farside mirror resync {of}); if it has not heard of the \
+             break yet, it is told at the next session",
+            of = source.split_once(':').map_or(source, |(_, of)| of)
+        ));
+    } else {
+        plan.would.push(format!("{source} is told to release the base it keeps, now or at the next session"));
+    }
     plan.would.push(format!(
         "the last base stays here as {volume}@base-TIME, unless a named snapshot holds the same: whatever site holds that point \
          too, {volume} can follow with a difference; delete it when that is not wanted"
@@ -453,7 +469,10 @@ pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
         facts.replicas.iter().map(|r| format!("{r} gets no more updates; it can still be broken off")),
     );
     plan.would.extend(facts.fenced.iter().map(|volume| {
-        format!("the fence of {volume}, which {peer} has overtaken, ends with its rights: hosts may write there again")
+        format!(
+            "{volume} stays fenced, because {peer} has overtaken it; to let hosts write there again: farside mirror \
+             release {volume} {key}"
+        )
     }));
     plan.would.extend(facts.held.iter().map(|(volume, destination)| {
         format!(
@@ -520,39 +539,86 @@ pub(crate) struct OvertakenFacts<'a> {
     pub(crate) snapshot: Option<&'a str>,
     pub(crate) diverged_bytes: Option<u64>,
     pub(crate) fenced: bool,
+    /// The mirror was deleted there since.
+    pub(crate) ended: bool,
+    /// Who went on, if not the destination itself but one beyond it: `PEER:POOL/VOL`.
+    pub(crate) beyond: Option<&'a str>,
+    /// What the volume here follows, if it is itself a replica: `PEER:POOL/VOL`.
+    pub(crate) follows: Option<&'a str>,
 }
 
 /// Why it is so, and what can be done.
 pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
     let OvertakenFacts { volume, peer, destination, .. } = facts;
-    let mut why = format!("overtaken: {peer} broke off {destination}");
+    let mut why = match facts.beyond {
+        Some(beyond) => format!("overtaken beyond {peer}:{destination}: {beyond} was broken off"),
+        None => format!("overtaken: {peer} broke off {destination}"),
+    };
     if let Some(since) = facts.since {
         why += &format!(" at {since:.0}");
     }
-    why += &match (facts.snapshot, facts.diverged_bytes) {
-        (Some(snapshot), Some(0)) => format!(" from {snapshot}; nothing was written here since then"),
-        (Some(snapshot), Some(bytes)) => {
+    why += &match (facts.beyond, facts.snapshot, facts.diverged_bytes) {
+        // The points that it and this side hold are the destination's to know.
+        (Some(_), ..) => String::new(),
+        (None, Some(snapshot), Some(0)) => format!(" from {snapshot}; nothing was written here since then"),
+        (None, Some(snapshot), Some(bytes)) => {
             format!(
                 " from {snapshot}; here {} blocks of 4 KiB ({bytes} bytes) differ since then",
                 blocks(bytes)
             )
         }
-        (Some(snapshot), None) => {
+        (None, Some(snapshot), None) => {
             format!(" from {snapshot}; how much was written here since then is not known")
         }
-        (None, _) => String::from("; the point that hosts there continued from is no longer here"),
+        (None, None, _) => String::from("; the point that hosts there continued from is no longer here"),
     };
+    if facts.ended {
+        why += "; its site has deleted that mirror since";
+    }
     if facts.fenced {
         why += "; hosts may not write here until this is decided";
     }
-    why + &format!(
-        "; farside mirror resync {volume} --from {peer}:{destination} takes over their state and keeps this one as a side \
-         branch; farside mirror release {volume} {peer} keeps both"
+    why + &match (facts.beyond, facts.follows) {
+        (Some(beyond), _) => format!(
+            "; if hosts shall go on there: once {peer}:{destination} follows {beyond}, farside mirror resync {volume} \
+             --from {peer}:{destination}; if hosts shall go on here: it ends when it is decided at {peer}, or by farside \
+             mirror release {volume} {peer}, which ends that mirror"
+        ),
+        (None, Some(follows)) => format!(
+            "; {volume} is itself the replica of {follows}, which is told. If hosts shall go on there: farside mirror \
+             break {volume}, then farside mirror resync {volume} --from {peer}:{destination}, and at the site of \
+             {follows} farside mirror resync from here. If {follows} counts: farside mirror release {volume} {peer}, or \
+             farside mirror resync {destination} at {peer}"
+        ),
+        (None, None) => format!(
+            "; farside mirror resync {volume} --from {peer}:{destination} takes over their state and keeps this one as a \
+             side branch; farside mirror release {volume} {peer} keeps both"
+        ),
+    }
+}
+
+/// What is said when a right goes that a fence came with.
+pub(crate) fn stays_fenced(volume: &VolumeName, peer: &str, destination: &VolumeName) -> String {
+    format!(
+        "{volume} stays fenced: {peer} has overtaken it with {destination}. To let hosts write to it again: farside mirror \
+         release {volume} {peer}; to make it follow: farside mirror resync {volume} --from {peer}:{destination}"
     )
 }
 
 /// Why hosts may not write to a volume that a peer has overtaken.
-pub(crate) fn fence(volume: &VolumeName, peer: &str, destination: &VolumeName) -> String {
+pub(crate) fn fence(
+    volume: &VolumeName,
+    peer: &str,
+    destination: &VolumeName,
+    beyond: Option<&str>,
+) -> String {
+    if let Some(beyond) = beyond {
+        return format!(
+            "it is fenced: {beyond}, beyond {peer}:{destination}, was broken off and has overtaken it; farside mirror status \
+             {volume} says what can be done; farside peer allow {peer} {volume} without --fence lets hosts write here \
+             again; keep --reverse if it was given"
+        );
+    }
     format!(
         "it is fenced: {peer} has overtaken it with {destination}; farside mirror resync {volume} --from \
          {peer}:{destination} makes it follow that one; farside mirror release {volume} {peer} keeps both; farside \
@@ -737,6 +803,7 @@ mod tests {
             ends: Some("b:q/db"),
             replaces: None,
             compares: false,
+            follows: None,
         };
         golden(
             &resync(&facts),
@@ -772,7 +839,7 @@ mod tests {
             &delete_mirror(&volume(), "a:p/v", false, false),
             "delete mirror p/db
              would: p/db stays, as a volume that hosts may write to
-             would: a:p/v is told to release the base it keeps, if it can be reached
+             would: a:p/v is told to release the base it keeps, now or at the next session
              would: the last base stays here as p/db@base-TIME, unless a named snapshot holds the same: whatever site holds that point too, p/db can follow with a difference; delete it when that is not wanted
              would: once a:p/v has released it, p/db can follow a:p/v with a difference only by a named snapshot that both hold, or by farside mirror resync --whole
              lost: Some(0) Some(0) Some(0.0)",
@@ -783,6 +850,11 @@ mod tests {
              would: p/db stays as it is; hosts may write to it, and it is part of no mirror any more
              would: a:p/v goes on following p/db: nothing is kept any more for the mirror that is deleted
              lost: Some(0) Some(0) Some(0.0)",
+        );
+        let broken_off = delete_mirror(&volume(), "a:p/v", true, false);
+        assert!(
+            broken_off.would[1].contains("a:p/v stays overtaken")
+                && broken_off.would[1].contains("release p/v PEER")
         );
         golden(
             &release(&volume(), "b", &[String::from("b:q/db")]),
@@ -804,7 +876,7 @@ mod tests {
              would: the session with b is cut, and the site is unknown here from then on
              would: its rights here end; to undo this, both sites must pair again
              would: p/r gets no more updates; it can still be broken off
-             would: the fence of p/db, which b has overtaken, ends with its rights: hosts may write there again
+             would: p/db stays fenced, because b has overtaken it; to let hosts write there again: farside mirror release p/db 0123abcd
              would: the base kept here of p/db for b:q/db stays and holds space; to free that: farside mirror release p/db 0123abcd
              lost: Some(0) Some(0) Some(0.0)",
         );
@@ -821,6 +893,9 @@ mod tests {
             snapshot: Some("s9"),
             diverged_bytes: Some(8192),
             fenced: false,
+            ended: false,
+            beyond: None,
+            follows: None,
         };
         assert_eq!(
             overtaken(&facts()),
@@ -836,7 +911,16 @@ mod tests {
         let unknown =
             overtaken(&OvertakenFacts { since: None, snapshot: None, diverged_bytes: None, ..facts() });
         assert!(unknown.starts_with("overtaken: b broke off q/db; the point that"), "{unknown}");
-        assert!(fence(&volume, "b", &destination).contains("farside mirror resync p/db --from b:q/db"));
+        assert!(fence(&volume, "b", &destination, None).contains("farside mirror resync p/db --from b:q/db"));
+        let beyond = overtaken(&OvertakenFacts { beyond: Some("c:r/db"), ..facts() });
+        assert!(beyond.starts_with("overtaken beyond b:q/db: c:r/db was broken off at 2026"), "{beyond}");
+        let middle = overtaken(&OvertakenFacts { follows: Some("a:p/db"), ..facts() });
+        assert!(
+            middle.contains("replica of a:p/db") && middle.contains("farside mirror break p/db"),
+            "{middle}"
+        );
+        let ended = overtaken(&OvertakenFacts { ended: true, ..facts() });
+        assert!(ended.contains("deleted that mirror"), "{ended}");
     }
 
     #[test]

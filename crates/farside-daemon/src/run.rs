@@ -191,6 +191,12 @@ async fn start(
     mirrors.load_transfer_size().await?;
     // Before hosts are served: a fence must survive a restart without a gap.
     mirrors.refresh_fences();
+    if let Err(error) = mirrors.tell_endings().await {
+        tracing::error!(
+            "the sources of deleted mirrors are not told that these have ended: {}",
+            error.message
+        );
+    }
     for (name, pool) in pools.open_pools() {
         if let Err(error) = mirrors.pool_opened(&name, &pool).await {
             tracing::error!(

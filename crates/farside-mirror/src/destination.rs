@@ -1,11 +1,13 @@
 //! All mirrors whose replica is at this site. `service.rs` makes and ends them; `resync.rs` makes a volume follow a peer's from what
 //! both hold, `swap.rs` changes the roles, `plans.rs` tells what either would set aside.
 
+mod endings;
 mod plans;
 mod resync;
 mod service;
 mod swap;
 
+pub use endings::Endings;
 pub use plans::{PlanPoint, RoleChangePlan};
 pub use service::{Destination, DestinationParts};
 pub use swap::SwapReport;

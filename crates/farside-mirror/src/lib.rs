@@ -21,6 +21,7 @@
 
 pub mod budgets;
 pub mod destination;
+mod directions;
 pub mod error;
 pub mod limits;
 pub mod links;
@@ -35,13 +36,13 @@ pub mod state;
 pub mod store;
 
 pub use budgets::Budgets;
-pub use destination::{Destination, DestinationParts, PlanPoint, RoleChangePlan, SwapReport};
+pub use destination::{Destination, DestinationParts, Endings, PlanPoint, RoleChangePlan, SwapReport};
 pub use error::MirrorError;
 pub use links::Links;
 pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use options::MirrorOptions;
 pub use queue::{QueueStatus, TransferQueue};
-pub use relationship::{Asked, Comparing, Mirror, MirrorStatus, Published};
+pub use relationship::{Asked, Comparing, Mirror, MirrorStatus, Published, SourceHeard};
 pub use schedule::{ClockReading, Schedule, Ticker, Timetable};
 pub use source::{
     BudgetUse, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights, SourceService,
@@ -49,6 +50,6 @@ pub use source::{
 };
 pub use state::State;
 pub use store::{
-    MemoryStore, Overtaken, Relationship, RelationshipStore, Released, SourceRelationship, SourceStore,
-    SwapMark,
+    Ending, EndingStore, MemoryStore, Overtaken, Relationship, RelationshipStore, Released,
+    SourceRelationship, SourceStore, SwapMark,
 };

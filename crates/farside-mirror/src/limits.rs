@@ -34,6 +34,11 @@ pub const NOTICE_LINK_WAIT: Duration = Duration::from_secs(60);
 /// How long a divergence notice rests after it could not even wait for a session (the peer is not paired any more), or after it was
 /// refused a notice; then twice as long each time, up to [`NOTICE_LINK_WAIT`].
 pub const NOTICE_REST: Duration = Duration::from_secs(5);
+/// How often a source is told again what it has noted already: it may have lost its state database since, in the same session.
+/// A call of 100 bytes.
+pub const NOTICE_AGAIN: Duration = Duration::from_secs(180);
+/// Mirrors that were deleted and of which their sources are still to be told; the oldest are given up.
+pub const ENDINGS_MAX: usize = 1024;
 /// Refusals after which a source is not told any more of a base that it did not hear of in time: the next transfer tells it.
 /// Two hours.
 pub const LATE_ACKNOWLEDGEMENTS_MAX: u32 = 120;

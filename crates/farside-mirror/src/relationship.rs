@@ -17,10 +17,12 @@ mod notify;
 mod resync;
 mod role_change;
 mod status;
+mod upstream;
 
 pub(crate) use announcements::{newest_in, swap_message};
 pub(crate) use command::{Parts, Replaced, RoleChangeCommand};
 pub use common_base::Comparing;
 pub(crate) use common_base::{common_base, drop_probe};
 pub use mirror::{Asked, Mirror};
-pub use status::{MirrorStatus, Published};
+pub(crate) use role_change::already_a_replica;
+pub use status::{MirrorStatus, Published, SourceHeard};

@@ -22,6 +22,7 @@ mod service;
 mod shared;
 mod swap;
 mod transfers;
+mod upstream;
 
 pub use pins::UnexplainedPin;
 pub use retention::BudgetUse;

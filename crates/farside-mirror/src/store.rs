@@ -9,7 +9,10 @@ use farside_engine::{ContentRoot, ReplicaRecord, VolumeName};
 use farside_peer::PeerId;
 use farside_platform::Timestamp;
 use farside_transfer::Replica;
+use farside_transfer::protocol::convert::Upstream;
+use farside_transfer::protocol::{Body, Request};
 use farside_transfer::report::TransferReport;
+use prost::Message;
 use uuid::Uuid;
 
 use crate::error::MirrorError;
@@ -43,6 +46,10 @@ pub struct Relationship {
     /// Number of the newest role change: breaks, resyncs and attempts to change the roles are counted, so that what
     /// was told of one of them has no effect when it comes after what was told of a newer. From 1.
     pub role_change: u64,
+    /// Where the source's volume stands among the sites, as it said last.
+    pub upstream: Upstream,
+    /// The source has answered what it was told of the newest break.
+    pub told: bool,
 }
 
 /// How far a role change is that one side has begun: this says what its source is told. Whether the volume is writable is
@@ -108,6 +115,8 @@ impl Relationship {
             resync_pending: false,
             swap: None,
             role_change: 1,
+            upstream: Upstream::default(),
+            told: false,
         }
     }
 
@@ -164,7 +173,7 @@ pub struct Released {
 
 /// What a source was told of a destination that was broken off. Updates of that relationship are refused until it is
 /// resynced or released.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Overtaken {
     /// When it was broken off, by the destination's clock; none if it does not know any more.
     pub broken_off_at: Option<Timestamp>,
@@ -172,6 +181,37 @@ pub struct Overtaken {
     pub reported_at: Timestamp,
     /// The snapshot that hosts there went on from, and its content root; none if the replica held none.
     pub snapshot: Option<(Uuid, ContentRoot)>,
+    /// Hosts here may not write until it is over, whatever becomes of the right that asked for it.
+    pub fenced: bool,
+    /// The destination's mirror was deleted since: only this side's administrator can end this.
+    pub ended: bool,
+    /// The destination itself still follows; this one, beyond it, went on: `PEER:POOL/VOL`, as the destination calls it.
+    pub beyond: Option<String>,
+}
+
+/// A mirror of this site that was deleted, and of which its source has not heard that yet.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ending {
+    /// The relationship.
+    pub relationship: Uuid,
+    /// The source's site.
+    pub peer: PeerId,
+    /// When it was deleted.
+    pub at: Timestamp,
+    /// What the source is told: that it may release what it keeps, or that it was overtaken before the mirror was deleted.
+    pub message: Body,
+}
+
+impl Ending {
+    /// What the source is told, as it is kept.
+    pub fn message_bytes(&self) -> Vec<u8> {
+        Request { version: 0, body: Some(self.message.clone()) }.encode_to_vec()
+    }
+
+    /// As it was kept; none if that makes no sense.
+    pub fn message_of(bytes: &[u8]) -> Option<Body> {
+        Request::decode(bytes).ok()?.body
+    }
 }
 
 impl SourceRelationship {
@@ -199,8 +239,8 @@ pub trait RelationshipStore: Send + Sync + 'static {
     async fn save(&self, relationship: &Relationship) -> Result<(), MirrorError>;
     /// Whether the site has one with this id, of whatever pool: also of one that is not open.
     async fn knows(&self, id: Uuid) -> Result<bool, MirrorError>;
-    /// Forgets one; its history may stay.
-    async fn remove(&self, id: Uuid) -> Result<(), MirrorError>;
+    /// Forgets one, and in the same moment remembers what its source is to be told; its history may stay.
+    async fn end(&self, ending: &Ending) -> Result<(), MirrorError>;
     /// Adds a transfer that has ended.
     async fn append_history(&self, id: Uuid, report: &TransferReport) -> Result<(), MirrorError>;
     /// The newest `limit` transfers, newest first.
@@ -209,6 +249,15 @@ pub trait RelationshipStore: Send + Sync + 'static {
     async fn append_log(&self, entry: &LogEntry) -> Result<(), MirrorError>;
     /// The newest `limit` lines about the replica `volume`, newest first.
     async fn log(&self, volume: &VolumeName, limit: usize) -> Result<Vec<LogEntry>, MirrorError>;
+}
+
+/// Where a destination remembers what sources are to be told of mirrors that are no more.
+#[async_trait]
+pub trait EndingStore: Send + Sync + 'static {
+    /// All that is to be told.
+    async fn endings(&self) -> Result<Vec<Ending>, MirrorError>;
+    /// It was told.
+    async fn remove_ending(&self, relationship: Uuid) -> Result<(), MirrorError>;
 }
 
 /// Where a source remembers who holds which base.
@@ -239,6 +288,7 @@ struct Tables {
     history: BTreeMap<Uuid, Vec<TransferReport>>,
     log: BTreeMap<VolumeName, VecDeque<LogEntry>>,
     sources: BTreeMap<Uuid, SourceRelationship>,
+    endings: BTreeMap<Uuid, Ending>,
 }
 
 impl MemoryStore {
@@ -270,8 +320,10 @@ impl RelationshipStore for MemoryStore {
         Ok(self.tables().relationships.contains_key(&id))
     }
 
-    async fn remove(&self, id: Uuid) -> Result<(), MirrorError> {
-        self.tables().relationships.remove(&id);
+    async fn end(&self, ending: &Ending) -> Result<(), MirrorError> {
+        let mut tables = self.tables();
+        tables.relationships.remove(&ending.relationship);
+        tables.endings.insert(ending.relationship, ending.clone());
         Ok(())
     }
 
@@ -303,6 +355,18 @@ impl RelationshipStore for MemoryStore {
     async fn log(&self, volume: &VolumeName, limit: usize) -> Result<Vec<LogEntry>, MirrorError> {
         let tables = self.tables();
         Ok(tables.log.get(volume).into_iter().flat_map(|log| log.iter().rev()).take(limit).cloned().collect())
+    }
+}
+
+#[async_trait]
+impl EndingStore for MemoryStore {
+    async fn endings(&self) -> Result<Vec<Ending>, MirrorError> {
+        Ok(self.tables().endings.values().cloned().collect())
+    }
+
+    async fn remove_ending(&self, relationship: Uuid) -> Result<(), MirrorError> {
+        self.tables().endings.remove(&relationship);
+        Ok(())
     }
 }
 

@@ -7,12 +7,16 @@ use std::task::{Context, Poll, Waker};
 use prost::Message;
 
 use crate::error::TransferError;
-use crate::limits::{ASK_BLOCKS_MAX, ASK_ENTRIES_MAX, HELD_BLOCKS_PER_CHUNK, HELD_RUNS_PER_CHUNK, STEPS_MAX};
-use crate::protocol::convert::{self, CandidateBase, TransferPlan};
+use crate::limits::{
+    ASK_BLOCKS_MAX, ASK_ENTRIES_MAX, HELD_BLOCKS_PER_CHUNK, HELD_RUNS_PER_CHUNK, HOPS_MAX, STEPS_MAX,
+};
+use crate::protocol::convert::{self, CandidateBase, TransferPlan, Upstream};
 use crate::protocol::held::{self, Held};
 use crate::protocol::known;
 use crate::protocol::stream::{self, StreamMessage};
-use crate::protocol::{Body, Comparison, Description, Plan, Request, StreamHeader, Swapped, check_request};
+use crate::protocol::{
+    Body, Comparison, Description, Noted, Plan, Request, StreamHeader, Swapped, check_request,
+};
 
 /// Any bytes as a call of a peer, as an answer to one, and as the header of a stream.
 pub fn fuzz_call(bytes: &[u8]) {
@@ -29,11 +33,24 @@ pub fn fuzz_call(bytes: &[u8]) {
         let again = TransferPlan::from_message(&plan.to_message());
         assert!(again.is_ok_and(|again| again == plan), "what was read is written the same");
     }
+    if let Ok(Plan { origin: Some(origin), .. }) = Plan::decode(bytes)
+        && let Ok(upstream) = Upstream::from_message(&origin)
+    {
+        assert!(upstream.follows.len() <= HOPS_MAX);
+        let again = Upstream::from_message(&upstream.to_message());
+        assert!(again.is_ok_and(|again| again == upstream), "what was read is written the same");
+    }
     if let Ok(Description { size_bytes, .. }) = Description::decode(bytes) {
         let _ = convert::size(size_bytes);
     }
     if let Ok(comparison) = Comparison::decode(bytes) {
         let _ = comparison.base.as_ref().map(CandidateBase::from_message);
+    }
+    if let Ok(comparison) = Comparison::decode(bytes) {
+        let _ = convert::places(&comparison.follows);
+    }
+    if let Ok(noted) = Noted::decode(bytes) {
+        let _ = convert::standing(noted.standing);
     }
     if let Ok(swapped) = Swapped::decode(bytes) {
         let _ = swapped.snapshot.as_ref().map(CandidateBase::from_message);
@@ -66,7 +83,10 @@ fn convert_body(body: &Body) -> Result<(), TransferError> {
         Body::End(m) => drop(stream::cut(&m.failure)),
         Body::Release(m) => drop(convert::volume(&m.volume)?),
         Body::Compare(m) => drop(convert::candidates(&m.candidates)?),
-        Body::Overtaken(m) => drop(m.snapshot.as_ref().map(CandidateBase::from_message).transpose()?),
+        Body::Overtaken(m) => {
+            m.snapshot.as_ref().map(CandidateBase::from_message).transpose()?;
+            convert::place_text(&m.beyond)?;
+        }
         Body::Swap(m) => {
             convert::uuid(&m.reverse)?;
             convert::volume(&m.destination)?;

@@ -142,6 +142,11 @@ pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Highest number of a role change that is believed: what is counted stays far below it, and fits a database's
 /// signed integer.
 pub const ROLE_CHANGE_MAX: u64 = 1 << 62;
+/// Mirrors in a row that are told of: what a volume follows, and what that follows. Nobody has sixteen sites in a chain; a ring
+/// of that length is found where it closes.
+pub const HOPS_MAX: usize = 16;
+/// Longest `PEER:POOL/VOL` of a peer, bytes: three names.
+pub const PLACE_BYTES_MAX: usize = 3 * NAME_BYTES_MAX + 2;
 /// How often a step that met a full pool is begun anew after what an earlier transfer had staged was thrown away: the
 /// pool gives that back in the background, in steps. If five seconds in all are not enough, the next transfer begins with
 /// what is free by then.

@@ -51,8 +51,19 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         content_root: vec![12; 16],
         made_by_person: true,
     };
-    let steps = vec![step];
-    let plan = Plan { base: Some(candidate(7)), base_name: "sunday".into(), steps, base_is_beside: false };
+    let origin = Origin {
+        follows: vec![Hop { site: vec![6; 32], volume: "p/v".into() }],
+        overtaken_by: "b:q/r".into(),
+        overtaken_at: 1_800_000_000_000_000_000,
+        overtaken: "a:p/v".into(),
+    };
+    let plan = Plan {
+        base: Some(candidate(7)),
+        base_name: "sunday".into(),
+        steps: vec![step],
+        origin: Some(origin),
+        base_is_beside: false,
+    };
     let numbered = begin.clone();
     let swap = Swap {
         relationship: relationship.clone(),
@@ -71,7 +82,10 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         snapshot: Some(candidate(5)),
         destination,
         role_change: 300,
+        ..Overtaken::default()
     };
+    let passed_on = Overtaken { beyond: "c:r/v".into(), snapshot: None, ..overtaken.clone() };
+    let ended = Overtaken { ended: true, keeps_snapshot: true, ..overtaken.clone() };
     let header = StreamHeader {
         version: PROTOCOL_VERSION,
         transfer,
@@ -88,6 +102,8 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         ("begin-numbered", call(Body::Begin(Begin { role_change: 300, ..numbered }))),
         ("swap-numbered", call(Body::Swap(numbered_swap))),
         ("overtaken-numbered", call(Body::Overtaken(overtaken))),
+        ("overtaken-beyond", call(Body::Overtaken(passed_on))),
+        ("overtaken-ended", call(Body::Overtaken(ended))),
         ("plan", plan.encode_to_vec()),
         ("stream-header", header.encode_to_vec()),
         (

@@ -173,15 +173,16 @@ pub enum Mirror {
         /// POOL/VOL here
         volume: Option<VolumeName>,
     },
-    /// At the source: release the base kept for a peer that will not come back
+    /// At the source: release the base kept for a peer that will not come back, and end that it has overtaken the volume
     #[command(
-        after_help = "Name a removed peer by the beginning of its key, and an unknown mirror by its id. mirror destinations \
+        after_help = "A peer that mirrors the volume more than once is refused: name one mirror by its id. Name a removed peer \
+                      by the beginning of its key, and an unknown mirror by its id. mirror destinations \
                       shows both.\n\nExamples:\n  farside mirror release p/db siteB --plan\n  farside mirror release p/db siteB --yes"
     )]
     Release {
         /// POOL/VOL here
         volume: VolumeName,
-        /// The peer, or the id of a mirror that is unknown here
+        /// The peer, or the id of one mirror
         #[arg(value_parser = parse_label)]
         peer: String,
         /// Plan and consent.

@@ -5,7 +5,7 @@ mod levels;
 use farside_api::{
     BreakMirror, BudgetUse, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination,
     MirrorLink, MirrorState, Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, SetMirror,
-    StartTransfer, Throttle, TransferRecord,
+    SourceHeard, StartTransfer, Throttle, TransferRecord,
 };
 use reqwest::Method;
 
@@ -315,6 +315,17 @@ fn state(mirror: &Mirror) -> String {
     }
 }
 
+/// What the source knows of a mirror that was broken off.
+fn source_heard(heard: SourceHeard) -> &'static str {
+    match heard {
+        SourceHeard::NotYet => "not yet: its hosts may be writing",
+        SourceHeard::Noted => "yes; its hosts may write",
+        SourceHeard::Fenced => "yes; its hosts may not write",
+        SourceHeard::Follows => "yes; it follows this volume",
+        SourceHeard::Released => "it has ended this mirror; its hosts may write",
+    }
+}
+
 fn status(m: &Mirror) -> String {
     details(&[
         ("name", m.name.clone()),
@@ -323,6 +334,7 @@ fn status(m: &Mirror) -> String {
         ("destination", m.destination.clone()),
         ("state", state(m)),
         ("why", or_dash(m.why.clone(), |w| w)),
+        ("source knows", or_dash(m.source_heard, |heard| source_heard(heard).into())),
         ("lag", or_dash(m.lag_seconds, duration)),
         ("current snapshot", or_dash(m.current_snapshot.clone(), |s| s)),
         ("content root", or_dash(m.content_root.clone(), |r| r)),
@@ -364,6 +376,7 @@ fn destinations(held: &[MirrorDestination]) -> String {
             or_dash(h.since, time),
             or_dash(h.pinned_bytes, size),
             match (&h.overtaken, h.known, h.transferring, &h.released) {
+                (None, true, false, None) if h.stale => "stale",
                 (Some(overtaken), ..) if overtaken.fenced => "overtaken, fenced",
                 (Some(_), ..) => "overtaken",
                 (None, false, ..) => "unknown here",
@@ -385,6 +398,12 @@ fn destinations(held: &[MirrorDestination]) -> String {
                 h.id,
                 h.volume,
                 h.id
+            ));
+        }
+        if h.stale {
+            text.push_str(&format!(
+                "\n{} has a newer mirror of {} into {}; this one is over: farside mirror release {} {}\n",
+                h.peer, h.volume, h.destination, h.volume, h.id
             ));
         }
         if let Some(released) = &h.released {

@@ -102,7 +102,10 @@ fn names(volumes: &[VolumeName]) -> Vec<String> {
 
 async fn rights(context: &Context, peer: &str, verb: &str, request: PeerRights) -> Result<(), ErrorBody> {
     let peer: PeerStatus = context.client.post(&["peers", peer, verb], &request).await?;
-    context.show(&peer, status);
+    context.show(&peer, |peer| {
+        let notes = peer.notes.iter().map(|note| format!("\n{note}\n")).collect::<String>();
+        status(peer) + &notes
+    });
     Ok(())
 }
 

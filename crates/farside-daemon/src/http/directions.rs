@@ -91,7 +91,10 @@ async fn break_off(
     mirror.break_off(at.as_ref().map(|at| at.uuid)).await?;
     site.exports.drop_replica_connections(&name);
     tracing::warn!(replica = %name, source = before.source, at = request.at, "mirror broken off");
-    Ok(Outcome::Done(site.mirrors.document(&mirror.status(), site.clock.now())))
+    let (status, now) = (mirror.status(), site.clock.now());
+    // How old what hosts find here was at the break; from then on there is no lag.
+    let lag_seconds = status.current.as_ref().map(|current| now.seconds_since(current.created_at));
+    Ok(Outcome::Done(Mirror { lag_seconds, ..site.mirrors.document(&status, now) }))
 }
 
 /// What a volume is to follow.
@@ -192,6 +195,12 @@ async fn plan_resync(
     busy: Option<String>,
 ) -> Result<Plan, ErrorBody> {
     let destination = site.mirrors.destination(&volume.pool)?;
+    let known = site.mirrors.mirror(volume).ok().map(|mirror| mirror.status().relationship);
+    let busy = busy.or_else(|| {
+        known
+            .filter(|known| known.quiesced)
+            .map(|_| format!("the mirror of {volume} is quiesced. Run farside mirror resume {volume} first"))
+    });
     let asked = from.is_named.then(|| (from.peer, from.source.clone()));
     let (found, refused) =
         match destination.plan_resync_comparing(volume, asked, comparing, PLAN_PATIENCE).await {
@@ -216,7 +225,9 @@ async fn plan_resync(
     let replaced =
         replaced.map(|known| format!("{}:{}", peers::name_of(&site.node, known.peer), known.source));
     let ends = site.mirrors.mirrored_by(volume).into_iter().find(|by| *by == from.name);
+    let follows = found.as_ref().and_then(|found| found.follows.as_ref());
     let plan = plans::resync(&ResyncFacts {
+        follows: follows.map(ToString::to_string).as_deref(),
         volume,
         from: &from.name,
         base: base.map(|base| base.name.as_str()),
@@ -252,6 +263,14 @@ async fn swap(
         _ => None,
     };
     if planned.plan {
+        // What the command would ask, here and at the source; a session that is not there is no answer.
+        let refused = match refused {
+            Some(refused) => Some(refused),
+            None => {
+                let asked = destination.plan_swap(&volume, PLAN_PATIENCE).await;
+                asked.err().map(|error| error.into_error_body().message)
+            }
+        };
         let plan = plans::swap(&volume, &document.source, document.lag_seconds);
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }

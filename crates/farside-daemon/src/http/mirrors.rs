@@ -230,8 +230,7 @@ async fn release(
     let holder = site.mirrors.holder(&name, &peer)?;
     let mut held = site.mirrors.held_by_others(Some(&name), true).await?;
     held.retain(|destination| match holder {
-        Holder::Peer(id) => destination.known && peers::name_of(&site.node, id) == destination.peer,
-        Holder::Unknown(id) => destination.id == id,
+        Holder::Known(id) | Holder::Unknown(id) => destination.id == id,
     });
     if held.is_empty() {
         return Err(ErrorBody::new(ErrorCode::NotFound, format!("{peer} holds no base of {name}"))

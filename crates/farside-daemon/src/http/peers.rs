@@ -85,6 +85,9 @@ async fn remove(
         };
         return Ok(Outcome::Plan(plans::remove_peer(&facts)));
     }
+    for said in site.mirrors.fences_that_stay(peer.record.id, None).await? {
+        tracing::warn!("{said}");
+    }
     site.node.remove_peer(peer.record.id).await?;
     site.rights.forget(peer.record.id);
     site.throttles.forget(peer.record.id);
@@ -178,8 +181,8 @@ async fn allow(
         fence: request.fence,
         recorded: Recorded::Nothing,
     };
-    site.rights.allow(&site.state, volumes.into_iter().map(right).collect()).await?;
-    site.mirrors.refresh_fences();
+    site.rights.allow(&site.state, volumes.iter().cloned().map(right).collect()).await?;
+    site.mirrors.set_fences(peer.record.id, &volumes, request.fence).await?;
     Ok(Json(status_of(&site, &peer)))
 }
 
@@ -189,9 +192,12 @@ async fn deny(
     Body(request): Body<PeerRights>,
 ) -> Answer<PeerStatus> {
     let peer = peers::named(&site.node, &name)?;
-    site.rights.deny(&site.state, peer.record.id, &volumes(&request)?).await?;
+    let volumes = volumes(&request)?;
+    // Noted first: the policy goes with the right, what it has led to does not.
+    let notes = site.mirrors.fences_that_stay(peer.record.id, Some(&volumes)).await?;
+    site.rights.deny(&site.state, peer.record.id, &volumes).await?;
     site.mirrors.refresh_fences();
-    Ok(Json(status_of(&site, &peer)))
+    Ok(Json(PeerStatus { notes, ..status_of(&site, &peer) }))
 }
 
 fn volumes(request: &PeerRights) -> Result<Vec<String>, ErrorBody> {

@@ -26,8 +26,8 @@ const DIVERGENCE_AGE_MAX: Duration = Duration::from_secs(10);
 /// Whose bases are meant by a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Holder {
-    /// A peer's, all of them.
-    Peer(PeerId),
+    /// That of a relationship that this site knows.
+    Known(Uuid),
     /// Those of a relationship that this site does not know.
     Unknown(Uuid),
 }
@@ -45,19 +45,27 @@ impl Mirrors {
         let relationships: Vec<_> = self.parts.source.destinations().into_iter().filter(of_volume).collect();
         let fenced = self.parts.source.fenced();
         let mut held = Vec::with_capacity(relationships.len());
-        for relationship in relationships {
+        for relationship in relationships.clone() {
+            let follows = match relationship.overtaken {
+                Some(_) => self.follows(&relationship.source).await,
+                None => None,
+            };
             // Without the figures the rest is still worth showing.
             let figures = self.figures(&relationship, costs).await.unwrap_or_default();
             let (base_snapshot, content_root) = figures.base.unzip();
-            let overtaken = relationship.overtaken.map(|overtaken| api::Overtaken {
+            let overtaken = relationship.overtaken.as_ref().map(|overtaken| api::Overtaken {
                 since: convert::time(overtaken.broken_off_at.unwrap_or(overtaken.reported_at)),
                 reported_at: convert::time(overtaken.reported_at),
                 snapshot: figures.from,
                 diverged_bytes: figures.diverged_bytes,
                 diverged_blocks: figures.diverged_bytes.map(plans::blocks),
                 fenced: fenced.contains(&relationship.source),
+                ended: overtaken.ended,
+                beyond: overtaken.beyond.clone(),
+                follows: follows.clone(),
             });
             let released = relationship.released.clone();
+            let stale = relationships.iter().any(|other| is_newer_sibling(other, &relationship));
             held.push(api::MirrorDestination {
                 id: relationship.id,
                 volume: relationship.source.to_string(),
@@ -69,6 +77,7 @@ impl Mirrors {
                 pinned_bytes: figures.pinned_bytes,
                 transferring: serving.iter().any(|(id, _)| *id == relationship.id),
                 known: true,
+                stale,
                 overtaken,
                 released: released
                     .map(|released| api::Released { at: convert::time(released.at), why: released.why }),
@@ -100,7 +109,8 @@ impl Mirrors {
     async fn figures(&self, relationship: &SourceRelationship, costs: bool) -> Result<Figures, ErrorBody> {
         let volume = relationship.source.clone();
         let (engine, pool) = (self.parts.engine.clone(), self.parts.pools.get(&volume.pool)?);
-        let (base, from) = (relationship.base, relationship.overtaken.and_then(|o| o.snapshot));
+        let from = relationship.overtaken.as_ref().and_then(|o| o.snapshot);
+        let base = relationship.base;
         let known_divergence = {
             let mut divergences = self.divergences.lock();
             divergences.retain(|_, (counted_at, _)| counted_at.elapsed() < DIVERGENCE_AGE_MAX);
@@ -171,6 +181,7 @@ impl Mirrors {
                 pinned_bytes: None,
                 transferring: false,
                 known: false,
+                stale: false,
                 overtaken: None,
                 released: None,
                 budgets: None,
@@ -201,9 +212,8 @@ impl Mirrors {
         let of_volume: Vec<_> =
             self.parts.source.destinations().into_iter().filter(|r| r.source == *volume).collect();
         if let Ok(id) = holder.parse::<Uuid>() {
-            // One that is known goes with its peer.
-            let known = of_volume.iter().find(|r| r.id == id);
-            return Ok(known.map_or(Holder::Unknown(id), |known| Holder::Peer(known.peer)));
+            let is_known = of_volume.iter().any(|r| r.id == id);
+            return Ok(if is_known { Holder::Known(id) } else { Holder::Unknown(id) });
         }
         let ids: BTreeSet<[u8; 32]> = of_volume.iter().map(|r| r.peer.0).collect();
         let mut ids: Vec<PeerId> = ids.into_iter().map(PeerId).collect();
@@ -216,13 +226,49 @@ impl Mirrors {
         match ids[..] {
             [] => Err(ErrorBody::new(ErrorCode::NotFound, format!("{holder} holds no base of {volume}"))
                 .hint("farside mirror destinations shows who does")),
-            [id] => Ok(Holder::Peer(id)),
+            [id] => {
+                let of_peer: Vec<_> = of_volume.iter().filter(|r| r.peer == id).collect();
+                match of_peer[..] {
+                    [only] => Ok(Holder::Known(only.id)),
+                    _ => Err(self.ambiguous(volume, holder, &of_peer)),
+                }
+            }
             _ => Err(ErrorBody::new(
                 ErrorCode::WrongUsage,
                 format!("{holder} may mean any of {} peers", ids.len()),
             )
             .hint("give more of the key that farside mirror destinations shows")),
         }
+    }
+
+    /// A peer that mirrors a volume more than once: which of its mirrors is meant, a person has to say.
+    fn ambiguous(&self, volume: &VolumeName, holder: &str, of_peer: &[&SourceRelationship]) -> ErrorBody {
+        let candidates = of_peer.iter().map(|r| {
+            let state = match &r.overtaken {
+                Some(_) => ", which has overtaken it",
+                None if of_peer.iter().any(|other| is_newer_sibling(other, r)) => ", stale",
+                None => "",
+            };
+            format!("{} ({}:{}{state})", r.id, peers::name_of(&self.parts.node, r.peer), r.destination)
+        });
+        let candidates: Vec<String> = candidates.collect();
+        ErrorBody::new(
+            ErrorCode::WrongUsage,
+            format!("{holder} has {} mirrors of {volume}: {}", candidates.len(), candidates.join(", ")),
+        )
+        .hint(format!("name one by its id: farside mirror release {volume} ID"))
+    }
+
+    /// What a volume here follows, if it is itself a replica: `PEER:POOL/VOL`.
+    async fn follows(&self, volume: &VolumeName) -> Option<String> {
+        let (engine, of) = (self.parts.engine.clone(), volume.clone());
+        let record = self
+            .parts
+            .blocking
+            .run(move || engine.replica_record(&of).map_err(Failure::into_error_body))
+            .await;
+        let record = record.ok().flatten().filter(|record| !record.broken_off)?;
+        Some(format!("{}:{}", peers::name_of(&self.parts.node, PeerId(record.peer)), record.source))
     }
 
     /// Who mirrors `volume`: `PEER:POOL/VOL`.
@@ -248,8 +294,8 @@ impl Mirrors {
     /// Releases what `holder` keeps of `volume`.
     pub(crate) async fn release(&self, volume: &VolumeName, holder: Holder) -> Result<(), ErrorBody> {
         match holder {
-            Holder::Peer(peer) => {
-                self.parts.source.release(volume, peer).await.map_err(Failure::into_error_body)?;
+            Holder::Known(id) => {
+                self.parts.source.release_one(volume, id).await.map_err(Failure::into_error_body)?;
             }
             Holder::Unknown(id) => {
                 let replicas = self.replicas_of(volume).await?;
@@ -260,6 +306,40 @@ impl Mirrors {
                     .map_err(Failure::into_error_body)?;
             }
         }
+        Ok(())
+    }
+
+    /// What of being overtaken outlives the rights of `peer`, which are about to go: fences stay. Answers what is to be said of it.
+    pub(crate) async fn fences_that_stay(
+        &self,
+        peer: PeerId,
+        volumes: Option<&[String]>,
+    ) -> Result<Vec<String>, ErrorBody> {
+        self.parts.source.note_fences().await.map_err(Failure::into_error_body)?;
+        let is_meant = |r: &SourceRelationship| {
+            r.peer == peer && volumes.is_none_or(|volumes| volumes.contains(&r.source.to_string()))
+        };
+        let fenced = self.parts.source.fenced();
+        let all = self.parts.source.overtaken().into_iter().filter(is_meant);
+        let name = peers::name_of(&self.parts.node, peer);
+        Ok(all
+            .filter(|r| fenced.contains(&r.source))
+            .map(|r| plans::stays_fenced(&r.source, &name, &r.destination))
+            .collect())
+    }
+
+    /// The same of rights that were given anew: without a fence, hosts may write again.
+    pub(crate) async fn set_fences(
+        &self,
+        peer: PeerId,
+        volumes: &[String],
+        fence: bool,
+    ) -> Result<(), ErrorBody> {
+        for volume in volumes.iter().filter(|_| !fence).filter_map(|volume| volume.parse().ok()) {
+            self.parts.source.lift_fence(peer, &volume).await.map_err(Failure::into_error_body)?;
+        }
+        self.parts.source.note_fences().await.map_err(Failure::into_error_body)?;
+        self.refresh_fences();
         Ok(())
     }
 
@@ -281,7 +361,9 @@ impl Mirrors {
                 continue;
             }
             let peer = peers::name_of(&self.parts.node, relationship.peer);
-            let writers = exports.fence(volume, plans::fence(volume, &peer, &relationship.destination));
+            let beyond = relationship.overtaken.as_ref().and_then(|o| o.beyond.as_deref());
+            let why = plans::fence(volume, &peer, &relationship.destination, beyond);
+            let writers = exports.fence(volume, why);
             tracing::warn!(%volume, peer, writers, "FENCED: hosts may not write to {volume} any more, its writers are dropped");
         }
         for volume in exports.fences().into_iter().filter(|volume| !fenced.contains(volume)) {
@@ -323,6 +405,13 @@ fn named(engine: &dyn Engine, volume: &VolumeName, uuid: Uuid) -> Option<(Uuid, 
     Some((uuid, snapshot.name, root.to_string()))
 }
 
+/// Whether `other` is a later mirror by the same peer into a volume of the same name: a volume has one, so the earlier is over.
+fn is_newer_sibling(other: &SourceRelationship, than: &SourceRelationship) -> bool {
+    let is_same =
+        other.peer == than.peer && other.source == than.source && other.destination == than.destination;
+    is_same && other.id != than.id && than.overtaken.is_none() && other.since > than.since
+}
+
 /// What the source knows of a mirror: not more than who holds which base, and who has overtaken it.
 fn source(held: api::MirrorDestination) -> api::Mirror {
     let why = held.overtaken.as_ref().and_then(|overtaken| {
@@ -335,7 +424,18 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
             snapshot: overtaken.snapshot.as_deref(),
             diverged_bytes: overtaken.diverged_bytes,
             fenced: overtaken.fenced,
+            ended: overtaken.ended,
+            beyond: overtaken.beyond.as_deref(),
+            follows: overtaken.follows.as_deref(),
         }))
+    });
+    let why = why.or_else(|| {
+        held.stale.then(|| {
+            format!(
+                "stale: {} has a newer mirror into {}; farside mirror release {} {} ends this one",
+                held.peer, held.destination, held.volume, held.id
+            )
+        })
     });
     api::Mirror {
         id: held.id,
@@ -344,11 +444,12 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         source: held.volume,
         destination: format!("{}:{}", held.peer, held.destination),
         state: match (&held.overtaken, held.transferring, held.since) {
-            (Some(_), ..) => MirrorState::BrokenOff,
-            (None, true, None) => MirrorState::Initializing,
-            (None, true, Some(_)) => MirrorState::Transferring,
-            (None, false, None) => MirrorState::Uninitialized,
-            (None, false, Some(_)) => MirrorState::Mirrored,
+            // One beyond which hosts went on follows as before.
+            (Some(overtaken), ..) if overtaken.beyond.is_none() => MirrorState::BrokenOff,
+            (_, true, None) => MirrorState::Initializing,
+            (_, true, Some(_)) => MirrorState::Transferring,
+            (_, false, None) => MirrorState::Uninitialized,
+            (_, false, Some(_)) => MirrorState::Mirrored,
         },
         why,
         lag_seconds: None,
@@ -362,5 +463,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         link: None,
         transfer: None,
         overtaken: held.overtaken,
+        source_heard: None,
+        source_overtaken: None,
     }
 }

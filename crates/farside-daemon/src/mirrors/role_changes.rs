@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use farside_engine::VolumeName;
 use farside_mirror::{Destination, MirrorError, Reversal, ReverseAccepted, ReverseOffer, ReverseRights};
-use farside_peer::PeerId;
+use farside_peer::{Node, PeerId};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -19,6 +19,7 @@ use crate::state::State;
 pub(super) struct Reversals {
     pub(super) destinations: Arc<Mutex<BTreeMap<String, Arc<Destination>>>>,
     pub(super) exports: Arc<Exports>,
+    pub(super) node: Node,
 }
 
 impl Reversals {
@@ -44,6 +45,20 @@ impl Reversal for Reversals {
         }
         self.exports.drop_fenced_readers(volume).await;
         destination.prepare(offer).await
+    }
+
+    async fn look(&self, offer: &ReverseOffer) -> Result<(), MirrorError> {
+        let volume = &offer.volume;
+        let destination = self.of(volume)?;
+        if let Some(reason) = plans::busy(volume, self.exports.connections_to(volume).writers) {
+            return Err(MirrorError::State(format!("at the source, {reason}. No role changed")));
+        }
+        destination.look(offer).await
+    }
+
+    fn name_of(&self, peer: PeerId) -> Option<String> {
+        let known = self.node.peers().into_iter().find(|known| known.record.id == peer)?;
+        Some(known.record.name)
     }
 
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {

@@ -4,10 +4,11 @@ use async_trait::async_trait;
 use farside_engine::{ContentRoot, VolumeName};
 use farside_link::{Priority, Rules, Window};
 use farside_mirror::{
-    LogEntry, MirrorError, MirrorOptions, Overtaken, Relationship, RelationshipStore, Released, Schedule,
-    SourceRelationship, SourceStore, SwapMark,
+    Ending, EndingStore, LogEntry, MirrorError, MirrorOptions, Overtaken, Relationship, RelationshipStore,
+    Released, Schedule, SourceRelationship, SourceStore, SwapMark,
 };
 use farside_transfer::TransferReport;
+use farside_transfer::protocol::convert::Upstream;
 use uuid::Uuid;
 
 use super::rows::{from_row, nanoseconds, peer_id, time, uuid};
@@ -47,6 +48,8 @@ struct Row {
     window: Option<i64>,
     low_priority: bool,
     paths: String,
+    origin: Option<Vec<u8>>,
+    told: bool,
 }
 from_row!(Row {
     id,
@@ -65,7 +68,9 @@ from_row!(Row {
     throttle,
     window,
     low_priority,
-    paths
+    paths,
+    origin,
+    told
 });
 
 impl Row {
@@ -94,8 +99,15 @@ impl Row {
             swap: swap_mark(self.swap.as_deref(), self.swap_with.as_deref(), self.swap_ended.as_deref())?,
             role_change: u64::try_from(self.role_change)
                 .map_err(|_| StateError::Row("the number of a role change is negative"))?,
+            upstream: upstream(self.origin.as_deref()),
+            told: self.told,
         })
     }
+}
+
+/// Where the source stands, as its row has it. One that cannot be read is told again with the next transfer.
+fn upstream(bytes: Option<&[u8]>) -> Upstream {
+    bytes.and_then(Upstream::from_bytes).unwrap_or_default()
 }
 
 fn swap_mark(
@@ -156,7 +168,7 @@ impl State {
     pub(crate) async fn relationships(&self, pool: Option<&str>) -> Result<Vec<Relationship>, StateError> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT id, peer, source, pool, volume, schedule, quiesced, broken_off_at, resync_pending, swap, \
-             swap_with, swap_ended, role_change, throttle, window, low_priority, paths FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
+             swap_with, swap_ended, role_change, throttle, window, low_priority, paths, origin, told FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
         )
         .bind(pool)
         .fetch_all(&self.readers)
@@ -180,7 +192,7 @@ impl State {
         sqlx::query(
             "INSERT OR REPLACE INTO relationships (id, peer, source, pool, volume, schedule, quiesced, \
              broken_off_at, resync_pending, swap, swap_with, swap_ended, role_change, throttle, window, low_priority, \
-             paths) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             paths, origin, told) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -202,6 +214,8 @@ impl State {
         })
         .bind(options.priority == Priority::Low)
         .bind(options.paths.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        .bind(relationship.upstream.to_bytes())
+        .bind(relationship.told)
         .execute(&self.writer)
         .await?;
         Ok(())
@@ -213,6 +227,53 @@ impl State {
             .bind(id.as_bytes().as_slice())
             .execute(&self.writer)
             .await?;
+        Ok(())
+    }
+}
+
+impl State {
+    /// Forgets a relationship, and remembers what its source is to be told: both or neither.
+    async fn end_relationship(&self, ending: &Ending) -> Result<(), StateError> {
+        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+        sqlx::query("DELETE FROM relationships WHERE id = ?")
+            .bind(ending.relationship.as_bytes().as_slice())
+            .execute(&mut *transaction)
+            .await?;
+        sqlx::query("INSERT OR REPLACE INTO endings (relationship, peer, at, request) VALUES (?, ?, ?, ?)")
+            .bind(ending.relationship.as_bytes().as_slice())
+            .bind(ending.peer.0.as_slice())
+            .bind(nanoseconds(ending.at))
+            .bind(ending.message_bytes())
+            .execute(&mut *transaction)
+            .await?;
+        Ok(transaction.commit().await?)
+    }
+}
+
+#[async_trait]
+impl EndingStore for State {
+    async fn endings(&self) -> Result<Vec<Ending>, MirrorError> {
+        let rows: Vec<(Vec<u8>, Vec<u8>, i64, Vec<u8>)> =
+            sqlx::query_as("SELECT relationship, peer, at, request FROM endings ORDER BY at")
+                .fetch_all(&self.readers)
+                .await
+                .map_err(failed)?;
+        rows.into_iter()
+            .map(|(relationship, peer, at, request)| {
+                let message = Ending::message_of(&request);
+                let message = message.ok_or_else(|| failed("an ending that is no request"))?;
+                let relationship = uuid(&relationship).map_err(failed)?;
+                Ok(Ending { relationship, peer: peer_id(&peer).map_err(failed)?, at: time(at), message })
+            })
+            .collect()
+    }
+
+    async fn remove_ending(&self, relationship: Uuid) -> Result<(), MirrorError> {
+        sqlx::query("DELETE FROM endings WHERE relationship = ?")
+            .bind(relationship.as_bytes().as_slice())
+            .execute(&self.writer)
+            .await
+            .map_err(failed)?;
         Ok(())
     }
 }
@@ -232,8 +293,8 @@ impl RelationshipStore for PoolRelationships {
         Ok(all.iter().any(|r| r.id == id))
     }
 
-    async fn remove(&self, id: Uuid) -> Result<(), MirrorError> {
-        self.state.remove_relationship(id).await.map_err(failed)
+    async fn end(&self, ending: &Ending) -> Result<(), MirrorError> {
+        self.state.end_relationship(ending).await.map_err(failed)
     }
 
     async fn append_history(&self, id: Uuid, report: &TransferReport) -> Result<(), MirrorError> {
@@ -267,6 +328,9 @@ struct SourceRow {
     overtaken_broken_off_at: Option<i64>,
     overtaken_snapshot: Option<Vec<u8>>,
     overtaken_root: Option<Vec<u8>>,
+    overtaken_fenced: bool,
+    overtaken_ended: bool,
+    overtaken_beyond: Option<String>,
     released_at: Option<i64>,
     released_why: Option<String>,
 }
@@ -281,6 +345,9 @@ from_row!(SourceRow {
     overtaken_broken_off_at,
     overtaken_snapshot,
     overtaken_root,
+    overtaken_fenced,
+    overtaken_ended,
+    overtaken_beyond,
     released_at,
     released_why
 });
@@ -303,6 +370,9 @@ impl SourceRow {
                         (Some(snapshot), Some(root)) => Some((uuid(snapshot)?, content_root(root)?)),
                         _ => None,
                     },
+                    fenced: self.overtaken_fenced,
+                    ended: self.overtaken_ended,
+                    beyond: self.overtaken_beyond,
                 }),
             },
             released: self
@@ -323,12 +393,12 @@ impl SourceStore for State {
     }
 
     async fn save_source(&self, relationship: &SourceRelationship) -> Result<(), MirrorError> {
-        let overtaken = relationship.overtaken;
+        let overtaken = relationship.overtaken.as_ref();
         let stands_on = overtaken.and_then(|o| o.snapshot);
         sqlx::query(
             "INSERT OR REPLACE INTO source_relationships (id, peer, source, destination, base, since, \
-             overtaken_reported_at, overtaken_broken_off_at, overtaken_snapshot, overtaken_root, released_at, released_why) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             overtaken_reported_at, overtaken_broken_off_at, overtaken_snapshot, overtaken_root, overtaken_fenced, overtaken_ended, \
+             overtaken_beyond, released_at, released_why) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -340,6 +410,9 @@ impl SourceStore for State {
         .bind(overtaken.and_then(|o| o.broken_off_at).map(nanoseconds))
         .bind(stands_on.map(|(snapshot, _)| snapshot.as_bytes().to_vec()))
         .bind(stands_on.map(|(_, root)| root.0.to_vec()))
+        .bind(overtaken.is_some_and(|o| o.fenced))
+        .bind(overtaken.is_some_and(|o| o.ended))
+        .bind(overtaken.and_then(|o| o.beyond.as_ref()))
         .bind(relationship.released.as_ref().map(|released| nanoseconds(released.at)))
         .bind(relationship.released.as_ref().map(|released| &released.why))
         .execute(&self.writer)
@@ -424,6 +497,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_mirror_that_ends_leaves_what_is_to_be_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
+        let of_pool = PoolRelationships::new(state.clone(), "p");
+        let mut mirror = relationship(1, "p/v");
+        mirror.upstream.overtaken =
+            Some(UpstreamOvertaken { by: "b:q/v".into(), at: Timestamp(9), what: Some("a:p/v".into()) });
+        mirror.upstream.follows = vec![Place { site: [4; 32], volume: "q/v".parse().unwrap() }];
+        mirror.told = true;
+        of_pool.save(&mirror).await.unwrap();
+        assert_eq!(of_pool.relationships().await.unwrap(), vec![mirror.clone()]);
+        let release = Release { relationship: mirror.id.as_bytes().to_vec(), volume: "a/v".into() };
+        let ending = Ending {
+            relationship: mirror.id,
+            peer: mirror.peer,
+            at: Timestamp(3),
+            message: Body::Release(release),
+        };
+        of_pool.end(&ending).await.unwrap();
+        assert_eq!(of_pool.relationships().await.unwrap(), vec![]);
+        assert_eq!(state.endings().await.unwrap(), vec![ending]);
+        state.remove_ending(mirror.id).await.unwrap();
+        assert_eq!(state.endings().await.unwrap(), vec![]);
+    }
+
+    #[tokio::test]
     async fn sources_come_back_as_they_were() {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
@@ -436,6 +535,9 @@ mod tests {
             broken_off_at: None,
             reported_at: Timestamp(6),
             snapshot: Some((Uuid::from_u128(4), ContentRoot([9; 16]))),
+            fenced: true,
+            ended: true,
+            beyond: Some("c:r/v".into()),
         });
         source.released = Some(Released { at: Timestamp(7), why: "it was old".into() });
         state.save_source(&source).await.unwrap();

@@ -22,6 +22,7 @@ impl State {
         for statement in [
             "UPDATE relationships SET peer = ?2 WHERE peer = ?1",
             "UPDATE source_relationships SET peer = ?2 WHERE peer = ?1",
+            "UPDATE endings SET peer = ?2 WHERE peer = ?1",
             // What the new key was given already stays as it was given.
             "UPDATE OR IGNORE rights SET peer = ?2 WHERE peer = ?1",
             "UPDATE peers SET throttle_in = coalesce(peers.throttle_in, o.throttle_in), \

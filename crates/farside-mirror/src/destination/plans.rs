@@ -45,6 +45,8 @@ pub struct RoleChangePlan {
     pub set_aside_seconds: f64,
     /// What the source would bring; none if nothing is brought.
     pub incoming: Option<ChangedBytes>,
+    /// What the source follows itself, if it is no original (resync).
+    pub follows: Option<VolumeName>,
     /// How old the state is that hosts would find, seconds; none if nobody knows.
     pub age_seconds: Option<f64>,
 }
@@ -105,7 +107,12 @@ impl Destination {
         let plan = self.plan_move(volume, Some(common.base.uuid)).await;
         drop_probe(&self.driver_parts(), &relationship, common.probe).await;
         let plan = plan?;
-        Ok(RoleChangePlan { incoming: common.incoming, age_seconds: None, ..plan })
+        Ok(RoleChangePlan {
+            incoming: common.incoming,
+            follows: common.follows,
+            age_seconds: None,
+            ..plan
+        })
     }
 
     async fn plan_move(&self, volume: &VolumeName, to: Option<Uuid>) -> Result<RoleChangePlan, MirrorError> {
@@ -145,6 +152,7 @@ fn plan_move(
         set_aside,
         set_aside_seconds,
         incoming: None,
+        follows: None,
         age_seconds: base.map(|base| now.seconds_since(base.created_at)),
     })
 }

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::endings::Endings;
 use crate::error::{MirrorError, blocking};
 use crate::links::{Links, ask};
 use crate::log::LogEntry;
@@ -42,6 +43,8 @@ pub struct DestinationParts {
     pub randomness: Arc<dyn Randomness>,
     /// Whose turn it is to transfer; the same for every `Destination` of a site.
     pub queue: TransferQueue,
+    /// Who is still to be told that a mirror is no more; the same for every `Destination` of a site.
+    pub endings: Arc<Endings>,
 }
 
 /// The destination side of this site: its mirrors, by replica.
@@ -121,7 +124,7 @@ impl Destination {
     }
 
     pub(super) fn driver_parts(&self) -> Parts {
-        let DestinationParts { engine, links, store, source, reverse: _, clock, randomness, queue } =
+        let DestinationParts { engine, links, store, source, reverse: _, clock, randomness, queue, endings } =
             &self.parts;
         Parts {
             engine: engine.clone(),
@@ -131,6 +134,7 @@ impl Destination {
             clock: clock.clone(),
             randomness: randomness.clone(),
             queue: queue.clone(),
+            endings: endings.clone(),
             stop: self.stop.clone(),
         }
     }

@@ -30,8 +30,10 @@
 
 use std::time::Duration;
 
+use crate::schedule::Schedule;
 use async_trait::async_trait;
 use farside_engine::VolumeName;
+use farside_peer::PeerId;
 use farside_transfer::protocol::convert::{self, CandidateBase};
 use farside_transfer::protocol::{Body, SwapPhase, Swapped};
 use farside_transfer::report::{TransferReport, TransferResult};
@@ -42,7 +44,7 @@ use super::resync::other_source;
 use super::service::{Destination, ReservedSlot};
 use crate::error::{MirrorError, blocking};
 use crate::links::ask;
-use crate::relationship::{Mirror, Parts, RoleChangeCommand, newest_in, swap_message};
+use crate::relationship::{Mirror, Parts, RoleChangeCommand, already_a_replica, newest_in, swap_message};
 use crate::source::{Reversal, ReverseAccepted, ReverseOffer};
 use crate::state::State;
 use crate::store::Relationship;
@@ -66,16 +68,18 @@ impl Destination {
     pub async fn swap(&self, volume: &VolumeName, link_wait: Duration) -> Result<SwapReport, MirrorError> {
         let mirror = self.mirror(volume)?;
         let peer = mirror.status().relationship.peer;
-        // The former source will have to read what is written here.
-        self.parts.reverse.grant_reverse(peer, volume).await?;
         let proposed = self.new_id();
         let (parts, stop) = (self.driver_parts(), self.stop.clone());
+        let (rights, of) = (self.parts.reverse.clone(), volume.clone());
+        // The former source will have to read what is written here. Given when nothing but the takeover is left to do: a role
+        // change that is refused gives no right.
+        let grant = async move { rights.grant_reverse(peer, &of).await };
         let swapping = tokio::spawn(async move {
             // Most of what has changed travels while the source can still be written to.
             arrive(&mirror, link_wait).await?;
             begin(&mirror, proposed, link_wait).await?;
             let result = tokio::select! {
-                result = change_roles(&mirror, &parts, proposed, link_wait) => result,
+                result = change_roles(&mirror, &parts, proposed, link_wait, grant) => result,
                 () = stop.cancelled() => Err(MirrorError::aborted()),
             };
             let finished = mirror.change_roles(|done| RoleChangeCommand::Finish { done }).await;
@@ -137,6 +141,34 @@ impl Destination {
         accepted
     }
 
+    /// Whether [`Destination::swap`] would be refused now: what this side knows, and what the source says. Changes nothing.
+    pub async fn plan_swap(&self, volume: &VolumeName, link_wait: Duration) -> Result<(), MirrorError> {
+        let mirror = self.mirror(volume)?;
+        mirror.change_roles(|done| RoleChangeCommand::Look { done }).await?;
+        let relationship = mirror.status().relationship;
+        let look = Body::Swap(swap_message(&relationship, self.new_id(), SwapPhase::Look));
+        ask(&*self.parts.links, relationship.peer, look, link_wait).await.map(drop)
+    }
+
+    /// Whether [`Destination::accept_reverse`] would be refused. Changes nothing.
+    async fn look_reverse(&self, offer: &ReverseOffer) -> Result<(), MirrorError> {
+        let ReverseOffer { peer, volume, source, .. } = offer;
+        match self.mirror(volume) {
+            Ok(mirror) => {
+                let known = mirror.status().relationship;
+                if known.peer != *peer || known.source != *source {
+                    return Err(other_source(volume, &known.source.to_string()));
+                }
+            }
+            Err(_) => drop(self.to_follow(*peer, source.clone(), volume.clone(), Schedule::OnRequest).await?),
+        }
+        let (engine, at) = (self.parts.engine.clone(), volume.clone());
+        match blocking(move || engine.replica_record(&at)).await? {
+            Some(record) if !record.broken_off => Err(already_a_replica(volume, &record.source)),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes a volume that was prepared what it was before.
     pub async fn cancel_reverse(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
         let mirror = match self.mirror(volume) {
@@ -166,6 +198,14 @@ impl Destination {
 impl Reversal for Destination {
     async fn prepare(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
         self.accept_reverse(offer).await
+    }
+
+    async fn look(&self, offer: &ReverseOffer) -> Result<(), MirrorError> {
+        self.look_reverse(offer).await
+    }
+
+    fn name_of(&self, peer: PeerId) -> Option<String> {
+        self.parts.links.name_of(peer)
     }
 
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
@@ -215,6 +255,7 @@ async fn change_roles(
     parts: &Parts,
     mut reverse: Uuid,
     link_wait: Duration,
+    grant: impl Future<Output = Result<(), MirrorError>>,
 ) -> Result<SwapReport, MirrorError> {
     let (relationship, answer) = prepare(mirror, parts, reverse, link_wait).await?;
     let (peer, role_change) = (relationship.peer, relationship.role_change);
@@ -228,7 +269,7 @@ async fn change_roles(
                 SwapPhase::Prepare | SwapPhase::Confirm => {
                     ". No role was changed. Run farside mirror swap again"
                 }
-                SwapPhase::Cancel | SwapPhase::Done => "",
+                SwapPhase::Cancel | SwapPhase::Done | SwapPhase::Look => "",
             };
             return Err(MirrorError::State(format!(
                 "the source ignored this role change because it has seen a newer one (number {newest}){next}"
@@ -261,6 +302,7 @@ async fn change_roles(
     }
     // A person there may have taken the volume back while this side was busy; a break waits for nobody.
     send(reverse, SwapPhase::Confirm).await?;
+    grant.await?;
     let reverse_role_change = convert::role_change(answer.reverse_role_change)?;
     mirror
         .change_roles(|done| RoleChangeCommand::TakeOver { last, role_change: reverse_role_change, done })

@@ -1,5 +1,6 @@
 //! What is told to the source of a role change, and what of its answer counts.
 
+use farside_platform::Timestamp;
 use farside_transfer::protocol::convert::{self, CandidateBase};
 use farside_transfer::protocol::{Overtaken, Swap, SwapPhase};
 use prost::Message;
@@ -35,6 +36,23 @@ pub(super) fn overtaken_message(relationship: &Relationship, stands_on: Option<&
         snapshot: stands_on.map(|p| candidate(p).to_message()),
         destination: relationship.destination.to_string(),
         role_change: relationship.role_change,
+        again: relationship.told,
+        ..Overtaken::default()
+    }
+}
+
+/// That the replica follows, and was itself overtaken by `beyond`, if it was.
+pub(super) fn beyond_message(relationship: &Relationship, beyond: Option<(String, Timestamp)>) -> Overtaken {
+    Overtaken {
+        relationship: relationship.id.as_bytes().to_vec(),
+        volume: relationship.source.to_string(),
+        destination: relationship.destination.to_string(),
+        role_change: relationship.role_change,
+        withdrawn: beyond.is_none(),
+        broken_off_at: beyond.as_ref().map_or(0, |(_, at)| at.0),
+        beyond: beyond.map(|(by, _)| by).unwrap_or_default(),
+        again: relationship.told,
+        ..Overtaken::default()
     }
 }
 

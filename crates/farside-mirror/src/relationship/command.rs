@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::destination::Endings;
 use crate::error::MirrorError;
 use crate::links::Links;
 use crate::options::MirrorOptions;
@@ -32,6 +33,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
     pub(crate) queue: TransferQueue,
+    pub(crate) endings: Arc<Endings>,
     /// Ends the driver, whoever still holds a handle.
     pub(crate) stop: CancellationToken,
 }
@@ -102,6 +104,8 @@ pub(crate) enum RoleChangeCommand {
     /// At the replica: remember that one begins. Answers whether it does: not before the source has learnt that the attempt
     /// before was given up, because that message, coming late, would make it writable in the middle of this one.
     Begin { reverse: Uuid, done: Reply<bool> },
+    /// Whether one may begin.
+    Look { done: Reply<()> },
     /// The source names another reverse relationship.
     Agree { reverse: Uuid, done: Reply<()> },
     /// The source has learnt of this role change, or a later one, of which this side does not know: its count is older

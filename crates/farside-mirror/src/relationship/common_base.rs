@@ -35,6 +35,8 @@ pub(crate) struct CommonBase {
     pub(crate) probe: Option<Uuid>,
     /// The newest role change that the source has seen. With its database this side may have lost its own count.
     pub(crate) newest: u64,
+    /// What the source's volume follows itself, if it is no original.
+    pub(crate) follows: Option<VolumeName>,
 }
 
 /// Asks the source. Changes nothing on either side, but that the present state of a volume which no snapshot of its main line holds
@@ -116,7 +118,8 @@ async fn ask_for_base(
             && let Some(own) = newest_here(parts, destination, &candidates).await?
         {
             let newest = convert::newest_role_change(answer.newest)?;
-            return Ok(CommonBase { base: own, incoming: None, probe: None, newest });
+            let follows = convert::places(&answer.follows)?.into_iter().next().map(|place| place.volume);
+            return Ok(CommonBase { base: own, incoming: None, probe: None, newest, follows });
         }
         return Err(MirrorError::State(format!(
             "no snapshot of {destination} is also at the peer's {source}: there is no point to go on from. Nothing \
@@ -132,6 +135,7 @@ async fn ask_for_base(
     Ok(CommonBase {
         probe: None,
         newest: convert::newest_role_change(answer.newest)?,
+        follows: convert::places(&answer.follows)?.into_iter().next().map(|place| place.volume),
         base,
         incoming: Some(ChangedBytes { data_bytes: answer.data_bytes, hole_bytes: answer.hole_bytes }),
     })

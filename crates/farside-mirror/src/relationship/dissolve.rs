@@ -3,19 +3,18 @@
 
 use farside_engine::{Engine, EngineError, SnapshotOwner, VolumeName};
 use farside_transfer::bases::{RESCUE, leave_base, release};
-use farside_transfer::limits::CLOSE_TIMEOUT;
-use farside_transfer::protocol::{Body, Release};
+use farside_transfer::protocol::{Body, Overtaken, Release};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use super::announcements::{beyond_message, overtaken_message};
 use super::command::{Replaced, Reply};
 use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
 use crate::limits::BREAK_PATIENCE;
-use crate::links::ask;
 use crate::log::LogEvent;
 use crate::state::{Event, Work};
-use crate::store::{Relationship, SwapMark};
+use crate::store::{Ending, Relationship, SwapMark};
 
 impl Driver {
     /// Breaks off, at a snapshot if one is named. On this way nothing is asked of the peer, and nothing is waited for that
@@ -47,6 +46,7 @@ impl Driver {
         }
         self.relationship.broken_off_at = Some(self.parts.clock.now());
         self.relationship.resync_pending = false;
+        self.relationship.told = false;
         self.relationship.role_change = self.next_role_change();
         self.relationship.swap = match self.relationship.swap {
             // The attempt has ended, and not by a takeover. Where a crash comes before the row says so, the source stays as it
@@ -77,19 +77,19 @@ impl Driver {
         self.notice = None;
         let result = self.undo().await;
         match &result {
-            Ok(()) => {
+            Ok(ending) => {
                 self.log(LogEvent::Delete, None, None).await;
-                self.ask_source_to_release();
+                self.parts.endings.tell(ending.clone());
             }
             Err(error) => {
                 // The volume may not be a replica any more: nothing is done before the pool has been asked again.
                 self.forget_probe(format!("delete failed; run farside mirror delete again: {error}"));
             }
         }
-        result
+        result.map(drop)
     }
 
-    async fn undo(&self) -> Result<(), MirrorError> {
+    async fn undo(&self) -> Result<Ending, MirrorError> {
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         let undone = blocking(move || {
             let volume = &relationship.destination;
@@ -102,13 +102,15 @@ impl Driver {
             }
             leave(&*engine, volume, relationship.id)
         });
-        match undone.await {
+        let left = match undone.await {
+            Ok(left) => left,
             // With the volume gone there is nothing to undo.
-            Ok(()) => {}
-            Err(error) if error.is_not_found() => {}
+            Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => return Err(error),
-        }
-        self.parts.store.remove(self.relationship.id).await
+        };
+        let ending = self.ending(&left);
+        self.parts.store.end(&ending).await?;
+        Ok(ending)
     }
 
     /// Lets another relationship take this one's place, if it does: then what this one kept is left as a deletion leaves it, its
@@ -140,43 +142,59 @@ impl Driver {
         self.notice = None;
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         let left = blocking(move || leave(&*engine, &relationship.destination, relationship.id));
-        let left = match left.await {
-            Ok(()) => self.parts.store.remove(self.relationship.id).await,
+        let ended = match left.await {
+            Ok(left) => {
+                let ending = self.ending(&left);
+                let stored = self.parts.store.end(&ending).await;
+                if stored.is_ok() {
+                    self.parts.endings.tell(ending);
+                }
+                stored
+            }
             Err(error) => Err(error),
         };
         self.log(LogEvent::Delete, None, None).await;
-        self.ask_source_to_release();
-        let _ = done.send(left);
+        let _ = done.send(ended);
         true
     }
 
-    /// If there is a session now; otherwise the source's administrator has `mirror release`.
-    fn ask_source_to_release(&self) {
-        let release = Release {
-            relationship: self.relationship.id.as_bytes().to_vec(),
-            volume: self.relationship.source.to_string(),
+    /// What the source is to be told: that it may let everything go, or that it was overtaken, which it may not have heard yet.
+    fn ending(&self, left: &[Uuid]) -> Ending {
+        let relationship = &self.relationship;
+        // Where the pool could not be asked the row tells.
+        let was_broken_off = self.state.work == Work::BrokenOff || relationship.broken_off_at.is_some();
+        let message = if was_broken_off {
+            let stands_on = self.current.as_ref();
+            Body::Overtaken(Overtaken {
+                ended: true,
+                keeps_snapshot: stands_on.is_some_and(|stands_on| left.contains(&stands_on.uuid)),
+                ..overtaken_message(relationship, stands_on)
+            })
+        } else if let Some(beyond) = self.overtaker() {
+            // It could not be passed on any more.
+            Body::Overtaken(Overtaken { ended: true, ..beyond_message(relationship, Some(beyond)) })
+        } else {
+            Body::Release(Release {
+                relationship: relationship.id.as_bytes().to_vec(),
+                volume: relationship.source.to_string(),
+            })
         };
-        let (links, peer, id) = (self.parts.links.clone(), self.relationship.peer, self.relationship.id);
-        tokio::spawn(async move {
-            let told = ask(&*links, peer, Body::Release(release), CLOSE_TIMEOUT);
-            if !matches!(tokio::time::timeout(CLOSE_TIMEOUT, told).await, Ok(Ok(_))) {
-                tracing::warn!(
-                    relationship = %id,
-                    "the source was not told that the mirror has ended, and keeps its base snapshots. At the source: \
-                     farside mirror release POOL/VOL PEER"
-                );
-            }
-        });
+        Ending { relationship: relationship.id, peer: relationship.peer, at: self.parts.clock.now(), message }
     }
 }
 
-/// Releases what the relationship keeps here; its newest base stays, as a person's.
-pub(super) fn leave(engine: &dyn Engine, volume: &VolumeName, relationship: Uuid) -> Result<(), MirrorError> {
+/// Releases what the relationship keeps here; its newest base stays, as a person's. Answers which snapshots are left.
+pub(super) fn leave(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+) -> Result<Vec<Uuid>, MirrorError> {
     if let Some(left) = leave_base(engine, volume, relationship)? {
         tracing::info!(%volume, snapshot = left.name, "the last base of the mirror stays as a snapshot, so that the volume \
              can follow again with a difference; whoever does not want that deletes it");
     }
-    Ok(release(engine, volume, relationship, &[])?)
+    release(engine, volume, relationship, &[])?;
+    Ok(engine.all_snapshots(volume)?.iter().map(|s| s.uuid).collect())
 }
 
 /// One record makes it writable; with `at` the same record takes it back to that snapshot.

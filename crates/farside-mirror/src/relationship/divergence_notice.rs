@@ -6,14 +6,15 @@ use std::sync::Arc;
 use farside_peer::{PeerLink, SessionError};
 use farside_transfer::TransferError;
 use farside_transfer::calls::call;
-use farside_transfer::protocol::{Body, Noted, Overtaken, Swap, Swapped};
-use tokio::sync::{mpsc, oneshot};
+use farside_transfer::protocol::{Body, Noted, Overtaken, Standing, Swap, Swapped, convert};
+use prost::Message;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::announcements::newest_in;
 use super::command::{Command, RoleChangeCommand};
 use crate::error::MirrorError;
-use crate::limits::{NOTICE_LINK_WAIT, NOTICE_REST};
+use crate::limits::{NOTICE_AGAIN, NOTICE_LINK_WAIT, NOTICE_REST};
 use crate::links::Links;
 use crate::store::Relationship;
 
@@ -24,6 +25,15 @@ impl Drop for DivergenceNotice {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Whether the source has heard that its replica was broken off.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    /// Not since this began; why it was refused, if it was.
+    NotYet(Option<String>),
+    /// What it has come to there.
+    Yes(Standing),
 }
 
 /// What there is to say.
@@ -41,15 +51,23 @@ impl DivergenceNotice {
         links: Arc<dyn Links>,
         notice: PendingNotice,
         own: mpsc::WeakSender<Command>,
+        heard: watch::Sender<Heard>,
     ) -> DivergenceNotice {
-        DivergenceNotice(tokio::spawn(run(links, notice, own)))
+        DivergenceNotice(tokio::spawn(run(links, notice, own, heard)))
     }
 }
 
-/// Once for each session, and again where it was refused, until it is stopped.
-async fn run(links: Arc<dyn Links>, mut notice: PendingNotice, own: mpsc::WeakSender<Command>) {
+/// Once for each session, again where it was refused, and every few minutes, until it is stopped: the source may lose what it
+/// has noted.
+async fn run(
+    links: Arc<dyn Links>,
+    mut notice: PendingNotice,
+    own: mpsc::WeakSender<Command>,
+    heard: watch::Sender<Heard>,
+) {
     let (id, peer) = (notice.relationship.id, notice.relationship.peer);
     let mut rest = NOTICE_REST;
+    let mut is_news = true;
     loop {
         let link = match links.link(peer, NOTICE_LINK_WAIT).await {
             Ok(link) => link,
@@ -58,9 +76,15 @@ async fn run(links: Arc<dyn Links>, mut notice: PendingNotice, own: mpsc::WeakSe
                 continue;
             }
         };
-        match send_notice(&*link, &mut notice, &own).await {
+        match send_notice(&*link, &mut notice, &own, &heard).await {
             Ok(()) => {
-                tracing::info!(relationship = %id, %peer, "the source has been notified")
+                if let Some(overtaken) = &mut notice.overtaken {
+                    overtaken.again = true;
+                }
+                if is_news {
+                    tracing::info!(relationship = %id, %peer, "the source has been notified");
+                }
+                is_news = false;
             }
             Err(error) if error.is_lost_session() => {
                 tokio::time::sleep(NOTICE_REST).await;
@@ -75,6 +99,8 @@ async fn run(links: Arc<dyn Links>, mut notice: PendingNotice, own: mpsc::WeakSe
                         "the notice to the source of what became of its replica failed. Retrying every 5 to 60 s: {error}"
                     );
                 }
+                is_news = true;
+                heard.send_replace(Heard::NotYet(Some(error.to_string())));
                 tokio::select! {
                     () = tokio::time::sleep(rest) => rest = (2 * rest).min(NOTICE_LINK_WAIT),
                     // Whoever comes back may be another process by now.
@@ -83,8 +109,14 @@ async fn run(links: Arc<dyn Links>, mut notice: PendingNotice, own: mpsc::WeakSe
                 continue;
             }
         }
+        if notice.overtaken.as_ref().is_none_or(|overtaken| overtaken.withdrawn) {
+            return;
+        }
         rest = NOTICE_REST;
-        link.closed().await;
+        tokio::select! {
+            () = tokio::time::sleep(NOTICE_AGAIN) => {}
+            () = link.closed() => is_news = true,
+        }
     }
 }
 
@@ -92,6 +124,7 @@ async fn send_notice(
     link: &dyn PeerLink,
     notice: &mut PendingNotice,
     own: &mpsc::WeakSender<Command>,
+    heard: &watch::Sender<Heard>,
 ) -> Result<(), MirrorError> {
     if let Some(swap) = &notice.swap {
         let role_change = swap.role_change;
@@ -105,14 +138,14 @@ async fn send_notice(
             Some(overtaken),
         ) = (&answered, &notice.overtaken)
         {
-            send_overtaken(link, overtaken, own).await?;
+            send_overtaken(link, overtaken, own, heard).await?;
         }
         check_seen(answered?, role_change, own).await?;
         acknowledge(role_change, own).await?;
         notice.swap = None;
     }
     if let Some(overtaken) = &notice.overtaken {
-        send_overtaken(link, overtaken, own).await?;
+        send_overtaken(link, overtaken, own, heard).await?;
     }
     Ok(())
 }
@@ -135,9 +168,19 @@ async fn send_overtaken(
     link: &dyn PeerLink,
     overtaken: &Overtaken,
     own: &mpsc::WeakSender<Command>,
+    heard: &watch::Sender<Heard>,
 ) -> Result<(), MirrorError> {
     let answer = call(link, Body::Overtaken(overtaken.clone()), None).await?;
-    check_seen(newest_in(&answer, |noted: Noted| noted.newest)?, overtaken.role_change, own).await
+    let newest = newest_in(&answer, |noted: Noted| noted.newest)?;
+    check_seen(newest, overtaken.role_change, own).await?;
+    let noted = Noted::decode(answer).map_err(|e| MirrorError::protocol(format!("malformed answer: {e}")))?;
+    let standing = convert::standing(noted.standing)?;
+    heard.send_if_modified(|heard| {
+        let is_other = *heard != Heard::Yes(standing);
+        *heard = Heard::Yes(standing);
+        is_other
+    });
+    Ok(())
 }
 
 /// What was said as `role_change` had no effect if the source has seen a newer one: with the database this side has lost its

@@ -8,6 +8,7 @@ use farside_link::{Bucket, throttle};
 use farside_peer::{PeerId, PeerLink, SessionError};
 use farside_transfer::TransferKind;
 use farside_transfer::destination::{self as transfer, Outcome, ProgressSender, Transfer};
+use farside_transfer::protocol::Overtaken;
 use farside_transfer::quiet::{QuietUpdates, is_worth_a_line};
 use farside_transfer::report::{Progress, TransferReport, TransferResult};
 use tokio::sync::{mpsc, watch};
@@ -18,7 +19,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::command::{Command, Ended, Parts};
-use super::divergence_notice::DivergenceNotice;
+use super::divergence_notice::{DivergenceNotice, Heard};
 use super::inspect::inspect;
 use super::late_acknowledgement::LateAcknowledgement;
 use super::status::{MirrorStatus, Published};
@@ -87,6 +88,10 @@ pub(super) struct Driver {
     pub(super) ticker: Ticker,
     /// Notifies the source of what it must know while this is broken off.
     pub(super) notice: Option<DivergenceNotice>,
+    /// What it says of hosts that went on here, or beyond.
+    pub(super) told: Option<Overtaken>,
+    /// Whether the source has heard that.
+    pub(super) heard: watch::Receiver<Heard>,
     /// A role change is being carried out by this process: its messages are not the divergence notice's.
     pub(super) is_swapping: bool,
     /// The device failed under the record of a takeover: whether it is on it shows only when the pool is opened anew.
@@ -134,6 +139,8 @@ impl Driver {
             current: None,
             ticker,
             notice: None,
+            told: None,
+            heard: watch::Sender::new(Heard::NotYet(None)).subscribe(),
             is_swapping: false,
             is_outcome_unknown: false,
             activity: Activity::None,
@@ -149,6 +156,7 @@ impl Driver {
     }
 
     pub(super) async fn run(mut self) {
+        let mut overtaken = self.parts.source.overtaken_changes();
         self.probe().await;
         loop {
             self.publish();
@@ -172,6 +180,9 @@ impl Driver {
                     Some(command) => self.obey(command).await,
                 },
                 ending = self.activity.ended() => self.note(ending).await,
+                // Shown anew.
+                Ok(()) = self.heard.changed() => self.remember_told().await,
+                Ok(()) = overtaken.changed() => self.on_overtaken_change(),
                 () = self.parts.stop.cancelled() => break,
                 () = sleep(tick) => {
                     if self.ticker.poll(ClockReading::of(&*self.parts.clock)) {
@@ -182,6 +193,7 @@ impl Driver {
         }
         self.stop().await;
         self.parts.source.expect_follower(self.relationship.id, None);
+        self.parts.source.set_upstream(&self.relationship.destination, None);
     }
 
     /// Asks the pool what this replica is.
@@ -205,10 +217,22 @@ impl Driver {
                 if found.is_taken_over {
                     self.remember_takeover().await;
                 }
+                self.doubt_forgotten_fence();
                 self.send_notice();
             }
             Err(error) => self.why = Some(error.to_string()),
         }
+    }
+
+    /// What looks like the last snapshot of a role change is that only of one with the peer's volume that this one follows: any
+    /// other mirror of this volume may have left its base as the newest point that both hold.
+    fn doubt_forgotten_fence(&mut self) {
+        let Relationship { peer, source, .. } = &self.relationship;
+        let is_of_another = |of: &Uuid| {
+            let known = self.parts.source.destinations().into_iter().find(|r| r.id == *of);
+            known.is_some_and(|r| r.peer != *peer || r.destination != *source)
+        };
+        self.forgotten_fence = self.forgotten_fence.filter(|of| !is_of_another(of));
     }
 
     /// The pool is asked again before anything is done.
@@ -405,6 +429,11 @@ impl Driver {
         self.carry_out(action).await
     }
 
+    /// Whether the pool has said what this replica is.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_probed
+    }
+
     pub(super) fn check_probed(&self) -> Result<(), MirrorError> {
         match &self.why {
             Some(why) if !self.is_probed => {
@@ -456,6 +485,7 @@ impl Driver {
             }
             Ending::Ran(Ok(outcome)) => {
                 let event = self.transfer_ended(&outcome.report).await;
+                self.note_upstream(&outcome).await;
                 self.acknowledge_late(&outcome);
                 let got_on = outcome.report.wire_bytes_received >= GOT_ON_BYTES;
                 self.losses = match outcome.lost_session {
@@ -559,6 +589,7 @@ impl Driver {
             Ok(found) => {
                 self.current = found.current;
                 self.forgotten_fence = found.forgotten_fence;
+                self.doubt_forgotten_fence();
             }
             Err(error) => tracing::warn!(relationship = %self.relationship.id, "{error}"),
         }
@@ -714,18 +745,28 @@ impl Driver {
         }
     }
 
+    /// What is in the way, the nearest first.
+    fn every_why(&self) -> Option<String> {
+        let why = self.why.clone().or_else(|| self.prepared_why()).or_else(|| self.forgotten_why());
+        let more = [self.untold_why(), self.upstream_why()].into_iter().flatten();
+        why.into_iter().chain(more).reduce(|all, more| format!("{all}; {more}"))
+    }
+
     pub(super) fn publish(&self) {
         let way_back = match self.relationship.swap {
             Some(SwapMark::TakenOver { reverse }) => Some(reverse),
             _ => None,
         };
         self.parts.source.expect_follower(self.relationship.id, way_back);
+        let Relationship { destination, upstream, .. } = &self.relationship;
+        self.parts.source.set_upstream(destination, Some(upstream.clone()));
         self.ports.status.send_replace(MirrorStatus {
             relationship: self.relationship.clone(),
             state: self.state.state(),
-            why: self.why.clone().or_else(|| self.prepared_why()).or_else(|| self.forgotten_why()),
+            why: self.every_why(),
             current: self.current.clone(),
             progress: None,
+            source_heard: self.source_heard(),
         });
     }
 }

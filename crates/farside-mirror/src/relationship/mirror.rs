@@ -59,6 +59,7 @@ impl Mirror {
             why: None,
             current: None,
             progress: None,
+            source_heard: None,
         };
         let (status_tx, status) = watch::channel(status);
         let rate = relationship.options.throttle.rate_at(parts.clock.now());

@@ -1,12 +1,15 @@
 //! When there is something to tell the source.
 
-use farside_transfer::protocol::SwapPhase;
+use farside_platform::Timestamp;
+use farside_transfer::protocol::{Overtaken, Standing, SwapPhase};
+use tokio::sync::watch;
 
-use super::announcements::{overtaken_message, swap_message};
-use super::divergence_notice::{DivergenceNotice, PendingNotice};
+use super::announcements::{beyond_message, overtaken_message, swap_message};
+use super::divergence_notice::{DivergenceNotice, Heard, PendingNotice};
 use super::driver::Driver;
+use super::status::SourceHeard;
 use crate::state::Work;
-use crate::store::SwapMark;
+use crate::store::{Relationship, SwapMark};
 
 impl Driver {
     /// Sends a divergence notice if there is something to say, in place of the one that is under way.
@@ -28,12 +31,140 @@ impl Driver {
         let swap = ended
             .filter(|_| !self.is_swapping)
             .map(|(reverse, phase)| swap_message(&relationship, reverse, phase));
-        let overtaken = broken_off.then(|| overtaken_message(&relationship, self.current.as_ref()));
+        let overtaken = if broken_off {
+            Some(overtaken_message(&relationship, self.current.as_ref()))
+        } else {
+            let beyond = self.overtaker();
+            // A source may still believe what was said before a restart: it is told once that it is not so.
+            let is_settled = self.told.as_ref().is_some_and(|told| told.withdrawn)
+                && matches!(&*self.heard.borrow(), Heard::Yes(_));
+            let is_news = beyond.is_some() || (!is_settled && self.has_destinations_elsewhere());
+            (is_news && self.state.initialized).then(|| beyond_message(&relationship, beyond))
+        };
         if swap.is_none() && overtaken.is_none() {
+            if broken_off || self.told.as_ref().is_some_and(|told| !told.withdrawn) {
+                self.told = None;
+            }
             return;
         }
+        let without = |told: &Overtaken| Overtaken { again: false, ..told.clone() };
+        if self.told.as_ref().map(without) != overtaken.as_ref().map(without) {
+            self.heard = watch::Sender::new(Heard::NotYet(None)).subscribe();
+        }
+        let before = self.heard.borrow().clone();
+        let (heard_tx, heard) = watch::channel(before);
+        self.heard = heard;
+        self.told = overtaken.clone();
         let (links, own) = (self.parts.links.clone(), self.own.clone());
         let notice = PendingNotice { relationship, swap, overtaken };
-        self.notice = Some(DivergenceNotice::send(links, notice, own));
+        self.notice = Some(DivergenceNotice::send(links, notice, own, heard_tx));
+    }
+
+    /// Who went on without this volume, besides its own source.
+    pub(super) fn overtaker(&self) -> Option<(String, Timestamp)> {
+        let Relationship { peer, source, destination, .. } = &self.relationship;
+        self.parts.source.overtaker(destination, *peer, source)
+    }
+
+    /// The source has answered, for the first time since the break: remembered, so that one that releases the mirror is not told
+    /// anew.
+    pub(super) async fn remember_told(&mut self) {
+        let is_heard = matches!(&*self.heard.borrow(), Heard::Yes(_));
+        // That nobody went on is no news that could come too late.
+        let Some(told) = self.told.as_ref().filter(|_| is_heard).map(|told| !told.withdrawn) else { return };
+        if self.relationship.told == told {
+            return;
+        }
+        self.relationship.told = told;
+        if let Err(error) = self.parts.store.save(&self.relationship).await {
+            // Known to this process.
+            tracing::warn!(relationship = %self.relationship.id, "the state database could not record that the \
+                 source has heard of the break: {error}");
+        }
+    }
+
+    fn has_destinations_elsewhere(&self) -> bool {
+        let Relationship { peer, destination, .. } = &self.relationship;
+        self.parts.source.destinations().iter().any(|r| r.source == *destination && r.peer != *peer)
+    }
+
+    /// Who has been overtaken here has changed: what follows from it for the source of this volume.
+    pub(super) fn on_overtaken_change(&mut self) {
+        if self.state.work == Work::BrokenOff || !self.is_settled() {
+            return;
+        }
+        let beyond = self.overtaker();
+        let told = self.told.as_ref().filter(|told| !told.withdrawn).map(|told| told.beyond.as_str());
+        if beyond.as_ref().map(|(by, _)| by.as_str()) == told {
+            return;
+        }
+        self.relationship.told = false;
+        let overtaken = Some(beyond_message(&self.relationship, beyond));
+        let swap = None;
+        let (heard_tx, heard) = watch::channel(Heard::NotYet(None));
+        (self.heard, self.told) = (heard, overtaken.clone());
+        let notice = PendingNotice { relationship: self.relationship.clone(), swap, overtaken };
+        let (links, own) = (self.parts.links.clone(), self.own.clone());
+        self.notice = Some(DivergenceNotice::send(links, notice, own, heard_tx));
+    }
+
+    /// Whether the source knows that its replica was broken off; none if it was not.
+    pub(super) fn source_heard(&self) -> Option<SourceHeard> {
+        if self.state.work != Work::BrokenOff {
+            return None;
+        }
+        let heard = self.heard.borrow();
+        Some(match &*heard {
+            Heard::Yes(Standing::Noted) => SourceHeard::Noted,
+            Heard::Yes(Standing::Fenced) => SourceHeard::Fenced,
+            Heard::Yes(Standing::Follows) => SourceHeard::Follows,
+            Heard::Yes(Standing::NothingKept) => SourceHeard::Released,
+            // It holds a base of this very volume by now: the roles have changed.
+            Heard::NotYet(_) if self.is_followed() => SourceHeard::Follows,
+            Heard::NotYet(_) => SourceHeard::NotYet,
+        })
+    }
+
+    fn is_followed(&self) -> bool {
+        let Relationship { peer, source, destination, .. } = &self.relationship;
+        self.parts.source.destinations().iter().any(|r| {
+            let is_reverse = r.peer == *peer && r.source == *destination && r.destination == *source;
+            is_reverse && r.base.is_some() && r.overtaken.is_none()
+        })
+    }
+
+    /// Why the source's hosts may be writing beside those here.
+    pub(super) fn untold_why(&self) -> Option<String> {
+        let of = self.source_name();
+        match self.source_heard()? {
+            SourceHeard::NotYet => {}
+            SourceHeard::Released => {
+                return Some(format!(
+                    "{of} keeps nothing for this mirror (it was released there): hosts may be writing to both. To end \
+                     the mirror here too: farside mirror delete {}",
+                    self.relationship.destination
+                ));
+            }
+            SourceHeard::Noted | SourceHeard::Fenced | SourceHeard::Follows => return None,
+        }
+        let peer = self.parts.links.name_of(self.relationship.peer).unwrap_or_else(|| "the source".into());
+        Some(match &*self.heard.borrow() {
+            Heard::NotYet(Some(refused)) => format!(
+                "{peer} has not accepted the word that {of} was overtaken, and its hosts may be writing there; it is \
+                 told again within a minute: {refused}"
+            ),
+            _ => format!(
+                "{of} has not been told yet that this mirror was broken off, and its hosts may be writing there; it is \
+                 told when there is a session with {peer}"
+            ),
+        })
+    }
+
+    /// `PEER:POOL/VOL` of the source.
+    pub(super) fn source_name(&self) -> String {
+        match self.parts.links.name_of(self.relationship.peer) {
+            Some(peer) => format!("{peer}:{}", self.relationship.source),
+            None => self.relationship.source.to_string(),
+        }
     }
 }

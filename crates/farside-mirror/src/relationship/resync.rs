@@ -15,6 +15,7 @@ use farside_engine::{Engine, ReplicaRecord, SnapshotInfo, SnapshotOwner};
 use farside_transfer::TransferKind;
 use farside_transfer::bases::RESCUE;
 use farside_transfer::limits::ROLE_CHANGE_MAX;
+use farside_transfer::protocol::convert::Upstream;
 use uuid::Uuid;
 
 use super::command::Ended;
@@ -49,8 +50,15 @@ impl Driver {
         }
         // Below what the source has seen it would be taken for one that comes late.
         let role_change = self.next_role_change().max((newest + 1).min(ROLE_CHANGE_MAX));
-        let pending =
-            Relationship { resync_pending: true, broken_off_at: None, swap, role_change, ..before.clone() };
+        let pending = Relationship {
+            resync_pending: true,
+            broken_off_at: None,
+            swap,
+            role_change,
+            upstream: Upstream::default(),
+            told: false,
+            ..before.clone()
+        };
         self.parts.store.save(&pending).await?;
         if !is_follower || self.state.work == Work::BrokenOff {
             self.notice = None;

@@ -1,11 +1,11 @@
 //! What a role change does at one mirror: at the replica that becomes the original, and at the original that becomes
 //! the replica. The whole story is told in `destination/swap.rs`.
 
-use farside_engine::{ChangedBytes, Engine, SnapshotOwner, SnapshotSpec};
+use farside_engine::{ChangedBytes, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_platform::Clock;
 use farside_transfer::bases::release;
 use farside_transfer::limits::ROLE_CHANGE_MAX;
-use farside_transfer::protocol::convert::CandidateBase;
+use farside_transfer::protocol::convert::{CandidateBase, Upstream};
 use uuid::Uuid;
 
 use super::command::RoleChangeCommand;
@@ -25,6 +25,10 @@ impl Driver {
             RoleChangeCommand::Begin { reverse, done } => {
                 let result = self.begin_swap(reverse).await;
                 self.publish();
+                let _ = done.send(result);
+            }
+            RoleChangeCommand::Look { done } => {
+                let result = self.check_swap();
                 let _ = done.send(result);
             }
             RoleChangeCommand::Agree { reverse, done } => {
@@ -123,7 +127,18 @@ impl Driver {
         }
     }
 
-    async fn begin_swap(&mut self, reverse: Uuid) -> Result<bool, MirrorError> {
+    /// Hosts went on at a destination of this volume: they are not to be left behind without a word.
+    fn check_not_overtaken(&self) -> Result<(), MirrorError> {
+        let volume = &self.relationship.destination;
+        let Some((by, at)) = self.overtaker() else { return Ok(()) };
+        Err(MirrorError::State(format!(
+            "{volume} was overtaken by {by} at {at:.0}: hosts went on there. No role changed. Decide first which of them \
+             counts: farside mirror status {volume}"
+        )))
+    }
+
+    /// Whether a role change may begin, as far as this side knows.
+    fn check_swap(&self) -> Result<(), MirrorError> {
         self.check_ready()?;
         let refuse = |text: &str| Err(MirrorError::State(text.into()));
         if self.is_swapping {
@@ -144,6 +159,11 @@ impl Driver {
         if self.state.quiesced {
             return refuse("the mirror is quiesced. No role changed. Run farside mirror resume first");
         }
+        self.check_not_overtaken()
+    }
+
+    async fn begin_swap(&mut self, reverse: Uuid) -> Result<bool, MirrorError> {
+        self.check_swap()?;
         if self.relationship.swap.is_some() {
             return Ok(false);
         }
@@ -171,6 +191,7 @@ impl Driver {
         if self.state.work == Work::BrokenOff {
             return Err(MirrorError::State("the mirror was broken off during the role change".into()));
         }
+        self.check_not_overtaken()?;
         // A tick may have begun another update; it cannot bring anything that this side does not have.
         self.stop().await;
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
@@ -182,6 +203,7 @@ impl Driver {
         let now = self.parts.clock.now();
         self.state.work = Work::BrokenOff;
         self.relationship.broken_off_at = Some(now);
+        self.relationship.told = false;
         // Only now: until the record is durable the other side can still be made writable.
         self.relationship.swap = Some(SwapMark::TakenOver { reverse });
         let saved = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.save(&self.relationship)).await;
@@ -237,10 +259,7 @@ impl Driver {
                 // What it remembers of another site is over once this is prepared.
                 Some(record) if record.broken_off => record.relationship != reverse,
                 Some(record) => {
-                    return Err(MirrorError::State(format!(
-                        "{volume} at the source is already a replica of {}; there is no role to change",
-                        record.source
-                    )));
+                    return Err(already_a_replica(&volume, &record.source));
                 }
             };
             let before = self.relationship.clone();
@@ -338,9 +357,15 @@ impl Driver {
                 swap: None,
                 broken_off_at: None,
                 resync_pending: false,
+                // Whoever asked for quiet did so when this was another's replica. Who asked for the role change wants
+                // its former original to follow.
+                quiesced: false,
+                upstream: Upstream::default(),
+                told: false,
                 ..self.relationship.clone()
             };
             self.parts.store.save(&active).await?;
+            self.state.quiesced = false;
             self.relationship = active;
             self.why = None;
             tracing::info!(
@@ -358,6 +383,13 @@ impl Driver {
         self.drop_other_direction().await;
         Ok(())
     }
+}
+
+/// The volume that is to become the replica is one.
+pub(crate) fn already_a_replica(volume: &VolumeName, source: &str) -> MirrorError {
+    MirrorError::State(format!(
+        "{volume} at the source is already a replica of {source}; there is no role to change"
+    ))
 }
 
 /// The takeover at the replica: one record, before which only the other side can be made writable, and after which

@@ -23,6 +23,21 @@ pub struct Published {
     pub content_root: ContentRoot,
 }
 
+/// What the source knows of a mirror that was broken off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SourceHeard {
+    /// Nothing, as far as is known here.
+    NotYet,
+    /// That it was overtaken; its hosts may write.
+    Noted,
+    /// That it was overtaken; its hosts may not write.
+    Fenced,
+    /// Its volume follows this one.
+    Follows,
+    /// It keeps nothing for this mirror: it was released there.
+    Released,
+}
+
 /// A mirror as `mirror status` shows it.
 #[derive(Clone, Debug)]
 pub struct MirrorStatus {
@@ -36,12 +51,20 @@ pub struct MirrorStatus {
     pub current: Option<Published>,
     /// The transfer under way or waiting.
     pub progress: Option<Progress>,
+    /// What the source knows; none if this is not broken off.
+    pub source_heard: Option<SourceHeard>,
 }
 
 impl MirrorStatus {
-    /// Age of the replica's data, seconds; none while there is none. Grows until an update proves otherwise, even if
-    /// nothing changes at the source.
+    /// Age of the replica's data, seconds; none while there is none, or once hosts write here: it follows nothing. Grows until
+    /// an update proves otherwise, even if nothing changes at the source. Where hosts went on elsewhere it counts from then at
+    /// the latest: what has come since is not theirs.
     pub fn lag_seconds(&self, now: Timestamp) -> Option<f64> {
-        self.current.as_ref().map(|c| now.seconds_since(c.created_at))
+        if self.state == State::BrokenOff {
+            return None;
+        }
+        let of_data = self.current.as_ref().map(|c| now.seconds_since(c.created_at))?;
+        let overtaken = self.relationship.upstream.overtaken.as_ref();
+        Some(overtaken.map_or(of_data, |overtaken| of_data.max(now.seconds_since(overtaken.at))))
     }
 }

@@ -2,7 +2,7 @@
 
 use farside_engine::VolumeName;
 use farside_peer::{PeerId, Refusal};
-use farside_transfer::protocol::convert;
+use farside_transfer::protocol::convert::{self, Place};
 use farside_transfer::protocol::{Compare, Comparison};
 use farside_transfer::refusal::refusal;
 use farside_transfer::source;
@@ -24,7 +24,7 @@ impl Shared {
         self.check_owner(relationship, peer, &volume)?;
         self.admit_snapshot(peer)?;
         self.check_not_own(relationship, &volume).await?;
-        self.check_no_circle(peer, &volume, &destination).await?;
+        let follows = self.check_no_circle(peer, &volume, &destination).await?;
         let (engine, clock) = (self.engine.clone(), self.clock.clone());
         // Gone when this is answered.
         let probe = uuid::Uuid::from_u128(u128::from_be_bytes(*relationship.as_bytes()) ^ PROBE);
@@ -32,31 +32,42 @@ impl Shared {
             blocking(move || source::compare(&*engine, &*clock, &volume, relationship, probe, &candidates));
         let compared = compared.await;
         let compared = compared.map_err(to_refusal)?;
-        Ok(Comparison { newest: self.registry.newest_role_change(relationship), ..compared })
+        Ok(Comparison {
+            newest: self.registry.newest_role_change(relationship),
+            follows: convert::place_messages(&follows),
+            ..compared
+        })
     }
 
-    /// A volume that follows the asker's cannot be followed by it: each would wait for the other, and no host could
-    /// write to either.
+    /// A volume that follows the asker's, by whatever way, cannot be followed by it: each would wait for the other, and no host
+    /// could write anywhere. Answers what it follows.
     pub(super) async fn check_no_circle(
         &self,
         peer: PeerId,
         volume: &VolumeName,
         destination: &VolumeName,
-    ) -> Result<(), Refusal> {
-        let (engine, of) = (self.engine.clone(), volume.clone());
-        let record = blocking(move || engine.replica_record(&of)).await.map_err(to_refusal)?;
-        let follows =
-            record.is_some_and(|r| !r.broken_off && r.peer == peer.0 && r.source == destination.to_string());
-        if !follows {
-            return Ok(());
-        }
-        Err(refusal(
-            "state",
-            format!(
+    ) -> Result<Vec<Place>, Refusal> {
+        let follows = self.follows(volume).await?;
+        let is_asker = |place: &Place| place.site == peer.0 && place.volume == *destination;
+        let message = match follows.iter().position(is_asker) {
+            None => return Ok(follows),
+            Some(0) => format!(
                 "{volume} at the source is already the replica of {destination}; there is nothing to resync. To \
                  exchange roles, at the source: farside mirror swap {volume}. To make it writable, at the source: \
                  farside mirror break {volume}"
             ),
-        ))
+            Some(hops) => {
+                let between: Vec<String> =
+                    follows.iter().take(hops).map(|place| place.volume.to_string()).collect();
+                format!(
+                    "{volume} at the source follows {}, which follows {destination} itself: there would be no original \
+                     left, and no host could write anywhere. Nothing was changed. If hosts shall go on at {volume}, at \
+                     the source: farside mirror break {volume}, then this again. If the chain has changed since its \
+                     last update, at the source: farside mirror update {volume}, then this again",
+                    between.join(", which follows ")
+                )
+            }
+        };
+        Err(refusal("state", message))
     }
 }

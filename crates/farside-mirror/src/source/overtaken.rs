@@ -1,12 +1,13 @@
 //! A destination that was broken off tells its source: hosts there went on without it. From then on updates of that
-//! relationship are refused, until it is resynced from here, overwrites this side, or is released.
+//! relationship are refused, until it is resynced from here, overwrites this side, or is released here. What is made of each
+//! word is decided in [`directions`](crate::directions).
 
 use farside_engine::VolumeName;
 use farside_peer::{PeerId, Refusal};
 use farside_transfer::TransferKind;
 use farside_transfer::bases::{is_kept_for, release};
 use farside_transfer::protocol::convert::{self, CandidateBase};
-use farside_transfer::protocol::{self, Noted};
+use farside_transfer::protocol::{self, Noted, Standing};
 use farside_transfer::refusal::refusal;
 use uuid::Uuid;
 
@@ -15,6 +16,7 @@ use super::refusal::to_refusal;
 use super::role_changes::RoleChangeMessage;
 use super::service::SourceService;
 use super::shared::Shared;
+use crate::directions::{self, Heard, PoolSays, Said};
 use crate::error::{MirrorError, blocking};
 use crate::store::{Overtaken, SourceRelationship};
 
@@ -24,18 +26,39 @@ impl SourceService {
         self.destinations().into_iter().filter(|r| r.overtaken.is_some()).collect()
     }
 
-    /// Volumes that hosts may not write to until their overtaking is cleared: by policy of the right that the
-    /// destination has ([`SourceRights::is_fenced_when_overtaken`](super::SourceRights::is_fenced_when_overtaken)).
+    /// Those of one volume.
+    pub fn overtaken_of(&self, volume: &VolumeName) -> Vec<SourceRelationship> {
+        self.overtaken().into_iter().filter(|r| r.source == *volume).collect()
+    }
+
+    /// Volumes that hosts may not write to until their overtaking is cleared: by the policy of the right that the
+    /// destination has, or had when it was broken off
+    /// ([`SourceRights::is_fenced_when_overtaken`](super::SourceRights::is_fenced_when_overtaken)).
     pub fn fenced(&self) -> Vec<VolumeName> {
-        let rights = &self.shared.registry.rights;
-        let mut volumes: Vec<VolumeName> = self
-            .overtaken()
-            .into_iter()
-            .filter(|r| rights.is_fenced_when_overtaken(r.peer, &r.source))
-            .map(|r| r.source)
-            .collect();
+        let mut volumes: Vec<VolumeName> =
+            self.overtaken().into_iter().filter(|r| self.shared.is_fenced(r)).map(|r| r.source).collect();
         volumes.dedup();
         volumes
+    }
+
+    /// Keeps, durably, which volumes are fenced by the policy of this moment: from now on it may go with its right, and the
+    /// fence stays.
+    pub async fn note_fences(&self) -> Result<(), MirrorError> {
+        for relationship in self.overtaken() {
+            let is_noted = relationship.overtaken.as_ref().is_some_and(|o| o.fenced);
+            if !is_noted && self.shared.is_fenced(&relationship) {
+                self.shared.set_fence(relationship.id, true).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// This side's administrator says that hosts may write to `volume` although `peer` has overtaken it.
+    pub async fn lift_fence(&self, peer: PeerId, volume: &VolumeName) -> Result<(), MirrorError> {
+        for relationship in self.overtaken_of(volume).into_iter().filter(|r| r.peer == peer) {
+            self.shared.set_fence(relationship.id, false).await?;
+        }
+        Ok(())
     }
 
     /// Changes whenever [`SourceService::overtaken`] does; the value counts how often.
@@ -44,85 +67,292 @@ impl SourceService {
     }
 }
 
+/// What a destination has said, checked.
+struct Word {
+    relationship: Uuid,
+    volume: VolumeName,
+    destination: VolumeName,
+    change: u64,
+    said: Said,
+    snapshot: Option<CandidateBase>,
+    broken_off_at: u64,
+    beyond: Option<String>,
+    keeps_snapshot: bool,
+    again: bool,
+    ended: bool,
+}
+
+impl Word {
+    fn from_message(message: &protocol::Overtaken) -> Result<Word, Refusal> {
+        let snapshot = message.snapshot.as_ref().map(CandidateBase::from_message).transpose();
+        let beyond = convert::place_text(&message.beyond).map_err(to_refusal)?;
+        Ok(Word {
+            relationship: convert::uuid(&message.relationship).map_err(to_refusal)?,
+            volume: convert::volume(&message.volume).map_err(to_refusal)?,
+            destination: convert::volume(&message.destination).map_err(to_refusal)?,
+            change: convert::role_change(message.role_change).map_err(to_refusal)?,
+            said: match (message.withdrawn, message.ended, &beyond) {
+                (true, ..) => Said::Withdrawn,
+                (false, _, Some(_)) => Said::Beyond,
+                (false, true, None) => Said::Ended,
+                (false, false, None) => Said::BrokenOff,
+            },
+            snapshot: snapshot.map_err(to_refusal)?,
+            broken_off_at: message.broken_off_at,
+            beyond,
+            keeps_snapshot: message.keeps_snapshot,
+            again: message.again,
+            ended: message.ended,
+        })
+    }
+}
+
 impl Shared {
+    /// Whether hosts may not write for the sake of this relationship.
+    pub(super) fn is_fenced(&self, relationship: &SourceRelationship) -> bool {
+        relationship.overtaken.as_ref().is_some_and(|overtaken| {
+            let policy =
+                self.registry.rights.is_fenced_when_overtaken(relationship.peer, &relationship.source);
+            directions::is_fenced(overtaken.fenced, policy)
+        })
+    }
+
+    async fn set_fence(&self, relationship: Uuid, fenced: bool) -> Result<(), MirrorError> {
+        let lock = self.registry.lock(relationship);
+        let _lock = lock.lock().await;
+        let known = self.tables().relationships.get(&relationship).cloned();
+        let Some((known, overtaken)) = known.and_then(|k| k.overtaken.clone().map(|o| (k, o))) else {
+            return Ok(());
+        };
+        if overtaken.fenced == fenced {
+            return Ok(());
+        }
+        self.keep(SourceRelationship { overtaken: Some(Overtaken { fenced, ..overtaken }), ..known }).await
+    }
+
     pub(super) async fn overtaken(
         &self,
         peer: PeerId,
         message: protocol::Overtaken,
     ) -> Result<Noted, Refusal> {
-        let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
-        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
-        let snapshot = message.snapshot.as_ref().map(CandidateBase::from_message).transpose();
-        let snapshot = snapshot.map_err(to_refusal)?;
-        let change = convert::role_change(message.role_change).map_err(to_refusal)?;
+        let word = Word::from_message(&message)?;
+        let (relationship, volume) = (word.relationship, word.volume.clone());
         self.check_owner(relationship, peer, &volume)?;
-        self.check_not_own(relationship, &volume).await?;
-        let destination = convert::volume(&message.destination).map_err(to_refusal)?;
+        let is_known = self.tables().relationships.contains_key(&relationship);
+        if !is_known {
+            self.check_not_own(relationship, &volume).await?;
+        }
         // A role change whose last message was lost: broken off at the very snapshot that was the last here. Asked before
         // this relationship's lock is taken: the driver that answers may be waiting for it, to let the bases go.
         let concerned = self.concerns(relationship, peer, &volume).await?;
         let order = self.registry.order(relationship);
         let _order = order.lock().await;
-        let noted = || Noted { newest: self.registry.newest_role_change(relationship) };
-        if self.registry.is_late(relationship, change, RoleChangeMessage::Continue) {
+        let noted = |standing| Noted {
+            newest: self.registry.newest_role_change(relationship),
+            standing: convert::standing_number(standing),
+        };
+        if self.registry.is_late(relationship, word.change, RoleChangeMessage::Continue) {
             tracing::info!(%relationship, %peer, %volume, "ignored a delayed break message: a newer one is known. \
                  Nothing to do");
-            return Ok(noted());
+            return Ok(noted(Standing::NothingKept));
         }
-        let prepared = match self.reversal().filter(|_| concerned) {
-            Some(reversal) => reversal.prepared(&volume, relationship).await.map_err(to_refusal)?,
-            None => None,
+        let pool = self.pool_says(peer, &word, concerned).await;
+        let (pool, was_its_replica) = match pool {
+            Ok(says) => says,
+            // What is known suffices: a pool that is away, or fails, must not come back unfenced.
+            Err(error) if is_known => {
+                tracing::debug!(%relationship, %volume, "the pool cannot be asked of an overtaken volume: {error}");
+                (PoolSays::Absent, false)
+            }
+            Err(error) => return Err(to_refusal(error)),
         };
-        if let (Some(reversal), Some(stands_on)) = (self.reversal(), snapshot)
-            && prepared == Some(stands_on.uuid)
-        {
-            self.registry.accept(relationship, change, RoleChangeMessage::End);
+        if let (PoolSays::Present { is_taken_over: true, .. }, Some(reversal)) = (pool, self.reversal()) {
+            self.registry.accept(relationship, word.change, RoleChangeMessage::End);
             reversal.done(&volume, relationship).await.map_err(to_refusal)?;
-            return Ok(noted());
+            return Ok(noted(Standing::Follows));
         }
-        let follows = prepared.is_none() && self.check_no_circle(peer, &volume, &destination).await.is_err();
         let lock = self.registry.lock(relationship);
         let _lock = lock.lock().await;
         let known = self.tables().relationships.get(&relationship).cloned();
-        let known = match known {
-            // The replica's pool may have another name by now; what this side follows later is called by that.
-            Some(known) => SourceRelationship { destination, ..known },
-            // With the database lost the pins still tell whose base is kept here.
-            None if self.is_kept(relationship, &volume).await.map_err(to_refusal)? => {
-                self.check_rights(peer, &volume)?;
-                SourceRelationship::new(relationship, peer, volume.clone(), destination)
+        let pool = match (pool, &known) {
+            (PoolSays::Present { follows, is_taken_over, .. }, None) => {
+                let is_kept = self.is_kept(relationship, &volume).await.map_err(to_refusal)?;
+                PoolSays::Present { is_kept, follows, is_taken_over }
             }
-            None => {
-                // It was released: then it is no news.
+            (pool, _) => pool,
+        };
+        let is_kept = matches!(pool, PoolSays::Present { is_kept: true, .. });
+        // A replica that never held anything has overtaken nobody. And this side may itself have been its replica and broken
+        // off since: one that has forgotten when it was broken off, with its database, has forgotten that this side knows.
+        let is_in_doubt = was_its_replica && word.broken_off_at == 0;
+        let is_plain = word.snapshot.is_some() && !is_in_doubt;
+        let may_mirror = self.registry.rights.may_read(peer, &volume);
+        let is_news = !word.again && may_mirror && (word.said == Said::Beyond || is_plain);
+        let heard = directions::hear(word.said, known.is_some(), is_news, pool);
+        let is_kept = known.is_some() || is_kept;
+        // The replica's pool may have another name by now; what this side follows later is called by that. With the database
+        // lost the pins still tell whose base is kept here; without the right, too: it makes this side only safer.
+        let known = known.unwrap_or_else(|| {
+            SourceRelationship::new(relationship, peer, volume.clone(), word.destination.clone())
+        });
+        let known = SourceRelationship { destination: word.destination.clone(), ..known };
+        match heard {
+            Heard::NotHere => {
+                return Err(refusal(
+                    "not-found",
+                    format!(
+                        "{volume} cannot be seen at the source now (its pool is not open there, or has no such \
+                         volume), so that it was overtaken is not noted. It is told again. At the source: farside \
+                         pool list"
+                    ),
+                ));
+            }
+            Heard::NothingKept => {
                 tracing::debug!(%relationship, %peer, %volume, "a mirror for which this site keeps no base was \
                      broken off; nothing to do");
-                return Ok(noted());
+                return Ok(noted(Standing::NothingKept));
             }
-        };
+            Heard::TakenOver | Heard::Follows | Heard::Note | Heard::Clear => {}
+        }
         // Once more, now that this relationship's order lock is held: a resync may have begun meanwhile.
-        if !self.registry.accept(relationship, change, RoleChangeMessage::Continue) {
-            return Ok(noted());
+        if !self.registry.accept(relationship, word.change, RoleChangeMessage::Continue) {
+            return Ok(noted(Standing::NothingKept));
         }
-        if follows {
+        match heard {
+            Heard::Clear => {
+                if known.overtaken.as_ref().is_some_and(|o| o.beyond.is_some()) {
+                    tracing::warn!(%relationship, %peer, %volume, "no longer overtaken: it was decided at {}", known.destination);
+                    self.keep(SourceRelationship { overtaken: None, ..known }).await.map_err(to_refusal)?;
+                }
+                Ok(noted(Standing::Noted))
+            }
+            Heard::Note => {
+                let known = self.note(peer, known, &word).await.map_err(to_refusal)?;
+                if word.ended && !word.keeps_snapshot {
+                    // Nobody could come back to it.
+                    self.let_go(&known).await;
+                }
+                Ok(noted(if self.is_fenced(&known) { Standing::Fenced } else { Standing::Noted }))
+            }
             // This side follows that one by now: no alarm. What is still kept here goes with the next version.
-            self.keep(known).await.map_err(to_refusal)?;
-            return Ok(noted());
+            _ => {
+                if is_kept {
+                    self.keep(known).await.map_err(to_refusal)?;
+                }
+                Ok(noted(Standing::Follows))
+            }
         }
-        let at = Some(message.broken_off_at).filter(|at| *at != 0);
+    }
+
+    /// Notes that hosts went on elsewhere, if that is news.
+    async fn note(
+        &self,
+        peer: PeerId,
+        known: SourceRelationship,
+        word: &Word,
+    ) -> Result<SourceRelationship, MirrorError> {
+        let before = known.overtaken.clone();
+        let policy = self.registry.rights.is_fenced_when_overtaken(peer, &known.source);
         let overtaken = Overtaken {
-            broken_off_at: at.map(farside_platform::Timestamp),
+            broken_off_at: Some(word.broken_off_at).filter(|at| *at != 0).map(farside_platform::Timestamp),
             reported_at: self.clock.now(),
-            snapshot: snapshot.map(|s| (s.uuid, s.content_root)),
+            snapshot: word.snapshot.map(|s| (s.uuid, s.content_root)),
+            fenced: directions::is_fenced(before.as_ref().is_some_and(|o| o.fenced), policy),
+            ended: word.ended,
+            beyond: word.beyond.clone(),
         };
-        let is_news = known
-            .overtaken
-            .is_none_or(|o| (o.broken_off_at, o.snapshot) != (overtaken.broken_off_at, overtaken.snapshot));
-        if is_news {
-            self.alarm(peer, &known);
-            let known = SourceRelationship { overtaken: Some(overtaken), ..known };
-            self.keep(known).await.map_err(to_refusal)?;
+        let what = |o: &Overtaken| (o.broken_off_at, o.snapshot, o.fenced, o.ended, o.beyond.clone());
+        let is_saved = !self.tables().unsaved.contains(&known.id);
+        if is_saved && before.as_ref().map(what) == Some(what(&overtaken)) {
+            return Ok(known);
         }
-        Ok(noted())
+        let known = SourceRelationship { overtaken: Some(overtaken), ..known };
+        self.alarm(peer, &known);
+        // In memory first: a database that is full keeps nobody from being fenced, and is tried again with the next word.
+        self.tables().unsaved.insert(known.id);
+        self.show(known.clone());
+        self.keep(known.clone()).await?;
+        Ok(known)
+    }
+
+    /// Whether any snapshot is pinned for it, or was taken for it.
+    async fn is_kept(&self, relationship: Uuid, volume: &VolumeName) -> Result<bool, MirrorError> {
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        match blocking(move || is_kept_for(&*engine, &of, relationship)).await {
+            Err(error) if error.is_not_found() => Ok(false),
+            other => other,
+        }
+    }
+
+    /// What the pool says of the relationship, and whether the volume was the destination's replica and broken off; what is kept
+    /// for it is looked at later.
+    async fn pool_says(
+        &self,
+        peer: PeerId,
+        word: &Word,
+        concerned: bool,
+    ) -> Result<(PoolSays, bool), MirrorError> {
+        let (relationship, volume) = (word.relationship, word.volume.clone());
+        let (engine, of, from) = (self.engine.clone(), volume.clone(), word.destination.to_string());
+        let seen = blocking(move || {
+            engine.volume(&of)?;
+            let record = engine.replica_record(&of)?.filter(|r| r.peer == peer.0 && r.source == from);
+            Ok::<_, MirrorError>(record.map(|record| record.broken_off))
+        });
+        let (follows, was_its_replica) = match seen.await {
+            Ok(broken_off) => (broken_off == Some(false), broken_off == Some(true)),
+            Err(error) if error.is_not_found() => return Ok((PoolSays::Absent, false)),
+            Err(error) => return Err(error),
+        };
+        let prepared = match self.reversal().filter(|_| concerned) {
+            Some(reversal) => reversal.prepared(&volume, relationship).await?,
+            None => None,
+        };
+        let stands_on = word.snapshot.map(|s| s.uuid);
+        let is_break = matches!(word.said, Said::BrokenOff | Said::Ended);
+        let is_taken_over = is_break && stands_on.is_some() && prepared == stands_on;
+        // What is prepared is a replica only for the time being.
+        let follows = follows && prepared.is_none();
+        Ok((PoolSays::Present { is_kept: false, follows, is_taken_over }, was_its_replica))
+    }
+
+    /// Lets go of what is kept for a relationship that only stands for its being overtaken. What fails costs space, until it is
+    /// released.
+    async fn let_go(&self, known: &SourceRelationship) {
+        let (engine, of, id) = (self.engine.clone(), known.source.clone(), known.id);
+        match blocking(move || release(&*engine, &of, id, &[])).await {
+            Ok(()) => {
+                self.tables().pins.insert(id, 0);
+            }
+            Err(error) => {
+                tracing::warn!(relationship = %id, volume = %known.source, "cannot release the base of a mirror that \
+                     was deleted; it holds space until farside mirror release: {error}");
+                return;
+            }
+        }
+        let without = SourceRelationship { base: None, since: None, ..known.clone() };
+        if let Err(error) = self.keep(without).await {
+            tracing::warn!(relationship = %id, volume = %known.source, "the state database could not record that \
+                 a base is released: {error}");
+        }
+    }
+
+    /// The destination gives up what is kept for it. Answers whether this side stays overtaken: then that is all it gives up.
+    pub(super) async fn release_to_mark(&self, relationship: Uuid) -> Result<bool, MirrorError> {
+        let known = self.tables().relationships.get(&relationship).cloned();
+        let Some((known, overtaken)) = known.and_then(|k| k.overtaken.clone().map(|o| (k, o))) else {
+            return Ok(false);
+        };
+        if directions::release(true) == directions::Left::Nothing {
+            return Ok(false);
+        }
+        self.transfers.stop(relationship, false);
+        let lock = self.registry.lock(relationship);
+        let _lock = lock.lock().await;
+        let known = SourceRelationship { overtaken: Some(Overtaken { ended: true, ..overtaken }), ..known };
+        self.keep(known.clone()).await?;
+        self.let_go(&known).await;
+        Ok(true)
     }
 
     /// Tells the log that hosts went on at `peer`, as far as its share of alarms reaches: a destination that makes up a new
@@ -132,11 +362,22 @@ impl Shared {
             Admitted::Line { suppressed } => suppressed,
             Admitted::Nothing => return,
         };
-        let SourceRelationship { id: relationship, source: volume, destination, .. } = known;
-        let fenced = self.registry.rights.is_fenced_when_overtaken(peer, volume);
+        let SourceRelationship { id: relationship, source: volume, destination, overtaken, .. } = known;
+        let fenced = self.is_fenced(known);
+        if let Some(beyond) = overtaken.as_ref().and_then(|o| o.beyond.as_deref()) {
+            tracing::warn!(
+                %relationship, %peer, %volume, replica = %destination, beyond, fenced, suppressed,
+                "OVERTAKEN: {beyond}, which followed {destination}, which follows {volume}, was broken off, and hosts \
+                 may be writing to it. Decide which side counts. To end this with {volume} as it is: at the site of \
+                 {destination}, farside mirror release, or farside mirror resync at the site of {beyond}"
+            );
+            return;
+        }
+        let ended = overtaken.as_ref().is_some_and(|o| o.ended);
+        let ended = if ended { " Its mirror was deleted there, so only this site remembers it." } else { "" };
         tracing::warn!(
             %relationship, %peer, %volume, replica = %destination, fenced, suppressed,
-            "OVERTAKEN: the replica of {volume} was broken off and hosts may be writing to it. Decide which side \
+            "OVERTAKEN: the replica of {volume} was broken off and hosts may be writing to it.{ended} Decide which side \
              counts. To make {volume} follow the replica: farside mirror resync {volume} --from PEER:{destination} \
              (what was written to {volume} since stays as a side branch). To make the replica follow {volume}, at \
              its site: farside mirror resync {destination}. To keep both and end the mirror: farside mirror release \
@@ -155,8 +396,13 @@ impl Shared {
     ) -> Result<(), Refusal> {
         let is_news = self.registry.accept(relationship, change, RoleChangeMessage::Continue);
         let known = self.tables().relationships.get(&relationship).cloned();
-        let Some(known) = known.filter(|known| known.overtaken.is_some()) else { return Ok(()) };
-        if kind != TransferKind::Resync {
+        // A destination that asks for an update follows: what it has passed on is no reason to refuse it.
+        let is_its_own = |known: &SourceRelationship| {
+            known.overtaken.as_ref().is_some_and(|overtaken| overtaken.beyond.is_none())
+        };
+        let Some(known) = known.filter(is_its_own) else { return Ok(()) };
+        let of_overtaker = kind != TransferKind::Resync;
+        if directions::is_refused(directions::Request::Update { of_overtaker }, true) {
             return Err(refusal(
                 "state",
                 format!(
@@ -181,23 +427,20 @@ impl Shared {
         self.keep(SourceRelationship { overtaken: None, ..known }).await.map_err(to_refusal)
     }
 
-    /// Whether any snapshot is pinned for it, or was taken for it.
-    async fn is_kept(&self, relationship: Uuid, volume: &VolumeName) -> Result<bool, MirrorError> {
-        let (engine, of) = (self.engine.clone(), volume.clone());
-        match blocking(move || is_kept_for(&*engine, &of, relationship)).await {
-            Err(error) if error.is_not_found() => Ok(false),
-            other => other,
+    /// Shows a relationship to whoever looks, and tells those who watch if its being overtaken changed.
+    fn show(&self, relationship: SourceRelationship) {
+        let is_overtaken = relationship.overtaken.clone();
+        let before = self.tables().relationships.insert(relationship.id, relationship);
+        if is_overtaken != before.and_then(|before| before.overtaken) {
+            self.overtaken_changes.send_modify(|changes| *changes += 1);
         }
     }
 
     /// Stores a relationship, durably, and tells those who watch if its being overtaken changed.
     pub(super) async fn keep(&self, relationship: SourceRelationship) -> Result<(), MirrorError> {
         self.store.save_source(&relationship).await?;
-        let is_overtaken = relationship.overtaken.is_some();
-        let before = self.tables().relationships.insert(relationship.id, relationship);
-        if is_overtaken || before.is_some_and(|before| before.overtaken.is_some()) {
-            self.overtaken_changes.send_modify(|changes| *changes += 1);
-        }
+        self.tables().unsaved.remove(&relationship.id);
+        self.show(relationship);
         Ok(())
     }
 

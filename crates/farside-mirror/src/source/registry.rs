@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
+use farside_transfer::protocol::convert::Upstream;
 use farside_transfer::source::{KeptBase, SourceRelationships};
 use uuid::Uuid;
 
@@ -44,6 +45,10 @@ pub(super) struct Tables {
     pub(super) offered: HashSet<Uuid>,
     /// By mirror of this site: the way back that its takeover has left, as long as the former source has not learnt of it.
     pub(super) ways_back: HashMap<Uuid, Uuid>,
+    /// Whose being overtaken is in force and not in the database yet.
+    pub(super) unsaved: HashSet<Uuid>,
+    /// By volume here that is itself a replica: where its source stands, as that said last.
+    pub(super) upstreams: HashMap<VolumeName, Upstream>,
     /// At most about [`ROLE_CHANGES_SEEN_MAX`] besides those in `relationships`.
     pub(super) role_changes_seen: HashMap<Uuid, RoleChangesSeen>,
 }

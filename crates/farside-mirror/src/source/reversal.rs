@@ -46,6 +46,12 @@ pub trait Reversal: Send + Sync + 'static {
     /// Makes the volume read-only and takes its last snapshot, durably. Refused while a host has it open for writing.
     /// Again: the same answer.
     async fn prepare(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError>;
+    /// Whether [`prepare`](Reversal::prepare) would be refused now, and why. Changes nothing.
+    async fn look(&self, offer: &ReverseOffer) -> Result<(), MirrorError>;
+    /// What `peer` is called here, for whoever reads it.
+    fn name_of(&self, _peer: PeerId) -> Option<String> {
+        None
+    }
     /// The last snapshot that was prepared for the end of `of`; none if it is not prepared.
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError>;
     /// Makes the volume what it was before. Nothing to do is no error.

@@ -72,6 +72,11 @@ impl SourceService {
         self.release_those(volume, of_peer).await
     }
 
+    /// Ends one relationship on `volume` from this side, as [`SourceService::release`] does. Nothing to do is no error.
+    pub async fn release_one(&self, volume: &VolumeName, id: Uuid) -> Result<usize, MirrorError> {
+        self.release_those(volume, |r: &&SourceRelationship| r.id == id && r.source == *volume).await
+    }
+
     /// `volume` has become the replica of `peer`'s volume `destination`, which mirrored it before: what was kept for that is
     /// released. Nothing to do is no error.
     pub async fn overwritten(
@@ -170,13 +175,13 @@ impl Shared {
             Request::decode(request).map_err(|e| refusal("failed", format!("malformed request: {e}")))?;
         let body = check_request(request).map_err(|why| refusal("version", why))?;
         let peer = link.peer();
-        // What frees something is always accepted.
-        if !matches!(body, Body::End(_) | Body::Release(_)) {
+        // What frees something is always accepted, and so is what keeps two sides from writing.
+        if !matches!(body, Body::End(_) | Body::Release(_) | Body::Overtaken(_)) {
             self.admit(peer)?;
         }
         let answer = match body {
             Body::Describe(describe) => self.describe(peer, describe).await?.encode_to_vec(),
-            Body::Begin(begin) => self.begin(link, begin).await?.to_message().encode_to_vec(),
+            Body::Begin(begin) => self.begin(link, begin).await?.encode_to_vec(),
             Body::Acknowledge(acknowledge) => self.acknowledge(peer, acknowledge).await?.encode_to_vec(),
             Body::End(end) => self.end(peer, &end).await?.encode_to_vec(),
             Body::Release(release) => self.release_for(peer, &release).await?.encode_to_vec(),

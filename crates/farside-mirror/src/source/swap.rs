@@ -15,6 +15,7 @@ use super::reversal::{Reversal, ReverseOffer};
 use super::role_changes::RoleChangeMessage;
 use super::service::SourceService;
 use super::shared::Shared;
+use crate::directions::Request;
 use crate::error::{MirrorError, blocking};
 use crate::schedule::Schedule;
 use crate::store::SourceRelationship;
@@ -89,7 +90,8 @@ impl Shared {
         let change = convert::role_change(message.role_change).map_err(to_refusal)?;
         self.check_owner(of, peer, &volume)?;
         self.check_not_own(of, &volume).await?;
-        if phase != SwapPhase::Prepare && !self.concerns(of, peer, &volume).await? {
+        if !matches!(phase, SwapPhase::Prepare | SwapPhase::Look) && !self.concerns(of, peer, &volume).await?
+        {
             return match phase {
                 SwapPhase::Cancel => Ok(Swapped::default()),
                 _ => Err(refusal(
@@ -106,9 +108,14 @@ impl Shared {
         };
         let order = self.registry.order(of);
         let _order = order.lock().await;
+        if phase == SwapPhase::Confirm {
+            // Somebody else's break may have been told meanwhile.
+            self.check_decided(&volume, Request::RoleChange)?;
+        }
         match phase {
-            SwapPhase::Prepare => {
+            SwapPhase::Prepare | SwapPhase::Look => {
                 self.check_rights(peer, &volume)?;
+                self.check_decided(&volume, Request::RoleChange)?;
                 if !self.registry.rights.may_reverse(peer, &volume) {
                     let message = format!(
                         "the source does not allow {volume} to become a replica of the asking site. No role changed. \
@@ -118,7 +125,9 @@ impl Shared {
                     return Err(refusal("forbidden", message));
                 }
                 // Before anything is noted: who is refused here has begun nothing.
-                self.admit_swap(peer)?;
+                if phase == SwapPhase::Prepare {
+                    self.admit_swap(peer)?;
+                }
                 // Under the relationship's lock: one that is released meanwhile would leave the last snapshot pinned for nobody.
                 let lock = self.registry.lock(of);
                 let _lock = lock.lock().await;
@@ -142,6 +151,11 @@ impl Shared {
                     ));
                 }
                 let schedule = Schedule::from_peer(&message.schedule).map_err(to_refusal)?;
+                if phase == SwapPhase::Look {
+                    let offer = ReverseOffer { of, reverse, peer, volume, source, schedule };
+                    reversal.look(&offer).await.map_err(to_refusal)?;
+                    return Ok(self.noted(of));
+                }
                 let Some(_offered) = Offered::new(&self.registry, reverse) else {
                     let message = format!("relationship {reverse} is being made for another volume here");
                     return Err(refusal("state", message));
@@ -217,7 +231,7 @@ impl Drop for Offered<'_> {
 
 fn message_of(phase: SwapPhase) -> RoleChangeMessage {
     match phase {
-        SwapPhase::Prepare => RoleChangeMessage::Begin,
+        SwapPhase::Prepare | SwapPhase::Look => RoleChangeMessage::Begin,
         SwapPhase::Confirm => RoleChangeMessage::Continue,
         SwapPhase::Cancel | SwapPhase::Done => RoleChangeMessage::End,
     }

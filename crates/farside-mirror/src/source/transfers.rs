@@ -8,8 +8,8 @@ use farside_engine::VolumeName;
 use farside_peer::{PeerId, PeerLink, Refusal};
 use farside_transfer::TransferKind;
 use farside_transfer::bases::{is_kept_for, release};
-use farside_transfer::protocol::convert::{self, TransferPlan};
-use farside_transfer::protocol::{Acknowledge, Begin, Describe, Description, End, Nothing, Release};
+use farside_transfer::protocol::convert;
+use farside_transfer::protocol::{Acknowledge, Begin, Describe, Description, End, Nothing, Plan, Release};
 use farside_transfer::refusal::{over_budget, refusal};
 use farside_transfer::source::{Asked, Wanted};
 use uuid::Uuid;
@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::refusal::to_refusal;
 use super::shared::Shared;
 use crate::budgets::Budgets;
+use crate::directions::Request;
 use crate::error::{MirrorError, blocking};
 use crate::store::SourceRelationship;
 
@@ -50,17 +51,14 @@ impl Shared {
     pub(super) async fn describe(&self, peer: PeerId, message: Describe) -> Result<Description, Refusal> {
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
+        self.check_decided(&volume, Request::FirstCopy)?;
         let reverse = self.registry.rights.may_reverse(peer, &volume);
         let engine = self.engine.clone();
         let info = blocking(move || engine.volume(&volume)).await.map_err(to_refusal)?;
         Ok(Description { size_bytes: info.size_bytes, reverse })
     }
 
-    pub(super) async fn begin(
-        &self,
-        link: &Arc<dyn PeerLink>,
-        message: Begin,
-    ) -> Result<TransferPlan, Refusal> {
+    pub(super) async fn begin(&self, link: &Arc<dyn PeerLink>, message: Begin) -> Result<Plan, Refusal> {
         let peer = link.peer();
         let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
         let transfer = convert::uuid(&message.transfer).map_err(to_refusal)?;
@@ -98,6 +96,10 @@ impl Shared {
         }
         // Under the relationship's lock: an acknowledgement that comes late must not bring back what this clears.
         self.check_overtaken(relationship, &volume, kind, change).await?;
+        let is_known = self.tables().relationships.contains_key(&relationship);
+        if kind == TransferKind::Initialize && !is_known {
+            self.check_decided(&volume, Request::FirstCopy)?;
+        }
         // Remembered before anything is pinned: what is pinned can always be released by name.
         let is_new = self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
         // It may have waited for the lock for long.
@@ -126,12 +128,13 @@ impl Shared {
         self.tables().pins.insert(relationship, prepared.pins());
         // The right may have gone while the snapshot was taken: its frames would be refused.
         self.check_rights(peer, &volume)?;
+        let upstream = self.upstream(&volume).await?;
         let plan = slot.begin(link.clone(), prepared);
         tracing::debug!(
             %transfer, %relationship, %peer, %volume, %kind, base = plan.base_name, snapshots = plan.steps.len(),
             "transfer begins"
         );
-        Ok(plan)
+        Ok(Plan { origin: Some(upstream.to_message()), ..plan.to_message() })
     }
 
     /// Whether the peer may have one more mirror, if it is one more. Answers how many of its transfers may be served.
@@ -255,7 +258,9 @@ impl Shared {
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         self.check_owner(relationship, peer, &volume)?;
         self.check_not_own(relationship, &volume).await?;
-        if self.tables().relationships.contains_key(&relationship) {
+        let is_known = self.tables().relationships.contains_key(&relationship);
+        // That hosts went on there is not for the destination to take back.
+        if is_known && !self.release_to_mark(relationship).await.map_err(to_refusal)? {
             self.release(relationship, volume).await.map_err(to_refusal)?;
         }
         Ok(Nothing {})
@@ -279,6 +284,7 @@ impl Shared {
             tables.locks.remove(&relationship);
             tables.pins.remove(&relationship);
             tables.begun.remove(&relationship);
+            tables.unsaved.remove(&relationship);
             let peers: HashSet<PeerId> = tables.relationships.values().map(|other| other.peer).collect();
             let is_last = tables.relationships.values().all(|other| other.source != volume);
             (released, is_last, peers)

@@ -165,6 +165,7 @@ async fn send_overtaken<S: Storage>(pair: &Pair<S>, mirror: &Mirror) {
         snapshot: None,
         destination: pair.replica.to_string(),
         role_change: 1,
+        ..Overtaken::default()
     };
     hostile(pair).await.call(asked(Body::Overtaken(overtaken)), None).await.unwrap();
     assert_eq!(pair.a.source.overtaken().len(), 1);

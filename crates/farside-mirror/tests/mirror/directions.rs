@@ -303,7 +303,7 @@ async fn broken_at_a_snapshot<S: Storage>(seed: u64) {
     // The source is told where hosts went on from.
     let source = world.pair.a.source.clone();
     until("a hears of it", || source.overtaken().len() == 1).await;
-    assert_eq!(source.overtaken()[0].overtaken.unwrap().snapshot.map(|s| s.0), Some(good));
+    assert_eq!(source.overtaken()[0].overtaken.clone().unwrap().snapshot.map(|s| s.0), Some(good));
 
     world.write_b(5);
     let written = world.b.live.clone();
@@ -402,7 +402,7 @@ async fn a_source_that_comes_back_learns_that_it_was_overtaken() {
     changes.changed().await.unwrap();
     let told = world.pair.a.source.overtaken();
     assert_eq!((told.len(), told[0].id), (1, r));
-    let overtaken = told[0].overtaken.unwrap();
+    let overtaken = told[0].overtaken.clone().unwrap();
     assert!(overtaken.broken_off_at.is_some() && overtaken.reported_at >= overtaken.broken_off_at.unwrap());
     let base = world.r().status().current.unwrap();
     assert_eq!(overtaken.snapshot, Some((base.uuid, base.content_root)));
@@ -437,7 +437,7 @@ async fn with_either_database_lost_the_pools_still_know() {
     let source = world.pair.a.source.clone();
     until("a hears of it", || source.overtaken().len() == 1).await;
     assert_eq!(source.overtaken()[0].destination, world.b.volume);
-    assert_eq!(source.overtaken()[0].overtaken.unwrap().broken_off_at, None, "nobody knows when");
+    assert_eq!(source.overtaken()[0].overtaken.clone().unwrap().broken_off_at, None, "nobody knows when");
     assert_eq!(source.unexplained(&world.a.volume, &[]).await.unwrap(), []);
     // And either side can be the one that counts.
     assert_ok(&world.r().resync(PATIENCE).await.unwrap().ended().await.unwrap());

@@ -258,6 +258,8 @@ async fn notice_of_a_break_does_not_wait_for_a_mirror_that_waits_for_it() {
         }),
         destination: world.b.volume.to_string(),
         role_change: 1,
+        again: true,
+        ..Overtaken::default()
     };
     let request =
         Request { version: PROTOCOL_VERSION, body: Some(Body::Overtaken(overtaken)) }.encode_to_vec();
@@ -279,6 +281,10 @@ struct Busy {
 impl Reversal for Busy {
     async fn prepare(&self, _: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
         Err(TransferError::Aborted.into())
+    }
+
+    async fn look(&self, _: &ReverseOffer) -> Result<(), MirrorError> {
+        Ok(())
     }
 
     async fn prepared(&self, volume: &VolumeName, _: Uuid) -> Result<Option<Uuid>, MirrorError> {
@@ -458,7 +464,8 @@ async fn a_fence_that_is_forgotten_with_the_database_says_what_it_is() {
     world.reverse().set_schedule(Schedule::OnRequest).await.unwrap();
     world.reverse().break_off(None).await.unwrap();
     assert_eq!(world.check_one_original("broken off"), (true, false));
-    assert_eq!(world.reverse().status().why, None);
+    let reverse = world.reverse();
+    until("the peer answers that it follows", || reverse.status().why.is_none()).await;
     world.write_a(3);
     world.update().await;
     world.b.check(&world.pair.b);
@@ -625,6 +632,7 @@ async fn a_change_of_direction_without_a_number_has_no_effect() {
         snapshot: None,
         destination: world.b.volume.to_string(),
         role_change: 0,
+        ..Overtaken::default()
     };
     let link = world.pair.a.node.wait_link(world.pair.b.node.id(), PATIENCE).await.unwrap();
     let source = world.pair.a.source.clone();

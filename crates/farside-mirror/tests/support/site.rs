@@ -13,7 +13,7 @@ use bytes::Bytes;
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_link::{ByteStream, LinkSettings, SimulatedNetwork};
 use farside_mirror::{
-    Destination, DestinationParts, LogEntry, MemoryStore, Mirror, MirrorError, Relationship,
+    Destination, DestinationParts, Ending, Endings, LogEntry, MemoryStore, Mirror, MirrorError, Relationship,
     RelationshipStore, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, Schedule, SourceRights,
     SourceService, TransferQueue,
 };
@@ -334,8 +334,8 @@ impl RelationshipStore for Database {
         self.store.knows(id).await
     }
 
-    async fn remove(&self, id: Uuid) -> Result<(), MirrorError> {
-        self.writable()?.remove(id).await
+    async fn end(&self, ending: &Ending) -> Result<(), MirrorError> {
+        self.writable()?.end(ending).await
     }
 
     async fn append_history(&self, id: Uuid, report: &TransferReport) -> Result<(), MirrorError> {
@@ -376,6 +376,10 @@ impl Starting {
 impl Reversal for Starting {
     async fn prepare(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
         self.destination()?.prepare(offer).await
+    }
+
+    async fn look(&self, offer: &ReverseOffer) -> Result<(), MirrorError> {
+        self.destination()?.look(offer).await
     }
 
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
@@ -461,8 +465,18 @@ impl<S: Storage> Site<S> {
         let database = Arc::new(Database { store: disk.store.clone(), is_full: AtomicBool::new(false) });
         let (store, queue) = (database.clone(), TransferQueue::default());
         let (of_source, reverse) = (source.clone(), rights.clone());
-        let parts =
-            DestinationParts { engine, links, store, source: of_source, reverse, clock, randomness, queue };
+        let endings = Arc::new(Endings::open(links.clone(), disk.store.clone()).await.unwrap());
+        let parts = DestinationParts {
+            engine,
+            links,
+            store,
+            source: of_source,
+            reverse,
+            clock,
+            randomness,
+            queue,
+            endings,
+        };
         let destination = Arc::new(Destination::open(parts).await.unwrap());
         let starting = Arc::new(Starting { destination: destination.clone(), refuses: AtomicU32::new(0) });
         let as_reversal: Arc<dyn Reversal> = starting.clone();

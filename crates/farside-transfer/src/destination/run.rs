@@ -20,7 +20,7 @@ use crate::calls::call;
 use crate::error::{TransferError, blocking};
 use crate::kind::TransferKind;
 use crate::limits::{CLOSE_TIMEOUT, ROOM_WAIT, ROOM_WAITS_MAX};
-use crate::protocol::convert::{self, CandidateBase, OF_SEVERAL, TransferPlan, TravellingSnapshot};
+use crate::protocol::convert::{self, CandidateBase, OF_SEVERAL, TransferPlan, TravellingSnapshot, Upstream};
 use crate::protocol::held::Held;
 use crate::protocol::{Acknowledge, Begin, Body, End, Plan, StagedTransfer};
 use crate::replica::Replica;
@@ -84,8 +84,8 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
     tracing::debug!(
         transfer = %transfer.id, %relationship, %peer, %source, %destination, kind = %transfer.kind, "transfer begins"
     );
-    let mut unacknowledged = None;
-    let outcome = transfer.carry_out(&mut report, &wire, &mut unacknowledged).await;
+    let (mut unacknowledged, mut upstream) = (None, None);
+    let outcome = transfer.carry_out(&mut report, &wire, &mut unacknowledged, &mut upstream).await;
     report.ended_at = transfer.clock.now();
     report.duration_seconds = transfer.clock.monotonic().saturating_sub(started).as_secs_f64();
     report.wire_bytes_sent = wire.sent();
@@ -100,7 +100,7 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
         tracing::warn!(transfer = %report.id, "transfer stopped: {reason}");
     }
     transfer.close_at_source(report.reason.clone());
-    Outcome { report, lost_session: outcome.is_err_and(|e| e.is_lost_session()), unacknowledged }
+    Outcome { report, lost_session: outcome.is_err_and(|e| e.is_lost_session()), unacknowledged, upstream }
 }
 
 impl Transfer {
@@ -109,11 +109,12 @@ impl Transfer {
         report: &mut TransferReport,
         wire: &Arc<WireCounters>,
         unacknowledged: &mut Option<Acknowledge>,
+        upstream: &mut Option<Upstream>,
     ) -> Result<(), TransferError> {
         self.progress.phase(Phase::Snapshot);
         let publish::Here { candidates, published, newest, own, is_damaged, mut kept } =
             self.tidy_and_list().await?;
-        let plan = self.begin(&candidates, is_damaged, kept.as_ref(), wire).await?;
+        let plan = self.begin(&candidates, is_damaged, kept.as_ref(), wire, upstream).await?;
         let content = |c: CandidateBase| (c.content_root, c.size_bytes);
         if plan.steps.is_empty() {
             // "Nothing to bring" is believed only of what readers see here already.
@@ -174,6 +175,7 @@ impl Transfer {
         is_damaged: bool,
         kept: Option<&Kept>,
         wire: &WireCounters,
+        upstream: &mut Option<Upstream>,
     ) -> Result<TransferPlan, TransferError> {
         let begin = Begin {
             relationship: self.replica.relationship.as_bytes().to_vec(),
@@ -195,6 +197,8 @@ impl Transfer {
         let answer = self.call(Body::Begin(begin), wire).await?;
         let plan =
             Plan::decode(answer).map_err(|e| TransferError::Protocol(format!("malformed plan: {e}")))?;
+        let said = plan.origin.as_ref().map(Upstream::from_message).transpose()?;
+        *upstream = Some(said.unwrap_or_default());
         let plan = TransferPlan::from_message(&plan)?;
         if plan.base.is_some_and(|base| !candidates.contains(&base)) {
             return Err(TransferError::Protocol(

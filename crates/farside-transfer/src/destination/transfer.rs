@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::progress::ProgressSender;
 use crate::kind::TransferKind;
 use crate::protocol::Acknowledge;
+use crate::protocol::convert::Upstream;
 use crate::replica::{Replica, Replicas};
 use crate::report::TransferReport;
 
@@ -49,4 +50,6 @@ pub struct Outcome {
     pub lost_session: bool,
     /// What was published last, if the source does not know of it: it keeps the old base as well.
     pub unacknowledged: Option<Acknowledge>,
+    /// Where the source's volume stands among the sites; none if it has not said.
+    pub upstream: Option<Upstream>,
 }

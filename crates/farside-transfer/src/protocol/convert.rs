@@ -3,12 +3,13 @@
 use farside_engine::{ContentRoot, VolumeName, is_label};
 use farside_platform::Timestamp;
 use farside_wire::OTHERS_MAX;
+use prost::Message;
 use uuid::Uuid;
 
-use super::messages::{Candidate, Plan, StagedTransfer, Step, SwapPhase};
+use super::messages::{Candidate, Hop, Origin, Plan, StagedTransfer, Standing, Step, SwapPhase};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
-use crate::limits::{CANDIDATES_MAX, NAME_BYTES_MAX, ROLE_CHANGE_MAX, STEPS_MAX};
+use crate::limits::{CANDIDATES_MAX, HOPS_MAX, NAME_BYTES_MAX, PLACE_BYTES_MAX, ROLE_CHANGE_MAX, STEPS_MAX};
 
 /// Largest volume: 2^42 blocks.
 const SIZE_BYTES_MAX: u64 = farside_format::fingerprint::BLOCKS_MAX * farside_engine::BLOCK_BYTES;
@@ -56,6 +57,35 @@ pub struct TransferPlan {
     pub base_is_beside: bool,
     /// Snapshots that travel, oldest first; none if the base is still the newest there is.
     pub steps: Vec<TravellingSnapshot>,
+}
+
+/// A volume of a site, by the hash of the site's key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The site.
+    pub site: [u8; 32],
+    /// The volume there.
+    pub volume: VolumeName,
+}
+
+/// Where a source's volume stands among the sites, checked.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Upstream {
+    /// What it follows, the nearest first; none if it is an original.
+    pub follows: Vec<Place>,
+    /// That hosts went on elsewhere.
+    pub overtaken: Option<UpstreamOvertaken>,
+}
+
+/// Hosts went on elsewhere: what a replica brings is of the old original.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UpstreamOvertaken {
+    /// Where: `PEER:POOL/VOL`.
+    pub by: String,
+    /// Since when.
+    pub at: Timestamp,
+    /// Which volume was overtaken, if not the source's own but one that it follows.
+    pub what: Option<String>,
 }
 
 fn protocol(text: impl Into<String>) -> TransferError {
@@ -135,6 +165,7 @@ pub fn swap_phase(number: u32) -> Result<SwapPhase, TransferError> {
         2 => Ok(SwapPhase::Cancel),
         3 => Ok(SwapPhase::Done),
         4 => Ok(SwapPhase::Confirm),
+        5 => Ok(SwapPhase::Look),
         other => Err(protocol(format!("a role change with the unknown phase {other}"))),
     }
 }
@@ -146,6 +177,89 @@ pub fn swap_phase_number(phase: SwapPhase) -> u32 {
         SwapPhase::Cancel => 2,
         SwapPhase::Done => 3,
         SwapPhase::Confirm => 4,
+        SwapPhase::Look => 5,
+    }
+}
+
+/// What an *overtaken* has come to, by its number.
+pub fn standing(number: u32) -> Result<Standing, TransferError> {
+    match number {
+        1 => Ok(Standing::Noted),
+        2 => Ok(Standing::Fenced),
+        3 => Ok(Standing::Follows),
+        4 => Ok(Standing::NothingKept),
+        other => Err(protocol(format!("an answer with the unknown standing {other}"))),
+    }
+}
+
+/// The number of a standing.
+pub fn standing_number(standing: Standing) -> u32 {
+    match standing {
+        Standing::Noted => 1,
+        Standing::Fenced => 2,
+        Standing::Follows => 3,
+        Standing::NothingKept => 4,
+    }
+}
+
+/// `PEER:POOL/VOL` as a peer writes it, for people; none if it is empty.
+pub fn place_text(text: &str) -> Result<Option<String>, TransferError> {
+    if text.len() > PLACE_BYTES_MAX || text.chars().any(char::is_control) {
+        return Err(protocol("invalid name of a peer's volume"));
+    }
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+/// What a volume follows, bounded.
+pub fn places(messages: &[Hop]) -> Result<Vec<Place>, TransferError> {
+    if messages.len() > HOPS_MAX {
+        return Err(protocol(format!("a chain of {} mirrors, limit {HOPS_MAX}", messages.len())));
+    }
+    let place = |message: &Hop| {
+        let site = message.site[..].try_into().map_err(|_| protocol("a site that is not 32 bytes"))?;
+        Ok(Place { site, volume: volume(&message.volume)? })
+    };
+    messages.iter().map(place).collect()
+}
+
+/// The same as messages; what is beyond the limit is left out.
+pub fn place_messages(places: &[Place]) -> Vec<Hop> {
+    let hop = |place: &Place| Hop { site: place.site.to_vec(), volume: place.volume.to_string() };
+    places.iter().take(HOPS_MAX).map(hop).collect()
+}
+
+impl Upstream {
+    /// As it is kept; none if there is nothing to say.
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+        (*self != Upstream::default()).then(|| self.to_message().encode_to_vec())
+    }
+
+    /// As it was kept; none if that makes no sense.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Upstream> {
+        Upstream::from_message(&Origin::decode(bytes).ok()?).ok()
+    }
+
+    /// Checked, from a message.
+    pub fn from_message(message: &Origin) -> Result<Self, TransferError> {
+        let overtaken = place_text(&message.overtaken_by)?.map(|by| {
+            Ok::<_, TransferError>(UpstreamOvertaken {
+                by,
+                at: Timestamp(message.overtaken_at),
+                what: place_text(&message.overtaken)?,
+            })
+        });
+        Ok(Upstream { follows: places(&message.follows)?, overtaken: overtaken.transpose()? })
+    }
+
+    /// As a message.
+    pub fn to_message(&self) -> Origin {
+        let overtaken = self.overtaken.as_ref();
+        Origin {
+            follows: place_messages(&self.follows),
+            overtaken_by: overtaken.map(|o| o.by.clone()).unwrap_or_default(),
+            overtaken_at: overtaken.map_or(0, |o| o.at.0),
+            overtaken: overtaken.and_then(|o| o.what.clone()).unwrap_or_default(),
+        }
     }
 }
 
@@ -234,13 +348,14 @@ impl TransferPlan {
         })
     }
 
-    /// As a message.
+    /// As a message, without its origin.
     pub fn to_message(&self) -> Plan {
         Plan {
             base: self.base.map(CandidateBase::to_message),
             base_name: self.base_name.clone().unwrap_or_default(),
             base_is_beside: self.base_is_beside,
             steps: self.steps.iter().map(TravellingSnapshot::to_message).collect(),
+            origin: None,
         }
     }
 }

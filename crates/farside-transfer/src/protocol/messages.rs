@@ -136,10 +136,42 @@ pub struct Plan {
     /// The snapshots that travel, oldest first; the last is the incremental of this transfer.
     #[prost(message, repeated, tag = "3")]
     pub steps: Vec<Step>,
+    /// What the destination must know of where this comes from.
+    #[prost(message, optional, tag = "4")]
+    pub origin: Option<Origin>,
     /// The base lies beside the source's main line, and no snapshot of that line has its content: what the destination shows, if
     /// that is the base, is not on the line that it gets.
     #[prost(bool, tag = "5")]
     pub base_is_beside: bool,
+}
+
+/// Where a source's volume stands among the sites.
+#[derive(Clone, PartialEq, Message)]
+pub struct Origin {
+    /// What the volume itself follows, the nearest first; empty if it is an original. At most 16.
+    #[prost(message, repeated, tag = "1")]
+    pub follows: Vec<Hop>,
+    /// Hosts went on elsewhere: what comes is of the old original. `PEER:POOL/VOL`, as that source calls it; empty if
+    /// not.
+    #[prost(string, tag = "2")]
+    pub overtaken_by: String,
+    /// Since when, by the clock of the site that broke off, else by that of the source.
+    #[prost(uint64, tag = "3")]
+    pub overtaken_at: u64,
+    /// Which volume it was, if not this one but one that it follows: `PEER:POOL/VOL`; else empty.
+    #[prost(string, tag = "4")]
+    pub overtaken: String,
+}
+
+/// A volume of a site.
+#[derive(Clone, PartialEq, Message)]
+pub struct Hop {
+    /// The site: the hash of its key, 32 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub site: Vec<u8>,
+    /// The volume, `POOL/VOL`.
+    #[prost(string, tag = "2")]
+    pub volume: String,
 }
 
 /// A snapshot that travels: the difference to the one before it, or to the base.
@@ -252,10 +284,13 @@ pub struct Comparison {
     /// The newest role change of the relationship that the source has seen; 0 if it has seen none. A resync counts on from it.
     #[prost(uint64, tag = "8")]
     pub newest: u64,
+    /// What the volume follows, the nearest first; empty if it is an original. At most 16.
+    #[prost(message, repeated, tag = "9")]
+    pub follows: Vec<Hop>,
 }
 
 /// Tells a source that its destination was broken off and went on without it. Answered by [`Noted`]; saying it
-/// again is no error.
+/// again is no error, and it is said again every few minutes.
 #[derive(Clone, PartialEq, Message)]
 pub struct Overtaken {
     /// The relationship.
@@ -276,6 +311,23 @@ pub struct Overtaken {
     /// Number of the role change that this tells of; see [`Swap::role_change`].
     #[prost(uint64, tag = "6")]
     pub role_change: u64,
+    /// The destination still follows, and was itself overtaken: by `PEER:POOL/VOL`, as it calls that. Empty: the destination
+    /// itself was broken off.
+    #[prost(string, tag = "7")]
+    pub beyond: String,
+    /// The destination still follows, and is not overtaken (any more).
+    #[prost(bool, tag = "8")]
+    pub withdrawn: bool,
+    /// The destination was broken off, and its mirror is deleted: nobody there remembers it any more.
+    #[prost(bool, tag = "9")]
+    pub ended: bool,
+    /// With `ended`: the destination still has `snapshot`, so that the source can follow from there.
+    #[prost(bool, tag = "10")]
+    pub keeps_snapshot: bool,
+    /// The source has answered this before: where it keeps nothing for the relationship any more its administrator has released
+    /// it since, and knew.
+    #[prost(bool, tag = "11")]
+    pub again: bool,
 }
 
 /// Answer to [`Overtaken`].
@@ -285,6 +337,23 @@ pub struct Noted {
     /// newer than the one that was told, what was told had no effect.
     #[prost(uint64, tag = "1")]
     pub newest: u64,
+    /// What became of it: 1 it is noted, 2 it is noted and hosts may not write, 3 the source's volume follows the destination's,
+    /// 4 the source keeps nothing for this relationship (it was released there).
+    #[prost(uint32, tag = "2")]
+    pub standing: u32,
+}
+
+/// What an [`Overtaken`] has come to at the source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It is noted; hosts may write.
+    Noted,
+    /// It is noted, and hosts may not write.
+    Fenced,
+    /// The source's volume follows the destination's.
+    Follows,
+    /// The source keeps nothing for the relationship.
+    NothingKept,
 }
 
 /// A step of changing roles. Answered by [`Swapped`]; saying it again is no error.
@@ -303,7 +372,7 @@ pub struct Swap {
     #[prost(string, tag = "4")]
     pub destination: String,
     /// 1 prepare: fence the volume and take its last snapshot; 2 cancel: as it was; 3 done: the destination has taken over;
-    /// 4 confirm: is it still prepared?
+    /// 4 confirm: is it still prepared? 5 look: would it be prepared? Nothing is changed or counted.
     #[prost(uint32, tag = "5")]
     pub phase: u32,
     /// Schedule of the reverse mirror, as `mirror status` shows it; empty for none.
@@ -327,6 +396,8 @@ pub enum SwapPhase {
     Done,
     /// Is it still prepared? The destination has everything, and is about to take over.
     Confirm,
+    /// Would it be prepared? For a plan: nothing is changed.
+    Look,
 }
 
 /// Answer to [`Swap`].

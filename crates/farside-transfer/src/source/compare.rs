@@ -41,6 +41,7 @@ pub fn compare(
         is_replica: info.is_replica,
         size_bytes: info.size_bytes,
         newest: 0,
+        follows: Vec::new(),
     })
 }
 

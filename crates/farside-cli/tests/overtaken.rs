@@ -1,0 +1,376 @@
+//! A volume whose replica was broken off elsewhere, on two or three real daemons: whatever was away, closed, deleted or denied
+//! when it was told, its hosts do not write on unknown, and only its own administrator ends that.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{POOL_BYTES, Site, eventually};
+
+/// Sites `a`, `b` and, where it is needed, `c`, each with a pool of its own name.
+struct Sites {
+    root: tempfile::TempDir,
+    a: Site,
+    b: Site,
+    c: Option<Site>,
+}
+
+impl Sites {
+    fn two() -> Sites {
+        let root = tempfile::tempdir().unwrap();
+        let (a, b) = (made(&root, "a"), made(&root, "b"));
+        let sites = Sites { root, a, b, c: None };
+        sites.pair(&sites.b, &sites.a);
+        sites
+    }
+
+    /// All three know each other.
+    fn three() -> Sites {
+        let mut sites = Sites::two();
+        let c = made(&sites.root, "c");
+        sites.pair(&c, &sites.a);
+        sites.pair(&c, &sites.b);
+        sites.c = Some(c);
+        sites
+    }
+
+    fn c(&self) -> &Site {
+        self.c.as_ref().unwrap()
+    }
+
+    fn pair(&self, guest: &Site, host: &Site) {
+        let code = self.root.path().join("code");
+        std::fs::write(&code, host.ok("peer invite")).unwrap();
+        let address = host.published("peer.addr");
+        guest.ok(&format!("peer join {address} --code-file {}", code.display()));
+    }
+
+    fn pool(&self, name: &str) -> String {
+        self.root.path().join(format!("{name}.pool")).display().to_string()
+    }
+
+    /// `a/v` with data, and the right to it for `b`.
+    fn volume(&self, allow: &str) {
+        self.a.ok("volume create a/v --size 4M");
+        self.a.ok(&format!("peer allow b a/v {allow}"));
+        put(&self.a, "a/v", 0);
+    }
+
+    /// The same, mirrored as `b/v`.
+    fn mirrored(&self, allow: &str) {
+        self.volume(allow);
+        follow(&self.b, "a:a/v", "b/v");
+    }
+}
+
+fn made(root: &tempfile::TempDir, name: &str) -> Site {
+    let site = Site::start(root.path(), name);
+    let pool = root.path().join(format!("{name}.pool"));
+    site.ok(&format!("pool create {name} --path {} --size {POOL_BYTES}", pool.display()));
+    site
+}
+
+/// `site` mirrors a volume, and holds it.
+fn follow(site: &Site, source: &str, replica: &str) {
+    site.ok(&format!("mirror create {source} {replica}"));
+    site.ok(&format!("mirror initialize {replica}"));
+}
+
+/// A host writes a block, and goes.
+fn put(site: &Site, volume: &str, block: u64) {
+    let mut host = site.nbd(volume);
+    host.write(block * 4096, &[block as u8 + 1; 4096]).unwrap();
+    host.flush().unwrap();
+    drop(host);
+    eventually("the host is gone", || site.json(&format!("volume status {volume}"))["writers"] == 0);
+}
+
+fn is_read_only(site: &Site, volume: &str) -> bool {
+    site.nbd(volume).read_only
+}
+
+/// The mirrors in which a volume has this role.
+fn roles(site: &Site, volume: &str, role: &str) -> Vec<Value> {
+    let all = site.json("mirror status");
+    let all = all.as_array().unwrap().iter();
+    all.filter(|m| m["role"] == role && m["name"] == volume).cloned().collect()
+}
+
+#[track_caller]
+fn role(site: &Site, volume: &str, role: &str) -> Value {
+    let found = roles(site, volume, role);
+    assert_eq!(found.len(), 1, "{volume} as {role} at {}: {found:?}", site.name);
+    found[0].clone()
+}
+
+/// Whether the source knows that it was overtaken, by any of its mirrors.
+fn is_overtaken(site: &Site, volume: &str) -> bool {
+    roles(site, volume, "source").iter().any(|m| !m["overtaken"].is_null())
+}
+
+/// What it says when it fails, however.
+#[track_caller]
+fn refused(site: &Site, arguments: &str) -> String {
+    let output = site.farside(arguments);
+    assert!(!output.status.success(), "{}: farside {arguments} was done", site.name);
+    support::text(&output.stderr)
+}
+
+fn why(mirror: &Value) -> String {
+    mirror["why"].as_str().unwrap_or_default().to_owned()
+}
+
+fn lose_database(site: &mut Site) {
+    assert_eq!(site.stop(), Some(0));
+    for file in ["farside.db", "farside.db-wal", "farside.db-shm"] {
+        let _ = std::fs::remove_file(site.dir.join(file));
+    }
+    site.restart();
+}
+
+#[test]
+fn a_source_whose_pool_is_away_is_told_and_fenced_before_the_pool_is_served() {
+    let mut sites = Sites::two();
+    sites.mirrored("--reverse --fence");
+    let (pool, away) = (sites.pool("a"), sites.pool("away"));
+    assert_eq!(sites.a.stop(), Some(0));
+    std::fs::rename(&pool, &away).unwrap();
+    sites.a.restart();
+    sites.b.ok("mirror break b/v");
+    eventually("the source has heard", || why(&role(&sites.b, "b/v", "destination")).is_empty());
+    std::fs::rename(&away, &pool).unwrap();
+    sites.a.ok(&format!("pool import a --path {pool}"));
+    assert!(is_read_only(&sites.a, "a/v"), "from its first moment on");
+    assert_eq!(role(&sites.a, "a/v", "source")["overtaken"]["fenced"], true);
+}
+
+#[test]
+fn a_source_that_lost_its_database_is_told_however_late_it_can_listen() {
+    let mut sites = Sites::two();
+    sites.mirrored("--reverse --fence");
+    sites.b.ok("mirror break b/v");
+    eventually("the source has heard", || is_overtaken(&sites.a, "a/v"));
+    lose_database(&mut sites.a);
+    // In the order of the manual: what it can say of the volume comes last.
+    sites.pair(&sites.b, &sites.a);
+    eventually("the one that broke off says that it was not heard", || {
+        let why = why(&role(&sites.b, "b/v", "destination"));
+        why.contains("a has not accepted") && why.contains("a/v")
+    });
+    sites.a.ok(&format!("pool import a --path {}", sites.pool("a")));
+    eventually("it is told without the right, as it keeps a base", || is_overtaken(&sites.a, "a/v"));
+    sites.a.ok("peer allow b a/v --reverse --fence");
+    assert!(is_read_only(&sites.a, "a/v"), "from the policy on");
+    eventually("the other side knows", || why(&role(&sites.b, "b/v", "destination")).is_empty());
+}
+
+#[test]
+fn deleting_the_mirror_that_was_broken_off_does_not_lift_the_fence() {
+    let sites = Sites::two();
+    sites.mirrored("--reverse --fence");
+    let (a, b) = (&sites.a, &sites.b);
+    b.ok("mirror break b/v");
+    eventually("the fence falls", || is_read_only(a, "a/v"));
+    put(b, "b/v", 1);
+    let plan = b.ok("mirror delete b/v --plan");
+    assert!(plan.contains("a:a/v stays overtaken") && plan.contains("farside mirror release a/v"), "{plan}");
+    b.ok("mirror delete b/v --yes");
+    eventually("the source hears that the mirror has ended there", || {
+        why(&role(a, "a/v", "source")).contains("deleted that mirror")
+    });
+    assert!(is_read_only(a, "a/v"));
+    assert_eq!(role(a, "a/v", "source")["overtaken"]["fenced"], true);
+    // By its own administrator alone.
+    a.ok("mirror release a/v b --yes");
+    assert!(!is_read_only(a, "a/v"));
+    assert_eq!(a.json("mirror status"), json!([]));
+}
+
+#[test]
+fn what_was_broken_off_and_deleted_out_of_touch_is_told_later() {
+    let mut sites = Sites::two();
+    sites.mirrored("--reverse --fence");
+    sites.a.ok("volume create a/w --size 4M");
+    sites.a.ok("peer allow b a/w");
+    follow(&sites.b, "a:a/w", "b/w");
+    assert_eq!(sites.a.stop(), Some(0));
+    sites.b.ok("mirror break b/v");
+    put(&sites.b, "b/v", 1);
+    sites.b.ok("mirror delete b/v --yes");
+    sites.b.ok("mirror delete b/w --yes");
+    // What is left to tell outlives the daemon.
+    assert_eq!(sites.b.stop(), Some(0));
+    sites.b.restart();
+    sites.a.restart();
+    eventually("the source is overtaken", || is_overtaken(&sites.a, "a/v"));
+    eventually("the fence falls", || is_read_only(&sites.a, "a/v"));
+    assert!(why(&role(&sites.a, "a/v", "source")).contains("deleted that mirror"));
+    eventually("the mirror that nobody broke off is released", || {
+        roles(&sites.a, "a/w", "source").is_empty()
+    });
+    assert!(!is_read_only(&sites.a, "a/w"));
+}
+
+#[test]
+fn the_first_of_a_cascade_is_fenced_when_the_last_takes_over() {
+    let sites = Sites::three();
+    sites.mirrored("--reverse --fence");
+    let (a, b, c) = (&sites.a, &sites.b, sites.c());
+    b.ok("peer allow c b/v --reverse --fence");
+    follow(c, "b:b/v", "c/v");
+    c.ok("mirror break c/v");
+    put(c, "c/v", 1);
+    eventually("the middle is told", || is_overtaken(b, "b/v"));
+    eventually("the fence of the first falls", || is_read_only(a, "a/v"));
+    let first = role(a, "a/v", "source");
+    assert!(why(&first).contains("c:c/v") && why(&first).contains("b:b/v"), "{first}");
+    let middle = why(&role(b, "b/v", "source"));
+    assert!(middle.contains("farside mirror break b/v"), "what works at the middle: {middle}");
+    // It ends with what it came from.
+    b.ok("mirror release b/v c --yes");
+    eventually("the first is free again", || !is_read_only(a, "a/v") && !is_overtaken(a, "a/v"));
+    b.ok("mirror update b/v");
+}
+
+#[test]
+fn nobody_goes_round_an_overtaken_volume() {
+    let sites = Sites::three();
+    sites.mirrored("--reverse --fence");
+    let (a, b, c) = (&sites.a, &sites.b, sites.c());
+    a.ok("peer allow c a/v --reverse");
+    follow(c, "a:a/v", "c/v");
+    b.ok("mirror break b/v");
+    put(b, "b/v", 1);
+    eventually("the fence falls", || is_read_only(a, "a/v"));
+    let said = refused(c, "mirror swap c/v --yes");
+    assert!(said.contains("overtaken") && said.contains("b:b/v"), "{said}");
+    assert!(is_read_only(c, "c/v") && is_read_only(a, "a/v"));
+    let plan = c.json("mirror swap c/v --plan");
+    assert!(plan["refused"].as_str().unwrap_or_default().contains("overtaken"), "{plan}");
+    // No new copies of the old original.
+    let said = refused(c, "mirror create a:a/v c/new");
+    assert!(said.contains("overtaken"), "{said}");
+    assert_eq!(c.json("volume list").as_array().unwrap().len(), 1);
+
+    // The second replica goes on, and says what it follows.
+    c.ok("mirror update c/v");
+    let status = role(c, "c/v", "destination");
+    assert!(why(&status).contains("a:a/v was overtaken by b:b/v"), "{status}");
+    let metrics = c.http("/metrics");
+    assert!(metrics.contains("farside_mirror_source_overtaken{mirror=\"c/v\"} 1"), "{metrics}");
+    assert!(c.log().contains("was overtaken"));
+    // Its lag counts from the break at the latest.
+    std::thread::sleep(std::time::Duration::from_millis(1200));
+    c.ok("mirror update c/v");
+    assert!(role(c, "c/v", "destination")["lag_seconds"].as_f64().unwrap() > 1.0, "since the break");
+    // Decided at the source: nothing of it is left.
+    a.ok("mirror release a/v b --yes");
+    c.ok("mirror update c/v");
+    assert_eq!(why(&role(c, "c/v", "destination")), "");
+    c.ok("mirror swap c/v --yes");
+    assert!(!is_read_only(c, "c/v"));
+}
+
+#[test]
+fn a_fence_outlives_the_right_that_it_came_with() {
+    let sites = Sites::two();
+    sites.mirrored("--reverse --fence");
+    let (a, b) = (&sites.a, &sites.b);
+    b.ok("mirror break b/v");
+    eventually("the fence falls", || is_read_only(a, "a/v"));
+    let said = a.ok("peer deny b a/v");
+    assert!(said.contains("stays fenced") && said.contains("farside mirror release a/v b"), "{said}");
+    assert!(is_read_only(a, "a/v"), "denied");
+    assert_eq!(role(a, "a/v", "source")["overtaken"]["fenced"], true);
+    let plan = a.ok("peer remove b --plan");
+    assert!(plan.contains("a/v stays fenced"), "{plan}");
+    a.ok("peer remove b --yes");
+    assert!(is_read_only(a, "a/v"), "removed");
+    let held = a.json("mirror destinations a/v");
+    a.ok(&format!("mirror release a/v {} --yes", held[0]["id"].as_str().unwrap()));
+    assert!(!is_read_only(a, "a/v"));
+}
+
+#[test]
+fn a_role_change_that_is_refused_gives_no_right() {
+    let sites = Sites::two();
+    sites.volume("");
+    let b = &sites.b;
+    b.ok("mirror create a:a/v b/v --no-reverse");
+    b.ok("mirror initialize b/v");
+    refused(b, "mirror swap b/v --yes");
+    assert_eq!(b.json("peer status a")["rights"], json!([]));
+}
+
+#[test]
+fn a_release_names_one_mirror() {
+    let sites = Sites::two();
+    sites.mirrored("");
+    let (a, b) = (&sites.a, &sites.b);
+    follow(b, "a:a/v", "b/w");
+    b.ok("mirror break b/v");
+    eventually("the source has heard", || is_overtaken(a, "a/v"));
+    let held = a.json("mirror destinations a/v");
+    let held = held.as_array().unwrap();
+    let id = |name: &str| held.iter().find(|h| h["destination"] == name).unwrap()["id"].as_str().unwrap();
+    let said = a.fails(2, "mirror release a/v b --yes");
+    assert!(said.contains(id("b/v")) && said.contains(id("b/w")) && said.contains("b:b/w"), "{said}");
+    let plan = a.ok(&format!("mirror release a/v {} --plan", id("b/v")));
+    assert!(plan.contains("b:b/v") && !plan.contains("b:b/w"), "{plan}");
+    a.ok(&format!("mirror release a/v {} --yes", id("b/v")));
+    b.ok("mirror update b/w");
+}
+
+#[test]
+fn three_sites_are_not_closed_to_a_ring() {
+    let sites = Sites::three();
+    sites.mirrored("--reverse");
+    let (a, b, c) = (&sites.a, &sites.b, sites.c());
+    b.ok("peer allow c b/v --reverse");
+    follow(c, "b:b/v", "c/v");
+    c.ok("peer allow a c/v");
+    put(a, "a/v", 1);
+    let plan = a.json("mirror resync a/v --from c:c/v --plan");
+    assert!(plan["refused"].as_str().unwrap_or_default().contains("b/v"), "{plan}");
+    let said = refused(a, "mirror resync a/v --from c:c/v --yes");
+    assert!(said.contains("no original"), "{said}");
+    assert!(!is_read_only(a, "a/v"));
+    // One that follows somebody else may be followed, and the plan says what it is.
+    a.ok("snapshot create a/v@common");
+    b.ok("mirror update b/v");
+    c.ok("mirror update c/v");
+}
+
+#[test]
+fn plans_ask_what_the_command_will_ask() {
+    let sites = Sites::two();
+    sites.mirrored("");
+    let (a, b) = (&sites.a, &sites.b);
+    let planned = |site: &Site, arguments: &str| {
+        site.json(&format!("{arguments} --plan"))["refused"].as_str().unwrap_or_default().to_owned()
+    };
+    assert!(planned(b, "mirror swap b/v").contains("--reverse"), "no right");
+    a.ok("peer allow b a/v --reverse");
+    let host = a.nbd("a/v");
+    assert!(planned(b, "mirror swap b/v").contains("1 NBD connection"), "a writer at the source");
+    drop(host);
+    eventually("the host is gone", || planned(b, "mirror swap b/v").is_empty());
+    b.ok("mirror quiesce b/v");
+    assert!(planned(b, "mirror swap b/v").contains("quiesced"));
+    assert!(planned(b, "mirror resync b/v").contains("quiesced"));
+    b.ok("mirror break b/v");
+    assert!(planned(b, "mirror resync b/v").contains("quiesced"), "broken off and quiesced");
+    assert!(!is_read_only(a, "a/v"), "nothing was changed");
+}
+
+#[test]
+fn an_original_that_was_a_replica_has_no_lag() {
+    let sites = Sites::two();
+    sites.mirrored("");
+    let b = &sites.b;
+    assert!(role(b, "b/v", "destination")["lag_seconds"].is_number());
+    b.ok("mirror break b/v");
+    assert_eq!(role(b, "b/v", "destination")["lag_seconds"], Value::Null);
+    assert!(!b.http("/metrics").contains("farside_mirror_lag_seconds{mirror=\"b/v\"}"));
+}

@@ -1,0 +1,112 @@
+//! Mirrors of this site that are no more, and of which their sources have not heard: each is told at the next session, and
+//! again until it has answered, also after a restart.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farside_peer::PeerLink;
+use farside_transfer::calls::call;
+use farside_transfer::protocol::{Body, Noted};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::error::MirrorError;
+use crate::limits::{ENDINGS_MAX, NOTICE_AGAIN, NOTICE_LINK_WAIT, NOTICE_REST};
+use crate::links::Links;
+use crate::relationship::newest_in;
+use crate::store::{Ending, EndingStore};
+
+/// What sources are still to be told of mirrors that are no more. One for each site; tells until it is dropped.
+pub struct Endings {
+    links: Arc<dyn Links>,
+    store: Arc<dyn EndingStore>,
+    tasks: Mutex<HashMap<Uuid, JoinHandle<()>>>,
+}
+
+impl Endings {
+    /// Goes on with what the store knows.
+    pub async fn open(links: Arc<dyn Links>, store: Arc<dyn EndingStore>) -> Result<Endings, MirrorError> {
+        let mut all = store.endings().await?;
+        all.sort_by_key(|ending| ending.at);
+        let endings = Endings { links, store, tasks: Mutex::default() };
+        let too_many = all.len().saturating_sub(ENDINGS_MAX);
+        for (index, ending) in all.into_iter().enumerate() {
+            if index < too_many {
+                tracing::warn!(relationship = %ending.relationship, peer = %ending.peer, "the source of a deleted \
+                     mirror is not told any more that it has ended: there are too many. At the source: farside \
+                     mirror release POOL/VOL ID");
+                endings.store.remove_ending(ending.relationship).await?;
+                continue;
+            }
+            endings.tell(ending);
+        }
+        Ok(endings)
+    }
+
+    /// Begins to tell of one that the store knows.
+    pub(crate) fn tell(&self, ending: Ending) {
+        let id = ending.relationship;
+        let task = tokio::spawn(tell(self.links.clone(), self.store.clone(), ending));
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.retain(|_, task| !task.is_finished());
+        if let Some(before) = tasks.insert(id, task) {
+            before.abort();
+        }
+    }
+}
+
+impl Drop for Endings {
+    fn drop(&mut self) {
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.into_values().for_each(|task| task.abort());
+    }
+}
+
+async fn tell(links: Arc<dyn Links>, store: Arc<dyn EndingStore>, mut ending: Ending) {
+    let (relationship, peer) = (ending.relationship, ending.peer);
+    let mut rest = NOTICE_REST;
+    loop {
+        let Ok(link) = links.link(peer, NOTICE_LINK_WAIT).await else {
+            // Who is not paired any more is refused at once.
+            tokio::time::sleep(NOTICE_REST).await;
+            continue;
+        };
+        let told = match tell_once(&*link, &mut ending).await {
+            Ok(()) => store.remove_ending(relationship).await,
+            Err(error) => Err(error),
+        };
+        match told {
+            Ok(()) => {
+                tracing::info!(%relationship, %peer, "the source knows that the mirror was deleted");
+                return;
+            }
+            Err(error) if error.is_lost_session() => tokio::time::sleep(NOTICE_REST).await,
+            Err(error) => {
+                if rest == NOTICE_REST {
+                    tracing::warn!(
+                        %relationship, %peer,
+                        "the source does not know yet that a mirror was deleted here. Retrying every 5 s to 3 min: {error}"
+                    );
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(rest) => rest = (2 * rest).min(NOTICE_AGAIN),
+                    // Whoever comes back may be another process by now.
+                    () = link.closed() => rest = NOTICE_REST,
+                }
+            }
+        }
+    }
+}
+
+async fn tell_once(link: &dyn PeerLink, ending: &mut Ending) -> Result<(), MirrorError> {
+    let answer = call(link, ending.message.clone(), None).await?;
+    let Body::Overtaken(overtaken) = &mut ending.message else { return Ok(()) };
+    let newest = newest_in(&answer, |noted: Noted| noted.newest)?;
+    if newest <= overtaken.role_change {
+        return Ok(());
+    }
+    // With its database this site had lost its count, so that had no effect.
+    overtaken.role_change = newest;
+    call(link, ending.message.clone(), None).await?;
+    Ok(())
+}
