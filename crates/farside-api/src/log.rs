@@ -42,6 +42,10 @@ pub enum RequestedBy {
     Schedule,
     /// The mirror itself, after it lost the session under a transfer.
     Retry,
+    /// The mirror itself: more snapshots waited than one transfer carries.
+    CatchUp,
+    /// The mirror itself, after it gave its place to another.
+    GaveWay,
 }
 
 /// A line, as `mirror log` lists it.

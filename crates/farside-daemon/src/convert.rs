@@ -182,6 +182,8 @@ pub(crate) fn log_line(entry: &LogEntry) -> api::LogLine {
                 RequestedBy::Person => api::RequestedBy::Person,
                 RequestedBy::Schedule => api::RequestedBy::Schedule,
                 RequestedBy::Retry => api::RequestedBy::Retry,
+                RequestedBy::CatchUp => api::RequestedBy::CatchUp,
+                RequestedBy::GaveWay => api::RequestedBy::GaveWay,
             });
             api::LogEvent::Request
         }

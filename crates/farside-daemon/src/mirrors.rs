@@ -15,7 +15,7 @@ use std::time::Instant;
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
 use farside_engine::{Engine, VolumeName};
 use farside_mirror::{
-    Destination, DestinationParts, Mirror, MirrorStatus, QueueStatus, Relationship, Reversal, Schedule,
+    Destination, DestinationParts, Mirror, MirrorStatus, QueueStatus, Relationship, ReplicaLimits, Reversal, Schedule,
     SourceService, TransferQueue,
 };
 use farside_peer::{Node, PeerId};
@@ -60,6 +60,7 @@ pub(crate) struct MirrorParts {
     pub(crate) rights: Arc<Rights>,
     pub(crate) state: State,
     pub(crate) blocking: Blocking,
+    pub(crate) limits: ReplicaLimits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
 }
@@ -132,6 +133,7 @@ impl Mirrors {
             clock: Arc::clone(&self.parts.clock),
             randomness: Arc::clone(&self.parts.randomness),
             queue: self.queue.clone(),
+            limits: self.parts.limits,
         };
         let destination = Destination::open(parts).await.map_err(Failure::into_error_body)?;
         self.destinations.lock().insert(name.to_owned(), Arc::new(destination));

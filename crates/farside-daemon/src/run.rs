@@ -121,6 +121,7 @@ async fn start(
     // Pools before peers: whoever is met finds them open.
     let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness)));
     open_pools(&pools, &state, &blocking).await?;
+    pools.set_host_reserve(config.replicas.reserve_percent);
     let engine = pools.engine();
     let source = SourceService::open(
         Arc::clone(&engine),
@@ -169,6 +170,7 @@ async fn start(
         rights: Arc::clone(&rights),
         state: state.clone(),
         blocking: blocking.clone(),
+        limits: config.replicas,
         clock: Arc::clone(&clock),
         randomness,
     }));

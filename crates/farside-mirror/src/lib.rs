@@ -28,6 +28,7 @@ pub mod log;
 pub mod options;
 pub mod queue;
 pub mod relationship;
+pub mod replica_limits;
 mod replicas;
 pub mod schedule;
 pub mod source;
@@ -42,6 +43,7 @@ pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use options::MirrorOptions;
 pub use queue::{QueueStatus, TransferQueue};
 pub use relationship::{Asked, Mirror, MirrorStatus, Published};
+pub use replica_limits::ReplicaLimits;
 pub use schedule::{ClockReading, Schedule, Ticker, Timetable};
 pub use source::{
     BudgetUse, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights, SourceService,

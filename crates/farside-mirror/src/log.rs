@@ -71,6 +71,10 @@ pub enum RequestedBy {
     Schedule,
     /// The mirror itself, after it has lost the session under a transfer.
     Retry,
+    /// The mirror itself: more snapshots waited than one transfer carries.
+    CatchUp,
+    /// The mirror itself, after it gave its place to another.
+    GaveWay,
 }
 
 impl fmt::Display for RequestedBy {
@@ -79,6 +83,8 @@ impl fmt::Display for RequestedBy {
             RequestedBy::Person => "person",
             RequestedBy::Schedule => "schedule",
             RequestedBy::Retry => "retry",
+            RequestedBy::CatchUp => "catch-up",
+            RequestedBy::GaveWay => "gave-way",
         })
     }
 }
@@ -90,6 +96,8 @@ impl std::str::FromStr for RequestedBy {
             "person" => RequestedBy::Person,
             "schedule" => RequestedBy::Schedule,
             "retry" => RequestedBy::Retry,
+            "catch-up" => RequestedBy::CatchUp,
+            "gave-way" => RequestedBy::GaveWay,
             _ => return Err(()),
         })
     }
@@ -150,6 +158,8 @@ mod tests {
             LogEvent::Request { by: RequestedBy::Person },
             LogEvent::Request { by: RequestedBy::Schedule },
             LogEvent::Request { by: RequestedBy::Retry },
+            LogEvent::Request { by: RequestedBy::CatchUp },
+            LogEvent::Request { by: RequestedBy::GaveWay },
             LogEvent::Start,
             LogEvent::End { bytes: 77 },
             LogEvent::Abort { reason: "the link went away".into() },

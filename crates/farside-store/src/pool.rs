@@ -4,7 +4,7 @@
 //! `known_data.rs`, which come before `state` too. None is held across a wait for a peer or a client.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use farside_format::catalog::{CatalogChange, Change};
 use farside_format::journal::Record;
@@ -179,6 +179,8 @@ pub struct Pool {
     pub(crate) wake: Arc<Wake>,
     /// What transfers may ask for.
     pub(crate) known: KnownData,
+    /// See [`Pool::set_host_reserve`].
+    pub(crate) host_reserve_percent: AtomicU8,
     /// Figures for metrics.
     pub counters: Counters,
 }
@@ -221,6 +223,7 @@ impl Pool {
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
             wake: Arc::default(),
             known,
+            host_reserve_percent: AtomicU8::new(0),
             counters: Counters::default(),
         }
     }

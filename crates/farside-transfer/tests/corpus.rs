@@ -41,6 +41,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         staged: None,
         role_change: 1,
         whole: false,
+        named_max: None,
     };
     let staged = Some(StagedTransfer { incremental: vec![9; 16], base: Some(candidate(7)) });
     let step = Step {
@@ -51,7 +52,12 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         content_root: vec![12; 16],
         made_by_person: true,
     };
-    let plan = Plan { base: Some(candidate(7)), base_name: "sunday".into(), steps: vec![step] };
+    let plan = Plan {
+        base: Some(candidate(7)),
+        base_name: "sunday".into(),
+        steps: vec![step],
+        ..Plan::default()
+    };
     let numbered = begin.clone();
     let swap = Swap {
         relationship: relationship.clone(),
@@ -79,6 +85,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         held: 2,
         known: true,
         cross_volume: Vec::new(),
+        room_bytes: None,
     };
     vec![
         ("begin", call(Body::Begin(begin.clone()))),

@@ -480,5 +480,7 @@ fn asker(by: RequestedBy) -> &'static str {
         RequestedBy::Person => "a person",
         RequestedBy::Schedule => "the schedule",
         RequestedBy::Retry => "the mirror, after a lost session",
+        RequestedBy::CatchUp => "the mirror, to catch up",
+        RequestedBy::GaveWay => "the mirror, after it gave way",
     }
 }

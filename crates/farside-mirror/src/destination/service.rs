@@ -20,6 +20,7 @@ use crate::links::{Links, ask};
 use crate::log::LogEntry;
 use crate::queue::TransferQueue;
 use crate::relationship::{Mirror, Parts};
+use crate::replica_limits::ReplicaLimits;
 use crate::schedule::Schedule;
 use crate::source::{ReverseRights, SourceService};
 use crate::store::{Relationship, RelationshipStore};
@@ -42,6 +43,8 @@ pub struct DestinationParts {
     pub randomness: Arc<dyn Randomness>,
     /// Whose turn it is to transfer; the same for every `Destination` of a site.
     pub queue: TransferQueue,
+    /// What its mirrors may take.
+    pub limits: ReplicaLimits,
 }
 
 /// The destination side of this site: its mirrors, by replica.
@@ -95,7 +98,7 @@ impl Destination {
     }
 
     pub(super) fn driver_parts(&self) -> Parts {
-        let DestinationParts { engine, links, store, source, reverse: _, clock, randomness, queue } =
+        let DestinationParts { engine, links, store, source, reverse: _, clock, randomness, queue, limits } =
             &self.parts;
         Parts {
             engine: engine.clone(),
@@ -105,6 +108,7 @@ impl Destination {
             clock: clock.clone(),
             randomness: randomness.clone(),
             queue: queue.clone(),
+            limits: *limits,
             stop: self.stop.clone(),
         }
     }

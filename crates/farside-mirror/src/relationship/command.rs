@@ -17,6 +17,7 @@ use crate::error::MirrorError;
 use crate::links::Links;
 use crate::options::MirrorOptions;
 use crate::queue::TransferQueue;
+use crate::replica_limits::ReplicaLimits;
 use crate::schedule::Schedule;
 use crate::source::{ReverseAccepted, SourceService};
 use crate::state::Event;
@@ -32,6 +33,7 @@ pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
     pub(crate) queue: TransferQueue,
+    pub(crate) limits: ReplicaLimits,
     /// Ends the driver, whoever still holds a handle.
     pub(crate) stop: CancellationToken,
 }

@@ -335,6 +335,7 @@ async fn refusal_of_an_update<S: Storage>(world: &World<S>, relationship: Uuid) 
         staged: None,
         role_change: 1,
         whole: false,
+        named_max: None,
     };
     let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec();
     let request = bytes::Bytes::from(request);

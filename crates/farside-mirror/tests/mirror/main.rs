@@ -11,11 +11,13 @@ mod embedded;
 mod faults;
 mod known;
 mod resume;
+mod room;
 mod similar;
 #[path = "../support/mod.rs"]
 mod support;
 mod swap;
 mod transfers;
+mod turns;
 mod versions;
 
 use support::{embedded_storage, memory_engine, site};

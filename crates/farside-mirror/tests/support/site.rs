@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeNam
 use farside_link::{ByteStream, LinkSettings, SimulatedNetwork};
 use farside_mirror::{
     Destination, DestinationParts, LogEntry, MemoryStore, Mirror, MirrorError, Relationship,
-    RelationshipStore, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, Schedule, SourceRights,
+    RelationshipStore, ReplicaLimits, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, Schedule, SourceRights,
     SourceService, TransferQueue,
 };
 use farside_peer::{
@@ -74,16 +74,22 @@ pub(crate) trait CallObserver: Send + Sync {
 pub(crate) struct TokioClock {
     started: Instant,
     stepped_seconds: AtomicI64,
+    passed_seconds: AtomicU64,
 }
 
 impl TokioClock {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(TokioClock { started: Instant::now(), stepped_seconds: AtomicI64::new(0) })
+        Arc::new(TokioClock { started: Instant::now(), stepped_seconds: AtomicI64::new(0), passed_seconds: AtomicU64::new(0) })
     }
 
     /// Moves the wall clock by so many seconds; what runs with it does not notice.
     pub(crate) fn step_wall(&self, seconds: i64) {
         self.stepped_seconds.fetch_add(seconds, Ordering::SeqCst);
+    }
+
+    /// Lets time pass on both clocks of the site at once: days of a session's pings would take long.
+    pub(crate) fn pass(&self, seconds: u64) {
+        self.passed_seconds.fetch_add(seconds, Ordering::SeqCst);
     }
 }
 
@@ -94,7 +100,7 @@ impl Clock for TokioClock {
     }
 
     fn monotonic(&self) -> Duration {
-        self.started.elapsed()
+        self.started.elapsed() + Duration::from_secs(self.passed_seconds.load(Ordering::SeqCst))
     }
 }
 
@@ -135,6 +141,8 @@ pub(crate) struct FaultInjector {
     call_observer: Option<Arc<dyn CallObserver>>,
     /// What to send on the next data streams instead of the truth.
     pub(crate) forged_stream: Mutex<Option<Vec<u8>>>,
+    /// Play a source that says for ever that it is working.
+    pub(crate) hangs: AtomicBool,
     /// Play a source that speaks only the version of the protocol before this one.
     pub(crate) is_older: AtomicBool,
     /// Play a source that answers as if it had heard of no role change.
@@ -278,6 +286,12 @@ impl PeerService for FaultInjector {
             (header, stream) = call_observer.opened(header, stream);
         }
         stream.io = Box::new(Stallable { io: stream.io, stall: PollSemaphore::new(self.stall.clone()) });
+        while self.hangs.load(Ordering::SeqCst) {
+            if stream.io.write_all(&[7, 0, 0, 0, 0]).await.is_err() || stream.io.flush().await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(100)).await;
+        }
         let forged_stream = self.forged_stream.lock().clone();
         match forged_stream {
             None => self.inner.stream(link, header, stream).await,
@@ -300,6 +314,7 @@ pub(crate) struct Disk<S> {
     pub(crate) engine: S,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) similarity: Arc<MemorySimilarityStore>,
+    pub(crate) limits: ReplicaLimits,
     identity: Identity,
     registry: Arc<MemoryPeerRegistry>,
 }
@@ -400,6 +415,7 @@ pub(crate) struct Site<S = MemoryEngine> {
     pub(crate) destination: Arc<Destination>,
     pub(crate) starting: Arc<Starting>,
     pub(crate) rights: Arc<Rights>,
+    pub(crate) queue: TransferQueue,
 }
 
 impl<S: Storage> Disk<S> {
@@ -408,6 +424,7 @@ impl<S: Storage> Disk<S> {
             engine: S::create(name, clock.clone(), seed),
             store: Arc::default(),
             similarity: Arc::default(),
+            limits: ReplicaLimits::default(),
             identity: Identity::generate().unwrap(),
             registry: Arc::default(),
         }
@@ -440,6 +457,7 @@ impl<S: Storage> Site<S> {
             inner: source.clone(),
             call_observer,
             forged_stream: Mutex::new(None),
+            hangs: AtomicBool::new(false),
             is_older: AtomicBool::new(false),
             numbers_nothing: AtomicBool::new(false),
             stall: Arc::new(Semaphore::new(1)),
@@ -459,15 +477,15 @@ impl<S: Storage> Site<S> {
         let node = Node::start(config, parts).await.unwrap();
         let links = Arc::new(node.clone());
         let database = Arc::new(Database { store: disk.store.clone(), is_full: AtomicBool::new(false) });
-        let (store, queue) = (database.clone(), TransferQueue::default());
-        let (of_source, reverse) = (source.clone(), rights.clone());
+        let (store, queue, limits) = (database.clone(), TransferQueue::default(), disk.limits);
+        let (of_source, reverse, of_site) = (source.clone(), rights.clone(), queue.clone());
         let parts =
-            DestinationParts { engine, links, store, source: of_source, reverse, clock, randomness, queue };
+            DestinationParts { engine, links, store, source: of_source, reverse, clock, randomness, queue, limits };
         let destination = Arc::new(Destination::open(parts).await.unwrap());
         let starting = Arc::new(Starting { destination: destination.clone(), refuses: AtomicU32::new(0) });
         let as_reversal: Arc<dyn Reversal> = starting.clone();
         source.set_reversal(Arc::downgrade(&as_reversal));
-        Site { disk, database, node, source, fault_injector, destination, starting, rights }
+        Site { disk, database, node, source, fault_injector, destination, starting, rights, queue: of_site }
     }
 }
 
@@ -651,6 +669,12 @@ impl<S: Storage> Pair<S> {
         let disk = Disk { engine, ..self.b.disk.clone() };
         self.starts += 1;
         self.b = Site::start(&self.network, "b", disk, self.clock_b.clone(), self.starts).await;
+    }
+
+    /// The site `b` starts anew, with room for so many snapshots of persons in a replica.
+    pub(crate) async fn limit_snapshots_b(&mut self, snapshots: usize) {
+        self.b.disk.limits.snapshots = snapshots;
+        self.crash_b(0).await;
     }
 
     /// The site `b` loses its state database; it starts anew with what its pool knows of `replica`, as a daemon does.

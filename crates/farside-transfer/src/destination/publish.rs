@@ -28,6 +28,8 @@ pub(crate) struct Here {
     pub(crate) published: Option<CandidateBase>,
     /// Readers see a version of which part cannot be read: an update must not build on it.
     pub(crate) is_damaged: bool,
+    /// How many snapshots that persons made it has.
+    pub(crate) named: usize,
     /// What a transfer of this relationship that was cut left staged.
     pub(crate) kept: Option<Kept>,
 }
@@ -66,7 +68,8 @@ pub(crate) fn tidy_and_list(
         }),
         None => None,
     };
-    Ok(Here { candidates, published, is_damaged: shown.is_some() && published.is_none(), kept })
+    let named = snapshots.iter().filter(|s| s.owner == SnapshotOwner::Person).count();
+    Ok(Here { candidates, published, is_damaged: shown.is_some() && published.is_none(), named, kept })
 }
 
 /// Refuses to touch a volume that is not, or not any more, the replica of this relationship: hosts may be writing to it.

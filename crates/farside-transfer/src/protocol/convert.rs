@@ -53,6 +53,10 @@ pub struct TransferPlan {
     pub base_name: Option<String>,
     /// Snapshots that travel, oldest first; none if the base is still the newest there is.
     pub steps: Vec<TravellingSnapshot>,
+    /// Snapshots that wait for the next transfer.
+    pub waiting: u64,
+    /// Snapshots that do not travel, because the destination takes no more.
+    pub left_out: u64,
 }
 
 fn protocol(text: impl Into<String>) -> TransferError {
@@ -227,6 +231,8 @@ impl TransferPlan {
             base: message.base.as_ref().map(CandidateBase::from_message).transpose()?,
             base_name,
             steps: message.steps.iter().map(TravellingSnapshot::from_message).collect::<Result<_, _>>()?,
+            waiting: message.waiting,
+            left_out: message.left_out,
         })
     }
 
@@ -236,6 +242,8 @@ impl TransferPlan {
             base: self.base.map(CandidateBase::to_message),
             base_name: self.base_name.clone().unwrap_or_default(),
             steps: self.steps.iter().map(TravellingSnapshot::to_message).collect(),
+            waiting: self.waiting,
+            left_out: self.left_out,
         }
     }
 }
