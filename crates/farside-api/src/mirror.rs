@@ -130,6 +130,9 @@ pub struct Mirror {
     /// At the source: that the destination was broken off and is independent; null if not.
     #[serde(default)]
     pub overtaken: Option<Overtaken>,
+    /// In the answer to a break at a snapshot: the side branch that newer content stays as, `POOL/VOL@NAME`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_as: Option<String>,
 }
 
 /// A volume here was overtaken: its replica was broken off, and hosts may be writing there.

@@ -203,6 +203,7 @@ fn mirror_status() {
                 levels: levels(),
             }),
             overtaken: None,
+            kept_as: None,
         }],
         json!([{
             "id": ID, "name": "q/r", "role": "destination", "source": "a:p/v", "destination": "q/r",

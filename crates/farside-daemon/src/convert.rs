@@ -196,6 +196,10 @@ pub(crate) fn log_line(entry: &LogEntry) -> api::LogLine {
             reason = Some(why.clone());
             api::LogEvent::Abort
         }
+        LogEvent::Rescue { snapshot } => {
+            reason = Some(format!("what the volume showed until then is kept as {snapshot}"));
+            api::LogEvent::Rescue
+        }
         LogEvent::Break => api::LogEvent::Break,
         LogEvent::Resync => api::LogEvent::Resync,
         LogEvent::Swap => api::LogEvent::Swap,

@@ -176,13 +176,11 @@ impl Mirrors {
                 Some(known) if known.destination == destination => continue,
                 // The pool has another name now than when its replica was made.
                 Some(known) => Relationship { destination, ..known.clone() },
-                None => Relationship::new(
-                    replica.relationship,
-                    PeerId(replica.peer),
-                    source,
-                    destination,
-                    Schedule::OnRequest,
-                ),
+                None => {
+                    let (id, peer) = (replica.relationship, PeerId(replica.peer));
+                    let found = Relationship::new(id, peer, source, destination, Schedule::OnRequest);
+                    Relationship { schedule_lost: true, ..found }
+                }
             };
             tracing::warn!(
                 volume = %relationship.destination, source = %relationship.source, peer = ?relationship.peer,
@@ -286,6 +284,7 @@ impl Mirrors {
             link: Some(convert::link(&relationship.options)),
             transfer: None,
             overtaken: None,
+            kept_as: None,
         }
     }
 

@@ -398,6 +398,11 @@ mod tests {
 
     #[test]
     fn replicas_have_a_table_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = |text: &str| {
+            std::fs::write(directory.path().join(CONFIG_FILE), text).unwrap();
+            Config::resolve(options(directory.path()))
+        };
         assert_eq!(config("").unwrap().replicas, ReplicaLimits::default());
         let set = config("[replicas]\nreserve_percent = 10\nsnapshots = 100\n").unwrap().replicas;
         assert_eq!((set.reserve_percent, set.snapshots), (10, 100));

@@ -30,6 +30,7 @@ pub mod queue;
 pub mod relationship;
 pub mod replica_limits;
 mod replicas;
+pub mod rescues;
 pub mod schedule;
 pub mod source;
 pub mod state;

@@ -58,6 +58,11 @@ pub enum LogEvent {
     Quiesce,
     /// Transfers again.
     Resume,
+    /// What the volume showed until then became a side branch.
+    Rescue {
+        /// Its name.
+        snapshot: String,
+    },
     /// The relationship is over; the volume stays.
     Delete,
 }
@@ -110,6 +115,7 @@ impl LogEvent {
             LogEvent::Request { by } => Some(by.to_string()),
             LogEvent::End { bytes } => Some(bytes.to_string()),
             LogEvent::Abort { reason } => Some(reason.clone()),
+            LogEvent::Rescue { snapshot } => Some(snapshot.clone()),
             _ => None,
         }
     }
@@ -121,6 +127,7 @@ impl LogEvent {
             ("start", _) => LogEvent::Start,
             ("end", Some(bytes)) => LogEvent::End { bytes: bytes.parse().ok()? },
             ("abort", reason) => LogEvent::Abort { reason: reason.unwrap_or_default().into() },
+            ("rescue", Some(snapshot)) => LogEvent::Rescue { snapshot: snapshot.into() },
             ("break", _) => LogEvent::Break,
             ("resync", _) => LogEvent::Resync,
             ("swap", _) => LogEvent::Swap,
@@ -138,6 +145,7 @@ impl LogEvent {
             LogEvent::Start => "start",
             LogEvent::End { .. } => "end",
             LogEvent::Abort { .. } => "abort",
+            LogEvent::Rescue { .. } => "rescue",
             LogEvent::Break => "break",
             LogEvent::Resync => "resync",
             LogEvent::Swap => "swap",
@@ -163,6 +171,7 @@ mod tests {
             LogEvent::Start,
             LogEvent::End { bytes: 77 },
             LogEvent::Abort { reason: "the link went away".into() },
+            LogEvent::Rescue { snapshot: "rescue-now".into() },
             LogEvent::Break,
             LogEvent::Resync,
             LogEvent::Swap,

@@ -102,11 +102,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 impact: Impact::Service,
             };
             end(&context, request, destructive, |m| {
+                let kept = m.kept_as.as_ref().map(|kept| format!("what is newer stays as {kept}\n"));
                 format!(
-                    "{} is writable, as of {} (data {} old)\n",
+                    "{} is writable, as of {} (data {} old)\n{}",
                     m.name,
                     or_dash(m.current_snapshot.clone(), |s| s),
-                    or_dash(m.lag_seconds, duration)
+                    or_dash(m.lag_seconds, duration),
+                    kept.unwrap_or_default()
                 )
             })
             .await?;

@@ -87,10 +87,12 @@ async fn break_off(
             (before.state == MirrorState::BrokenOff).then(|| format!("{name} is broken off already"));
         return Ok(Outcome::Plan(Plan { refused, ..plans::break_off(&facts) }));
     }
-    mirror.break_off(at.as_ref().map(|at| at.uuid)).await?;
+    let kept_as = mirror.break_and_name(at.as_ref().map(|at| at.uuid)).await?;
     site.exports.drop_replica_connections(&name);
     tracing::warn!(replica = %name, source = before.source, at = request.at, "mirror broken off");
-    Ok(Outcome::Done(site.mirrors.document(&mirror.status(), site.clock.now())))
+    let broken = site.mirrors.document(&mirror.status(), site.clock.now());
+    let kept_as = kept_as.map(|snapshot| format!("{name}@{snapshot}"));
+    Ok(Outcome::Done(Mirror { kept_as, ..broken }))
 }
 
 /// What a volume is to follow.

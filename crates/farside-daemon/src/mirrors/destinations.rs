@@ -354,5 +354,6 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         link: None,
         transfer: None,
         overtaken: held.overtaken,
+        kept_as: None,
     }
 }

@@ -131,6 +131,17 @@ impl Destination {
         link_wait: Duration,
         allow_reverse: bool,
     ) -> Result<Mirror, MirrorError> {
+        if let Some(found) = self.found_in_pool(peer, &source, &destination) {
+            // What the pool knows of it goes on; what only the database knew is said again.
+            let id = found.status().relationship.id;
+            let (_, reverse) = self.describe(id, peer, &source, &destination, link_wait).await?;
+            found.set_schedule(schedule).await?;
+            if reverse && allow_reverse {
+                self.parts.reverse.grant_reverse(peer, &destination).await?;
+            }
+            tracing::info!(%peer, volume = %destination, "took over the mirror that was found in the pool");
+            return Ok(found);
+        }
         let _reserved = ReservedSlot::take(self, &destination)?;
         let new_id = self.new_id();
         let (size_bytes, reverse) = self.describe(new_id, peer, &source, &destination, link_wait).await?;
@@ -155,6 +166,13 @@ impl Destination {
         let mirror = self.mirror(&destination)?;
         mirror.is_known().await;
         Ok(mirror)
+    }
+
+    /// The mirror of these very volumes, if it was found in the pool and its schedule is lost.
+    fn found_in_pool(&self, peer: PeerId, source: &VolumeName, destination: &VolumeName) -> Option<Mirror> {
+        let mirror = self.mirror(destination).ok()?;
+        let known = mirror.status().relationship;
+        (known.schedule_lost && known.peer == peer && known.source == *source).then_some(mirror)
     }
 
     async fn describe(

@@ -66,7 +66,7 @@ pub(crate) enum Command {
     },
     Break {
         at: Option<Uuid>,
-        done: oneshot::Sender<Result<(), MirrorError>>,
+        done: Reply<Option<String>>,
     },
     RoleChange(RoleChangeCommand),
     Event {

@@ -29,6 +29,7 @@ use crate::links::Links;
 use crate::log::{LogEvent, RequestedBy};
 use crate::queue::{Claim, UnderWay};
 use crate::replicas::StoredReplicas;
+use crate::rescues;
 use crate::schedule::{ClockReading, Ticker};
 use crate::state::{Action, Event, RelationshipState, Work};
 use crate::store::{Relationship, SwapMark};
@@ -107,6 +108,10 @@ pub(super) struct Driver {
     pub(super) link_wait: Duration,
     /// Transfers in a row that lost their session.
     losses: u32,
+    /// Side branches that the volume's earlier content became, as the pool was last asked.
+    pub(super) rescues: Vec<Uuid>,
+    /// An update that nobody asked to go back has made one; until a person asks for something, or it is gone.
+    pub(super) went_back: Option<(Uuid, String)>,
     /// A person waits for the queued transfer.
     is_for_person: bool,
     /// A person has ended the transfer that runs.
@@ -152,6 +157,8 @@ impl Driver {
             late_acknowledgement: None,
             link_wait: SCHEDULED_LINK_WAIT,
             losses: 0,
+            rescues: Vec::new(),
+            went_back: None,
             is_for_person: false,
             is_aborted: false,
             room_wait: None,
@@ -210,6 +217,7 @@ impl Driver {
                     self.state.work = Work::Idle;
                 }
                 self.current = found.current;
+                self.rescues = found.rescues.into_iter().map(|(uuid, _)| uuid).collect();
                 self.forgotten_fence = found.forgotten_fence;
                 if found.is_taken_over {
                     self.remember_takeover().await;
@@ -255,7 +263,11 @@ impl Driver {
             }
             Command::RoleChange(command) => self.change_roles(command).await,
             Command::SetSchedule { schedule, done } => {
-                let changed = Relationship { schedule: schedule.clone(), ..self.relationship.clone() };
+                let changed = Relationship {
+                    schedule: schedule.clone(),
+                    schedule_lost: false,
+                    ..self.relationship.clone()
+                };
                 let result = self.parts.store.save(&changed).await;
                 if result.is_ok() {
                     self.ticker = Ticker::new(schedule, ClockReading::of(&*self.parts.clock), false);
@@ -293,6 +305,7 @@ impl Driver {
             TransferKind::Resync => Event::AskResync,
         };
         let (next, action) = self.state.step(event)?;
+        self.went_back = None;
         self.log(LogEvent::Request { by: RequestedBy::Person }, Some(kind), None).await;
         self.join(next, action, kind, link_wait, ended).await
     }
@@ -602,6 +615,7 @@ impl Driver {
             Ok(found) => {
                 self.current = found.current;
                 self.forgotten_fence = found.forgotten_fence;
+                self.note_rescues(report, found.rescues).await;
             }
             Err(error) => tracing::warn!(relationship = %self.relationship.id, "{error}"),
         }
@@ -624,6 +638,57 @@ impl Driver {
             }
         }
         if report.result == TransferResult::Ok || has_base { Event::Done } else { Event::Failed }
+    }
+
+    /// Tells of what a transfer has set aside. A resync says so before; where an update does it, the source is not what it was.
+    async fn note_rescues(&mut self, report: &TransferReport, now: Vec<(Uuid, String)>) {
+        let before = std::mem::replace(&mut self.rescues, now.iter().map(|(uuid, _)| *uuid).collect());
+        self.went_back = self.went_back.take().filter(|(uuid, _)| self.rescues.contains(uuid));
+        for (uuid, snapshot) in now.into_iter().filter(|(uuid, _)| !before.contains(uuid)) {
+            let Relationship { source, destination, .. } = &self.relationship;
+            if report.kind == TransferKind::Update {
+                tracing::warn!(
+                    volume = %destination, %source, rescue = snapshot,
+                    "the source went back to an earlier state, or two copies of it are alive (a restored backup, a clone). \
+                     The replica follows it; what it showed until then is kept as a side branch"
+                );
+                let why = format!(
+                    "{source} went back to an earlier state, or two copies of its site are alive: what {destination} showed \
+                     until then is kept as {destination}@{snapshot}. Look at both before you delete it; farside mirror \
+                     update {destination} ends this notice"
+                );
+                self.went_back = Some((uuid, why));
+            }
+            self.log(LogEvent::Rescue { snapshot }, Some(report.kind), Some(report.id)).await;
+        }
+        self.thin_rescues();
+    }
+
+    /// Deletes rescues that are too many. Nobody waits for it.
+    pub(super) fn thin_rescues(&self) {
+        let most = self.parts.limits.rescues;
+        if most == 0 || self.rescues.len() <= most {
+            return;
+        }
+        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+        let span = tracing::Span::current();
+        tokio::task::spawn_blocking(move || {
+            let _entered = span.entered();
+            if let Err(error) = rescues::thin(&*engine, &volume, most) {
+                tracing::warn!(%volume, "cannot look for rescues that are too many: {error}");
+            }
+        });
+    }
+
+    /// That nothing asks for updates any more, because what said when is lost.
+    fn schedule_why(&self) -> Option<String> {
+        let Relationship { destination, schedule_lost, .. } = &self.relationship;
+        (*schedule_lost && self.state.work == Work::Idle).then(|| {
+            format!(
+                "no schedule: it was in the state database that was lost, so updates come only when they are asked for. To set \
+                 it: farside mirror set {destination} --every TIME, or farside mirror create with the same names"
+            )
+        })
     }
 
     /// What a transfer that went well has left at the source.
@@ -801,7 +866,13 @@ impl Driver {
         self.ports.status.send_replace(MirrorStatus {
             relationship: self.relationship.clone(),
             state: self.state.state(),
-            why: self.why.clone().or_else(|| self.prepared_why()).or_else(|| self.forgotten_why()),
+            why: self
+                .why
+                .clone()
+                .or_else(|| self.prepared_why())
+                .or_else(|| self.forgotten_why())
+                .or_else(|| self.went_back.as_ref().map(|(_, why)| why.clone()))
+                .or_else(|| self.schedule_why()),
             current: self.current.clone(),
             progress: None,
         });

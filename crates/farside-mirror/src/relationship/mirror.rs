@@ -173,6 +173,11 @@ impl Mirror {
     /// Never asks the peer, and waits for nothing that hangs; a transfer that runs is ended. Returns when it is done,
     /// durably, or refused, with nothing changed.
     pub async fn break_off(&self, at: Option<Uuid>) -> Result<(), MirrorError> {
+        self.break_and_name(at).await.map(drop)
+    }
+
+    /// The same. Answers the name of that side branch, if there is one.
+    pub async fn break_and_name(&self, at: Option<Uuid>) -> Result<Option<String>, MirrorError> {
         let (done, is_done) = oneshot::channel();
         self.send(Command::Break { at, done }).await?;
         is_done.await.unwrap_or_else(|_| Err(gone()))

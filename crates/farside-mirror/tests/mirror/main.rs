@@ -10,6 +10,7 @@ mod driver;
 mod embedded;
 mod faults;
 mod known;
+mod notices;
 mod resume;
 mod room;
 mod similar;

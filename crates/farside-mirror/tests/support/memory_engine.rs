@@ -415,10 +415,11 @@ impl Volume {
         }
         let number = self.snapshots.len() as u128;
         let newest = self.snapshots.iter().map(|s| s.info.created_at).max();
+        let moment = newest.expect("there is the one that the head becomes");
         let spec = SnapshotSpec {
-            name: format!("rescue-{number}"),
+            name: format!("rescue-{moment}-{number}"),
             uuid: Uuid::from_u128(self.uuid.as_u128() << 64 | 0x7e5c << 32 | number),
-            created_at: newest.expect("there is the one that the head becomes"),
+            created_at: moment,
             owner: SnapshotOwner::Person,
             pin_for: None,
         };

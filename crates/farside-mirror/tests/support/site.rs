@@ -690,6 +690,7 @@ impl<S: Storage> Pair<S> {
                 self.replica.clone(),
                 Schedule::OnRequest,
             );
+            let found = Relationship { schedule_lost: true, ..found };
             self.b.disk.store.save(&found).await.unwrap();
         }
         self.crash_b(0).await;
