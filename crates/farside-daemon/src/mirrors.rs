@@ -15,8 +15,8 @@ use std::time::Instant;
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
 use farside_engine::{Engine, VolumeName};
 use farside_mirror::{
-    Destination, DestinationParts, Mirror, MirrorStatus, QueueStatus, Relationship, ReplicaLimits, Reversal, Schedule,
-    SourceService, TransferQueue,
+    Destination, DestinationParts, Mirror, MirrorStatus, QueueStatus, Relationship, ReplicaLimits, Reversal,
+    Schedule, SourceService, TransferQueue,
 };
 use farside_peer::{Node, PeerId};
 use farside_platform::{Clock, Randomness, Timestamp};

@@ -52,12 +52,8 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         content_root: vec![12; 16],
         made_by_person: true,
     };
-    let plan = Plan {
-        base: Some(candidate(7)),
-        base_name: "sunday".into(),
-        steps: vec![step],
-        ..Plan::default()
-    };
+    let plan =
+        Plan { base: Some(candidate(7)), base_name: "sunday".into(), steps: vec![step], ..Plan::default() };
     let numbered = begin.clone();
     let swap = Swap {
         relationship: relationship.clone(),

@@ -335,7 +335,8 @@ async fn rollback(
     let kept_as = kept.map(|kept| format!("{volume}@{kept}"));
     tracing::warn!(%volume, snapshot = name, kept_as, "rolled back");
     let (engine, of, most) = (site.pools.engine(), volume.clone(), site.configuration.replicas.rescues);
-    let thinned = site.blocking.run(move || rescues::thin(&*engine, &of, most).map_err(Failure::into_error_body));
+    let thinned =
+        site.blocking.run(move || rescues::thin(&*engine, &of, most).map_err(Failure::into_error_body));
     if let Err(error) = thinned.await {
         tracing::warn!(%volume, "cannot look for rescues that are too many: {}", error.message);
     }

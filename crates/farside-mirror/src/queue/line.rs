@@ -155,7 +155,9 @@ impl Line {
             let most = |u: &&UnderWay| {
                 (Reverse(self.places_of(u.claim.peer)), !u.claim.is_first_copy, u.since, u.ticket)
             };
-            let Some(ticket) = self.under_way.iter().filter(may).min_by_key(most).map(|u| u.ticket) else { break };
+            let Some(ticket) = self.under_way.iter().filter(may).min_by_key(most).map(|u| u.ticket) else {
+                break;
+            };
             self.under_way.iter_mut().filter(|u| u.ticket == ticket).for_each(|u| u.is_asked = true);
             asked.push(ticket);
             places += 1;
@@ -165,8 +167,9 @@ impl Line {
 
     /// How long a transfer keeps its place while those wait that wait now; none if to its end.
     fn turn_of(&self, claim: &Claim) -> Option<Duration> {
-        let is_behind =
-            |other: &Claim| other.peer != claim.peer && self.places_of(other.peer) + 1 < self.places_of(claim.peer);
+        let is_behind = |other: &Claim| {
+            other.peer != claim.peer && self.places_of(other.peer) + 1 < self.places_of(claim.peer)
+        };
         if claim.is_first_copy {
             let presses = |(_, other): &(Ticket, Claim)| !other.is_first_copy || is_behind(other);
             let is_pressed = self.waiting.iter().any(presses);

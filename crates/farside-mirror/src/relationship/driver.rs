@@ -585,8 +585,7 @@ impl Driver {
             return;
         };
         let now = self.parts.clock.monotonic();
-        self.room_wait =
-            Some(RoomWait::after(self.room_wait, self.staging_room().await, missing_bytes, now));
+        self.room_wait = Some(RoomWait::after(self.room_wait, self.staging_room().await, missing_bytes, now));
         if let Work::Running { kind, .. } = self.state.work
             && self.waiting_next.is_empty()
         {

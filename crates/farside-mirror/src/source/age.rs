@@ -96,7 +96,10 @@ mod tests {
         let hours = |h| Duration::from_secs(h * HOUR);
         assert!(!ages.is_over(id, true, hours(5)) && !ages.is_over(id, true, hours(28)));
         assert!(ages.is_over(id, true, hours(29)));
-        assert!(!ages.is_over(id, false, hours(30)) && !ages.is_over(id, true, hours(60)), "from the beginning");
+        assert!(
+            !ages.is_over(id, false, hours(30)) && !ages.is_over(id, true, hours(60)),
+            "from the beginning"
+        );
         ages.keep(|_| false);
         assert!(!ages.is_over(id, true, hours(90)));
     }

@@ -294,7 +294,8 @@ async fn broken_at_a_snapshot<S: Storage>(seed: u64) {
     assert!(unknown.unwrap_err().to_string().contains("does not exist"));
     assert_eq!(world.r().status().state, State::Mirrored, "nothing has changed");
     let shown = world.r().status().current.unwrap().name;
-    let kept_as = world.r().break_and_name(Some(good)).await.unwrap().expect("it says what the newer content stays as");
+    let kept_as =
+        world.r().break_and_name(Some(good)).await.unwrap().expect("it says what the newer content stays as");
     assert_eq!(kept_as, shown);
     world.b.live = at_good.clone();
     world.b.check(&world.pair.b);

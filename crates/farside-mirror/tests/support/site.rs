@@ -14,8 +14,8 @@ use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeNam
 use farside_link::{ByteStream, LinkSettings, SimulatedNetwork};
 use farside_mirror::{
     Destination, DestinationParts, LogEntry, MemoryStore, Mirror, MirrorError, Relationship,
-    RelationshipStore, ReplicaLimits, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, Schedule, SourceRights,
-    SourceService, TransferQueue,
+    RelationshipStore, ReplicaLimits, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, Schedule,
+    SourceRights, SourceService, TransferQueue,
 };
 use farside_peer::{
     DataStream, Identity, MemoryPeerRegistry, Node, NodeConfig, NodeParts, PeerId, PeerLink, PeerService,
@@ -79,7 +79,11 @@ pub(crate) struct TokioClock {
 
 impl TokioClock {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(TokioClock { started: Instant::now(), stepped_seconds: AtomicI64::new(0), passed_seconds: AtomicU64::new(0) })
+        Arc::new(TokioClock {
+            started: Instant::now(),
+            stepped_seconds: AtomicI64::new(0),
+            passed_seconds: AtomicU64::new(0),
+        })
     }
 
     /// Moves the wall clock by so many seconds; what runs with it does not notice.
@@ -479,8 +483,17 @@ impl<S: Storage> Site<S> {
         let database = Arc::new(Database { store: disk.store.clone(), is_full: AtomicBool::new(false) });
         let (store, queue, limits) = (database.clone(), TransferQueue::default(), disk.limits);
         let (of_source, reverse, of_site) = (source.clone(), rights.clone(), queue.clone());
-        let parts =
-            DestinationParts { engine, links, store, source: of_source, reverse, clock, randomness, queue, limits };
+        let parts = DestinationParts {
+            engine,
+            links,
+            store,
+            source: of_source,
+            reverse,
+            clock,
+            randomness,
+            queue,
+            limits,
+        };
         let destination = Arc::new(Destination::open(parts).await.unwrap());
         let starting = Arc::new(Starting { destination: destination.clone(), refuses: AtomicU32::new(0) });
         let as_reversal: Arc<dyn Reversal> = starting.clone();

@@ -14,9 +14,9 @@ use prost::Message;
 use uuid::Uuid;
 
 use super::cross_volume::CrossVolume;
+use super::receive::Room;
 use super::resume::{self, Fate, Kept, Opened};
 use super::transfer::{NoRoom, Outcome, Transfer};
-use super::receive::Room;
 use super::{known, publish, receive};
 use crate::calls::call;
 use crate::error::{TransferError, blocking};
@@ -116,7 +116,8 @@ impl Transfer {
         told: &mut Told,
     ) -> Result<(), TransferError> {
         self.progress.phase(Phase::Snapshot);
-        let publish::Here { candidates, published, is_damaged, named, mut kept } = self.tidy_and_list().await?;
+        let publish::Here { candidates, published, is_damaged, named, mut kept } =
+            self.tidy_and_list().await?;
         let named_max = self.named_max.saturating_sub(named);
         let plan = self.begin(&candidates, is_damaged, named_max, kept.as_ref(), wire).await?;
         (told.waiting, told.left_out) = (plan.waiting, plan.left_out);
@@ -284,7 +285,9 @@ impl Transfer {
                 // Nothing was gone on with in the end, and nothing is staged or taken in the next attempt: it is the last.
                 report.forget_attempt(&before);
                 filling.known = false;
-            } else if error.is_no_space() && !has_made_room && self.is_stale_in_the_way(&filling, &staged).await
+            } else if error.is_no_space()
+                && !has_made_room
+                && self.is_stale_in_the_way(&filling, &staged).await
             {
                 // Of snapshots before this one: without it this one fits. Once, so that nothing is brought again and again.
                 has_made_room = true;

@@ -113,7 +113,8 @@ pub(crate) fn prepare(
     }
     release(engine, volume, asked.relationship, &keep)?;
     keep.dedup();
-    let plan = TransferPlan { waiting: waiting as u64, left_out: left_out as u64, ..plan(&snapshots, base, &steps) };
+    let plan =
+        TransferPlan { waiting: waiting as u64, left_out: left_out as u64, ..plan(&snapshots, base, &steps) };
     let local_base = base.map(|b| snapshots[b.index].info.uuid);
     Ok(Prepared { plan, local_base, pins: keep.len() })
 }

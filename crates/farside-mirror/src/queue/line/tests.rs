@@ -7,7 +7,12 @@ use crate::limits::TRANSFERS_MAX;
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn claim(peer: u8, mirror: u128) -> Claim {
-    Claim { peer: PeerId([peer; 32]), mirror: Uuid::from_u128(mirror), is_first_copy: false, is_for_person: false }
+    Claim {
+        peer: PeerId([peer; 32]),
+        mirror: Uuid::from_u128(mirror),
+        is_first_copy: false,
+        is_for_person: false,
+    }
 }
 
 fn copy(peer: u8, mirror: u128) -> Claim {
@@ -143,7 +148,11 @@ fn whatever_the_mixture_nobody_waits_for_long() {
                 let (_, claim, since, runs) = all.iter_mut().find(|a| a.0 == ticket).unwrap();
                 assert!(!*runs);
                 if !claim.is_first_copy {
-                    assert!(now - *since <= FIRST_COPY_TURN + 2 * step, "an update waited {:?}", now - *since);
+                    assert!(
+                        now - *since <= FIRST_COPY_TURN + 2 * step,
+                        "an update waited {:?}",
+                        now - *since
+                    );
                 }
                 (*since, *runs) = (now, true);
             }

@@ -318,7 +318,9 @@ async fn check_room(
             if changed_bytes > room_bytes {
                 return Err(refusal(
                     "no-space",
-                    format!("{snapshot} brings {changed_bytes} bytes, and the destination has room for {room_bytes}"),
+                    format!(
+                        "{snapshot} brings {changed_bytes} bytes, and the destination has room for {room_bytes}"
+                    ),
                 ));
             }
             return Ok(());
