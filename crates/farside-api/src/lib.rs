@@ -59,7 +59,8 @@ pub use snapshot::{
     CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, MadeBy, Rename, Rollback, Snapshot,
 };
 pub use support::{
-    AcceleratorConfiguration, BudgetConfiguration, Configuration, Support, Versions, WireConfiguration,
+    AcceleratorConfiguration, BudgetConfiguration, Configuration, ReplicaConfiguration, Support, Versions,
+    WireConfiguration,
 };
 pub use throttle::{MirrorLink, SetMirrorLink, SetSite, SiteStatus, Throttle};
 pub use uuid::Uuid;

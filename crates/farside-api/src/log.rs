@@ -18,6 +18,8 @@ pub enum LogEvent {
     End,
     /// A transfer ended, or its wait did, without having brought everything.
     Abort,
+    /// What the volume showed until then became a side branch, which `reason` names.
+    Rescue,
     /// Broken off: hosts may write to the volume.
     Break,
     /// To be a replica again: hosts may no longer write.
@@ -42,6 +44,10 @@ pub enum RequestedBy {
     Schedule,
     /// The mirror itself, after it lost the session under a transfer.
     Retry,
+    /// The mirror itself: more snapshots waited than one transfer carries.
+    CatchUp,
+    /// The mirror itself, after it gave its place to another.
+    GaveWay,
 }
 
 /// A line, as `mirror log` lists it.
@@ -63,6 +69,6 @@ pub struct LogLine {
     pub requested_by: Option<RequestedBy>,
     /// Of `end`: bytes that it brought over the link.
     pub bytes: Option<u64>,
-    /// Of `abort`: why.
+    /// Of `abort`: why. Of `rescue`: the side branch.
     pub reason: Option<String>,
 }

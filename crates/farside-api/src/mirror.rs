@@ -161,6 +161,9 @@ pub struct Mirror {
     /// At the destination: that hosts went on elsewhere than at the source; null if not.
     #[serde(default)]
     pub source_overtaken: Option<SourceOvertaken>,
+    /// In the answer to a break at a snapshot: the side branch that newer content stays as, `POOL/VOL@NAME`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_as: Option<String>,
 }
 
 /// A volume here was overtaken: its replica was broken off, and hosts may be writing there.

@@ -61,6 +61,9 @@ pub struct Configuration {
     /// What each peer may cost this site as a source; None from a daemon that does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budgets: Option<BudgetConfiguration>,
+    /// What mirrors may take of this site as a destination; None from a daemon that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicaConfiguration>,
     /// What the file says of the accelerator; None from a daemon that does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<AcceleratorConfiguration>,
@@ -96,6 +99,17 @@ pub struct BudgetConfiguration {
     pub pin_age_days: u64,
     /// Part of a pool, in percent, that is held free for hosts.
     pub reserve_percent: u8,
+}
+
+/// The table `[replicas]`, with its defaults.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReplicaConfiguration {
+    /// Part of a pool, in percent, that transfers leave free for hosts.
+    pub reserve_percent: u8,
+    /// Snapshots of persons that a replica has at most.
+    pub snapshots: u64,
+    /// Newest rescues of a volume that stay; 0: all.
+    pub rescues: u64,
 }
 
 /// The table `[accelerator]`. What was set by `accel up` counts more and is in its status.

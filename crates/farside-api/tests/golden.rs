@@ -206,6 +206,7 @@ fn mirror_status() {
             overtaken: None,
             source_heard: Some(SourceHeard::NotYet),
             source_overtaken: Some(SourceOvertaken { by: "c:r/s".into(), since: at("2026-11-21T21:00:00Z") }),
+            kept_as: None,
         }],
         json!([{
             "id": ID, "name": "q/r", "role": "destination", "source": "a:p/v", "destination": "q/r",
@@ -625,6 +626,7 @@ fn support() {
                     pin_age_days: 366,
                     reserve_percent: 5,
                 }),
+                replicas: Some(ReplicaConfiguration { reserve_percent: 5, snapshots: 4096, rescues: 16 }),
                 accelerator: Some(AcceleratorConfiguration {
                     lan: vec!["eth1".into()],
                     wan: Some("eth0".into()),
@@ -655,6 +657,7 @@ fn support() {
                     "snapshots_per_minute": 1200, "calls_per_minute": 12_000, "transfers": 16, "mirrors": 1024,
                     "pins": 16_384, "pinned_bytes": null, "pin_age_days": 366, "reserve_percent": 5
                 },
+                "replicas": {"reserve_percent": 5, "snapshots": 4096, "rescues": 16},
                 "accelerator": {
                     "lan": ["eth1"], "wan": "eth0", "listen": "0.0.0.0:7442", "store_size_bytes": 10_737_418_240_u64,
                     "forward_to": ["10.2.0.5:5432"], "policies": 2, "otherwise": "full", "peers": ["b"]

@@ -353,9 +353,15 @@ fn a_full_destination_pool_changes_nothing() {
     b.ok("mirror initialize q/v");
     let before = b.nbd("q/v").read_all();
     fill(a, "p/v", 0, 100 << 20, 2);
-    let said = b.fails(1, "mirror update q/v");
-    assert!(said.contains("full"), "{said}");
-    assert_eq!(b.json("mirror history q/v")[0]["result"], "failed");
+    // Whoever asks, and however often: nothing of it travels.
+    for _ in 0..2 {
+        let said = b.fails(1, "mirror update q/v");
+        assert!(said.contains("100.0 MiB") && said.contains("has room for"), "{said}");
+        let record = &b.json("mirror history q/v")[0];
+        assert_eq!(record["result"], "failed");
+        assert!(record["wire_bytes_received"].as_u64().unwrap() < 32 << 10, "{record}");
+    }
+    assert!(status(b, "q/v")["why"].as_str().unwrap().contains("replicas.reserve_percent"));
     assert_eq!(b.nbd("q/v").read_all(), before, "the replica is as it was");
     // Hosts of that pool still have room: staging stops before they do.
     b.ok("volume create q/host --size 1M");
@@ -415,6 +421,7 @@ fn a_replica_is_found_and_broken_without_the_state_database() {
     let found = status(&pair.b, "vault/v");
     assert_eq!((&found["state"], &found["role"]), (&json!("mirrored"), &json!("destination")));
     assert!(found["source"].as_str().unwrap().ends_with(":p/v"), "{found}");
+    assert!(found["why"].as_str().unwrap().contains("no schedule"), "{found}");
     pair.b.ok("mirror break vault/v --yes");
     let mut host = pair.b.nbd("vault/v");
     assert!(!host.read_only);

@@ -192,6 +192,8 @@ pub(crate) fn log_line(entry: &LogEntry) -> api::LogLine {
                 RequestedBy::Person => api::RequestedBy::Person,
                 RequestedBy::Schedule => api::RequestedBy::Schedule,
                 RequestedBy::Retry => api::RequestedBy::Retry,
+                RequestedBy::CatchUp => api::RequestedBy::CatchUp,
+                RequestedBy::GaveWay => api::RequestedBy::GaveWay,
             });
             api::LogEvent::Request
         }
@@ -203,6 +205,10 @@ pub(crate) fn log_line(entry: &LogEntry) -> api::LogLine {
         LogEvent::Abort { reason: why } => {
             reason = Some(why.clone());
             api::LogEvent::Abort
+        }
+        LogEvent::Rescue { snapshot } => {
+            reason = Some(format!("what the volume showed until then is kept as {snapshot}"));
+            api::LogEvent::Rescue
         }
         LogEvent::Break => api::LogEvent::Break,
         LogEvent::Resync => api::LogEvent::Resync,

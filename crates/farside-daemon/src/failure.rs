@@ -149,6 +149,7 @@ impl Failure for TransferError {
                 ErrorBody::new(ErrorCode::Corrupt, message)
             }
             TransferError::VersionsDiffer { .. } => ErrorBody::new(ErrorCode::PeerRefused, message),
+            TransferError::NoRoom { .. } => ErrorBody::new(ErrorCode::NoSpace, message),
             TransferError::SourceFailed { code, message: said } => {
                 refused(Refusal { code, message: said }, message)
             }

@@ -9,7 +9,7 @@ mod accelerator;
 use farside_api::{
     AcceleratorStatus, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolState, Role, SourceHeard,
 };
-use farside_mirror::{QueueStatus, Relationship};
+use farside_mirror::{LogEntry, LogEvent, QueueStatus, Relationship};
 use farside_transfer::{LevelKind, TransferReport, TransferResult};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -26,6 +26,7 @@ const MIRROR_WIRE_BYTES: &str = "farside_mirror_wire_bytes_total";
 const MIRROR_CHANGED_BYTES: &str = "farside_mirror_changed_bytes_total";
 const MIRROR_LEVEL_IN_BYTES: &str = "farside_mirror_level_in_bytes_total";
 const MIRROR_LEVEL_OUT_BYTES: &str = "farside_mirror_level_out_bytes_total";
+const MIRROR_RESCUES: &str = "farside_mirror_rescues_total";
 const MIRROR_TRANSFERS: &str = "farside_mirror_transfers_total";
 
 /// What is, when the page is asked for.
@@ -77,6 +78,7 @@ impl Metrics {
             Unit::Bytes,
             "What they cost on the wire; the rest of the wire bytes is overhead"
         );
+        describe_counter!(MIRROR_RESCUES, Unit::Count, "Times that a replica's content became a side branch");
         describe_counter!(MIRROR_TRANSFERS, Unit::Count, "Transfers that have ended, by result");
         Metrics { counted }
     }
@@ -121,6 +123,13 @@ pub(crate) fn transfer_ended(relationship: &Relationship, report: &TransferRepor
         TransferResult::Aborted => "aborted",
     };
     counter!(MIRROR_TRANSFERS, "mirror" => mirror, "result" => result).increment(1);
+}
+
+/// Counts what a line of a mirror's log tells of.
+pub(crate) fn log_line(entry: &LogEntry) {
+    if let LogEvent::Rescue { .. } = entry.event {
+        counter!(MIRROR_RESCUES, "mirror" => entry.volume.to_string()).increment(1);
+    }
 }
 
 fn describe() {

@@ -16,8 +16,8 @@ use std::time::Instant;
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
 use farside_engine::{Engine, VolumeName};
 use farside_mirror::{
-    Destination, DestinationParts, Endings, Mirror, MirrorStatus, QueueStatus, Relationship, Reversal,
-    Schedule, SourceService, TransferQueue,
+    Destination, DestinationParts, Endings, Mirror, MirrorStatus, QueueStatus, Relationship, ReplicaLimits,
+    Reversal, Schedule, SourceService, TransferQueue,
 };
 use farside_peer::{Node, PeerId};
 use farside_platform::{Clock, Randomness, Timestamp};
@@ -63,6 +63,7 @@ pub(crate) struct MirrorParts {
     pub(crate) rights: Arc<Rights>,
     pub(crate) state: State,
     pub(crate) blocking: Blocking,
+    pub(crate) limits: ReplicaLimits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
 }
@@ -139,6 +140,7 @@ impl Mirrors {
             randomness: Arc::clone(&self.parts.randomness),
             queue: self.queue.clone(),
             endings: self.endings().await?,
+            limits: self.parts.limits,
         };
         let destination = Destination::open(parts).await.map_err(Failure::into_error_body)?;
         self.destinations.lock().insert(name.to_owned(), Arc::new(destination));
@@ -197,13 +199,11 @@ impl Mirrors {
                 Some(known) if known.destination == destination => continue,
                 // The pool has another name now than when its replica was made.
                 Some(known) => Relationship { destination, ..known.clone() },
-                None => Relationship::new(
-                    replica.relationship,
-                    PeerId(replica.peer),
-                    source,
-                    destination,
-                    Schedule::OnRequest,
-                ),
+                None => {
+                    let (id, peer) = (replica.relationship, PeerId(replica.peer));
+                    let found = Relationship::new(id, peer, source, destination, Schedule::OnRequest);
+                    Relationship { schedule_lost: true, ..found }
+                }
             };
             tracing::warn!(
                 volume = %relationship.destination, source = %relationship.source, peer = ?relationship.peer,
@@ -317,6 +317,7 @@ impl Mirrors {
             overtaken: None,
             source_heard: None,
             source_overtaken: None,
+            kept_as: None,
         }
     }
 

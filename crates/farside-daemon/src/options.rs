@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use farside_mirror::Budgets;
+use farside_mirror::{Budgets, ReplicaLimits};
 use farside_peer::hello::check_name;
 use farside_peer::limits::SITE_NAME_MAX;
 use farside_transfer::{
@@ -104,6 +104,8 @@ struct File {
     #[serde(default)]
     budgets: BudgetChoice,
     #[serde(default)]
+    replicas: ReplicaChoice,
+    #[serde(default)]
     accelerator: AcceleratorTable,
 }
 
@@ -164,6 +166,34 @@ impl BudgetChoice {
     }
 }
 
+/// `[replicas]`: what mirrors may take of this site as a destination. What is left out is [`ReplicaLimits::default`]'s.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReplicaChoice {
+    reserve_percent: Option<u8>,
+    snapshots: Option<usize>,
+    /// 0: all.
+    rescues: Option<usize>,
+}
+
+impl ReplicaChoice {
+    fn resolve(self) -> Result<ReplicaLimits, DaemonError> {
+        let default = ReplicaLimits::default();
+        let limits = ReplicaLimits {
+            reserve_percent: self.reserve_percent.unwrap_or(default.reserve_percent),
+            snapshots: self.snapshots.unwrap_or(default.snapshots),
+            rescues: self.rescues.unwrap_or(default.rescues),
+        };
+        if limits.reserve_percent > RESERVE_PERCENT_MAX {
+            return Err(DaemonError::Config(format!(
+                "reserve_percent = {} of [replicas] would leave replicas no room; the maximum is {RESERVE_PERCENT_MAX}",
+                limits.reserve_percent
+            )));
+        }
+        Ok(limits)
+    }
+}
+
 /// What is spent on a frame.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -212,6 +242,7 @@ pub(crate) struct Config {
     pub(crate) encoder_memory_bytes: u64,
     /// What each peer may cost this site as a source.
     pub(crate) budgets: Budgets,
+    pub(crate) replicas: ReplicaLimits,
     /// What is said of the accelerator.
     pub(crate) accelerator: AcceleratorConfig,
 }
@@ -248,6 +279,7 @@ impl Config {
             log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),
             log_format: file.log_format.unwrap_or_default(),
             budgets: file.budgets.resolve()?,
+            replicas: file.replicas.resolve()?,
             accelerator: accelerator(file.accelerator)?,
             effort: file.wire.effort.pinned(),
             encoder_memory_bytes,
@@ -366,6 +398,22 @@ mod tests {
         }
         for text in ["effort = \"most\"", "encoder_memory_bytes = 4096", "window = 1"] {
             let error = config(&format!("[wire]\n{text}\n")).unwrap_err().to_string();
+            assert!(error.contains(text.split(' ').next().unwrap()), "{error}");
+        }
+    }
+
+    #[test]
+    fn replicas_have_a_table_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = |text: &str| {
+            std::fs::write(directory.path().join(CONFIG_FILE), text).unwrap();
+            Config::resolve(options(directory.path()))
+        };
+        assert_eq!(config("").unwrap().replicas, ReplicaLimits::default());
+        let set = config("[replicas]\nreserve_percent = 10\nsnapshots = 100\n").unwrap().replicas;
+        assert_eq!((set.reserve_percent, set.snapshots), (10, 100));
+        for text in ["reserve_percent = 91", "snapshot = 1"] {
+            let error = config(&format!("[replicas]\n{text}\n")).unwrap_err().to_string();
             assert!(error.contains(text.split(' ').next().unwrap()), "{error}");
         }
     }

@@ -82,6 +82,11 @@ impl Pools {
         Arc::clone(&self.engine) as Arc<dyn Engine>
     }
 
+    /// Has transfers leave so many percent of each pool free for hosts.
+    pub(crate) fn set_host_reserve(&self, percent: u8) {
+        self.engine.set_host_reserve(percent);
+    }
+
     /// An open pool.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<Pool>, ErrorBody> {
         match self.slots.read().get(name) {

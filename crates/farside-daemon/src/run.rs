@@ -129,6 +129,7 @@ async fn start(
     // Pools before peers: whoever is met finds them open.
     let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness)));
     open_pools(&pools, &state, &blocking).await?;
+    pools.set_host_reserve(config.replicas.reserve_percent);
     let rights = Arc::new(Rights::load(&state, Arc::clone(&pools) as _).await?);
     let engine = pools.engine();
     let source = SourceService::open(
@@ -185,6 +186,7 @@ async fn start(
         rights: Arc::clone(&rights),
         state: state.clone(),
         blocking: blocking.clone(),
+        limits: config.replicas,
         clock: Arc::clone(&clock),
         randomness,
     }));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use farside_format::{ContentRoot, Fingerprint};
 use farside_store::{
@@ -14,7 +15,7 @@ use uuid::Uuid;
 use crate::{
     BLOCK_BYTES, Capacity, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, Engine, EngineError,
     KnownDataScope, OpenSnapshot, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor,
-    StagedInfo, StagedVersion, VolumeInfo, VolumeName, Wanted, is_label,
+    StagedInfo, StagedVersion, StagingRoom, VolumeInfo, VolumeName, Wanted, is_label,
 };
 
 const _: () = assert!(crate::FINGERPRINTS_MAX == farside_store::FINGERPRINTS_MAX);
@@ -27,6 +28,8 @@ type Pools = Arc<RwLock<BTreeMap<String, Arc<Pool>>>>;
 #[derive(Default)]
 pub struct EmbeddedEngine {
     pools: Pools,
+    /// Percent of each pool that transfers leave free for hosts.
+    host_reserve_percent: AtomicU8,
 }
 
 impl EmbeddedEngine {
@@ -44,8 +47,16 @@ impl EmbeddedEngine {
         if pools.contains_key(name) {
             return Err(EngineError::Exists { what: format!("pool {name}") });
         }
+        pool.set_host_reserve(self.host_reserve_percent.load(Ordering::Relaxed));
         pools.insert(name.into(), pool);
         Ok(())
+    }
+
+    /// Has transfers leave so many percent of each pool free for hosts: of those that are open, and of those to come.
+    pub fn set_host_reserve(&self, percent: u8) {
+        let pools = self.pools.write();
+        self.host_reserve_percent.store(percent, Ordering::Relaxed);
+        pools.values().for_each(|pool| pool.set_host_reserve(percent));
     }
 
     /// Takes a pool away; whoever still holds it keeps it open.
@@ -249,6 +260,11 @@ impl Engine for EmbeddedEngine {
         let spoken_for = status.reserved_bytes.min(status.free_bytes + status.waiting_bytes);
         let free_bytes = status.free_bytes + status.waiting_bytes - spoken_for;
         Ok(Some(Capacity { capacity_bytes: status.size_bytes, free_bytes }))
+    }
+
+    fn staging_room(&self, pool: &str) -> Result<Option<StagingRoom>, EngineError> {
+        let (room_bytes, reserve_bytes) = self.pool(pool)?.staging_room();
+        Ok(Some(StagingRoom { room_bytes, reserve_bytes }))
     }
 
     fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError> {

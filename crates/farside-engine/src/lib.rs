@@ -235,6 +235,15 @@ pub struct Capacity {
     pub free_bytes: u64,
 }
 
+/// What transfers may still bring into a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StagingRoom {
+    /// Bytes that may still be staged.
+    pub room_bytes: u64,
+    /// Bytes beside them that are kept free for hosts.
+    pub reserve_bytes: u64,
+}
+
 /// The storage of one site.
 pub trait Engine: Send + Sync + 'static {
     /// One volume.
@@ -352,6 +361,10 @@ pub trait Engine: Send + Sync + 'static {
     }
     /// The capacity of a pool; none if this engine cannot tell.
     fn capacity(&self, _pool: &str) -> Result<Option<Capacity>, EngineError> {
+        Ok(None)
+    }
+    /// What transfers may still bring into a pool; none if this engine cannot tell, and they begin and see.
+    fn staging_room(&self, _pool: &str) -> Result<Option<StagingRoom>, EngineError> {
         Ok(None)
     }
     /// Whether hosts have written to the volume since `snapshot` was taken, for an engine that can tell even if they wrote

@@ -209,10 +209,10 @@ pub(crate) struct Kept {
     pub(crate) way_back: bool,
 }
 
-/// What is over the budgets of its peer, each with the budget. What costs nothing may be of any age, and what a way back stands
-/// on is a person's to release.
-pub(crate) fn over(budgets: &Budgets, kept: &[Kept], now: Timestamp) -> Vec<(Kept, Budget)> {
-    let is_old = |k: &Kept| budgets.is_old(k.since, now) && k.bytes > 0;
+/// What is over the budgets of its peer, each with the budget; those in `old` are over their age. What costs nothing may be of any
+/// age, and what a way back stands on is a person's to release.
+pub(crate) fn over(budgets: &Budgets, kept: &[Kept], old: &[Uuid]) -> Vec<(Kept, Budget)> {
+    let is_old = |k: &Kept| old.contains(&k.relationship) && k.bytes > 0;
     let kept = || kept.iter().filter(|k| !k.way_back);
     let mut over: Vec<_> = kept().filter(|k| is_old(k)).map(|k| (*k, Budget::PinAge)).collect();
     let Some(most) = budgets.pinned_bytes else { return over };
@@ -352,18 +352,21 @@ mod tests {
         let budgets = Budgets { pin_age: Some(30 * DAY), ..Budgets::default() };
         let all = [kept(1, A, 0, 5), kept(2, A, 0, 0), kept(3, A, 20, 5)];
         let now = Timestamp(1).plus(40 * DAY);
-        assert_eq!(over(&budgets, &all, now), [(all[0], Budget::PinAge)]);
-        assert_eq!(over(&Budgets { pin_age: None, ..budgets }, &all, now), []);
+        let old = |budgets: &Budgets| -> Vec<Uuid> {
+            all.iter().filter(|k| budgets.is_old(k.since, now)).map(|k| k.relationship).collect()
+        };
+        assert_eq!(over(&budgets, &all, &old(&budgets)), [(all[0], Budget::PinAge)]);
+        assert!(old(&Budgets { pin_age: None, ..budgets }).is_empty());
     }
 
     #[test]
     fn of_too_many_bytes_the_largest_go_and_other_peers_are_left_alone() {
         let budgets = Budgets { pinned_bytes: Some(100), ..Budgets::default() };
         let all = [kept(1, A, 0, 60), kept(2, A, 0, 30), kept(3, A, 0, 50), kept(4, B, 0, 100)];
-        let gone: Vec<_> = over(&budgets, &all, Timestamp(2)).into_iter().map(|(k, _)| k).collect();
+        let gone: Vec<_> = over(&budgets, &all, &[]).into_iter().map(|(k, _)| k).collect();
         assert_eq!(ids(&gone), [1]);
         let small = Budgets { pinned_bytes: Some(0), ..budgets };
-        assert_eq!(over(&small, &all, Timestamp(2)).len(), 4);
+        assert_eq!(over(&small, &all, &[]).len(), 4);
     }
 
     #[test]
@@ -388,6 +391,6 @@ mod tests {
         let shared = || vec![Kept { frees: 200, ..kept(1, A, 0, 900) }, kept(2, A, 0, 300)];
         assert_eq!(ids(&to_make_room(&budgets, capacity(600), shared())), [2, 1], "a guess is no room");
         let strict = Budgets { pinned_bytes: Some(0), pin_age: Some(DAY), ..budgets };
-        assert_eq!(over(&strict, &with_way_back()[..1], Timestamp(1).plus(9 * DAY)), []);
+        assert_eq!(over(&strict, &with_way_back()[..1], &[Uuid::from_u128(5)]), []);
     }
 }

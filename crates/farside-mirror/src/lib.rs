@@ -29,7 +29,9 @@ pub mod log;
 pub mod options;
 pub mod queue;
 pub mod relationship;
+pub mod replica_limits;
 mod replicas;
+pub mod rescues;
 pub mod schedule;
 pub mod source;
 pub mod state;
@@ -43,6 +45,7 @@ pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use options::MirrorOptions;
 pub use queue::{QueueStatus, TransferQueue};
 pub use relationship::{Asked, Comparing, Mirror, MirrorStatus, Published, SourceHeard};
+pub use replica_limits::ReplicaLimits;
 pub use schedule::{ClockReading, Schedule, Ticker, Timetable};
 pub use source::{
     BudgetUse, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights, SourceService,

@@ -7,6 +7,13 @@ use std::time::Duration;
 pub const TRANSFERS_MAX: usize = 16;
 /// The transfer size of a site where nobody has set it, as EqualLogic's.
 pub const TRANSFER_SIZE_DEFAULT: usize = TRANSFERS_MAX;
+/// How long a first copy keeps its place while a transfer of another kind waits, or one of a peer that has fewer places. What it
+/// has brought stays, and to go on costs a comparison: small beside minutes of copying.
+pub const FIRST_COPY_TURN: Duration = Duration::from_secs(300);
+/// The same while only first copies of as busy a peer wait.
+pub const FIRST_COPY_LONG_TURN: Duration = Duration::from_secs(3600);
+/// How often those who wait look whether a first copy has had its turn.
+pub const GIVE_WAY_LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Transfers a source serves for one peer: as many as that peer runs.
 pub const SERVED_PER_PEER_MAX: usize = TRANSFERS_MAX;
 const _: () = assert!(2 * SERVED_PER_PEER_MAX == farside_transfer::limits::SERVED_MAX);
@@ -62,6 +69,11 @@ pub const BUDGET_REST: u32 = 20;
 pub const FREED_WITHIN: Duration = Duration::from_secs(30);
 /// The same while only the lower half of the reserve is left.
 pub const FREED_WITHIN_IN_NEED: Duration = Duration::from_secs(10);
+/// How long something has to be seen over its age before that counts: a clock that was wrong when the daemon started is put right by
+/// then.
+pub const AGE_SEEN_FOR: Duration = Duration::from_secs(24 * 3600);
+/// By so much the wall clock has to differ from what has passed for that to be told.
+pub const CLOCK_JUMP: Duration = Duration::from_secs(3600);
 /// What part of a pool a base must keep to be released while only the upper half of the reserve is used: 0.4 %.
 pub const PRESSED_PART_MIN: u64 = 256;
 /// Relationships of which a source remembers the last message, besides those it keeps bases for; then those are
@@ -73,6 +85,10 @@ pub const LOSSES_IN_A_ROW_MAX: u32 = 3;
 /// Bytes on the wire with which a transfer counts as one that got on before it lost its session, so that its loss is the
 /// first in a row: a link that breaks every hour does not end a copy of a week. More than the largest plan.
 pub const GOT_ON_BYTES: u64 = 1 << 20;
+/// How long the schedule of a mirror rests after a transfer found no room, unless there is room before; twice as long each time.
+pub const ROOM_RETRY_MIN: Duration = Duration::from_secs(60);
+/// At most so long: an hour of a full pool costs a comparison and a few hundred bytes.
+pub const ROOM_RETRY_MAX: Duration = Duration::from_secs(3600);
 /// Refused calls and streams of one peer that are logged in each [`REFUSALS_LOGGED_EVERY`]; the rest is counted.
 pub const REFUSALS_LOGGED_MAX: u32 = 10;
 /// See [`REFUSALS_LOGGED_MAX`].

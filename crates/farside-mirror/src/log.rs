@@ -58,6 +58,11 @@ pub enum LogEvent {
     Quiesce,
     /// Transfers again.
     Resume,
+    /// What the volume showed until then became a side branch.
+    Rescue {
+        /// Its name.
+        snapshot: String,
+    },
     /// The relationship is over; the volume stays.
     Delete,
 }
@@ -71,6 +76,10 @@ pub enum RequestedBy {
     Schedule,
     /// The mirror itself, after it has lost the session under a transfer.
     Retry,
+    /// The mirror itself: more snapshots waited than one transfer carries.
+    CatchUp,
+    /// The mirror itself, after it gave its place to another.
+    GaveWay,
 }
 
 impl fmt::Display for RequestedBy {
@@ -79,6 +88,8 @@ impl fmt::Display for RequestedBy {
             RequestedBy::Person => "person",
             RequestedBy::Schedule => "schedule",
             RequestedBy::Retry => "retry",
+            RequestedBy::CatchUp => "catch-up",
+            RequestedBy::GaveWay => "gave-way",
         })
     }
 }
@@ -90,6 +101,8 @@ impl std::str::FromStr for RequestedBy {
             "person" => RequestedBy::Person,
             "schedule" => RequestedBy::Schedule,
             "retry" => RequestedBy::Retry,
+            "catch-up" => RequestedBy::CatchUp,
+            "gave-way" => RequestedBy::GaveWay,
             _ => return Err(()),
         })
     }
@@ -102,6 +115,7 @@ impl LogEvent {
             LogEvent::Request { by } => Some(by.to_string()),
             LogEvent::End { bytes } => Some(bytes.to_string()),
             LogEvent::Abort { reason } => Some(reason.clone()),
+            LogEvent::Rescue { snapshot } => Some(snapshot.clone()),
             _ => None,
         }
     }
@@ -113,6 +127,7 @@ impl LogEvent {
             ("start", _) => LogEvent::Start,
             ("end", Some(bytes)) => LogEvent::End { bytes: bytes.parse().ok()? },
             ("abort", reason) => LogEvent::Abort { reason: reason.unwrap_or_default().into() },
+            ("rescue", Some(snapshot)) => LogEvent::Rescue { snapshot: snapshot.into() },
             ("break", _) => LogEvent::Break,
             ("resync", _) => LogEvent::Resync,
             ("swap", _) => LogEvent::Swap,
@@ -130,6 +145,7 @@ impl LogEvent {
             LogEvent::Start => "start",
             LogEvent::End { .. } => "end",
             LogEvent::Abort { .. } => "abort",
+            LogEvent::Rescue { .. } => "rescue",
             LogEvent::Break => "break",
             LogEvent::Resync => "resync",
             LogEvent::Swap => "swap",
@@ -150,9 +166,12 @@ mod tests {
             LogEvent::Request { by: RequestedBy::Person },
             LogEvent::Request { by: RequestedBy::Schedule },
             LogEvent::Request { by: RequestedBy::Retry },
+            LogEvent::Request { by: RequestedBy::CatchUp },
+            LogEvent::Request { by: RequestedBy::GaveWay },
             LogEvent::Start,
             LogEvent::End { bytes: 77 },
             LogEvent::Abort { reason: "the link went away".into() },
+            LogEvent::Rescue { snapshot: "rescue-now".into() },
             LogEvent::Break,
             LogEvent::Resync,
             LogEvent::Swap,

@@ -1,13 +1,22 @@
 //! The queue of a site's transfers: so many are under way at the same time, the *transfer size*; the rest wait.
 //!
-//! Who has waited longest is next, and who has ended a transfer comes last with the next one, so that mirrors take turns
-//! (round robin). The size is changed while transfers run: those go on, and from then on as many begin as it allows.
+//! Who is next is decided by [`Line`], which is pure; here the waiting is done. The size is changed while transfers run:
+//! those go on, and from then on as many begin as it allows.
+
+mod line;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farside_peer::PeerId;
 use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::limits::{TRANSFER_SIZE_DEFAULT, TRANSFERS_MAX};
+use self::line::{Line, Ticket};
+use crate::limits::{GIVE_WAY_LOOK_EVERY, TRANSFER_SIZE_DEFAULT, TRANSFERS_MAX};
+
+pub(crate) use self::line::Claim;
 
 /// The queue of a site; clones are the same one.
 #[derive(Clone, Debug)]
@@ -17,18 +26,23 @@ pub struct TransferQueue {
 
 #[derive(Debug)]
 struct Inner {
-    counts: Mutex<Counts>,
-    /// Those who wait, in the order in which they came. Whoever has it is the next.
-    line: tokio::sync::Mutex<()>,
-    /// There may be room for the next.
-    room: Notify,
+    seats: Mutex<Seats>,
+    began: Instant,
 }
 
 #[derive(Debug)]
-struct Counts {
-    size: usize,
-    under_way: usize,
-    waiting: usize,
+struct Seats {
+    line: Line,
+    /// How each of them hears of what is decided about it.
+    told: Vec<(Ticket, Arc<Told>)>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    /// Its turn has come.
+    turn: Notify,
+    /// It is asked to give its place to somebody else.
+    gives_way: CancellationToken,
 }
 
 /// A queue as it is now.
@@ -42,48 +56,69 @@ pub struct QueueStatus {
     pub waiting: usize,
 }
 
+/// What a transfer waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BeforeIt {
+    /// Transfers under way, by the peer they come from, most first.
+    pub under_way: Vec<(PeerId, usize)>,
+    /// Others that wait and came before it or go first.
+    pub waiting: usize,
+}
+
 /// A transfer's slot among those under way; it leaves it when this is dropped.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     inner: Arc<Inner>,
+    ticket: Ticket,
+    told: Arc<Told>,
 }
 
-impl Inner {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Every change is of one number: a panic in between leaves nothing half done.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Counted among those who wait, until this is dropped.
-struct Waiting<'a>(&'a Inner);
-
-impl<'a> Waiting<'a> {
-    fn new(inner: &'a Inner) -> Waiting<'a> {
-        inner.counts().waiting += 1;
-        Waiting(inner)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.counts().waiting -= 1;
+impl UnderWay {
+    /// Resolves once the transfer is to give its place to somebody else.
+    pub(crate) async fn is_to_give_way(&self) {
+        self.told.gives_way.cancelled().await;
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.inner.counts().under_way -= 1;
-        self.inner.room.notify_one();
+        self.inner.leave(self.ticket);
+    }
+}
+
+impl Inner {
+    fn seats(&self) -> MutexGuard<'_, Seats> {
+        // Every change is carried out in one call of the line: a panic in between leaves nothing half done.
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets begin who may, and asks whoever has to give way.
+    fn look(&self, seats: &mut Seats) {
+        let now = self.began.elapsed();
+        let Seats { line, told } = seats;
+        let of = |ticket: Ticket| told.iter().find(|(of, _)| *of == ticket).map(|(_, told)| told);
+        while let Some(next) = line.begin_next(now) {
+            // Remembered if nobody waits for it at this moment.
+            of(next).inspect(|told| told.turn.notify_one());
+        }
+        for ticket in line.ask_to_give_way(now) {
+            of(ticket).inspect(|told| told.gives_way.cancel());
+        }
+    }
+
+    fn leave(&self, ticket: Ticket) {
+        let mut seats = self.seats();
+        seats.line.leave(ticket);
+        seats.told.retain(|(of, _)| *of != ticket);
+        self.look(&mut seats);
     }
 }
 
 impl Default for TransferQueue {
     /// Of [`TRANSFER_SIZE_DEFAULT`].
     fn default() -> TransferQueue {
-        let counts = Mutex::new(Counts { size: TRANSFER_SIZE_DEFAULT, under_way: 0, waiting: 0 });
-        let inner = Inner { counts, line: tokio::sync::Mutex::default(), room: Notify::new() };
-        TransferQueue { inner: Arc::new(inner) }
+        let seats = Seats { line: Line::new(TRANSFER_SIZE_DEFAULT), told: Vec::new() };
+        TransferQueue { inner: Arc::new(Inner { seats: Mutex::new(seats), began: Instant::now() }) }
     }
 }
 
@@ -91,32 +126,51 @@ impl TransferQueue {
     /// Lets this many transfers be under way from now on; 1 to [`TRANSFERS_MAX`], the next of them otherwise. Those that are,
     /// go on.
     pub fn set_size(&self, size: usize) {
-        self.inner.counts().size = size.clamp(1, TRANSFERS_MAX);
-        self.inner.room.notify_one();
+        let mut seats = self.inner.seats();
+        seats.line.set_size(size.clamp(1, TRANSFERS_MAX));
+        self.inner.look(&mut seats);
     }
 
     /// As it is now.
     pub fn status(&self) -> QueueStatus {
-        let Counts { size, under_way, waiting } = *self.inner.counts();
-        QueueStatus { size, under_way, waiting }
+        let seats = self.inner.seats();
+        QueueStatus {
+            size: seats.line.size(),
+            under_way: seats.line.under_way(),
+            waiting: seats.line.waiting(),
+        }
     }
 
     /// Waits for a transfer's turn. Whoever stops waiting, by dropping this, leaves the line.
-    pub(crate) async fn enter(&self) -> UnderWay {
-        let inner = &*self.inner;
-        let _waiting = Waiting::new(inner);
-        let _next = inner.line.lock().await;
+    pub(crate) async fn enter(&self, claim: Claim) -> UnderWay {
+        let told = Arc::new(Told::default());
+        let place = {
+            let mut seats = self.inner.seats();
+            let ticket = seats.line.come(claim);
+            seats.told.push((ticket, told.clone()));
+            self.inner.look(&mut seats);
+            // From here on it leaves the line, or its place, when this is dropped.
+            UnderWay { inner: self.inner.clone(), ticket, told: told.clone() }
+        };
         loop {
-            {
-                let mut counts = inner.counts();
-                if counts.under_way < counts.size {
-                    counts.under_way += 1;
-                    return UnderWay { inner: Arc::clone(&self.inner) };
-                }
+            // Who is long enough under way to give way shows only as time passes.
+            match tokio::time::timeout(GIVE_WAY_LOOK_EVERY, told.turn.notified()).await {
+                Ok(()) => return place,
+                Err(_) => self.inner.look(&mut self.inner.seats()),
             }
-            // Only the next in line waits here, and room that came since the look above is remembered.
-            inner.room.notified().await;
         }
+    }
+
+    /// A person waits for the transfer of this mirror from now on, if it is in line.
+    pub(crate) fn is_for_a_person(&self, mirror: Uuid) {
+        let mut seats = self.inner.seats();
+        seats.line.is_for_a_person(mirror);
+        self.inner.look(&mut seats);
+    }
+
+    /// What the transfer of this mirror waits for; none if it is not in line.
+    pub(crate) fn before(&self, mirror: Uuid) -> Option<BeforeIt> {
+        self.inner.seats().line.before(mirror)
     }
 }
 
@@ -124,6 +178,7 @@ impl TransferQueue {
 mod tests {
     use std::time::Duration;
 
+    use farside_peer::PeerId;
     use tokio::sync::mpsc;
 
     use super::*;
@@ -131,6 +186,10 @@ mod tests {
     fn now(queue: &TransferQueue) -> (usize, usize, usize) {
         let QueueStatus { size, under_way, waiting } = queue.status();
         (size, under_way, waiting)
+    }
+
+    fn claim() -> Claim {
+        Claim { peer: PeerId([1; 32]), mirror: Uuid::nil(), is_first_copy: false, is_for_person: false }
     }
 
     /// Everybody who can go on has, when a moment of the paused clock has passed.
@@ -144,7 +203,7 @@ mod tests {
         for number in 0..count {
             let (queue, sender) = (queue.clone(), sender.clone());
             tokio::spawn(async move {
-                let slot = queue.enter().await;
+                let slot = queue.enter(claim()).await;
                 let _ = sender.send((number, slot));
             });
             settle().await;
@@ -217,11 +276,11 @@ mod tests {
     async fn who_stops_waiting_is_in_nobodys_way() {
         let queue = TransferQueue::default();
         queue.set_size(1);
-        let first = queue.enter().await;
+        let first = queue.enter(claim()).await;
         let mut gone = Vec::new();
         for _ in 0..3 {
             let queue = queue.clone();
-            gone.push(tokio::spawn(async move { drop(queue.enter().await) }));
+            gone.push(tokio::spawn(async move { drop(queue.enter(claim()).await) }));
             settle().await;
         }
         let mut turns = come(&queue, 1).await;
@@ -235,13 +294,26 @@ mod tests {
         assert_eq!(turns.recv().await.unwrap().0, 0);
 
         // One that was told of the room and goes without taking it leaves it to the next.
-        let whole = queue.enter().await;
+        let whole = queue.enter(claim()).await;
         let next = queue.clone();
-        let next = tokio::spawn(async move { drop(next.enter().await) });
+        let next = tokio::spawn(async move { drop(next.enter(claim()).await) });
         settle().await;
         let mut turns = come(&queue, 1).await;
         drop(whole);
         next.abort();
+        assert_eq!(turns.recv().await.unwrap().0, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_copy_hears_that_it_is_to_give_way() {
+        let queue = TransferQueue::default();
+        queue.set_size(1);
+        let copy = queue.enter(Claim { is_first_copy: true, ..claim() }).await;
+        let mut turns = come(&queue, 1).await;
+        let soon = tokio::time::timeout(Duration::from_secs(240), copy.is_to_give_way()).await;
+        assert!(soon.is_err(), "it has its minutes");
+        tokio::time::timeout(Duration::from_secs(120), copy.is_to_give_way()).await.expect("and no more");
+        drop(copy);
         assert_eq!(turns.recv().await.unwrap().0, 0);
     }
 }

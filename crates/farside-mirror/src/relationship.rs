@@ -16,6 +16,7 @@ mod mirror;
 mod notify;
 mod resync;
 mod role_change;
+mod room_wait;
 mod status;
 mod upstream;
 

@@ -8,6 +8,7 @@
 //!
 //! It never learns what state the relationship is in: that is the destination's.
 
+mod age;
 mod compare;
 mod log_limit;
 mod overtaken;

@@ -33,6 +33,8 @@ pub struct Relationship {
     pub destination: VolumeName,
     /// When updates begin.
     pub schedule: Schedule,
+    /// The schedule was in a state database that was lost: the mirror was found in its pool.
+    pub schedule_lost: bool,
     /// What its transfers may take of the link.
     pub options: MirrorOptions,
     /// No transfers until resumed.
@@ -109,6 +111,7 @@ impl Relationship {
             source,
             destination,
             schedule,
+            schedule_lost: false,
             options: MirrorOptions::default(),
             quiesced: false,
             broken_off_at: None,

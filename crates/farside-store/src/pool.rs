@@ -4,7 +4,7 @@
 //! has reserved room waits for one. Those of `known_data.rs` come before `readers` and `state`. None is held across a wait for a peer or a client.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use farside_format::catalog::{CatalogChange, Change};
 use farside_format::journal::Record;
@@ -205,6 +205,8 @@ pub struct Pool {
     pub(crate) claimed: Mutex<Option<Claimed>>,
     /// What transfers may ask for.
     pub(crate) known: KnownData,
+    /// See [`Pool::set_host_reserve`].
+    pub(crate) host_reserve_percent: AtomicU8,
     /// Figures for metrics.
     pub counters: Counters,
 }
@@ -259,6 +261,7 @@ impl Pool {
             wake: Arc::default(),
             claimed: Mutex::new(None),
             known,
+            host_reserve_percent: AtomicU8::new(0),
             counters: Counters::default(),
         }
     }

@@ -8,6 +8,8 @@
 //! What is replaced comes back by two consistency points. So whoever finds no room makes points and waits for those under way
 //! before him, until nothing comes back any more: only then is the pool full.
 
+use std::sync::atomic::Ordering;
+
 use farside_format::Place;
 use farside_format::fingerprint::FAN_OUT;
 use farside_format::free_map::BLOCKS_PER_CHUNK;
@@ -146,13 +148,11 @@ impl Pool {
         let state = &mut *guard;
         // What a point needs for its own trees is never given away; metadata changes may use half of the reserve,
         // since they are what frees space.
-        let system_blocks = state.system_blocks
-            + table_cost(state.allocator.owners.table_blocks(), self.pool_blocks)
-            + state.catalog_growth.div_ceil(BLOCK_BYTES as u64) * 2;
+        let system_blocks = self.own_blocks(state);
         let kept = match class {
             SpaceClass::Metadata => system_blocks,
             SpaceClass::Host => 2 * system_blocks,
-            SpaceClass::Staging => 2 * system_blocks + self.pool_blocks / 32,
+            SpaceClass::Staging => 2 * system_blocks + self.host_reserve_blocks(),
         };
         let leaves = LEAVES_PER_OPERATION + table_blocks;
         // The same of pairs: what frees space may use all that no point needs.
@@ -201,6 +201,36 @@ impl Pool {
             left -= count;
         }
         Ok(reservation)
+    }
+
+    /// Blocks that the pool's own trees may need.
+    fn own_blocks(&self, state: &State) -> u64 {
+        state.system_blocks
+            + table_cost(state.allocator.owners.table_blocks(), self.pool_blocks)
+            + state.catalog_growth.div_ceil(BLOCK_BYTES as u64) * 2
+    }
+
+    /// Blocks that transfers leave free for hosts: 1/32 at least, so that a host whose replica is broken off can write.
+    fn host_reserve_blocks(&self) -> u64 {
+        let percent = u64::from(self.host_reserve_percent.load(Ordering::Relaxed));
+        (self.pool_blocks / 32).max(self.pool_blocks / 100 * percent)
+    }
+
+    /// Has transfers leave so many percent of the pool free for hosts, from now on; never less than 1/32.
+    pub fn set_host_reserve(&self, percent: u8) {
+        self.host_reserve_percent.store(percent.min(100), Ordering::Relaxed);
+    }
+
+    /// Bytes that transfers may still stage, and bytes that they leave free for hosts. What the next consistency points will
+    /// free counts as free.
+    pub fn staging_room(&self) -> (u64, u64) {
+        let state = self.locked();
+        let (spare, promised) = state.reserved_blocks();
+        let reserve = self.host_reserve_blocks();
+        let free = state.allocator.free_blocks() + state.allocator.waiting_blocks();
+        let kept = 2 * self.own_blocks(&state) + spare + promised + reserve;
+        let block = BLOCK_BYTES as u64;
+        (free.saturating_sub(kept) * block, reserve * block)
     }
 
     /// Waits until the ring has room for one more operation, by making points; answers with the state locked.

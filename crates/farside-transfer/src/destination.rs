@@ -12,4 +12,4 @@ mod transfer;
 
 pub use progress::ProgressSender;
 pub use run::run;
-pub use transfer::{Outcome, Transfer};
+pub use transfer::{NoRoom, Outcome, Transfer};

@@ -31,6 +31,25 @@ pub enum TransferError {
         /// What the peer said, which names its version.
         said: String,
     },
+    /// What a snapshot brings does not fit into the pool here.
+    #[error(
+        "{snapshot} brings {}, and pool {pool} has room for {} of it, beside {} that are kept free for hosts \
+         (replicas.reserve_percent). Nothing of it was transferred and the replica is unchanged. It is tried again when \
+         there is room, and now and then in case it has become less. To make room: farside snapshot delete, or a larger pool",
+        mebibytes(*needed_bytes), mebibytes(*room_bytes), mebibytes(*reserve_bytes)
+    )]
+    NoRoom {
+        /// The snapshot's name at the source.
+        snapshot: String,
+        /// The pool.
+        pool: String,
+        /// Bytes of data that it brings.
+        needed_bytes: u64,
+        /// Bytes that may be staged, what is staged of it included.
+        room_bytes: u64,
+        /// Bytes that are kept free for hosts.
+        reserve_bytes: u64,
+    },
     /// The source gave up.
     #[error("the source stopped the transfer: {message}; the replica is unchanged")]
     SourceFailed {
@@ -87,15 +106,24 @@ impl TransferError {
         matches!(self, TransferError::Session(SessionError::Lost(_) | SessionError::Unreachable { .. }))
     }
 
-    /// Whether the pool here has no room for it.
+    /// Whether the pool here ran full under it.
     pub(crate) fn is_no_space(&self) -> bool {
         matches!(self, TransferError::Engine(EngineError::NoSpace { .. }))
+    }
+
+    /// Whether there was no room for it here, known before or found out.
+    pub(crate) fn is_about_room(&self) -> bool {
+        self.is_no_space() || matches!(self, TransferError::NoRoom { .. })
     }
 
     /// Whether the same step, sent again without using the base as prefix, may well arrive.
     pub(crate) fn is_about_prefix(&self) -> bool {
         matches!(self, TransferError::Frame(e) if e.is_about_prefix())
     }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 impl From<tokio::task::JoinError> for TransferError {

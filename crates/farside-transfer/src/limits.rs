@@ -124,6 +124,9 @@ pub const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
 /// Silence of a data stream after which the transfer fails. A source that is comparing metadata says so every
 /// [`SCAN_REPORT_EVERY`].
 pub const STREAM_SILENCE_MAX: Duration = Duration::from_secs(300);
+/// How long a step may go on without a block arriving, whatever its source says that it does: it holds a place that others wait
+/// for. A comparison that finds something, or goes through what is staged here, counts as a block.
+pub const STEP_STALL_MAX: Duration = Duration::from_secs(1800);
 /// How long one message of a data stream may take to be written: a destination that stops reading gives its place at
 /// the source back. The largest message is a frame of about 1 MiB, so a link of 4 kB/s is still fast enough.
 pub const STREAM_STALL_MAX: Duration = Duration::from_secs(300);
@@ -147,9 +150,12 @@ pub const ROLE_CHANGE_MAX: u64 = 1 << 62;
 pub const HOPS_MAX: usize = 16;
 /// Longest `PEER:POOL/VOL` of a peer, bytes: three names.
 pub const PLACE_BYTES_MAX: usize = 3 * NAME_BYTES_MAX + 2;
-/// How often a step that met a full pool is begun anew after what an earlier transfer had staged was thrown away: the
-/// pool gives that back in the background, in steps. If five seconds in all are not enough, the next transfer begins with
-/// what is free by then.
+/// How often a step that met a full pool looks whether what an earlier transfer had staged, and what was thrown away for it, has
+/// come free: the pool gives that back in the background, in steps. If five seconds in all are not enough, the next
+/// transfer begins with what is free by then.
 pub const ROOM_WAITS_MAX: u32 = 10;
 /// See [`ROOM_WAITS_MAX`].
 pub const ROOM_WAIT: Duration = Duration::from_millis(500);
+/// For so many bytes of data a pool needs one more for nodes, at least: a leaf for each 128 blocks, of which half are full. What is
+/// scattered needs more, and shows on the way.
+pub const NODES_PART: u64 = 64;

@@ -41,6 +41,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         staged: None,
         role_change: 1,
         whole: false,
+        named_max: None,
     };
     let staged = Some(StagedTransfer { incremental: vec![9; 16], base: Some(candidate(7)) });
     let step = Step {
@@ -62,7 +63,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         base_name: "sunday".into(),
         steps: vec![step],
         origin: Some(origin),
-        base_is_beside: false,
+        ..Plan::default()
     };
     let numbered = begin.clone();
     let swap = Swap {
@@ -94,6 +95,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         held: 2,
         known: true,
         cross_volume: Vec::new(),
+        room_bytes: None,
     };
     vec![
         ("begin", call(Body::Begin(begin.clone()))),

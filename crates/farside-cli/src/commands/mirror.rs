@@ -103,11 +103,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 impact: Impact::Service,
             };
             end(&context, request, destructive, |m| {
+                let kept = m.kept_as.as_ref().map(|kept| format!("what is newer stays as {kept}\n"));
                 format!(
-                    "{} is writable, as of {} (data {} old)\n",
+                    "{} is writable, as of {} (data {} old)\n{}",
                     m.name,
                     or_dash(m.current_snapshot.clone(), |s| s),
-                    or_dash(m.lag_seconds, duration)
+                    or_dash(m.lag_seconds, duration),
+                    kept.unwrap_or_default()
                 )
             })
             .await?;
@@ -500,5 +502,7 @@ fn asker(by: RequestedBy) -> &'static str {
         RequestedBy::Person => "a person",
         RequestedBy::Schedule => "the schedule",
         RequestedBy::Retry => "the mirror, after a lost session",
+        RequestedBy::CatchUp => "the mirror, to catch up",
+        RequestedBy::GaveWay => "the mirror, after it gave way",
     }
 }

@@ -86,6 +86,17 @@ async fn config_show(context: Context) -> Result<(), ErrorBody> {
                 ("reserve for hosts", format!("{} %", budgets.reserve_percent)),
             ]);
         }
+        if let Some(replicas) = &configuration.replicas {
+            let rescues = match replicas.rescues {
+                0 => String::from("all"),
+                most => format!("the newest {most} and the first of each of as many days"),
+            };
+            rows.extend([
+                ("left free by replicas", format!("{} %", replicas.reserve_percent)),
+                ("snapshots of a replica", replicas.snapshots.to_string()),
+                ("rescues of a volume", rescues),
+            ]);
+        }
         if let Some(accelerator) = &configuration.accelerator {
             let interfaces = match &accelerator.wan {
                 Some(wan) => format!("{} to {wan}", accelerator.lan.join(", ")),

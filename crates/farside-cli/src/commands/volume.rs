@@ -124,7 +124,10 @@ fn role(volume: &Volume) -> &'static str {
 fn snapshots(volume: &Volume) -> String {
     match volume.side_branches {
         0 => volume.snapshots.to_string(),
-        side => format!("{} ({side} on side branches)", volume.snapshots),
+        side => format!(
+            "{} ({side} on side branches; of those named rescue-… the newest stay, and the first of each day before)",
+            volume.snapshots
+        ),
     }
 }
 

@@ -88,13 +88,14 @@ async fn break_off(
             (before.state == MirrorState::BrokenOff).then(|| format!("{name} is broken off already"));
         return Ok(Outcome::Plan(Plan { refused, ..plans::break_off(&facts) }));
     }
-    mirror.break_off(at.as_ref().map(|at| at.uuid)).await?;
+    let kept_as = mirror.break_and_name(at.as_ref().map(|at| at.uuid)).await?;
     site.exports.drop_replica_connections(&name);
     tracing::warn!(replica = %name, source = before.source, at = request.at, "mirror broken off");
     let (status, now) = (mirror.status(), site.clock.now());
     // How old what hosts find here was at the break; from then on there is no lag.
     let lag_seconds = status.current.as_ref().map(|current| now.seconds_since(current.created_at));
-    Ok(Outcome::Done(Mirror { lag_seconds, ..site.mirrors.document(&status, now) }))
+    let kept_as = kept_as.map(|snapshot| format!("{name}@{snapshot}"));
+    Ok(Outcome::Done(Mirror { lag_seconds, kept_as, ..site.mirrors.document(&status, now) }))
 }
 
 /// What a volume is to follow.

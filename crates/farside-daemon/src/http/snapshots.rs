@@ -15,6 +15,7 @@ use farside_api::{
     Rollback, Snapshot, Uuid,
 };
 use farside_engine::{VolumeName, is_label};
+use farside_mirror::rescues;
 use farside_platform::{BLOCK_BYTES, Timestamp};
 use farside_store::{NewSnapshot, Pool, SnapshotStatus, Version};
 use serde::Deserialize;
@@ -333,6 +334,12 @@ async fn rollback(
     let kept = rescued.map(|snapshot| snapshot.name).or(newest.filter(|newest| *newest != name));
     let kept_as = kept.map(|kept| format!("{volume}@{kept}"));
     tracing::warn!(%volume, snapshot = name, kept_as, "rolled back");
+    let (engine, of, most) = (site.pools.engine(), volume.clone(), site.configuration.replicas.rescues);
+    let thinned =
+        site.blocking.run(move || rescues::thin(&*engine, &of, most).map_err(Failure::into_error_body));
+    if let Err(error) = thinned.await {
+        tracing::warn!(%volume, "cannot look for rescues that are too many: {}", error.message);
+    }
     Ok(Outcome::Done(Rollback { volume: volume.to_string(), snapshot: name, kept_as }))
 }
 

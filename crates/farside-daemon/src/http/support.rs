@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
-use farside_api::{BudgetConfiguration, Configuration, Operation, Support, Versions, WireConfiguration};
+use farside_api::{
+    BudgetConfiguration, Configuration, Operation, ReplicaConfiguration, Support, Versions, WireConfiguration,
+};
 use farside_format::FORMAT_VERSION;
 use farside_link::{Congestion, HostTcp};
 use farside_peer::hello::VERSIONS;
@@ -74,6 +76,11 @@ fn configuration(config: &Config) -> Configuration {
             pinned_bytes: config.budgets.pinned_bytes,
             pin_age_days: config.budgets.pin_age.map_or(0, |age| age.as_secs() / 86_400),
             reserve_percent: config.budgets.reserve_percent,
+        }),
+        replicas: Some(ReplicaConfiguration {
+            reserve_percent: config.replicas.reserve_percent,
+            snapshots: config.replicas.snapshots as u64,
+            rescues: config.replicas.rescues as u64,
         }),
         accelerator: None,
     }

@@ -465,5 +465,6 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         overtaken: held.overtaken,
         source_heard: None,
         source_overtaken: None,
+        kept_as: None,
     }
 }

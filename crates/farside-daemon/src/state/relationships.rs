@@ -30,6 +30,9 @@ impl PoolRelationships {
     }
 }
 
+/// In the place of a schedule: there was one, in a database that was lost.
+const SCHEDULE_LOST: &str = "lost";
+
 struct Row {
     id: Vec<u8>,
     peer: Vec<u8>,
@@ -79,6 +82,7 @@ impl Row {
             id: uuid(&self.id)?,
             peer: peer_id(&self.peer)?,
             source: volume_name(&self.source)?,
+            schedule_lost: self.schedule.as_deref() == Some(SCHEDULE_LOST),
             schedule: schedule(self.schedule.as_deref(), &self.pool, &self.volume),
             options: MirrorOptions {
                 throttle: throttle(self.throttle.as_deref(), &self.pool, &self.volume),
@@ -130,6 +134,7 @@ fn swap_mark(
 /// A schedule as its row has it. One that cannot be read must not keep the mirror from being broken off: it is logged,
 /// and the mirror waits to be asked.
 fn schedule(text: Option<&str>, pool: &str, volume: &str) -> Schedule {
+    let text = text.filter(|text| *text != SCHEDULE_LOST);
     text.map_or(Ok(Schedule::OnRequest), str::parse).unwrap_or_else(|error| {
         tracing::error!(
             volume = %format_args!("{pool}/{volume}"), schedule = text, %error,
@@ -178,8 +183,11 @@ impl State {
 
     /// Adds or replaces one.
     pub(crate) async fn save_relationship(&self, relationship: &Relationship) -> Result<(), StateError> {
-        let schedule =
-            (relationship.schedule != Schedule::OnRequest).then(|| relationship.schedule.to_string());
+        let schedule = match &relationship.schedule {
+            Schedule::OnRequest if relationship.schedule_lost => Some(SCHEDULE_LOST.to_owned()),
+            Schedule::OnRequest => None,
+            schedule => Some(schedule.to_string()),
+        };
         let options = &relationship.options;
         let (swap, swap_with, swap_ended) = match relationship.swap {
             None => (None, None, None),
@@ -309,6 +317,7 @@ impl RelationshipStore for PoolRelationships {
     }
 
     async fn append_log(&self, entry: &LogEntry) -> Result<(), MirrorError> {
+        metrics::log_line(entry);
         self.state.append_log(entry).await.map_err(failed)
     }
 

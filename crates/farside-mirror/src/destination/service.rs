@@ -21,6 +21,7 @@ use crate::links::{Links, ask};
 use crate::log::LogEntry;
 use crate::queue::TransferQueue;
 use crate::relationship::{Mirror, Parts};
+use crate::replica_limits::ReplicaLimits;
 use crate::schedule::Schedule;
 use crate::source::{ReverseRights, SourceService};
 use crate::store::{Relationship, RelationshipStore};
@@ -45,6 +46,8 @@ pub struct DestinationParts {
     pub queue: TransferQueue,
     /// Who is still to be told that a mirror is no more; the same for every `Destination` of a site.
     pub endings: Arc<Endings>,
+    /// What its mirrors may take.
+    pub limits: ReplicaLimits,
 }
 
 /// The destination side of this site: its mirrors, by replica.
@@ -124,7 +127,18 @@ impl Destination {
     }
 
     pub(super) fn driver_parts(&self) -> Parts {
-        let DestinationParts { engine, links, store, source, reverse: _, clock, randomness, queue, endings } =
+        let DestinationParts {
+            engine,
+            links,
+            store,
+            source,
+            reverse: _,
+            clock,
+            randomness,
+            queue,
+            endings,
+            limits,
+        } =
             &self.parts;
         Parts {
             engine: engine.clone(),
@@ -135,6 +149,7 @@ impl Destination {
             randomness: randomness.clone(),
             queue: queue.clone(),
             endings: endings.clone(),
+            limits: *limits,
             stop: self.stop.clone(),
         }
     }
@@ -157,6 +172,17 @@ impl Destination {
         link_wait: Duration,
         allow_reverse: bool,
     ) -> Result<Mirror, MirrorError> {
+        if let Some(found) = self.found_in_pool(peer, &source, &destination) {
+            // What the pool knows of it goes on; what only the database knew is said again.
+            let id = found.status().relationship.id;
+            let (_, reverse) = self.describe(id, peer, &source, &destination, link_wait).await?;
+            found.set_schedule(schedule).await?;
+            if reverse && allow_reverse {
+                self.parts.reverse.grant_reverse(peer, &destination).await?;
+            }
+            tracing::info!(%peer, volume = %destination, "took over the mirror that was found in the pool");
+            return Ok(found);
+        }
         let _reserved = ReservedSlot::take(self, &destination)?;
         let new_id = self.new_id();
         let (size_bytes, reverse) = self.describe(new_id, peer, &source, &destination, link_wait).await?;
@@ -181,6 +207,13 @@ impl Destination {
         let mirror = self.mirror(&destination)?;
         mirror.is_known().await;
         Ok(mirror)
+    }
+
+    /// The mirror of these very volumes, if it was found in the pool and its schedule is lost.
+    fn found_in_pool(&self, peer: PeerId, source: &VolumeName, destination: &VolumeName) -> Option<Mirror> {
+        let mirror = self.mirror(destination).ok()?;
+        let known = mirror.status().relationship;
+        (known.schedule_lost && known.peer == peer && known.source == *source).then_some(mirror)
     }
 
     async fn describe(

@@ -18,6 +18,7 @@ use crate::error::MirrorError;
 use crate::links::Links;
 use crate::options::MirrorOptions;
 use crate::queue::TransferQueue;
+use crate::replica_limits::ReplicaLimits;
 use crate::schedule::Schedule;
 use crate::source::{ReverseAccepted, SourceService};
 use crate::state::Event;
@@ -34,6 +35,7 @@ pub(crate) struct Parts {
     pub(crate) randomness: Arc<dyn Randomness>,
     pub(crate) queue: TransferQueue,
     pub(crate) endings: Arc<Endings>,
+    pub(crate) limits: ReplicaLimits,
     /// Ends the driver, whoever still holds a handle.
     pub(crate) stop: CancellationToken,
 }
@@ -68,7 +70,7 @@ pub(crate) enum Command {
     },
     Break {
         at: Option<Uuid>,
-        done: oneshot::Sender<Result<(), MirrorError>>,
+        done: Reply<Option<String>>,
     },
     RoleChange(RoleChangeCommand),
     Event {

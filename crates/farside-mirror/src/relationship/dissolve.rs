@@ -17,9 +17,9 @@ use crate::state::{Event, Work};
 use crate::store::{Ending, Relationship, SwapMark};
 
 impl Driver {
-    /// Breaks off, at a snapshot if one is named. On this way nothing is asked of the peer, and nothing is waited for that
+    /// Breaks off, at a snapshot if one is named. Answers the name of the side branch that newer content stays as. On this way nothing is asked of the peer, and nothing is waited for that
     /// may hang but the pool itself.
-    pub(super) async fn break_at(&mut self, at: Option<Uuid>) -> Result<(), MirrorError> {
+    pub(super) async fn break_at(&mut self, at: Option<Uuid>) -> Result<Option<String>, MirrorError> {
         let (next, _) = self.state.step(Event::Break)?;
         if let Some(at) = at {
             // Refused with everything as it was: the transfer that runs goes on.
@@ -36,14 +36,18 @@ impl Driver {
         self.state = next;
         self.notice = None;
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
-        let result = blocking(move || break_off(&*engine, &relationship, at)).await;
-        if let Err(error) = &result {
-            // Not durable, so not so; the pool says what is.
-            self.state.work = Work::Idle;
-            self.probe().await;
-            self.why = Some(format!("break failed: {error}"));
-            return result;
-        }
+        let broken = blocking(move || break_off(&*engine, &relationship, at)).await;
+        let kept_as = match broken {
+            Ok(kept_as) => kept_as,
+            Err(error) => {
+                // Not durable, so not so; the pool says what is.
+                self.state.work = Work::Idle;
+                self.probe().await;
+                self.why = Some(format!("break failed: {error}"));
+                return Err(error);
+            }
+        };
+        self.went_back = None;
         self.relationship.broken_off_at = Some(self.parts.clock.now());
         self.relationship.resync_pending = false;
         self.relationship.told = false;
@@ -66,9 +70,13 @@ impl Driver {
             "broken off: hosts may write to the volume; the source is told at the next session"
         );
         self.log(LogEvent::Break, None, None).await;
+        if let Some(snapshot) = kept_as.clone() {
+            self.log(LogEvent::Rescue { snapshot }, None, None).await;
+        }
         // Says also who broke it off, and where hosts go on from.
         self.probe().await;
-        Ok(())
+        self.thin_rescues();
+        Ok(kept_as)
     }
 
     /// Each part may find its work done: repeating a deletion that failed finishes it.
@@ -198,7 +206,12 @@ pub(super) fn leave(
 }
 
 /// One record makes it writable; with `at` the same record takes it back to that snapshot.
-fn break_off(engine: &dyn Engine, relationship: &Relationship, at: Option<Uuid>) -> Result<(), MirrorError> {
+/// Answers the name of the side branch that what is newer than `at` stays as, if there is any.
+fn break_off(
+    engine: &dyn Engine,
+    relationship: &Relationship,
+    at: Option<Uuid>,
+) -> Result<Option<String>, MirrorError> {
     let volume = &relationship.destination;
     // What a transfer left staged would never be wanted again. It only costs space: not a reason not to break.
     if let Err(error) = engine.abandon_staged(volume) {
@@ -209,30 +222,42 @@ fn break_off(engine: &dyn Engine, relationship: &Relationship, at: Option<Uuid>)
         release(engine, volume, reverse, &[])?;
     }
     let broken = relationship.record(true);
-    match at {
-        None => engine.set_replica_record(volume, Some(broken))?,
+    let kept_as = match at {
+        None => {
+            engine.set_replica_record(volume, Some(broken))?;
+            None
+        }
         Some(at) => {
             // Both sides hold it, as likely as not: a base to come back from. The version shown before stays pinned too.
             engine.pin(volume, at, relationship.id)?;
             // What is set aside may be the only copy left of it: the end of the mirror must not delete it.
-            keep_set_aside(engine, relationship, at)?;
+            let set_aside = keep_set_aside(engine, relationship, at)?;
             let rescued = engine.move_main(volume, at, Some(broken))?;
-            if let Some(rescued) = rescued {
-                tracing::warn!(%volume, rescued = rescued.name, "what was written after that snapshot is kept as a \
-                     side branch");
+            let kept_as = rescued.map(|rescued| rescued.name).or(set_aside);
+            if let Some(kept_as) = &kept_as {
+                tracing::warn!(%volume, rescued = kept_as, "what is newer than that snapshot is kept as a side branch");
             }
+            kept_as
         }
-    }
-    Ok(())
+    };
+    Ok(kept_as)
 }
 
-/// The versions of the relationship that are newer than `at` on the main line: the one shown, as a rule.
-fn keep_set_aside(engine: &dyn Engine, relationship: &Relationship, at: Uuid) -> Result<(), MirrorError> {
+/// The versions of the relationship that are newer than `at` on the main line: the one shown, as a rule. They become a person's.
+/// Answers the name of the newest that is set aside, whosever it is.
+fn keep_set_aside(
+    engine: &dyn Engine,
+    relationship: &Relationship,
+    at: Uuid,
+) -> Result<Option<String>, MirrorError> {
     let volume = &relationship.destination;
     let main_line = engine.snapshots(volume)?;
-    let newer = main_line.iter().rev().take_while(|s| s.uuid != at);
+    // One on a side branch sets all of the main line aside.
+    let newer = || main_line.iter().rev().take_while(|s| s.uuid != at);
+    let newest = newer().next().map(|s| s.name.clone());
+    let newer = newer();
     for snapshot in newer.filter(|s| s.owner == SnapshotOwner::Relationship(relationship.id)) {
         engine.hand_over(volume, snapshot.uuid, SnapshotOwner::Person, RESCUE)?;
     }
-    Ok(())
+    Ok(newest)
 }

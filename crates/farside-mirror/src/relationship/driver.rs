@@ -1,13 +1,14 @@
 //! The driver: takes commands, ticks and the ends of transfers one at a time, lets [`RelationshipState::step`] decide, and carries
 //! the decision out.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use farside_link::{Bucket, throttle};
 use farside_peer::{PeerId, PeerLink, SessionError};
 use farside_transfer::TransferKind;
-use farside_transfer::destination::{self as transfer, Outcome, ProgressSender, Transfer};
+use farside_transfer::destination::{self as transfer, NoRoom, Outcome, ProgressSender, Transfer};
 use farside_transfer::protocol::Overtaken;
 use farside_transfer::quiet::{QuietUpdates, is_worth_a_line};
 use farside_transfer::report::{Progress, TransferReport, TransferResult};
@@ -22,13 +23,15 @@ use super::command::{Command, Ended, Parts};
 use super::divergence_notice::{DivergenceNotice, Heard};
 use super::inspect::inspect;
 use super::late_acknowledgement::LateAcknowledgement;
+use super::room_wait::RoomWait;
 use super::status::{MirrorStatus, Published};
 use crate::error::{MirrorError, blocking};
 use crate::limits::{BREAK_PATIENCE, GOT_ON_BYTES, LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
 use crate::links::Links;
 use crate::log::{LogEvent, RequestedBy};
-use crate::queue::UnderWay;
+use crate::queue::{Claim, UnderWay};
 use crate::replicas::StoredReplicas;
+use crate::rescues;
 use crate::schedule::{ClockReading, Schedule, Ticker};
 use crate::state::{Action, Event, RelationshipState, Work};
 use crate::store::{Relationship, SwapMark};
@@ -51,13 +54,20 @@ struct Ready {
 enum Activity {
     None,
     Waiting { task: JoinHandle<Result<Ready, MirrorError>>, until: watch::Sender<Instant> },
-    Running { task: JoinHandle<Outcome>, cancel: CancellationToken },
+    Running { task: JoinHandle<Ran>, cancel: CancellationToken },
+}
+
+/// A transfer that has ended.
+struct Ran {
+    outcome: Outcome,
+    /// It was asked to give its place to another.
+    gave_way: bool,
 }
 
 /// What an activity ended with.
 enum Ending {
     Waited(Result<Ready, MirrorError>),
-    Ran(Result<Box<Outcome>, MirrorError>),
+    Ran(Result<Box<Ran>, MirrorError>),
 }
 
 impl Activity {
@@ -106,6 +116,16 @@ pub(super) struct Driver {
     losses: u32,
     /// What the log does not name one by one.
     quiet: QuietUpdates,
+    /// Side branches that the volume's earlier content became, as the pool was last asked.
+    pub(super) rescues: Vec<Uuid>,
+    /// An update that nobody asked to go back has made one; until a person asks for something, or it is gone.
+    pub(super) went_back: Option<(Uuid, String)>,
+    /// A person waits for the queued transfer.
+    is_for_person: bool,
+    /// A person has ended the transfer that runs.
+    is_aborted: bool,
+    /// The last transfer found no room here: what the schedule waits for.
+    room_wait: Option<RoomWait>,
     /// Who is notified of the transfer that runs or waits, and of the one after it.
     pub(super) waiting: Vec<Ended>,
     pub(super) waiting_next: Vec<Ended>,
@@ -148,6 +168,11 @@ impl Driver {
             link_wait: SCHEDULED_LINK_WAIT,
             losses: 0,
             quiet: QuietUpdates::default(),
+            rescues: Vec::new(),
+            went_back: None,
+            is_for_person: false,
+            is_aborted: false,
+            room_wait: None,
             waiting: Vec::new(),
             waiting_next: Vec::new(),
             ports,
@@ -213,6 +238,7 @@ impl Driver {
                     self.state.work = Work::Idle;
                 }
                 self.current = found.current;
+                self.rescues = found.rescues.into_iter().map(|(uuid, _)| uuid).collect();
                 self.forgotten_fence = found.forgotten_fence;
                 if found.is_taken_over {
                     self.remember_takeover().await;
@@ -270,7 +296,11 @@ impl Driver {
             }
             Command::RoleChange(command) => self.change_roles(command).await,
             Command::SetSchedule { schedule, done } => {
-                let changed = Relationship { schedule: schedule.clone(), ..self.relationship.clone() };
+                let changed = Relationship {
+                    schedule: schedule.clone(),
+                    schedule_lost: false,
+                    ..self.relationship.clone()
+                };
                 let result = self.parts.store.save(&changed).await;
                 if result.is_ok() {
                     self.ticker = Ticker::new(schedule, ClockReading::of(&*self.parts.clock), false);
@@ -309,6 +339,7 @@ impl Driver {
             TransferKind::Resync => Event::AskResync,
         };
         let (next, action) = self.state.step(event)?;
+        self.went_back = None;
         self.log(LogEvent::Request { by: RequestedBy::Person }, Some(kind), None).await;
         self.join(next, action, kind, link_wait, ended).await
     }
@@ -385,11 +416,16 @@ impl Driver {
         let waiting = if is_next { &mut self.waiting_next } else { &mut self.waiting };
         waiting.push(ended);
         match action {
-            Action::Enqueue(_) => self.link_wait = link_wait,
+            Action::Enqueue(_) => {
+                self.link_wait = link_wait;
+                self.is_for_person = true;
+            }
             // Whoever joins a queue with more patience than it has brings that along, and does not sit out a pause that long
             // failure has made long.
             Action::None if matches!(next.work, Work::Queued(_)) => {
                 self.extend_wait(link_wait);
+                self.is_for_person = true;
+                self.parts.queue.is_for_a_person(self.relationship.id);
                 self.parts.links.dial_now(self.relationship.peer);
             }
             _ => {}
@@ -450,6 +486,9 @@ impl Driver {
         if !self.is_probed || self.prepared_why().is_some() || self.forgotten_fence.is_some() {
             return;
         }
+        if self.is_waiting_for_room().await {
+            return;
+        }
         // A first copy that a person asked for and a restart or a long outage cut off: the schedule takes it up again.
         let is_cut_off = !self.state.initialized && self.has_staged().await;
         let event = if is_cut_off { Event::AskInitialize } else { Event::Tick };
@@ -457,11 +496,26 @@ impl Driver {
         self.state = next;
         if let Action::Enqueue(kind) = action {
             self.link_wait = SCHEDULED_LINK_WAIT;
+            self.is_for_person = false;
             self.log(LogEvent::Request { by: RequestedBy::Schedule }, Some(kind), None).await;
         }
         if let Err(error) = self.carry_out(action).await {
             self.why = Some(error.to_string());
         }
+    }
+
+    /// Whether the last transfer found no room and there is not more since. A person's request does not wait for that.
+    async fn is_waiting_for_room(&self) -> bool {
+        match &self.room_wait {
+            None => false,
+            Some(wait) => !wait.is_over(self.staging_room().await, self.parts.clock.monotonic()),
+        }
+    }
+
+    /// Bytes that may be staged in the pool here; none if the engine cannot tell.
+    async fn staging_room(&self) -> Option<u64> {
+        let (engine, pool) = (self.parts.engine.clone(), self.relationship.destination.pool.clone());
+        blocking(move || engine.staging_room(&pool)).await.ok().flatten().map(|room| room.room_bytes)
     }
 
     /// Whether a transfer of this relationship has left something to go on with.
@@ -474,6 +528,7 @@ impl Driver {
     }
 
     async fn note(&mut self, ending: Ending) {
+        let mut again = None;
         let (event, outcome) = match ending {
             Ending::Waited(Ok(ready)) => {
                 if let Ok((next, Action::Run(kind))) = self.state.step(Event::Start) {
@@ -483,8 +538,21 @@ impl Driver {
                 }
                 return;
             }
-            Ending::Ran(Ok(outcome)) => {
-                let event = self.transfer_ended(&outcome.report).await;
+            Ending::Ran(Ok(ran)) => {
+                let Ran { mut outcome, gave_way } = *ran;
+                let was_cut = outcome.report.result == TransferResult::Aborted && !self.is_aborted;
+                if gave_way && was_cut {
+                    again = Some(RequestedBy::GaveWay);
+                    outcome.report.reason = Some(
+                        "gave its place to another mirror after its minutes; what it brought is kept, and it goes on \
+                         when it has its turn again"
+                            .into(),
+                    );
+                }
+                let event = self.transfer_ended(&outcome).await;
+                if outcome.waiting > 0 && outcome.report.snapshots > 0 && event == Event::Done {
+                    again = Some(RequestedBy::CatchUp);
+                }
                 self.note_upstream(&outcome).await;
                 self.acknowledge_late(&outcome);
                 let got_on = outcome.report.wire_bytes_received >= GOT_ON_BYTES;
@@ -493,6 +561,7 @@ impl Driver {
                     true => self.losses + 1,
                     false => 0,
                 };
+                self.note_room(outcome.no_room).await;
                 (event, Ok(outcome.report))
             }
             Ending::Waited(Err(error)) | Ending::Ran(Err(error)) => {
@@ -515,21 +584,25 @@ impl Driver {
         if self.losses > LOSSES_IN_A_ROW_MAX {
             self.losses = 0;
         }
-        let is_retry = self.losses > 0;
-        if is_retry && action == Action::None {
-            // What was asked for is asked for again: the queue waits for the session to come back.
-            let again = if next.initialized { Event::AskUpdate } else { Event::AskInitialize };
-            (next, action) = next.step(again).unwrap_or((next, action));
+        if self.losses > 0 {
+            again = Some(RequestedBy::Retry);
+        }
+        if again.is_some() && action == Action::None {
+            // What was asked for is asked for again: it waits for a session and its turn, and who asked goes on waiting.
+            let event = if next.initialized { Event::AskUpdate } else { Event::AskInitialize };
+            (next, action) = next.step(event).unwrap_or((next, action));
         }
         self.state = next;
         self.keep_pending().await;
-        if let (true, Action::Enqueue(kind)) = (is_retry, action) {
-            self.log(LogEvent::Request { by: RequestedBy::Retry }, Some(kind), None).await;
+        if let (Some(by), Action::Enqueue(kind)) = (again, action) {
+            self.log(LogEvent::Request { by }, Some(kind), None).await;
         }
         let is_queued = matches!(action, Action::Enqueue(_));
-        let served = if is_retry && is_queued { Vec::new() } else { std::mem::take(&mut self.waiting) };
+        let is_unserved = again.is_some() && is_queued;
+        let served = if is_unserved { Vec::new() } else { std::mem::take(&mut self.waiting) };
         // Those who asked while it ran are served by the next one, if there is one.
         self.waiting.append(&mut self.waiting_next);
+        self.is_for_person = !self.waiting.is_empty();
         if !is_queued {
             let why = self.why.clone().unwrap_or_else(|| "the mirror was quiesced".into());
             self.settle(|| Err(MirrorError::State(format!("no further update was started: {why}"))));
@@ -541,6 +614,22 @@ impl Driver {
         self.publish();
         for ended in served {
             let _ = ended.send(outcome.as_ref().map(TransferReport::clone).map_err(same));
+        }
+    }
+
+    /// After a transfer that found no room the schedule does not ask for the next one at once, and a tick that fell meanwhile does not
+    /// count; a person's request does.
+    async fn note_room(&mut self, no_room: Option<NoRoom>) {
+        let Some(NoRoom { missing_bytes }) = no_room else {
+            self.room_wait = None;
+            return;
+        };
+        let now = self.parts.clock.monotonic();
+        self.room_wait = Some(RoomWait::after(self.room_wait, self.staging_room().await, missing_bytes, now));
+        if let Work::Running { kind, .. } = self.state.work
+            && self.waiting_next.is_empty()
+        {
+            self.state.work = Work::Running { kind, again: false };
         }
     }
 
@@ -577,7 +666,8 @@ impl Driver {
     }
 
     /// Keeps the record of a transfer and looks at what it left.
-    async fn transfer_ended(&mut self, report: &TransferReport) -> Event {
+    async fn transfer_ended(&mut self, outcome: &Outcome) -> Event {
+        let report = &outcome.report;
         self.say_ended(report);
         if let Err(error) = self.parts.store.append_history(self.relationship.id, report).await {
             tracing::error!(relationship = %self.relationship.id, transfer = %report.id, "one entry of mirror \
@@ -590,10 +680,11 @@ impl Driver {
                 self.current = found.current;
                 self.forgotten_fence = found.forgotten_fence;
                 self.doubt_forgotten_fence();
+                self.note_rescues(report, found.rescues).await;
             }
             Err(error) => tracing::warn!(relationship = %self.relationship.id, "{error}"),
         }
-        self.why = report.reason.clone();
+        self.why = report.reason.clone().or_else(|| self.behind_why(outcome));
         let event = match (report.result, &report.reason) {
             (TransferResult::Ok, _) => LogEvent::End { bytes: report.wire_bytes_received },
             (_, reason) => LogEvent::Abort { reason: reason.clone().unwrap_or_default() },
@@ -614,6 +705,74 @@ impl Driver {
         if report.result == TransferResult::Ok || has_base { Event::Done } else { Event::Failed }
     }
 
+    /// Tells of what a transfer has set aside. A resync says so before; where an update does it, the source is not what it was.
+    async fn note_rescues(&mut self, report: &TransferReport, now: Vec<(Uuid, String)>) {
+        let before = std::mem::replace(&mut self.rescues, now.iter().map(|(uuid, _)| *uuid).collect());
+        self.went_back = self.went_back.take().filter(|(uuid, _)| self.rescues.contains(uuid));
+        for (uuid, snapshot) in now.into_iter().filter(|(uuid, _)| !before.contains(uuid)) {
+            let Relationship { source, destination, .. } = &self.relationship;
+            if report.kind == TransferKind::Update {
+                tracing::warn!(
+                    volume = %destination, %source, rescue = snapshot,
+                    "the source went back to an earlier state, or two copies of it are alive (a restored backup, a clone). \
+                     The replica follows it; what it showed until then is kept as a side branch"
+                );
+                let why = format!(
+                    "{source} went back to an earlier state, or two copies of its site are alive: what {destination} showed \
+                     until then is kept as {destination}@{snapshot}. Look at both before you delete it; farside mirror \
+                     update {destination} ends this notice"
+                );
+                self.went_back = Some((uuid, why));
+            }
+            self.log(LogEvent::Rescue { snapshot }, Some(report.kind), Some(report.id)).await;
+        }
+        self.thin_rescues();
+    }
+
+    /// Deletes rescues that are too many. Nobody waits for it.
+    pub(super) fn thin_rescues(&self) {
+        let most = self.parts.limits.rescues;
+        if most == 0 || self.rescues.len() <= most {
+            return;
+        }
+        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+        let span = tracing::Span::current();
+        tokio::task::spawn_blocking(move || {
+            let _entered = span.entered();
+            if let Err(error) = rescues::thin(&*engine, &volume, most) {
+                tracing::warn!(%volume, "cannot look for rescues that are too many: {error}");
+            }
+        });
+    }
+
+    /// That nothing asks for updates any more, because what said when is lost.
+    fn schedule_why(&self) -> Option<String> {
+        let Relationship { destination, schedule_lost, .. } = &self.relationship;
+        (*schedule_lost && self.state.work == Work::Idle).then(|| {
+            format!(
+                "no schedule: it was in the state database that was lost, so updates come only when they are asked for. To set \
+                 it: farside mirror set {destination} --every TIME, or farside mirror create with the same names"
+            )
+        })
+    }
+
+    /// What a transfer that went well has left at the source.
+    fn behind_why(&self, outcome: &Outcome) -> Option<String> {
+        let source = &self.relationship.source;
+        let (waiting, left_out) = (outcome.waiting, outcome.left_out);
+        if waiting > 0 {
+            return Some(format!("catching up: {waiting} more snapshots of {source} wait at the source"));
+        }
+        let most = self.parts.limits.snapshots;
+        (left_out > 0).then(|| {
+            format!(
+                "{left_out} older snapshots of {source} were not taken: a replica has at most {most} (replicas.snapshots). \
+                 The data is current. For newer ones to be taken, delete snapshots of {}",
+                self.relationship.destination
+            )
+        })
+    }
+
     async fn carry_out(&mut self, action: Action) -> Result<(), MirrorError> {
         match action {
             Action::None | Action::Run(_) => {}
@@ -624,6 +783,7 @@ impl Driver {
                 self.settle(|| Err(MirrorError::aborted()));
             }
             Action::Cancel => {
+                self.is_aborted = true;
                 if let Activity::Running { cancel, .. } = &self.activity {
                     cancel.cancel();
                 }
@@ -639,11 +799,14 @@ impl Driver {
         let (links, queue) = (self.parts.links.clone(), self.parts.queue.clone());
         let (peer, wait) = (self.relationship.peer, self.link_wait);
         let (until, until_rx) = watch::channel(Instant::now() + wait);
+        let is_first_copy = kind == TransferKind::Initialize;
+        let is_for_person = self.is_for_person;
+        let claim = Claim { peer, mirror: self.relationship.id, is_first_copy, is_for_person };
         let task = tokio::spawn(async move {
             // The session first: whoever waits for one should not keep a turn from others.
             let link = link_until(&*links, peer, until_rx).await;
             let link = link.map_err(MirrorError::no_session)?;
-            Ok(Ready { place: queue.enter().await, link })
+            Ok(Ready { place: queue.enter(claim).await, link })
         });
         self.activity = Activity::Waiting { task, until };
     }
@@ -672,14 +835,27 @@ impl Driver {
             clock: clock.clone(),
             link: ready.link,
             options: self.relationship.options.of_stream(self.ports.throttle.clone()),
+            named_max: self.parts.limits.snapshots,
             cancel: cancel.clone(),
             progress: ProgressSender::new(clock, self.ports.progress.clone(), id, kind),
         };
         let place = ready.place;
+        let cut = cancel.clone();
+        self.is_aborted = false;
         let task = async move {
-            let outcome = transfer::run(transfer).await;
+            let mut running = pin!(transfer::run(transfer));
+            let mut gave_way = false;
+            let outcome = loop {
+                tokio::select! {
+                    outcome = &mut running => break outcome,
+                    () = place.is_to_give_way(), if !gave_way => {
+                        gave_way = true;
+                        cut.cancel();
+                    }
+                }
+            };
             drop(place);
-            outcome
+            Ran { outcome, gave_way }
         };
         let task = tokio::spawn(task.in_current_span());
         self.activity = Activity::Running { task, cancel };
@@ -692,9 +868,9 @@ impl Driver {
         self.leave_queue();
         if let Activity::Running { cancel, .. } = &self.activity {
             cancel.cancel();
-            if let Ending::Ran(Ok(outcome)) = self.activity.ended().await {
-                self.transfer_ended(&outcome.report).await;
-                self.settle(|| Ok(outcome.report.clone()));
+            if let Ending::Ran(Ok(ran)) = self.activity.ended().await {
+                self.transfer_ended(&ran.outcome).await;
+                self.settle(|| Ok(ran.outcome.report.clone()));
             }
         }
         self.rest();
@@ -708,8 +884,9 @@ impl Driver {
         if let Activity::Running { cancel, .. } = &self.activity {
             cancel.cancel();
             match tokio::time::timeout(BREAK_PATIENCE, self.activity.ended()).await {
-                Ok(Ending::Ran(Ok(outcome))) => {
-                    let kept = tokio::time::timeout(BREAK_PATIENCE, self.transfer_ended(&outcome.report));
+                Ok(Ending::Ran(Ok(ran))) => {
+                    let outcome = &ran.outcome;
+                    let kept = tokio::time::timeout(BREAK_PATIENCE, self.transfer_ended(outcome));
                     if kept.await.is_err() {
                         tracing::warn!(transfer = %outcome.report.id, "one entry of mirror history could not be \
                              saved: the state database does not answer. The transfer itself is not affected");
@@ -747,7 +924,13 @@ impl Driver {
 
     /// What is in the way, the nearest first.
     fn every_why(&self) -> Option<String> {
-        let why = self.why.clone().or_else(|| self.prepared_why()).or_else(|| self.forgotten_why());
+        let why = self
+            .why
+            .clone()
+            .or_else(|| self.prepared_why())
+            .or_else(|| self.forgotten_why())
+            .or_else(|| self.went_back.as_ref().map(|(_, why)| why.clone()))
+            .or_else(|| self.schedule_why());
         let more = [self.untold_why(), self.upstream_why()].into_iter().flatten();
         why.into_iter().chain(more).reduce(|all, more| format!("{all}; {more}"))
     }

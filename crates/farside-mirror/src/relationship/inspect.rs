@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::status::Published;
 use crate::error::MirrorError;
+use crate::rescues;
 use crate::store::{Relationship, SwapMark};
 
 /// What the pool says of a replica.
@@ -20,6 +21,8 @@ pub(super) struct Found {
     /// so: the database was lost meanwhile. The relationship that was to end.
     pub(super) forgotten_fence: Option<Uuid>,
     pub(super) current: Option<Published>,
+    /// Side branches that the volume's earlier content became.
+    pub(super) rescues: Vec<(Uuid, String)>,
 }
 
 /// Asks the pool. An error means that nothing is known: the replica must not be touched.
@@ -35,11 +38,11 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
             )));
         }
     };
-    let snapshots = engine.snapshots(volume)?;
+    let (snapshots, all) = (engine.snapshots(volume)?, engine.all_snapshots(volume)?);
     // Every version a transfer publishes is pinned in the record that publishes it, and the base of a resync, which may
     // lie on a side branch, before it begins.
     let is_base = |s: &SnapshotInfo| s.pinned_by.contains(&relationship.id);
-    let initialized = snapshots.iter().any(is_base) || engine.all_snapshots(volume)?.iter().any(is_base);
+    let initialized = snapshots.iter().any(is_base) || all.iter().any(is_base);
     // A person may have named the published version since; what the relationship published is what counts.
     let published = snapshots.iter().rev().find(|s| is_base(s)).or(snapshots.last());
     let is_taken_over = match (relationship.swap, published) {
@@ -73,5 +76,6 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
             content_root: engine.content_root(volume, newest.uuid)?,
         }),
     };
-    Ok(Found { initialized, broken_off, is_taken_over, shows_own_writes, forgotten_fence, current })
+    let rescues = rescues::of(&all).map(|s| (s.uuid, s.name.clone())).collect();
+    Ok(Found { initialized, broken_off, is_taken_over, shows_own_writes, forgotten_fence, current, rescues })
 }

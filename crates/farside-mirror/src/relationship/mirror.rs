@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_link::{Bucket, throttle};
+use farside_peer::PeerId;
 use farside_transfer::TransferKind;
 use farside_transfer::report::{Progress, TransferReport};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tracing::Instrument;
 use uuid::Uuid;
 
@@ -36,13 +38,29 @@ pub struct Mirror {
 #[derive(Debug)]
 pub struct Asked {
     ended: oneshot::Receiver<Result<TransferReport, MirrorError>>,
+    mirror: Mirror,
+    /// When whoever asked has waited long enough for it to begin.
+    until: Instant,
 }
 
 impl Asked {
     /// Waits for the end of the transfer that covers the moment of asking. `Ok` is a report of one that ran, well or
     /// not; an error says why none ran.
     pub async fn ended(self) -> Result<TransferReport, MirrorError> {
-        self.ended.await.unwrap_or_else(|_| Err(gone()))
+        let Asked { mut ended, mirror, until } = self;
+        tokio::select! {
+            ended = &mut ended => return ended.unwrap_or_else(|_| Err(gone())),
+            () = tokio::time::sleep_until(until) => {}
+        }
+        // Without a session the wait has ended by itself. In line it may last as long as others transfer.
+        if let Some(before) = mirror.in_line() {
+            let volume = mirror.status().relationship.destination;
+            return Err(MirrorError::State(format!(
+                "the transfer of {volume} has not begun: {before}. It stays in line and begins when it has its turn; to \
+                 take it out: farside mirror abort {volume}"
+            )));
+        }
+        ended.await.unwrap_or_else(|_| Err(gone()))
     }
 }
 
@@ -74,7 +92,25 @@ impl Mirror {
     /// Its status now.
     pub fn status(&self) -> MirrorStatus {
         let status = self.status.borrow().clone();
-        MirrorStatus { progress: self.progress.borrow().clone(), ..status }
+        let why = self.in_line().or_else(|| status.why.clone());
+        MirrorStatus { progress: self.progress.borrow().clone(), why, ..status }
+    }
+
+    /// Who is before its transfer, if that waits for its turn.
+    fn in_line(&self) -> Option<String> {
+        let id = self.status.borrow().relationship.id;
+        let before = self.parts.queue.before(id)?;
+        let of = |(peer, count): &(PeerId, usize)| match self.parts.links.name_of(*peer) {
+            Some(peer) => format!("{count} of {peer}"),
+            None => format!("{count} of a peer that was removed"),
+        };
+        let under_way: usize = before.under_way.iter().map(|(_, count)| count).sum();
+        let of: Vec<String> = before.under_way.iter().map(of).collect();
+        let waiting = match before.waiting {
+            0 => String::new(),
+            waiting => format!(", and {waiting} wait before it"),
+        };
+        Some(format!("waits for its turn: {under_way} transfers are under way ({}){waiting}", of.join(", ")))
     }
 
     /// Follows the transfers: changes with every frame; none between transfers.
@@ -108,7 +144,15 @@ impl Mirror {
         let (ended_tx, ended) = oneshot::channel();
         self.send(Command::Start { kind, link_wait, accepted, ended: ended_tx }).await?;
         is_accepted.await.unwrap_or_else(|_| Err(gone()))?;
-        Ok(Asked { ended })
+        Ok(self.asked(ended, link_wait))
+    }
+
+    fn asked(
+        &self,
+        ended: oneshot::Receiver<Result<TransferReport, MirrorError>>,
+        link_wait: Duration,
+    ) -> Asked {
+        Asked { ended, mirror: self.clone(), until: Instant::now() + link_wait }
     }
 
     /// No new transfers until resumed; one that runs ends by itself. Survives a restart.
@@ -130,6 +174,11 @@ impl Mirror {
     /// Never asks the peer, and waits for nothing that hangs; a transfer that runs is ended. Returns when it is done,
     /// durably, or refused, with nothing changed.
     pub async fn break_off(&self, at: Option<Uuid>) -> Result<(), MirrorError> {
+        self.break_and_name(at).await.map(drop)
+    }
+
+    /// The same. Answers the name of that side branch, if there is one.
+    pub async fn break_and_name(&self, at: Option<Uuid>) -> Result<Option<String>, MirrorError> {
         let (done, is_done) = oneshot::channel();
         self.send(Command::Break { at, done }).await?;
         is_done.await.unwrap_or_else(|_| Err(gone()))
@@ -213,7 +262,7 @@ impl Mirror {
         })
         .await?;
         is_accepted.await.unwrap_or_else(|_| Err(gone()))?;
-        Ok(Asked { ended })
+        Ok(self.asked(ended, link_wait))
     }
 
     /// Stops what goes on, for another relationship to take this one's place. The decision may be dropped; then it goes on.

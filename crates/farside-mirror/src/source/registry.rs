@@ -11,6 +11,7 @@ use farside_transfer::protocol::convert::Upstream;
 use farside_transfer::source::{KeptBase, SourceRelationships};
 use uuid::Uuid;
 
+use super::age::Ages;
 use super::log_limit::LogLimit;
 use super::rights::SourceRights;
 use super::role_changes::{RoleChangeMessage, RoleChangesSeen};
@@ -37,6 +38,7 @@ pub(super) struct Tables {
     /// By relationship: how many snapshots are kept for it, as far as that was seen since the start.
     pub(super) pins: HashMap<Uuid, usize>,
     pub(super) keeping: Keeping,
+    pub(super) ages: Ages,
     /// By relationship: which transfer was begun last. As many as of [`RoleChangesSeen`], and as long.
     pub(super) begun: HashMap<Uuid, Begun>,
     /// Beginnings of transfers that have arrived.

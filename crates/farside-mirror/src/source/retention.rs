@@ -11,7 +11,7 @@ use farside_platform::Timestamp;
 use farside_transfer::bases::release;
 use uuid::Uuid;
 
-use super::registry::Expected;
+use super::registry::{Expected, Tables};
 use super::service::SourceService;
 use super::shared::Shared;
 use crate::budgets::{self, Budget, Budgets, Kept};
@@ -19,6 +19,7 @@ use crate::error::{MirrorError, blocking};
 use crate::limits::{
     BUDGET_CHECK_EVERY, BUDGET_REST, BUDGETS_MEASURED_EVERY, FREED_WITHIN, FREED_WITHIN_IN_NEED,
 };
+use crate::schedule::ClockReading;
 use crate::store::{Released, SourceRelationship};
 
 /// How much of its budgets a peer uses.
@@ -70,11 +71,15 @@ impl SourceService {
     /// which reads metadata, where space is short, and otherwise as seldom as it takes long.
     pub async fn check_budgets(&self) -> Vec<Uuid> {
         let shared = &self.shared;
-        let (budgets, begun, is_due) = {
+        let (budgets, begun, is_due, aged_at) = {
             let mut tables = shared.tables();
-            let now = shared.clock.monotonic();
+            let reading = ClockReading::of(&*shared.clock);
+            let now = reading.monotonic;
             tables.rates.forget_idle(now);
-            (tables.budgets, now, now >= tables.keeping.due)
+            let Tables { ages, relationships, .. } = &mut *tables;
+            ages.keep(|id| relationships.contains_key(id));
+            let aged_at = ages.now(reading);
+            (tables.budgets, now, now >= tables.keeping.due, aged_at)
         };
         let mut by_pool: BTreeMap<String, Vec<SourceRelationship>> = BTreeMap::new();
         for relationship in self.destinations() {
@@ -92,7 +97,7 @@ impl SourceService {
             let mut kept = Vec::new();
             // Where only age counts, what is young need not be measured; of a first copy its snapshots tell.
             let matters = |r: &SourceRelationship| {
-                let is_old = || r.since.is_none_or(|since| budgets.is_old(since, shared.clock.now()));
+                let is_old = || r.since.is_none_or(|since| budgets.is_old(since, aged_at));
                 capacity.is_some() || budgets.pinned_bytes.is_some() || is_old()
             };
             for relationship in relationships.into_iter().filter(matters) {
@@ -114,7 +119,15 @@ impl SourceService {
             let is_going =
                 |k: &Kept| goes.iter().any(|(g, _): &(Kept, Budget)| g.relationship == k.relationship);
             all.retain(|k| !is_going(k));
-            goes.extend(budgets::over(&budgets, &all, shared.clock.now()));
+            let old: Vec<Uuid> = {
+                let mut tables = shared.tables();
+                let mut is_over = |k: &&Kept| {
+                    let is_old = budgets.is_old(k.since, aged_at);
+                    tables.ages.is_over(k.relationship, is_old, begun)
+                };
+                all.iter().filter(|k| is_over(k)).map(|k| k.relationship).collect()
+            };
+            goes.extend(budgets::over(&budgets, &all, &old));
             let now = shared.clock.monotonic();
             let rest = (now.saturating_sub(begun) * BUDGET_REST).max(BUDGETS_MEASURED_EVERY);
             shared.tables().keeping.due = now + rest;

@@ -114,6 +114,7 @@ impl Shared {
             staged_transfer,
             is_whole: released || message.whole,
             pins_left,
+            named_max: message.named_max.map(|most| most as usize),
         };
         let prepared = match slot.prepare(asked).await {
             Ok(prepared) => prepared,

@@ -49,6 +49,7 @@ fn begin(relationship: u128, transfer: u128) -> Bytes {
         staged: None,
         role_change: 1,
         whole: false,
+        named_max: None,
     }))
 }
 
@@ -127,14 +128,46 @@ async fn questions_have_a_rate_and_the_answer_says_so() {
     pair.check_replica();
 }
 
+/// Time passes while the site `a` is off, and then a day while it is on: what it has not seen pass does not count.
+async fn later<S: Storage>(pair: &mut Pair<S>, seconds: i64) {
+    pair.clock.step_wall(seconds);
+    pair.crash_a(7).await;
+    pair.a.source.check_budgets().await;
+    pair.clock.pass(24 * 3600 + 61);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_clock_that_jumps_lets_go_of_no_base() {
+    let (mut pair, mirror) = mirrored(410).await;
+    pair.scribble(10);
+    assert!(pair.a.source.check_budgets().await.is_empty());
+    // Wrong by more than a year for two days, and then right again.
+    pair.clock.step_wall(400 * DAYS);
+    for _ in 0..3 {
+        assert!(pair.a.source.check_budgets().await.is_empty(), "it has jumped");
+        pair.clock.pass(16 * 3600);
+    }
+    // The site starts with a wrong clock, that is put right within the day.
+    pair.crash_a(1).await;
+    assert!(pair.a.source.check_budgets().await.is_empty(), "it may be wrong");
+    pair.clock.pass(20 * 3600);
+    pair.clock.step_wall(-400 * DAYS);
+    assert!(pair.a.source.check_budgets().await.is_empty());
+    pair.clock.pass(20 * 3600);
+    assert!(pair.a.source.check_budgets().await.is_empty());
+    let report = pair.update(&mirror).await;
+    assert_ok(&report);
+    assert!(report.base.is_some(), "the base is there as before");
+    pair.check_replica();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_destination_that_was_gone_for_too_long_goes_on_by_itself() {
     let (mut pair, mirror) = mirrored(402).await;
     pair.scribble(10);
-    pair.clock.step_wall(365 * DAYS);
+    later(&mut pair, 365 * DAYS).await;
     assert!(pair.a.source.check_budgets().await.is_empty(), "not yet");
-    pair.clock.step_wall(2 * DAYS);
-    tokio::time::sleep(Duration::from_secs(61)).await;
+    later(&mut pair, DAYS).await;
     let id = mirror.status().relationship.id;
     assert_eq!(pair.a.source.check_budgets().await, [id]);
     assert!(pair.a.disk.engine.all_snapshots(&pair.original).unwrap().is_empty());
@@ -182,7 +215,10 @@ async fn a_destination_is_not_out_of_the_budgets_by_its_own_claim() {
             pair.scribble(10);
             send_overtaken(&pair, &mirror).await;
             pair.a.source.set_budgets(budgets);
-            pair.clock.step_wall(days * DAYS);
+            if days > 0 {
+                later(&mut pair, days * DAYS).await;
+                *pair.a.rights.no_way_back.lock() = !may_reverse;
+            }
             let id = mirror.status().relationship.id;
             if may_reverse {
                 assert!(pair.a.source.check_budgets().await.is_empty(), "the way back is kept");

@@ -293,7 +293,10 @@ async fn broken_at_a_snapshot<S: Storage>(seed: u64) {
     let unknown = world.r().break_off(Some(Uuid::from_u128(99))).await;
     assert!(unknown.unwrap_err().to_string().contains("does not exist"));
     assert_eq!(world.r().status().state, State::Mirrored, "nothing has changed");
-    world.r().break_off(Some(good)).await.unwrap();
+    let shown = world.r().status().current.unwrap().name;
+    let kept_as =
+        world.r().break_and_name(Some(good)).await.unwrap().expect("it says what the newer content stays as");
+    assert_eq!(kept_as, shown);
     world.b.live = at_good.clone();
     world.b.check(&world.pair.b);
     assert!(world.b.is_writable(&world.pair.b));
@@ -335,6 +338,7 @@ async fn refusal_of_an_update<S: Storage>(world: &World<S>, relationship: Uuid) 
         staged: None,
         role_change: 1,
         whole: false,
+        named_max: None,
     };
     let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec();
     let request = bytes::Bytes::from(request);

@@ -313,6 +313,7 @@ fn begin(relationship: Uuid, transfer: Uuid, volume: &str) -> Bytes {
         staged: None,
         role_change: 1,
         whole: false,
+        named_max: None,
     };
     Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec().into()
 }
@@ -384,6 +385,7 @@ async fn nonsense_is_refused_and_the_source_goes_on() {
         held: 0,
         known: true,
         cross_volume: vec![7],
+        room_bytes: None,
     };
     for header in [unknown.encode_to_vec(), vec![0xff; 40]] {
         let mut opened =

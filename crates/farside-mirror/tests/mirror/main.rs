@@ -10,7 +10,9 @@ mod driver;
 mod embedded;
 mod faults;
 mod known;
+mod notices;
 mod resume;
+mod room;
 mod similar;
 #[path = "../support/mod.rs"]
 mod support;
@@ -18,6 +20,7 @@ mod swap;
 mod three_lives;
 mod three_sites;
 mod transfers;
+mod turns;
 mod versions;
 
 use support::{embedded_storage, memory_engine, site};

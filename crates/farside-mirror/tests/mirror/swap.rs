@@ -762,7 +762,7 @@ async fn the_way_back_keeps_its_base_while_the_source_is_not_notified() {
     let source = world.pair.b.source.clone();
     world.write_b(5);
     source.set_budgets(Budgets { pin_age: Some(Duration::from_secs(86_400)), ..Budgets::default() });
-    world.pair.clock_b.step_wall(3 * 86_400);
+    world.pair.clock_b.pass(3 * 86_400);
     assert!(source.check_budgets().await.is_empty(), "nobody has had the chance to ask for it");
     assert_eq!(source.destinations()[0].released, None);
     world.pair.crash_b(1).await;
@@ -775,7 +775,8 @@ async fn the_way_back_keeps_its_base_while_the_source_is_not_notified() {
     assert!(source.check_budgets().await.is_empty(), "nor after a restart");
     again.release().await;
     world.mark_is_gone().await;
-    tokio::time::sleep(Duration::from_secs(120)).await;
+    // Over its age as before, and seen to be for a day.
+    world.pair.clock_b.pass(86_400 + 120);
     assert_eq!(source.check_budgets().await.len(), 1, "from here on it is a base like any other");
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farside_engine::{
     BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, ContentRoot, Engine, EngineError,
     FINGERPRINTS_MAX, Fingerprint, KnownDataScope, OpenSnapshot, ReplicaRecord, SnapshotInfo, SnapshotOwner,
-    SnapshotSpec, StagedFor, StagedInfo, StagedVersion, VolumeInfo, VolumeName, Wanted, short,
+    SnapshotSpec, StagedFor, StagedInfo, StagedVersion, StagingRoom, VolumeInfo, VolumeName, Wanted, short,
 };
 use farside_format::fingerprint::is_zero;
 use parking_lot::Mutex;
@@ -203,6 +203,8 @@ pub(crate) struct Faults {
     pub(crate) finds_other_content: bool,
     /// Room for staged writes, bytes.
     pub(crate) staged_bytes_left: Option<u64>,
+    /// Room for what is staged and not published, bytes; what is thrown away gives it back at once.
+    pub(crate) staging_room: Option<u64>,
     /// The machine is off: everything fails.
     pub(crate) is_dead: bool,
 }
@@ -234,6 +236,17 @@ impl MemoryEngine {
     /// Bytes of data written to staged versions so far: what arrived, again or for the first time.
     pub(crate) fn staged_write_bytes(&self) -> u64 {
         self.staged_writes.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of data that are staged now, beside what the bases hold.
+    fn staged_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let of = |volume: &Volume| {
+            let staged = volume.staged.as_ref()?;
+            let changes = Image::changes(&volume.base_image(staged.base).ok()?, &staged.image);
+            Some(changes.iter().filter(|c| c.kind == ChangeKind::Data).map(|c| c.length).sum::<u64>())
+        };
+        state.volumes.values().filter_map(of).sum()
     }
 
     /// Writes to what is staged, as no transfer would.
@@ -409,10 +422,11 @@ impl Volume {
         }
         let number = self.snapshots.len() as u128;
         let newest = self.snapshots.iter().map(|s| s.info.created_at).max();
+        let moment = newest.expect("there is the one that the head becomes");
         let spec = SnapshotSpec {
-            name: format!("rescue-{number}"),
+            name: format!("rescue-{moment}-{number}"),
             uuid: Uuid::from_u128(0x7e5c << 64 | u128::from(RESCUES.fetch_add(1, Ordering::SeqCst))),
-            created_at: newest.expect("there is the one that the head becomes"),
+            created_at: moment,
             owner: SnapshotOwner::Person,
             pin_for: None,
         };
@@ -678,6 +692,12 @@ impl Engine for MemoryEngine {
         self.with(name, |volume| volume.image(snapshot)?.fingerprints(first, count))
     }
 
+    fn staging_room(&self, _: &str) -> Result<Option<StagingRoom>, EngineError> {
+        let Some(room) = self.faults.lock().staging_room else { return Ok(None) };
+        let room_bytes = room.saturating_sub(self.staged_bytes());
+        Ok(Some(StagingRoom { room_bytes, reserve_bytes: 0 }))
+    }
+
     fn abandon_staged(&self, name: &VolumeName) -> Result<usize, EngineError> {
         self.with(name, |volume| Ok(volume.staged.take().into_iter().count()))
     }
@@ -758,7 +778,15 @@ impl StagedVersion for Staged {
             };
             *left = rest;
         }
+        let room = faults.staging_room;
         drop(faults);
+        if let Some(room) = room {
+            let (used, needed_bytes) = (self.engine.staged_bytes(), bytes.len() as u64);
+            if used + needed_bytes > room {
+                let available_bytes = room.saturating_sub(used);
+                return Err(EngineError::NoSpace { pool: "q".into(), needed_bytes, available_bytes });
+            }
+        }
         self.engine.staged_writes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
         self.with(|image| image.write(offset, &bytes))
     }

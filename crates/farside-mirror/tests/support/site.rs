@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use farside_engine::{BLOCK_BYTES, Engine, SnapshotOwner, SnapshotSpec, VolumeNam
 use farside_link::{ByteStream, LinkSettings, SimulatedNetwork};
 use farside_mirror::{
     Destination, DestinationParts, Ending, Endings, LogEntry, MemoryStore, Mirror, MirrorError, Relationship,
-    RelationshipStore, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, Schedule, SourceRights,
-    SourceService, TransferQueue,
+    RelationshipStore, ReplicaLimits, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, Schedule,
+    SourceRights, SourceService, TransferQueue,
 };
 use farside_peer::{
     DataStream, Identity, MemoryPeerRegistry, Node, NodeConfig, NodeParts, PeerId, PeerLink, PeerService,
@@ -74,16 +74,26 @@ pub(crate) trait CallObserver: Send + Sync {
 pub(crate) struct TokioClock {
     started: Instant,
     stepped_seconds: AtomicI64,
+    passed_seconds: AtomicU64,
 }
 
 impl TokioClock {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(TokioClock { started: Instant::now(), stepped_seconds: AtomicI64::new(0) })
+        Arc::new(TokioClock {
+            started: Instant::now(),
+            stepped_seconds: AtomicI64::new(0),
+            passed_seconds: AtomicU64::new(0),
+        })
     }
 
     /// Moves the wall clock by so many seconds; what runs with it does not notice.
     pub(crate) fn step_wall(&self, seconds: i64) {
         self.stepped_seconds.fetch_add(seconds, Ordering::SeqCst);
+    }
+
+    /// Lets time pass on both clocks of the site at once: days of a session's pings would take long.
+    pub(crate) fn pass(&self, seconds: u64) {
+        self.passed_seconds.fetch_add(seconds, Ordering::SeqCst);
     }
 }
 
@@ -94,7 +104,7 @@ impl Clock for TokioClock {
     }
 
     fn monotonic(&self) -> Duration {
-        self.started.elapsed()
+        self.started.elapsed() + Duration::from_secs(self.passed_seconds.load(Ordering::SeqCst))
     }
 }
 
@@ -135,6 +145,8 @@ pub(crate) struct FaultInjector {
     call_observer: Option<Arc<dyn CallObserver>>,
     /// What to send on the next data streams instead of the truth.
     pub(crate) forged_stream: Mutex<Option<Vec<u8>>>,
+    /// Play a source that says for ever that it is working.
+    pub(crate) hangs: AtomicBool,
     /// Play a source that speaks only the version of the protocol before this one.
     pub(crate) is_older: AtomicBool,
     /// Play a source that answers as if it had heard of no role change.
@@ -278,6 +290,12 @@ impl PeerService for FaultInjector {
             (header, stream) = call_observer.opened(header, stream);
         }
         stream.io = Box::new(Stallable { io: stream.io, stall: PollSemaphore::new(self.stall.clone()) });
+        while self.hangs.load(Ordering::SeqCst) {
+            if stream.io.write_all(&[7, 0, 0, 0, 0]).await.is_err() || stream.io.flush().await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(100)).await;
+        }
         let forged_stream = self.forged_stream.lock().clone();
         match forged_stream {
             None => self.inner.stream(link, header, stream).await,
@@ -300,6 +318,7 @@ pub(crate) struct Disk<S> {
     pub(crate) engine: S,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) similarity: Arc<MemorySimilarityStore>,
+    pub(crate) limits: ReplicaLimits,
     pub(crate) identity: Identity,
     pub(crate) registry: Arc<MemoryPeerRegistry>,
 }
@@ -404,6 +423,7 @@ pub(crate) struct Site<S = MemoryEngine> {
     pub(crate) destination: Arc<Destination>,
     pub(crate) starting: Arc<Starting>,
     pub(crate) rights: Arc<Rights>,
+    pub(crate) queue: TransferQueue,
 }
 
 impl<S: Storage> Disk<S> {
@@ -412,6 +432,7 @@ impl<S: Storage> Disk<S> {
             engine: S::create(name, clock.clone(), seed),
             store: Arc::default(),
             similarity: Arc::default(),
+            limits: ReplicaLimits::default(),
             identity: Identity::generate().unwrap(),
             registry: Arc::default(),
         }
@@ -444,6 +465,7 @@ impl<S: Storage> Site<S> {
             inner: source.clone(),
             call_observer,
             forged_stream: Mutex::new(None),
+            hangs: AtomicBool::new(false),
             is_older: AtomicBool::new(false),
             numbers_nothing: AtomicBool::new(false),
             stall: Arc::new(Semaphore::new(1)),
@@ -463,8 +485,8 @@ impl<S: Storage> Site<S> {
         let node = Node::start(config, parts).await.unwrap();
         let links = Arc::new(node.clone());
         let database = Arc::new(Database { store: disk.store.clone(), is_full: AtomicBool::new(false) });
-        let (store, queue) = (database.clone(), TransferQueue::default());
-        let (of_source, reverse) = (source.clone(), rights.clone());
+        let (store, queue, limits) = (database.clone(), TransferQueue::default(), disk.limits);
+        let (of_source, reverse, of_site) = (source.clone(), rights.clone(), queue.clone());
         let endings = Arc::new(Endings::open(links.clone(), disk.store.clone()).await.unwrap());
         let parts = DestinationParts {
             engine,
@@ -476,12 +498,13 @@ impl<S: Storage> Site<S> {
             randomness,
             queue,
             endings,
+            limits,
         };
         let destination = Arc::new(Destination::open(parts).await.unwrap());
         let starting = Arc::new(Starting { destination: destination.clone(), refuses: AtomicU32::new(0) });
         let as_reversal: Arc<dyn Reversal> = starting.clone();
         source.set_reversal(Arc::downgrade(&as_reversal));
-        Site { disk, database, node, source, fault_injector, destination, starting, rights }
+        Site { disk, database, node, source, fault_injector, destination, starting, rights, queue: of_site }
     }
 }
 
@@ -667,6 +690,12 @@ impl<S: Storage> Pair<S> {
         self.b = Site::start(&self.network, "b", disk, self.clock_b.clone(), self.starts).await;
     }
 
+    /// The site `b` starts anew, with room for so many snapshots of persons in a replica.
+    pub(crate) async fn limit_snapshots_b(&mut self, snapshots: usize) {
+        self.b.disk.limits.snapshots = snapshots;
+        self.crash_b(0).await;
+    }
+
     /// The site `b` loses its state database; it starts anew with what its pool knows of `replica`, as a daemon does.
     pub(crate) async fn lose_database_b(&mut self) {
         let engine = self.b.disk.engine.engine();
@@ -680,6 +709,7 @@ impl<S: Storage> Pair<S> {
                 self.replica.clone(),
                 Schedule::OnRequest,
             );
+            let found = Relationship { schedule_lost: true, ..found };
             self.b.disk.store.save(&found).await.unwrap();
         }
         self.crash_b(0).await;

@@ -33,6 +33,8 @@ pub(crate) struct Here {
     pub(crate) own: Option<CandidateBase>,
     /// Readers see a version of which part cannot be read: an update must not build on it.
     pub(crate) is_damaged: bool,
+    /// How many snapshots that persons made it has.
+    pub(crate) named: usize,
     /// What a transfer of this relationship that was cut left staged.
     pub(crate) kept: Option<Kept>,
 }
@@ -83,7 +85,8 @@ pub(crate) fn tidy_and_list(
         _ => None,
     };
     let is_damaged = shown.is_some() && published.is_none();
-    Ok(Here { candidates, published, newest, own, is_damaged, kept })
+    let named = snapshots.iter().filter(|s| s.owner == SnapshotOwner::Person).count();
+    Ok(Here { candidates, published, newest, own, is_damaged, named, kept })
 }
 
 /// Refuses to touch a volume that is not, or not any more, the replica of this relationship: hosts may be writing to it.

@@ -26,7 +26,7 @@ use super::transfer::Transfer;
 use crate::error::{TransferError, blocking};
 use crate::limits::{
     ASKS_IN_FLIGHT_MAX, BULK_MIN, CALL_TIMEOUT, CHECKPOINT_BYTES, CHECKPOINT_EVERY,
-    CROSS_VOLUME_CHECKED_EVERY, FRAMES_BETWEEN_STAGES, STREAM_SILENCE_MAX,
+    CROSS_VOLUME_CHECKED_EVERY, FRAMES_BETWEEN_STAGES, STEP_STALL_MAX, STREAM_SILENCE_MAX,
 };
 use crate::protocol::held::Held;
 use crate::protocol::known::Ask;
@@ -46,6 +46,21 @@ pub(crate) struct Step {
     pub(crate) held: Held,
     /// Whether questions for known data are answered.
     pub(crate) known: bool,
+    /// Room for its data, if it may be too little.
+    pub(crate) room: Option<Room>,
+    /// The snapshot's name at the source.
+    pub(crate) name: String,
+    /// Bytes of data that it brings, once the source has counted them.
+    pub(crate) found_bytes: Arc<AtomicU64>,
+}
+
+/// What a pool has room for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Bytes of data of a step that fit, what is staged of it included.
+    pub(crate) room_bytes: u64,
+    /// Bytes that are kept free for hosts.
+    pub(crate) reserve_bytes: u64,
 }
 
 /// Receives all of a step into `staged` and adds it to `report`. What it cost on the wire is added to `wire` however
@@ -66,6 +81,7 @@ pub(crate) async fn receive(
         held: step.held.number(),
         known: step.known,
         cross_volume: cross_volume.offered().to_vec(),
+        room_bytes: step.room.map(|room| room.room_bytes),
     };
     // Of a copy that begins or goes on without a base there is no telling how little it is; an update is small as a rule.
     let is_bulk = step.base.is_none() && step.size_bytes >= BULK_MIN;
@@ -200,12 +216,17 @@ async fn apply_messages(
     let mut looks =
         tokio::time::interval_at(Instant::now() + CROSS_VOLUME_CHECKED_EVERY, CROSS_VOLUME_CHECKED_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stall = Stall::new();
     loop {
         // Only the wait can be cancelled: a frame that is being written is written, so that nothing touches the
         // staged version any more when this returns.
         let message = tokio::select! {
             message = arriving.messages.recv() => message,
             () = transfer.cancel.cancelled() => return Err(TransferError::Aborted),
+            () = stall.is_too_long(&arriving.reported) => {
+                let minutes = STEP_STALL_MAX.as_secs() / 60;
+                return Err(SessionError::Lost(format!("the source brought nothing for {minutes} minutes")).into());
+            }
             () = unsaved.until_old() => {
                 unsaved.save(staged).await?;
                 continue;
@@ -221,6 +242,7 @@ async fn apply_messages(
             }
             () = arriving.taken.news.notified() => {
                 let before = std::mem::replace(&mut taken_bytes, arriving.taken.level().in_bytes);
+                stall.ends();
                 unsaved.add(taken_bytes - before);
                 arriving.show(transfer, &mut applier);
                 if unsaved.is_much() {
@@ -234,6 +256,7 @@ async fn apply_messages(
             StreamMessage::Frame(frame) => {
                 let before = applier.counted.changed_bytes;
                 applier = blocking(move || applier.apply(&frame)).await?;
+                stall.ends();
                 unsaved.add(applier.counted.changed_bytes - before);
                 arriving.show(transfer, &mut applier);
                 if unsaved.is_much() {
@@ -253,7 +276,19 @@ async fn apply_messages(
             }
             StreamMessage::Scanned(scanned) => {
                 transfer.progress.found(scanned.changed_bytes);
+                stall.found(scanned.changed_bytes.saturating_add(scanned.deallocated_bytes));
                 if scanned.complete {
+                    step.found_bytes.store(scanned.changed_bytes, Ordering::Relaxed);
+                    if let Some(room) = step.room.filter(|room| scanned.changed_bytes > room.room_bytes) {
+                        // The source ends it by itself; one that does not know of room is stopped here.
+                        return Err(TransferError::NoRoom {
+                            snapshot: step.name.clone(),
+                            pool: transfer.replica.destination.pool.clone(),
+                            needed_bytes: scanned.changed_bytes,
+                            room_bytes: room.room_bytes,
+                            reserve_bytes: room.reserve_bytes,
+                        });
+                    }
                     report.scan_seconds += scanned.scan_nanos as f64 / 1e9;
                     // Runs of holes reach over what was a hole before: only the walk knows what was data.
                     deallocated_bytes = scanned.deallocated_bytes;
@@ -367,6 +402,44 @@ async fn read_ahead(
         );
         if messages.send(message).await.is_err() || is_last {
             return;
+        }
+    }
+}
+
+/// Since when nothing has arrived of a step.
+struct Stall {
+    since: Instant,
+    /// What the source has found, and what was told of what is staged, as it was last looked at.
+    found: u64,
+    reported: u64,
+}
+
+impl Stall {
+    fn new() -> Stall {
+        Stall { since: Instant::now(), found: 0, reported: 0 }
+    }
+
+    fn ends(&mut self) {
+        self.since = Instant::now();
+    }
+
+    fn found(&mut self, found: u64) {
+        if found > self.found {
+            self.found = found;
+            self.ends();
+        }
+    }
+
+    /// Resolves once that has lasted for [`STEP_STALL_MAX`].
+    async fn is_too_long(&mut self, reported: &AtomicU64) {
+        loop {
+            tokio::time::sleep_until(self.since + STEP_STALL_MAX).await;
+            let told = reported.load(Ordering::Relaxed);
+            if told == self.reported {
+                return;
+            }
+            self.reported = told;
+            self.ends();
         }
     }
 }

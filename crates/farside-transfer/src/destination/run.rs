@@ -5,21 +5,23 @@
 //! same, the staged version as it was at its last checkpoint. What did not add up is thrown away at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use farside_engine::{KnownDataScope, StagedFor, StagedVersion};
+use farside_engine::{ChangeKind, EngineError, KnownDataScope, StagedFor, StagedVersion};
 use farside_link::WireCounters;
 use prost::Message;
 use uuid::Uuid;
 
 use super::cross_volume::CrossVolume;
+use super::receive::Room;
 use super::resume::{self, Fate, Kept, Opened};
-use super::transfer::{Outcome, Transfer};
+use super::transfer::{NoRoom, Outcome, Transfer};
 use super::{known, publish, receive};
 use crate::calls::call;
 use crate::error::{TransferError, blocking};
 use crate::kind::TransferKind;
-use crate::limits::{CLOSE_TIMEOUT, ROOM_WAIT, ROOM_WAITS_MAX};
+use crate::limits::{CLOSE_TIMEOUT, NODES_PART, ROOM_WAIT, ROOM_WAITS_MAX};
 use crate::protocol::convert::{self, CandidateBase, OF_SEVERAL, TransferPlan, TravellingSnapshot, Upstream};
 use crate::protocol::held::Held;
 use crate::protocol::{Acknowledge, Begin, Body, End, Plan, StagedTransfer};
@@ -47,6 +49,8 @@ struct Filling<'a> {
     mirrors: Vec<Replica>,
     /// What is offered of other volumes.
     cross_volume: Offer,
+    /// Bytes of data that the step brings, once the source has counted them.
+    found_bytes: Arc<AtomicU64>,
 }
 
 /// Where a step begins.
@@ -73,6 +77,15 @@ enum Offer {
     Outlived,
 }
 
+/// What came up on the way.
+#[derive(Default)]
+struct Told {
+    waiting: u64,
+    left_out: u64,
+    unacknowledged: Option<Acknowledge>,
+    upstream: Option<Upstream>,
+}
+
 /// Runs it to its end, whatever that is.
 pub async fn run(mut transfer: Transfer) -> Outcome {
     let mut report = TransferReport::begun(transfer.id, transfer.kind, transfer.clock.now());
@@ -84,8 +97,8 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
     tracing::debug!(
         transfer = %transfer.id, %relationship, %peer, %source, %destination, kind = %transfer.kind, "transfer begins"
     );
-    let (mut unacknowledged, mut upstream) = (None, None);
-    let outcome = transfer.carry_out(&mut report, &wire, &mut unacknowledged, &mut upstream).await;
+    let mut told = Told::default();
+    let outcome = transfer.carry_out(&mut report, &wire, &mut told).await;
     report.ended_at = transfer.clock.now();
     report.duration_seconds = transfer.clock.monotonic().saturating_sub(started).as_secs_f64();
     report.wire_bytes_sent = wire.sent();
@@ -100,7 +113,15 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
         tracing::warn!(transfer = %report.id, "transfer stopped: {reason}");
     }
     transfer.close_at_source(report.reason.clone());
-    Outcome { report, lost_session: outcome.is_err_and(|e| e.is_lost_session()), unacknowledged, upstream }
+    Outcome {
+        report,
+        lost_session: outcome.as_ref().is_err_and(TransferError::is_lost_session),
+        no_room: outcome.err().and_then(|error| NoRoom::of(&error)),
+        waiting: told.waiting,
+        left_out: told.left_out,
+        unacknowledged: told.unacknowledged,
+        upstream: told.upstream,
+    }
 }
 
 impl Transfer {
@@ -108,13 +129,15 @@ impl Transfer {
         &mut self,
         report: &mut TransferReport,
         wire: &Arc<WireCounters>,
-        unacknowledged: &mut Option<Acknowledge>,
-        upstream: &mut Option<Upstream>,
+        told: &mut Told,
     ) -> Result<(), TransferError> {
         self.progress.phase(Phase::Snapshot);
-        let publish::Here { candidates, published, newest, own, is_damaged, mut kept } =
+        let publish::Here { candidates, published, newest, own, is_damaged, named, mut kept } =
             self.tidy_and_list().await?;
-        let plan = self.begin(&candidates, is_damaged, kept.as_ref(), wire, upstream).await?;
+        let named_max = self.named_max.saturating_sub(named);
+        let plan =
+            self.begin(&candidates, is_damaged, named_max, kept.as_ref(), wire, &mut told.upstream).await?;
+        (told.waiting, told.left_out) = (plan.waiting, plan.left_out);
         let content = |c: CandidateBase| (c.content_root, c.size_bytes);
         if plan.steps.is_empty() {
             // "Nothing to bring" is believed only of what readers see here already.
@@ -146,7 +169,7 @@ impl Transfer {
                 is_compared: compared.is_some(),
             };
             let brought = self.bring(index, step, stands, &mut kept, report, wire).await?;
-            *unacknowledged = self.acknowledge(brought, wire).await;
+            told.unacknowledged = self.acknowledge(brought, wire).await;
             self.progress.snapshot_done();
             base = Some(brought);
         }
@@ -173,6 +196,7 @@ impl Transfer {
         &mut self,
         candidates: &[CandidateBase],
         is_damaged: bool,
+        named_max: usize,
         kept: Option<&Kept>,
         wire: &WireCounters,
         upstream: &mut Option<Upstream>,
@@ -190,6 +214,7 @@ impl Transfer {
             }),
             role_change: self.role_change,
             whole: is_damaged,
+            named_max: Some(u32::try_from(named_max).unwrap_or(u32::MAX)),
         };
         if candidates.is_empty() {
             self.link.expect_bulk();
@@ -259,9 +284,10 @@ impl Transfer {
             has_taken: false,
             mirrors,
             cross_volume: Offer::All,
+            found_bytes: Arc::default(),
         };
         let before = report.clone();
-        let mut waits_for_room = 0;
+        let mut has_made_room = false;
         let staged = loop {
             let opened = self.open(kept.take(), &filling).await?;
             filling.held = opened.held;
@@ -294,13 +320,12 @@ impl Transfer {
                 // Nothing was gone on with in the end, and nothing is staged or taken in the next attempt: it is the last.
                 report.forget_attempt(&before);
                 filling.known = false;
-            } else if error.is_no_space() && (filling.held != Held::None || waits_for_room > 0) {
-                // What was staged is given back in steps; the newest version may be much smaller than it was.
-                if waits_for_room == ROOM_WAITS_MAX {
-                    self.abandon(staged).await;
-                    return Err(error);
-                }
-                waits_for_room += 1;
+            } else if error.is_no_space()
+                && !has_made_room
+                && self.is_stale_in_the_way(&filling, &staged).await
+            {
+                // Of snapshots before this one: without it this one fits. Once, so that nothing is brought again and again.
+                has_made_room = true;
                 tracing::warn!(
                     transfer = %self.id, snapshot = step.name,
                     "not enough free space beside staged content of an earlier transfer; that content is discarded \
@@ -308,10 +333,7 @@ impl Transfer {
                 );
                 self.abandon(staged).await;
                 report.forget_attempt(&before);
-                tokio::select! {
-                    () = tokio::time::sleep(ROOM_WAIT) => {}
-                    () = self.cancel.cancelled() => return Err(TransferError::Aborted),
-                }
+                self.wait_for_room(filling.found_bytes.load(Ordering::Relaxed)).await?;
             } else {
                 self.leave(staged, &error).await;
                 return Err(error);
@@ -355,7 +377,12 @@ impl Transfer {
             filling.cross_volume = if cross_volume.is_empty() { Offer::Nothing } else { Offer::All };
             let size_bytes = step.size_bytes;
             let base = base.map(|b| b.uuid);
-            let step = receive::Step { index, without_base, size_bytes, base, held, known };
+            // What is known here needs no room, and nobody knows yet how much that is.
+            let room = if known { None } else { self.room(staged, held, base).await };
+            let room = room.filter(|room| room.room_bytes < size_bytes);
+            let (name, found_bytes) = (step.name.clone(), filling.found_bytes.clone());
+            let step =
+                receive::Step { index, without_base, size_bytes, base, held, known, room, name, found_bytes };
             let received = receive::receive(self, &step, &cross_volume, staged, report, wire).await;
             if cross_volume.was_missed() {
                 filling.cross_volume = Offer::Outlived;
@@ -368,6 +395,50 @@ impl Transfer {
         self.progress.phase(Phase::Verify);
         let (staged, name, expected) = (staged.clone(), step.name.clone(), step.content_root);
         blocking(move || publish::prove(&*staged, &name, expected)).await
+    }
+
+    /// Room for the data of a step that goes on with `staged`; none if the engine cannot tell. What is staged counts: it is of the
+    /// step, or goes when the step is staged in its place.
+    async fn room(&self, staged: &Arc<dyn StagedVersion>, held: Held, base: Option<Uuid>) -> Option<Room> {
+        let (engine, pool, staged) =
+            (self.engine.clone(), self.replica.destination.pool.clone(), staged.clone());
+        let asked = blocking(move || {
+            let Some(room) = engine.staging_room(&pool)? else { return Ok(None) };
+            let staged_bytes = if held == Held::None { 0 } else { data_bytes(&*staged, base)? };
+            let room_bytes = (room.room_bytes - room.room_bytes / NODES_PART).saturating_add(staged_bytes);
+            Ok::<_, TransferError>(Some(Room { room_bytes, reserve_bytes: room.reserve_bytes }))
+        });
+        asked.await.unwrap_or_else(|error| {
+            tracing::warn!(transfer = %self.id, "cannot tell whether the pool has room; the transfer begins and sees: \
+                 {error}");
+            None
+        })
+    }
+
+    /// Whether what is staged is of earlier snapshots for a good part, so that the step would fit without it.
+    async fn is_stale_in_the_way(&self, filling: &Filling<'_>, staged: &Arc<dyn StagedVersion>) -> bool {
+        let found_bytes = filling.found_bytes.load(Ordering::Relaxed);
+        if filling.held != Held::Fingerprints || found_bytes == 0 {
+            return false;
+        }
+        let room = self.room(staged, filling.held, filling.base.map(|b| b.uuid)).await;
+        room.is_some_and(|room| room.room_bytes >= found_bytes.saturating_add(found_bytes / NODES_PART))
+    }
+
+    /// Waits until what was thrown away has come free, as far as it is needed.
+    async fn wait_for_room(&self, needed_bytes: u64) -> Result<(), TransferError> {
+        for _ in 0..ROOM_WAITS_MAX {
+            let (engine, pool) = (self.engine.clone(), self.replica.destination.pool.clone());
+            let room = blocking(move || engine.staging_room(&pool)).await?;
+            if room.is_none_or(|room| room.room_bytes - room.room_bytes / NODES_PART >= needed_bytes) {
+                break;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(ROOM_WAIT) => {}
+                () = self.cancel.cancelled() => return Err(TransferError::Aborted),
+            }
+        }
+        Ok(())
     }
 
     /// The mirrors of this site. That they cannot be listed costs bytes only.
@@ -502,4 +573,16 @@ impl Transfer {
             }
         });
     }
+}
+
+/// Bytes of data in which a staged version differs from the base.
+fn data_bytes(staged: &dyn StagedVersion, base: Option<Uuid>) -> Result<u64, EngineError> {
+    let mut bytes = 0_u64;
+    for extent in staged.changed_from(base)? {
+        let extent = extent?;
+        if extent.kind == ChangeKind::Data {
+            bytes = bytes.saturating_add(extent.length);
+        }
+    }
+    Ok(bytes)
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::progress::ProgressSender;
+use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::protocol::Acknowledge;
 use crate::protocol::convert::Upstream;
@@ -36,6 +37,8 @@ pub struct Transfer {
     pub link: Arc<dyn PeerLink>,
     /// What its data streams may take of the link; whether they are bulk is decided for each.
     pub options: StreamOptions,
+    /// Snapshots that persons made which the replica may have at most.
+    pub named_max: usize,
     /// Ends it.
     pub cancel: CancellationToken,
     /// Where it reports to.
@@ -48,8 +51,34 @@ pub struct Outcome {
     pub report: TransferReport,
     /// The session went away under it.
     pub lost_session: bool,
+    /// The pool here had no room for it.
+    pub no_room: Option<NoRoom>,
+    /// Snapshots that wait at the source for the next transfer.
+    pub waiting: u64,
+    /// Snapshots that were not taken, because the replica has as many as it may have.
+    pub left_out: u64,
     /// What was published last, if the source does not know of it: it keeps the old base as well.
     pub unacknowledged: Option<Acknowledge>,
     /// Where the source's volume stands among the sites; none if it has not said.
     pub upstream: Option<Upstream>,
+}
+
+/// That a pool had no room for a transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoRoom {
+    /// Bytes by which there has to be more for it to fit; none if it ran full on the way, and nobody knows.
+    pub missing_bytes: Option<u64>,
+}
+
+impl NoRoom {
+    /// Of a transfer that failed so.
+    pub(crate) fn of(error: &TransferError) -> Option<NoRoom> {
+        match error {
+            TransferError::NoRoom { needed_bytes, room_bytes, .. } => {
+                Some(NoRoom { missing_bytes: Some(needed_bytes.saturating_sub(*room_bytes)) })
+            }
+            error if error.is_about_room() => Some(NoRoom { missing_bytes: None }),
+            _ => None,
+        }
+    }
 }

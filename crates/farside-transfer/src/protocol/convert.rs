@@ -57,6 +57,10 @@ pub struct TransferPlan {
     pub base_is_beside: bool,
     /// Snapshots that travel, oldest first; none if the base is still the newest there is.
     pub steps: Vec<TravellingSnapshot>,
+    /// Snapshots that wait for the next transfer.
+    pub waiting: u64,
+    /// Snapshots that do not travel, because the destination takes no more.
+    pub left_out: u64,
 }
 
 /// A volume of a site, by the hash of the site's key.
@@ -345,6 +349,8 @@ impl TransferPlan {
             base_name,
             base_is_beside: message.base_is_beside,
             steps: message.steps.iter().map(TravellingSnapshot::from_message).collect::<Result<_, _>>()?,
+            waiting: message.waiting,
+            left_out: message.left_out,
         })
     }
 
@@ -356,6 +362,8 @@ impl TransferPlan {
             base_is_beside: self.base_is_beside,
             steps: self.steps.iter().map(TravellingSnapshot::to_message).collect(),
             origin: None,
+            waiting: self.waiting,
+            left_out: self.left_out,
         }
     }
 }

@@ -97,6 +97,9 @@ pub struct Begin {
     /// The destination cannot read its base: without a common one the whole volume is compared.
     #[prost(bool, tag = "9")]
     pub whole: bool,
+    /// So many snapshots that persons made may travel, the newest of those that wait: what the destination keeps of them is limited.
+    #[prost(uint32, optional, tag = "10")]
+    pub named_max: Option<u32>,
 }
 
 /// What a transfer that was cut left staged at the destination.
@@ -143,6 +146,13 @@ pub struct Plan {
     /// that is the base, is not on the line that it gets.
     #[prost(bool, tag = "5")]
     pub base_is_beside: bool,
+    /// Snapshots that wait and are for the next transfer: then the last step is the newest that fits into this one, and no
+    /// incremental was taken.
+    #[prost(uint64, tag = "6")]
+    pub waiting: u64,
+    /// Snapshots that persons made and that do not travel, because of [`Begin::named_max`].
+    #[prost(uint64, tag = "7")]
+    pub left_out: u64,
 }
 
 /// Where a source's volume stands among the sites.
@@ -450,6 +460,10 @@ pub struct StreamHeader {
     /// their places in this list.
     #[prost(fixed64, repeated, tag = "7")]
     pub cross_volume: Vec<u64>,
+    /// The destination may not have room: so many bytes of data of the step fit. The source counts the difference before it
+    /// sends anything of it, and fails with the code `no-space` if it is more.
+    #[prost(uint64, optional, tag = "8")]
+    pub room_bytes: Option<u64>,
 }
 
 /// How far the metadata difference of a step is.

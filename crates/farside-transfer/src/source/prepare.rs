@@ -34,6 +34,8 @@ pub struct Asked {
     pub is_whole: bool,
     /// Snapshots that may be kept for the relationship.
     pub pins_left: usize,
+    /// Snapshots of persons that the destination takes at most; the newest of those that wait.
+    pub named_max: Option<usize>,
 }
 
 /// What will travel, and from which snapshot of this side.
@@ -83,15 +85,9 @@ pub(crate) fn prepare(
     let staged_transfer =
         asked.staged_transfer.filter(|uuid| line.iter().any(|s| s.info.uuid == *uuid && is_pinned(s)));
     let mut steps: Vec<&Rooted> = travelling(&line, base.as_ref(), staged_transfer).collect();
-    if steps.len() >= STEPS_MAX {
-        return Err(TransferError::State(format!(
-            "{} snapshots of {volume} wait to be transferred, and one transfer carries fewer than {STEPS_MAX}. \
-             Nothing was changed. Delete snapshots of {volume} at the source",
-            steps.len()
-        )));
-    }
+    let left_out = leave_out_oldest(&mut steps, asked.named_max);
     // With the base and the incremental.
-    if steps.len() + 2 > asked.pins_left {
+    if asked.pins_left < 2 || (!steps.is_empty() && asked.pins_left < 3) {
         return Err(TransferError::OverBudget(format!(
             "the mirror would pin {} snapshots at the source, and budgets.pins of the source leaves {}. Nothing was \
              changed. Delete snapshots of {volume} at the source, end other mirrors, or raise budgets.pins there",
@@ -99,8 +95,15 @@ pub(crate) fn prepare(
             asked.pins_left
         )));
     }
+    // What is more waits: this transfer ends with the newest that fits, and the next goes on from there.
+    let portion = (STEPS_MAX - 1).min(asked.pins_left - 2);
+    let waiting = steps.len().saturating_sub(portion);
+    steps.truncate(portion);
     let incremental;
-    if is_replica {
+    if waiting > 0 {
+        tracing::info!(%volume, travel = steps.len(), waiting, "more snapshots wait than one transfer carries; the next \
+             transfers bring the rest");
+    } else if is_replica {
         // A replica takes no snapshot of its own: a cascade names the version that was published last.
         let newest = line.last().ok_or_else(|| {
             TransferError::State(format!(
@@ -126,7 +129,23 @@ pub(crate) fn prepare(
     }
     release(engine, volume, asked.relationship, &keep)?;
     keep.dedup();
-    Ok(prepared(&line, base, &steps, keep.len()))
+    let Prepared { plan, local_base, pins } = prepared(&line, base, &steps, keep.len());
+    let plan = TransferPlan { waiting: waiting as u64, left_out: left_out as u64, ..plan };
+    Ok(Prepared { plan, local_base, pins })
+}
+
+/// Takes the oldest snapshots of persons away, so that no more than `most` of them are left. Answers how many.
+fn leave_out_oldest(steps: &mut Vec<&Rooted>, most: Option<usize>) -> usize {
+    let is_named = |s: &&Rooted| s.info.owner == SnapshotOwner::Person;
+    let named = steps.iter().filter(|s| is_named(s)).count();
+    let too_many = named.saturating_sub(most.unwrap_or(usize::MAX));
+    let mut left = too_many;
+    steps.retain(|s| {
+        let goes = left > 0 && is_named(s);
+        left -= usize::from(goes);
+        !goes
+    });
+    too_many
 }
 
 fn prepared(line: &[Rooted], base: Option<Base<'_>>, steps: &[&Rooted], pins: usize) -> Prepared {
@@ -151,6 +170,8 @@ fn prepared(line: &[Rooted], base: Option<Base<'_>>, steps: &[&Rooted], pins: us
             base_name: local.map(|info| info.name.clone()),
             base_is_beside,
             steps: steps.collect(),
+            waiting: 0,
+            left_out: 0,
         },
         local_base: local.map(|info| info.uuid),
         pins,

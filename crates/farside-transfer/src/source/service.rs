@@ -145,6 +145,7 @@ impl TransferSource {
             held: Held::from_number(header.held).map_err(to_refusal)?,
             known: header.known,
             cross_volume: convert::cross_volume(header.cross_volume).map_err(to_refusal)?,
+            room_bytes: header.room_bytes,
         };
         match serving {
             Some(serving) => Ok(Step { shared: self.shared.clone(), serving, asked }),

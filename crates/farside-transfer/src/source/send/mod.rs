@@ -61,7 +61,7 @@ use crate::limits::{
 };
 use crate::protocol::held::Held;
 use crate::protocol::stream::{self, StreamMessage};
-use crate::protocol::{Failure, StepEnd};
+use crate::protocol::{Failure, Scanned, StepEnd};
 use crate::refusal::{refusal, to_refusal};
 
 /// What a destination asks for on a data stream.
@@ -77,6 +77,8 @@ pub(crate) struct AskedStep {
     pub(crate) known: bool,
     /// What it holds of other volumes, and offers as bases.
     pub(crate) cross_volume: Vec<u64>,
+    /// Room that it has for the step's data, if it may be too little.
+    pub(crate) room_bytes: Option<u64>,
 }
 
 /// Serves a step of a transfer on `stream` until it is sent, fails, or nobody wants it any more.
@@ -178,7 +180,7 @@ async fn write_in_time(writing: impl Future<Output = std::io::Result<()>>) -> Re
 async fn send_step(
     shared: &Arc<Shared>,
     serving: &Arc<Serving>,
-    AskedStep { index, without_base, held, known, cross_volume }: AskedStep,
+    AskedStep { index, without_base, held, known, cross_volume, room_bytes }: AskedStep,
     pace: &Arc<Pace>,
     reader: ReadHalf<Box<dyn ByteStream>>,
     writer: &mut WriteHalf<Box<dyn ByteStream>>,
@@ -210,6 +212,9 @@ async fn send_step(
     // Dropped on every way out, which ends the stages after the frame they are at.
     let mut stages = JoinSet::new();
     stages.spawn(count::count(source.clone(), clock.clone(), out_tx.clone()));
+    if let Some(room_bytes) = room_bytes {
+        check_room(&mut out_rx, writer, &step.name, room_bytes).await?;
+    }
     let blocks = step.size_bytes / BLOCK_BYTES;
     let asking = known.then(|| {
         let planner = Planner::new(source.metadata(), blocks, held != Held::None);
@@ -301,6 +306,32 @@ async fn send_step(
     write_in_time(stream::write(writer, &StreamMessage::StepEnd(end))).await?;
     write_in_time(writer.shutdown()).await?;
     Ok(end)
+}
+
+/// Waits until the difference is counted, before any stage has begun that could send of it, and refuses what the destination
+/// has no room for.
+async fn check_room(
+    counting: &mut mpsc::Receiver<Outgoing>,
+    writer: &mut WriteHalf<Box<dyn ByteStream>>,
+    snapshot: &str,
+    room_bytes: u64,
+) -> Result<(), Refusal> {
+    while let Some(Outgoing::Message(message)) = counting.recv().await {
+        write_in_time(stream::write(writer, &message)).await?;
+        if let StreamMessage::Scanned(Scanned { complete: true, changed_bytes, .. }) = message {
+            if changed_bytes > room_bytes {
+                return Err(refusal(
+                    "no-space",
+                    format!(
+                        "{snapshot} brings {changed_bytes} bytes, and the destination has room for {room_bytes}"
+                    ),
+                ));
+            }
+            return Ok(());
+        }
+    }
+    // It failed, and whoever waits for the stages hears why.
+    Ok(())
 }
 
 /// The index of the volume, and its repair, if it needs any.

@@ -1,0 +1,164 @@
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::limits::TRANSFERS_MAX;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn claim(peer: u8, mirror: u128) -> Claim {
+    Claim {
+        peer: PeerId([peer; 32]),
+        mirror: Uuid::from_u128(mirror),
+        is_first_copy: false,
+        is_for_person: false,
+    }
+}
+
+fn copy(peer: u8, mirror: u128) -> Claim {
+    Claim { is_first_copy: true, ..claim(peer, mirror) }
+}
+
+/// Lets begin who may; the mirrors, in the order in which they did.
+fn begin_all(line: &mut Line, now: Duration) -> Vec<u128> {
+    let mut begun = Vec::new();
+    while let Some(ticket) = line.begin_next(now) {
+        let of = line.under_way.iter().find(|u| u.ticket == ticket).unwrap();
+        begun.push(of.claim.mirror.as_u128());
+    }
+    begun
+}
+
+#[test]
+fn peers_take_turns_and_within_a_peer_mirrors_do() {
+    let mut line = Line::new(4);
+    for mirror in 0..10 {
+        line.come(claim(1, mirror));
+    }
+    line.come(claim(2, 20));
+    line.come(claim(3, 30));
+    assert_eq!(begin_all(&mut line, MINUTE), [0, 20, 30, 1]);
+    // A person's goes before all others, in the order of asking.
+    line.come(Claim { is_for_person: true, ..claim(1, 11) });
+    line.is_for_a_person(Uuid::from_u128(9));
+    line.set_size(6);
+    assert_eq!(begin_all(&mut line, MINUTE), [9, 11]);
+    assert_eq!(line.before(Uuid::from_u128(5)).unwrap().waiting, 3, "2, 3, 4 of the same peer");
+    let before = line.before(Uuid::from_u128(5)).unwrap().under_way;
+    assert_eq!(before[0], (PeerId([1; 32]), 4));
+    assert!(line.before(Uuid::from_u128(0)).is_none(), "it does not wait");
+}
+
+#[test]
+fn first_copies_of_one_peer_give_way_to_another_after_their_minutes() {
+    let mut line = Line::new(16);
+    for mirror in 0..17 {
+        line.come(copy(1, mirror));
+    }
+    assert_eq!(begin_all(&mut line, Duration::ZERO).len(), 16);
+    assert!(line.ask_to_give_way(10 * MINUTE).is_empty(), "for one of its own, not so soon");
+    line.come(claim(2, 20));
+    assert!(line.ask_to_give_way(4 * MINUTE).is_empty());
+    let asked = line.ask_to_give_way(5 * MINUTE);
+    assert_eq!(asked.len(), 2, "as many as wait");
+    assert!(line.ask_to_give_way(9 * MINUTE).is_empty(), "each is told once");
+    line.leave(asked[0]);
+    assert_eq!(begin_all(&mut line, 9 * MINUTE), [20], "the other peer's is next");
+}
+
+#[test]
+fn an_update_of_the_same_peer_does_not_wait_for_first_copies_for_ever() {
+    let mut line = Line::new(2);
+    line.come(copy(1, 1));
+    line.come(copy(1, 2));
+    begin_all(&mut line, Duration::ZERO);
+    line.come(claim(1, 3));
+    let asked = line.ask_to_give_way(6 * MINUTE);
+    assert_eq!(asked.len(), 1);
+    line.leave(asked[0]);
+    line.come(copy(1, 1));
+    assert_eq!(begin_all(&mut line, 6 * MINUTE), [3]);
+    assert!(line.ask_to_give_way(50 * MINUTE).is_empty() && !line.ask_to_give_way(61 * MINUTE).is_empty());
+}
+
+#[test]
+fn a_peer_keeps_three_quarters_of_the_places_while_another_waits() {
+    let mut line = Line::new(16);
+    line.come(Claim { is_for_person: true, ..claim(1, 0) });
+    for mirror in 1..20 {
+        line.come(claim(1, mirror));
+    }
+    begin_all(&mut line, Duration::ZERO);
+    assert!(line.ask_to_give_way(60 * MINUTE).is_empty(), "nobody else waits");
+    for mirror in 20..40 {
+        line.come(claim(2, mirror));
+    }
+    assert!(line.ask_to_give_way(4 * MINUTE).is_empty());
+    let asked = line.ask_to_give_way(5 * MINUTE);
+    assert_eq!(asked.len(), 4, "updates end by themselves, as a rule");
+    assert!(!asked.contains(&Ticket(1)), "a person waits for it");
+    asked.into_iter().for_each(|ticket| line.leave(ticket));
+    assert_eq!(begin_all(&mut line, 5 * MINUTE), [20, 21, 22, 23]);
+    assert!(line.ask_to_give_way(60 * MINUTE).is_empty());
+}
+
+/// Peers with first copies that never end by themselves, and others with short updates; whatever the mixture, every
+/// update begins within minutes, a peer's copies hold at most 3/4 of the places once another has waited its minutes, and nobody is
+/// forgotten.
+#[test]
+fn whatever_the_mixture_nobody_waits_for_long() {
+    let first: u64 = std::env::var("FARSIDE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    for seed in first..first + 30 {
+        println!("seed {seed}");
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let size = rng.random_range(4..=TRANSFERS_MAX);
+        let mut line = Line::new(size);
+        let step = Duration::from_secs(10);
+        // (ticket, claim, since when it waits or runs, whether it runs)
+        let mut all: Vec<(Ticket, Claim, Duration, bool)> = Vec::new();
+        let mut now = Duration::ZERO;
+        let updating: Vec<(u8, u128)> = (0..6).map(|n| (rng.random_range(2..5), 100 + n)).collect();
+        for mirror in 0..rng.random_range(1..40) {
+            let claim = copy(1, mirror);
+            all.push((line.come(claim), claim, now, false));
+        }
+        for round in 0..1000 {
+            now += step;
+            if round % 6 == 0 {
+                for (peer, mirror) in &updating {
+                    if all.iter().all(|(_, c, _, _)| c.mirror.as_u128() != *mirror) {
+                        let claim = claim(*peer, *mirror);
+                        all.push((line.come(claim), claim, now, false));
+                    }
+                }
+            }
+            // Updates end within a step; copies when they are asked.
+            let ended = all.iter().filter(|(_, c, _, runs)| *runs && !c.is_first_copy).map(|a| a.0);
+            let asked = line.ask_to_give_way(now);
+            let ended: Vec<Ticket> = ended.chain(asked.iter().copied()).collect();
+            for ticket in ended {
+                line.leave(ticket);
+                let at = all.iter().position(|a| a.0 == ticket).unwrap();
+                let (_, claim, _, _) = all.swap_remove(at);
+                if claim.is_first_copy {
+                    all.push((line.come(claim), claim, now, false));
+                }
+            }
+            while let Some(ticket) = line.begin_next(now) {
+                let (_, claim, since, runs) = all.iter_mut().find(|a| a.0 == ticket).unwrap();
+                assert!(!*runs);
+                if !claim.is_first_copy {
+                    assert!(
+                        now - *since <= FIRST_COPY_TURN + 2 * step,
+                        "an update waited {:?}",
+                        now - *since
+                    );
+                }
+                (*since, *runs) = (now, true);
+            }
+            let running = all.iter().filter(|a| a.3).count();
+            assert_eq!((running, all.len() - running), (line.under_way(), line.waiting()));
+            assert!(running == size || line.waiting() == 0, "no place is empty while somebody waits");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Rescues: side branches `rescue-…` that a volume's earlier content became, and how many of them stay.
+//!
+//! A program that breaks and resyncs again and again leaves one each time, until the pool is full. So of each volume stay the
+//! newest, and of what is older the first of each day: what was there before such a program began is what somebody may
+//! want. No clock decides: days are those of the rescues themselves. What a person holds, a mirror needs or somebody has
+//! open stays and is not counted.
+
+use farside_engine::{Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
+use uuid::Uuid;
+
+const DAY: u64 = 24 * 3600 * 1_000_000_000;
+
+/// The rescues of a volume, oldest first. The store names them by their moment: a person's name that begins alike is none.
+pub fn of(all: &[SnapshotInfo]) -> impl Iterator<Item = &SnapshotInfo> {
+    all.iter().filter(|s| {
+        let rest = s.name.strip_prefix(&format!("rescue-{}", s.created_at));
+        let is_named_so = rest.is_some_and(|rest| {
+            rest.is_empty() || rest.strip_prefix('-').is_some_and(|n| n.parse::<u64>().is_ok())
+        });
+        is_named_so && s.owner == SnapshotOwner::Person
+    })
+}
+
+/// Which of them go so that the newest `most` stay, and of the older ones the first of each of as many days; none if `most` is 0.
+pub(crate) fn to_go(all: &[SnapshotInfo], most: usize) -> Vec<(Uuid, String)> {
+    let free: Vec<&SnapshotInfo> = of(all).filter(|s| !s.held && s.pinned_by.is_empty()).collect();
+    if most == 0 || free.len() <= most {
+        return Vec::new();
+    }
+    let mut days_left = most;
+    let older = &free[..free.len() - most];
+    let mut goes = Vec::new();
+    // The newest days first; of each the first comes last.
+    for (at, rescue) in older.iter().enumerate().rev() {
+        let day = |s: &SnapshotInfo| s.created_at.0 / DAY;
+        let is_first = at == 0 || day(older[at - 1]) != day(rescue);
+        if is_first && days_left > 0 {
+            days_left -= 1;
+        } else {
+            goes.push((rescue.uuid, rescue.name.clone()));
+        }
+    }
+    goes
+}
+
+/// Deletes what is too many. One that somebody has open, or that cannot be deleted now, waits for the next time.
+///
+/// # Errors
+/// If the snapshots cannot be listed.
+pub fn thin(engine: &dyn Engine, volume: &VolumeName, most: usize) -> Result<Vec<String>, EngineError> {
+    let mut gone = Vec::new();
+    for (uuid, name) in to_go(&engine.all_snapshots(volume)?, most) {
+        match engine.delete_snapshot(volume, uuid) {
+            Ok(()) => {
+                tracing::warn!(
+                    %volume, rescue = name,
+                    "deleted an old rescue: a volume keeps its {most} newest and the first of each of as many days \
+                     (replicas.rescues). To keep one for good: farside snapshot hold"
+                );
+                gone.push(name);
+            }
+            Err(error) => tracing::debug!(%volume, rescue = name, "an old rescue stays for now: {error}"),
+        }
+    }
+    Ok(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use farside_platform::Timestamp;
+
+    use super::*;
+
+    fn rescue(hour: u64) -> SnapshotInfo {
+        let created_at = Timestamp(0).plus(Duration::from_secs(hour * 3600));
+        SnapshotInfo {
+            name: format!("rescue-{created_at}"),
+            uuid: Uuid::from_u128(u128::from(hour)),
+            created_at,
+            size_bytes: 4096,
+            owner: SnapshotOwner::Person,
+            held: false,
+            pinned_by: Vec::new(),
+        }
+    }
+
+    fn gone(all: &[SnapshotInfo], most: usize) -> Vec<u128> {
+        let mut gone: Vec<u128> = to_go(all, most).iter().map(|(uuid, _)| uuid.as_u128()).collect();
+        gone.sort_unstable();
+        gone
+    }
+
+    #[test]
+    fn the_newest_stay_and_of_older_ones_the_first_of_each_day() {
+        let all: Vec<SnapshotInfo> = (0..60).map(rescue).collect();
+        assert!(gone(&all, 0).is_empty() && gone(&all, 60).is_empty());
+        // Of hours 0 to 56 the first of each day stays: 0, 24, 48.
+        let expected: Vec<u128> = (1..57).filter(|h| ![24, 48].contains(h)).collect();
+        assert_eq!(gone(&all, 3), expected);
+        // With fewer days the oldest goes; never the newest of all.
+        assert_eq!(gone(&all, 1), (0..59).filter(|h| *h != 48).collect::<Vec<u128>>());
+        // A flood within an hour leaves what was there before it.
+        let mut flood = vec![rescue(1)];
+        flood.extend((0..500).map(|n| {
+            let mut of_it = rescue(100);
+            of_it.uuid = Uuid::from_u128(1000 + n);
+            of_it.name = format!("{}-{}", of_it.name, n + 2);
+            of_it
+        }));
+        let left = flood.len() - gone(&flood, 16).len();
+        assert_eq!(left, 16 + 2);
+        assert!(!gone(&flood, 16).contains(&1) && !gone(&flood, 16).contains(&1499));
+    }
+
+    #[test]
+    fn what_is_held_needed_or_merely_called_so_stays() {
+        let mut all: Vec<SnapshotInfo> = (0..10).map(rescue).collect();
+        all[1].held = true;
+        all[2].pinned_by = vec![Uuid::from_u128(77)];
+        all[3].name = "rescue-me".into();
+        all[4].owner = SnapshotOwner::Relationship(Uuid::from_u128(77));
+        assert_eq!(gone(&all, 2), [5, 6, 7]);
+    }
+}

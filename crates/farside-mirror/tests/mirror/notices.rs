@@ -1,0 +1,90 @@
+//! What a mirror tells that nobody asked it: that its source went back, that its schedule is lost.
+
+use std::time::Duration;
+
+use farside_link::LinkSettings;
+use farside_mirror::{LogEvent, Mirror, Schedule, State};
+
+use crate::embedded_storage::Embedded;
+use crate::site::{PATIENCE, Pair, Storage, assert_ok};
+
+const SIZE: u64 = 1 << 20;
+
+async fn mirrored<S: Storage>(seed: u64, schedule: Schedule) -> (Pair<S>, Mirror) {
+    let mut pair = Pair::<S>::with_storage(seed, SIZE, LinkSettings::default()).await;
+    pair.scribble(10);
+    let mirror = pair.mirror(schedule).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    (pair, mirror)
+}
+
+async fn rescued_in_log<S: Storage>(pair: &Pair<S>) -> Vec<String> {
+    let lines = pair.b.destination.log(&pair.replica, 100).await.unwrap();
+    let name = |event| match event {
+        LogEvent::Rescue { snapshot } => Some(snapshot),
+        _ => None,
+    };
+    lines.into_iter().filter_map(|line| name(line.event)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_went_back_is_told_of_until_a_person_asks() {
+    let (mut pair, mirror) = mirrored::<Embedded>(900, Schedule::OnRequest).await;
+    let good = pair.snapshot("good");
+    let at_good = pair.live.clone();
+    assert_ok(&pair.update(&mirror).await);
+    pair.scribble(10);
+    assert_ok(&pair.update(&mirror).await);
+    assert!(rescued_in_log(&pair).await.is_empty() && mirror.status().why.is_none());
+    let shown = pair.live.clone();
+    // A backup is restored, or a copy of the site speaks.
+    let source = pair.a.disk.engine.engine();
+    source.move_main(&pair.original, good, None).unwrap();
+    pair.live = at_good;
+    pair.scribble(3);
+    let report = pair.update(&mirror).await;
+    assert_ok(&report);
+    let told = rescued_in_log(&pair).await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    let why = mirror.status().why.expect("it says so");
+    assert!(why.contains("went back") && why.contains(&told[0]), "{why}");
+    // It opens as what was shown.
+    let engine = pair.b.disk.engine.engine();
+    let kept = engine.all_snapshots(&pair.replica).unwrap().into_iter().find(|s| s.name == told[0]).unwrap();
+    let mut found = vec![0; SIZE as usize];
+    engine.read_snapshot(&pair.replica, kept.uuid, 0, &mut found).unwrap();
+    assert!(found == shown);
+    pair.scribble(1);
+    assert_ok(&pair.update(&mirror).await);
+    assert!(mirror.status().why.is_none() && rescued_in_log(&pair).await.len() == 1, "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_schedule_is_said_and_create_takes_the_mirror_over() {
+    let every = Schedule::every(Some(Duration::from_secs(10))).unwrap();
+    let (mut pair, _) = mirrored::<crate::memory_engine::MemoryEngine>(901, every.clone()).await;
+    pair.lose_database_b().await;
+    let mirror = pair.b.destination.mirror(&pair.replica).unwrap();
+    let status = mirror.status();
+    assert_eq!(status.state, State::Mirrored);
+    let why = status.why.expect("it says so");
+    assert!(why.contains("schedule") && why.contains("mirror create"), "{why}");
+    let id = status.relationship.id;
+    // Of another source it is refused as before.
+    let (peer, other) = (pair.a.node.id(), "p/other".parse().unwrap());
+    let create = |source, schedule| {
+        pair.b.destination.create(peer, source, pair.replica.clone(), schedule, PATIENCE, true)
+    };
+    assert!(create(other, every.clone()).await.is_err());
+    let taken = create(pair.original.clone(), every.clone()).await.unwrap().status();
+    assert_eq!((taken.relationship.id, taken.relationship.schedule), (id, every.clone()));
+    assert!(create(pair.original.clone(), every).await.is_err(), "it is nothing lost any more");
+    pair.scribble(5);
+    let transfers = async {
+        while pair.b.destination.history(&pair.replica, 10).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), transfers).await.expect("it updates by itself");
+    assert!(mirror.status().why.is_none());
+}
