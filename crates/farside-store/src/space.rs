@@ -16,7 +16,6 @@ use farside_format::free_map::BLOCKS_PER_CHUNK;
 use farside_platform::BLOCK_BYTES;
 use parking_lot::MutexGuard;
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::delta::ChangeEffects;

@@ -107,12 +107,7 @@ impl Destination {
         let plan = self.plan_move(volume, Some(common.base.uuid)).await;
         drop_probe(&self.driver_parts(), &relationship, common.probe).await;
         let plan = plan?;
-        Ok(RoleChangePlan {
-            incoming: common.incoming,
-            follows: common.follows,
-            age_seconds: None,
-            ..plan
-        })
+        Ok(RoleChangePlan { incoming: common.incoming, follows: common.follows, age_seconds: None, ..plan })
     }
 
     async fn plan_move(&self, volume: &VolumeName, to: Option<Uuid>) -> Result<RoleChangePlan, MirrorError> {

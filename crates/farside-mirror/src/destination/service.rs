@@ -8,7 +8,7 @@ use farside_engine::{Engine, EngineError, ReplicaRecord, SnapshotOwner, Snapshot
 use farside_format::Fingerprint;
 use farside_peer::PeerId;
 use farside_platform::{Clock, Randomness};
-use farside_transfer::protocol::{Body, Describe, Description, convert};
+use farside_transfer::protocol::{Body, Describe, Description, Release, convert};
 use farside_transfer::report::TransferReport;
 use prost::Message;
 use tokio::task::JoinHandle;
@@ -24,7 +24,7 @@ use crate::relationship::{Mirror, Parts};
 use crate::replica_limits::ReplicaLimits;
 use crate::schedule::Schedule;
 use crate::source::{ReverseRights, SourceService};
-use crate::store::{Relationship, RelationshipStore};
+use crate::store::{Ending, Relationship, RelationshipStore};
 
 /// What the destination side works with. The clock must run with tokio's (in tests: both paused, or both real).
 pub struct DestinationParts {
@@ -111,8 +111,17 @@ impl Destination {
         };
         tracing::warn!(volume = %row.destination, source = %known.source, "a change of the source of this volume was \
              begun and did not come about; it is what it was");
-        self.parts.store.remove(row.id).await?;
+        // The source that was about to be followed may keep a base for that.
+        let release = Release { relationship: row.id.as_bytes().to_vec(), volume: row.source.to_string() };
+        let ending = Ending {
+            relationship: row.id,
+            peer: row.peer,
+            at: self.parts.clock.now(),
+            message: Body::Release(release),
+        };
+        self.parts.store.end(&ending).await?;
         self.parts.store.save(&known).await?;
+        self.parts.endings.tell(ending);
         Ok(known)
     }
 
@@ -138,8 +147,7 @@ impl Destination {
             queue,
             endings,
             limits,
-        } =
-            &self.parts;
+        } = &self.parts;
         Parts {
             engine: engine.clone(),
             links: links.clone(),
