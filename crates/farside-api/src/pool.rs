@@ -24,7 +24,7 @@ pub struct Pool {
     pub path: String,
     /// Whether it serves.
     pub state: PoolState,
-    /// Why not.
+    /// Why not; of a pool that serves, what is wrong with it all the same.
     pub error: Option<String>,
     /// Its size in bytes. This and what follows is null while it is not open.
     pub size_bytes: Option<u64>,

@@ -315,7 +315,7 @@ fn document(name: &str, slot: &Slot) -> Document {
             Document {
                 uuid: Some(status.id),
                 state: if status.failed.is_some() { PoolState::Failed } else { PoolState::Open },
-                error: status.failed,
+                error: status.failed.or(status.lacks_room),
                 size_bytes: Some(status.size_bytes),
                 used_bytes: Some(status.size_bytes.saturating_sub(status.free_bytes + status.waiting_bytes)),
                 reclaimable_bytes: Some(status.waiting_bytes),

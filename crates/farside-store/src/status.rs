@@ -6,7 +6,7 @@ use farside_format::catalog::VersionKind;
 use farside_platform::BLOCK_BYTES;
 use uuid::Uuid;
 
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::nodes::DamagedNode;
 use crate::pool::Pool;
 
@@ -45,6 +45,8 @@ pub struct PoolStatus {
     pub unattributed_bytes_max: u64,
     /// Why the pool refuses changes, if it does.
     pub failed: Option<String>,
+    /// Why it cannot write its metadata anew, if it lacks room for that: hosts are told that it is full.
+    pub lacks_room: Option<String>,
 }
 
 /// Blocks of a volume or snapshot whose metadata is damaged: reads of them fail, everything else goes on.
@@ -164,6 +166,8 @@ impl Pool {
             corrupt_blocks: self.counters.corrupt_blocks.load(Ordering::Relaxed),
             unattributed_bytes_max: state.versions.unattributed_blocks_max.min(self.pool_blocks) * block,
             failed: self.failure(),
+            lacks_room: (state.owed_pairs > 0)
+                .then(|| StoreError::NoRoomForPoint { missing_pairs: state.owed_pairs }.to_string()),
         }
     }
 }

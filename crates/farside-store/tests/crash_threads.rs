@@ -31,7 +31,8 @@ fn stamped(writer: u64, block: u64, stamp: u64) -> [u8; BLOCK as usize] {
 /// The stamp of a block; a hole has 0.
 fn stamp_of(bytes: &[u8], writer: u64, block: u64, what: &str) -> u64 {
     let stamp = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-    let whole = if stamp == 0 { bytes.iter().all(|b| *b == 0) } else { bytes == stamped(writer, block, stamp) };
+    let whole =
+        if stamp == 0 { bytes.iter().all(|b| *b == 0) } else { bytes == stamped(writer, block, stamp) };
     assert!(whole, "{what}: block {block} of writer {writer} is mixed up");
     stamp
 }
@@ -49,12 +50,14 @@ struct Log {
 impl Log {
     /// Whether a block may have `stamp` after a power failure at `event`.
     fn allows(&self, block: u64, stamp: u64, event: usize) -> bool {
-        let covered = self.flushes.iter().filter(|(at, _)| *at <= event).map(|(_, count)| *count).max().unwrap_or(0);
+        let covered =
+            self.flushes.iter().filter(|(at, _)| *at <= event).map(|(_, count)| *count).max().unwrap_or(0);
         let none = Vec::new();
         let changes = self.changes.get(&block).unwrap_or(&none);
         let last_flushed = changes.iter().rposition(|(number, ..)| *number <= covered);
         let possible = &changes[last_flushed.unwrap_or(0)..];
-        (last_flushed.is_none() && stamp == 0) || possible.iter().any(|(_, at, s)| *at <= event && *s == stamp)
+        (last_flushed.is_none() && stamp == 0)
+            || possible.iter().any(|(_, at, s)| *at <= event && *s == stamp)
     }
 }
 
@@ -82,7 +85,9 @@ fn write(disk: &SimulatedDisk, handle: &VersionHandle, me: u64, seed: u64, stop:
         match done {
             Ok(()) => {}
             // In a small pool: nothing was changed.
-            Err(StoreError::NoSpace { .. }) => log.changes.values_mut().for_each(|c| c.retain(|c| c.0 != number)),
+            Err(StoreError::NoSpace { .. }) => {
+                log.changes.values_mut().for_each(|c| c.retain(|c| c.0 != number))
+            }
             Err(error) => panic!("seed {seed}: {error}"),
         }
         if rng.random_ratio(1, 8) {
@@ -163,7 +168,8 @@ fn disturb(pool: &Arc<Pool>, seed: u64, stop: &AtomicBool) {
 }
 
 fn check(disk: &SimulatedDisk, what: &str) {
-    let report = farside_check::check(disk, &farside_check::CheckOptions::default()).expect("the checker runs");
+    let report =
+        farside_check::check(disk, &farside_check::CheckOptions::default()).expect("the checker runs");
     assert!(report.is_clean(), "{what}: {report}");
 }
 
@@ -178,14 +184,18 @@ fn look(crashed: &SimulatedDisk, event: usize, logs: &[Log], what: &str) {
         handle.read(0, &mut bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
         for (block, bytes) in (0..).zip(bytes.chunks(BLOCK as usize)) {
             let stamp = stamp_of(bytes, me, block, what);
-            assert!(log.allows(block, stamp, event), "{what}: block {block} of writer {me} has stamp {stamp}");
+            assert!(
+                log.allows(block, stamp, event),
+                "{what}: block {block} of writer {me} has stamp {stamp}"
+            );
         }
         let mut before = Vec::new();
         // Each snapshot reads, and none shows what was written after a younger one.
         for snapshot in pool.snapshots(&format!("v{me}")).expect("a list") {
             let handle = pool.open_snapshot(&format!("v{me}"), &snapshot.name).expect("it opens");
             handle.read(0, &mut bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
-            let stamps = (0..).zip(bytes.chunks(BLOCK as usize)).map(|(b, bytes)| stamp_of(bytes, me, b, what));
+            let stamps =
+                (0..).zip(bytes.chunks(BLOCK as usize)).map(|(b, bytes)| stamp_of(bytes, me, b, what));
             let newest = stamps.max().unwrap_or(0);
             before.push(newest);
         }
