@@ -270,8 +270,8 @@ fn a_point_that_could_not_be_read_does_not_come_back_half_overwritten() {
             let crashed = image.crash_at(event, CrashFate::KeepUnsynced);
             // Nothing of a point that a superblock leads to may have been overwritten, at any moment.
             let found = SLOTS.map(|slot| generation(&crashed.peek(slot * BLOCK, BLOCK as usize)));
-            let overwritten = (before..event).len() > 0
-                && image.writes_touching(place * BLOCK).iter().any(|at| (before..event).contains(at));
+            let overwritten =
+                image.writes_touching(place * BLOCK).iter().any(|at| (before..event).contains(at));
             assert!(
                 !(overwritten && found.contains(&newest.generation)),
                 "seed {seed}, event {event}: superblock {} leads to what was overwritten",

@@ -73,7 +73,9 @@ impl Load {
             let taking = (snapshots > 0).then(|| scope.spawn(|| take_snapshots(&pool, snapshots, &stop)));
             let results: Vec<_> = writing.into_iter().map(|w| w.join()).collect();
             stop.store(true, Ordering::Relaxed);
-            taking.map(|t| t.join().expect("the snapshots"));
+            if let Some(taking) = taking {
+                taking.join().expect("the snapshots");
+            }
             results.into_iter().for_each(|r| r.expect("a writer"));
         });
         let seconds = begin.elapsed().as_secs_f64();
