@@ -27,7 +27,7 @@ pub struct Pool {
     pub path: String,
     /// Whether it serves.
     pub state: PoolState,
-    /// Why not.
+    /// Why not; of a pool that serves, what is wrong with it all the same.
     pub error: Option<String>,
     /// What to do about it.
     #[serde(default)]

@@ -473,7 +473,13 @@ fn document(name: &str, slot: &Slot) -> Document {
                          more. Writes of hosts succeed again once it takes them; nothing has to be done here",
                     )),
                 ),
-                (None, None) => (None, None),
+                (None, None) => match status.lacks_room {
+                    Some(why) => (
+                        Some(why),
+                        Some(String::from("delete snapshots or volumes, or trim: the space comes back by itself then")),
+                    ),
+                    None => (None, None),
+                },
             };
             Document {
                 uuid: Some(status.id),

@@ -6,7 +6,7 @@ use farside_format::catalog::VersionKind;
 use farside_platform::BLOCK_BYTES;
 use uuid::Uuid;
 
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::nodes::DamagedNode;
 use crate::pool::Pool;
 
@@ -47,6 +47,8 @@ pub struct PoolStatus {
     pub failed: Option<String>,
     /// Why the device refused the last data, if it did. The pool accepts changes all the same: the next may succeed.
     pub refused_write: Option<String>,
+    /// Why it cannot write its metadata anew, if it lacks room for that: hosts are told that it is full.
+    pub lacks_room: Option<String>,
 }
 
 /// Blocks of a volume or snapshot whose metadata is damaged: reads of them fail, everything else goes on.
@@ -167,6 +169,8 @@ impl Pool {
             unattributed_bytes_max: state.versions.unattributed_blocks_max.min(self.pool_blocks) * block,
             failed: self.failure(),
             refused_write: self.refused_write.lock().clone(),
+            lacks_room: (state.owed_pairs > 0)
+                .then(|| StoreError::NoRoomForPoint { missing_pairs: state.owed_pairs }.to_string()),
         }
     }
 }

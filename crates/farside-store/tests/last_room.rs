@@ -270,8 +270,8 @@ fn a_point_that_could_not_be_read_does_not_come_back_half_overwritten() {
             let crashed = image.crash_at(event, CrashFate::KeepUnsynced);
             // Nothing of a point that a superblock leads to may have been overwritten, at any moment.
             let found = SLOTS.map(|slot| generation(&crashed.peek(slot * BLOCK, BLOCK as usize)));
-            let overwritten = (before..event).len() > 0
-                && image.writes_touching(place * BLOCK).iter().any(|at| (before..event).contains(at));
+            let overwritten =
+                image.writes_touching(place * BLOCK).iter().any(|at| (before..event).contains(at));
             assert!(
                 !(overwritten && found.contains(&newest.generation)),
                 "seed {seed}, event {event}: superblock {} leads to what was overwritten",
@@ -369,6 +369,7 @@ fn a_pool_that_owes_more_nodes_than_it_has_room_for_is_not_lost() {
             at_once += 1;
         } else {
             later += 1;
+            assert!(pool.status().lacks_room.is_some(), "{count} volumes");
             // Hosts are told the truth, and what was flushed is safe.
             let volume = pool.open_volume("v0").expect("it opens");
             assert!(is_full(volume.write(0, &block_of(0))), "{count} volumes");
@@ -388,6 +389,7 @@ fn a_pool_that_owes_more_nodes_than_it_has_room_for_is_not_lost() {
         (0..3).for_each(|_| pool.consistency_point().expect("a point"));
         pool.open_volume("v0").expect("it opens").write(2 * BLOCK, &block_of(9)).expect("a write");
         (0..left).for_each(show);
+        assert_eq!(pool.status().lacks_room, None, "{count} volumes");
         assert_usable(&pool, &format!("{count} volumes"));
         drop(pool);
         let report = farside_check::check(&disk, &farside_check::CheckOptions::default()).expect("it runs");
