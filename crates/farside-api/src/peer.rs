@@ -87,7 +87,7 @@ pub struct PeerLink {
 pub enum PathState {
     /// It works.
     Up,
-    /// It has connections, and nothing moves on them.
+    /// It has connections, and nothing that is asked over it is answered.
     Stalled,
     /// No connection.
     Down,
@@ -102,6 +102,12 @@ pub struct PeerPath {
     pub remote: String,
     /// Whether it works.
     pub state: PathState,
+    /// For how long it has not.
+    #[serde(default)]
+    pub down_seconds: Option<f64>,
+    /// Why it does not.
+    #[serde(default)]
+    pub why: Option<String>,
     /// Connections on it, idle ones not counted.
     pub lanes: u64,
     /// The congestion control that the kernel has granted.

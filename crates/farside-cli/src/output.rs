@@ -63,7 +63,7 @@ pub fn details(pairs: &[(&str, String)]) -> String {
 }
 
 /// Texts may come from a peer, or from a kernel: what would break the line, or move a terminal's cursor, becomes a blank.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

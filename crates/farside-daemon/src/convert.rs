@@ -1,5 +1,7 @@
 //! Converts the mirror crate's values to the API's, and back.
 
+use std::time::Duration;
+
 use farside_api as api;
 use farside_engine::ContentRoot;
 use farside_link::{Priority, Window};
@@ -94,15 +96,17 @@ pub(crate) fn link(options: &MirrorOptions) -> api::MirrorLink {
     }
 }
 
-pub(crate) fn transfer(progress: &Progress) -> api::Transfer {
+/// At monotonic time `now`: what has stood for a while has no rate, whatever it was.
+pub(crate) fn transfer(progress: &Progress, now: Duration) -> api::Transfer {
+    let stands = progress.stands_for(now).is_some();
     api::Transfer {
         kind: kind(progress.kind),
         phase: phase(progress.phase),
         changed_bytes: progress.changed_bytes,
         done_bytes: progress.done_bytes,
         wire_bytes: progress.wire_bytes,
-        rate_bytes_per_second: progress.rate_bytes_per_second,
-        eta_seconds: progress.eta_seconds,
+        rate_bytes_per_second: if stands { Some(0.0) } else { progress.rate_bytes_per_second },
+        eta_seconds: progress.eta_seconds.filter(|_| !stands),
         levels: levels(&progress.levels),
     }
 }

@@ -269,14 +269,23 @@ impl Mirrors {
     /// A mirror as its destination lists it.
     pub(crate) fn document(&self, status: &MirrorStatus, now: Timestamp) -> api::Mirror {
         let current = status.current.as_ref();
+        let monotonic = self.parts.clock.monotonic();
+        let stands = status.progress.as_ref().and_then(|progress| progress.stands_for(monotonic));
+        let stands = stands.map(|stands| {
+            format!(
+                "nothing of the transfer has arrived for {} s; farside peer status shows the link",
+                stands.as_secs()
+            )
+        });
         api::Mirror {
             state: convert::state(status.state),
-            why: status.why.clone(),
+            // A reason of before that the transfer goes on in spite of says less than that it stands.
+            why: stands.or_else(|| status.why.clone()),
             lag_seconds: status.lag_seconds(now),
             current_snapshot: current.map(|c| c.name.clone()),
             content_root: current.map(|c| c.content_root.to_string()),
             base_snapshot: current.map(|c| c.name.clone()),
-            transfer: status.progress.as_ref().map(convert::transfer),
+            transfer: status.progress.as_ref().map(|progress| convert::transfer(progress, monotonic)),
             source_heard: status.source_heard.map(convert::source_heard),
             source_overtaken: status
                 .relationship

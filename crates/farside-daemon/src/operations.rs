@@ -141,7 +141,8 @@ impl Operations {
             // A resync makes its mirror on the way.
             if let Ok(mirror) = mirrors.mirror(&entry.volume) {
                 let status = mirror.status();
-                document.transfer = status.progress.as_ref().map(convert::transfer);
+                let now = self.clock.monotonic();
+                document.transfer = status.progress.as_ref().map(|progress| convert::transfer(progress, now));
                 document.phase = document.phase.map(|before| swap_phase(before, &status));
                 entry.document.phase = document.phase;
             }

@@ -308,6 +308,8 @@ fn link(link: &LinkOptions) -> api::PeerLink {
 fn path(figures: &PathStats) -> api::PeerPath {
     let socket = figures.socket.as_ref();
     let path_mtu_bytes = socket.and_then(|s| s.path_mtu);
+    // What a dead path once delivered says nothing of what it does.
+    let moving = socket.filter(|_| figures.up);
     api::PeerPath {
         local: figures.path.local.map(|local| local.to_string()),
         remote: figures.path.remote.clone(),
@@ -316,13 +318,15 @@ fn path(figures: &PathStats) -> api::PeerPath {
             _ if figures.lanes > 0 => api::PathState::Stalled,
             _ => api::PathState::Down,
         },
+        down_seconds: figures.down_for.map(|down| down.as_secs_f64()),
+        why: figures.trouble.clone(),
         lanes: figures.lanes as u64,
         congestion: socket.and_then(|s| s.congestion.as_deref().map(str::to_owned)),
-        rtt_seconds: socket.filter(|s| !s.rtt.is_zero()).map(|s| s.rtt.as_secs_f64()),
+        rtt_seconds: moving.filter(|s| !s.rtt.is_zero()).map(|s| s.rtt.as_secs_f64()),
         path_mtu_bytes,
         mss_bytes: socket.map(|s| s.mss).filter(|mss| *mss > 0),
         jumbo: path_mtu_bytes.map(|mtu| mtu > ETHERNET_MTU),
-        delivery_bytes_per_second: socket.and_then(|s| s.delivery_rate),
+        delivery_bytes_per_second: moving.and_then(|s| s.delivery_rate),
         sent_bytes: figures.sent_bytes,
         received_bytes: figures.received_bytes,
         retransmitted_bytes: socket.map(|s| s.retransmitted_bytes),

@@ -11,6 +11,8 @@ use crate::options::{PathSpec, PathsMode, Reach};
 struct Path {
     spec: PathSpec,
     up_since: Option<Duration>,
+    /// Since when it has not worked; from the beginning, if it never has.
+    down_since: Duration,
 }
 
 /// The paths of a session as its dialler sees them.
@@ -25,12 +27,12 @@ impl Paths {
     /// Those of a peer that is dialled at least at `first`.
     pub fn new(reach: &Reach, first: &PathSpec) -> Paths {
         let mut paths = Paths { mode: reach.link.mode, paths: Vec::new(), active: 0 };
-        paths.change(reach, first);
+        paths.change(reach, first, Duration::ZERO);
         paths
     }
 
     /// Takes up another description; paths that stay keep their state. Where nothing is to be dialled any more, `first` stays.
-    pub fn change(&mut self, reach: &Reach, first: &PathSpec) {
+    pub fn change(&mut self, reach: &Reach, first: &PathSpec, now: Duration) {
         let active = self.paths.get(self.active).map(|path| path.spec.clone());
         let mut wanted = reach.paths();
         if wanted.is_empty() {
@@ -39,7 +41,11 @@ impl Paths {
         let known = |spec: &PathSpec| self.paths.iter().find(|path| path.spec == *spec);
         self.paths = wanted
             .iter()
-            .map(|spec| Path { spec: spec.clone(), up_since: known(spec).and_then(|path| path.up_since) })
+            .map(|spec| Path {
+                spec: spec.clone(),
+                up_since: known(spec).and_then(|path| path.up_since),
+                down_since: known(spec).map_or(now, |path| path.down_since),
+            })
             .collect();
         self.mode = reach.link.mode;
         self.active = self.paths.iter().position(|path| Some(&path.spec) == active.as_ref()).unwrap_or(0);
@@ -58,6 +64,9 @@ impl Paths {
     /// The path works, or does not, from `now` on.
     pub fn set_up(&mut self, spec: &PathSpec, is_up: bool, now: Duration) {
         if let Some(path) = self.paths.iter_mut().find(|path| path.spec == *spec) {
+            if path.up_since.is_some() && !is_up {
+                path.down_since = now;
+            }
             path.up_since = if is_up { path.up_since.or(Some(now)) } else { None };
         }
     }
@@ -65,6 +74,12 @@ impl Paths {
     /// Whether a path works.
     pub fn is_up(&self, spec: &PathSpec) -> bool {
         self.number(spec).is_some_and(|at| self.paths[at].up_since.is_some())
+    }
+
+    /// Since when a path has not worked. `None`: it works, or is none of these.
+    pub fn down_since(&self, spec: &PathSpec) -> Option<Duration> {
+        let path = &self.paths[self.number(spec)?];
+        path.up_since.is_none().then_some(path.down_since)
     }
 
     /// The paths that shall carry data now. Never none: where no path is known to work, each may.
@@ -122,7 +137,7 @@ mod tests {
     fn without_paths_the_address_is_the_only_one() {
         let mut paths = Paths::new(&reach(&[], PathsMode::Multiplex), &path("first"));
         assert_eq!(paths.for_data(S), vec![path("address")]);
-        paths.change(&Reach::default(), &path("first"));
+        paths.change(&Reach::default(), &path("first"), S);
         assert_eq!(paths.for_data(S), vec![path("first")]);
     }
 
@@ -168,10 +183,14 @@ mod tests {
         let mut paths = three(PathsMode::Failover);
         paths.set_up(&path("y"), true, S);
         assert_eq!(paths.for_data(S), vec![path("y")]);
-        paths.change(&reach(&["w", "y"], PathsMode::Failover), &path("unused"));
+        paths.change(&reach(&["w", "y"], PathsMode::Failover), &path("unused"), 5 * S);
         assert_eq!(paths.for_data(S), vec![path("y")]);
         assert!(paths.is_up(&path("y")) && !paths.is_up(&path("w")) && !paths.is_up(&path("x")));
         assert_eq!((paths.number(&path("y")), paths.number(&path("z"))), (Some(1), None));
         assert_eq!(paths.all().count(), 2);
+        assert_eq!((paths.down_since(&path("w")), paths.down_since(&path("y"))), (Some(5 * S), None));
+        paths.set_up(&path("y"), false, 6 * S);
+        paths.set_up(&path("y"), false, 7 * S);
+        assert_eq!(paths.down_since(&path("y")), Some(6 * S), "the first time counts");
     }
 }

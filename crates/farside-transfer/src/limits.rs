@@ -138,6 +138,8 @@ pub const SCAN_REPORT_EVERY: Duration = Duration::from_secs(1);
 pub const SCAN_BATCH: usize = 4096;
 /// Time over which the shown rate is smoothed.
 pub const RATE_WINDOW: Duration = Duration::from_secs(5);
+/// A transfer of which nothing has come for so long stands: round trips, and queues of narrow lines, are shorter.
+pub const STANDS_AFTER: Duration = Duration::from_secs(10);
 /// For so long after its first bytes a transfer has no rate yet.
 pub const RATE_UNKNOWN_FOR: Duration = Duration::from_secs(1);
 /// How long the closing message to a source may take after a transfer has failed; nothing depends on it.

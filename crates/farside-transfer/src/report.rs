@@ -10,7 +10,7 @@ use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use crate::kind::TransferKind;
-use crate::limits::{RATE_UNKNOWN_FOR, RATE_WINDOW};
+use crate::limits::{RATE_UNKNOWN_FOR, RATE_WINDOW, STANDS_AFTER};
 
 pub use levels::{Level, LevelKind, Levels};
 
@@ -63,6 +63,8 @@ pub struct Progress {
     pub done_bytes: u64,
     /// Bytes on the wire, both ways.
     pub wire_bytes: u64,
+    /// When any of these bytes came last, by the monotonic clock.
+    pub moved_at: Option<Duration>,
     /// Rate of `done_bytes`, smoothed over [`RATE_WINDOW`].
     pub rate_bytes_per_second: Option<f64>,
     /// Time that remains of what has been found so far, at this rate.
@@ -83,10 +85,17 @@ impl Progress {
             changed_bytes: None,
             done_bytes: 0,
             wire_bytes: 0,
+            moved_at: None,
             rate_bytes_per_second: None,
             eta_seconds: None,
             levels: Levels::default(),
         }
+    }
+
+    /// For how long nothing has come, if that is long: the rate of before says nothing then.
+    pub fn stands_for(&self, now: Duration) -> Option<Duration> {
+        let stands = now.saturating_sub(self.moved_at.filter(|_| self.phase == Phase::Transfer)?);
+        (stands >= STANDS_AFTER).then_some(stands)
     }
 }
 
@@ -274,6 +283,16 @@ mod tests {
         // A pause of a second does not drop it to nothing.
         let paused = meter.sample(Duration::from_secs(62), 61_000).unwrap();
         assert!((700.0..1000.0).contains(&paused), "{paused}");
+    }
+
+    #[test]
+    fn a_transfer_stands_when_nothing_has_come_for_a_while() {
+        let s = Duration::from_secs;
+        let mut progress = Progress { moved_at: Some(s(100)), ..Progress::waiting(TransferKind::Update) };
+        assert_eq!(progress.stands_for(s(1000)), None, "it has not begun to bring anything");
+        progress.phase = Phase::Transfer;
+        assert_eq!(progress.stands_for(s(109)), None);
+        assert_eq!(progress.stands_for(s(147)), Some(s(47)));
     }
 
     #[test]

@@ -14,8 +14,8 @@ use super::site::{throttle, throttle_now};
 use crate::arguments::names::VolumeName;
 use crate::arguments::peer::{self as arguments, Peer as Verb};
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
-use crate::output::{Column, details, or_dash, table};
-use crate::quantities::{rate, size, time};
+use crate::output::{Column, details, one_line, or_dash, table};
+use crate::quantities::{duration, rate, size, time};
 
 /// A code is some hundred characters; what is longer is another file.
 const CODE_BYTES_MAX: u64 = 4096;
@@ -251,11 +251,13 @@ fn paths(paths: &[PeerPath]) -> String {
             PathState::Stalled => "stalled",
             PathState::Down => "down",
         };
+        let state = match path.down_seconds {
+            Some(seconds) => format!("{state} for {}", duration(seconds.floor())),
+            None => state.to_owned(),
+        };
         vec![
-            path.local
-                .as_ref()
-                .map_or_else(|| path.remote.clone(), |local| format!("{local}={}", path.remote)),
-            state.into(),
+            path_name(path),
+            state,
             path.lanes.to_string(),
             or_dash(path.congestion.clone(), |name| name),
             or_dash(path.rtt_seconds, milliseconds),
@@ -267,5 +269,14 @@ fn paths(paths: &[PeerPath]) -> String {
             size(path.received_bytes),
         ]
     });
-    table(&columns, rows.collect(), "no paths")
+    let mut text = table(&columns, rows.collect(), "no paths");
+    for (path, why) in paths.iter().filter_map(|path| Some((path, path.why.as_ref()?))) {
+        text += &format!("{}: {}\n", path_name(path), one_line(why));
+    }
+    text
+}
+
+fn path_name(path: &PeerPath) -> String {
+    let local = path.local.as_ref();
+    local.map_or_else(|| path.remote.clone(), |local| format!("{local}={}", path.remote))
 }

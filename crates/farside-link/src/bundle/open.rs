@@ -81,7 +81,8 @@ impl Bundle {
         lanes.none_since = None;
         {
             let mut outward = self.outward.lock();
-            outward.sender.add_lane(id, options.standby, self.now());
+            let handshake = options.stats.stats().map(|socket| socket.rtt).filter(|rtt| !rtt.is_zero());
+            outward.sender.add_lane(id, options.standby, handshake, self.now());
             outward.lanes += 1;
         }
         let handle = Handle::new(id, options, self.now());

@@ -257,8 +257,16 @@ impl Sender {
         }
     }
 
-    pub(super) fn add_lane(&mut self, lane: LaneId, standby: bool, now: Duration) {
-        let latency = self.latency();
+    /// `handshake`: how long the connection took to be made, if its kernel knows.
+    pub(super) fn add_lane(
+        &mut self,
+        lane: LaneId,
+        standby: bool,
+        handshake: Option<Duration>,
+        now: Duration,
+    ) {
+        // Of a line with a round trip of 2 s nothing is late after one.
+        let latency = self.latency().max(handshake);
         self.lane_states.insert(
             lane,
             LaneState {
@@ -717,7 +725,7 @@ mod tests {
     fn a_low_priority_sends_in_portions_and_saves_none_up() {
         let mut sender = Sender::new(Arc::new(WindowBudget::new(WINDOW_BUDGET)));
         let lane = LaneId(0);
-        sender.add_lane(lane, false, Duration::ZERO);
+        sender.add_lane(lane, false, None, Duration::ZERO);
         sender.write(&[7; 60_000]);
         let take = |sender: &mut Sender| match sender.next(lane) {
             Next::Data(bytes) => sender.take(lane, bytes, Duration::ZERO).map_or(0, |s| s.bytes.len() as u64),
@@ -746,7 +754,7 @@ mod tests {
         let mut sender = Sender::new(Arc::new(WindowBudget::new(WINDOW_BUDGET)));
         let lane = LaneId(0);
         let ms = Duration::from_millis;
-        sender.add_lane(lane, false, ms(0));
+        sender.add_lane(lane, false, None, ms(0));
         for (sent, back) in [(0, 60), (60, 110), (120, 190)] {
             sender.on_ping_sent(lane, ms(sent));
             sender.on_pong(lane, ms(back));

@@ -46,6 +46,8 @@ pub(super) struct Lanes {
 pub(super) struct Numbered {
     pub(super) path: PathSpec,
     pub(super) wire: Arc<WireCounters>,
+    /// Why the last dial on it failed, until one succeeds.
+    pub(super) trouble: Option<String>,
 }
 
 impl Lanes {
@@ -84,8 +86,16 @@ impl Lanes {
             // Its lanes are then counted, used and closed with those of the first: more lanes or fewer than would pay.
             return 0;
         }
-        numbers.push(Numbered { path: path.clone(), wire: Arc::default() });
+        numbers.push(Numbered { path: path.clone(), wire: Arc::default(), trouble: None });
         numbers.len() - 1
+    }
+
+    /// A dial on a path has ended.
+    pub(super) fn note_dial(&self, path: &PathSpec, trouble: Option<String>) {
+        let mut numbers = self.numbers.lock();
+        if let Some(known) = numbers.iter_mut().find(|numbered| numbered.path == *path) {
+            known.trouble = trouble;
+        }
     }
 
     /// All paths that have a number, in its order.

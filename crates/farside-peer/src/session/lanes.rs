@@ -217,7 +217,8 @@ pub(super) async fn follow_reach(session: Arc<Session>) {
             changed = reach.changed() => if changed.is_err() { return },
         }
         let reach = reach.borrow_and_update().clone();
-        session.lanes.paths.lock().change(&reach, &session.info.first);
+        let now = session.lanes.now();
+        session.lanes.paths.lock().change(&reach, &session.info.first, now);
         let options = reach.socket(&session.info.first);
         for socket in session.sockets.lock().iter().filter_map(Weak::upgrade) {
             socket.apply(&options);

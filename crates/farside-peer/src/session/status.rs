@@ -1,6 +1,9 @@
 //! How a session's link goes, path by path.
 
-use farside_link::{LinkStats, PathSpec};
+use std::time::Duration;
+
+use farside_link::limits::LANE_STALL_MIN;
+use farside_link::{LaneStats, LinkStats, PathSpec};
 
 use super::entry::CONTROL;
 use super::state::Session;
@@ -10,8 +13,12 @@ use super::state::Session;
 pub struct PathStats {
     /// Its addresses. At the side that was dialled: this side's and the host that the peer comes from.
     pub path: PathSpec,
-    /// It has a live connection.
+    /// It works: what is asked over it is answered.
     pub up: bool,
+    /// For how long it has not; unknown at the side that was dialled, where nothing is left of it.
+    pub down_for: Option<Duration>,
+    /// Why it does not.
+    pub trouble: Option<String>,
     /// Connections on it, idle ones not counted.
     pub lanes: usize,
     /// Of these, those that do not move.
@@ -52,12 +59,35 @@ impl Session {
         }
         let bundles: Vec<_> = lanes.bundles().iter().map(|entry| entry.bundle.stats()).collect();
         let all = || bundles.iter().flat_map(|bundle| &bundle.lanes);
+        let control = lanes.bundle(&CONTROL).map(|control| control.bundle.stats().lanes).unwrap_or_default();
         let mut paths: Vec<PathStats> = Vec::new();
         for (number, numbered) in lanes.numbered().into_iter().enumerate() {
             let here = || all().filter(|lane| lane.path == number);
             let stalled = here().filter(|lane| lane.stalled).count();
+            let asked = || control.iter().filter(|lane| lane.path == number);
+            // A lane that only receives owes nothing, so it never seems stalled: what is asked over the path decides.
+            let (up, down_for) = match lanes.paths.lock() {
+                known if self.info.dialled.is_some() => {
+                    let down_since = known.down_since(&numbered.path);
+                    (known.is_up(&numbered.path), down_since.map(|at| lanes.now().saturating_sub(at)))
+                }
+                _ => {
+                    // Behind seconds of data in a queue a ping comes late; what carries data says so by itself.
+                    let moves = |lane: &LaneStats| {
+                        !lane.stalled && lane.delivered_bytes > 0 && lane.quiet < LANE_STALL_MIN
+                    };
+                    let up = asked().any(|lane| !lane.stalled) || here().any(moves);
+                    (up, asked().map(|lane| lane.quiet).min().filter(|_| !up))
+                }
+            };
+            let silent = || match here().count() {
+                0 => "it has no connection".to_owned(),
+                _ => "nothing is heard on it".to_owned(),
+            };
             paths.push(PathStats {
-                up: here().count() > stalled,
+                up,
+                down_for,
+                trouble: (!up).then(|| numbered.trouble.clone().unwrap_or_else(silent)),
                 lanes: here().count(),
                 stalled,
                 socket: LinkStats::together(here().filter_map(|lane| lane.socket.clone())),

@@ -130,6 +130,7 @@ fn take_dialled(
             dials.succeeded = Some(now);
             dials.retry_at = (!is_proven).then(|| now + dials.backoff.next_delay(&*session.context.random));
             *entry.trouble.lock() = None;
+            session.lanes.note_dial(path, None);
             give(entry, lane);
         }
         // The peer has no such session, or does not know this side any more: nothing that is dialled for it will do.
@@ -141,6 +142,7 @@ fn take_dialled(
         Err(e) => {
             dials.retry_at = Some(now + dials.backoff.next_delay(&*session.context.random));
             let trouble = e.to_string();
+            session.lanes.note_dial(path, Some(trouble.clone()));
             if entry.trouble.lock().replace(trouble.clone()).as_ref() != Some(&trouble) {
                 tracing::warn!(peer = %session.info.peer_name, %path, "no lane on this path, will keep trying: {trouble}");
             }

@@ -11,6 +11,7 @@ use super::site::{PATIENCE, Plan, Site, b_dials_a_on};
 use super::streams::{echoed, pattern};
 use crate::limits::{DIAL_NEXT_PATH_AFTER, PREOPENED_FOR, SILENCE_MAX, STREAMS_OPEN_MAX};
 use crate::service::DataStream;
+use crate::session::PathStats;
 use farside_link::limits::{
     FAILBACK_AFTER, IDLE_LANE_TIMEOUT, IDLE_LANES_MAX, REDIAL_MIN, SEND_AHEAD_MAX, WINDOW_MIN, WINDOW_START,
 };
@@ -130,6 +131,44 @@ async fn a_path_that_is_cut_costs_neither_transfer_nor_session() {
         assert!(carried > 300_000, "it carries data again, not {carried} bytes");
         assert!(timeout(Duration::ZERO, session.closed()).await.is_err(), "one session all along");
     }
+}
+
+/// What a site says of the path that is called so at `b`, and of the other one.
+fn stats_at(site: &Site, peer: &Site, is_cut: impl Fn(&PathStats) -> bool) -> (PathStats, PathStats) {
+    let stats = site.node.link_stats(peer.id()).unwrap();
+    let (cut, other): (Vec<_>, Vec<_>) = stats.paths.into_iter().partition(|stats| is_cut(stats));
+    (cut[0].clone(), other[0].clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_path_is_called_so_while_a_transfer_is_received_over_the_other() {
+    let network = network(46);
+    let (a, mut b) = over_two_paths(&network, PathsMode::Multiplex).await;
+    let session = b.link(&a).await;
+    // `b` receives all along, by many connections, and has nothing to send but that it lives.
+    let (down, at_b) = opened(&a, &mut b).await;
+    let down = transfer(down, at_b, 40 * MIB);
+    sleep(Duration::from_secs(2)).await;
+    assert!(is_up(&a, &b, "a") && is_up(&a, &b, "a2"));
+    let before = b.node.link_stats(a.id()).unwrap();
+    let carried = before.paths.iter().find(|stats| stats.path == path("a")).unwrap().received_bytes;
+    assert!(carried > MIB as u64, "{carried}");
+    network.black_hole("b", "a");
+    sleep(Duration::from_secs(10)).await;
+    for seconds in 10..14 {
+        let (dead, other) = stats_at(&b, &a, |stats| stats.path == path("a"));
+        assert!(!dead.up && other.up, "at the side that dials and receives: {dead:?} {other:?}");
+        let down_for = dead.down_for.expect("it says since when").as_secs();
+        assert!((seconds - 6..=seconds).contains(&down_for), "{down_for} of {seconds} s");
+        assert!(dead.trouble.is_some() && other.trouble.is_none() && other.down_for.is_none());
+        sleep(Duration::from_secs(1)).await;
+    }
+    network.heal("b", "a");
+    until("the path comes back", || is_up(&a, &b, "a")).await;
+    let (healed, _) = stats_at(&b, &a, |stats| stats.path == path("a"));
+    assert_eq!((healed.down_for, healed.trouble), (None, None));
+    through(down).await;
+    drop((session, a));
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,6 +46,7 @@ impl ProgressSender {
 
     pub(crate) fn phase(&mut self, phase: Phase) {
         self.now.phase = phase;
+        self.now.moved_at = Some(self.clock.monotonic());
         self.publish();
     }
 
@@ -71,9 +72,13 @@ impl ProgressSender {
         self.now.phase = Phase::Transfer;
         let found_bytes = self.now.changed_bytes.unwrap_or(0).saturating_sub(self.changed_before);
         let done_bytes = arrived_bytes.max(found_bytes.min(arrived_bytes + resumed_bytes));
+        let (before, now) = (self.now.wire_bytes, self.clock.monotonic());
         self.now.done_bytes = self.done_before + done_bytes;
         self.now.wire_bytes = self.wire_before + stream_wire_bytes;
-        self.now.rate_bytes_per_second = self.meter.sample(self.clock.monotonic(), self.now.done_bytes);
+        if self.now.wire_bytes != before {
+            self.now.moved_at = Some(now);
+        }
+        self.now.rate_bytes_per_second = self.meter.sample(now, self.now.done_bytes);
         self.now.eta_seconds = match (self.now.changed_bytes, self.now.rate_bytes_per_second) {
             (Some(all), Some(rate)) if rate > 0.0 => {
                 Some(all.saturating_sub(self.now.done_bytes) as f64 / rate)

@@ -91,7 +91,7 @@ impl World {
             let lane = LaneId(self.next_lane);
             self.next_lane += 1;
             let standby = self.below(8) == 0;
-            self.sender.add_lane(lane, standby, self.now);
+            self.sender.add_lane(lane, standby, None, self.now);
             self.links.insert(lane, Link::default());
         }
     }
@@ -288,7 +288,7 @@ fn whatever_lanes_do_what_is_read_is_what_was_written() {
 /// A sender and lanes over which nothing is lost.
 fn sender_with_lanes(lanes: u32) -> Sender {
     let mut sender = Sender::new(Arc::default());
-    (0..lanes).for_each(|n| sender.add_lane(LaneId(n), false, Duration::ZERO));
+    (0..lanes).for_each(|n| sender.add_lane(LaneId(n), false, None, Duration::ZERO));
     sender
 }
 
