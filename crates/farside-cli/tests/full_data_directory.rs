@@ -76,6 +76,11 @@ fn rights_log_and_health_come_back_with_the_room() {
     b.fails(1, "peer allow a q/one-more-with-a-long-name");
 
     std::fs::remove_file(&fill).unwrap();
+    // A pool that cannot be remembered is not made; nothing of it is left.
+    let path = pair.root.path().join("new.pool");
+    let made = b.farside(&format!("pool create new --path {} --size 64M", path.display()));
+    assert_eq!(path.exists(), made.status.success(), "{}", support::text(&made.stderr));
+    assert_eq!(b.json("pool list").as_array().unwrap().len(), 1 + usize::from(made.status.success()));
     let log = b.json("mirror log q/v");
     let until = log.as_array().and_then(|lines| lines.last()).unwrap()["at"].as_str().unwrap().to_owned();
     b.ok("peer allow a q/after");

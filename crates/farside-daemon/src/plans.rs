@@ -737,9 +737,10 @@ mod tests {
             "create pool p in /dev/sdb
              would: /dev/sdb becomes an empty pool
              lost: what /dev/sdb holds: swap space
-             lost: None None None
-             refused: it is not blank; --overwrite destroys what is there",
+             lost: None None None",
         );
+        let refused = |overwrite| create_pool("p", "/dev/sdb", &["swap space".into()], overwrite).refused;
+        assert!(refused(false).is_some_and(|why| why.contains("--overwrite")) && refused(true).is_none());
         assert_eq!(create_pool("p", "/dev/sdb", &[], false).lost_bytes, Some(0));
         golden(
             &delete_pool("p", "/srv/p", 3, 1 << 20, &[]),

@@ -62,6 +62,13 @@ struct Opened {
     device: Arc<FileDevice>,
 }
 
+/// A pool that is about to be opened again: nobody opens anything of it any more.
+pub(crate) struct Reopening {
+    name: String,
+    path: String,
+    opened: Option<Opened>,
+}
+
 /// A pool that was taken out.
 pub(crate) struct Removed {
     path: String,
@@ -186,19 +193,24 @@ impl Pools {
         self.settle(name, self.open_device(path, false), true)
     }
 
-    /// Opens a pool again that is not open, or accepts no changes. Nobody may use it any more; it keeps its place whatever
-    /// comes of it.
-    pub(crate) fn reopen(&self, name: &str, force: bool) -> Result<Arc<Pool>, ErrorBody> {
-        let (path, opened) = {
-            let mut slots = self.slots.write();
-            let Some(slot) = slots.get_mut(name) else { return Err(unknown(name)) };
-            match std::mem::replace(&mut slot.content, Content::Opening) {
-                Content::Open(opened) => (slot.path.clone(), Some(opened)),
-                Content::Failed(_) | Content::Opening => (slot.path.clone(), None),
-            }
+    /// Takes a pool from its users that is not open, or accepts no changes; its place stays. Whoever has it open is to be cut off
+    /// then, before [`Pools::reopen`].
+    pub(crate) fn begin_reopening(&self, name: &str) -> Result<Reopening, ErrorBody> {
+        let mut slots = self.slots.write();
+        let Some(slot) = slots.get_mut(name) else { return Err(unknown(name)) };
+        let opened = match std::mem::replace(&mut slot.content, Content::Opening) {
+            Content::Open(opened) => Some(opened),
+            Content::Failed(_) | Content::Opening => None,
         };
+        self.engine.remove(name);
+        Ok(Reopening { name: name.to_owned(), path: slot.path.clone(), opened })
+    }
+
+    /// Opens a pool again. It keeps its place whatever comes of it.
+    pub(crate) fn reopen(&self, pool: Reopening, force: bool) -> Result<Arc<Pool>, ErrorBody> {
+        let Reopening { name, path, opened } = pool;
+        let name = name.as_str();
         if let Some(Opened { pool, device }) = opened {
-            self.engine.remove(name);
             close(name, &pool);
             let device_left = Arc::downgrade(&device);
             drop((pool, device));

@@ -143,10 +143,10 @@ async fn reopen(
     }
     tracing::warn!(pool = name, error = document.error, "the pool is opened again on request");
     site.mirrors.pool_closing(&name).await;
+    let reopening = site.pools.begin_reopening(&name)?;
     site.exports.drop_connections_to_pool(&name).await;
-    let (pools, pool_name) = (Arc::clone(&site.pools), name.clone());
-    let pool = site.blocking.run(move || pools.reopen(&pool_name, request.force)).await?;
-    // Hosts that came back in between opened what was closed a moment later.
+    let pools = Arc::clone(&site.pools);
+    let pool = site.blocking.run(move || pools.reopen(reopening, request.force)).await?;
     site.mirrors.pool_opened(&name, &pool).await?;
     site.mirrors.refresh_fences();
     tracing::info!(pool = name, id = %pool.status().id, path = document.path, "pool opened");

@@ -127,7 +127,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
         let peer = PeerId([7; 32]);
-        let right = |volume: &str, reverse| RightRow {
+        let right = |volume: &str, reverse: bool| RightRow {
             peer,
             volume: volume.into(),
             volume_id: reverse.then(|| Uuid::from_u128(5)),
