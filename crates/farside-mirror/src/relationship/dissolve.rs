@@ -8,6 +8,7 @@ use farside_transfer::protocol::{Body, Release};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use super::announcements::overtaken_message;
 use super::command::{Replaced, Reply};
 use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
@@ -79,7 +80,7 @@ impl Driver {
         match &result {
             Ok(()) => {
                 self.log(LogEvent::Delete, None, None).await;
-                self.ask_source_to_release();
+                self.tell_source(self.release_message());
             }
             Err(error) => {
                 // The volume may not be a replica any more: nothing is done before the pool has been asked again.
@@ -144,6 +145,7 @@ impl Driver {
             return false;
         };
         self.notice = None;
+        let ending = self.ending();
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         let left = blocking(move || leave(&*engine, &relationship.destination, relationship.id));
         let left = match left.await {
@@ -151,20 +153,32 @@ impl Driver {
             Err(error) => Err(error),
         };
         self.log(LogEvent::Delete, None, None).await;
-        self.ask_source_to_release();
+        self.tell_source(ending);
         let _ = done.send(left);
         true
     }
 
-    /// If there is a session now; otherwise the source's administrator has `mirror release`.
-    fn ask_source_to_release(&self) {
-        let release = Release {
+    fn release_message(&self) -> Body {
+        Body::Release(Release {
             relationship: self.relationship.id.as_bytes().to_vec(),
             volume: self.relationship.source.to_string(),
-        };
+        })
+    }
+
+    /// What the source of a mirror is told whose volume follows another one by now. Where hosts went on here it stays overtaken, its
+    /// fence included, until its own administrator decides.
+    fn ending(&self) -> Body {
+        match self.state.work {
+            Work::BrokenOff => Body::Overtaken(overtaken_message(&self.relationship, self.current.as_ref())),
+            _ => self.release_message(),
+        }
+    }
+
+    /// If there is a session now; otherwise the source's administrator has `mirror release`.
+    fn tell_source(&self, message: Body) {
         let (links, peer, id) = (self.parts.links.clone(), self.relationship.peer, self.relationship.id);
         tokio::spawn(async move {
-            let told = ask(&*links, peer, Body::Release(release), CLOSE_TIMEOUT);
+            let told = ask(&*links, peer, message, CLOSE_TIMEOUT);
             if !matches!(tokio::time::timeout(CLOSE_TIMEOUT, told).await, Ok(Ok(_))) {
                 tracing::warn!(
                     relationship = %id,
