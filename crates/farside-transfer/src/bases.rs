@@ -13,6 +13,28 @@ pub const RESCUE: &str = "rescue";
 /// What the name of a snapshot begins with that was the base of a mirror that is over.
 pub const LEFT_BASE: &str = "base";
 
+/// What the name of a snapshot begins with that is taken only to be compared.
+const PROBE: &str = "mirror-probe-";
+
+/// The name of a snapshot that is taken only to be compared with what the other side has.
+pub fn probe_name(uuid: Uuid) -> String {
+    format!("{PROBE}{}", &uuid.simple().to_string()[..12])
+}
+
+/// Deletes what was taken to be compared and is nobody's base: a crash may leave such a snapshot.
+pub fn drop_left_probes(engine: &dyn Engine, volume: &VolumeName) -> Result<(), TransferError> {
+    let is_left = |s: &&SnapshotInfo| {
+        s.name.starts_with(PROBE) && s.owner != SnapshotOwner::Person && s.pinned_by.is_empty() && !s.held
+    };
+    for left in engine.all_snapshots(volume)?.iter().filter(is_left) {
+        match engine.delete_snapshot(volume, left.uuid) {
+            Ok(()) | Err(EngineError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Every snapshot here that may serve as base, side branches included, oldest first, [`CANDIDATES_MAX`] at most: those that
 /// a mirror keeps (a common base is among them however many were taken since), and the newest.
 pub fn candidates(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<CandidateBase>, TransferError> {

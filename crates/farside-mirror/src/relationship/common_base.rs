@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use farside_engine::{ChangedBytes, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_platform::Clock;
-use farside_transfer::bases::candidates;
+use farside_transfer::bases::{candidates, drop_left_probes, probe_name};
 use farside_transfer::protocol::convert::{self, CandidateBase};
 use farside_transfer::protocol::{Body, Compare, Comparison};
 use prost::Message;
@@ -80,13 +80,15 @@ fn take_probe(
     of: Uuid,
     uuid: Uuid,
 ) -> Result<Option<Uuid>, MirrorError> {
+    // One that a crash has left serves nobody.
+    drop_left_probes(engine, volume)?;
     if let Some(newest) = engine.snapshots(volume)?.pop()
         && engine.changed_since(volume, newest.uuid)? == ChangedBytes::default()
     {
         return Ok(None);
     }
     let spec = SnapshotSpec {
-        name: format!("mirror-probe-{}", &uuid.simple().to_string()[..12]),
+        name: probe_name(uuid),
         uuid,
         created_at: clock.now(),
         owner: SnapshotOwner::Relationship(of),

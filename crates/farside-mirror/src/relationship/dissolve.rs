@@ -108,7 +108,13 @@ impl Driver {
             if record.is_some_and(|record| record.relationship == relationship.id) {
                 engine.set_replica_record(volume, None)?;
             }
-            leave(&*engine, volume, relationship.id)
+            // What was prepared for a role change that did not come was never anybody's base.
+            match relationship.swap {
+                Some(SwapMark::Prepared { is_new: true, .. }) => {
+                    Ok(release(&*engine, volume, relationship.id, &[])?)
+                }
+                _ => leave(&*engine, volume, relationship.id),
+            }
         });
         let left = match undone.await {
             Ok(left) => left,

@@ -1,9 +1,12 @@
 //! Three sites: whatever two of them do, the third goes on with a difference.
 
+use std::time::Duration;
+
 use farside_engine::{ChangedBytes, SnapshotOwner};
 use farside_mirror::{Comparing, Schedule, State};
 use farside_transfer::TransferReport;
 
+use crate::directions::until;
 use crate::support::embedded_storage::Embedded;
 use crate::support::memory_engine::MemoryEngine;
 use crate::support::site::{PATIENCE, Storage, assert_ok};
@@ -248,7 +251,7 @@ async fn equal_without_a_snapshot<S: Storage>(seed: u64) {
     let mut trio = fan_out::<S>(seed).await;
     trio.sites[B].destination.delete(&trio.volumes[B]).await.unwrap();
     while trio.sites[A].source.destinations().len() > 1 {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for snapshot in trio.snapshots(B) {
         trio.delete_snapshot(B, snapshot.uuid);
@@ -344,4 +347,26 @@ async fn compared_whole<S: Storage>(seed: u64) {
 async fn with_nothing_in_common_everything_is_compared_and_what_differs_travels() {
     compared_whole::<MemoryEngine>(920).await;
     compared_whole::<Embedded>(921).await;
+}
+
+/// Where hosts went on, the old original stays overtaken when the volume follows a third site.
+#[tokio::test(start_paused = true)]
+async fn an_overtaken_original_stays_so_when_its_replica_follows_another() {
+    let mut trio = fan_out::<MemoryEngine>(924).await;
+    *trio.sites[A].rights.fences.lock() = true;
+    trio.update(B, A).await;
+    trio.update(C, A).await;
+    trio.break_off(C).await;
+    trio.write(C, 2);
+    trio.break_off(B).await;
+    trio.write(B, 3);
+    let source = trio.sites[A].source.clone();
+    until("both are heard", || source.overtaken().len() == 2).await;
+    trio.resync(B, C).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(source.overtaken().len(), 2);
+    assert_eq!(source.fenced(), [trio.volumes[A].clone()]);
+    // It follows whichever counts, and that clears what concerns that one.
+    trio.resync(A, C).await.unwrap();
+    assert_eq!(trio.update(B, C).await.changed_bytes, 0);
 }

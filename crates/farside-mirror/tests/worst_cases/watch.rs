@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use farside_engine::{
     ChangedBytes, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint, KnownDataScope,
-    OpenSnapshot, ReplicaRecord, SnapshotInfo, SnapshotSpec, StagedFor, StagedInfo, StagedVersion,
-    VolumeInfo, VolumeName, Wanted,
+    OpenSnapshot, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor, StagedInfo,
+    StagedVersion, VolumeInfo, VolumeName, Wanted,
 };
 use farside_peer::{DataStream, Refusal};
 use farside_platform::SimulatedDisk;

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::choose::{Rooted, choose_base};
 use super::prepare::{Snapshots, equal_content};
+use crate::bases::{drop_left_probes, probe_name};
 use crate::error::TransferError;
 use crate::protocol::Comparison;
 use crate::protocol::convert::CandidateBase;
@@ -55,16 +56,13 @@ fn equal_to_shown(
     candidates: &[CandidateBase],
 ) -> Result<Option<CandidateBase>, TransferError> {
     let spec = SnapshotSpec {
-        name: format!("mirror-probe-{}", &probe.simple().to_string()[..12]),
+        name: probe_name(probe),
         uuid: probe,
         created_at: clock.now(),
         owner: SnapshotOwner::Relationship(relationship),
         pin_for: None,
     };
-    // A crash may have left it.
-    if engine.all_snapshots(volume)?.iter().any(|s| s.uuid == probe) {
-        engine.delete_snapshot(volume, probe)?;
-    }
+    drop_left_probes(engine, volume)?;
     let info = engine.take_snapshot(volume, &spec)?;
     let root = engine.content_root(volume, info.uuid);
     engine.delete_snapshot(volume, info.uuid)?;

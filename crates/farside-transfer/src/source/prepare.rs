@@ -75,9 +75,9 @@ pub(crate) fn prepare(
         && !has_unreadable_base(engine, asked)?
     {
         return Err(TransferError::State(format!(
-            "no snapshot of {volume} at the source is also at the destination. Nothing was changed. To copy \
-             everything, at the destination: farside mirror create with a new volume name, then farside mirror \
-             delete for the old replica"
+            "no snapshot of {volume} at the source is also at the destination. Nothing was changed. At \
+             the destination, farside mirror resync with --whole compares everything, and what is equal does not travel; \
+             or farside mirror create with a new volume name copies everything"
         )));
     }
     // Only what was begun for this relationship, and is kept for it since, can be gone on with.
