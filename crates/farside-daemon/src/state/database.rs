@@ -30,7 +30,7 @@ const MIGRATIONS: [(i64, &str, &str); 12] = [
     (9, "recorded-rights", include_str!("migrations/0009_recorded_rights.sql")),
     (10, "role-changes", include_str!("migrations/0010_role_changes.sql")),
     (11, "swap-ended", include_str!("migrations/0011_swap_ended.sql")),
-    (12, "overtaken", include_str!("migrations/0012_overtaken.sql")),
+    (13, "overtaken", include_str!("migrations/0013_overtaken.sql")),
 ];
 
 /// The newest schema this version knows: the number of its last migration.

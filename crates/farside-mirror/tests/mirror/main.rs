@@ -10,6 +10,7 @@ mod driver;
 mod embedded;
 mod faults;
 mod known;
+mod overtaken;
 mod resume;
 mod similar;
 #[path = "../support/mod.rs"]

@@ -137,7 +137,7 @@ pub struct Plan {
     #[prost(message, repeated, tag = "3")]
     pub steps: Vec<Step>,
     /// What the destination must know of where this comes from.
-    #[prost(message, optional, tag = "4")]
+    #[prost(message, optional, tag = "9")]
     pub origin: Option<Origin>,
 }
 
@@ -281,7 +281,7 @@ pub struct Comparison {
     #[prost(uint64, tag = "8")]
     pub newest: u64,
     /// What the volume follows, the nearest first; empty if it is an original. At most 16.
-    #[prost(message, repeated, tag = "9")]
+    #[prost(message, repeated, tag = "12")]
     pub follows: Vec<Hop>,
 }
 
