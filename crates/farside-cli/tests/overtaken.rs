@@ -163,6 +163,10 @@ fn a_source_that_lost_its_database_is_told_however_late_it_can_listen() {
     sites.a.ok("peer allow b a/v --reverse --fence");
     assert!(is_read_only(&sites.a, "a/v"), "from the policy on");
     eventually("the other side knows", || why(&role(&sites.b, "b/v", "destination")).is_empty());
+    // A right that is given without a fence is this side's word, too, and says what it does.
+    let said = sites.a.ok("peer allow b a/v --reverse");
+    assert!(said.contains("fence of a/v is lifted") && !is_read_only(&sites.a, "a/v"), "{said}");
+    assert!(is_overtaken(&sites.a, "a/v"), "which is decided by nothing of this");
 }
 
 #[test]

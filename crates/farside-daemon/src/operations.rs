@@ -241,8 +241,14 @@ mod tests {
             "q/v".parse().unwrap(),
             Schedule::OnRequest,
         );
-        let mut status =
-            MirrorStatus { relationship, state: State::Mirrored, why: None, current: None, progress: None };
+        let mut status = MirrorStatus {
+            relationship,
+            state: State::Mirrored,
+            why: None,
+            current: None,
+            progress: None,
+            source_heard: None,
+        };
         let transfer = Some(Progress::waiting(TransferKind::Update));
         let mut phase = SwapPhase::Update;
         let mut step = |status: &MirrorStatus| {

@@ -597,6 +597,14 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
     }
 }
 
+/// What is said when a fence ends by a right that is given without one.
+pub(crate) fn fence_lifted(volume: &VolumeName, peer: &str) -> String {
+    format!(
+        "the fence of {volume} is lifted: hosts may write to it again, although {peer} has overtaken it; farside mirror status \
+         {volume} says what can be done"
+    )
+}
+
 /// What is said when a right goes that a fence came with.
 pub(crate) fn stays_fenced(volume: &VolumeName, peer: &str, destination: &VolumeName) -> String {
     format!(

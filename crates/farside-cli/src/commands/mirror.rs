@@ -395,7 +395,8 @@ fn destinations(held: &[MirrorDestination]) -> String {
         if !h.known {
             text.push_str(&format!(
                 "\n{} is kept for relationship {}, which this site does not know (its peer was removed, or the state database was \
-                 lost). If no other site needs it: farside mirror release {} {}\n",
+                 lost). If that mirror was broken off, hosts may be writing at its site: pair with it before hosts write here, \
+                 and this site is told. If no other site needs it: farside mirror release {} {}\n",
                 h.base_snapshot.as_ref().map_or(h.volume.clone(), |snapshot| format!("{}@{snapshot}", h.volume)),
                 h.id,
                 h.volume,

@@ -182,8 +182,8 @@ async fn allow(
         recorded: Recorded::Nothing,
     };
     site.rights.allow(&site.state, volumes.iter().cloned().map(right).collect()).await?;
-    site.mirrors.set_fences(peer.record.id, &volumes, request.fence).await?;
-    Ok(Json(status_of(&site, &peer)))
+    let notes = site.mirrors.set_fences(peer.record.id, &volumes, request.fence).await?;
+    Ok(Json(PeerStatus { notes, ..status_of(&site, &peer) }))
 }
 
 async fn deny(

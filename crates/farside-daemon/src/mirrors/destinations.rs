@@ -328,19 +328,22 @@ impl Mirrors {
             .collect())
     }
 
-    /// The same of rights that were given anew: without a fence, hosts may write again.
+    /// The same of rights that were given anew: without a fence, hosts may write again. Answers what is to be said of it.
     pub(crate) async fn set_fences(
         &self,
         peer: PeerId,
         volumes: &[String],
         fence: bool,
-    ) -> Result<(), ErrorBody> {
+    ) -> Result<Vec<String>, ErrorBody> {
+        let before = self.parts.exports.fences();
         for volume in volumes.iter().filter(|_| !fence).filter_map(|volume| volume.parse().ok()) {
             self.parts.source.lift_fence(peer, &volume).await.map_err(Failure::into_error_body)?;
         }
         self.parts.source.note_fences().await.map_err(Failure::into_error_body)?;
         self.refresh_fences();
-        Ok(())
+        let lifted = before.into_iter().filter(|volume| self.parts.exports.fenced(volume).is_none());
+        let name = peers::name_of(&self.parts.node, peer);
+        Ok(lifted.map(|volume| plans::fence_lifted(&volume, &name)).collect())
     }
 
     /// The side of the source, as `mirror status` lists it.

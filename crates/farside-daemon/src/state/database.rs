@@ -277,7 +277,7 @@ mod tests {
         assert_eq!((rights.len(), rights.iter().filter(|r| r.reverse).count()), (2, 1));
         assert!(rights.iter().all(|right| !right.fence && right.volume_id.is_none()));
         let sources = state.source_relationships().await.unwrap();
-        assert_eq!((sources.len(), sources[0].base.is_some(), sources[0].overtaken), (1, true, None));
+        assert_eq!((sources.len(), sources[0].base.is_some(), &sources[0].overtaken), (1, true, &None));
         assert_eq!(state.pools().await.unwrap()[0].path, "/srv/vault.pool");
     }
 

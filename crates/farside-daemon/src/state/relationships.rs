@@ -447,6 +447,9 @@ mod tests {
     use farside_peer::PeerId;
     use farside_platform::Timestamp;
 
+    use farside_transfer::protocol::convert::{Place, UpstreamOvertaken};
+    use farside_transfer::protocol::{Body, Release};
+
     use super::*;
 
     fn relationship(id: u128, destination: &str) -> Relationship {
@@ -490,7 +493,7 @@ mod tests {
         assert_eq!(state.relationships(None).await.unwrap(), vec![first, relationship(2, "q/v")]);
         assert!(p.knows(Uuid::from_u128(2)).await.unwrap(), "a mirror of another pool");
         assert!(!p.knows(Uuid::from_u128(3)).await.unwrap());
-        p.remove(Uuid::from_u128(1)).await.unwrap();
+        state.remove_relationship(Uuid::from_u128(1)).await.unwrap();
         assert_eq!(p.relationships().await.unwrap(), vec![]);
     }
 

@@ -111,7 +111,8 @@ impl Driver {
             // What was prepared for a role change that did not come was never anybody's base.
             match relationship.swap {
                 Some(SwapMark::Prepared { is_new: true, .. }) => {
-                    Ok(release(&*engine, volume, relationship.id, &[])?)
+                    release(&*engine, volume, relationship.id, &[])?;
+                    Ok(engine.all_snapshots(volume)?.iter().map(|s| s.uuid).collect())
                 }
                 _ => leave(&*engine, volume, relationship.id),
             }

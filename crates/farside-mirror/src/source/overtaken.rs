@@ -190,6 +190,10 @@ impl Shared {
         let is_news = !word.again && may_mirror && (word.said == Said::Beyond || is_plain);
         let heard = directions::hear(word.said, known.is_some(), is_news, pool);
         let is_kept = known.is_some() || is_kept;
+        if heard == Heard::Note && !is_kept {
+            // A peer that makes relationships up fills no database.
+            self.check_mirrors(peer, relationship)?;
+        }
         // The replica's pool may have another name by now; what this side follows later is called by that. With the database
         // lost the pins still tell whose base is kept here; without the right, too: it makes this side only safer.
         let known = known.unwrap_or_else(|| {

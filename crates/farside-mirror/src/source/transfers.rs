@@ -139,7 +139,7 @@ impl Shared {
     }
 
     /// Whether the peer may have one more mirror, if it is one more. Answers how many of its transfers may be served.
-    fn check_mirrors(&self, peer: PeerId, relationship: Uuid) -> Result<usize, Refusal> {
+    pub(super) fn check_mirrors(&self, peer: PeerId, relationship: Uuid) -> Result<usize, Refusal> {
         let tables = self.tables();
         let of_peer = tables.relationships.values().filter(|r| r.peer == peer).count();
         let Budgets { mirrors, transfers, .. } = tables.budgets;

@@ -11,6 +11,7 @@ mod embedded;
 mod faults;
 mod known;
 mod notices;
+mod overtaken;
 mod resume;
 mod room;
 mod similar;

@@ -140,7 +140,7 @@ pub struct Plan {
     #[prost(message, repeated, tag = "3")]
     pub steps: Vec<Step>,
     /// What the destination must know of where this comes from.
-    #[prost(message, optional, tag = "4")]
+    #[prost(message, optional, tag = "9")]
     pub origin: Option<Origin>,
     /// The base lies beside the source's main line, and no snapshot of that line has its content: what the destination shows, if
     /// that is the base, is not on the line that it gets.
@@ -295,7 +295,7 @@ pub struct Comparison {
     #[prost(uint64, tag = "8")]
     pub newest: u64,
     /// What the volume follows, the nearest first; empty if it is an original. At most 16.
-    #[prost(message, repeated, tag = "9")]
+    #[prost(message, repeated, tag = "12")]
     pub follows: Vec<Hop>,
 }
 
