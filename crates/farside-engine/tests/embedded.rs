@@ -247,3 +247,36 @@ fn a_side_branch_says_where_it_left_the_line_and_a_snapshot_changes_hands() {
     let found = all.iter().find(|s| s.uuid == third).expect("it is there");
     assert_eq!((&found.name, found.pinned_by.len()), (&given.name, 1));
 }
+
+#[test]
+fn transfers_leave_hosts_their_reserve() {
+    const MIB: u64 = 1 << 20;
+    let disk = SimulatedDisk::new("engine", 48 * MIB).without_history();
+    let engine = engine(Pool::create(Arc::new(disk), options(7)).expect("a pool"));
+    let (replica, host): (VolumeName, VolumeName) =
+        ("p/v".parse().expect("a name"), "p/host".parse().expect("a name"));
+    for volume in [&replica, &host] {
+        engine.create_volume(volume, 48 * MIB).expect("a volume");
+    }
+    let room = || engine.staging_room("p").expect("it tells").expect("it can");
+    let at_least = room();
+    engine.set_host_reserve(25);
+    assert!(room().reserve_bytes > 4 * at_least.reserve_bytes && room().room_bytes < at_least.room_bytes);
+    let staged = engine.stage(&replica, None, 48 * MIB, staged_for(2)).expect("staged");
+    let (before, mut bytes) = (room().room_bytes, 0);
+    let mut piece = vec![1; MIB as usize];
+    while staged.write(bytes, &piece).is_ok() {
+        bytes += MIB;
+        // No block is like another: a pool may not share them.
+        piece.chunks_mut(4096).enumerate().for_each(|(n, block)| {
+            block[..16].copy_from_slice(&u128::to_le_bytes((u128::from(bytes) << 16) + n as u128))
+        });
+    }
+    assert!(bytes <= before && before - bytes < 2 * MIB, "{bytes} of {before} bytes were staged");
+    assert!(room().room_bytes < MIB);
+    // Hosts still write what is theirs.
+    let written = engine.pool("p").expect("a pool").open_volume("host").expect("a volume");
+    for at in 0..(room().reserve_bytes / MIB - 1) {
+        written.write(at * MIB, &piece).expect("the reserve is theirs");
+    }
+}

@@ -224,10 +224,9 @@ impl Pool {
     /// free counts as free.
     pub fn staging_room(&self) -> (u64, u64) {
         let state = self.locked();
-        let (spare, promised) = state.reserved_blocks();
         let reserve = self.host_reserve_blocks();
         let free = state.allocator.free_blocks() + state.allocator.waiting_blocks();
-        let kept = 2 * self.own_blocks(&state) + spare + promised + reserve;
+        let kept = 2 * self.own_blocks(&state) + state.promised_blocks() + reserve;
         let block = BLOCK_BYTES as u64;
         (free.saturating_sub(kept) * block, reserve * block)
     }

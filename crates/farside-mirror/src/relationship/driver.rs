@@ -602,7 +602,8 @@ impl Driver {
         let served = if is_unserved { Vec::new() } else { std::mem::take(&mut self.waiting) };
         // Those who asked while it ran are served by the next one, if there is one.
         self.waiting.append(&mut self.waiting_next);
-        self.is_for_person = !self.waiting.is_empty();
+        // A first copy that gave way comes after the others, whoever asked for it.
+        self.is_for_person = !self.waiting.is_empty() && again != Some(RequestedBy::GaveWay);
         if !is_queued {
             let why = self.why.clone().unwrap_or_else(|| "the mirror was quiesced".into());
             self.settle(|| Err(MirrorError::State(format!("no further update was started: {why}"))));

@@ -213,7 +213,7 @@ async fn send_step(
     let mut stages = JoinSet::new();
     stages.spawn(count::count(source.clone(), clock.clone(), out_tx.clone()));
     if let Some(room_bytes) = room_bytes {
-        check_room(&mut out_rx, writer, &step.name, room_bytes).await?;
+        check_room(&mut out_rx, &mut stages, writer, &step.name, room_bytes).await?;
     }
     let blocks = step.size_bytes / BLOCK_BYTES;
     let asking = known.then(|| {
@@ -312,11 +312,22 @@ async fn send_step(
 /// has no room for.
 async fn check_room(
     counting: &mut mpsc::Receiver<Outgoing>,
+    stages: &mut JoinSet<Result<(), TransferError>>,
     writer: &mut WriteHalf<Box<dyn ByteStream>>,
     snapshot: &str,
     room_bytes: u64,
 ) -> Result<(), Refusal> {
-    while let Some(Outgoing::Message(message)) = counting.recv().await {
+    loop {
+        let next = tokio::select! {
+            biased;
+            next = counting.recv() => next,
+            // All that it said was read: it failed, or has nothing more to say.
+            ended = stages.join_next() => {
+                let ended = ended.unwrap_or(Ok(Ok(())));
+                return ended.map_err(TransferError::from).and_then(|result| result).map_err(to_refusal);
+            }
+        };
+        let Some(Outgoing::Message(message)) = next else { return Ok(()) };
         write_in_time(stream::write(writer, &message)).await?;
         if let StreamMessage::Scanned(Scanned { complete: true, changed_bytes, .. }) = message {
             if changed_bytes > room_bytes {
@@ -330,8 +341,6 @@ async fn check_room(
             return Ok(());
         }
     }
-    // It failed, and whoever waits for the stages hears why.
-    Ok(())
 }
 
 /// The index of the volume, and its repair, if it needs any.
