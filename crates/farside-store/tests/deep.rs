@@ -18,7 +18,7 @@ const SHRUNK_AND_GROWN: u64 = 158_423_343_738_258;
 
 #[test]
 fn random_histories_over_deep_trees() {
-    for seed in seeds(6, 1).into_iter().chain([SHRUNK_AND_GROWN]) {
+    for seed in seeds(6, 1).chain([SHRUNK_AND_GROWN]) {
         println!("seed {seed}");
         let mut run = SparseRun::new(seed, 192 << 20);
         run.create("warm", 100);
