@@ -82,7 +82,7 @@ pub fn recognise(head: &[u8], tail: &[u8], device_bytes: u64) -> Vec<String> {
         if there.is_some_and(|bytes| bytes.starts_with(magic)) {
             add(
                 &mut found,
-                *name,
+                name,
                 label.and_then(|(offset, length)| text(head.get(offset..offset + length)?)),
             );
         }

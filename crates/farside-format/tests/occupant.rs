@@ -6,6 +6,9 @@ use farside_format::occupant::{HEAD_BYTES, TAIL_BYTES, recognise};
 
 const DEVICE: u64 = 64 << 20;
 
+/// What is said, and what lies where.
+type Case<'a> = (&'a str, &'a [(u64, &'a [u8])]);
+
 /// What is said of a device with these bytes, written at places from its beginning.
 fn said(writes: &[(u64, &[u8])]) -> String {
     let mut device = vec![0; DEVICE as usize];
@@ -19,7 +22,7 @@ fn said(writes: &[(u64, &[u8])]) -> String {
 fn each_is_called_by_its_name() {
     let md = &[0xfc, 0x4e, 0x2b, 0xa9];
     let zfs = &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0];
-    let cases: &[(&str, &[(u64, &[u8])])] = &[
+    let cases: &[Case<'_>] = &[
         ("", &[]),
         ("an ext2, ext3 or ext4 file system (labelled \"data\")", &[(1080, &[0x53, 0xef]), (1144, b"data")]),
         ("an xfs file system (labelled \"x\")", &[(0, b"XFSB"), (108, b"x")]),
