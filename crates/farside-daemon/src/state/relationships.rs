@@ -475,6 +475,7 @@ mod tests {
         p.save(&first).await.unwrap();
         assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
         first.schedule = Schedule::OnRequest;
+        first.schedule_lost = true;
         first.broken_off_at = Some(Timestamp(77));
         first.resync_pending = true;
         first.role_change = 7;
