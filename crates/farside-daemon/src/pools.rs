@@ -488,7 +488,9 @@ fn document(name: &str, slot: &Slot) -> Document {
                 (None, None) => match status.lacks_room {
                     Some(why) => (
                         Some(why),
-                        Some(String::from("delete snapshots or volumes, or trim: the space comes back by itself then")),
+                        Some(String::from(
+                            "delete snapshots or volumes, or trim: the space comes back by itself then",
+                        )),
                     ),
                     None => (None, None),
                 },
