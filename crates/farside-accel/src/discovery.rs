@@ -17,6 +17,7 @@ use std::time::Duration;
 use farside_peer::PeerId;
 use ipnet::IpNet;
 
+use crate::policy::Demotion;
 use crate::protocol::Nonce;
 
 /// How long what a probe found is believed.
@@ -50,6 +51,8 @@ pub enum Way {
     Peer(PeerId),
     /// Plainly.
     Plain,
+    /// Plainly, since the server is left alone after a connection over a peer's box failed; why that was.
+    LeftAlone(Demotion),
     /// Plainly, and a probe with this nonce goes to the server's address.
     PlainAndProbe(Nonce),
 }
@@ -71,7 +74,7 @@ struct Probe {
 pub struct Discovery {
     found: HashMap<IpAddr, (PeerId, Duration)>,
     /// A port behind a firewall says nothing of the other ports.
-    failed: HashMap<SocketAddr, Failure>,
+    failed: HashMap<SocketAddr, (Failure, Demotion)>,
     /// Addresses whose probes found nothing.
     absent: HashMap<IpAddr, Failure>,
     probes: HashMap<Nonce, Probe>,
@@ -87,8 +90,10 @@ impl Discovery {
         draw: impl FnOnce() -> Nonce,
     ) -> Way {
         self.end_probes(now);
-        if self.failed.get(&server).is_some_and(|failure| now < failure.until) {
-            return Way::Plain;
+        if let Some((failure, why)) = self.failed.get(&server)
+            && now < failure.until
+        {
+            return Way::LeftAlone(*why);
         }
         let address = server.ip().to_canonical();
         if let Some(peer) = nearest(address, behind.iter().filter(|b| b.is_configured)) {
@@ -130,9 +135,11 @@ impl Discovery {
     }
 
     /// The peer's box did not get through to the server, or may not.
-    pub fn failed(&mut self, now: Duration, server: SocketAddr) {
-        make_room(&mut self.failed, |failure| now < failure.until + FAILED_FOR_MAX);
-        fail(self.failed.entry(server).or_insert(NEVER), now);
+    pub fn failed(&mut self, now: Duration, server: SocketAddr, why: Demotion) {
+        make_room(&mut self.failed, |(failure, _)| now < failure.until + FAILED_FOR_MAX);
+        let (failure, known) = self.failed.entry(server).or_insert((NEVER, why));
+        *known = why;
+        fail(failure, now);
         self.found.remove(&server.ip().to_canonical());
     }
 
@@ -149,7 +156,7 @@ impl Discovery {
         if self.found.remove(&address).is_some() {
             return None;
         }
-        self.failed(now, server);
+        self.failed(now, server, Demotion::NoPeer);
         self.end_probes(now);
         self.probe(now, address, draw)
     }
@@ -298,14 +305,16 @@ mod tests {
         let mut discovery = Discovery::default();
         let behind = [behind(NORTH, &["10.2.0.0/16"], true)];
         let (closed, open) = (server("10.2.0.1:1"), server("10.2.0.1:2"));
-        discovery.failed(seconds(0), closed);
-        assert_eq!(discovery.way(seconds(59), closed, &behind, nonce), Way::Plain);
+        discovery.failed(seconds(0), closed, Demotion::NoAnswer);
+        // Whoever looks is told why.
+        let left_alone = Way::LeftAlone(Demotion::NoAnswer);
+        assert_eq!(discovery.way(seconds(59), closed, &behind, nonce), left_alone);
         assert_eq!(discovery.way(seconds(59), open, &behind, nonce), Way::Peer(NORTH));
         assert_eq!(discovery.way(seconds(60), closed, &behind, nonce), Way::Peer(NORTH));
-        discovery.failed(seconds(60), closed);
-        assert_eq!(discovery.way(seconds(179), closed, &behind, nonce), Way::Plain);
+        discovery.failed(seconds(60), closed, Demotion::NoAnswer);
+        assert_eq!(discovery.way(seconds(179), closed, &behind, nonce), left_alone);
         discovery.connected(seconds(180), closed);
-        discovery.failed(seconds(200), closed);
+        discovery.failed(seconds(200), closed, Demotion::NoAnswer);
         assert_eq!(discovery.way(seconds(260), closed, &behind, nonce), Way::Peer(NORTH), "it began anew");
     }
 
@@ -323,7 +332,7 @@ mod tests {
         let near = server("10.0.0.9:1");
         assert_eq!(discovery.not_allowed(seconds(4), near, || [8; 16]), Some([8; 16]));
         assert_eq!(discovery.not_allowed(seconds(4), near, nonce), None, "one probe at a time");
-        assert_eq!(discovery.way(seconds(5), near, &behind, nonce), Way::Plain);
+        assert_eq!(discovery.way(seconds(5), near, &behind, nonce), Way::LeftAlone(Demotion::NoPeer));
         // Unless the probe finds that it is allowed now.
         discovery.probed(seconds(5), NORTH, &[8; 16]);
         assert_eq!(discovery.way(seconds(5), near, &behind, nonce), Way::Peer(NORTH));
@@ -345,7 +354,7 @@ mod tests {
             let mut drawn = [0; 16];
             drawn[..4].copy_from_slice(&n.to_le_bytes());
             discovery.way(seconds(u64::from(n) / 100), address, &behind, || drawn);
-            discovery.failed(seconds(0), address);
+            discovery.failed(seconds(0), address, Demotion::NoAnswer);
         }
         assert!(discovery.absent.len() <= REMEMBERED_MAX && discovery.failed.len() <= REMEMBERED_MAX);
         assert!(discovery.probes.len() <= PROBES_MAX);

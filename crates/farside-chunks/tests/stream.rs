@@ -236,9 +236,12 @@ fn a_history_is_as_long_as_the_stream_is_worth() {
         window_log_of(&block)
     };
     let text = bytes(20, 8 << 20, true);
-    assert_eq!(begins(None, &text[..500]), Some(17), "a conversation");
-    assert_eq!(begins(None, &text[500..1000]), None);
-    assert_eq!(begins(None, &text[1000..100_000]), Some(20), "it has much to say");
+    assert_eq!(begins(None, &text[..100]), None, "a question");
+    assert_eq!(begins(None, &text[100..500]), Some(13), "a greeting");
+    let begun: Vec<u32> =
+        (500..9500).step_by(500).filter_map(|at| begins(None, &text[at..at + 500])).collect();
+    assert_eq!(begun, [17], "a conversation");
+    assert_eq!(begins(None, &text[9500..100_000]), Some(20), "it has much to say");
     assert_eq!(begins(Some(settings(27, 3)), &text[100_000..200_000]), None, "what it has is not full");
     for at in (1 << 20..2 << 20).step_by(128 << 10) {
         begins(None, &text[at..at + (128 << 10)]);

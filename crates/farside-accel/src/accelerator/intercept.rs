@@ -19,12 +19,14 @@ use super::state::{Accelerator, Begin, Taken, patience};
 use crate::carry;
 use crate::kernel::{Decision, Held, Origin, SynQueue};
 use crate::packet::{Packet, Syn};
-use crate::policy::Ends;
+use crate::policy::{Demotion, Ends};
 use crate::protocol::{Open, OpenTarget, ProbeDatagram, Refusal};
 use crate::trunk::{Outcome, Trunk};
 
 /// How long a decision holds for a SYN that comes again. A client tries again after 1 s, 3 s and 7 s.
 const REMEMBERED_FOR: Duration = Duration::from_secs(10);
+/// How often those are looked for that are remembered no longer.
+const FORGET_EVERY: Duration = Duration::from_secs(1);
 /// How long a client may take to complete a connection that its server has accepted.
 const EXPECTED_FOR: Duration = Duration::from_secs(10);
 /// SYNs that are held at a time; more go their plain way.
@@ -86,6 +88,7 @@ pub(super) async fn hold(
     let mut held: HashMap<Attempt, (Held, Instant)> = HashMap::new();
     let figures = Arc::clone(&accelerator.connections.figures);
     let mut decided: HashMap<Attempt, (Decision, Instant)> = HashMap::new();
+    let mut forgets_at = Instant::now();
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -143,9 +146,14 @@ pub(super) async fn hold(
             _ = tick.tick() => {
                 accelerator.goes();
                 accelerator.carried.tick();
-                decided.retain(|_, (_, since)| since.elapsed() < REMEMBERED_FOR);
+                // Not at each tick: at 1,000 connections a second there are 10,000.
+                let now = Instant::now();
+                if now >= forgets_at {
+                    decided.retain(|_, (_, since)| now.saturating_duration_since(*since) < REMEMBERED_FOR);
+                    forgets_at = now + FORGET_EVERY;
+                }
                 for server in expected.end_overdue() {
-                    accelerator.discovery.lock().failed(accelerator.now(), server);
+                    accelerator.discovery.lock().failed(accelerator.now(), server, Demotion::NoAnswer);
                     tracing::warn!(
                         %server,
                         "a connection that its server accepted did not reach this process. If that goes on, a firewall's \
@@ -225,8 +233,8 @@ async fn open(
         window: 0,
     };
     let pass = |reason| accelerator.connections.passed(syn.ends, &application, configured, reason);
-    let failed = || accelerator.discovery.lock().failed(accelerator.now(), server);
-    use crate::policy::Demotion::{NoAnswer, NoPeer, Overload, PeerLost};
+    use Demotion::{NoAnswer, NoPeer, Overload, PeerLost};
+    let failed = || accelerator.discovery.lock().failed(accelerator.now(), server, NoAnswer);
     match trunk.open_flow(open, patience(&trunk)).await {
         Outcome::Opened(flow, opened) => {
             accelerator.discovery.lock().connected(accelerator.now(), server);

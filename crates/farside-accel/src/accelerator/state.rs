@@ -224,10 +224,11 @@ impl Accelerator {
                 Some(trunk) if !trunk.is_silent(silence(&trunk)) => Begin::Open(trunk),
                 _ => pass(Some(Demotion::PeerLost)),
             },
-            Way::Plain if behind.is_empty() && !self.peers.lock().is_empty() => {
+            Way::Plain | Way::LeftAlone(_) if behind.is_empty() && !self.peers.lock().is_empty() => {
                 pass(Some(Demotion::PeerLost))
             }
             Way::Plain => pass(Some(Demotion::NoPeer)),
+            Way::LeftAlone(why) => pass(Some(why)),
             Way::PlainAndProbe(nonce) => {
                 if let Some(probes) = &self.probes {
                     probes.send(self.node.id(), server, nonce);

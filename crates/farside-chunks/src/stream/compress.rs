@@ -9,6 +9,13 @@ use super::settings::StreamSettings;
 const WORTH: f64 = 0.97;
 /// Fewer literal bytes than this go as they are: a flush of zstd alone takes five.
 const COMPRESSED_MIN: usize = 24;
+/// Literal bytes that a stream says before a history begins. A question with a short answer is over by then: two contexts of zstd
+/// at either side, with tables of a megabyte, took a quarter of the processor time of a connection, for ten bytes.
+const BEGINS_AFTER: u64 = 256;
+/// A stream that has said fewer literals than this has a smaller history: its tables take 0.1 MiB.
+const GREETING: u64 = 2 << 10;
+/// log2 of a greeting's history.
+const WINDOW_LOG_GREETING: u32 = 13;
 /// Literal bytes after which a stream that did not get smaller goes uncompressed.
 const NOISE_AFTER: u64 = 128 << 10;
 /// Literal bytes that then go uncompressed before the next is tried, at first and at most.
@@ -30,6 +37,8 @@ const OF_LATE: f64 = 1_048_576.0;
 pub(super) struct Compressor {
     settings: StreamSettings,
     history: Option<History>,
+    /// Literal bytes so far, since it was to forget.
+    said: u64,
     noise: Noise,
     /// Bytes of late, before and after; they fade.
     of_late: (f64, f64),
@@ -75,6 +84,7 @@ impl Compressor {
         Compressor {
             settings,
             history: None,
+            said: 0,
             of_late: (0.0, 0.0),
             noise: Noise::new(),
             compressed: Vec::new(),
@@ -83,23 +93,26 @@ impl Compressor {
 
     /// The payload of a block with these literals.
     pub(super) fn payload<'a>(&'a mut self, literals: &'a [u8]) -> Payload<'a> {
-        if !self.settings.compresses || !self.noise.tries(literals.len()) {
+        let said = self.said;
+        self.said += literals.len() as u64;
+        let is_begun = self.history.is_some() || self.said >= BEGINS_AFTER;
+        if !self.settings.compresses || !is_begun || !self.noise.tries(literals.len()) {
             return Payload::plain(literals);
         }
         if self.history.as_ref().is_some_and(|history| history.is_over(&self.settings, literals.len())) {
             self.history = None;
         }
         let is_new = self.history.is_none();
-        let Some(window_log) = self.go_on(literals) else { return Payload::plain(literals) };
+        let Some(window_log) = self.go_on(literals, said) else { return Payload::plain(literals) };
         let (flags, window_log) = if is_new { (COMPRESSED | NEW_FRAME, window_log) } else { (COMPRESSED, 0) };
         Payload { flags, window_log: window_log as u8, bytes: &self.compressed }
     }
 
     /// log2 of the history's size; none if zstd does not, and then the history begins anew.
-    fn go_on(&mut self, literals: &[u8]) -> Option<u32> {
+    fn go_on(&mut self, literals: &[u8], said: u64) -> Option<u32> {
         let history = match &mut self.history {
             Some(history) => history,
-            None => self.history.insert(History::begin(&self.settings, literals.len())?),
+            None => self.history.insert(History::begin(&self.settings, literals.len(), said)?),
         };
         let window_log = history.window_log;
         if compress(&mut history.context, literals, &mut self.compressed).is_err() {
@@ -128,6 +141,7 @@ impl Compressor {
     /// Also of what was needed for the last block.
     pub(super) fn drop_history(&mut self) {
         self.history = None;
+        self.said = 0;
         self.compressed = Vec::new();
     }
 
@@ -146,10 +160,14 @@ impl Compressor {
 }
 
 impl History {
-    fn begin(settings: &StreamSettings, literals: usize) -> Option<History> {
+    /// Of a stream that has said so much before.
+    fn begin(settings: &StreamSettings, literals: usize, said: u64) -> Option<History> {
         let mut window_log = settings.window_log.clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX);
         if literals < CONVERSATION {
             window_log = window_log.min(WINDOW_LOG_CONVERSATION);
+        }
+        if said + (literals as u64) < GREETING {
+            window_log = window_log.min(WINDOW_LOG_GREETING);
         }
         let context = context(settings.level, window_log)?;
         Some(History { context, level: settings.level, window_log, bytes: 0 })
@@ -166,7 +184,8 @@ impl History {
             return true;
         }
         // What was a conversation has much to say now.
-        let is_bulk = literals >= CONVERSATION || self.bytes >= 4 << has;
+        let is_full = if has <= WINDOW_LOG_GREETING { 1 << has } else { 4 << has };
+        let is_bulk = literals >= CONVERSATION || self.bytes >= is_full;
         has < wanted && is_bulk && (has <= WINDOW_LOG_CONVERSATION || self.bytes >= 1 << has)
     }
 }

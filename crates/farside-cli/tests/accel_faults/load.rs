@@ -46,6 +46,26 @@ fn short_connections(bed: &Bed, per_second: u32, seconds: u32) -> (usize, f64, S
     (ended.len(), seconds, Seen { slowest, ..Seen::default() })
 }
 
+/// Resident memory of an accelerator's process.
+fn memory_kb(bed: &Bed, at: End) -> u64 {
+    let pid = bed.at(at).process().unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn large_blocks_go_back_to_the_kernel_at_once() {
+    let Some(bed) = Bed::new() else { return };
+    for at in [End::Near, End::Far] {
+        let pid = bed.at(at).process().unwrap();
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+        let is_told =
+            environment.split(|byte| *byte == 0).any(|variable| variable == b"MALLOC_MMAP_THRESHOLD_=524288");
+        assert!(is_told, "{}", String::from_utf8_lossy(&environment));
+    }
+}
+
 #[test]
 fn a_thousand_short_connections_a_second() {
     let Some(bed) = Bed::new() else { return };
@@ -72,6 +92,10 @@ fn two_thousand_idle_connections() {
     assert_eq!(bed.serving.open(), 2000);
     let kept = bed.open(End::Near);
     assert!(kept > 1900, "{kept} of 2,000 are optimised");
+    // Each has said something, and rests.
+    for at in [End::Near, End::Far] {
+        eventually("a connection that rests holds little", || memory_kb(&bed, at) < 60_000 + 2000 * 30);
+    }
     for transfer in open {
         bed.whole(transfer);
     }

@@ -97,12 +97,21 @@ pub(super) struct Child {
     unanswered: HashMap<u64, Purpose>,
 }
 
+/// For glibc's allocator, which would otherwise raise this limit with each large block that is freed, up to 32 MiB, and keep
+/// what is freed from then on: 5,000 connections that had each said something once held 590 MB for ever, instead of 100. Larger
+/// blocks than this, bytes, go back to the kernel at once.
+const MMAP_THRESHOLD: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "524288");
+
 impl Child {
     /// Starts `program`, with these variables besides those of this process.
     pub(super) fn start(program: &Path, environment: &[(String, String)]) -> io::Result<Child> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let process = process::Command::new(program)
+        let mut command = process::Command::new(program);
+        if std::env::var_os(MMAP_THRESHOLD.0).is_none() {
+            command.env(MMAP_THRESHOLD.0, MMAP_THRESHOLD.1);
+        }
+        let process = command
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             // The daemon's own is for its one line; log lines go to stderr.
