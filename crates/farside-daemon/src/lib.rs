@@ -45,6 +45,7 @@ mod site;
 mod staged;
 mod state;
 mod throttles;
+mod volume_ids;
 
 pub use error::DaemonError;
 pub use options::{Listen, Options};

@@ -15,8 +15,8 @@ use uuid::Uuid;
 use crate::convert;
 use crate::failure::Failure;
 use crate::options::Listen;
-use crate::rights::{Called, VolumeIds};
 use crate::state::{Recorded, RightRow, State, StateError};
+use crate::volume_ids::{Called, VolumeIds};
 
 /// Largest packet of Ethernet without jumbo frames, bytes.
 const ETHERNET_MTU: u32 = 1500;

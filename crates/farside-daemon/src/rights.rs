@@ -8,34 +8,8 @@ use farside_peer::PeerId;
 use uuid::Uuid;
 
 use crate::peers::{Right, Rights};
-use crate::pools::Pools;
 use crate::state::{Recorded, RightRow, State, StateError};
-
-/// What has a name now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Called {
-    /// Nobody knows: the pool is not open.
-    Unknown,
-    /// No volume.
-    Nothing,
-    /// This one.
-    Volume(Uuid),
-}
-
-/// Looks up which volume has a name.
-pub(crate) trait VolumeIds: Send + Sync + std::fmt::Debug {
-    /// What is called so now.
-    fn called(&self, name: &VolumeName) -> Called;
-}
-
-impl VolumeIds for Pools {
-    fn called(&self, name: &VolumeName) -> Called {
-        match self.get(&name.pool) {
-            Ok(pool) => pool.volume_id(&name.volume).map_or(Called::Nothing, Called::Volume),
-            Err(_) => Called::Unknown,
-        }
-    }
-}
+use crate::volume_ids::Called;
 
 impl Right {
     /// Whether it is one on what is called so. While the pool is not open nothing can be read there, but fences must stand.

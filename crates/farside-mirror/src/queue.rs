@@ -7,12 +7,12 @@ mod line;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farside_peer::PeerId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub use self::line::BeforeIt;
 use self::line::{Line, Ticket};
 use crate::limits::{GIVE_WAY_LOOK_EVERY, TRANSFER_SIZE_DEFAULT, TRANSFERS_MAX};
 
@@ -53,15 +53,6 @@ pub struct QueueStatus {
     /// Transfers that are. More than the size for a while after that was made smaller.
     pub under_way: usize,
     /// Transfers that have a session with their source, and wait.
-    pub waiting: usize,
-}
-
-/// What a transfer waits for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BeforeIt {
-    /// Transfers under way, by the peer they come from, most first.
-    pub under_way: Vec<(PeerId, usize)>,
-    /// Others that wait and came before it or go first.
     pub waiting: usize,
 }
 

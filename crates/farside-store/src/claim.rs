@@ -3,22 +3,18 @@
 //! writes it anew at intervals, and reads it before it does. Who opens the pool watches a claim that looks alive, and takes
 //! one that does not. A holder whose claim was taken latches its pool before it writes anything more.
 //!
-//! Whatever claims say, each consistency point looks at both superblocks before it writes one (`Pool::check_alone`): that holds
+//! Whatever claims say, each consistency point looks at both superblocks before it writes one (`alone.rs`): that holds
 //! for files too, and against whoever knows no claims.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_format::Superblock;
 use farside_format::claim::{CLAIM_PLACE, Claim as Note};
-use farside_format::superblock::SUPERBLOCK_PLACES;
 use farside_platform::{BLOCK_BYTES, BlockBuffer, BlockDevice, ProcessIdentity, Randomness};
 use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
-use crate::pool::{Pool, SystemTrees};
-use crate::recovery::read_superblock;
 
 const AT: u64 = CLAIM_PLACE * BLOCK_BYTES as u64;
 /// Intervals for which a claim is watched: its holder may be slow.
@@ -53,10 +49,10 @@ impl ClaimOptions {
 
 /// A claim that was taken. Given back when it is dropped: the opening failed.
 pub(crate) struct Claim {
-    note: Note,
-    interval: Duration,
+    pub(crate) note: Note,
+    pub(crate) interval: Duration,
     device: Arc<dyn BlockDevice>,
-    is_kept: bool,
+    pub(crate) is_kept: bool,
 }
 
 impl Drop for Claim {
@@ -122,21 +118,23 @@ impl Claim {
 
 /// A claim that is written anew until it is given back.
 pub(crate) struct Claimed {
-    device: Arc<dyn BlockDevice>,
-    shared: Arc<Shared>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) thread: Option<std::thread::JoinHandle<()>>,
 }
 
-struct Shared {
-    note: Mutex<Kept>,
-    ended: Condvar,
+/// What a claim and the thread that renews it have in common.
+pub(crate) struct Shared {
+    pub(crate) note: Mutex<Kept>,
+    pub(crate) ended: Condvar,
 }
 
-struct Kept {
-    note: Note,
-    is_ended: bool,
+/// A claim that is kept.
+pub(crate) struct Kept {
+    pub(crate) note: Note,
+    pub(crate) is_ended: bool,
     /// Somebody else has it; it is not given back then.
-    is_lost: bool,
+    pub(crate) is_lost: bool,
 }
 
 impl Claimed {
@@ -171,81 +169,6 @@ impl Drop for Claimed {
     }
 }
 
-impl Pool {
-    /// Writes the claim anew from now on, if there is one.
-    pub(crate) fn keep_claim(self: &Arc<Self>, claim: Option<Claim>) -> Result<()> {
-        let Some(mut claim) = claim else { return Ok(()) };
-        claim.is_kept = true;
-        let (note, interval) = (claim.note.clone(), claim.interval);
-        let kept = Kept { note, is_ended: false, is_lost: false };
-        let shared = Arc::new(Shared { note: Mutex::new(kept), ended: Condvar::new() });
-        let (weak, for_thread) = (Arc::downgrade(self), Arc::clone(&shared));
-        let thread = std::thread::Builder::new().name("farside-claim".into()).spawn(move || {
-            let mut kept = for_thread.note.lock();
-            let mut is_told = false;
-            loop {
-                if !kept.is_ended {
-                    for_thread.ended.wait_for(&mut kept, interval);
-                }
-                if kept.is_ended {
-                    return;
-                }
-                let Some(pool) = weak.upgrade() else { return };
-                match beat(&*pool.device, &mut kept.note) {
-                    Ok(None) => is_told = false,
-                    Ok(Some(what)) => {
-                        kept.is_lost = true;
-                        let _: Result<()> =
-                            pool.latch(Err(StoreError::TakenOver { device: pool.device.name(), what }));
-                        return;
-                    }
-                    // Nobody has taken it, as far as is known; what a host writes will fail as well, and latch the pool.
-                    Err(error) if !is_told => {
-                        is_told = true;
-                        tracing::warn!(
-                            device = pool.device.name(),
-                            "the pool's claim cannot be renewed: {error}"
-                        );
-                    }
-                    Err(_) => {}
-                }
-                // The last handle may be this one: then the pool ends here, and so does what waits for this thread.
-                drop(kept);
-                drop(pool);
-                kept = for_thread.note.lock();
-            }
-        });
-        let thread =
-            thread.map_err(|e| StoreError::Inconsistent(format!("no thread could be started: {e}")))?;
-        *self.claimed.lock() =
-            Some(Claimed { device: Arc::clone(&self.device), shared, thread: Some(thread) });
-        Ok(())
-    }
-
-    /// Whether the superblocks are those that this opening wrote or found. To be asked before one is written: another writer's
-    /// would be lost, and it would go on in places that are free to it and taken here. A slot that cannot be read, or is
-    /// damaged, proves nobody; it is healed by what is written.
-    pub(crate) fn check_alone(&self, system: &SystemTrees, generation: u64) -> Result<()> {
-        let slot = |slot: usize| read_superblock(&*self.device, SUPERBLOCK_PLACES[slot]).ok()?.ok();
-        let newest = slot(system.newest_slot).filter(|found| *found != system.published);
-        let is_newer = |found: &Superblock| {
-            found.pool != self.id || found.generation >= generation || found.open_epoch > self.open_epoch
-        };
-        let Some(found) = newest.or_else(|| slot(1 - system.newest_slot).filter(is_newer)) else {
-            return Ok(());
-        };
-        let what = if found.pool == self.id {
-            format!(
-                "its consistency point {} of opening {} is there, this one is opening {}",
-                found.generation, found.open_epoch, self.open_epoch
-            )
-        } else {
-            format!("another pool ({}) is there", found.pool)
-        };
-        Err(StoreError::TakenOver { device: self.device.name(), what })
-    }
-}
-
 /// Says that the pool is closed, unless somebody else has it.
 fn give_back(device: &dyn BlockDevice, note: &mut Note) -> Result<()> {
     if read(device)?.is_some_and(|found| found.holder != note.holder) {
@@ -258,7 +181,7 @@ fn give_back(device: &dyn BlockDevice, note: &mut Note) -> Result<()> {
 }
 
 /// One writing; what somebody else has written, if that is there.
-fn beat(device: &dyn BlockDevice, note: &mut Note) -> Result<Option<String>> {
+pub(crate) fn beat(device: &dyn BlockDevice, note: &mut Note) -> Result<Option<String>> {
     match read(device)? {
         Some(found) if found != *note => Ok(Some(format!("{} has claimed the pool", who(&found)))),
         // A claim that is damaged, or gone, is nobody's.

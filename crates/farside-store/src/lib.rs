@@ -20,6 +20,7 @@
 
 mod adopt;
 mod allocator;
+mod alone;
 mod background;
 mod claim;
 mod delta;

@@ -10,7 +10,7 @@ const WORTH: f64 = 0.97;
 /// Fewer literal bytes than this go as they are: a flush of zstd alone takes five.
 const COMPRESSED_MIN: usize = 24;
 /// Literal bytes that a stream says before a history begins. A question with a short answer is over by then: two contexts of zstd
-/// at either side, with tables of a megabyte, took a quarter of the processor time of a connection, for ten bytes.
+/// at either side, with tables of a megabyte, took a sixth of the processor time of a connection, for ten bytes.
 const BEGINS_AFTER: u64 = 256;
 /// A stream that has said fewer literals than this has a smaller history: its tables take 0.1 MiB.
 const GREETING: u64 = 2 << 10;

@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Connection, SqlSafeStr};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::log::Lines;
+use super::lines::Lines;
 
 /// How long a statement waits for a lock: only another process (a person with `sqlite3`) can hold one.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,22 +1,18 @@
 //! The log of mirrors, bounded for each volume.
 
-use std::collections::HashMap;
-
 use farside_engine::VolumeName;
 use farside_mirror::{LogEntry, LogEvent};
 use farside_platform::Timestamp;
-use parking_lot::Mutex;
 use sqlx::AssertSqlSafe;
 use tokio::sync::oneshot;
 
+use super::lines::Waiting;
 use super::rows::{from_row, nanoseconds, time, uuid};
 use super::{State, StateError};
 
 /// Lines kept for each volume; the oldest go first. A mirror that is updated every second writes three for each update,
 /// so this is some three hours of it, and 3 MB of rows.
 const LOG_MAX: i64 = 30_000;
-/// Lines of a volume after which it is looked how many it has: that walks all of them, 2 ms.
-const PRUNED_EVERY: u32 = 256;
 /// Rows deleted in one transaction.
 const PORTION: usize = 1000;
 /// Counts lines of log and history that could not be written.
@@ -156,36 +152,6 @@ impl State {
             }
         }
         Ok(deleted)
-    }
-}
-
-/// A line, and who waits for it.
-type Waiting = (LogEntry, oneshot::Sender<Result<(), String>>);
-
-/// Lines that wait for one transaction, and how many each volume got since it was last looked whether it has too many.
-#[derive(Debug, Default)]
-pub(crate) struct Lines {
-    waiting: Mutex<Vec<Waiting>>,
-    turn: tokio::sync::Mutex<()>,
-    since_pruned: Mutex<HashMap<String, u32>>,
-}
-
-impl Lines {
-    /// Counts a line, and says whether it is the one at which the oldest go.
-    fn is_pruned_at(&self, volume: &str) -> bool {
-        let mut since = self.since_pruned.lock();
-        match since.get_mut(volume) {
-            Some(count) if *count + 1 < PRUNED_EVERY => {
-                *count += 1;
-                false
-            }
-            Some(count) => {
-                *count = 0;
-                true
-            }
-            // The first since the start: nobody knows how many there were before.
-            None => since.insert(volume.to_owned(), 0).is_none(),
-        }
     }
 }
 

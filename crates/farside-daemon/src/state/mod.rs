@@ -6,6 +6,7 @@
 //! open, pairings and rights, relationships, history. Holds nothing that data depends on.
 
 mod database;
+mod lines;
 mod log;
 mod peers;
 mod pools;

@@ -17,8 +17,16 @@ use std::time::Duration;
 use farside_peer::PeerId;
 use uuid::Uuid;
 
-use super::BeforeIt;
 use crate::limits::{FIRST_COPY_LONG_TURN, FIRST_COPY_TURN};
+
+/// What a transfer waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BeforeIt {
+    /// Transfers under way, by the peer they come from, most first.
+    pub under_way: Vec<(PeerId, usize)>,
+    /// Others that wait and came before it or go first.
+    pub waiting: usize,
+}
 
 /// One transfer's place in the line or among those under way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
