@@ -199,6 +199,8 @@ impl Mirrors {
                 Some(known) if known.destination == destination => continue,
                 // The pool has another name now than when its replica was made.
                 Some(known) => Relationship { destination, ..known.clone() },
+                // A change of source that was begun and did not come about: the destination side puts it right.
+                None if known.iter().any(|r| r.destination == destination) => continue,
                 None => {
                     let (id, peer) = (replica.relationship, PeerId(replica.peer));
                     let found = Relationship::new(id, peer, source, destination, Schedule::OnRequest);

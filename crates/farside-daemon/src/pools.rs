@@ -163,13 +163,20 @@ impl Pools {
             (false, Some(size)) => FileDevice::create(path, size),
         };
         let device = Arc::new(device.map_err(Failure::into_error_body)?);
-        let make = if overwrite { Pool::create_over } else { Pool::create };
-        let made = make(Arc::clone(&device) as Arc<dyn BlockDevice>, self.options_for(&device, false));
+        if !overwrite {
+            // A device that cannot be read is not known to be blank: nothing has been begun, and nothing is undone.
+            let found = farside_store::occupants(&*device).map_err(Failure::into_error_body)?;
+            if !found.is_empty() {
+                return Err(StoreError::Occupied { device: device.name(), found }.into_error_body());
+            }
+        }
+        let made =
+            Pool::create_over(Arc::clone(&device) as Arc<dyn BlockDevice>, self.options_for(&device, false));
         made.map(|pool| Opened { pool, device: Arc::clone(&device) }).map_err(|error| {
             // Of a device nothing is undone that was not begun: what is refused was refused before the first write.
             let is_untouched = matches!(
                 error,
-                StoreError::Occupied { .. } | StoreError::TooSmall { .. } | StoreError::OpenElsewhere { .. }
+                StoreError::TooSmall { .. } | StoreError::OpenElsewhere { .. } | StoreError::TakenOver { .. }
             );
             if !(device.is_block_device() && is_untouched)
                 && let Err(error) = destroy_open(&device)
@@ -489,7 +496,7 @@ fn document(name: &str, slot: &Slot) -> Document {
                     Some(why) => (
                         Some(why),
                         Some(String::from(
-                            "delete snapshots or volumes, or trim: the space comes back by itself then",
+                            "delete snapshots or volumes: the space comes back by itself then",
                         )),
                     ),
                     None => (None, None),

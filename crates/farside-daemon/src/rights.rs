@@ -142,6 +142,7 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::volume_ids::VolumeIds;
 
     /// Volumes by name; none: their pool is not open.
     #[derive(Debug, Default)]

@@ -33,8 +33,7 @@ impl ProcessIdentity {
         self.began != 0
             && Some(self.boot) == boot()
             && Some(self.pid_namespace) == pid_namespace()
-            && began(1).is_some()
-            && began(self.pid) != Some(self.began)
+            && (is_gone(self.pid) || (began(1).is_some() && began(self.pid) != Some(self.began)))
     }
 }
 
@@ -42,6 +41,12 @@ impl ProcessIdentity {
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
+}
+
+/// Nobody has the number. Known also where `/proc` hides the processes of others, as it does from a service.
+fn is_gone(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
 }
 
 fn boot() -> Option<[u8; 16]> {

@@ -17,7 +17,7 @@ impl Pool {
         let Some(mut claim) = claim else { return Ok(()) };
         claim.is_kept = true;
         let (note, interval) = (claim.note.clone(), claim.interval);
-        let kept = Kept { note, is_ended: false, is_lost: false };
+        let kept = Kept { note, doubted: claim.doubted.take(), is_ended: false, is_lost: false };
         let shared = Arc::new(Shared { note: Mutex::new(kept), ended: Condvar::new() });
         let (weak, for_thread) = (Arc::downgrade(self), Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("farside-claim".into()).spawn(move || {
@@ -31,12 +31,16 @@ impl Pool {
                     return;
                 }
                 let Some(pool) = weak.upgrade() else { return };
-                match beat(&*pool.device, &mut kept.note) {
+                let Kept { note, doubted, .. } = &mut *kept;
+                match beat(&*pool.device, note, doubted) {
                     Ok(None) => is_told = false,
                     Ok(Some(what)) => {
                         kept.is_lost = true;
                         let _: Result<()> =
                             pool.latch(Err(StoreError::TakenOver { device: pool.device.name(), what }));
+                        // If this is the last handle the pool ends here, and asks for the lock.
+                        drop(kept);
+                        drop(pool);
                         return;
                     }
                     // Nobody has taken it, as far as is known; what a host writes will fail as well, and latch the pool.

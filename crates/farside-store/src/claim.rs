@@ -51,6 +51,7 @@ impl ClaimOptions {
 pub(crate) struct Claim {
     pub(crate) note: Note,
     pub(crate) interval: Duration,
+    pub(crate) doubted: Option<Note>,
     device: Arc<dyn BlockDevice>,
     pub(crate) is_kept: bool,
 }
@@ -101,7 +102,7 @@ impl Claim {
             began: process.began,
             host,
         };
-        let mut claim = Claim { note, interval, device: Arc::clone(device), is_kept: false };
+        let mut claim = Claim { note, interval, doubted: None, device: Arc::clone(device), is_kept: false };
         write(&**device, &claim.note)?;
         device.sync()?;
         if let Some(found) = found {
@@ -113,6 +114,17 @@ impl Claim {
             tracing::warn!(device = device.name(), "the pool was taken over from {}", who(&found));
         }
         Ok(claim)
+    }
+
+    /// Writes it anew. Refused if somebody has taken it meanwhile.
+    pub(crate) fn renew(&mut self) -> Result<()> {
+        if beat(&*self.device, &mut self.note, &mut self.doubted)?.is_none() {
+            return Ok(());
+        }
+        // It is another's: nothing is given back.
+        self.is_kept = true;
+        let by = read(&*self.device)?.map_or_else(String::new, |found| who(&found));
+        Err(StoreError::OpenElsewhere { device: self.device.name(), by })
     }
 }
 
@@ -132,6 +144,8 @@ pub(crate) struct Shared {
 /// A claim that is kept.
 pub(crate) struct Kept {
     pub(crate) note: Note,
+    /// A writing that failed, and may have reached the device all the same.
+    pub(crate) doubted: Option<Note>,
     pub(crate) is_ended: bool,
     /// Somebody else has it; it is not given back then.
     pub(crate) is_lost: bool,
@@ -181,14 +195,21 @@ fn give_back(device: &dyn BlockDevice, note: &mut Note) -> Result<()> {
 }
 
 /// One writing; what somebody else has written, if that is there.
-pub(crate) fn beat(device: &dyn BlockDevice, note: &mut Note) -> Result<Option<String>> {
+pub(crate) fn beat(
+    device: &dyn BlockDevice,
+    note: &mut Note,
+    doubted: &mut Option<Note>,
+) -> Result<Option<String>> {
     match read(device)? {
-        Some(found) if found != *note => Ok(Some(format!("{} has claimed the pool", who(&found)))),
+        Some(found) if found != *note && Some(&found) != doubted.as_ref() => {
+            Ok(Some(format!("{} has claimed the pool", who(&found))))
+        }
         // A claim that is damaged, or gone, is nobody's.
         _ => {
             let next = Note { beat: note.beat + 1, ..note.clone() };
+            *doubted = Some(next.clone());
             write(device, &next)?;
-            *note = next;
+            (*note, *doubted) = (next, None);
             Ok(None)
         }
     }

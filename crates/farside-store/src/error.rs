@@ -149,7 +149,8 @@ pub enum StoreError {
     /// A pool that lacks room for its own metadata, as ones that an earlier version filled can. Nothing is lost: what was written is in
     /// the journal.
     #[error(
-        "the pool has no room to write its metadata anew: {missing_pairs} pairs of blocks are missing. All data is safe and readable;          hosts cannot write. Delete snapshots or volumes, or trim in the hosts: the pool goes on by itself once there is room"
+        "the pool has no room to write its metadata anew: {missing_pairs} pairs of blocks are missing. All data is safe and readable; \
+         hosts cannot write. Delete snapshots or volumes: the pool goes on by itself once there is room"
     )]
     NoRoomForPoint {
         /// Pairs of blocks, one a fixed distance behind the other, that a consistency point needs and that are not there.

@@ -406,7 +406,11 @@ impl Pool {
             }
             let mut system = self.maintenance.lock();
             if self.is_nearly_full() {
-                self.point(&mut system)?;
+                match self.point(&mut system) {
+                    // What gives it room is a change as well; hosts are told that the pool is full.
+                    Err(StoreError::NoRoomForPoint { .. }) => break,
+                    result => result?,
+                }
             }
         }
         Ok(())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farside_format::catalog::{Catalog, Change};
+use farside_format::claim::CLAIM_PLACE;
 use farside_format::fingerprint::{FAN_OUT, level_for};
 use farside_format::free_map::BLOCKS_PER_CHUNK;
 use farside_format::journal::Record;
@@ -61,17 +62,23 @@ impl Pool {
                 found: device.bytes(),
             });
         }
+        // Before anything is overwritten that another may have open.
+        let id = Uuid::from_bytes(options.randomness.uuid_bytes());
+        let claim = options.claim.clone().map(|claim| Claim::take(&device, id, claim, &*options.randomness));
+        let mut claim = claim.transpose()?;
         // A journal that was never written costs twice per flush: write it now. Zeros end it, too.
         let zeros = BlockBuffer::zeroed(256);
         let mut at = 0;
         while at < first {
-            let take = (first - at).min(256);
-            device.write_at(at * BLOCK, &zeros[..(take * BLOCK) as usize])?;
+            let take = if at <= CLAIM_PLACE { 1 } else { (first - at).min(256) };
+            if at != CLAIM_PLACE || claim.is_none() {
+                device.write_at(at * BLOCK, &zeros[..(take * BLOCK) as usize])?;
+            }
             at += take;
         }
-        let id = Uuid::from_bytes(options.randomness.uuid_bytes());
-        let claim = options.claim.clone().map(|claim| Claim::take(&device, id, claim, &*options.randomness));
-        let claim = claim.transpose()?;
+        if let Some(claim) = &mut claim {
+            claim.renew()?;
+        }
         let superblock = Superblock {
             pool: id,
             pool_blocks,
@@ -118,7 +125,7 @@ impl Pool {
         // Before anything is read that another might still change.
         let claim =
             options.claim.clone().map(|claim| Claim::take(&device, newest.pool, claim, &*options.randomness));
-        let claim = claim.transpose()?;
+        let mut claim = claim.transpose()?;
         let [newest, older] =
             if claim.is_some() { choose_superblocks(&*device)? } else { [Some((newest, slot)), older] };
         let (newest, slot) = newest.expect("one of the two was chosen");
@@ -135,6 +142,10 @@ impl Pool {
         };
         loaded.generation = loaded.generation.max(newest.generation);
         let is_newest = superblock.generation == newest.generation;
+        // Reading may have taken long, and whoever watched the claim meanwhile heard nobody: before the first write.
+        if let Some(claim) = &mut claim {
+            claim.renew()?;
+        }
         // What was read may still sit in a volatile cache (the last daemon was killed, not the machine): before the
         // next batch claims that it is on the medium, make it so.
         device.sync()?;

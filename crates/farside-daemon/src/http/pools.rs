@@ -136,7 +136,8 @@ async fn reopen(
 ) -> Answer<Pool> {
     let _guard = site.pool_lock.lock().await;
     let document = site.pools.status(&name)?;
-    if document.state == PoolState::Open {
+    // One whose mirrors did not start is opened again too.
+    if document.state == PoolState::Open && site.mirrors.destination(&name).is_ok() {
         return Err(
             ErrorBody::new(ErrorCode::Refused, format!("pool {name} is open and accepts changes")).into()
         );

@@ -68,20 +68,30 @@ impl Mirrors {
     pub(crate) async fn replace_peer(&self, old: PeerId, new: PeerId) -> Result<(), ErrorBody> {
         // What runs from the old key ends: what was brought stays, and the next transfer goes on from it.
         let mut affected = Vec::new();
+        let known = self.parts.state.relationships(None).await.map_err(Failure::into_error_body)?;
         for (name, pool) in self.parts.pools.open_pools() {
-            if pool.volumes().iter().any(|v| v.replica.as_ref().is_some_and(|r| r.peer == old.0)) {
+            let has_row = known.iter().any(|r| r.peer == old && r.destination.pool == name);
+            if has_row || pool.volumes().iter().any(|v| v.replica.as_ref().is_some_and(|r| r.peer == old.0)) {
                 self.pool_closing(&name).await;
                 affected.push((name, pool));
             }
         }
-        let replaced = self.parts.state.replace_peer(old, new, self.parts.clock.now()).await;
-        if replaced.is_ok() {
-            self.parts.source.replace_peer(old, new).await.map_err(Failure::into_error_body)?;
+        let mut outcome = self
+            .parts
+            .state
+            .replace_peer(old, new, self.parts.clock.now())
+            .await
+            .map_err(Failure::into_error_body);
+        if outcome.is_ok() {
+            outcome = self.parts.source.replace_peer(old, new).await.map_err(Failure::into_error_body);
+            let told = self.endings().await?.replace_peer(new).await.map_err(Failure::into_error_body);
+            outcome = outcome.and(told);
         }
+        // Whatever failed, mirrors run again.
         for (name, pool) in &affected {
-            self.pool_opened(name, pool).await?;
+            outcome = outcome.and(self.pool_opened(name, pool).await);
         }
-        replaced.map_err(Failure::into_error_body)
+        outcome
     }
 
     /// Brings the replicas' records of a pool in line: those that name a key that another has taken the place of.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farside_peer::PeerLink;
+use farside_peer::{PeerId, PeerLink};
 use farside_transfer::calls::call;
 use farside_transfer::protocol::{Body, Noted};
 use tokio::task::JoinHandle;
@@ -41,6 +41,14 @@ impl Endings {
             endings.tell(ending);
         }
         Ok(endings)
+    }
+
+    /// A peer's site has the key `new` by now, and the store knows it: whoever is still to be told is told under that key.
+    pub async fn replace_peer(&self, new: PeerId) -> Result<(), MirrorError> {
+        for ending in self.store.endings().await?.into_iter().filter(|ending| ending.peer == new) {
+            self.tell(ending);
+        }
+        Ok(())
     }
 
     /// Begins to tell of one that the store knows.

@@ -24,6 +24,7 @@ use crate::relationship::{Mirror, Parts};
 use crate::replica_limits::ReplicaLimits;
 use crate::schedule::Schedule;
 use crate::source::{ReverseRights, SourceService};
+use crate::state::State;
 use crate::store::{Ending, Relationship, RelationshipStore};
 
 /// What the destination side works with. The clock must run with tokio's (in tests: both paused, or both real).
@@ -221,7 +222,8 @@ impl Destination {
     fn found_in_pool(&self, peer: PeerId, source: &VolumeName, destination: &VolumeName) -> Option<Mirror> {
         let mirror = self.mirror(destination).ok()?;
         let known = mirror.status().relationship;
-        (known.schedule_lost && known.peer == peer && known.source == *source).then_some(mirror)
+        let is_it = known.schedule_lost && known.peer == peer && known.source == *source;
+        (is_it && mirror.status().state != State::BrokenOff).then_some(mirror)
     }
 
     async fn describe(

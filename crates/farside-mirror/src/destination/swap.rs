@@ -157,7 +157,10 @@ impl Destination {
             Ok(mirror) => {
                 let known = mirror.status().relationship;
                 if known.peer != *peer || known.source != *source {
-                    return Err(other_source(volume, &known.source.to_string()));
+                    if mirror.status().state != State::BrokenOff {
+                        return Err(other_source(volume, &known.source.to_string()));
+                    }
+                    super::resync::check_no_role_change(&known)?;
                 }
             }
             Err(_) => drop(self.to_follow(*peer, source.clone(), volume.clone(), Schedule::OnRequest).await?),

@@ -157,17 +157,14 @@ impl Driver {
         self.notice = None;
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         let left = blocking(move || leave(&*engine, &relationship.destination, relationship.id));
-        let ended = match left.await {
-            Ok(left) => {
-                let ending = self.ending(&left);
-                let stored = self.parts.store.end(&ending).await;
-                if stored.is_ok() {
-                    self.parts.endings.tell(ending);
-                }
-                stored
-            }
-            Err(error) => Err(error),
+        let (left, kept) = match left.await {
+            Ok(left) => (left, Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
         };
+        // Told in this life whatever the database says: the old row is gone already.
+        let ending = self.ending(&left);
+        let ended = self.parts.store.end(&ending).await.and(kept);
+        self.parts.endings.tell(ending);
         self.log(LogEvent::Delete, None, None).await;
         let _ = done.send(ended);
         true
@@ -185,8 +182,10 @@ impl Driver {
                 keeps_snapshot: stands_on.is_some_and(|stands_on| left.contains(&stands_on.uuid)),
                 ..overtaken_message(relationship, stands_on)
             })
-        } else if let Some(beyond) = self.overtaker() {
-            // It could not be passed on any more.
+        } else if let Some(beyond) =
+            self.overtaker().filter(|_| self.state.initialized && !self.state.resync_pending)
+        {
+            // It could not be passed on any more. Of a source that nothing has come from nobody here went on.
             Body::Overtaken(Overtaken { ended: true, ..beyond_message(relationship, Some(beyond)) })
         } else {
             Body::Release(Release {

@@ -106,8 +106,8 @@ impl SourceService {
             let _lock = lock.lock().await;
             let Some(changed) = self.shared.tables().relationships.get(&id).cloned() else { continue };
             let changed = SourceRelationship { peer: new, ..changed };
+            self.shared.tables().relationships.insert(id, changed.clone());
             self.shared.store.save_source(&changed).await?;
-            self.shared.tables().relationships.insert(id, changed);
         }
         Ok(())
     }

@@ -96,6 +96,22 @@ impl Shared {
         }
         // Under the relationship's lock: an acknowledgement that comes late must not bring back what this clears.
         self.check_overtaken(relationship, &volume, kind, change).await?;
+        if kind == TransferKind::Resync {
+            // The very volume that went on follows again, under another relationship: what its old one has left is settled.
+            let is_over = |r: &&SourceRelationship| {
+                let ended = r.overtaken.as_ref().is_some_and(|o| o.ended && o.beyond.is_none());
+                ended
+                    && r.id != relationship
+                    && r.peer == peer
+                    && r.source == volume
+                    && r.destination == destination
+            };
+            let over: Vec<Uuid> =
+                self.tables().relationships.values().filter(is_over).map(|r| r.id).collect();
+            for id in over {
+                self.release(id, volume.clone()).await.map_err(to_refusal)?;
+            }
+        }
         let is_known = self.tables().relationships.contains_key(&relationship);
         if kind == TransferKind::Initialize && !is_known {
             self.check_decided(&volume, Request::FirstCopy)?;

@@ -298,18 +298,18 @@ impl Transfer {
                 tracing::info!(transfer = %self.id, snapshot = step.name, "retrying the snapshot without withdrawn \
                      volumes: {error}");
                 filling.cross_volume = Offer::All;
-                *kept = Some(Kept { staged, incremental: step.uuid, base: upon });
+                *kept = Some(Kept { staged, incremental: step.uuid, base: filling.upon });
             } else if error.is_about_prefix() && filling.cross_volume == Offer::All {
                 // Whichever it was: what is offered of other volumes is needed least.
                 tracing::warn!(transfer = %self.id, snapshot = step.name, "retrying the snapshot without other \
                      volumes as reference: {error}");
                 filling.cross_volume = Offer::Nothing;
-                *kept = Some(Kept { staged, incremental: step.uuid, base: upon });
+                *kept = Some(Kept { staged, incremental: step.uuid, base: filling.upon });
             } else if error.is_about_prefix() && !filling.without_base {
                 tracing::warn!(transfer = %self.id, snapshot = step.name, "retrying the snapshot without any base: \
                      {error}");
                 filling.without_base = true;
-                *kept = Some(Kept { staged, incremental: step.uuid, base: upon });
+                *kept = Some(Kept { staged, incremental: step.uuid, base: filling.upon });
             } else if is_wrong && (filling.held != Held::None || filling.has_taken) {
                 tracing::warn!(
                     transfer = %self.id, snapshot = step.name, taken_here = filling.has_taken,
@@ -320,6 +320,8 @@ impl Transfer {
                 // Nothing was gone on with in the end, and nothing is staged or taken in the next attempt: it is the last.
                 report.forget_attempt(&before);
                 filling.known = false;
+                filling.is_compared = false;
+                filling.upon = filling.base.map(|base| base.uuid);
             } else if error.is_no_space()
                 && !has_made_room
                 && self.is_stale_in_the_way(&filling, &staged).await
@@ -418,7 +420,8 @@ impl Transfer {
     /// Whether what is staged is of earlier snapshots for a good part, so that the step would fit without it.
     async fn is_stale_in_the_way(&self, filling: &Filling<'_>, staged: &Arc<dyn StagedVersion>) -> bool {
         let found_bytes = filling.found_bytes.load(Ordering::Relaxed);
-        if filling.held != Held::Fingerprints || found_bytes == 0 {
+        // What the volume itself has is nothing stale.
+        if filling.is_compared || filling.held != Held::Fingerprints || found_bytes == 0 {
             return false;
         }
         let room = self.room(staged, filling.held, filling.base.map(|b| b.uuid)).await;

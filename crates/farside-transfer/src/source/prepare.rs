@@ -60,7 +60,8 @@ pub(crate) fn prepare(
     // What the volume shows now may be just what the destination has, though no snapshot holds it: then that is the base, and
     // named snapshots travel as differences from it.
     let is_unknown = base.is_none() && asked.kind == TransferKind::Resync && !is_replica;
-    let early = is_unknown.then(|| take_incremental(engine, clock, asked)).transpose()?;
+    let early =
+        (is_unknown && asked.pins_left >= 2).then(|| take_incremental(engine, clock, asked)).transpose()?;
     if let Some(rooted) = &early {
         base = equal_content(rooted, &asked.candidates).map(|candidate| Base {
             rooted,
