@@ -8,22 +8,30 @@
 use farside_engine::{Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
 use uuid::Uuid;
 
-const DAY: u64 = 24 * 3600 * 1_000_000_000;
+/// Letters of a moment that say its day: `2027-01-15`.
+const DAY: usize = 10;
 
-/// The rescues of a volume, oldest first. The store names them by their moment: a person's name that begins alike is none.
+/// The rescues of a volume, as they are listed. The store names them by the moment in which they were set aside: a person's name
+/// that begins alike is none.
 pub fn of(all: &[SnapshotInfo]) -> impl Iterator<Item = &SnapshotInfo> {
-    all.iter().filter(|s| {
-        let rest = s.name.strip_prefix(&format!("rescue-{}", s.created_at));
-        let is_named_so = rest.is_some_and(|rest| {
-            rest.is_empty() || rest.strip_prefix('-').is_some_and(|n| n.parse::<u64>().is_ok())
-        });
-        is_named_so && s.owner == SnapshotOwner::Person
-    })
+    all.iter().filter(|s| s.owner == SnapshotOwner::Person && moment(&s.name).is_some())
+}
+
+/// When it was set aside, as its name says: `rescue-2027-01-15T08:00:00Z`, or with `-2` after it. What the data is of may be older.
+fn moment(name: &str) -> Option<&str> {
+    let rest = name.strip_prefix("rescue-")?;
+    let (at, number) = rest.split_at(rest.find('Z')? + 1);
+    let is_day = |c: (usize, char)| if matches!(c.0, 4 | 7) { c.1 == '-' } else { c.1.is_ascii_digit() };
+    let is_moment = at.len() > DAY && at.is_ascii() && at.char_indices().take(DAY).all(is_day);
+    let is_numbered = number.strip_prefix('-').is_some_and(|number| number.parse::<u64>().is_ok());
+    (is_moment && (number.is_empty() || is_numbered)).then_some(at)
 }
 
 /// Which of them go so that the newest `most` stay, and of the older ones the first of each of as many days; none if `most` is 0.
 pub(crate) fn to_go(all: &[SnapshotInfo], most: usize) -> Vec<(Uuid, String)> {
-    let free: Vec<&SnapshotInfo> = of(all).filter(|s| !s.held && s.pinned_by.is_empty()).collect();
+    let mut free: Vec<&SnapshotInfo> = of(all).filter(|s| !s.held && s.pinned_by.is_empty()).collect();
+    // Snapshots are listed by the moment of their data; what was set aside last may hold the oldest.
+    free.sort_by_key(|s| moment(&s.name));
     if most == 0 || free.len() <= most {
         return Vec::new();
     }
@@ -32,7 +40,7 @@ pub(crate) fn to_go(all: &[SnapshotInfo], most: usize) -> Vec<(Uuid, String)> {
     let mut goes = Vec::new();
     // The newest days first; of each the first comes last.
     for (at, rescue) in older.iter().enumerate().rev() {
-        let day = |s: &SnapshotInfo| s.created_at.0 / DAY;
+        let day = |s: &SnapshotInfo| moment(&s.name).map(|moment| moment[..DAY].to_owned());
         let is_first = at == 0 || day(older[at - 1]) != day(rescue);
         if is_first && days_left > 0 {
             days_left -= 1;

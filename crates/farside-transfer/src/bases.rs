@@ -89,7 +89,9 @@ pub fn leave_base(
     let newest = all.iter().rev().find(|s| s.pinned_by.contains(&relationship));
     let Some(base) = newest.filter(|base| base.owner != SnapshotOwner::Person) else { return Ok(None) };
     let Some(root) = readable_root(engine, volume, base)? else { return Ok(None) };
-    for person in all.iter().filter(|s| s.owner == SnapshotOwner::Person && s.size_bytes == base.size_bytes) {
+    // What was set aside stays only as long as there are not too many.
+    let is_lasting = |s: &&SnapshotInfo| s.owner == SnapshotOwner::Person && !s.name.starts_with("rescue-");
+    for person in all.iter().filter(is_lasting).filter(|s| s.size_bytes == base.size_bytes) {
         if readable_root(engine, volume, person)? == Some(root) {
             return Ok(None);
         }

@@ -715,12 +715,12 @@ impl Driver {
             if report.kind == TransferKind::Update {
                 tracing::warn!(
                     volume = %destination, %source, rescue = snapshot,
-                    "the source went back to an earlier state, or two copies of it are alive (a restored backup, a clone). \
-                     The replica follows it; what it showed until then is kept as a side branch"
+                    "the source went back to an earlier state, follows another site since, or two copies of it are alive (a \
+                     restored backup, a clone). The replica follows it; what it showed until then is kept as a side branch"
                 );
                 let why = format!(
-                    "{source} went back to an earlier state, or two copies of its site are alive: what {destination} showed \
-                     until then is kept as {destination}@{snapshot}. Look at both before you delete it; farside mirror \
+                    "{source} went back to an earlier state, follows another site since, or two copies of its site are alive: \
+                     what {destination} showed until then is kept as {destination}@{snapshot}. Look at both before you delete it; farside mirror \
                      update {destination} ends this notice"
                 );
                 self.went_back = Some((uuid, why));

@@ -76,6 +76,8 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
             content_root: engine.content_root(volume, newest.uuid)?,
         }),
     };
-    let rescues = rescues::of(&all).map(|s| (s.uuid, s.name.clone())).collect();
+    // One that is on the main line was brought, as any named snapshot of the source.
+    let is_aside = |s: &&SnapshotInfo| snapshots.iter().all(|on_line| on_line.uuid != s.uuid);
+    let rescues = rescues::of(&all).filter(is_aside).map(|s| (s.uuid, s.name.clone())).collect();
     Ok(Found { initialized, broken_off, is_taken_over, shows_own_writes, forgotten_fence, current, rescues })
 }
