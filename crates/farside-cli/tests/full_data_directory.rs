@@ -6,42 +6,14 @@
 mod support;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use support::small::Small;
 use support::{Pair, Site, eventually};
-
-/// A tmpfs; unmounted in the end.
-struct Small(PathBuf);
-
-impl Small {
-    fn at(path: &Path) -> Option<Small> {
-        std::fs::create_dir_all(path).unwrap();
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"]).arg(path).output();
-        match mount {
-            Ok(output) if output.status.success() => Some(Small(path.to_owned())),
-            other => {
-                assert!(
-                    std::env::var_os("FARSIDE_REQUIRE_LAB").is_none(),
-                    "no file system of its own: {other:?}"
-                );
-                eprintln!("**** skipped, no file system of its own (root is needed): {other:?}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
 
 #[test]
 fn rights_log_and_health_come_back_with_the_room() {
     let root = tempfile::tempdir().unwrap();
-    let Some(small) = Small::at(&root.path().join("b")) else { return };
+    let Some(small) = Small::at(&root.path().join("b"), "12m") else { return };
     let pair = Pair { a: Site::start(root.path(), "a"), b: Site::start(root.path(), "b"), root };
     let (a, b) = (&pair.a, &pair.b);
     a.ok(&format!("pool create p --path {} --size 64M", pair.root.path().join("p.pool").display()));

@@ -5,42 +5,14 @@
 mod support;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use support::small::Small;
 use support::{Site, check_pool};
-
-/// A tmpfs; unmounted in the end.
-struct Small(PathBuf);
-
-impl Small {
-    fn at(path: &Path) -> Option<Small> {
-        std::fs::create_dir_all(path).unwrap();
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(path).output();
-        match mount {
-            Ok(output) if output.status.success() => Some(Small(path.to_owned())),
-            other => {
-                assert!(
-                    std::env::var_os("FARSIDE_REQUIRE_LAB").is_none(),
-                    "no file system of its own: {other:?}"
-                );
-                eprintln!("**** skipped, no file system of its own (root is needed): {other:?}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
 
 #[test]
 fn a_latched_pool_says_what_it_is_and_is_opened_again_without_a_restart() {
     let root = tempfile::tempdir().unwrap();
-    let Some(small) = Small::at(&root.path().join("small")) else { return };
+    let Some(small) = Small::at(&root.path().join("small"), "24m") else { return };
     let mut site = Site::start(root.path(), "a");
     let path = small.0.join("p.pool");
     site.ok(&format!("pool create p --path {} --size 256M", path.display()));

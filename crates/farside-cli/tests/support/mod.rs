@@ -6,6 +6,7 @@
 pub mod model;
 pub mod nbd;
 pub mod relay;
+pub mod small;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
