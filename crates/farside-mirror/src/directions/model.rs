@@ -159,12 +159,6 @@ impl World {
         (0..SITES).any(|d| self.mirrors[d][site].mark.is_some() && Some(d) != follows)
     }
 
-    /// The same, by a mirror that is there: only that is passed on.
-    fn is_overtaken_beyond(&self, site: usize) -> bool {
-        let follows = self.follows(site);
-        (0..SITES).any(|d| self.mirrors[d][site].mark.is_some_and(|mark| !mark.ended) && Some(d) != follows)
-    }
-
     fn is_host_writing(&self, site: usize) -> bool {
         let fenced = |mark: Mark| is_fenced(mark.fenced, self.policy[site]);
         let is_fenced = (0..SITES).any(|d| self.mirrors[d][site].mark.is_some_and(fenced));
@@ -184,7 +178,7 @@ impl World {
         }
         match mirror.at_destination {
             AtDestination::Broken | AtDestination::Dormant => Some(Said::BrokenOff),
-            AtDestination::Follows if self.is_overtaken_beyond(destination) => Some(Said::Beyond),
+            AtDestination::Follows if self.is_overtaken(destination) => Some(Said::Beyond),
             AtDestination::Follows => Some(Said::Withdrawn),
             AtDestination::Nothing => None,
         }

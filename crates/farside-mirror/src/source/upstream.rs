@@ -32,12 +32,8 @@ impl SourceService {
         peer: PeerId,
         source: &VolumeName,
     ) -> Option<(String, farside_platform::Timestamp)> {
-        // A mirror that was broken off and is over since, because it was deleted or its volume follows another site by now, is for
-        // this site's administrator to decide: passed on, it would fence whoever was chosen to go on.
-        let is_other = |r: &SourceRelationship| {
-            let is_over = r.overtaken.as_ref().is_some_and(|overtaken| overtaken.ended);
-            !is_over && (r.peer != peer || r.destination != *source)
-        };
+        // Also by a mirror that is over since: whoever deleted it may write on.
+        let is_other = |r: &SourceRelationship| r.peer != peer || r.destination != *source;
         let first = self.overtaken_of(volume).into_iter().find(is_other)?;
         self.shared.overtaker(&first).map(|overtaken| (overtaken.by, overtaken.at))
     }
