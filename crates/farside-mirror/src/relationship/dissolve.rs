@@ -17,8 +17,8 @@ use crate::state::{Event, Work};
 use crate::store::{Ending, Relationship, SwapMark};
 
 impl Driver {
-    /// Breaks off, at a snapshot if one is named. Answers the name of the side branch that newer content stays as. On this way nothing is asked of the peer, and nothing is waited for that
-    /// may hang but the pool itself.
+    /// Breaks off, at a snapshot if one is named. Answers the name of the side branch that newer content stays as. On this way
+    /// nothing is asked of the peer, and nothing is waited for that may hang but the pool itself.
     pub(super) async fn break_at(&mut self, at: Option<Uuid>) -> Result<Option<String>, MirrorError> {
         let (next, _) = self.state.step(Event::Break)?;
         if let Some(at) = at {
@@ -260,10 +260,13 @@ fn keep_set_aside(
     let main_line = engine.snapshots(volume)?;
     // One on a side branch sets all of the main line aside.
     let newer = || main_line.iter().rev().take_while(|s| s.uuid != at);
-    let newest = newer().next().map(|s| s.name.clone());
-    let newer = newer();
-    for snapshot in newer.filter(|s| s.owner == SnapshotOwner::Relationship(relationship.id)) {
-        engine.hand_over(volume, snapshot.uuid, SnapshotOwner::Person, RESCUE)?;
+    let mut newest = newer().next().map(|s| s.name.clone());
+    for (at, snapshot) in newer().enumerate() {
+        if snapshot.owner == SnapshotOwner::Relationship(relationship.id) {
+            let kept = engine.hand_over(volume, snapshot.uuid, SnapshotOwner::Person, RESCUE)?;
+            // It has another name from now on.
+            newest = newest.filter(|_| at > 0).or(Some(kept.name));
+        }
     }
     Ok(newest)
 }
