@@ -130,14 +130,17 @@ async fn rekey(
     // No pool is opened or closed meanwhile.
     let _guard = site.pool_lock.lock().await;
     let new_id = new.record.id;
-    site.mirrors.replace_peer(old, new_id).await?;
-    site.rights.forget(old);
-    site.rights.reload(&site.state, new_id).await?;
-    site.throttles.forget(old);
-    site.throttles.reload(&site.state, &site.node, site.clock.now(), new_id).await?;
+    let replaced = site.mirrors.replace_peer(old, new_id).await;
+    // Memory follows what the database has, whatever failed after that.
+    for peer in [old, new_id] {
+        site.rights.reload(&site.state, peer).await?;
+        site.throttles.forget(peer);
+        site.throttles.reload(&site.state, &site.node, site.clock.now(), peer).await?;
+    }
     // The old key's session is cut, and the new one's peer is called as the old one was.
     site.node.registry_changed().await?;
     site.mirrors.refresh_fences();
+    replaced?;
     let now = site.node.peers().into_iter().find(|peer| peer.record.id == new_id).unwrap_or(new);
     tracing::warn!(
         peer = now.record.name, old = %old, new = %new_id, replicas = taken.replicas.len(),

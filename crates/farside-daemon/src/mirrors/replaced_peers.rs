@@ -84,8 +84,9 @@ impl Mirrors {
             .map_err(Failure::into_error_body);
         if outcome.is_ok() {
             outcome = self.parts.source.replace_peer(old, new).await.map_err(Failure::into_error_body);
-            let told = self.endings().await?.replace_peer(new).await.map_err(Failure::into_error_body);
-            outcome = outcome.and(told);
+            let told =
+                async { self.endings().await?.replace_peer(new).await.map_err(Failure::into_error_body) };
+            outcome = outcome.and(told.await);
         }
         // Whatever failed, mirrors run again.
         for (name, pool) in &affected {
