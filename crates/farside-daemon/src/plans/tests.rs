@@ -1,0 +1,299 @@
+use super::*;
+
+fn volume() -> VolumeName {
+    "p/db".parse().unwrap()
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// The plan as text, in the order in which it is read; figures as (blocks, bytes, seconds).
+fn shown(plan: &Plan) -> String {
+    let mut text = format!("{}\n", plan.action);
+    plan.would.iter().for_each(|line| text += &format!("would: {line}\n"));
+    plan.lost.iter().for_each(|line| text += &format!("lost: {line}\n"));
+    text += &format!("lost: {:?} {:?} {:?}\n", plan.lost_blocks, plan.lost_bytes, plan.lost_seconds);
+    if let Some(kept) = &plan.kept_as {
+        text += &format!("kept: {kept}\n");
+        text += &format!("kept: {:?} {:?} {:?}\n", plan.kept_blocks, plan.kept_bytes, plan.kept_seconds);
+    }
+    text
+}
+
+#[track_caller]
+fn golden(plan: &Plan, wanted: &str) {
+    let wanted: String = wanted.lines().map(|line| format!("{}\n", line.trim_start())).collect();
+    assert_eq!(shown(plan), wanted.trim_start_matches('\n'));
+}
+
+fn rollback_facts<'a>(volume: &'a VolumeName, by: &'a [String]) -> RollbackFacts<'a> {
+    RollbackFacts {
+        volume,
+        snapshot: "monday",
+        created_at: at("2026-11-16T03:00:00Z"),
+        on_main_line: true,
+        size_bytes: 1 << 20,
+        snapshot_size_bytes: 1 << 20,
+        changed_bytes: Some(3 * 4096),
+        unsaved_bytes: Some(4096),
+        newest: Some("tuesday"),
+        age_seconds: 90.0,
+        mirrored_by: by,
+    }
+}
+
+#[test]
+fn a_rollback_loses_nothing() {
+    let (volume, by) = (volume(), vec![String::from("b:q/db")]);
+    golden(
+        &rollback(&rollback_facts(&volume, &by)),
+        "roll p/db back to monday
+         would: hosts find p/db as it was at 2026-11-16T03:00:00Z, when monday was taken
+         would: b:q/db follows at its next update, as with any other change
+         lost: Some(0) Some(0) Some(0.0)
+         kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
+         kept: Some(3) Some(12288) Some(90.0)",
+    );
+    let saved = RollbackFacts {
+        unsaved_bytes: Some(0),
+        on_main_line: false,
+        snapshot_size_bytes: 4096,
+        ..rollback_facts(&volume, &[])
+    };
+    golden(
+        &rollback(&saved),
+        "roll p/db back to monday
+         would: hosts find p/db as it was at 2026-11-16T03:00:00Z, when monday was taken
+         would: its size becomes 4096 bytes instead of 1048576
+         would: monday lies on a side branch, which becomes the main line
+         lost: Some(0) Some(0) Some(0.0)
+         kept: p/db@tuesday; it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
+         kept: Some(3) Some(12288) Some(90.0)",
+    );
+    let same = RollbackFacts { changed_bytes: Some(0), ..rollback_facts(&volume, &[]) };
+    assert_eq!(rollback(&same).kept_as, None);
+}
+
+#[test]
+fn what_deletes_says_how_much() {
+    golden(
+        &delete_snapshot(&volume(), "monday", at("2026-11-16T03:00:00Z"), true, Some(8192)),
+        "delete snapshot p/db@monday
+         would: p/db@monday is deleted; the volume and its other snapshots stay as they are
+         lost: the state of p/db at 2026-11-16T03:00:00Z; at most the data that no other version of it holds:
+         lost: Some(2) Some(8192) None",
+    );
+    golden(
+        &delete_volume(&volume(), 2, Some(8192), &["b".into(), "c".into()]),
+        "delete volume p/db
+         would: p/db and its 2 snapshots are deleted
+         would: peers lose their right to mirror it: b, c
+         lost: everything in p/db and in its snapshots
+         lost: Some(2) Some(8192) None",
+    );
+    golden(
+        &resize(&volume(), 8192, 4096, Some(4096)),
+        "resize volume p/db
+         would: p/db has 4096 bytes instead of 8192
+         would: snapshots keep what they hold past the new end
+         lost: what lies past byte 4096 of p/db, and is not in its newest snapshot
+         lost: Some(1) Some(4096) None",
+    );
+    assert_eq!(resize(&volume(), 8192, 4096, Some(0)).lost, Vec::<String>::new());
+    assert_eq!(resize(&volume(), 4096, 8192, None).lost_bytes, Some(0), "growing loses nothing");
+    golden(
+        &create_pool("p", "/dev/sdb", &["swap space".into()], false),
+        "create pool p in /dev/sdb
+         would: /dev/sdb becomes an empty pool
+         lost: what /dev/sdb holds: swap space
+         lost: None None None",
+    );
+    let refused = |overwrite| create_pool("p", "/dev/sdb", &["swap space".into()], overwrite).refused;
+    assert!(refused(false).is_some_and(|why| why.contains("--overwrite")) && refused(true).is_none());
+    assert_eq!(create_pool("p", "/dev/sdb", &[], false).lost_bytes, Some(0));
+    golden(
+        &delete_pool("p", "/srv/p", 3, 1 << 20, &[]),
+        "delete pool p
+         would: pool p is closed, and /srv/p removed (a raw device: overwritten at its head and end)
+         lost: all 3 volumes of the pool with their snapshots; with metadata:
+         lost: Some(256) Some(1048576) None",
+    );
+}
+
+#[test]
+fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
+    let volume = volume();
+    let facts = || BreakFacts {
+        volume: &volume,
+        source: "a:p/db",
+        current: Some(("s9", 12.5)),
+        at: None,
+        arrived_bytes: None,
+        readers: 0,
+    };
+    golden(
+        &break_off(&BreakFacts { readers: 2, arrived_bytes: Some(7), ..facts() }),
+        "break mirror p/db
+         would: hosts may write to p/db, which holds s9 of a:p/db
+         would: no more updates come; the source is not asked, and is told when there is a session with it
+         would: NBD connections that read the replica are dropped; 2 connections are open
+         would: the running transfer ends; the 7 bytes of it that have arrived are dropped
+         lost: what was written at a:p/db after s9 and has not arrived; that site still has it, if it is alive
+         lost: None None Some(12.5)",
+    );
+    let at = BreakAt { snapshot: "monday", age_seconds: 3612.5, newer_bytes: Some(4096) };
+    golden(
+        &break_off(&BreakFacts { at: Some(at), ..facts() }),
+        "break mirror p/db at monday
+         would: hosts may write to p/db, which holds monday of a:p/db
+         would: no more updates come; the source is not asked, and is told when there is a session with it
+         lost: what was written at a:p/db after s9 and has not arrived; that site still has it, if it is alive
+         lost: None None Some(12.5)
+         kept: p/db@s9 (and what lies between), a side branch; it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
+         kept: Some(1) Some(4096) Some(3600.0)",
+    );
+    let at = BreakAt { snapshot: "monday", age_seconds: 3612.5, newer_bytes: Some(4096) };
+    let of_a_mirror = BreakFacts { at: Some(at), current: Some(("mirror-1-2", 12.5)), ..facts() };
+    assert!(break_off(&of_a_mirror).kept_as.unwrap().contains("p/db@rescue-TIME"));
+    assert!(
+        break_off(&BreakFacts { current: None, ..facts() }).lost[0].contains("nothing of it has arrived")
+    );
+}
+
+#[test]
+fn resync_and_swap_lose_nothing() {
+    let volume = volume();
+    let facts = ResyncFacts {
+        volume: &volume,
+        from: "b:q/db",
+        base: Some("s9"),
+        incoming_bytes: Some(3 * 4096),
+        diverged_bytes: Some(8192),
+        diverged_seconds: Some(600.0),
+        ends: Some("b:q/db"),
+        replaces: None,
+        compares: false,
+        follows: None,
+    };
+    golden(
+        &resync(&facts),
+        "resync p/db from b:q/db
+         would: p/db becomes the replica of b:q/db: hosts may not write to it from then on
+         would: what b:q/db wrote since s9 (3 blocks of 4 KiB) travels; until all of it is here, p/db shows what it shows now
+         would: the mirror of p/db at b:q/db stays broken off, until that side is resynced again
+         lost: Some(0) Some(0) Some(0.0)
+         kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
+         kept: Some(2) Some(8192) Some(600.0)",
+    );
+    let another = resync(&ResyncFacts { ends: None, replaces: Some("c:w/db"), compares: true, ..facts });
+    assert!(another.would[1].contains("all of p/db is compared with b:q/db"), "{another:?}");
+    assert!(another.would[2].contains("the mirror of p/db with c:w/db is over"), "{another:?}");
+    let facts = ResyncFacts { compares: false, ..facts };
+    let unknown = resync(&ResyncFacts { base: None, diverged_bytes: None, ends: None, ..facts });
+    assert!(unknown.would[1].contains("is asked for the newest point that both hold"));
+    assert!(unknown.kept_as.is_some() && unknown.kept_bytes.is_none());
+    golden(
+        &swap(&volume, "a:p/v", Some(3.0)),
+        "swap p/db and a:p/v
+         would: an update brings p/db, which is 3 s old, up to date while hosts go on at a:p/v
+         would: a:p/v refuses host writes, and its last state comes here; disconnect its hosts first
+         would: hosts may write to p/db, and a:p/v becomes its replica
+         would: if anything fails before the roles change, a:p/v takes writes again, and p/db stays its replica
+         lost: Some(0) Some(0) Some(0.0)",
+    );
+}
+
+#[test]
+fn what_ends_relationships_loses_no_data() {
+    golden(
+        &delete_mirror(&volume(), "a:p/v", false, false),
+        "delete mirror p/db
+         would: p/db stays, as a volume that hosts may write to
+         would: a:p/v is told to release the base it keeps, now or at the next session
+         would: the last base stays here as p/db@base-TIME, unless a named snapshot holds the same: whatever site holds that point too, p/db can follow with a difference; delete it when that is not wanted
+         would: once a:p/v has released it, p/db can follow a:p/v with a difference only by a named snapshot that both hold, or by farside mirror resync --whole
+         lost: Some(0) Some(0) Some(0.0)",
+    );
+    golden(
+        &delete_mirror(&volume(), "a:p/v", true, true),
+        "delete mirror p/db
+         would: p/db stays as it is; hosts may write to it, and it is part of no mirror any more
+         would: a:p/v goes on following p/db: nothing is kept any more for the mirror that is deleted
+         lost: Some(0) Some(0) Some(0.0)",
+    );
+    let broken_off = delete_mirror(&volume(), "a:p/v", true, false);
+    assert!(
+        broken_off.would[1].contains("a:p/v stays overtaken")
+            && broken_off.would[1].contains("release p/v PEER")
+    );
+    golden(
+        &release(&volume(), "b", &[String::from("b:q/db")]),
+        "release p/db from b
+         would: the base kept here for b:q/db is released, and its space comes back
+         would: no data of p/db is lost, but the common base is: the next update at b fails, unless a person made a snapshot that both sides hold
+         lost: Some(0) Some(0) Some(0.0)",
+    );
+    let facts = RemoveFacts {
+        peer: "b",
+        key: "0123abcd",
+        replicas: &[String::from("p/r")],
+        held: &[(String::from("p/db"), String::from("q/db"))],
+        fenced: &[String::from("p/db")],
+    };
+    golden(
+        &remove_peer(&facts),
+        "remove peer b
+         would: the session with b is cut, and the site is unknown here from then on
+         would: its rights here end; to undo this, both sites must pair again
+         would: p/r gets no more updates; it can still be broken off
+         would: p/db stays fenced, because b has overtaken it; to let hosts write there again: farside mirror release p/db 0123abcd
+         would: the base kept here of p/db for b:q/db stays and holds space; to free that: farside mirror release p/db 0123abcd
+         lost: Some(0) Some(0) Some(0.0)",
+    );
+}
+
+#[test]
+fn who_was_overtaken_learns_by_how_much_and_what_to_do() {
+    let (volume, destination) = (volume(), "q/db".parse().unwrap());
+    let facts = || OvertakenFacts {
+        volume: &volume,
+        peer: "b",
+        destination: &destination,
+        since: Some(at("2026-11-21T21:00:00Z")),
+        snapshot: Some("s9"),
+        diverged_bytes: Some(8192),
+        fenced: false,
+        ended: false,
+        beyond: None,
+        follows: None,
+    };
+    assert_eq!(
+        overtaken(&facts()),
+        "overtaken: b broke off q/db at 2026-11-21T21:00:00Z from s9; here 2 blocks of 4 KiB (8192 bytes) differ since \
+         then; farside mirror resync p/db --from b:q/db takes over their state and keeps this one as a side branch; \
+         farside mirror release p/db b keeps both"
+    );
+    let nothing = overtaken(&OvertakenFacts { diverged_bytes: Some(0), fenced: true, ..facts() });
+    assert!(
+        nothing.contains("nothing was written here since then; hosts may not write here until"),
+        "{nothing}"
+    );
+    let unknown = overtaken(&OvertakenFacts { since: None, snapshot: None, diverged_bytes: None, ..facts() });
+    assert!(unknown.starts_with("overtaken: b broke off q/db; the point that"), "{unknown}");
+    assert!(fence(&volume, "b", &destination, None).contains("farside mirror resync p/db --from b:q/db"));
+    let beyond = overtaken(&OvertakenFacts { beyond: Some("c:r/db"), ..facts() });
+    assert!(beyond.starts_with("overtaken beyond b:q/db: c:r/db was broken off at 2026"), "{beyond}");
+    let middle = overtaken(&OvertakenFacts { follows: Some("a:p/db"), ..facts() });
+    assert!(middle.contains("replica of a:p/db") && middle.contains("farside mirror break p/db"), "{middle}");
+    let ended = overtaken(&OvertakenFacts { ended: true, ..facts() });
+    assert!(ended.contains("deleted that mirror"), "{ended}");
+}
+
+#[test]
+fn busy_names_the_number_and_what_to_do() {
+    assert_eq!(busy(&volume(), 0), None);
+    let one = busy(&volume(), 1).unwrap();
+    assert!(one.contains("1 NBD connection ") && one.contains("disconnect the hosts"), "{one}");
+    assert!(busy(&volume(), 3).unwrap().contains("3 NBD connections"));
+}
