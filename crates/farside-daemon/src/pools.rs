@@ -163,9 +163,9 @@ impl Pools {
             (false, Some(size)) => FileDevice::create(path, size),
         };
         let device = Arc::new(device.map_err(Failure::into_error_body)?);
-        if !overwrite {
+        if device.is_block_device() && !overwrite {
             // A device that cannot be read is not known to be blank: nothing has been begun, and nothing is undone.
-            let found = farside_store::occupants(&*device).map_err(Failure::into_error_body)?;
+            let found = occupants(&*device).map_err(Failure::into_error_body)?;
             if !found.is_empty() {
                 return Err(StoreError::Occupied { device: device.name(), found }.into_error_body());
             }
@@ -173,7 +173,7 @@ impl Pools {
         let made =
             Pool::create_over(Arc::clone(&device) as Arc<dyn BlockDevice>, self.options_for(&device, false));
         made.map(|pool| Opened { pool, device: Arc::clone(&device) }).map_err(|error| {
-            // Of a device nothing is undone that was not begun: what is refused was refused before the first write.
+            // Of a device nothing is undone that was not begun, or that is somebody else's by now.
             let is_untouched = matches!(
                 error,
                 StoreError::TooSmall { .. } | StoreError::OpenElsewhere { .. } | StoreError::TakenOver { .. }

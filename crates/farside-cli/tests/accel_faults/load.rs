@@ -55,7 +55,7 @@ fn memory_kb(bed: &Bed, at: End) -> u64 {
 }
 
 #[test]
-fn large_blocks_go_back_to_the_kernel_at_once() {
+fn a_box_is_told_to_give_large_blocks_back_at_once() {
     let Some(bed) = Bed::new() else { return };
     for at in [End::Near, End::Far] {
         let pid = bed.at(at).process().unwrap();
