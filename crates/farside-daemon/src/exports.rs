@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use farside_engine::VolumeName;
 use farside_nbd::{
-    ErrorKind, Export, ExportDescription, ExportListing, ExportSource, Extent, NbdError, ZeroMode,
+    ErrorKind, Export, ExportDescription, ExportListing, ExportSource, Extent, NbdError, Write, ZeroMode,
 };
 use farside_store::{StoreError, VersionHandle};
 use parking_lot::Mutex;
@@ -343,10 +343,35 @@ impl Export for OpenExport {
         self.handle.read(offset, buffer).map_err(failure)
     }
 
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), NbdError>> {
+        self.handle.read_many(reads).into_iter().map(|outcome| outcome.map_err(failure)).collect()
+    }
+
+    fn overlaps_reads(&self) -> bool {
+        self.handle.overlaps_reads()
+    }
+
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> Result<(), NbdError> {
         self.check_write()?;
         self.handle.write(offset, bytes).map_err(failure)?;
         self.flush_if(fua)
+    }
+
+    fn write_many(&self, writes: &[Write<'_>]) -> Vec<Result<(), NbdError>> {
+        if let Err(refusal) = self.check_write() {
+            return vec![Err(refusal); writes.len()];
+        }
+        let all: Vec<(u64, &[u8])> = writes.iter().map(|write| (write.offset, write.bytes)).collect();
+        let mut outcomes: Vec<_> =
+            self.handle.write_many(&all).into_iter().map(|outcome| outcome.map_err(failure)).collect();
+        // One flush is for all of them.
+        let flushed = self.flush_if(writes.iter().any(|write| write.fua));
+        if let Err(error) = flushed {
+            for (outcome, _) in outcomes.iter_mut().zip(writes).filter(|(_, write)| write.fua) {
+                *outcome = outcome.clone().and(Err(error.clone()));
+            }
+        }
+        outcomes
     }
 
     fn flush(&self) -> Result<(), NbdError> {

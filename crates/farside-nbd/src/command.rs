@@ -6,20 +6,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::buffer_pool::{BufferPool, PayloadBuffer};
+use crate::buffer_pool::BufferPool;
 use crate::error::{ErrorKind, NbdError};
 use crate::export::{Export, Extent};
 use crate::limits::{EXTENTS_PER_REPLY_MAX, HOLE_BYTES_MIN};
 use crate::protocol::reply::{self, ReadRun};
 use crate::protocol::request::{Action, Range};
 
-/// Carries out `action` and returns the answer's pieces. `payload` belongs to a write and to nothing else.
+/// Carries out `action`, which is no write (those go together), and returns the answer's pieces.
 pub(crate) fn perform(
     export: &dyn Export,
     structured_replies: bool,
     cookie: u64,
     action: Action,
-    payload: Option<PayloadBuffer>,
     buffers: &Arc<BufferPool>,
 ) -> Result<Vec<Bytes>, NbdError> {
     match action {
@@ -31,10 +30,7 @@ pub(crate) fn perform(
             let runs = read_around(export, range, &holes, buffers)?;
             return Ok(reply::read_structured(cookie, runs));
         }
-        Action::Write { range, fua } => {
-            let payload = payload.expect("the connection receives a write's payload before it submits it");
-            export.write(range.offset, &payload, fua)?;
-        }
+        Action::Write { .. } => unreachable!("a write comes with its payload, and with other writes"),
         Action::Flush => export.flush()?,
         Action::Trim { range, fua } => export.trim(range.offset, range.length.into(), fua)?,
         Action::WriteZeroes { range, mode } => {
@@ -47,6 +43,15 @@ pub(crate) fn perform(
         }
     }
     Ok(reply::done(cookie))
+}
+
+/// The answer to a read of `bytes`, which are no holes.
+pub(crate) fn read_reply(structured_replies: bool, cookie: u64, range: Range, bytes: Bytes) -> Vec<Bytes> {
+    if structured_replies {
+        reply::read_structured(cookie, vec![ReadRun::Data { offset: range.offset, bytes }])
+    } else {
+        reply::read_simple(cookie, bytes)
+    }
 }
 
 fn read_all(export: &dyn Export, range: Range, buffers: &Arc<BufferPool>) -> Result<Bytes, NbdError> {

@@ -13,13 +13,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::buffer_pool::{BufferPool, PayloadBuffer};
+use crate::buffer_pool::BufferPool;
 use crate::call_pool::{CallPanicked, CallPool};
-use crate::command::perform;
+use crate::command::{perform, read_reply};
 use crate::conversation::{ConnectionError, Ending, read_or_end};
 use crate::error::{ErrorKind, NbdError};
-use crate::export::Export;
-use crate::limits::{ERRORS_LOGGED_MAX, Limits, REQUEST_BYTES_MAX, SOCKET_BUFFER_BYTES, STATUS_REPLY_BYTES};
+use crate::export::{Export, Write};
+use crate::joined::{Joined, JoinedRead, JoinedWrite};
+use crate::limits::{
+    ERRORS_LOGGED_MAX, JOINED_REQUEST_BYTES_MAX, Limits, REQUEST_BYTES_MAX, SOCKET_BUFFER_BYTES,
+    STATUS_REPLY_BYTES,
+};
 use crate::negotiation::Agreed;
 use crate::protocol::REQUEST_HEADER_BYTES;
 use crate::protocol::reply;
@@ -98,32 +102,84 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         self: &Arc<Self>,
         reader: &mut BufReader<R>,
     ) -> Result<Ending, ConnectionError> {
+        let mut joined = Joined::default();
+        let ended = self.read_joining(reader, &mut joined).await;
+        // What came whole is carried out, whatever came after it.
+        self.submit_joined(&mut joined);
+        ended
+    }
+
+    /// Small reads and writes that arrive together stay in `joined` as long as what comes next is there without waiting.
+    async fn read_joining<R: AsyncRead + Unpin>(
+        self: &Arc<Self>,
+        reader: &mut BufReader<R>,
+        joined: &mut Joined,
+    ) -> Result<Ending, ConnectionError> {
+        let overlaps_reads = self.export.overlaps_reads();
         loop {
-            let Some(header) = read_header(reader).await? else { return Ok(Ending::HungUp) };
+            let header = self.submitting_while_it_waits(joined, read_header(reader)).await?;
+            let Some(header) = header else { return Ok(Ending::HungUp) };
             let request = parse_request(&header)?;
             if request.command == Command::Disconnect {
                 return Ok(Ending::Disconnected);
             }
             match validate(&request, &self.parameters) {
+                Ok(Action::Write { range, fua }) => {
+                    let reserving = self.room.reserve(range.length);
+                    let reservation = self.submitting_while_it_waits(joined, reserving).await;
+                    let mut payload = self.common.buffers.take(range.length);
+                    self.submitting_while_it_waits(joined, self.receive(reader, &mut payload)).await?;
+                    let write = JoinedWrite { request, offset: range.offset, fua, payload, reservation };
+                    if !joined.writes.has_room_for(range.length) {
+                        self.submit_joined(joined);
+                    }
+                    joined.writes.push(write, range.length);
+                    if joined.writes.is_full() {
+                        self.submit_joined(joined);
+                    }
+                }
+                Ok(Action::Read { range, .. })
+                    if overlaps_reads && range.length <= JOINED_REQUEST_BYTES_MAX =>
+                {
+                    let reserving = self.room.reserve(range.length);
+                    let reservation = self.submitting_while_it_waits(joined, reserving).await;
+                    if !joined.reads.has_room_for(range.length) {
+                        self.submit_joined(joined);
+                    }
+                    joined.reads.push(JoinedRead { request, range, reservation }, range.length);
+                    if joined.reads.is_full() {
+                        self.submit_joined(joined);
+                    }
+                }
                 Ok(action) => {
+                    self.submit_joined(joined);
                     let reservation = self.room.reserve(payload_bytes(&action)).await;
-                    let payload = match action {
-                        Action::Write { range, .. } => {
-                            let mut payload = self.common.buffers.take(range.length);
-                            self.receive(reader, &mut payload).await?;
-                            Some(payload)
-                        }
-                        _ => None,
-                    };
-                    self.submit(request, action, payload, reservation);
+                    self.submit(request, action, reservation);
                 }
                 Err(refusal) => {
+                    self.submit_joined(joined);
                     let reservation = self.room.reserve(0).await;
                     self.answer(&request, Err(refusal), reservation);
                     if request.command == Command::Write {
                         self.skip(reader, request.length).await?;
                     }
                 }
+            }
+        }
+    }
+
+    /// Nothing that has arrived waits for what has not, nor for the room that it holds itself.
+    async fn submitting_while_it_waits<F: Future>(
+        self: &Arc<Self>,
+        joined: &mut Joined,
+        next: F,
+    ) -> F::Output {
+        let mut next = std::pin::pin!(next);
+        match at_once(next.as_mut()).await {
+            Some(output) => output,
+            None => {
+                self.submit_joined(joined);
+                next.await
             }
         }
     }
@@ -180,24 +236,70 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         }
     }
 
-    fn submit(
-        self: &Arc<Self>,
-        request: Request,
-        action: Action,
-        payload: Option<PayloadBuffer>,
-        reservation: Reservation,
-    ) {
+    fn submit(self: &Arc<Self>, request: Request, action: Action, reservation: Reservation) {
+        self.on_a_thread(move |connection| {
+            let outcome = guarded(|| {
+                let structured = connection.parameters.structured_replies;
+                let buffers = &connection.common.buffers;
+                perform(&*connection.export, structured, request.cookie, action, buffers)
+            });
+            connection.answer(&request, outcome, reservation);
+        });
+    }
+
+    fn submit_joined(self: &Arc<Self>, joined: &mut Joined) {
+        if let Some(writes) = joined.writes.take() {
+            self.on_a_thread(move |connection| connection.replies.push_all(connection.write_joined(writes)));
+        }
+        if let Some(reads) = joined.reads.take() {
+            self.on_a_thread(move |connection| connection.replies.push_all(connection.read_joined(reads)));
+        }
+    }
+
+    fn write_joined(&self, writes: Vec<JoinedWrite>) -> Vec<Reply<Reservation>> {
+        let all: Vec<Write<'_>> = writes.iter().map(JoinedWrite::as_write).collect();
+        let outcomes = one_for_each(all.len(), || self.export.write_many(&all));
+        drop(all);
+        writes
+            .into_iter()
+            .zip(outcomes)
+            .map(|(write, outcome)| {
+                let pieces = outcome.map(|()| reply::done(write.request.cookie));
+                self.reply(&write.request, pieces, write.reservation)
+            })
+            .collect()
+    }
+
+    fn read_joined(&self, reads: Vec<JoinedRead>) -> Vec<Reply<Reservation>> {
+        let mut buffers: Vec<_> =
+            reads.iter().map(|read| self.common.buffers.take(read.range.length)).collect();
+        let mut all: Vec<(u64, &mut [u8])> = reads
+            .iter()
+            .zip(&mut buffers)
+            .map(|(read, buffer)| (read.range.offset, &mut buffer[..]))
+            .collect();
+        let outcomes = one_for_each(all.len(), || self.export.read_many(&mut all));
+        drop(all);
+        reads
+            .into_iter()
+            .zip(buffers)
+            .zip(outcomes)
+            .map(|((read, buffer), outcome)| {
+                let pieces = outcome.map(|()| {
+                    let structured = self.parameters.structured_replies;
+                    read_reply(structured, read.request.cookie, read.range, buffer.into_bytes())
+                });
+                self.reply(&read.request, pieces, read.reservation)
+            })
+            .collect()
+    }
+
+    /// Makes a call on a thread that may block; the connection does not end before it has.
+    fn on_a_thread(self: &Arc<Self>, call: impl FnOnce(&Self) + Send + 'static) {
         let under_way = self.calls_under_way.token();
         let connection = Arc::clone(self);
         self.common.calls.submit(move || {
-            let outcome = catch_unwind(AssertUnwindSafe(|| {
-                let structured = connection.parameters.structured_replies;
-                let buffers = &connection.common.buffers;
-                perform(&*connection.export, structured, request.cookie, action, payload, buffers)
-            }));
-            // What a panic left half done, nobody knows: to the client the medium failed.
-            let outcome = outcome.unwrap_or_else(|_| Err(NbdError::new(ErrorKind::Io, CallPanicked)));
-            connection.answer(&request, outcome, reservation);
+            call(&connection);
             // The connection's task waits for `under_way`; by then this thread must not hold the export.
             drop(connection);
             drop(under_way);
@@ -210,11 +312,20 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         outcome: Result<Vec<bytes::Bytes>, NbdError>,
         reservation: Reservation,
     ) {
+        self.replies.push(self.reply(request, outcome, reservation));
+    }
+
+    fn reply(
+        &self,
+        request: &Request,
+        outcome: Result<Vec<bytes::Bytes>, NbdError>,
+        reservation: Reservation,
+    ) -> Reply<Reservation> {
         let pieces = outcome.unwrap_or_else(|error| {
             self.log_error(request, &error);
             reply::failed(request.cookie, self.parameters.structured_replies, &error)
         });
-        self.replies.push(Reply::new(pieces, reservation));
+        Reply::new(pieces, reservation)
     }
 
     /// Waits for calls under way, then until their answers are sent; says whether they all were. A client that does
@@ -281,6 +392,18 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
             );
         }
     }
+}
+
+/// What a panic left half done, nobody knows: to the client the medium failed.
+fn guarded<T>(call: impl FnOnce() -> Result<T, NbdError>) -> Result<T, NbdError> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(NbdError::new(ErrorKind::Io, CallPanicked)))
+}
+
+/// What became of each of `count` commands that an export has carried out together.
+fn one_for_each(count: usize, call: impl FnOnce() -> Vec<Result<(), NbdError>>) -> Vec<Result<(), NbdError>> {
+    let outcomes = guarded(|| Ok(call())).unwrap_or_else(|error| vec![Err(error); count]);
+    assert_eq!(outcomes.len(), count, "an export tells of each command what became of it");
+    outcomes
 }
 
 /// What a command counts in the limits on bytes.

@@ -67,6 +67,17 @@ pub struct ZeroMode {
     pub fua: bool,
 }
 
+/// One of several writes: see [`Export::write`].
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    /// Where to.
+    pub offset: u64,
+    /// What.
+    pub bytes: &'a [u8],
+    /// On stable storage before it is answered.
+    pub fua: bool,
+}
+
 /// An open export.
 ///
 /// Calls block, come from several threads at once, and lie within `0..size_bytes` with lengths above 0; offsets
@@ -81,8 +92,23 @@ pub trait Export: Send + Sync + 'static {
     /// earlier request: an implementation that leaves part of it unfilled would show them to this client.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), NbdError>;
 
+    /// Several reads that came together; what became of each. Asked only if [`overlaps_reads`](Self::overlaps_reads).
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), NbdError>> {
+        reads.iter_mut().map(|(offset, buffer)| self.read(*offset, buffer)).collect()
+    }
+
+    /// Whether the reads of one call of [`read_many`](Self::read_many) go on at the same time.
+    fn overlaps_reads(&self) -> bool {
+        false
+    }
+
     /// Writes `bytes` at `offset`; with `fua` they are on stable storage when this returns.
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> Result<(), NbdError>;
+
+    /// Several writes that came together, in their order; what became of each. Where it is cheaper than one after the other.
+    fn write_many(&self, writes: &[Write<'_>]) -> Vec<Result<(), NbdError>> {
+        writes.iter().map(|write| self.write(write.offset, write.bytes, write.fua)).collect()
+    }
 
     /// Puts on stable storage whatever was answered before this call, on whichever connection.
     fn flush(&self) -> Result<(), NbdError>;

@@ -52,6 +52,7 @@ mod conversation;
 mod error;
 mod export;
 pub mod fuzz;
+mod joined;
 mod limits;
 mod listen;
 mod negotiation;
@@ -61,7 +62,7 @@ mod room;
 mod server;
 
 pub use error::{ErrorKind, NbdError};
-pub use export::{Export, ExportDescription, ExportListing, ExportSource, Extent, ZeroMode};
+pub use export::{Export, ExportDescription, ExportListing, ExportSource, Extent, Write, ZeroMode};
 pub use limits::{Limits, REQUEST_BYTES_MAX};
 pub use listen::{BindError, bind_unix};
 pub use server::Server;

@@ -32,6 +32,16 @@ pub(crate) const HOLE_BYTES_MIN: u64 = 64 << 10;
 /// out of this buffer; payloads longer than it go straight into their own buffer.
 pub(crate) const SOCKET_BUFFER_BYTES: usize = 32 << 10;
 
+/// Reads and writes up to this size that arrive together are carried out together: one call, one turn at the medium, one reply to the
+/// socket. Longer ones gain nothing, and would wait for each other.
+pub(crate) const JOINED_REQUEST_BYTES_MAX: u32 = 32 << 10;
+
+/// So many bytes of them in one call, at most: the next ones are for another thread.
+pub(crate) const JOINED_BYTES_MAX: u32 = 256 << 10;
+
+/// So many of them.
+pub(crate) const JOINED_REQUESTS_MAX: usize = 64;
+
 /// Slices handed to one vectored write on a socket (the kernel takes up to 1024).
 pub(crate) const SLICES_PER_SEND: usize = 64;
 

@@ -85,12 +85,17 @@ impl<W: AsyncWrite + Unpin, Reservation> ReplyQueue<W, Reservation> {
 
     /// Queues `reply` and sends what the socket takes. Never waits. After the connection broke, drops it.
     pub(crate) fn push(&self, reply: Reply<Reservation>) {
+        self.push_all([reply]);
+    }
+
+    /// The same with several, which go out together.
+    pub(crate) fn push_all(&self, replies: impl IntoIterator<Item = Reply<Reservation>>) {
         {
             let mut state = self.state.lock();
             if state.ended {
                 return;
             }
-            state.waiting.push_back(reply);
+            state.waiting.extend(replies);
         }
         self.send();
     }

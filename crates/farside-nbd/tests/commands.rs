@@ -164,6 +164,78 @@ async fn errors_of_the_export_reach_the_client_with_number_and_text() {
     }
 }
 
+/// Writes of so many bytes each, in one piece: number `n` fills its place with `n`.
+fn writes(lengths: &[u32]) -> Vec<u8> {
+    let mut sent = Vec::new();
+    let mut offset = 0;
+    for (number, length) in (0..).zip(lengths) {
+        sent.extend(request(0, WRITE, number, offset, *length));
+        sent.extend(vec![number as u8; *length as usize]);
+        offset += u64::from(*length);
+    }
+    sent
+}
+
+async fn answers(client: &mut RawClient, count: u64) -> Vec<u32> {
+    let mut errors = vec![u32::MAX; count as usize];
+    for _ in 0..count {
+        let answer = client.answer(0).await;
+        errors[answer.cookie as usize] = answer.error;
+    }
+    errors
+}
+
+#[tokio::test]
+async fn small_writes_that_arrive_together_are_carried_out_together_and_answered_each_for_itself() {
+    let export = Arc::new(MemoryExport::with_hook(16 * MIB, |call| {
+        if call.offset == 2 * 4096 { Err(NbdError::new(ErrorKind::NoSpace, "no room")) } else { Ok(()) }
+    }));
+    let (mut client, _) = client_of(&export, Limits::default(), &CancellationToken::new()).await;
+    client.send(&writes(&[4096; 7])).await;
+    assert_eq!(answers(&mut client, 7).await, [0, 0, ENOSPC, 0, 0, 0, 0]);
+    assert!(export.joined().iter().any(|count| *count > 1), "{:?}", export.joined());
+    assert_eq!(export.bytes(4 * 4096, 4096), [4; 4096]);
+
+    // As many as there is room for; a long one goes alone.
+    let before = export.joined().len();
+    let lengths = [&[4096; 100][..], &[200_000], &[32768; 10], &[1; 100]].concat();
+    client.send(&writes(&lengths)).await;
+    let errors = answers(&mut client, lengths.len() as u64).await;
+    assert_eq!(errors.iter().filter(|error| **error != 0).count(), 1);
+    let joined = export.joined().split_off(before);
+    assert_eq!(joined.iter().sum::<usize>(), lengths.len());
+    assert!(joined.iter().all(|count| *count <= 64), "{joined:?}");
+}
+
+#[tokio::test]
+async fn what_arrived_whole_waits_for_nothing_that_comes_after_it() {
+    let export = Arc::new(MemoryExport::new(MIB));
+    // Room for two commands: the third waits for those before it.
+    let limits = Limits { requests_in_flight_max: 2, ..Limits::default() };
+    let (mut client, _) = client_of(&export, limits, &CancellationToken::new()).await;
+    client.send(&writes(&[512; 9])).await;
+    assert_eq!(answers(&mut client, 9).await, [0; 9]);
+    // The next command's header is cut off, then its payload.
+    let whole = writes(&[4096, 4096]);
+    for cut in [4096 + 28 + 5, 4096 + 28 + 28 + 100] {
+        client.send(&whole[..cut]).await;
+        assert_eq!(client.answer(0).await.cookie, 0);
+        client.send(&whole[cut..]).await;
+        assert_eq!(client.answer(0).await.cookie, 1);
+    }
+}
+
+#[tokio::test]
+async fn writes_that_came_before_the_end_are_carried_out() {
+    for end in [request(0, DISC, 9, 0, 0), b"this is no command, but it is as long".to_vec()] {
+        let export = Arc::new(MemoryExport::new(MIB));
+        let (mut client, served) = client_of(&export, Limits::default(), &CancellationToken::new()).await;
+        client.send(&[writes(&[4096, 100]), end].concat()).await;
+        ended(served).await;
+        assert_eq!(export.bytes(4096, 100), [1; 100]);
+    }
+}
+
 #[tokio::test]
 async fn a_panic_in_an_export_fails_one_command() {
     let export = Arc::new(MemoryExport::with_hook(MIB, |call| {

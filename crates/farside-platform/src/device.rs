@@ -5,14 +5,14 @@
 //! Until then it may be kept, lost, torn at any 512-byte sector, or overtaken by a later write.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags};
 
 use crate::block::{BLOCK_BYTES, BlockBuffer};
-use crate::holders;
+use crate::{holders, ring};
 
 /// What a device can answer besides success.
 #[derive(Debug, thiserror::Error)]
@@ -92,8 +92,25 @@ pub trait BlockDevice: Send + Sync + 'static {
     fn bytes(&self) -> u64;
     /// Fills `buffer` from `offset`.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError>;
+    /// Fills each buffer from its offset; what became of each.
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), DeviceError>> {
+        reads.iter_mut().map(|(offset, buffer)| self.read_at(*offset, buffer)).collect()
+    }
+    /// Whether those of [`read_many`](Self::read_many) go on at the same time, or one after the other.
+    fn overlaps_reads(&self) -> bool {
+        false
+    }
     /// Writes `bytes` at `offset`, into the device's volatile cache at least.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError>;
+    /// Writes `pieces` one behind the other from `offset` on: as so many writes, but with one call of the kernel where it can be.
+    fn write_pieces_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
+        let mut at = offset;
+        for piece in pieces {
+            self.write_at(at, piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
     /// Makes every write that had finished when this was called survive a power failure.
     fn sync(&self) -> Result<(), DeviceError>;
     /// A name for messages: the path.
@@ -269,6 +286,25 @@ impl FileDevice {
     }
 }
 
+/// The kernel takes no more at once.
+const PIECES_PER_CALL: usize = 1024;
+
+fn write_all_vectored_at(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        match rustix::io::pwritev(file, slices, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                offset += written as u64;
+                IoSlice::advance_slices(&mut slices, written);
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Direct I/O wants the buffer on a block boundary as well.
 fn is_aligned(bytes: &[u8]) -> bool {
     (bytes.as_ptr() as usize).is_multiple_of(BLOCK_BYTES) && bytes.len().is_multiple_of(BLOCK_BYTES)
@@ -293,6 +329,29 @@ impl BlockDevice for FileDevice {
         result.map_err(|e| self.io_error("read", offset, length, e))
     }
 
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), DeviceError>> {
+        let is_plain = |(offset, buffer): &(u64, &mut [u8])| {
+            self.check(*offset, buffer.len()).is_ok() && (!self.direct || is_aligned(buffer))
+        };
+        if reads.len() > 1
+            && reads.iter().all(is_plain)
+            && let Some(outcomes) = ring::read_many(&self.file, reads)
+        {
+            return outcomes
+                .into_iter()
+                .zip(reads)
+                .map(|(outcome, (offset, buffer))| {
+                    outcome.map_err(|e| self.io_error("read", *offset, buffer.len(), e))
+                })
+                .collect();
+        }
+        reads.iter_mut().map(|(offset, buffer)| self.read_at(*offset, buffer)).collect()
+    }
+
+    fn overlaps_reads(&self) -> bool {
+        ring::is_allowed()
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check(offset, bytes.len())?;
         let result = if self.direct && !is_aligned(bytes) {
@@ -301,6 +360,24 @@ impl BlockDevice for FileDevice {
             self.file.write_all_at(bytes, offset)
         };
         result.map_err(|e| self.io_error("write", offset, bytes.len(), e))
+    }
+
+    fn write_pieces_at(&self, offset: u64, pieces: &[&[u8]]) -> Result<(), DeviceError> {
+        let length = pieces.iter().map(|piece| piece.len()).sum();
+        self.check(offset, length)?;
+        let mut at = offset;
+        for some in pieces.chunks(PIECES_PER_CALL) {
+            let length: usize = some.iter().map(|piece| piece.len()).sum();
+            let result = if self.direct && !some.iter().all(|piece| is_aligned(piece)) {
+                self.file.write_all_at(&BlockBuffer::copy_of(&some.concat()), at)
+            } else {
+                let mut slices: Vec<IoSlice<'_>> = some.iter().map(|piece| IoSlice::new(piece)).collect();
+                write_all_vectored_at(&self.file, &mut slices, at)
+            };
+            result.map_err(|e| self.io_error("write", at, length, e))?;
+            at += length as u64;
+        }
+        Ok(())
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
@@ -327,6 +404,25 @@ mod tests {
         device.read_at(7 * BLOCK_BYTES as u64, &mut back[1..]).unwrap();
         assert!(back[1..].iter().all(|b| *b == 7));
         let past = device.read_at(7 * BLOCK_BYTES as u64, &mut vec![0; 2 * BLOCK_BYTES]).unwrap_err();
+        assert!(matches!(past, DeviceError::OutOfRange { .. }), "{past}");
+        // Pieces, aligned and not, some of them empty, and more than go into one call.
+        let blocks = BlockBuffer::copy_of(
+            &(0..4 * BLOCK_BYTES).map(|i| (i / BLOCK_BYTES + i) as u8).collect::<Vec<_>>(),
+        );
+        let (odd, quarter) = (&bytes[1..=BLOCK_BYTES], BLOCK_BYTES / 4);
+        let fine: Vec<&[u8]> = blocks.chunks(2).collect();
+        for pieces in [
+            vec![&blocks[..BLOCK_BYTES], &[], &blocks[BLOCK_BYTES..]],
+            vec![odd, &blocks[..BLOCK_BYTES], odd],
+            vec![&blocks[..quarter], &blocks[quarter..2 * BLOCK_BYTES]],
+            fine,
+        ] {
+            device.write_pieces_at(BLOCK_BYTES as u64, &pieces).unwrap();
+            let mut back = vec![0; pieces.concat().len()];
+            device.read_at(BLOCK_BYTES as u64, &mut back).unwrap();
+            assert!(back == pieces.concat());
+        }
+        let past = device.write_pieces_at(7 * BLOCK_BYTES as u64, &[odd, odd]).unwrap_err();
         assert!(matches!(past, DeviceError::OutOfRange { .. }), "{past}");
         assert!(device.write_at(u64::MAX - 1, &bytes[..BLOCK_BYTES]).is_err());
     }

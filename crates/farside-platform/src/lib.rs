@@ -20,6 +20,7 @@ mod holders;
 pub mod log_output;
 pub mod process;
 pub mod random;
+mod ring;
 pub mod simulated_disk;
 
 pub use block::{BLOCK_BYTES, Block, BlockBuffer};

@@ -106,6 +106,10 @@ impl Allocator {
         self.dirty_chunks.clear();
     }
 
+    pub(crate) fn pool_blocks(&self) -> u64 {
+        self.pool_blocks
+    }
+
     pub(crate) fn free_blocks(&self) -> u64 {
         self.free_blocks
     }

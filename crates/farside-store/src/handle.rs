@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::difference::{self, DifferenceKind, DifferingBlocks};
 use crate::error::{Result, StoreError};
+use crate::io::{PIECE_BLOCKS, is_whole_blocks};
 use crate::pool::{Pool, State};
 use crate::space::SpaceClass;
 use crate::versions::VersionState;
@@ -17,6 +18,8 @@ use crate::volumes::{find_snapshot, find_snapshot_by_uuid, find_volume};
 
 /// Most fingerprints that one call answers: those of 256 MiB, 1 MiB of memory.
 pub const FINGERPRINTS_MAX: u64 = 1 << 16;
+/// Bytes of writes that go to the device together: as many blocks as one operation may have (its room in the journal).
+pub const JOINED_BYTES_MAX: usize = PIECE_BLOCKS as usize * BLOCK_BYTES;
 /// Blocks whose fingerprints are looked up in one step: 128 leaves.
 const FINGERPRINTS_PER_STEP: u64 = 1 << 14;
 
@@ -198,10 +201,64 @@ impl VersionHandle {
         self.pool.read(self.version, offset, buffer)
     }
 
+    /// Several reads, (offset, buffer) each; what became of each. All together at most [`JOINED_BYTES_MAX`]. Where
+    /// [`overlaps_reads`](Self::overlaps_reads), they go on at the same time.
+    pub fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
+        let bytes: usize = reads.iter().map(|(_, buffer)| buffer.len()).sum();
+        if bytes <= JOINED_BYTES_MAX
+            && reads.iter().all(|(offset, b)| self.check(*offset, b.len() as u64).is_ok())
+        {
+            return self.pool.read_joined(self.version, reads);
+        }
+        reads.iter_mut().map(|(offset, buffer)| self.read(*offset, buffer)).collect()
+    }
+
+    /// Whether the device does several reads at the same time for one caller.
+    pub fn overlaps_reads(&self) -> bool {
+        self.pool.device.overlaps_reads()
+    }
+
     /// Writes any range; durable after the next flush.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check_write(offset, bytes.len() as u64)?;
         self.pool.write(self.version, offset, bytes, SpaceClass::Host)
+    }
+
+    /// Several writes, (offset, bytes) each, in their order; what became of each. They are joined if they can be, see
+    /// [`write_joined`](Self::write_joined).
+    pub fn write_many(&self, writes: &[(u64, &[u8])]) -> Vec<Result<()>> {
+        let bytes: usize = writes.iter().map(|(_, bytes)| bytes.len()).sum();
+        let can_be_joined = writes.len() > 1
+            && bytes <= JOINED_BYTES_MAX
+            && writes
+                .iter()
+                .all(|(offset, bytes)| !bytes.is_empty() && is_whole_blocks(*offset, bytes.len()));
+        // If they fail together, one by one each says what became of it; for one there may be room that there is not for all.
+        if can_be_joined && self.write_joined(writes).is_ok() {
+            return writes.iter().map(|_| Ok(())).collect();
+        }
+        writes.iter().map(|(offset, bytes)| self.write(*offset, bytes)).collect()
+    }
+
+    /// Several writes of whole blocks, (offset, bytes) each, as one: they appear in one moment, all or none. Scattered in the volume, on
+    /// the device they lie side by side. Where two overlap the later one counts. At most [`JOINED_BYTES_MAX`] in all.
+    pub fn write_joined(&self, writes: &[(u64, &[u8])]) -> Result<()> {
+        let bytes: usize = writes.iter().map(|(_, bytes)| bytes.len()).sum();
+        if bytes > JOINED_BYTES_MAX {
+            return Err(StoreError::Invalid(format!(
+                "{bytes} bytes in joined writes: at most {JOINED_BYTES_MAX}"
+            )));
+        }
+        for (offset, bytes) in writes {
+            self.check_write(*offset, bytes.len() as u64)?;
+            if bytes.is_empty() || !is_whole_blocks(*offset, bytes.len()) {
+                return Err(StoreError::Invalid(format!(
+                    "{} bytes at {offset}: only whole blocks are joined",
+                    bytes.len()
+                )));
+            }
+        }
+        self.pool.write_joined(self.version, writes, SpaceClass::Host)
     }
 
     /// Zeros any range: whole blocks are deallocated, edges merged.

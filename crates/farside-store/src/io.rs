@@ -1,5 +1,6 @@
-//! Reading and writing blocks of a version: the life of a write is [`Pool::write_blocks`], step by step.
+//! Writing blocks of a version: the life of a write is [`Pool::write_extents`], step by step.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use farside_format::fingerprint::{level_for, span};
@@ -11,62 +12,14 @@ use crate::allocator::Allocator;
 use crate::delta::{self, ChangeEffects};
 use crate::error::{Result, StoreError};
 use crate::pool::{Pool, STRIPES, State};
-use crate::space::SpaceClass;
+use crate::space::{Footprint, SpaceClass};
 use crate::versions::{VersionState, Versions, blocks, freed_of};
 
 /// Blocks of one piece of a long write: 1 MiB, aligned, so that a piece has one stripe and few nodes.
 pub(crate) const PIECE_BLOCKS: u64 = 256;
-/// Blocks read from the device at once.
-const READ_BLOCKS_MAX: usize = 256;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Pool {
-    /// Reads any range of a version, verified. Bytes past its end are zeros.
-    pub(crate) fn read(&self, version: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.counters.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        // In pieces, so that a long read does not hold up a consistency point.
-        for (at, piece) in
-            (0..).step_by(READ_BLOCKS_MAX * BLOCK_BYTES).zip(buffer.chunks_mut(READ_BLOCKS_MAX * BLOCK_BYTES))
-        {
-            self.read_piece(version, offset + at, piece)?;
-        }
-        Ok(())
-    }
-
-    fn read_piece(&self, version: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let end = offset + buffer.len() as u64;
-        let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
-        let _reading = self.readers.read();
-        let view = {
-            let state = self.locked();
-            state.view(state.versions.version(version)?)
-        };
-        let inside = view.blocks().clamp(first, last);
-        let mut pointers = Vec::with_capacity((last - first) as usize);
-        view.lookup(&self.nodes, first, inside - first, &mut pointers)?;
-        pointers.resize((last - first) as usize, Pointer::HOLE);
-        let mut at = 0;
-        while at < pointers.len() {
-            let run = run_length(&pointers[at..]);
-            let block = first + at as u64;
-            if pointers[at].is_hole() {
-                copy_out(buffer, offset, block, run, None);
-            } else if pointers[at].is_lost() {
-                let count = pointers[at..].iter().take_while(|p| p.is_lost()).count();
-                return Err(self.quarantined_error(version, block, count as u64));
-            } else {
-                let mut data = BlockBuffer::zeroed(run);
-                self.device.read_at(pointers[at].place.0 * BLOCK, &mut data)?;
-                for (i, (bytes, pointer)) in data.chunks(BLOCK_BYTES).zip(&pointers[at..]).enumerate() {
-                    self.verify(version, block + i as u64, pointer, bytes)?;
-                }
-                copy_out(buffer, offset, block, run, Some(&data));
-            }
-            at += run;
-        }
-        Ok(())
-    }
-
     /// Which blocks of a range are mapped: (blocks, mapped), joined, at most `ranges_max` of them from its start.
     pub(crate) fn mapped_ranges(
         &self,
@@ -111,8 +64,7 @@ impl Pool {
 
     fn write_piece(&self, version: u64, offset: u64, bytes: &[u8], class: SpaceClass) -> Result<()> {
         let stripe = &self.stripes[stripe_of(version, offset / BLOCK)];
-        let aligned = offset.is_multiple_of(BLOCK) && bytes.len().is_multiple_of(BLOCK_BYTES);
-        if aligned {
+        if is_whole_blocks(offset, bytes.len()) {
             let _sharing = stripe.read();
             return self.write_blocks(version, offset / BLOCK, bytes, class);
         }
@@ -123,29 +75,66 @@ impl Pool {
         let tail = head + bytes.len();
         // Only the edge blocks need their old bytes; if one is damaged, that is an error, not a merge.
         if head != 0 {
-            self.read_piece(version, first * BLOCK, &mut merged[..BLOCK_BYTES])?;
+            self.read(version, first * BLOCK, &mut merged[..BLOCK_BYTES])?;
         }
         let is_one_block_read_already = head != 0 && last - first == 1;
         if !tail.is_multiple_of(BLOCK_BYTES) && !is_one_block_read_already {
             let at = merged.len() - BLOCK_BYTES;
-            self.read_piece(version, (last - 1) * BLOCK, &mut merged[at..])?;
+            self.read(version, (last - 1) * BLOCK, &mut merged[at..])?;
         }
         merged[head..tail].copy_from_slice(bytes);
         self.write_blocks(version, first, &merged, class)
     }
 
+    /// Several writes of whole blocks as one: they share a way to the device, and one moment in which they appear. Where two overlap,
+    /// the later one counts.
+    ///
+    /// # Errors
+    /// None of them is there then. Room may be missing for all of them together that each of them would find.
+    pub(crate) fn write_joined(
+        &self,
+        version: u64,
+        writes: &[(u64, &[u8])],
+        class: SpaceClass,
+    ) -> Result<()> {
+        let extents: Vec<Extent<'_>> = writes
+            .iter()
+            .map(|(offset, bytes)| {
+                assert!(is_whole_blocks(*offset, bytes.len()), "only whole blocks are joined");
+                Extent { first: offset / BLOCK, bytes }
+            })
+            .collect();
+        // In order, so that two cannot wait for each other.
+        let stripes: BTreeSet<usize> = extents
+            .iter()
+            .flat_map(|extent| [extent.first, extent.first + extent.blocks() - 1])
+            .map(|block| stripe_of(version, block))
+            .collect();
+        let _sharing: Vec<_> = stripes.iter().map(|s| self.stripes[*s].read()).collect();
+        self.write_extents(version, &extents, class)?;
+        let bytes: u64 = writes.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        self.counters.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn write_blocks(&self, version: u64, first: u64, bytes: &[u8], class: SpaceClass) -> Result<()> {
+        self.write_extents(version, &[Extent { first, bytes }], class)
+    }
+
     /// The life of a write: fingerprints, room, data to the device, then the mapping and its journal record. It is
     /// durable once a later flush returns.
-    fn write_blocks(&self, version: u64, first: u64, bytes: &[u8], class: SpaceClass) -> Result<()> {
+    fn write_extents(&self, version: u64, extents: &[Extent<'_>], class: SpaceClass) -> Result<()> {
         self.admit()?;
         // 1. What the blocks are. Zeros become holes.
-        let mut pointers: Vec<Pointer> = bytes
-            .chunks_exact(BLOCK_BYTES)
+        let mut pointers: Vec<Pointer> = extents
+            .iter()
+            .flat_map(|extent| extent.bytes.chunks_exact(BLOCK_BYTES))
             .map(|block| Pointer { fingerprint: Fingerprint::of_block(block), ..Pointer::HOLE })
             .collect();
         let data_blocks = pointers.iter().filter(|p| !p.is_hole()).count() as u64;
         // 2. Room for them and for the nodes they will cost.
-        let reservation = self.reserve(data_blocks, class)?;
+        let footprint = Footprint::of_ranges(extents.iter().map(|extent| (extent.first, extent.blocks())));
+        let reservation = self.reserve_for(data_blocks, footprint, class)?;
         let mut free_places =
             reservation.runs.iter().flat_map(|(place, count)| (place.0..place.0 + count).map(Place));
         for pointer in pointers.iter_mut().filter(|p| !p.is_hole()) {
@@ -153,21 +142,14 @@ impl Pool {
         }
         drop(free_places);
         // 3. Data to places that nothing refers to. A crash from here on loses the write whole or finds it whole.
-        let mut at = 0;
-        while at < pointers.len() {
-            let run = run_length(&pointers[at..]);
-            if !pointers[at].is_hole() {
-                let data = &bytes[at * BLOCK_BYTES..(at + run) * BLOCK_BYTES];
-                let written =
-                    self.device.write_at(pointers[at].place.0 * BLOCK, data).map_err(StoreError::from);
-                if let Err(error) = &written {
-                    *self.refused_write.lock() = Some(error.to_string());
-                    // What the device did is unknown, but nothing refers to these places: no latch is needed.
-                    self.release(reservation);
-                    return written;
-                }
+        for (place, pieces) in runs_on_device(extents, &pointers) {
+            let written = self.device.write_pieces_at(place.0 * BLOCK, &pieces).map_err(StoreError::from);
+            if let Err(error) = &written {
+                *self.refused_write.lock() = Some(error.to_string());
+                // What the device did is unknown, but nothing refers to these places: no latch is needed.
+                self.release(reservation);
+                return written;
             }
-            at += run;
         }
         if data_blocks > 0 {
             self.refused_write.lock().take();
@@ -175,40 +157,26 @@ impl Pool {
         // 4. The mapping and its record, in one moment.
         let mut guard = self.locked();
         let state = &mut *guard;
-        if let Err(error) = check_writable(state, version, first, pointers.len() as u64) {
+        let refused = extents.iter().find_map(|e| check_writable(state, version, e.first, e.blocks()).err());
+        if let Some(error) = refused {
             crate::space::release(state, reservation);
             return Err(error);
         }
-        let birth = state.epoch;
         let mut effects = ChangeEffects::default();
-        let mut at = 0;
-        while at < pointers.len() {
-            let run = run_length(&pointers[at..]).min(MAP_BLOCKS_MAX);
-            let block = first + at as u64;
-            let piece = &mut pointers[at..at + run];
-            let record = if piece[0].is_hole() {
-                Record::Unmap { version, birth, block, count: run as u64 }
-            } else {
-                state.allocator.settle(piece[0].place, run as u64);
-                let fingerprints = piece.iter().map(|p| p.fingerprint).collect();
-                Record::Map { version, birth, block, place: piece[0].place, fingerprints }
-            };
-            for pointer in piece.iter_mut().filter(|p| !p.is_hole()) {
-                pointer.birth = birth;
-            }
-            state.append(&record);
-            at += run;
+        let mut rest = &mut pointers[..];
+        for extent in extents {
+            let (own, others) = rest.split_at_mut(extent.blocks() as usize);
+            rest = others;
+            map_in_state(state, version, extent.first, own, &mut effects)?;
         }
-        let entry = state.versions.version_mut(version)?;
-        let level = entry.level();
-        effects.new_inner += entry.old_part();
-        delta::map(&mut entry.delta, level, first, &pointers, birth, &mut effects);
         account(&state.versions, &mut state.allocator, version, &effects)?;
         reservation.consume(state, &effects);
         drop(guard);
         // 5. Other transfers may want what this one brought. Hosts do not pay for that.
         if class == SpaceClass::Staging {
-            self.known.staged(version, first, pointers.len() as u64);
+            for extent in extents {
+                self.known.staged(version, extent.first, extent.blocks());
+            }
         }
         Ok(())
     }
@@ -221,8 +189,7 @@ impl Pool {
         self.admit()?;
         // A long range touches every stripe; taken in order, so that two cannot wait for each other. Before the room: who seeks
         // room may hold one, and waits for those who have some.
-        let stripes: std::collections::BTreeSet<usize> = (first / PIECE_BLOCKS
-            ..=(first + count - 1) / PIECE_BLOCKS)
+        let stripes: BTreeSet<usize> = (first / PIECE_BLOCKS..=(first + count - 1) / PIECE_BLOCKS)
             .take(STRIPES)
             .map(|piece| stripe_of(version, piece * PIECE_BLOCKS))
             .collect();
@@ -276,6 +243,95 @@ impl Pool {
             None => volume.to_string(),
         }
     }
+}
+
+/// Whole blocks that are written side by side.
+struct Extent<'a> {
+    first: u64,
+    bytes: &'a [u8],
+}
+
+impl Extent<'_> {
+    fn blocks(&self) -> u64 {
+        (self.bytes.len() / BLOCK_BYTES) as u64
+    }
+}
+
+/// Whether a write takes no block in part.
+pub(crate) fn is_whole_blocks(offset: u64, length: usize) -> bool {
+    offset.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK_BYTES)
+}
+
+/// The data of `extents` in the order in which `pointers` place it on the device: where a run begins, and its bytes in as few pieces
+/// as they lie in memory.
+fn runs_on_device<'a>(extents: &[Extent<'a>], pointers: &[Pointer]) -> Vec<(Place, Vec<&'a [u8]>)> {
+    let mut runs: Vec<(Place, Vec<&[u8]>)> = Vec::new();
+    let mut end_of_run = None;
+    let mut pointers = pointers.iter();
+    for extent in extents {
+        // The piece that is not ended yet: where it begins in this extent.
+        let mut piece_from = None;
+        for (at, pointer) in (0..).step_by(BLOCK_BYTES).zip(pointers.by_ref().take(extent.blocks() as usize))
+        {
+            let block = &extent.bytes[at..at + BLOCK_BYTES];
+            if pointer.is_hole() {
+                piece_from = None;
+                continue;
+            }
+            let goes_on = end_of_run == Some(pointer.place);
+            end_of_run = Some(Place(pointer.place.0 + 1));
+            match runs.last_mut() {
+                Some((_, pieces)) if goes_on => match piece_from {
+                    Some(from) => {
+                        *pieces.last_mut().expect("a run has a piece") = &extent.bytes[from..at + BLOCK_BYTES]
+                    }
+                    None => {
+                        pieces.push(block);
+                        piece_from = Some(at);
+                    }
+                },
+                _ => {
+                    runs.push((pointer.place, vec![block]));
+                    piece_from = Some(at);
+                }
+            }
+        }
+    }
+    runs
+}
+
+/// Maps neighbouring blocks in memory and appends the records. The pointers get their birth.
+fn map_in_state(
+    state: &mut State,
+    version: u64,
+    first: u64,
+    pointers: &mut [Pointer],
+    effects: &mut ChangeEffects,
+) -> Result<()> {
+    let birth = state.epoch;
+    let mut at = 0;
+    while at < pointers.len() {
+        let run = run_length(&pointers[at..]).min(MAP_BLOCKS_MAX);
+        let block = first + at as u64;
+        let piece = &mut pointers[at..at + run];
+        let record = if piece[0].is_hole() {
+            Record::Unmap { version, birth, block, count: run as u64 }
+        } else {
+            state.allocator.settle(piece[0].place, run as u64);
+            let fingerprints = piece.iter().map(|p| p.fingerprint).collect();
+            Record::Map { version, birth, block, place: piece[0].place, fingerprints }
+        };
+        for pointer in piece.iter_mut().filter(|p| !p.is_hole()) {
+            pointer.birth = birth;
+        }
+        state.append(&record);
+        at += run;
+    }
+    let entry = state.versions.version_mut(version)?;
+    let level = entry.level();
+    effects.new_inner += entry.old_part();
+    delta::map(&mut entry.delta, level, first, pointers, birth, effects);
+    Ok(())
 }
 
 /// Unmaps in memory and appends the record.
@@ -362,19 +418,6 @@ pub(crate) fn run_length(pointers: &[Pointer]) -> usize {
             }
         })
         .count()
-}
-
-/// Copies the part of `run` blocks from `block` on that the request (at `offset`) asked for.
-fn copy_out(buffer: &mut [u8], offset: u64, block: u64, run: usize, data: Option<&[u8]>) {
-    let start = (block * BLOCK).max(offset);
-    let end = ((block + run as u64) * BLOCK).min(offset + buffer.len() as u64);
-    let to = &mut buffer[(start - offset) as usize..(end - offset) as usize];
-    match data {
-        Some(data) => {
-            to.copy_from_slice(&data[(start - block * BLOCK) as usize..(end - block * BLOCK) as usize])
-        }
-        None => to.fill(0),
-    }
 }
 
 pub(crate) fn stripe_of(version: u64, block: u64) -> usize {

@@ -38,6 +38,7 @@ mod nodes;
 mod owner_counts;
 mod point;
 mod pool;
+mod reading;
 mod reaper;
 mod recovery;
 mod ring;
@@ -57,7 +58,9 @@ pub use adopt::{WANTED_MAX, Wanted};
 pub use claim::ClaimOptions;
 pub use difference::{DifferenceKind, DifferingBlocks};
 pub use error::{Result, StoreError};
-pub use handle::{ChangedBlocks, Difference, FINGERPRINTS_MAX, SnapshotReader, Version, VersionHandle};
+pub use handle::{
+    ChangedBlocks, Difference, FINGERPRINTS_MAX, JOINED_BYTES_MAX, SnapshotReader, Version, VersionHandle,
+};
 pub use journal_load::{STEPS_MAX as JOURNAL_STEPS_MAX, UNPROVEN_RECORDS as UNPROVEN_RECORDS_MAX};
 pub use known_data::KnownDataStatus;
 pub use pool::{Counters, Pool, PoolOptions};

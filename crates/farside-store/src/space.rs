@@ -47,14 +47,47 @@ const LEAVES_PER_OPERATION: u64 = 4;
 /// Inner nodes likewise: five levels above the leaf, two paths that meet in the root, and the copies a snapshot forces are the same
 /// ones: 9. A tree that grew needs up to 4 more for its old part, once.
 const PAIRS_PER_OPERATION: usize = 14;
+const PAIRS_PER_PATH: usize = 5;
+
+/// What an operation may need of nodes at worst.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Footprint {
+    leaves: u64,
+    pairs: usize,
+}
+
+impl Footprint {
+    /// Of a change of one range of blocks, however long.
+    pub(crate) const ONE_RANGE: Footprint =
+        Footprint { leaves: LEAVES_PER_OPERATION, pairs: PAIRS_PER_OPERATION };
+
+    /// Of a change of several ranges, (first block, blocks) each: a path for each of them, or two that meet below the root.
+    pub(crate) fn of_ranges(ranges: impl Iterator<Item = (u64, u64)>) -> Footprint {
+        let mut all = Footprint { leaves: 0, pairs: PAIRS_PER_OPERATION - (2 * PAIRS_PER_PATH - 1) };
+        for (first, count) in ranges {
+            let is_in_one_leaf = first / FAN_OUT as u64 == (first + count - 1) / FAN_OUT as u64;
+            all.leaves += LEAVES_PER_OPERATION;
+            all.pairs += if is_in_one_leaf { PAIRS_PER_PATH } else { 2 * PAIRS_PER_PATH - 1 };
+        }
+        Footprint { pairs: all.pairs.max(PAIRS_PER_OPERATION), ..all }
+    }
+
+    /// With `table_blocks` more blocks of the owner counts' tree.
+    fn and_table(self, table_blocks: u64) -> Footprint {
+        Footprint { leaves: self.leaves + table_blocks, ..self }
+    }
+}
 /// Journal bytes of one operation at worst: 256 blocks, each a record of its own, in a batch of its own.
 const JOURNAL_PER_OPERATION: u64 = 24 << 10;
 /// Journal bytes kept for point records and changes of the catalog.
 const JOURNAL_SLACK: u64 = 512 << 10;
 /// Pairs kept for catalog, owner counts and the free map of a pool of some TiB; see [`spare_pairs_kept`].
 const SPARE_PAIRS: usize = 24;
-/// Pairs kept at most while nobody needs them: four operations' worth, 0.6 MiB.
-const SPARE_PAIRS_MAX: usize = SPARE_PAIRS + 4 * PAIRS_PER_OPERATION;
+/// Pairs kept at most while nobody needs them, beside those: four operations' worth, 0.4 MiB; in a pool that they do not press, 1/512
+/// of it at most, as many as two joined writes take, 4 MiB. Taking them from the map and giving them back costs 0.3 µs each.
+const SPARE_PAIRS_FEW: u64 = 4 * PAIRS_PER_OPERATION as u64;
+const SPARE_PAIRS_MANY: u64 = 512;
+const SPARE_PAIRS_SHARE: u64 = 1024;
 /// How often one operation looks for room again while others find some: more means that it is not a point that it lacks.
 const ROUNDS_MAX: u32 = 64;
 /// The same for a transfer, which is tried again as a whole.
@@ -71,29 +104,34 @@ pub(crate) fn spare_pairs_kept(pool_blocks: u64) -> usize {
 impl Pool {
     /// Takes room for an operation before it begins, consequences included.
     pub(crate) fn reserve(&self, blocks: u64, class: SpaceClass) -> Result<Reservation> {
-        self.reserve_with(blocks, 0, class)
+        self.reserve_for(blocks, Footprint::ONE_RANGE, class)
     }
 
     /// The same, with room for `table_blocks` more blocks of the owner counts' tree.
-    pub(crate) fn reserve_with(
+    pub(crate) fn reserve_with_table(&self, table_blocks: u64, class: SpaceClass) -> Result<Reservation> {
+        self.reserve_for(0, Footprint::ONE_RANGE.and_table(table_blocks), class)
+    }
+
+    /// The same, for several ranges.
+    pub(crate) fn reserve_for(
         &self,
         blocks: u64,
-        table_blocks: u64,
+        footprint: Footprint,
         class: SpaceClass,
     ) -> Result<Reservation> {
         // Whoever frees space goes first. Others do not overtake those who wait for it.
         let must_queue = class != SpaceClass::Metadata && self.seeking_room.load(Ordering::Acquire) > 0;
         if !must_queue {
-            match self.try_reserve(blocks, table_blocks, class) {
+            match self.try_reserve(blocks, footprint, class) {
                 Err(StoreError::NoSpace { .. }) => {}
                 other => return other,
             }
         }
-        self.seek_room(blocks, table_blocks, class)
+        self.seek_room(blocks, footprint, class)
     }
 
     /// Makes points, reaps, and waits for operations under way, until there is room or nothing comes back any more.
-    fn seek_room(&self, blocks: u64, table_blocks: u64, class: SpaceClass) -> Result<Reservation> {
+    fn seek_room(&self, blocks: u64, footprint: Footprint, class: SpaceClass) -> Result<Reservation> {
         // Hosts do not stand behind a transfer, which has to leave them room anyway.
         let _seeking = (class != SpaceClass::Staging).then(|| Seeking::begin(self));
         let rounds_max = if class == SpaceClass::Staging { STAGING_ROUNDS_MAX } else { ROUNDS_MAX };
@@ -101,7 +139,7 @@ impl Pool {
         let _turn = self.room_turn.lock();
         let mut rounds = 0;
         loop {
-            let full = match self.try_reserve(blocks, table_blocks, class) {
+            let full = match self.try_reserve(blocks, footprint, class) {
                 Err(full @ StoreError::NoSpace { .. }) => full,
                 other => return other,
             };
@@ -119,7 +157,7 @@ impl Pool {
                     Err(StoreError::NoRoomForPoint { .. }) => return Err(full),
                     result => result?,
                 }
-                match self.try_reserve(blocks, table_blocks, class) {
+                match self.try_reserve(blocks, footprint, class) {
                     Err(StoreError::NoSpace { .. }) => {}
                     other => return other,
                 }
@@ -142,7 +180,7 @@ impl Pool {
         }
     }
 
-    fn try_reserve(&self, blocks: u64, table_blocks: u64, class: SpaceClass) -> Result<Reservation> {
+    fn try_reserve(&self, blocks: u64, footprint: Footprint, class: SpaceClass) -> Result<Reservation> {
         let mut guard = self.wait_for_journal()?;
         let state = &mut *guard;
         // What a point needs for its own trees is never given away; metadata changes may use half of the reserve,
@@ -153,7 +191,7 @@ impl Pool {
             SpaceClass::Host => 2 * system_blocks,
             SpaceClass::Staging => 2 * system_blocks + self.host_reserve_blocks(),
         };
-        let leaves = LEAVES_PER_OPERATION + table_blocks;
+        let Footprint { leaves, pairs: wanted_pairs } = footprint;
         // The same of pairs: what frees space may use all that no point needs.
         let kept_pairs = match class {
             SpaceClass::Metadata => {
@@ -161,7 +199,7 @@ impl Pool {
             }
             SpaceClass::Host | SpaceClass::Staging => state.spare_pairs_kept,
         };
-        let pairs = (kept_pairs + PAIRS_PER_OPERATION).saturating_sub(state.spare_pairs.len());
+        let pairs = (kept_pairs + wanted_pairs).saturating_sub(state.spare_pairs.len());
         let needed = blocks + leaves + 2 * pairs.max(PAIRS_PER_OPERATION) as u64;
         let kept = kept + state.promised_blocks();
         let free = state.allocator.free_blocks();
@@ -174,21 +212,21 @@ impl Pool {
             return Err(no_space());
         }
         let mut reservation =
-            Reservation { runs: Vec::new(), pairs: Vec::with_capacity(PAIRS_PER_OPERATION), leaves };
+            Reservation { runs: Vec::new(), pairs: Vec::with_capacity(wanted_pairs), leaves };
         state.promised_leaves += leaves;
         state.promised_journal += JOURNAL_PER_OPERATION;
         // Pairs first: in a pool in pieces they are the scarcer thing.
-        while state.spare_pairs.len() < kept_pairs + PAIRS_PER_OPERATION {
+        while state.spare_pairs.len() < kept_pairs + wanted_pairs {
             match state.allocator.allocate_pair() {
                 Some(pair) => state.spare_pairs.push(pair),
                 None => break,
             }
         }
-        if state.spare_pairs.len() < kept_pairs + PAIRS_PER_OPERATION {
+        if state.spare_pairs.len() < kept_pairs + wanted_pairs {
             release(state, reservation);
             return Err(no_space());
         }
-        let rest = state.spare_pairs.len() - PAIRS_PER_OPERATION;
+        let rest = state.spare_pairs.len() - wanted_pairs;
         reservation.pairs.extend(state.spare_pairs.drain(rest..));
         let mut left = blocks;
         while left > 0 {
@@ -259,7 +297,8 @@ pub(crate) fn release(state: &mut State, reservation: Reservation) {
     state.promised_journal -= JOURNAL_PER_OPERATION;
     state.spare_pairs.extend(reservation.pairs);
     // A burst of operations leaves many behind.
-    while state.spare_pairs.len() > state.spare_pairs_kept - SPARE_PAIRS + SPARE_PAIRS_MAX {
+    let kept = (state.allocator.pool_blocks() / SPARE_PAIRS_SHARE).clamp(SPARE_PAIRS_FEW, SPARE_PAIRS_MANY);
+    while state.spare_pairs.len() > state.spare_pairs_kept + kept as usize {
         let pair = state.spare_pairs.pop().expect("more than none");
         state.allocator.give_back_pair(pair);
     }
@@ -272,11 +311,7 @@ impl Reservation {
     /// Accounts for the nodes that a change of a delta will need, and ends the reservation. Data runs have been
     /// settled before.
     pub(crate) fn consume(mut self, state: &mut State, effects: &ChangeEffects) {
-        debug_assert!(
-            effects.new_inner <= PAIRS_PER_OPERATION as u64,
-            "S1: {} inner nodes",
-            effects.new_inner
-        );
+        debug_assert!(effects.new_inner <= self.pairs.len() as u64, "S1: {} inner nodes", effects.new_inner);
         debug_assert!(effects.new_leaves <= self.leaves, "S1: {} leaves", effects.new_leaves);
         state.written_blocks += self.runs.iter().map(|(_, count)| count).sum::<u64>();
         self.runs.clear();

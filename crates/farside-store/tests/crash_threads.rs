@@ -4,7 +4,7 @@
 
 mod sparse;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -67,28 +67,44 @@ fn write(disk: &SimulatedDisk, handle: &VersionHandle, me: u64, seed: u64, stop:
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) && number < 400 {
         number += 1;
-        let count = rng.random_range(1..=12);
-        // Never across an aligned MiB: it is answered as a whole.
-        let first = rng.random_range(0..=BLOCKS - count) / 256 * 256 + rng.random_range(0..=144 - count);
         let is_trim = rng.random_ratio(1, 6);
         let stamp = if is_trim { 0 } else { number };
+        // Never across an aligned MiB: it is answered as a whole.
+        let ranges: Vec<(u64, u64)> = (0..if is_trim { 1 } else { rng.random_range(1..=5) })
+            .map(|_| {
+                let count = rng.random_range(1..=12);
+                let first =
+                    rng.random_range(0..=BLOCKS - count) / 256 * 256 + rng.random_range(0..=144 - count);
+                (first, count)
+            })
+            .collect();
         let before = disk.events();
-        for block in first..first + count {
-            log.changes.entry(block).or_default().push((number, before, stamp));
+        let changed: BTreeSet<u64> = ranges.iter().flat_map(|(first, count)| *first..first + count).collect();
+        for block in &changed {
+            log.changes.entry(*block).or_default().push((number, before, stamp));
         }
         let done = if is_trim {
-            handle.trim(first * BLOCK, count * BLOCK)
+            vec![handle.trim(ranges[0].0 * BLOCK, ranges[0].1 * BLOCK)]
         } else {
-            let bytes: Vec<u8> = (first..first + count).flat_map(|b| stamped(me, b, stamp)).collect();
-            handle.write(first * BLOCK, &bytes)
+            let bytes = |(first, count): &(u64, u64)| -> Vec<u8> {
+                (*first..first + count).flat_map(|b| stamped(me, b, stamp)).collect()
+            };
+            let bytes: Vec<Vec<u8>> = ranges.iter().map(bytes).collect();
+            let writes: Vec<(u64, &[u8])> =
+                ranges.iter().zip(&bytes).map(|((first, _), bytes)| (first * BLOCK, &bytes[..])).collect();
+            handle.write_many(&writes)
         };
-        match done {
-            Ok(()) => {}
-            // In a small pool: nothing was changed.
-            Err(StoreError::NoSpace { .. }) => {
-                log.changes.values_mut().for_each(|c| c.retain(|c| c.0 != number))
+        let mut done_blocks = BTreeSet::new();
+        for (result, (first, count)) in done.into_iter().zip(&ranges) {
+            match result {
+                Ok(()) => done_blocks.extend(*first..first + count),
+                // In a small pool: nothing was changed.
+                Err(StoreError::NoSpace { .. }) => {}
+                Err(error) => panic!("seed {seed}: {error}"),
             }
-            Err(error) => panic!("seed {seed}: {error}"),
+        }
+        for block in changed.difference(&done_blocks) {
+            log.changes.get_mut(block).expect("noted above").retain(|c| c.0 != number);
         }
         if rng.random_ratio(1, 8) {
             handle.flush().expect("a flush");

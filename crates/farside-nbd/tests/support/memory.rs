@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use farside_nbd::{
-    ErrorKind, Export, ExportDescription, ExportListing, ExportSource, Extent, NbdError, ZeroMode,
+    ErrorKind, Export, ExportDescription, ExportListing, ExportSource, Extent, NbdError, Write, ZeroMode,
 };
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ pub struct MemoryExport {
     description: RwLock<ExportDescription>,
     blocks: RwLock<BTreeMap<u64, Box<[u8; BLOCK as usize]>>>,
     calls: Mutex<Vec<Call>>,
+    joined: Mutex<Vec<usize>>,
     hook: Hook,
     pub closed: CancellationToken,
 }
@@ -42,6 +43,7 @@ impl MemoryExport {
             }),
             blocks: RwLock::default(),
             calls: Mutex::default(),
+            joined: Mutex::default(),
             hook: Box::new(|_| Ok(())),
             closed: CancellationToken::new(),
         }
@@ -72,6 +74,11 @@ impl MemoryExport {
 
     pub fn count(&self, wanted: impl Fn(&Call) -> bool) -> usize {
         self.calls.lock().iter().filter(|call| wanted(call)).count()
+    }
+
+    /// How many writes came together, each time.
+    pub fn joined(&self) -> Vec<usize> {
+        self.joined.lock().clone()
     }
 
     /// The bytes at `offset`, not counted as a call.
@@ -153,6 +160,11 @@ impl Export for MemoryExport {
         self.enter("write", offset, bytes.len() as u64, fua)?;
         self.fill(offset, bytes);
         Ok(())
+    }
+
+    fn write_many(&self, writes: &[Write<'_>]) -> Vec<Result<(), NbdError>> {
+        self.joined.lock().push(writes.len());
+        writes.iter().map(|write| self.write(write.offset, write.bytes, write.fua)).collect()
     }
 
     fn flush(&self) -> Result<(), NbdError> {

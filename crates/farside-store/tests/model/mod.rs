@@ -240,7 +240,8 @@ impl Run {
     /// One random operation.
     pub fn step(&mut self) {
         match self.rng.random_range(0..112) {
-            0..33 => self.write(),
+            0..24 => self.write(),
+            24..33 => self.write_joined(),
             33..36 => self.compare_with_a_snapshot(),
             36..40 => self.move_main(),
             40..46 => self.trim(),
@@ -295,6 +296,34 @@ impl Run {
             };
             assert!(seen == self.volumes[&name], "read after write");
         }
+    }
+
+    /// Several writes as one; they may overlap.
+    fn write_joined(&mut self) {
+        let name = self.pick_volume();
+        let blocks = self.volumes[&name].len() / 4096;
+        let writes: Vec<(usize, Vec<u8>)> = (0..self.rng.random_range(1..=12))
+            .map(|_| {
+                let first = self.rng.random_range(0..blocks);
+                let count = self.rng.random_range(1..=(blocks - first).min(8));
+                (first * 4096, self.random_bytes(count * 4096))
+            })
+            .collect();
+        self.operate(false, |run| {
+            let handle = run.pool.open_volume(&name).expect("the volume opens");
+            let all: Vec<_> = writes.iter().map(|(at, bytes)| (*at as u64, &bytes[..])).collect();
+            match handle.write_joined(&all) {
+                Ok(()) => {
+                    for (at, bytes) in &writes {
+                        run.volumes.get_mut(&name).expect("known")[*at..at + bytes.len()]
+                            .copy_from_slice(bytes);
+                    }
+                }
+                Err(StoreError::NoSpace { .. }) => {}
+                Err(e) => panic!("joined writes: {e}"),
+            }
+        });
+        assert_eq!(observe(&self.pool)[&name], self.expected()[&name], "read after write");
     }
 
     fn trim(&mut self) {
