@@ -29,7 +29,7 @@ pub struct Peer {
     pub address: Option<String>,
     /// Whether there is a session.
     pub state: PeerState,
-    /// Why there is none, or why the peer does not answer.
+    /// Why there is none, why the peer does not answer, or what does not pass on the way to it.
     #[serde(default)]
     pub why: Option<String>,
     /// The protocol of the session.
@@ -105,7 +105,7 @@ pub struct PeerPath {
     /// For how long it has not.
     #[serde(default)]
     pub down_seconds: Option<f64>,
-    /// Why it does not.
+    /// Why it does not; or what does not pass on it though it works.
     #[serde(default)]
     pub why: Option<String>,
     /// Connections on it, idle ones not counted.

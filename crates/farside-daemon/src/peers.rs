@@ -264,7 +264,11 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
             (true, Some(_)) => api::PeerState::NotAnswering,
             (false, _) => api::PeerState::Disconnected,
         },
-        why: if peer.state.connected { peer.trouble.clone() } else { peer.state.last_error.clone() },
+        why: if peer.state.connected {
+            peer.trouble.clone().or_else(|| peer.hindrance.clone())
+        } else {
+            peer.state.last_error.clone()
+        },
         protocol: peer.state.version.map(u32::from),
         rtt_seconds: peer.state.rtt_seconds,
         sent_bytes: peer.sent_bytes,

@@ -86,6 +86,10 @@ pub(crate) struct MoreLanes {
     pub(crate) bundle: Bytes,
     #[prost(uint32, tag = "2")]
     pub(crate) lanes: u32,
+    /// What it has sent in full packets does not arrive: on the path that is silent, the largest segment that connections shall be
+    /// made with from now on, bytes. 0 says nothing. Who does not know it goes on as before.
+    #[prost(uint32, tag = "3")]
+    pub(crate) mss: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]

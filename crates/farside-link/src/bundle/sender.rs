@@ -106,6 +106,8 @@ struct LaneState {
     pinged: Option<Duration>,
     /// The shortest time of a ping's way there and back since somebody asked.
     round_trip: Option<Duration>,
+    /// When a ping was last answered.
+    answered: Option<Duration>,
     /// When it last made progress, or joined.
     moved: Duration,
     latency: Option<Duration>,
@@ -277,6 +279,7 @@ impl Sender {
                 in_flight: VecDeque::new(),
                 pinged: None,
                 round_trip: None,
+                answered: None,
                 moved: now,
                 // It will wait in the same queues: without that, a lane added to a link with seconds of queue is taken for
                 // stalled before anything can have arrived on it.
@@ -553,9 +556,15 @@ impl Sender {
         {
             let took = now.saturating_sub(sent);
             lane_state.on_progress(now);
+            lane_state.answered = Some(now);
             lane_state.on_latency(took);
             lane_state.round_trip = Some(lane_state.round_trip.map_or(took, |shortest| shortest.min(took)));
         }
+    }
+
+    /// When a ping over `lane` was last answered.
+    pub(super) fn answered(&self, lane: LaneId) -> Option<Duration> {
+        self.lane_states.get(&lane)?.answered
     }
 
     /// The shortest time that a ping over `lane` took there and back, of those answered since this was asked last. No peer holds

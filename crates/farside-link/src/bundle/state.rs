@@ -167,6 +167,16 @@ impl Bundle {
         }
     }
 
+    /// Closes these lanes; what is on its way there goes over others.
+    pub fn close_lanes(&self, which: impl Fn(LaneId) -> bool) {
+        self.handles().iter().filter(|handle| which(handle.id)).for_each(|handle| handle.order(CLOSE));
+    }
+
+    /// Some lane has data that is not acknowledged.
+    pub fn has_data_on_its_way(&self) -> bool {
+        self.outward.lock().sender.in_flight() > 0
+    }
+
     /// Asks each lane for a sign of life, those too that carry nothing: one whose path has gone silent is found to be stalled.
     pub fn ask_lanes(&self) {
         for handle in self.handles() {
@@ -245,6 +255,10 @@ impl Bundle {
                 standby: sender.is_standby(handle.id),
                 stalled: sender.is_stalled(handle.id),
                 quiet: sender.quiet(handle.id, age),
+                has_data: !sender.has_nothing_on(handle.id),
+                answered: sender.answered(handle.id).map(|at| age.saturating_sub(at)),
+                heard: age.saturating_sub(handle.last_received()),
+                received_bytes: handle.options.wire.received().saturating_sub(handle.wire_before.1),
                 delivered_bytes,
                 latency,
                 socket,

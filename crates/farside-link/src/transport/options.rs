@@ -42,4 +42,7 @@ pub struct SocketOptions {
     pub dscp: Option<u8>,
     /// The most it sends, bytes per second, spread evenly: a committed rate. `None`: no limit.
     pub pacing: Option<u64>,
+    /// The largest segment, bytes, both ways: it is told to the other side in the handshake, so it holds for connections that are
+    /// dialled from now on. `None`: as the interface says.
+    pub mss: Option<u32>,
 }

@@ -55,6 +55,8 @@ pub struct LinkStats {
     pub pacing_rate: Option<u64>,
     /// Name of the congestion control that was granted.
     pub congestion: Option<Arc<str>>,
+    /// How often in a row the kernel has sent the same again and nothing of it has arrived.
+    pub timeouts: u32,
     /// Payload of a full segment, bytes.
     pub mss: u32,
     /// Largest packet that the path takes, bytes, as far as the kernel knows.

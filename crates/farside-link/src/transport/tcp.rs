@@ -107,6 +107,11 @@ fn connected(stream: TcpStream, options: &SocketOptions) -> io::Result<Connectio
 async fn dial_one(to: SocketAddr, options: &SocketOptions) -> io::Result<Connection> {
     let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     ask(&socket, options, to.is_ipv6());
+    if let Some(mss) = options.mss
+        && let Err(e) = SockRef::from(&socket).set_tcp_mss(mss)
+    {
+        tracing::debug!("the kernel does not hold a connection to segments of {mss} bytes: {e}");
+    }
     if let Some(local) = options.local {
         let bound = socket.bind(SocketAddr::new(local, 0));
         bound.map_err(|e| io::Error::new(e.kind(), format!("cannot go out from {local}: {e}")))?;
@@ -283,6 +288,7 @@ impl SocketStats for TcpFigures {
                 let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
                 String::from_utf8_lossy(&name[..end]).into()
             }),
+            timeouts: info.retransmits.into(),
             mss: info.snd_mss,
             path_mtu: (info.pmtu > 0).then_some(info.pmtu),
             delivered_bytes: segments(info.delivered),

@@ -137,7 +137,7 @@ async fn ask_for_lanes(session: Arc<Session>, entry: Arc<BundleEntry>) {
         if wanted > asked {
             asked = wanted;
             let bundle = Bytes::copy_from_slice(&entry.id);
-            let frame = control::encode(Body::MoreLanes(MoreLanes { bundle, lanes: wanted as u32 }));
+            let frame = control::encode(Body::MoreLanes(MoreLanes { bundle, lanes: wanted as u32, mss: 0 }));
             // Lost with a full queue: then it gets on with what it has.
             let _ = session.urgent.try_send(frame);
         }

@@ -18,6 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Duration, Instant, sleep_until, timeout};
 
 use super::entry::{BundleEntry, CONTROL, Given};
+use super::packets::is_fit;
 use super::state::Session;
 use crate::error::SessionError;
 use crate::hello::Role;
@@ -127,7 +128,7 @@ async fn connection(session: &Session, path: &PathSpec) -> Result<Connection, Se
     {
         return made;
     }
-    let socket = session.context.reach.borrow().socket(path);
+    let socket = session.context.socket(path);
     session.context.dialler.connect(path, &socket).await
 }
 
@@ -135,7 +136,8 @@ async fn connection(session: &Session, path: &PathSpec) -> Result<Connection, Se
 pub(super) async fn idle_lane(session: &Session, path: &PathSpec, entry: &BundleEntry) -> Option<IdleLane> {
     loop {
         let mut lane = session.lanes.idle.lock().take(path)?;
-        if !is_quiet(&mut lane.io) {
+        let mss = lane.options.stats.stats().map(|socket| socket.mss);
+        if !is_quiet(&mut lane.io) || !is_fit(session, path, mss) {
             continue;
         }
         let attach = entry.attach();

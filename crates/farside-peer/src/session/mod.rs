@@ -14,6 +14,7 @@ mod control_stream;
 mod entry;
 mod lane_table;
 mod lanes;
+mod packets;
 mod preopened;
 mod start;
 mod state;
@@ -22,6 +23,7 @@ mod streams;
 mod supervisor;
 
 pub(crate) use context::{SessionContext, SessionInfo};
+pub(crate) use packets::PacketLimits;
 pub(crate) use state::Session;
 pub use status::{PathStats, SessionStats};
 pub(crate) use streams::accept_lane;

@@ -20,6 +20,7 @@ use tracing::Instrument;
 use super::bundles::carry;
 use super::entry::{BundleEntry, CONTROL, Given};
 use super::lanes::{give, lane, shortest_round_trip};
+use super::packets;
 use super::state::Session;
 use crate::control::{self, Body, MoreLanes, OpenBundle, Opening, RefusedStream};
 use crate::error::SessionError;
@@ -200,7 +201,11 @@ pub(super) fn more_lanes(session: &Session, more: &MoreLanes) -> Result<(), Sess
         .ok_or_else(|| SessionError::Protocol("a malformed request for lanes".to_owned()))?;
     // The stream may have ended meanwhile.
     if let Some(entry) = session.lanes.bundle(&id) {
-        entry.ask(more.lanes);
+        if more.mss > 0 {
+            packets::on_told(session, &entry, more.mss);
+        } else {
+            entry.ask(more.lanes);
+        }
     }
     Ok(())
 }
@@ -275,7 +280,7 @@ pub(super) fn expect_bulk(session: &Arc<Session>) {
         for _ in here..lanes {
             let (context, to) = (session.context.clone(), path.clone());
             let making = session.context.tasks.spawn(async move {
-                let socket = context.reach.borrow().socket(&to);
+                let socket = context.socket(&to);
                 context.dialler.connect(&to, &socket).await
             });
             session.preopened.put(path.clone(), making);

@@ -1,0 +1,239 @@
+//! Paths on which full packets do not pass: found out, told, and gone round with connections of smaller segments.
+//!
+//! Whoever has data on its way sees it ([`PacketWatch`]). Only the side that dials can make other connections, and the segment
+//! size that it asks for in the handshake holds for both directions; so the other side tells it, with its request for lanes.
+//! What is known of a path outlives the session: the next one would begin with the same trouble.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use farside_link::limits::{
+    LANE_STALL_ALONE, LARGE_PACKETS_AGAIN_AFTER, LARGE_PACKETS_PROVEN_BY, PACKETS_LOOK_EVERY, SEGMENT_SIZES,
+};
+use farside_link::{BundleStats, LaneId, LaneStats, LaneWithData, PacketWatch, PathSpec, smaller_segment};
+use parking_lot::Mutex;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::entry::{BundleEntry, CONTROL};
+use super::state::Session;
+use crate::control::{self, Body, MoreLanes};
+use crate::limits::PATHS_NUMBERED_MAX;
+
+/// A lane of a session.
+type LaneKey = ([u8; 16], LaneId);
+
+/// Segments to use on a path where larger ones do not pass.
+#[derive(Clone, Debug)]
+struct Limit {
+    path: PathSpec,
+    mss: u32,
+    /// What did not pass.
+    stuck: u32,
+    /// From then on full packets are tried again.
+    until: Instant,
+}
+
+/// What is known of the paths to one peer.
+#[derive(Debug, Default)]
+pub(crate) struct PacketLimits(Mutex<Vec<Limit>>);
+
+impl PacketLimits {
+    /// The largest segment to ask for on a path, if full packets do not pass there.
+    pub(crate) fn mss(&self, path: &PathSpec) -> Option<u32> {
+        let limits = self.0.lock();
+        let limit = limits.iter().find(|limit| limit.path == *path)?;
+        (Instant::now() < limit.until).then_some(limit.mss)
+    }
+
+    /// Full packets are tried again on a path, and it is not known yet whether they pass.
+    fn is_tried_again(&self, path: &PathSpec) -> bool {
+        self.0.lock().iter().any(|limit| limit.path == *path && Instant::now() >= limit.until)
+    }
+
+    /// Segments of `stuck` bytes do not pass; whether that is news.
+    fn set(&self, path: &PathSpec, mss: u32, stuck: u32) -> bool {
+        let until = Instant::now() + LARGE_PACKETS_AGAIN_AFTER;
+        let limit = Limit { path: path.clone(), mss, stuck, until };
+        let mut limits = self.0.lock();
+        let before = limits.iter().position(|limit| limit.path == *path).map(|at| limits.remove(at));
+        if limits.len() < PATHS_NUMBERED_MAX {
+            limits.push(limit);
+        }
+        before.is_none_or(|before| before.mss > mss || Instant::now() >= before.until)
+    }
+
+    /// What was known of a path holds no more; whether there was anything.
+    fn clear(&self, path: &PathSpec) -> bool {
+        let mut limits = self.0.lock();
+        let before = limits.len();
+        limits.retain(|limit| limit.path != *path);
+        limits.len() < before
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// What is wrong with a path, what is done about it, and what a person can do.
+    pub(crate) fn why(&self, path: &PathSpec) -> Option<String> {
+        let limits = self.0.lock();
+        let limit = limits.iter().find(|limit| limit.path == *path && Instant::now() < limit.until)?;
+        Some(format!(
+            "large packets do not pass on this path (segments of {} bytes stand unanswered), small ones do. Connections with \
+             segments of at most {} bytes take their place; full ones are tried again in {} min. To mend the path: clamp the \
+             MSS at its gateway, lower the MTU of this host's interface, or at both sites sysctl net.ipv4.tcp_mtu_probing=1",
+            limit.stuck,
+            limit.mss,
+            (limit.until - Instant::now()).as_secs().div_ceil(60)
+        ))
+    }
+}
+
+/// Whether a lane uses larger segments than may be used on its path now.
+pub(super) fn is_too_large(session: &Session, path: &PathSpec, lane: &LaneStats) -> bool {
+    let Some(mss) = session.context.packets.mss(path) else { return false };
+    lane.socket.as_ref().is_some_and(|socket| socket.mss > mss)
+}
+
+/// Whether an idle lane may be used: not with segments that are too large, nor with small ones once full ones are tried again.
+pub(super) fn is_fit(session: &Session, path: &PathSpec, mss: Option<u32>) -> bool {
+    let packets = &session.context.packets;
+    match (packets.mss(path), mss) {
+        (Some(most), Some(mss)) => mss <= most,
+        _ => !packets.is_tried_again(path),
+    }
+}
+
+/// At the side that dials: closes lanes whose segments are too large for their path. Those of the control stream once another is
+/// there, so that nobody takes the peer for gone.
+pub(super) fn close_too_large(session: &Session, entry: &BundleEntry, path: &PathSpec, stats: &BundleStats) {
+    if session.context.packets.mss(path).is_none() {
+        return;
+    }
+    let number = session.lanes.number(path);
+    let here = || stats.lanes.iter().filter(|lane| lane.path == number);
+    let (large, fit): (Vec<_>, Vec<_>) = here().partition(|lane| is_too_large(session, path, lane));
+    let has_answered = |lane: &&LaneStats| lane.answered.is_some();
+    if large.is_empty() || entry.is_control() && !fit.iter().any(has_answered) {
+        return;
+    }
+    entry.bundle.close_lanes(|id| large.iter().any(|lane| lane.id == id));
+}
+
+/// The other side says that full packets do not pass: segments of at most `mss` bytes shall be used where `entry` has heard
+/// nothing for a while.
+pub(super) fn on_told(session: &Session, entry: &BundleEntry, mss: u32) {
+    let mss = mss.clamp(SEGMENT_SIZES[SEGMENT_SIZES.len() - 1], SEGMENT_SIZES[0]);
+    let stats = entry.bundle.stats();
+    let is_silent = |lane: &&LaneStats| lane.heard >= LANE_STALL_ALONE;
+    let mut silent: Vec<&LaneStats> = stats.lanes.iter().filter(is_silent).collect();
+    if silent.is_empty() {
+        silent = stats.lanes.iter().collect();
+    }
+    for (number, numbered) in session.lanes.numbered().into_iter().enumerate() {
+        let segments = silent.iter().filter(|lane| lane.path == number).filter_map(|lane| lane.socket.as_ref());
+        if let Some(stuck) = segments.map(|socket| socket.mss).max()
+            && stuck > mss
+        {
+            use_smaller(session, &numbered.path, mss, stuck);
+        }
+    }
+}
+
+fn use_smaller(session: &Session, path: &PathSpec, mss: u32, stuck: u32) {
+    if session.context.packets.set(path, mss, stuck)
+        && let Some(why) = session.context.packets.why(path)
+    {
+        tracing::warn!(peer = %session.info.peer_name, %path, "{why}");
+    }
+    session.preopened.abort();
+    session.lanes.look_everywhere();
+}
+
+/// Looks, while data is on its way, whether full packets pass.
+pub(super) async fn watch_packets(session: Arc<Session>) {
+    let mut watches: HashMap<usize, PacketWatch<LaneKey>> = HashMap::new();
+    let mut ticks = tokio::time::interval(PACKETS_LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = session.lost.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let bundles = session.lanes.bundles();
+        let is_idle = !bundles.iter().any(|entry| entry.bundle.has_data_on_its_way());
+        if is_idle && session.context.packets.is_empty() {
+            watches.clear();
+            continue;
+        }
+        let seen: Vec<([u8; 16], BundleStats)> =
+            bundles.iter().map(|entry| (entry.id, entry.bundle.stats())).collect();
+        for (number, numbered) in session.lanes.numbered().into_iter().enumerate() {
+            let lanes = || {
+                let of = |(id, stats): &([u8; 16], BundleStats)| {
+                    let here = stats.lanes.iter().filter(|lane| lane.path == number).cloned();
+                    here.map(|lane| (*id, lane)).collect::<Vec<_>>()
+                };
+                seen.iter().flat_map(of)
+            };
+            look_whether_over(&session, &numbered.path, lanes());
+            let with_data: Vec<_> = lanes().filter_map(|(id, lane)| with_data(id, &lane)).collect();
+            if with_data.iter().any(|lane| lane.timeouts > 1)
+                && let Some(control) = session.lanes.bundle(&CONTROL)
+            {
+                // However seldom it is asked otherwise.
+                control.bundle.ask_lanes();
+            }
+            let answered = lanes().filter_map(|(_, lane)| lane.answered).min();
+            let stuck = watches.entry(number).or_default().look(answered, &with_data, session.lanes.now());
+            if let Some((stuck, mss)) = stuck.and_then(|stuck| Some((stuck, smaller_segment(stuck)?))) {
+                use_smaller(&session, &numbered.path, mss, stuck);
+                let affected = with_data.iter().map(|lane| lane.lane.0);
+                tell(&session, affected.collect(), mss);
+            }
+        }
+    }
+}
+
+fn with_data(bundle: [u8; 16], lane: &LaneStats) -> Option<LaneWithData<LaneKey>> {
+    let socket = lane.socket.as_ref().filter(|_| lane.has_data)?;
+    Some(LaneWithData {
+        lane: (bundle, lane.id),
+        acknowledged_bytes: socket.acknowledged_bytes,
+        timeouts: socket.timeouts,
+        mss: socket.mss,
+    })
+}
+
+/// The side that was dialled tells the other, with its request for lanes of each of these streams.
+fn tell(session: &Session, bundles: Vec<[u8; 16]>, mss: u32) {
+    if session.info.dialled.is_some() {
+        return;
+    }
+    let mut told = Vec::new();
+    for id in bundles {
+        if told.contains(&id) {
+            continue;
+        }
+        told.push(id);
+        let more = MoreLanes { bundle: Bytes::copy_from_slice(&id), lanes: 1, mss };
+        // Lost with a full queue: it is said again while data stands.
+        let _ = session.urgent.try_send(control::encode(Body::MoreLanes(more)));
+    }
+}
+
+/// Once full packets are tried again: they pass if a connection that uses them has carried enough.
+fn look_whether_over(session: &Session, path: &PathSpec, lanes: impl Iterator<Item = ([u8; 16], LaneStats)>) {
+    let packets = &session.context.packets;
+    if !packets.is_tried_again(path) {
+        return;
+    }
+    let proves = |(_, lane): ([u8; 16], LaneStats)| {
+        let is_large = lane.socket.is_some_and(|socket| socket.mss > SEGMENT_SIZES[0]);
+        is_large && lane.delivered_bytes.max(lane.received_bytes) >= LARGE_PACKETS_PROVEN_BY
+    };
+    if lanes.into_iter().any(proves) && packets.clear(path) {
+        tracing::info!(peer = %session.info.peer_name, %path, "large packets pass again on this path");
+    }
+}
