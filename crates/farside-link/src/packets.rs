@@ -49,7 +49,8 @@ impl<K: Ord + Copy> PacketWatch<K> {
     ) -> Option<u32> {
         let before = std::mem::take(&mut self.stands);
         for seen in lanes {
-            let same = before.get(&seen.lane).filter(|(acknowledged, _)| *acknowledged == seen.acknowledged_bytes);
+            let same =
+                before.get(&seen.lane).filter(|(acknowledged, _)| *acknowledged == seen.acknowledged_bytes);
             self.stands.insert(seen.lane, *same.unwrap_or(&(seen.acknowledged_bytes, now)));
         }
         let stands_for = |seen: &LaneWithData<K>| now.saturating_sub(self.stands[&seen.lane].1);
@@ -111,13 +112,20 @@ mod tests {
         };
         assert_eq!(first(&mut watch, 0, 60, Some(S), lanes), Some(10));
         assert_eq!(first(&mut watch, 11, 60, Some(S), lanes), Some(20), "and not each second");
-        assert_eq!((smaller_segment(1448), smaller_segment(1188), smaller_segment(524)), (Some(1200), Some(536), None));
+        assert_eq!(
+            (smaller_segment(1448), smaller_segment(1188), smaller_segment(524)),
+            (Some(1200), Some(536), None)
+        );
     }
 
     #[test]
     fn a_dead_path_a_slow_one_and_a_peer_that_does_not_read_are_something_else() {
         let stands = |second: u32| vec![lane(1, 70_000, second)];
-        assert_eq!(first(&mut PacketWatch::default(), 0, 60, Some(8 * S), stands), None, "nothing is answered");
+        assert_eq!(
+            first(&mut PacketWatch::default(), 0, 60, Some(8 * S), stands),
+            None,
+            "nothing is answered"
+        );
         assert_eq!(first(&mut PacketWatch::default(), 0, 60, None, stands), None);
         let reads_nothing = |_| vec![lane(1, 70_000, 0)];
         assert_eq!(first(&mut PacketWatch::default(), 0, 60, Some(S), reads_nothing), None);

@@ -81,15 +81,17 @@ fn ask(socket: &impl AsFd, options: &SocketOptions, is_v6: bool) {
     }
 }
 
+/// Twice as long as the session's own pause: then the kernel asks only where that has not.
+fn keepalive(options: &SocketOptions) -> TcpKeepalive {
+    let after = options.keepalive.map_or(KEEPALIVE_AFTER, |every| KEEPALIVE_AFTER.max(2 * every));
+    TcpKeepalive::new().with_time(after).with_interval(KEEPALIVE_EVERY).with_retries(KEEPALIVE_PROBES)
+}
+
 fn connected(stream: TcpStream, options: &SocketOptions) -> io::Result<Connection> {
     let (local, remote) = (stream.local_addr()?, stream.peer_addr()?);
     let socket = SockRef::from(&stream);
     socket.set_tcp_nodelay(true)?;
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE_AFTER)
-        .with_interval(KEEPALIVE_EVERY)
-        .with_retries(KEEPALIVE_PROBES);
-    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_keepalive(&keepalive(options))?;
     socket.set_tcp_notsent_lowat(UNSENT_MAX)?;
     ask(&stream, options, local.is_ipv6());
     let stream = Arc::new(Mutex::new(stream));
@@ -305,7 +307,11 @@ impl SocketStats for TcpFigures {
         if let Some(stream) = self.stream.upgrade() {
             let mut rates = self.rates.lock();
             rates.committed_rate = options.pacing;
-            ask(&*stream.lock(), &SocketOptions { pacing: rates.least(), ..options.clone() }, self.is_v6);
+            let stream = stream.lock();
+            ask(&*stream, &SocketOptions { pacing: rates.least(), ..options.clone() }, self.is_v6);
+            if let Err(e) = SockRef::from(&*stream).set_tcp_keepalive(&keepalive(options)) {
+                tracing::debug!("the kernel does not ask a quiet connection as often as it should: {e}");
+            }
         }
     }
 

@@ -46,7 +46,11 @@ impl Inner {
         let status = |peer: &Peer| PeerStatus {
             record: peer.record.clone(),
             state: peer.state.borrow().clone(),
-            hindrance: peer.session.as_ref().filter(|session| !session.is_closed()).and_then(|s| s.hindrance()),
+            hindrance: peer
+                .session
+                .as_ref()
+                .filter(|session| !session.is_closed())
+                .and_then(|s| s.hindrance()),
             trouble: peer.session.as_ref().filter(|session| !session.is_closed()).and_then(|s| s.trouble()),
             sent_bytes: peer.wire.sent(),
             received_bytes: peer.wire.received(),

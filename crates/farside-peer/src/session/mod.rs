@@ -12,6 +12,7 @@ mod calls;
 mod context;
 mod control_stream;
 mod entry;
+mod holds;
 mod lane_table;
 mod lanes;
 mod packets;

@@ -1,7 +1,7 @@
 //! Paths on which full packets do not pass: found out, told, and gone round with connections of smaller segments.
 //!
-//! Whoever has data on its way sees it ([`PacketWatch`]). Only the side that dials can make other connections, and the segment
-//! size that it asks for in the handshake holds for both directions; so the other side tells it, with its request for lanes.
+//! Whoever has data on its way sees it ([`PacketWatch`]), and tells the other side. Only the side that dials can make other
+//! connections; the segment size that it asks for in the handshake holds for both directions.
 //! What is known of a path outlives the session: the next one would begin with the same trouble.
 
 use std::collections::HashMap;
@@ -17,7 +17,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::entry::{BundleEntry, CONTROL};
 use super::state::Session;
-use crate::control::{self, Body, MoreLanes};
+use super::streams::bundle_id;
+use crate::control::{self, Beside, Body, Packets};
 use crate::limits::PATHS_NUMBERED_MAX;
 
 /// A lane of a session.
@@ -121,22 +122,21 @@ pub(super) fn close_too_large(session: &Session, entry: &BundleEntry, path: &Pat
     entry.bundle.close_lanes(|id| large.iter().any(|lane| lane.id == id));
 }
 
-/// The other side says that full packets do not pass: segments of at most `mss` bytes shall be used where `entry` has heard
-/// nothing for a while.
-pub(super) fn on_told(session: &Session, entry: &BundleEntry, mss: u32) {
-    let mss = mss.clamp(SEGMENT_SIZES[SEGMENT_SIZES.len() - 1], SEGMENT_SIZES[0]);
-    let stats = entry.bundle.stats();
-    let is_silent = |lane: &&LaneStats| lane.heard >= LANE_STALL_ALONE;
-    let mut silent: Vec<&LaneStats> = stats.lanes.iter().filter(is_silent).collect();
-    if silent.is_empty() {
-        silent = stats.lanes.iter().collect();
+/// The other side says that full packets do not pass, on the path of a stream of which nothing has been heard for a while.
+pub(super) fn on_told(session: &Session, told: &Packets) {
+    let mss = told.mss.clamp(SEGMENT_SIZES[SEGMENT_SIZES.len() - 1], SEGMENT_SIZES[0]);
+    let lanes_of =
+        |id: &[u8; 16]| session.lanes.bundle(id).map(|entry| entry.bundle.stats().lanes).unwrap_or_default();
+    let of_stream = bundle_id(&told.bundle).map(|id| lanes_of(&id)).unwrap_or_default();
+    let silent = |lane: &&LaneStats| lane.heard >= LANE_STALL_ALONE;
+    let mut paths: Vec<usize> = of_stream.iter().filter(silent).map(|lane| lane.path).collect();
+    if paths.is_empty() {
+        // The other side has closed those that stood.
+        paths = of_stream.iter().chain(&lanes_of(&CONTROL)).map(|lane| lane.path).collect();
     }
     for (number, numbered) in session.lanes.numbered().into_iter().enumerate() {
-        let segments = silent.iter().filter(|lane| lane.path == number).filter_map(|lane| lane.socket.as_ref());
-        if let Some(stuck) = segments.map(|socket| socket.mss).max()
-            && stuck > mss
-        {
-            use_smaller(session, &numbered.path, mss, stuck);
+        if paths.contains(&number) && told.stuck > mss {
+            use_smaller(session, &numbered.path, mss, told.stuck);
         }
     }
 }
@@ -190,7 +190,7 @@ pub(super) async fn watch_packets(session: Arc<Session>) {
             if let Some((stuck, mss)) = stuck.and_then(|stuck| Some((stuck, smaller_segment(stuck)?))) {
                 use_smaller(&session, &numbered.path, mss, stuck);
                 let affected = with_data.iter().map(|lane| lane.lane.0);
-                tell(&session, affected.collect(), mss);
+                tell(&session, affected.collect(), mss, stuck);
             }
         }
     }
@@ -206,21 +206,14 @@ fn with_data(bundle: [u8; 16], lane: &LaneStats) -> Option<LaneWithData<LaneKey>
     })
 }
 
-/// The side that was dialled tells the other, with its request for lanes of each of these streams.
-fn tell(session: &Session, bundles: Vec<[u8; 16]>, mss: u32) {
-    if session.info.dialled.is_some() {
-        return;
-    }
-    let mut told = Vec::new();
-    for id in bundles {
-        if told.contains(&id) {
-            continue;
-        }
-        told.push(id);
-        let more = MoreLanes { bundle: Bytes::copy_from_slice(&id), lanes: 1, mss };
-        // Lost with a full queue: it is said again while data stands.
-        let _ = session.urgent.try_send(control::encode(Body::MoreLanes(more)));
-    }
+/// Tells the other side: it may be the one that dials, and its people look there.
+fn tell(session: &Session, mut bundles: Vec<[u8; 16]>, mss: u32, stuck: u32) {
+    bundles.dedup();
+    let of = |id: &[u8; 16]| Packets { bundle: Bytes::copy_from_slice(id), mss, stuck };
+    let beside = Beside { packets: bundles.iter().map(of).collect(), ..Beside::default() };
+    // Its answer is that of a ping which nobody measures. Lost with a full queue, it is said again while data stands.
+    let ping = Body::Ping(session.context.random.next_u64());
+    let _ = session.urgent.try_send(control::encode_with(ping, beside));
 }
 
 /// Once full packets are tried again: they pass if a connection that uses them has carried enough.

@@ -115,7 +115,9 @@ impl Session {
 
     /// What keeps data from passing as it could, on the first path where that is so.
     pub(crate) fn hindrance(&self) -> Option<String> {
-        let why = |numbered: Numbered| Some(format!("{}: {}", numbered.path, self.context.packets.why(&numbered.path)?));
+        let why = |numbered: Numbered| {
+            Some(format!("{}: {}", numbered.path, self.context.packets.why(&numbered.path)?))
+        };
         self.lanes.numbered().into_iter().find_map(why)
     }
 

@@ -20,7 +20,6 @@ use tracing::Instrument;
 use super::bundles::carry;
 use super::entry::{BundleEntry, CONTROL, Given};
 use super::lanes::{give, lane, shortest_round_trip};
-use super::packets;
 use super::state::Session;
 use crate::control::{self, Body, MoreLanes, OpenBundle, Opening, RefusedStream};
 use crate::error::SessionError;
@@ -201,11 +200,7 @@ pub(super) fn more_lanes(session: &Session, more: &MoreLanes) -> Result<(), Sess
         .ok_or_else(|| SessionError::Protocol("a malformed request for lanes".to_owned()))?;
     // The stream may have ended meanwhile.
     if let Some(entry) = session.lanes.bundle(&id) {
-        if more.mss > 0 {
-            packets::on_told(session, &entry, more.mss);
-        } else {
-            entry.ask(more.lanes);
-        }
+        entry.ask(more.lanes);
     }
     Ok(())
 }

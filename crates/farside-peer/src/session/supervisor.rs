@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::entry::{BundleEntry, Given};
+use super::holds::Told;
 use super::lanes::{give, idle_lane, new_lane};
 use super::packets::{close_too_large, is_too_large};
 use super::state::Session;
@@ -46,6 +47,7 @@ pub(super) async fn supervise_lanes(session: Arc<Session>, entry: Arc<BundleEntr
     let mut dials: HashMap<PathSpec, Dials> = HashMap::new();
     let mut under_way: JoinSet<(PathSpec, Result<IdleLane, SessionError>)> = JoinSet::new();
     let mut given = entry.given.subscribe();
+    let mut told = Told::default();
     loop {
         // Not one dial for a bundle that is over: it would take an idle lane from the next one.
         if matches!(*given.borrow_and_update(), Given::Refused(_)) {
@@ -55,6 +57,8 @@ pub(super) async fn supervise_lanes(session: Arc<Session>, entry: Arc<BundleEntr
         let stats = entry.bundle.stats();
         if entry.is_control() {
             note_paths(&session, &stats);
+        } else {
+            told.follow(&session, &entry);
         }
         let mut wake = None;
         for wanted in wanted(&session, &entry, &stats) {
