@@ -357,20 +357,21 @@ fn an_outage_does_not_teach_patience_with_lanes_that_stand() {
         sender.add_lane(lane, false, Some(MS(50)), MS(0));
     }
     sender.may_send(1 << 20);
-    let outages: Vec<(u64, u64)> = (1..10).map(|n| (6000 * n, 6000 * n + 2900)).collect();
+    let outages: Vec<(u64, u64)> = (1..=10).map(|n| (6000 * n, 6000 * n + 2900)).collect();
     let mut positions = [0, 0];
-    run(&mut sender, &mut positions, 0, 60_000, &outages);
+    // To the moment in which what was on its way in the last of them has arrived.
+    run(&mut sender, &mut positions, 0, 62_950, &outages);
     for lane in [A, B] {
         let latency = sender.lane(lane).0.unwrap();
         assert!(latency < MS(200), "{latency:?} of a lane of 50 ms");
     }
     // One stands from now on and the other moves: that is known after a second.
     sender.write(&[1; 1000]);
-    sender.take(A, 500, MS(61_000)).unwrap();
-    let second = sender.take(B, 500, MS(61_000)).unwrap();
+    sender.take(A, 500, MS(64_000)).unwrap();
+    let second = sender.take(B, 500, MS(64_000)).unwrap();
     let position = positions[1] + (HEADER_BYTES + second.bytes.len()) as u64;
-    sender.on_ack(B, 0, Ack { limit: 1 << 20, position }, MS(61_050)).unwrap();
-    assert_eq!(sender.overdue(MS(62_000)), [A]);
+    sender.on_ack(B, 0, Ack { limit: 1 << 20, position }, MS(64_050)).unwrap();
+    assert_eq!(sender.overdue(MS(65_000)), [A]);
 }
 
 #[test]
