@@ -95,7 +95,9 @@ impl Session {
                 },
                 lanes: here().count(),
                 stalled,
-                socket: LinkStats::together(here().filter_map(|lane| lane.socket.clone())),
+                socket: LinkStats::together(
+                    here().filter_map(|lane| lane.socket.clone().map(LinkStats::for_people)),
+                ),
                 sent_bytes: numbered.wire.sent(),
                 received_bytes: numbered.wire.received(),
                 path: numbered.path,
