@@ -7,7 +7,7 @@ use farside_platform::Randomness;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::task::TaskTracker;
 
-use super::packets::PacketLimits;
+use super::packet_limits::PacketLimits;
 use crate::dial::Dialler;
 use crate::id::PeerId;
 use crate::service::PeerService;

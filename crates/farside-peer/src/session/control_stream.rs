@@ -13,10 +13,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::calls::{deliver, serve_call};
-use super::entry::CONTROL;
+use super::entry::{CONTROL, bundle_id};
 use super::packets::on_told;
 use super::state::Session;
-use super::streams::{bundle_id, more_lanes, open_for_peer};
+use super::streams::{more_lanes, open_for_peer};
 use crate::control::{self, Beside, Body, RefusedCall, RefusedStream, bounded};
 use crate::error::{Refusal, SessionError};
 use crate::limits::{PING_EVERY, REFUSAL_TEXT_MAX, SILENCE_MAX, STREAMS_SERVED_MAX, SUSPECT_SILENCE_MAX};

@@ -18,7 +18,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Duration, Instant, sleep_until, timeout};
 
 use super::entry::{BundleEntry, CONTROL, Given};
-use super::packets::is_fit;
 use super::state::Session;
 use crate::error::SessionError;
 use crate::hello::Role;
@@ -137,7 +136,7 @@ pub(super) async fn idle_lane(session: &Session, path: &PathSpec, entry: &Bundle
     loop {
         let mut lane = session.lanes.idle.lock().take(path)?;
         let mss = lane.options.stats.stats().map(|socket| socket.mss);
-        if !is_quiet(&mut lane.io) || !is_fit(session, path, mss) {
+        if !is_quiet(&mut lane.io) || !session.context.packets.is_fit(path, mss) {
             continue;
         }
         let attach = entry.attach();

@@ -15,6 +15,7 @@ mod entry;
 mod holds;
 mod lane_table;
 mod lanes;
+mod packet_limits;
 mod packets;
 mod preopened;
 mod start;
@@ -24,7 +25,7 @@ mod streams;
 mod supervisor;
 
 pub(crate) use context::{SessionContext, SessionInfo};
-pub(crate) use packets::PacketLimits;
+pub(crate) use packet_limits::PacketLimits;
 pub(crate) use state::Session;
 pub use status::{PathStats, SessionStats};
 pub(crate) use streams::accept_lane;

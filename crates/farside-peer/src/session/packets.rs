@@ -2,108 +2,27 @@
 //!
 //! Whoever has data on its way sees it ([`PacketWatch`]), and tells the other side. Only the side that dials can make other
 //! connections; the segment size that it asks for in the handshake holds for both directions.
-//! What is known of a path outlives the session: the next one would begin with the same trouble.
+//! What is known of a path is in `packet_limits`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use farside_link::limits::{
-    LANE_STALL_ALONE, LARGE_PACKETS_AGAIN_AFTER, LARGE_PACKETS_PROVEN_BY, PACKETS_LOOK_EVERY, SEGMENT_SIZES,
-};
+use farside_link::limits::{LANE_STALL_ALONE, LARGE_PACKETS_PROVEN_BY, PACKETS_LOOK_EVERY, SEGMENT_SIZES};
 use farside_link::{BundleStats, LaneId, LaneStats, LaneWithData, PacketWatch, PathSpec, smaller_segment};
-use parking_lot::Mutex;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
-use super::entry::{BundleEntry, CONTROL};
+use super::entry::{BundleEntry, CONTROL, bundle_id};
 use super::state::Session;
-use super::streams::bundle_id;
 use crate::control::{self, Beside, Body, Packets};
-use crate::limits::PATHS_NUMBERED_MAX;
 
 /// A lane of a session.
 type LaneKey = ([u8; 16], LaneId);
-
-/// Segments to use on a path where larger ones do not pass.
-#[derive(Clone, Debug)]
-struct Limit {
-    path: PathSpec,
-    mss: u32,
-    /// What did not pass.
-    stuck: u32,
-    /// From then on full packets are tried again.
-    until: Instant,
-}
-
-/// What is known of the paths to one peer.
-#[derive(Debug, Default)]
-pub(crate) struct PacketLimits(Mutex<Vec<Limit>>);
-
-impl PacketLimits {
-    /// The largest segment to ask for on a path, if full packets do not pass there.
-    pub(crate) fn mss(&self, path: &PathSpec) -> Option<u32> {
-        let limits = self.0.lock();
-        let limit = limits.iter().find(|limit| limit.path == *path)?;
-        (Instant::now() < limit.until).then_some(limit.mss)
-    }
-
-    /// Full packets are tried again on a path, and it is not known yet whether they pass.
-    fn is_tried_again(&self, path: &PathSpec) -> bool {
-        self.0.lock().iter().any(|limit| limit.path == *path && Instant::now() >= limit.until)
-    }
-
-    /// Segments of `stuck` bytes do not pass; whether that is news.
-    fn set(&self, path: &PathSpec, mss: u32, stuck: u32) -> bool {
-        let until = Instant::now() + LARGE_PACKETS_AGAIN_AFTER;
-        let limit = Limit { path: path.clone(), mss, stuck, until };
-        let mut limits = self.0.lock();
-        let before = limits.iter().position(|limit| limit.path == *path).map(|at| limits.remove(at));
-        if limits.len() < PATHS_NUMBERED_MAX {
-            limits.push(limit);
-        }
-        before.is_none_or(|before| before.mss > mss || Instant::now() >= before.until)
-    }
-
-    /// What was known of a path holds no more; whether there was anything.
-    fn clear(&self, path: &PathSpec) -> bool {
-        let mut limits = self.0.lock();
-        let before = limits.len();
-        limits.retain(|limit| limit.path != *path);
-        limits.len() < before
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
-    }
-
-    /// What is wrong with a path, what is done about it, and what a person can do.
-    pub(crate) fn why(&self, path: &PathSpec) -> Option<String> {
-        let limits = self.0.lock();
-        let limit = limits.iter().find(|limit| limit.path == *path && Instant::now() < limit.until)?;
-        Some(format!(
-            "large packets do not pass on this path (segments of {} bytes stand unanswered), small ones do. Connections with \
-             segments of at most {} bytes take their place; full ones are tried again in {} min. To mend the path: clamp the \
-             MSS at its gateway, lower the MTU of this host's interface, or at both sites sysctl net.ipv4.tcp_mtu_probing=1",
-            limit.stuck,
-            limit.mss,
-            (limit.until - Instant::now()).as_secs().div_ceil(60)
-        ))
-    }
-}
 
 /// Whether a lane uses larger segments than may be used on its path now.
 pub(super) fn is_too_large(session: &Session, path: &PathSpec, lane: &LaneStats) -> bool {
     let Some(mss) = session.context.packets.mss(path) else { return false };
     lane.socket.as_ref().is_some_and(|socket| socket.mss > mss)
-}
-
-/// Whether an idle lane may be used: not with segments that are too large, nor with small ones once full ones are tried again.
-pub(super) fn is_fit(session: &Session, path: &PathSpec, mss: Option<u32>) -> bool {
-    let packets = &session.context.packets;
-    match (packets.mss(path), mss) {
-        (Some(most), Some(mss)) => mss <= most,
-        _ => !packets.is_tried_again(path),
-    }
 }
 
 /// At the side that dials: closes lanes whose segments are too large for their path. Those of the control stream once another is
