@@ -29,7 +29,7 @@ pub struct Peer {
     pub address: Option<String>,
     /// Whether there is a session.
     pub state: PeerState,
-    /// Why there is none, or why the peer does not answer.
+    /// Why there is none, why the peer does not answer, or what does not pass on the way to it.
     #[serde(default)]
     pub why: Option<String>,
     /// The protocol of the session.
@@ -69,7 +69,7 @@ pub enum PathsMode {
 }
 
 /// How the link to a peer is made, as it was set.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct PeerLink {
     /// `LOCAL=HOST:PORT` or `HOST:PORT`, in the order of preference; empty: the peer's address.
     pub paths: Vec<String>,
@@ -79,6 +79,10 @@ pub struct PeerLink {
     pub dscp: Option<u8>,
     /// The committed rate (CIR): all that is sent to it keeps below.
     pub rate_bytes_per_second: Option<u64>,
+    /// How often a quiet session is asked for a sign of life; null: every two seconds. Of what the two sites say, the longer
+    /// counts.
+    #[serde(default)]
+    pub keepalive_seconds: Option<f64>,
 }
 
 /// Whether a path carries anything.
@@ -105,7 +109,7 @@ pub struct PeerPath {
     /// For how long it has not.
     #[serde(default)]
     pub down_seconds: Option<f64>,
-    /// Why it does not.
+    /// Why it does not; or what does not pass on it though it works.
     #[serde(default)]
     pub why: Option<String>,
     /// Connections on it, idle ones not counted.
@@ -214,7 +218,7 @@ impl std::fmt::Debug for JoinPeer {
 }
 
 /// `POST /peers/NAME/set`: what is absent stays as it is.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetPeer {
     /// Where it is dialled, `HOST:PORT`; empty: it dials us.
@@ -235,6 +239,9 @@ pub struct SetPeer {
     /// The committed rate (CIR), such as `10Mb/s`; `unlimited`: none.
     #[serde(default)]
     pub rate: Option<String>,
+    /// See [`PeerLink::keepalive_seconds`]; 2 to 600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keepalive_seconds: Option<f64>,
     /// What it may send here: `4MB/s`, with times `4MB/s,08:00-18:00=1MB/s`, or `unlimited`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttle_in: Option<String>,

@@ -140,7 +140,8 @@ fn peer_list_and_status() {
     golden(&peer(), listed.clone());
     let mut status = listed;
     status["paired_at"] = json!("2026-11-21T20:00:00Z");
-    status["link"] = json!({"paths": [], "mode": "multiplex", "dscp": 10, "rate_bytes_per_second": null});
+    status["link"] = json!({"paths": [], "mode": "multiplex", "dscp": 10, "rate_bytes_per_second": null,
+        "keepalive_seconds": null});
     status["paths"] = json!([]);
     status["streams"] = json!({"open": 0, "idle_lanes": 0, "reused_lanes": 0, "retransmitted_bytes": 0});
     status["throttle_in"] = json!({"rules": "4MB/s", "bytes_per_second": 4_000_000});

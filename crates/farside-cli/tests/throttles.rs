@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
@@ -94,6 +94,42 @@ fn limits_are_shown_refused_in_words_and_kept() {
 type Limit<'a> = &'a dyn Fn(&str);
 
 /// Overwrites the volume `p/v` with what cannot be compressed.
+#[test]
+fn a_quiet_session_asks_as_seldom_as_one_side_says() {
+    let mut pair = Pair::dialled_by_b();
+    let (a, b) = (&pair.a, &pair.b);
+    assert_eq!(b.json("peer status a")["link"]["keepalive_seconds"], Value::Null);
+    for text in ["1s", "11m", "0s", "often"] {
+        b.fails(2, &format!("peer set a --keepalive {text}"));
+    }
+    let connected =
+        || a.json("peer status b")["state"] == "connected" && b.json("peer status a")["state"] == "connected";
+    eventually("the session is up", connected);
+    let sent = || {
+        [(a, "b"), (b, "a")]
+            .map(|(site, peer)| site.json(&format!("peer status {peer}"))["sent_bytes"].as_u64().unwrap())
+    };
+    let in_seconds = |seconds| {
+        let before = sent();
+        std::thread::sleep(Duration::from_secs(seconds));
+        let after = sent();
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    assert!(in_seconds(5).iter().all(|bytes| *bytes > 100), "each side is heard every 2 s");
+    // The side that is dialled says it, and both keep to it.
+    let set = a.json("peer set b --keepalive 5m");
+    assert_eq!(set["link"]["keepalive_seconds"], 300.0);
+    assert!(a.ok("peer status b").contains("every 5m00s"));
+    // What answers the last ping.
+    eventually("both are quiet", || in_seconds(5) == [0, 0]);
+    assert!(connected());
+    assert_eq!(pair.a.stop(), Some(0));
+    pair.a.restart();
+    assert_eq!(pair.a.json("peer status b")["link"]["keepalive_seconds"], 300.0, "over a restart");
+    let back = pair.a.json("peer set b --keepalive 2s");
+    assert_eq!(back["link"]["keepalive_seconds"], Value::Null);
+}
+
 fn overwrite(site: &Site, random: &mut StdRng) {
     fill(site, "p/v", random);
 }

@@ -274,9 +274,13 @@ impl Mirrors {
         let monotonic = self.parts.clock.monotonic();
         let stands = status.progress.as_ref().and_then(|progress| progress.stands_for(monotonic));
         let stands = stands.map(|stands| {
+            let peer = status.relationship.peer;
+            let of_peer = self.parts.node.peers().into_iter().find(|known| known.record.id == peer);
+            let hindrance = of_peer.and_then(|peer| peer.hindrance);
             format!(
-                "nothing of the transfer has arrived for {} s; farside peer status shows the link",
-                stands.as_secs()
+                "nothing of the transfer has arrived for {} s; {}",
+                stands.as_secs(),
+                hindrance.as_deref().unwrap_or("farside peer status shows the link")
             )
         });
         api::Mirror {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use farside_api::{self as api, ErrorBody, ErrorCode, Invitation, VolumeRights};
 use farside_engine::{VolumeName, is_label};
+use farside_link::limits::KEEPALIVE_MIN;
 use farside_link::{LinkOptions, PathsMode, Rate, RateError};
 use farside_mirror::SourceRights;
 use farside_peer::{Node, PairingCode, PathStats, PeerId, PeerRecord, PeerRegistry, PeerStatus};
@@ -264,7 +265,11 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
             (true, Some(_)) => api::PeerState::NotAnswering,
             (false, _) => api::PeerState::Disconnected,
         },
-        why: if peer.state.connected { peer.trouble.clone() } else { peer.state.last_error.clone() },
+        why: if peer.state.connected {
+            peer.trouble.clone().or_else(|| peer.hindrance.clone())
+        } else {
+            peer.state.last_error.clone()
+        },
         protocol: peer.state.version.map(u32::from),
         rtt_seconds: peer.state.rtt_seconds,
         sent_bytes: peer.sent_bytes,
@@ -302,6 +307,7 @@ fn link(link: &LinkOptions) -> api::PeerLink {
         },
         dscp: link.dscp,
         rate_bytes_per_second: link.rate,
+        keepalive_seconds: link.keepalive.map(|keepalive| keepalive.as_secs_f64()),
     }
 }
 
@@ -400,6 +406,11 @@ pub(crate) async fn set(
     if let Some(rate) = &request.rate {
         let rate: Rate = rate.parse().map_err(|e: RateError| wrong(e.to_string()))?;
         changed.link.rate = rate.bytes_per_second();
+    }
+    if let Some(seconds) = request.keepalive_seconds {
+        let keepalive = Duration::try_from_secs_f64(seconds)
+            .map_err(|_| wrong("keepalive_seconds must be a number of seconds".to_owned()))?;
+        changed.link.keepalive = Some(keepalive).filter(|keepalive| *keepalive != KEEPALIVE_MIN);
     }
     changed.link.check().map_err(wrong)?;
     let kept = state.pin(changed).await.map_err(Failure::into_error_body)?;

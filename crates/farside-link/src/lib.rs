@@ -9,7 +9,8 @@
 //! * [`transport`]: who can be dialled, and what a connection knows of its link.
 //! * [`bundle`]: one ordered stream over several connections, its lanes.
 //! * [`lanes`], pure: how many lanes pay. [`pacing`]: how fast those of a path may send together. [`low_priority`], pure: how a stream
-//!   gives way to other traffic. [`paths`], pure: which paths carry data. [`idle_lanes`], pure: lanes kept for the next stream.
+//!   gives way to other traffic. [`paths`], pure: which paths carry data. [`packets`], pure:
+//!   whether full packets pass. [`idle_lanes`], pure: lanes kept for the next stream.
 //! * [`throttle`], pure: how many bytes may go now.
 //! * [`options`]: what is asked of a link and of a stream.
 
@@ -21,6 +22,7 @@ pub mod limits;
 mod low_priority;
 mod options;
 mod pacing;
+mod packets;
 mod paths;
 mod text;
 pub mod throttle;
@@ -36,6 +38,7 @@ pub use idle_lanes::IdleLanes;
 pub use lanes::{LaneWatch, lanes_of_bulk, min_rtt};
 pub use options::{LinkOptions, PathSpec, PathsMode, Priority, Reach, StreamOptions, Window};
 pub use pacing::PacedLanes;
+pub use packets::{LaneWithData, PacketWatch, smaller_segment};
 pub use paths::Paths;
 pub use text::printable;
 pub use throttle::{Bucket, Direction, Granted, Limits, Rate, RateError, Rules, StreamLimits, Throttles};

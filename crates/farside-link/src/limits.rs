@@ -32,6 +32,10 @@ pub const IDLE_LANES_MAX: usize = 32;
 /// How long a lane is kept idle: updates that come every minute find one.
 pub const IDLE_LANE_TIMEOUT: Duration = Duration::from_secs(90);
 
+/// The shortest pause between two signs of life on a quiet connection that can be set, and the one where nothing is.
+pub const KEEPALIVE_MIN: Duration = Duration::from_secs(2);
+/// The longest: longer than that no NAT on the way remembers a connection.
+pub const KEEPALIVE_MAX: Duration = Duration::from_secs(600);
 /// Paths to a peer: more pairs of addresses than a host has links.
 pub const PATHS_MAX: usize = 8;
 /// Longest address of a peer, bytes.
@@ -115,8 +119,28 @@ pub const LANE_STALL_MIN: Duration = Duration::from_secs(1);
 pub const LANE_STALL_ROUND_TRIPS: u32 = 4;
 /// The most that makes of it.
 pub const LANE_STALL_MAX: Duration = Duration::from_secs(20);
+/// Standstills in a row after which what was on its way in them counts all the same: then it is no outage, but a line that has become
+/// much longer.
+pub const STANDSTILLS_MAX: u32 = 3;
 /// The same when no other lane moves either: then the path is suspected, and dialled anew.
 pub const LANE_STALL_ALONE: Duration = Duration::from_secs(3);
+/// Data that stands for so long on a path that answers pings is taken for full packets that do not pass.
+pub const LARGE_PACKETS_STAND_FOR: Duration = Duration::from_secs(10);
+/// The same, in retransmission time-outs of the kernel: with 200 ms to begin with, and twice as long each time, the fourth is
+/// over after 3 s; on a line of 2 s round trip after half a minute.
+pub const LARGE_PACKETS_TIMEOUTS: u32 = 4;
+/// A path answers if something small was answered within so long: pings go every two seconds.
+pub const SMALL_PACKETS_WITHIN: Duration = Duration::from_secs(6);
+/// How often that is looked at, while data is on its way.
+pub const PACKETS_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Segments that connections are made with where larger ones do not pass, bytes, one after the other. With the headers of
+/// IPv6 and TCP the first fits the 1280 bytes that every path of IPv6 has, through most tunnels too. The second is what any host
+/// of IPv4 must take.
+pub const SEGMENT_SIZES: [u32; 2] = [1200, 536];
+/// After so long full packets are tried again on such a path.
+pub const LARGE_PACKETS_AGAIN_AFTER: Duration = Duration::from_secs(3600);
+/// They pass again once a connection with them has carried so much, bytes: more than the handshake.
+pub const LARGE_PACKETS_PROVEN_BY: u64 = 256 << 10;
 /// How often lanes that owe progress are looked at.
 pub const LANE_LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Over what time a lane's rate is measured.
@@ -133,6 +157,8 @@ pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 pub const LINGER_MAX: Duration = Duration::from_secs(60);
 /// Under a limit: credit that may be granted ahead of what arrives, beside a round trip's worth.
 pub const CREDIT_AHEAD: Duration = Duration::from_millis(50);
+/// Under a limit that was lowered: credit of before is held back if it would last for longer, a round trip aside.
+pub const CREDIT_HELD_AFTER: Duration = Duration::from_secs(1);
 /// Under a limit: the least credit that is told by itself, bytes, so that a slow link is not full of acks.
 pub const CREDIT_PIECE: u64 = 4096;
 /// Under a limit: what is told by itself is worth so much time.

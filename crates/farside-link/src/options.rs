@@ -4,8 +4,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::limits::{ADDRESS_MAX, PATHS_MAX};
+use crate::limits::{ADDRESS_MAX, KEEPALIVE_MAX, KEEPALIVE_MIN, PATHS_MAX};
 use crate::throttle::Bucket;
 use crate::transport::{SocketOptions, split_address};
 
@@ -71,6 +72,9 @@ pub struct LinkOptions {
     /// The committed rate, bytes per second: what is sent over all connections and paths together keeps below it
     /// (TLS is counted, the headers of packets are not), and each connection alone is paced to it.
     pub rate: Option<u64>,
+    /// How often a connection without data is asked for a sign of life, [`KEEPALIVE_MIN`] to [`KEEPALIVE_MAX`]. `None`:
+    /// [`KEEPALIVE_MIN`]. Of what the two sites say, the longer counts.
+    pub keepalive: Option<Duration>,
 }
 
 impl LinkOptions {
@@ -90,6 +94,10 @@ impl LinkOptions {
         }
         if self.rate == Some(0) {
             return Err("a rate of 0 would stop everything; to stop mirrors, quiesce them".to_owned());
+        }
+        if self.keepalive.is_some_and(|keepalive| !(KEEPALIVE_MIN..=KEEPALIVE_MAX).contains(&keepalive)) {
+            let (least, most) = (KEEPALIVE_MIN.as_secs(), KEEPALIVE_MAX.as_secs() / 60);
+            return Err(format!("a keepalive is {least}s to {most}m"));
         }
         Ok(())
     }
@@ -116,7 +124,13 @@ impl Reach {
     /// What is asked of a connection over `path`.
     pub fn socket(&self, path: &PathSpec) -> SocketOptions {
         let LinkOptions { dscp, rate, .. } = self.link;
-        SocketOptions { local: path.local, dscp, pacing: rate, ..SocketOptions::default() }
+        SocketOptions {
+            local: path.local,
+            dscp,
+            pacing: rate,
+            keepalive: self.link.keepalive,
+            ..SocketOptions::default()
+        }
     }
 }
 
@@ -178,5 +192,11 @@ mod tests {
         assert!(options(vec![path(1), path(1)]).check().unwrap_err().contains("a:1"));
         assert!(LinkOptions { dscp: Some(64), ..LinkOptions::default() }.check().is_err());
         assert!(LinkOptions { rate: Some(0), ..LinkOptions::default() }.check().is_err());
+        let keepalive = |seconds| {
+            let keepalive = Some(Duration::from_secs(seconds));
+            LinkOptions { keepalive, ..LinkOptions::default() }.check()
+        };
+        assert!(keepalive(1).is_err() && keepalive(2).is_ok() && keepalive(600).is_ok());
+        assert_eq!(keepalive(601).unwrap_err(), "a keepalive is 2s to 10m");
     }
 }

@@ -19,6 +19,50 @@ const LENGTH_BYTES: usize = 4;
 pub(crate) struct Frame {
     #[prost(oneof = "Body", tags = "1, 2, 3, 4, 5, 7, 8, 9, 10")]
     pub(crate) body: Option<Body>,
+    /// Beside any body: how often the sender of this wants a quiet session to be asked for a sign of life, milliseconds; 0 says
+    /// nothing. Of the two sides the longer counts. Who does not know it asks every two seconds.
+    #[prost(uint32, tag = "11")]
+    pub(crate) keepalive: u32,
+    /// Beside any body: streams on which less may come from now on than was granted. Who does not know it sends what was granted.
+    #[prost(message, repeated, tag = "12")]
+    pub(crate) holds: Vec<Hold>,
+    /// Beside any body: streams of which nothing arrives that goes in full packets. Who does not know it goes on as before.
+    #[prost(message, repeated, tag = "13")]
+    pub(crate) packets: Vec<Packets>,
+}
+
+/// Full packets do not pass, on the path of this stream that is silent.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Packets {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) bundle: Bytes,
+    /// The largest segment that connections shall be made with from now on, bytes.
+    #[prost(uint32, tag = "2")]
+    pub(crate) mss: u32,
+    /// The one that does not pass.
+    #[prost(uint32, tag = "3")]
+    pub(crate) stuck: u32,
+}
+
+/// What a limit that was lowered leaves of the credit that a stream has.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Hold {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) bundle: Bytes,
+    /// Bytes per second; 0: as fast as granted, again.
+    #[prost(uint64, tag = "2")]
+    pub(crate) rate: u64,
+    /// For what comes before this offset of the stream: it was granted. What is past it comes no faster than it will be.
+    #[prost(uint64, tag = "3")]
+    pub(crate) until: u64,
+}
+
+/// What a frame may say beside its body.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(crate) struct Beside {
+    pub(crate) keepalive: u32,
+    pub(crate) holds: Vec<Hold>,
+    pub(crate) packets: Vec<Packets>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -117,7 +161,13 @@ pub(crate) struct RefusedStream {
 
 /// The bytes of a frame, its length before it.
 pub(crate) fn encode(body: Body) -> Bytes {
-    let frame = Frame { body: Some(body) };
+    encode_with(body, Beside::default())
+}
+
+/// The same, and what it says beside.
+pub(crate) fn encode_with(body: Body, beside: Beside) -> Bytes {
+    let Beside { keepalive, holds, packets } = beside;
+    let frame = Frame { body: Some(body), keepalive, holds, packets };
     let length = frame.encoded_len();
     let mut bytes = BytesMut::with_capacity(LENGTH_BYTES + length);
     bytes.put_u32_le(u32::try_from(length).expect("bounded by CONTROL_FRAME_MAX"));
@@ -125,8 +175,10 @@ pub(crate) fn encode(body: Body) -> Bytes {
     bytes.freeze()
 }
 
-/// The next frame and its bytes on the wire; `None` at an orderly end.
-pub(crate) async fn read(io: &mut (impl AsyncRead + Unpin)) -> Result<Option<(Body, u64)>, SessionError> {
+/// The next frame, what it says beside, and its bytes on the wire; `None` at an orderly end.
+pub(crate) async fn read(
+    io: &mut (impl AsyncRead + Unpin),
+) -> Result<Option<(Body, Beside, u64)>, SessionError> {
     let lost = |e: io::Error| SessionError::Lost(e.to_string());
     let mut length = [0; LENGTH_BYTES];
     // An end is orderly between frames only.
@@ -143,14 +195,17 @@ pub(crate) async fn read(io: &mut (impl AsyncRead + Unpin)) -> Result<Option<(Bo
     }
     let mut bytes = BytesMut::zeroed(length);
     io.read_exact(&mut bytes).await.map_err(lost)?;
-    Ok(Some((decode(bytes.freeze())?, wire_cost(LENGTH_BYTES + length))))
+    let (body, beside) = decode(bytes.freeze())?;
+    Ok(Some((body, beside, wire_cost(LENGTH_BYTES + length))))
 }
 
 /// Decodes a frame without its length.
-fn decode(bytes: Bytes) -> Result<Body, SessionError> {
+fn decode(bytes: Bytes) -> Result<(Body, Beside), SessionError> {
     let frame =
         Frame::decode(bytes).map_err(|e| SessionError::Protocol(format!("malformed control frame: {e}")))?;
-    frame.body.ok_or_else(|| SessionError::Protocol("a control frame of unknown kind".to_owned()))
+    let body =
+        frame.body.ok_or_else(|| SessionError::Protocol("a control frame of unknown kind".to_owned()))?;
+    Ok((body, Beside { keepalive: frame.keepalive, holds: frame.holds, packets: frame.packets }))
 }
 
 /// A refusal fit to be sent or shown.
@@ -163,9 +218,9 @@ pub(crate) fn bounded(refusal: &Refusal) -> Refusal {
 /// # Panics
 /// If it does not: that is what a fuzzer looks for.
 pub fn fuzz_control(data: &[u8]) {
-    if let Ok(body) = decode(Bytes::copy_from_slice(data)) {
-        let again = encode(body.clone());
-        assert_eq!(decode(again.slice(LENGTH_BYTES..)).expect("own encoding"), body);
+    if let Ok((body, beside)) = decode(Bytes::copy_from_slice(data)) {
+        let again = encode_with(body.clone(), beside.clone());
+        assert_eq!(decode(again.slice(LENGTH_BYTES..)).expect("own encoding"), (body, beside));
     }
     if let Ok(opening) = Opening::decode(data) {
         assert_eq!(Opening::decode(&opening.encode_to_vec()[..]).expect("own encoding"), opening);
@@ -181,7 +236,7 @@ mod tests {
         let body = Body::Call(Payload { id: 7, body: Bytes::from_static(b"hello") });
         let bytes = encode(body.clone());
         let mut io = &bytes[..];
-        let (read_back, wire) = read(&mut io).await.unwrap().unwrap();
+        let (read_back, _, wire) = read(&mut io).await.unwrap().unwrap();
         assert_eq!(read_back, body);
         assert_eq!(wire, bytes.len() as u64 + 22);
         assert!(read(&mut io).await.unwrap().is_none());

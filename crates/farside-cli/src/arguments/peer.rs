@@ -64,7 +64,7 @@ pub enum Peer {
                       order of preference, at the site that dials.\n\nExamples:\n  \
                       farside peer set siteA --address siteA.example:7440\n  farside peer set siteA --path \
                       10.0.1.1=10.0.1.2:7440 --path 10.0.2.1=10.0.2.2:7440 --paths failover\n  farside peer set siteA --rate \
-                      10Mb/s --dscp 10\n  farside peer set siteA --name north\n  farside peer set siteA \
+                      10Mb/s --dscp 10\n  farside peer set siteA --keepalive 5m\n  farside peer set siteA --name north\n  farside peer set siteA \
                       --throttle-in 2MB/s --throttle-out 4MB/s,mon-fri@08:00-18:00=1MB/s"
     )]
     #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
@@ -90,6 +90,9 @@ pub enum Peer {
         /// Committed rate (CIR), such as 9.6Mbit/s: all connections and paths to the peer together stay below it; or unlimited
         #[arg(long, value_name = "RATE", group = "change")]
         rate: Option<String>,
+        /// How often a quiet session asks for a sign of life, 2s to 10m; the longer of what both sites say counts [default: 2s]
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, group = "change")]
+        keepalive: Option<Duration>,
         /// Rate at which the peer may send to this site: RATE[,TIME=RATE]…, or unlimited (see site set)
         #[arg(long, value_name = "RATE", group = "change")]
         throttle_in: Option<String>,

@@ -46,7 +46,18 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let peer: PeerStatus = context.client.get(&["peers", &peer]).await?;
             context.show(&peer, status);
         }
-        Verb::Set { peer, address, name, path, paths: mode, dscp, rate, throttle_in, throttle_out } => {
+        Verb::Set {
+            peer,
+            address,
+            name,
+            path,
+            paths: mode,
+            dscp,
+            rate,
+            keepalive,
+            throttle_in,
+            throttle_out,
+        } => {
             let address = address.map(|address| if address == "off" { String::new() } else { address });
             let mode = mode.map(|mode| match mode {
                 arguments::PathsMode::Multiplex => PathsMode::Multiplex,
@@ -57,7 +68,18 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 [off] if off == "off" => Some(Vec::new()),
                 _ => Some(path),
             };
-            let request = SetPeer { address, name, paths, mode, dscp, rate, throttle_in, throttle_out };
+            let keepalive_seconds = keepalive.map(|keepalive| keepalive.as_secs_f64());
+            let request = SetPeer {
+                address,
+                name,
+                paths,
+                mode,
+                dscp,
+                rate,
+                keepalive_seconds,
+                throttle_in,
+                throttle_out,
+            };
             let peer: PeerStatus = context.client.post(&["peers", &peer, "set"], &request).await?;
             context.show(&peer, status);
         }
@@ -206,6 +228,9 @@ fn status(status: &PeerStatus) -> String {
     }
     if let Some(dscp) = link.dscp {
         text += &format!("packets are marked DSCP {dscp}\n");
+    }
+    if let Some(seconds) = link.keepalive_seconds {
+        text += &format!("keepalive: a quiet session asks for a sign of life every {}\n", duration(seconds));
     }
     if !status.paths.is_empty() {
         text += &paths(&status.paths);

@@ -24,7 +24,7 @@ const PROBED_FOR: Duration = Duration::from_secs(5);
 const READERS_MAX: u32 = 4;
 
 /// What has ever changed the tables, oldest first. Once released, a migration is never edited.
-const MIGRATIONS: [(i64, &str, &str); 14] = [
+const MIGRATIONS: [(i64, &str, &str); 15] = [
     (1, "first", include_str!("migrations/0001_first.sql")),
     (2, "directions", include_str!("migrations/0002_directions.sql")),
     (3, "fence", include_str!("migrations/0003_fence.sql")),
@@ -39,6 +39,7 @@ const MIGRATIONS: [(i64, &str, &str); 14] = [
     (12, "replaced-peers", include_str!("migrations/0012_replaced_peers.sql")),
     (13, "rights-of-volumes", include_str!("migrations/0013_rights_of_volumes.sql")),
     (14, "overtaken", include_str!("migrations/0014_overtaken.sql")),
+    (15, "keepalive", include_str!("migrations/0015_keepalive.sql")),
 ];
 
 /// The newest schema this version knows: the number of its last migration.

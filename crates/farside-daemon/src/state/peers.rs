@@ -1,5 +1,7 @@
 //! Who is pinned.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use farside_link::{LinkOptions, PathsMode};
 use farside_peer::{PeerId, PeerRecord, PeerRegistry, SessionError};
@@ -23,11 +25,12 @@ struct Row {
     paths_mode: String,
     dscp: Option<u8>,
     rate: Option<i64>,
+    keepalive: Option<u32>,
 }
-from_row!(Row { id, name, address, added_at, paths, paths_mode, dscp, rate });
+from_row!(Row { id, name, address, added_at, paths, paths_mode, dscp, rate, keepalive });
 
 /// The columns of a [`Row`].
-const COLUMNS: &str = "id, name, address, added_at, paths, paths_mode, dscp, rate";
+const COLUMNS: &str = "id, name, address, added_at, paths, paths_mode, dscp, rate, keepalive";
 
 impl Row {
     fn record(self) -> Result<PeerRecord, StateError> {
@@ -53,6 +56,7 @@ impl Row {
                     .rate
                     .map(|rate| u64::try_from(rate).map_err(|_| StateError::Row("a negative rate")))
                     .transpose()?,
+                keepalive: self.keepalive.map(|milliseconds| Duration::from_millis(milliseconds.into())),
             },
             added_at: time(self.added_at),
         })
@@ -107,10 +111,10 @@ impl PeerRegistry for State {
         // The key tells apart what the name does not.
         let name = if taken.is_some() { format!("{name}-{:?}", record.id) } else { name };
         let kept: Row = sqlx::query_as(
-            "INSERT INTO peers (id, name, address, added_at, paths, paths_mode, dscp, rate) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (id) DO UPDATE \
-             SET name = ?2, address = ?3, paths = ?5, paths_mode = ?6, dscp = ?7, rate = ?8 \
-             RETURNING id, name, address, added_at, paths, paths_mode, dscp, rate",
+            "INSERT INTO peers (id, name, address, added_at, paths, paths_mode, dscp, rate, keepalive) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (id) DO UPDATE \
+             SET name = ?2, address = ?3, paths = ?5, paths_mode = ?6, dscp = ?7, rate = ?8, keepalive = ?9 \
+             RETURNING id, name, address, added_at, paths, paths_mode, dscp, rate, keepalive",
         )
         .bind(record.id.0.as_slice())
         .bind(name)
@@ -124,6 +128,7 @@ impl PeerRegistry for State {
         .bind(record.link.dscp)
         // A rate beyond 2^63 bytes per second is no bound.
         .bind(record.link.rate.and_then(|rate| i64::try_from(rate).ok()))
+        .bind(record.link.keepalive.and_then(|keepalive| u32::try_from(keepalive.as_millis()).ok()))
         .fetch_one(&mut *transaction)
         .await
         .map_err(local)?;
@@ -192,6 +197,7 @@ mod tests {
             mode: PathsMode::Failover,
             dscp: Some(10),
             rate: Some(1_250_000),
+            keepalive: Some(Duration::from_secs(30)),
         };
         assert_eq!(book.pin(linked.clone()).await.unwrap(), linked);
         assert_eq!(book.lookup(PeerId([1; 32])).await.unwrap(), Some(linked));

@@ -31,6 +31,7 @@ impl Bundle {
             in_hand: 0,
             writer: None,
             throttled_until: None,
+            hold: None,
             pace: Pace::new(Duration::ZERO),
             lanes: 0,
             loss: None,

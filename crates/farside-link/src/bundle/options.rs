@@ -110,6 +110,14 @@ pub struct LaneStats {
     pub delivered_bytes: u64,
     /// For how long it has made no progress, or has been there without any.
     pub quiet: Duration,
+    /// It has data on its way that is not acknowledged.
+    pub has_data: bool,
+    /// How long ago a ping over it was last answered.
+    pub answered: Option<Duration>,
+    /// How long ago something last arrived on it.
+    pub heard: Duration,
+    /// Bytes that have arrived on it for this bundle, TLS included.
+    pub received_bytes: u64,
     /// From being given a segment to hearing of its arrival, smoothed. `None`: none has arrived yet.
     pub latency: Option<Duration>,
     /// What the socket knows.

@@ -24,7 +24,7 @@ use super::segment::{Ack, HEADER_BYTES};
 use crate::limits::{
     LANE_RATE_OVER, LANE_STALL_ALONE, LANE_STALL_MAX, LANE_STALL_MIN, LANE_STALL_ROUND_TRIPS,
     LOW_PRIORITY_SEGMENT_MIN, SEGMENT_PAYLOAD_MAX, SEGMENT_PAYLOAD_SLOW, SEGMENT_TIME, SEGMENTS_HELD_MAX,
-    SEND_AHEAD, SEND_AHEAD_MAX, SEND_AHEAD_MIN, WINDOW_MAX, WINDOW_MIN, WINDOW_START,
+    SEND_AHEAD, SEND_AHEAD_MAX, SEND_AHEAD_MIN, STANDSTILLS_MAX, WINDOW_MAX, WINDOW_MIN, WINDOW_START,
 };
 use crate::low_priority::Allowed;
 
@@ -106,9 +106,13 @@ struct LaneState {
     pinged: Option<Duration>,
     /// The shortest time of a ping's way there and back since somebody asked.
     round_trip: Option<Duration>,
+    /// When a ping was last answered.
+    answered: Option<Duration>,
     /// When it last made progress, or joined.
     moved: Duration,
     latency: Option<Duration>,
+    /// When it took the newest segment that has arrived.
+    newest: Duration,
     /// Payload delivered.
     delivered: u64,
     /// Start of the measure of its rate, and what was delivered then.
@@ -194,6 +198,43 @@ pub(super) struct Sender {
     retain_max: u64,
     given: u64,
     retransmitted: u64,
+    standstill: Standstill,
+}
+
+/// Times in which no lane moved though they should have. What was on its way then says nothing of the time a segment takes: an
+/// outage of three seconds would make lanes be waited for that stand for twelve.
+#[derive(Debug, Default)]
+struct Standstill {
+    /// When a lane last moved, or began to owe it while no other did.
+    moved: Duration,
+    /// The end of the last standstill.
+    until: Duration,
+    /// How many there were since something took no longer than it may.
+    in_a_row: u32,
+}
+
+impl Standstill {
+    /// A lane moves; `latency` is what a segment takes, as far as that is known.
+    fn on_progress(&mut self, now: Duration, latency: impl FnOnce() -> Option<Duration>) {
+        let stood = now.saturating_sub(self.moved);
+        self.moved = now;
+        if stood > LANE_STALL_MIN
+            && self.in_a_row < STANDSTILLS_MAX
+            && latency().is_some_and(|latency| stood > 2 * latency)
+        {
+            self.until = now;
+            self.in_a_row += 1;
+        }
+    }
+
+    /// Whether what was taken at this moment, and has arrived now, says what a segment takes.
+    fn is_sample(&mut self, taken: Duration, now: Duration) -> bool {
+        let is_sample = taken >= self.until;
+        if is_sample && now.saturating_sub(taken) <= LANE_STALL_MIN {
+            self.in_a_row = 0;
+        }
+        is_sample
+    }
 }
 
 impl Sender {
@@ -215,6 +256,7 @@ impl Sender {
             retain_max: WINDOW_START,
             given: 0,
             retransmitted: 0,
+            standstill: Standstill::default(),
         }
     }
 
@@ -277,10 +319,12 @@ impl Sender {
                 in_flight: VecDeque::new(),
                 pinged: None,
                 round_trip: None,
+                answered: None,
                 moved: now,
                 // It will wait in the same queues: without that, a lane added to a link with seconds of queue is taken for
                 // stalled before anything can have arrived on it.
                 latency,
+                newest: Duration::ZERO,
                 delivered: 0,
                 measured: (now, 0),
                 rate: 0.0,
@@ -391,6 +435,9 @@ impl Sender {
 
     /// `lane` takes data, at most `bytes` and at most what [`Sender::next`] has just said.
     pub(super) fn take(&mut self, lane: LaneId, bytes: u64, now: Duration) -> Option<Segment> {
+        if self.retained_bytes == 0 {
+            self.standstill.moved = now;
+        }
         let lane_state = self.lane_states.get_mut(&lane)?;
         let (offset, segment) = if let Some(offset) = self.again.pop_first() {
             let whole = self.retained.get_mut(&offset)?;
@@ -474,6 +521,9 @@ impl Sender {
                 self.retained_bytes -= retained.bytes.len() as u64;
             }
         }
+        if self.lane_states.get(&lane).is_some_and(|lane_state| ack.position > lane_state.acknowledged) {
+            self.moves(now);
+        }
         let Some(lane_state) = self.lane_states.get_mut(&lane) else { return Ok(()) };
         if ack.position > lane_state.position || ack.position < lane_state.acknowledged {
             return Err(Broken(format!(
@@ -489,9 +539,10 @@ impl Sender {
             while let Some(carried) =
                 lane_state.in_flight.pop_front_if(|carried| carried.until <= ack.position)
             {
-                if is_sample {
+                if is_sample && self.standstill.is_sample(carried.at, now) {
                     lane_state.on_latency(now.saturating_sub(carried.at));
                 }
+                lane_state.newest = lane_state.newest.max(carried.at);
                 lane_state.delivered += carried.bytes;
                 if carried.bytes == 0 {
                     self.end = End::Delivered;
@@ -512,6 +563,11 @@ impl Sender {
             self.retain_max = WINDOW_START;
         }
         Ok(())
+    }
+
+    fn moves(&mut self, now: Duration) {
+        let longest = || self.lane_states.values().filter_map(|lane_state| lane_state.latency).max();
+        self.standstill.on_progress(now, longest);
     }
 
     /// The peer says that it has everything, by leaving.
@@ -536,6 +592,9 @@ impl Sender {
 
     /// A ping goes over `lane`.
     pub(super) fn on_ping_sent(&mut self, lane: LaneId, now: Duration) {
+        if !self.is_owed() {
+            self.standstill.moved = now;
+        }
         if let Some(lane_state) = self.lane_states.get_mut(&lane) {
             lane_state.pinged.get_or_insert(now);
         }
@@ -548,14 +607,23 @@ impl Sender {
 
     /// It came back.
     pub(super) fn on_pong(&mut self, lane: LaneId, now: Duration) {
+        self.moves(now);
         if let Some(lane_state) = self.lane_states.get_mut(&lane)
             && let Some(sent) = lane_state.pinged.take()
         {
             let took = now.saturating_sub(sent);
             lane_state.on_progress(now);
-            lane_state.on_latency(took);
+            lane_state.answered = Some(now);
+            if self.standstill.is_sample(sent, now) {
+                lane_state.on_latency(took);
+            }
             lane_state.round_trip = Some(lane_state.round_trip.map_or(took, |shortest| shortest.min(took)));
         }
+    }
+
+    /// When a ping over `lane` was last answered.
+    pub(super) fn answered(&self, lane: LaneId) -> Option<Duration> {
+        self.lane_states.get(&lane)?.answered
     }
 
     /// The shortest time that a ping over `lane` took there and back, of those answered since this was asked last. No peer holds
@@ -598,6 +666,35 @@ impl Sender {
         if let Some(lane_state) = self.lane_states.get_mut(&lane) {
             lane_state.stalled = true;
         }
+    }
+
+    /// The other side waits for one segment, the lane that has it stands, and what another lane took later has arrived: that segment
+    /// goes first in line, as TCP sends a packet again of which later ones have arrived. The lane keeps the rest. Whether there
+    /// was such a one.
+    pub(super) fn send_edge_again(&mut self, now: Duration) -> bool {
+        let Some((&offset, Retained { lane: Some(lane), .. })) = self.retained.first_key_value() else {
+            return false;
+        };
+        let Some(standing) = self.lane_states.get(lane).filter(|lane_state| !lane_state.stalled) else {
+            return false;
+        };
+        if now.saturating_sub(standing.moved) < LANE_STALL_MIN.max(standing.latency.unwrap_or_default()) {
+            return false;
+        }
+        let has = |carried: &&Carried| (carried.offset..carried.offset + carried.bytes).contains(&offset);
+        let Some(taken) = standing.in_flight.iter().find(has).map(|carried| carried.at) else { return false };
+        let overtakes = |(id, other): (&LaneId, &LaneState)| {
+            let later = LANE_STALL_MIN.max(other.latency.unwrap_or_default());
+            id != lane && !other.stalled && other.newest >= taken + later
+        };
+        if !self.lane_states.iter().any(overtakes) {
+            return false;
+        }
+        if let Some(retained) = self.retained.get_mut(&offset) {
+            retained.lane = None;
+            self.again.insert(offset);
+        }
+        true
     }
 
     /// Lanes that have used up half of the patience with them.
@@ -661,6 +758,11 @@ impl Sender {
 
     pub(super) fn written(&self) -> u64 {
         self.sent + self.unsent
+    }
+
+    /// End of what lanes have taken.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent
     }
 
     pub(super) fn given(&self) -> u64 {

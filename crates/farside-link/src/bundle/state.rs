@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::limits::{CREDIT_AHEAD, WINDOW_MIN};
-use crate::throttle;
+use crate::limits::{CREDIT_AHEAD, CREDIT_HELD_AFTER, WINDOW_MIN};
+use crate::throttle::{self, Bucket, Limits, Rate};
 use crate::transport::LinkStats;
 use crate::wire::{WireCounters, wire_cost};
 
@@ -64,6 +64,8 @@ pub(super) struct Outward {
     pub(super) in_hand: usize,
     pub(super) writer: Option<(Waker, WriterWaits)>,
     pub(super) throttled_until: Option<Instant>,
+    /// What the other side has granted and now wants more slowly: the limit, and the offset up to which it holds.
+    pub(super) hold: Option<(Limits, u64)>,
     pub(super) pace: Pace,
     pub(super) lanes: usize,
     pub(super) loss: Option<Loss>,
@@ -167,9 +169,31 @@ impl Bundle {
         }
     }
 
+    /// Closes these lanes; what is on its way there goes over others.
+    pub fn close_lanes(&self, which: impl Fn(LaneId) -> bool) {
+        self.handles().iter().filter(|handle| which(handle.id)).for_each(|handle| handle.order(CLOSE));
+    }
+
+    /// Some lane has data that is not acknowledged.
+    pub fn has_data_on_its_way(&self) -> bool {
+        self.outward.lock().sender.in_flight() > 0
+    }
+
     /// Asks each lane for a sign of life, those too that carry nothing: one whose path has gone silent is found to be stalled.
     pub fn ask_lanes(&self) {
+        self.ask_those(|_| true);
+    }
+
+    /// The same of those that stand by: others show that they work by what they carry.
+    pub fn ask_standby_lanes(&self) {
+        self.ask_those(|is_standby| is_standby);
+    }
+
+    fn ask_those(&self, which: impl Fn(bool) -> bool) {
         for handle in self.handles() {
+            if !which(self.outward.lock().sender.is_standby(handle.id)) {
+                continue;
+            }
             if !self.outward.lock().sender.is_pinged(handle.id) {
                 handle.order(PING);
             }
@@ -245,6 +269,10 @@ impl Bundle {
                 standby: sender.is_standby(handle.id),
                 stalled: sender.is_stalled(handle.id),
                 quiet: sender.quiet(handle.id, age),
+                has_data: !sender.has_nothing_on(handle.id),
+                answered: sender.answered(handle.id).map(|at| age.saturating_sub(at)),
+                heard: age.saturating_sub(handle.last_received()),
+                received_bytes: handle.options.wire.received().saturating_sub(handle.wire_before.1),
                 delivered_bytes,
                 latency,
                 socket,
@@ -353,7 +381,17 @@ impl Bundle {
             }
             Next::Data(bytes) => {
                 let limits = &self.options.limits_out;
-                let granted = limits.take(throttle::clock(), bytes + overhead(bytes));
+                let wanted = bytes + overhead(bytes);
+                let granted = match outward.held() {
+                    None => limits.take(throttle::clock(), wanted),
+                    Some(hold) => {
+                        let held = hold.take(throttle::clock(), wanted);
+                        let granted =
+                            if held.bytes > 0 { limits.take(throttle::clock(), held.bytes) } else { held };
+                        hold.give_back(held.bytes - granted.bytes);
+                        granted
+                    }
+                };
                 if granted.bytes == 0 {
                     outward.throttled_until = Some(Instant::now() + granted.retry_after);
                     outward.starved.push((Arc::clone(lane), Want::Throttle));
@@ -394,6 +432,32 @@ impl Bundle {
         let writer = outward.writer_to_wake();
         drop(outward);
         writer.into_iter().for_each(Waker::wake);
+    }
+
+    /// The other side has lowered a limit: what it granted before, up to the offset `until`, goes no faster than `rate` bytes per
+    /// second from now on. What it grants from now on comes no faster by itself. 0: as fast as granted, again.
+    pub fn hold(&self, rate: u64, until: u64) {
+        let mut outward = self.outward.lock();
+        let limit = || Limits::chain([Arc::new(Bucket::new(Rate::committed(rate)))]);
+        outward.hold = (rate > 0 && until > outward.sender.sent()).then(|| (limit(), until));
+        outward.throttled_until = None;
+        outward.wake_lanes();
+        drop(outward);
+        self.wakeup.notify_one();
+    }
+
+    /// The limits of what this side receives have been lowered since it granted credit that takes longer to use up than it should:
+    /// the limit now, bytes per second, and the offset up to which it was granted.
+    pub fn excess_credit(&self) -> Option<(u64, u64)> {
+        let rate = self.options.limits_in.rate()?;
+        let inward = self.inward.lock();
+        let soon = (rate as f64 * (CREDIT_HELD_AFTER + inward.round_trip).as_secs_f64()) as u64;
+        (inward.receiver.unused() > soon).then(|| (rate, inward.receiver.limit()))
+    }
+
+    /// The limit of what this side receives, bytes per second.
+    pub fn limit_in(&self) -> Option<u64> {
+        self.options.limits_in.rate()
     }
 
     /// What the other side may send before it receives anything, bytes.
@@ -609,6 +673,15 @@ impl Outward {
             .map(latency)
             .min()
             .map(|(_, at)| at)
+    }
+
+    /// The limit for what was granted before the other side lowered its own, if such is what goes next.
+    fn held(&mut self) -> Option<Limits> {
+        let until = self.hold.as_ref()?.1;
+        if self.sender.sent() >= until {
+            self.hold = None;
+        }
+        self.hold.as_ref().map(|(limit, _)| limit.clone())
     }
 
     /// Notes what limits from `now` on.

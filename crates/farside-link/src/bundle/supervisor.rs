@@ -126,6 +126,9 @@ impl Supervisor {
         let (overdue, writer) = {
             let mut outward = self.bundle.outward.lock();
             let overdue = outward.sender.overdue(life);
+            if outward.sender.send_edge_again(life) {
+                outward.wake_lanes();
+            }
             overdue.iter().for_each(|lane| outward.sender.stall(*lane));
             if !overdue.is_empty() {
                 // What its connection does not take goes over others: a flush or a shutdown waits for those.

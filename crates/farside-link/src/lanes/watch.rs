@@ -180,6 +180,10 @@ mod tests {
                 standby: false,
                 stalled: false,
                 quiet: Duration::ZERO,
+                has_data: false,
+                answered: None,
+                heard: Duration::ZERO,
+                received_bytes: 0,
                 delivered_bytes: 0,
                 latency: None,
                 socket: Some(LinkStats {

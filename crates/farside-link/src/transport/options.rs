@@ -4,6 +4,7 @@
 //! the same. What was granted is read back from the socket ([`LinkStats::congestion`](super::LinkStats)).
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// The congestion control that a connection asks for.
 ///
@@ -42,4 +43,10 @@ pub struct SocketOptions {
     pub dscp: Option<u8>,
     /// The most it sends, bytes per second, spread evenly: a committed rate. `None`: no limit.
     pub pacing: Option<u64>,
+    /// The largest segment, bytes, both ways: it is told to the other side in the handshake, so it holds for connections that are
+    /// dialled from now on. `None`: as the interface says.
+    pub mss: Option<u32>,
+    /// How often whoever uses it asks a quiet connection for a sign of life. The kernel's own questions come after that, and not
+    /// beside it.
+    pub keepalive: Option<Duration>,
 }

@@ -55,6 +55,8 @@ pub struct LinkStats {
     pub pacing_rate: Option<u64>,
     /// Name of the congestion control that was granted.
     pub congestion: Option<Arc<str>>,
+    /// How often in a row the kernel has sent the same again and nothing of it has arrived.
+    pub timeouts: u32,
     /// Payload of a full segment, bytes.
     pub mss: u32,
     /// Largest packet that the path takes, bytes, as far as the kernel knows.
@@ -76,6 +78,17 @@ pub struct LinkStats {
 }
 
 impl LinkStats {
+    /// With a delivery rate for people. Of a connection with too little to send the kernel keeps the highest rate it ever saw, which
+    /// may be that of a burst of some packets; it is no more than the mean over the time in which something was on its way.
+    #[must_use]
+    pub fn for_people(mut self) -> LinkStats {
+        if self.app_limited && !self.busy.is_zero() {
+            let mean = (self.delivered_bytes as f64 / self.busy.as_secs_f64()) as u64;
+            self.delivery_rate = self.delivery_rate.map(|rate| rate.min(mean));
+        }
+        self
+    }
+
     /// Share of the busy time in which this side's send buffer was what limits; 0 to 1.
     pub fn buffer_limited_share(&self) -> f64 {
         share(self.buffer_limited, self.busy)
@@ -171,6 +184,16 @@ mod tests {
         assert_eq!(sum.buffer_limited_share(), 0.4);
         assert_eq!(sum.retransmitted_share(), 0.01);
         assert_eq!(LinkStats::together([]), None);
+    }
+
+    #[test]
+    fn a_burst_is_no_rate_for_people() {
+        let limited = LinkStats { app_limited: true, delivered_bytes: 5_000_000, ..lane(140_000_000, 20) };
+        assert_eq!(limited.clone().for_people().delivery_rate, Some(500_000));
+        let full = LinkStats { app_limited: false, ..limited.clone() };
+        assert_eq!(full.for_people().delivery_rate, Some(140_000_000), "what the line carries is measured");
+        let idle = LinkStats { busy: Duration::ZERO, ..limited };
+        assert_eq!(idle.for_people().delivery_rate, Some(140_000_000));
     }
 
     #[test]

@@ -81,15 +81,17 @@ fn ask(socket: &impl AsFd, options: &SocketOptions, is_v6: bool) {
     }
 }
 
+/// Twice as long as the session's own pause: then the kernel asks only where that has not.
+fn keepalive(options: &SocketOptions) -> TcpKeepalive {
+    let after = options.keepalive.map_or(KEEPALIVE_AFTER, |every| KEEPALIVE_AFTER.max(2 * every));
+    TcpKeepalive::new().with_time(after).with_interval(KEEPALIVE_EVERY).with_retries(KEEPALIVE_PROBES)
+}
+
 fn connected(stream: TcpStream, options: &SocketOptions) -> io::Result<Connection> {
     let (local, remote) = (stream.local_addr()?, stream.peer_addr()?);
     let socket = SockRef::from(&stream);
     socket.set_tcp_nodelay(true)?;
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE_AFTER)
-        .with_interval(KEEPALIVE_EVERY)
-        .with_retries(KEEPALIVE_PROBES);
-    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_keepalive(&keepalive(options))?;
     socket.set_tcp_notsent_lowat(UNSENT_MAX)?;
     ask(&stream, options, local.is_ipv6());
     let stream = Arc::new(Mutex::new(stream));
@@ -107,6 +109,11 @@ fn connected(stream: TcpStream, options: &SocketOptions) -> io::Result<Connectio
 async fn dial_one(to: SocketAddr, options: &SocketOptions) -> io::Result<Connection> {
     let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     ask(&socket, options, to.is_ipv6());
+    if let Some(mss) = options.mss
+        && let Err(e) = SockRef::from(&socket).set_tcp_mss(mss)
+    {
+        tracing::debug!("the kernel does not hold a connection to segments of {mss} bytes: {e}");
+    }
     if let Some(local) = options.local {
         let bound = socket.bind(SocketAddr::new(local, 0));
         bound.map_err(|e| io::Error::new(e.kind(), format!("cannot go out from {local}: {e}")))?;
@@ -283,6 +290,7 @@ impl SocketStats for TcpFigures {
                 let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
                 String::from_utf8_lossy(&name[..end]).into()
             }),
+            timeouts: info.retransmits.into(),
             mss: info.snd_mss,
             path_mtu: (info.pmtu > 0).then_some(info.pmtu),
             delivered_bytes: segments(info.delivered),
@@ -299,7 +307,11 @@ impl SocketStats for TcpFigures {
         if let Some(stream) = self.stream.upgrade() {
             let mut rates = self.rates.lock();
             rates.committed_rate = options.pacing;
-            ask(&*stream.lock(), &SocketOptions { pacing: rates.least(), ..options.clone() }, self.is_v6);
+            let stream = stream.lock();
+            ask(&*stream, &SocketOptions { pacing: rates.least(), ..options.clone() }, self.is_v6);
+            if let Err(e) = SockRef::from(&*stream).set_tcp_keepalive(&keepalive(options)) {
+                tracing::debug!("the kernel does not ask a quiet connection as often as it should: {e}");
+            }
         }
     }
 

@@ -21,7 +21,8 @@ use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 pub struct TcpInfo {
     state: u8,
     ca_state: u8,
-    retransmits: u8,
+    /// Time-outs in a row, since something was acknowledged.
+    pub(super) retransmits: u8,
     probes: u8,
     backoff: u8,
     options: u8,

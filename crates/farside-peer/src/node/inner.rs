@@ -19,7 +19,7 @@ use crate::identity::Identity;
 use crate::pairing::{Failures, Invites, Reachable};
 use crate::registry::{PeerRecord, PeerRegistry};
 use crate::service::PeerService;
-use crate::session::Session;
+use crate::session::{PacketLimits, Session};
 
 /// A running node.
 pub(super) struct Inner {
@@ -58,6 +58,8 @@ pub(super) struct Peer {
     pub(super) wire: Arc<WireCounters>,
     pub(super) calls: Arc<Semaphore>,
     pub(super) reach: watch::Sender<Reach>,
+    /// Where full packets do not pass.
+    pub(super) packets: Arc<PacketLimits>,
     /// Stops the task that dials.
     pub(super) redial: CancellationToken,
     /// Ends its pause: somebody waits for the session.

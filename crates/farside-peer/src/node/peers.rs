@@ -12,6 +12,7 @@ use crate::error::SessionError;
 use crate::id::PeerId;
 use crate::limits::CALLS_OUTSTANDING_MAX;
 use crate::registry::PeerRecord;
+use crate::session::PacketLimits;
 
 impl Inner {
     /// Makes memory agree with the registry.
@@ -83,7 +84,13 @@ impl Inner {
         let state = watch::Sender::new(PeerState { last_error, ..PeerState::default() });
         let wanted: Arc<Notify> = Arc::default();
         let reach = watch::Sender::new(reach_of(&record));
-        let redial = self.keep_dialled(&record, reach.subscribe(), state.subscribe(), Arc::clone(&wanted));
+        let packets: Arc<PacketLimits> = Arc::default();
+        let redial = self.keep_dialled(
+            &record,
+            (reach.subscribe(), Arc::clone(&packets)),
+            state.subscribe(),
+            Arc::clone(&wanted),
+        );
         let peer = Peer {
             record,
             session: None,
@@ -91,6 +98,7 @@ impl Inner {
             wire: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_OUTSTANDING_MAX)),
             reach,
+            packets,
             redial,
             wanted,
         };
@@ -99,8 +107,8 @@ impl Inner {
 
     fn dial_now(self: &Arc<Self>, peer: &mut Peer) {
         peer.redial.cancel();
-        let (reach, state, wanted) =
-            (peer.reach.subscribe(), peer.state.subscribe(), Arc::clone(&peer.wanted));
+        let reach = (peer.reach.subscribe(), Arc::clone(&peer.packets));
+        let (state, wanted) = (peer.state.subscribe(), Arc::clone(&peer.wanted));
         peer.redial = self.keep_dialled(&peer.record, reach, state, wanted);
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use farside_link::limits::REDIAL_MIN;
-use farside_link::{Backoff, Reach};
+use farside_link::{Backoff, Reach, SocketOptions};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -16,19 +16,19 @@ use crate::error::SessionError;
 use crate::hello::Role;
 use crate::limits::{DIAL_NEXT_PATH_AFTER, SESSION_PROVEN_AFTER};
 use crate::registry::PeerRecord;
-use crate::session::{Session, SessionInfo};
+use crate::session::{PacketLimits, Session, SessionInfo};
 
 impl Inner {
     /// Starts the task; cancelling the token stops it.
     pub(super) fn keep_dialled(
         self: &Arc<Self>,
         record: &PeerRecord,
-        reach: watch::Receiver<Reach>,
+        reach: (watch::Receiver<Reach>, Arc<PacketLimits>),
         state: watch::Receiver<PeerState>,
         wanted: Arc<Notify>,
     ) -> CancellationToken {
         let token = self.stop.child_token();
-        if !self.isolated && !reach.borrow().paths().is_empty() {
+        if !self.isolated && !reach.0.borrow().paths().is_empty() {
             let (node, record) = (Arc::clone(self), record.clone());
             let stop = token.clone();
             self.tasks.spawn(async move {
@@ -44,7 +44,7 @@ impl Inner {
     async fn dial_for_ever(
         self: &Arc<Self>,
         record: &PeerRecord,
-        reach: &watch::Receiver<Reach>,
+        reach: &(watch::Receiver<Reach>, Arc<PacketLimits>),
         mut state: watch::Receiver<PeerState>,
         wanted: &Notify,
     ) {
@@ -88,7 +88,7 @@ impl Inner {
     async fn dial(
         self: &Arc<Self>,
         record: &PeerRecord,
-        reach: &watch::Receiver<Reach>,
+        (reach, packets): &(watch::Receiver<Reach>, Arc<PacketLimits>),
     ) -> Result<Arc<Session>, SessionError> {
         let reach = reach.borrow().clone();
         let mut failed = SessionError::Unreachable {
@@ -101,7 +101,8 @@ impl Inner {
         loop {
             if connecting.is_empty() || Instant::now() >= next_at {
                 if let Some(path) = untried.pop_front() {
-                    let (dialler, socket) = (self.dialler.clone(), reach.socket(&path));
+                    let socket = SocketOptions { mss: packets.mss(&path), ..reach.socket(&path) };
+                    let dialler = self.dialler.clone();
                     connecting.spawn(async move { (dialler.connect(&path, &socket).await, path) });
                     next_at = Instant::now() + DIAL_NEXT_PATH_AFTER;
                 } else if connecting.is_empty() {

@@ -46,6 +46,11 @@ impl Inner {
         let status = |peer: &Peer| PeerStatus {
             record: peer.record.clone(),
             state: peer.state.borrow().clone(),
+            hindrance: peer
+                .session
+                .as_ref()
+                .filter(|session| !session.is_closed())
+                .and_then(|s| s.hindrance()),
             trouble: peer.session.as_ref().filter(|session| !session.is_closed()).and_then(|s| s.trouble()),
             sent_bytes: peer.wire.sent(),
             received_bytes: peer.wire.received(),
@@ -95,6 +100,7 @@ impl Inner {
             throttles: Arc::clone(&self.throttles),
             peer_calls: Arc::clone(&peer.calls),
             reach: peer.reach.subscribe(),
+            packets: Arc::clone(&peer.packets),
             budget: Arc::clone(&self.budget),
         };
         tracing::info!(

@@ -34,6 +34,8 @@ pub struct PeerStatus {
     /// Why a peer with a session does not answer: all connections of its control stream have ended. It is dialled again, by
     /// whichever side does that, and the session goes on if that succeeds before it is given up.
     pub trouble: Option<String>,
+    /// What keeps a peer that answers from being reached as it could be: full packets do not pass on a path.
+    pub hindrance: Option<String>,
     /// To it.
     pub sent_bytes: u64,
     /// From it.

@@ -14,6 +14,7 @@ use prost::Message;
 use tokio::sync::{Notify, watch};
 
 use super::entry::{BundleEntry, CONTROL, Given};
+use super::holds::Told;
 use super::lanes::shortest_round_trip;
 use super::state::Session;
 use super::supervisor::supervise_lanes;
@@ -119,6 +120,7 @@ async fn see_to_end(session: Arc<Session>, entry: Arc<BundleEntry>) {
 async fn ask_for_lanes(session: Arc<Session>, entry: Arc<BundleEntry>) {
     let mut given = entry.given.subscribe();
     let mut asked = 1;
+    let mut told = Told::default();
     loop {
         tokio::select! {
             () = session.lost.cancelled() => return,
@@ -130,6 +132,7 @@ async fn ask_for_lanes(session: Arc<Session>, entry: Arc<BundleEntry>) {
         if session.lanes.bundle(&entry.id).is_none() {
             return;
         }
+        told.follow(&session, &entry);
         let stats = entry.bundle.stats();
         // This side knows no order of paths: it sends over whatever there is.
         let paths: BTreeSet<usize> = stats.lanes.iter().map(|lane| lane.path).collect();

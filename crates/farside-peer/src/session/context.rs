@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use farside_link::{PathSpec, Reach, Throttles, WindowBudget, WireCounters};
+use farside_link::{PathSpec, Reach, SocketOptions, Throttles, WindowBudget, WireCounters};
 use farside_platform::Randomness;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::task::TaskTracker;
 
+use super::packet_limits::PacketLimits;
 use crate::dial::Dialler;
 use crate::id::PeerId;
 use crate::service::PeerService;
@@ -42,6 +43,15 @@ pub(crate) struct SessionContext {
     pub(crate) peer_calls: Arc<Semaphore>,
     /// How the peer is reached, as its record says now.
     pub(crate) reach: watch::Receiver<Reach>,
+    /// Where full packets do not pass; outlives sessions.
+    pub(crate) packets: Arc<PacketLimits>,
     /// What the windows of all bundles of this site share.
     pub(crate) budget: Arc<WindowBudget>,
+}
+
+impl SessionContext {
+    /// What is asked of a connection that is dialled over `path` now.
+    pub(crate) fn socket(&self, path: &PathSpec) -> SocketOptions {
+        SocketOptions { mss: self.packets.mss(path), ..self.reach.borrow().socket(path) }
+    }
 }

@@ -1,7 +1,7 @@
 //! The control stream: frames read and written, pings, and the silence that ends a session.
 //!
 //! Whoever reads it never waits for a service, so that pings are answered while services are slow. A session is lost when
-//! nothing at all has arrived for [`SILENCE_MAX`].
+//! nothing at all has arrived for [`SILENCE_MAX`], unless it is idle and may be quiet for longer.
 
 use std::sync::Arc;
 
@@ -10,15 +10,16 @@ use farside_link::limits::CLOSE_TIMEOUT;
 use farside_link::{BundleStream, printable};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::calls::{deliver, serve_call};
-use super::entry::CONTROL;
+use super::entry::{CONTROL, bundle_id};
+use super::packets::on_told;
 use super::state::Session;
-use super::streams::{bundle_id, more_lanes, open_for_peer};
-use crate::control::{self, Body, RefusedCall, RefusedStream, bounded};
+use super::streams::{more_lanes, open_for_peer};
+use crate::control::{self, Beside, Body, RefusedCall, RefusedStream, bounded};
 use crate::error::{Refusal, SessionError};
-use crate::limits::{PING_EVERY, REFUSAL_TEXT_MAX, SILENCE_MAX, SUSPECT_SILENCE_MAX};
+use crate::limits::{PING_EVERY, REFUSAL_TEXT_MAX, SILENCE_MAX, STREAMS_SERVED_MAX, SUSPECT_SILENCE_MAX};
 
 pub(super) async fn read_frames(session: Arc<Session>, mut reader: ReadHalf<BundleStream>) {
     let reason = loop {
@@ -27,10 +28,11 @@ pub(super) async fn read_frames(session: Arc<Session>, mut reader: ReadHalf<Bund
             frame = control::read(&mut reader) => frame,
         };
         match frame {
-            Ok(Some((Body::Close(reason), _))) => {
+            Ok(Some((Body::Close(reason), ..))) => {
                 break format!("the peer closed it: {}", printable(&reason, REFUSAL_TEXT_MAX));
             }
-            Ok(Some((body, wire))) => {
+            Ok(Some((body, beside, wire))) => {
+                take_beside(&session, beside);
                 if let Err(e) = take(&session, body, wire) {
                     break e.to_string();
                 }
@@ -41,6 +43,23 @@ pub(super) async fn read_frames(session: Arc<Session>, mut reader: ReadHalf<Bund
         }
     };
     session.close(&reason);
+}
+
+/// Takes what a frame says beside its body.
+fn take_beside(session: &Session, beside: Beside) {
+    if beside.keepalive > 0 {
+        session.note_keepalive(Duration::from_millis(beside.keepalive.into()));
+    }
+    // No more streams are open than that.
+    for hold in beside.holds.into_iter().take(STREAMS_SERVED_MAX) {
+        // The stream may have ended meanwhile.
+        if let Some(entry) = bundle_id(&hold.bundle).and_then(|id| session.lanes.bundle(&id)) {
+            entry.bundle.hold(hold.rate, hold.until);
+        }
+    }
+    for packets in beside.packets.into_iter().take(STREAMS_SERVED_MAX) {
+        on_told(session, &packets);
+    }
 }
 
 /// Takes one frame without ever waiting.
@@ -109,41 +128,80 @@ pub(super) async fn write_frames(
     }
 }
 
-/// Pings, and closes the session when nothing has come for too long.
+/// Asks for signs of life, and closes the session when nothing has come for too long.
+///
+/// A session that is busy, or that has the shortest pause, is asked every [`PING_EVERY`] and given up after [`SILENCE_MAX`].
+/// One that is idle may have a longer pause. What it is asked then makes it busy until the answer is there, so a peer that is
+/// gone is noticed a pause and [`SILENCE_MAX`] later at most. The side that was dialled answers, and asks by itself only when
+/// nothing has come for longer than the pause: one question and its answer show both that the other is there.
 pub(super) async fn watch_for_silence(session: Arc<Session>) {
-    let mut ticks = tokio::time::interval(PING_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last_received = (session.wire.received(), Instant::now());
     let mut limit = SILENCE_MAX;
+    // While it was idle nobody owed anything.
+    let mut idle_until = Instant::now();
+    // `None`: at once.
+    let mut asked: Option<Instant> = None;
+    let mut told = PING_EVERY;
     loop {
+        let every = session.keepalive();
+        let now = Instant::now();
+        let received = session.wire.received();
+        if received != last_received.0 {
+            last_received = (received, now);
+            limit = SILENCE_MAX;
+        }
+        let is_slow = every > PING_EVERY && limit == SILENCE_MAX && !session.is_busy();
+        if is_slow {
+            idle_until = now;
+        }
+        if now - last_received.1.max(idle_until) >= limit {
+            session.close(&format!("nothing was heard of the peer for {} s", limit.as_secs()));
+            return;
+        }
+        let is_due = match asked {
+            Some(at) if is_slow && session.info.dialled.is_some() => now >= at + every,
+            Some(at) if is_slow => now >= at.max(last_received.1) + every + every / 4,
+            _ => true,
+        };
+        if is_due {
+            asked = Some(now);
+            ping(&session, is_slow, &mut told);
+        }
         tokio::select! {
             () = session.lost.cancelled() => return,
-            _ = ticks.tick() => {}
+            // It becomes busy without a word.
+            () = sleep(PING_EVERY) => {}
+            // The other side learns at once what this one wants.
+            () = session.keepalive_changed.notified() => asked = None,
             () = session.suspected.notified() => {
                 limit = SUSPECT_SILENCE_MAX;
                 last_received = (session.wire.received(), Instant::now());
                 *session.pings.lock() = None;
             }
         }
-        let received = session.wire.received();
-        if received != last_received.0 {
-            last_received = (received, Instant::now());
-            limit = SILENCE_MAX;
-        }
-        if last_received.1.elapsed() >= limit {
-            session.close(&format!("nothing was heard of the peer for {} s", limit.as_secs()));
-            return;
-        }
-        // Every tick sends one, answered or not: a pong may be stuck behind a large answer, and the pings
-        // themselves are what the peer hears of us. Only one at a time is measured.
-        let nonce = session.context.random.next_u64();
-        let measured = session.pings.lock().get_or_insert((nonce, Instant::now())).0 == nonce;
-        let queued = session.urgent.try_send(control::encode(Body::Ping(nonce)));
-        if queued.is_err() && measured {
-            *session.pings.lock() = None;
-        }
-        // That ping takes the first path; those that stand by are to be known to work, too.
-        if let Some(control) = session.lanes.bundle(&CONTROL) {
+    }
+}
+
+/// Sends a ping, answered or not was the one before: a pong may be stuck behind a large answer, and the pings themselves are what
+/// the peer hears of us. Only one at a time is measured.
+fn ping(session: &Session, is_slow: bool, told: &mut Duration) {
+    let nonce = session.context.random.next_u64();
+    let measured = session.pings.lock().get_or_insert((nonce, Instant::now())).0 == nonce;
+    let ours = session.our_keepalive();
+    let is_news = ours != PING_EVERY || *told != ours;
+    let keepalive = if is_news { u32::try_from(ours.as_millis()).unwrap_or(u32::MAX) } else { 0 };
+    let beside = Beside { keepalive, ..Beside::default() };
+    let queued = session.urgent.try_send(control::encode_with(Body::Ping(nonce), beside));
+    if queued.is_ok() {
+        *told = ours;
+    } else if measured {
+        *session.pings.lock() = None;
+    }
+    // That ping takes the first path; those that stand by are to be known to work, too.
+    if let Some(control) = session.lanes.bundle(&CONTROL) {
+        if is_slow {
+            control.bundle.ask_standby_lanes();
+        } else {
             control.bundle.ask_lanes();
         }
     }

@@ -86,3 +86,8 @@ impl BundleEntry {
         self.bundle.close(reason);
     }
 }
+
+/// The id of a bundle as a frame carries it.
+pub(super) fn bundle_id(bytes: &Bytes) -> Option<[u8; 16]> {
+    bytes.as_ref().try_into().ok()
+}

@@ -7,8 +7,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use farside_link::limits::CLOSE_TIMEOUT;
@@ -79,7 +79,7 @@ fn adopt(session: &Session, io: &Secured, of_path: Option<Arc<WireCounters>>) {
     counters.extend(of_path);
     socket.charge(counters);
     let stats = socket.stats();
-    stats.apply(&session.context.reach.borrow().socket(&session.info.first));
+    stats.apply(&session.socket_options());
     let mut sockets = session.sockets.lock();
     sockets.retain(|known| known.strong_count() > 0);
     sockets.push(Arc::downgrade(&stats));
@@ -127,7 +127,7 @@ async fn connection(session: &Session, path: &PathSpec) -> Result<Connection, Se
     {
         return made;
     }
-    let socket = session.context.reach.borrow().socket(path);
+    let socket = session.context.socket(path);
     session.context.dialler.connect(path, &socket).await
 }
 
@@ -135,7 +135,8 @@ async fn connection(session: &Session, path: &PathSpec) -> Result<Connection, Se
 pub(super) async fn idle_lane(session: &Session, path: &PathSpec, entry: &BundleEntry) -> Option<IdleLane> {
     loop {
         let mut lane = session.lanes.idle.lock().take(path)?;
-        if !is_quiet(&mut lane.io) {
+        let mss = lane.options.stats.stats().map(|socket| socket.mss);
+        if !is_quiet(&mut lane.io) || !session.context.packets.is_fit(path, mss) {
             continue;
         }
         let attach = entry.attach();
@@ -219,10 +220,7 @@ pub(super) async fn follow_reach(session: Arc<Session>) {
         let reach = reach.borrow_and_update().clone();
         let now = session.lanes.now();
         session.lanes.paths.lock().change(&reach, &session.info.first, now);
-        let options = reach.socket(&session.info.first);
-        for socket in session.sockets.lock().iter().filter_map(Weak::upgrade) {
-            socket.apply(&options);
-        }
+        session.follow_keepalive();
         session.lanes.look_everywhere();
     }
 }

@@ -13,6 +13,7 @@ use super::control_stream::{read_frames, watch_for_silence, write_frames};
 use super::entry::CONTROL;
 use super::lane_table::Lanes;
 use super::lanes::{expire_idle_lanes, follow_reach, give, lane, pace_lanes};
+use super::packets::watch_packets;
 use super::state::Session;
 use super::streams::{await_attach_on_returned, expect_bulk, open_stream};
 use crate::error::SessionError;
@@ -43,6 +44,7 @@ impl Session {
         tasks.spawn(read_frames(Arc::clone(&session), reader));
         tasks.spawn(write_frames(Arc::clone(&session), writer, urgent_out, calls_out));
         tasks.spawn(watch_for_silence(Arc::clone(&session)));
+        tasks.spawn(watch_packets(Arc::clone(&session)));
         if session.info.dialled.is_none() {
             tasks.spawn(await_attach_on_returned(Arc::clone(&session), returned_lanes));
         }

@@ -3,19 +3,22 @@
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
-use farside_link::{SocketStats, WireCounters};
+use farside_link::limits::KEEPALIVE_MAX;
+use farside_link::{SocketOptions, SocketStats, WireCounters};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::context::{SessionContext, SessionInfo};
+use super::entry::BundleEntry;
 use super::lane_table::Lanes;
 use super::preopened::PreopenedConnections;
 use crate::error::SessionError;
-use crate::limits::{CALLS_OUTSTANDING_MAX, STREAMS_OPEN_MAX, STREAMS_SERVED_MAX};
+use crate::limits::{CALLS_OUTSTANDING_MAX, PING_EVERY, STREAMS_OPEN_MAX, STREAMS_SERVED_MAX};
 use crate::service::PeerLink;
 
 /// A call that waits for its answer. Its slot among the outstanding calls is free when the answer is there, not
@@ -47,6 +50,10 @@ pub(crate) struct Session {
     pub(super) pings: Mutex<Option<(u64, Instant)>>,
     pub(super) rtt: watch::Sender<Option<f64>>,
     pub(super) suspected: Notify,
+    /// How often the other side wants a quiet session to be asked for a sign of life.
+    pub(super) their_keepalive: Mutex<Duration>,
+    /// Wakes who asks: it may have become more often.
+    pub(super) keepalive_changed: Notify,
     pub(super) lost: CancellationToken,
     pub(super) lost_because: OnceLock<String>,
 }
@@ -81,6 +88,8 @@ impl Session {
             pings: Mutex::default(),
             rtt: watch::Sender::new(None),
             suspected: Notify::new(),
+            their_keepalive: Mutex::default(),
+            keepalive_changed: Notify::new(),
             lost: CancellationToken::new(),
             lost_because: OnceLock::new(),
         }
@@ -99,6 +108,45 @@ impl Session {
     /// The peer behaves as if this session were gone: find out soon.
     pub(crate) fn suspect(&self) {
         self.suspected.notify_one();
+    }
+
+    /// How often this side wants a quiet session to be asked for a sign of life.
+    pub(super) fn our_keepalive(&self) -> Duration {
+        self.context.reach.borrow().link.keepalive.unwrap_or(PING_EVERY)
+    }
+
+    /// How often it is: whoever pays for the line says so, at either side.
+    pub(crate) fn keepalive(&self) -> Duration {
+        self.our_keepalive().max(*self.their_keepalive.lock()).min(KEEPALIVE_MAX)
+    }
+
+    /// The other side has said how often.
+    pub(super) fn note_keepalive(&self, theirs: Duration) {
+        let before = std::mem::replace(&mut *self.their_keepalive.lock(), theirs);
+        if before != theirs {
+            self.follow_keepalive();
+        }
+    }
+
+    /// What is asked of this session's connections now.
+    pub(super) fn socket_options(&self) -> SocketOptions {
+        let options = self.context.reach.borrow().socket(&self.info.first);
+        SocketOptions { keepalive: Some(self.keepalive()), ..options }
+    }
+
+    /// Has all connections be as they should be now, and whoever pings look again.
+    pub(super) fn follow_keepalive(&self) {
+        let options = self.socket_options();
+        for socket in self.sockets.lock().iter().filter_map(Weak::upgrade) {
+            socket.apply(&options);
+        }
+        self.keepalive_changed.notify_one();
+    }
+
+    /// Something is under way, so that whoever is silent is gone: streams are open, calls wait, or bytes are unacknowledged.
+    pub(super) fn is_busy(&self) -> bool {
+        let is_busy = |entry: &Arc<BundleEntry>| !entry.is_control() || entry.bundle.has_data_on_its_way();
+        !self.waiting.lock().is_empty() || self.lanes.bundles().iter().any(is_busy)
     }
 
     pub(crate) fn is_closed(&self) -> bool {

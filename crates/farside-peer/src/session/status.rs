@@ -6,6 +6,7 @@ use farside_link::limits::LANE_STALL_MIN;
 use farside_link::{LaneStats, LinkStats, PathSpec};
 
 use super::entry::CONTROL;
+use super::lane_table::Numbered;
 use super::state::Session;
 
 /// One path of a session.
@@ -17,7 +18,7 @@ pub struct PathStats {
     pub up: bool,
     /// For how long it has not; unknown at the side that was dialled, where nothing is left of it.
     pub down_for: Option<Duration>,
-    /// Why it does not.
+    /// Why it does not; or what does not pass on it though it works.
     pub trouble: Option<String>,
     /// Connections on it, idle ones not counted.
     pub lanes: usize,
@@ -87,10 +88,16 @@ impl Session {
             paths.push(PathStats {
                 up,
                 down_for,
-                trouble: (!up).then(|| numbered.trouble.clone().unwrap_or_else(silent)),
+                trouble: if up {
+                    self.context.packets.why(&numbered.path)
+                } else {
+                    Some(numbered.trouble.clone().unwrap_or_else(silent))
+                },
                 lanes: here().count(),
                 stalled,
-                socket: LinkStats::together(here().filter_map(|lane| lane.socket.clone())),
+                socket: LinkStats::together(
+                    here().filter_map(|lane| lane.socket.clone().map(LinkStats::for_people)),
+                ),
                 sent_bytes: numbered.wire.sent(),
                 received_bytes: numbered.wire.received(),
                 path: numbered.path,
@@ -106,6 +113,14 @@ impl Session {
             reused_lanes: lanes.reused_lanes(),
             retransmitted_bytes: lanes.retransmitted(),
         }
+    }
+
+    /// What keeps data from passing as it could, on the first path where that is so.
+    pub(crate) fn hindrance(&self) -> Option<String> {
+        let why = |numbered: Numbered| {
+            Some(format!("{}: {}", numbered.path, self.context.packets.why(&numbered.path)?))
+        };
+        self.lanes.numbered().into_iter().find_map(why)
     }
 
     /// Why nothing reaches the peer at the moment: no connection of the control stream is left.

@@ -18,7 +18,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use tracing::Instrument;
 
 use super::bundles::carry;
-use super::entry::{BundleEntry, CONTROL, Given};
+use super::entry::{BundleEntry, CONTROL, Given, bundle_id};
 use super::lanes::{give, lane, shortest_round_trip};
 use super::state::Session;
 use crate::control::{self, Body, MoreLanes, OpenBundle, Opening, RefusedStream};
@@ -275,7 +275,7 @@ pub(super) fn expect_bulk(session: &Arc<Session>) {
         for _ in here..lanes {
             let (context, to) = (session.context.clone(), path.clone());
             let making = session.context.tasks.spawn(async move {
-                let socket = context.reach.borrow().socket(&to);
+                let socket = context.socket(&to);
                 context.dialler.connect(&to, &socket).await
             });
             session.preopened.put(path.clone(), making);
@@ -302,9 +302,4 @@ fn refuse_stream(session: &Session, bundle: [u8; 16], reason: &str) {
     };
     // If it does not get through, the peer's own time limit ends its wait.
     let _ = session.urgent.try_send(control::encode(Body::StreamRefused(refused)));
-}
-
-/// The id of a bundle as a frame carries it.
-pub(super) fn bundle_id(bytes: &Bytes) -> Option<[u8; 16]> {
-    bytes.as_ref().try_into().ok()
 }

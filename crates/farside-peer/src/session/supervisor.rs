@@ -11,7 +11,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::entry::{BundleEntry, Given};
+use super::holds::Told;
 use super::lanes::{give, idle_lane, new_lane};
+use super::packets::{close_too_large, is_too_large};
 use super::state::Session;
 use crate::error::SessionError;
 use crate::limits::{LANELESS_REDIAL_MAX, LANES_LOOKED_AT_EVERY, SESSION_PROVEN_AFTER};
@@ -45,6 +47,7 @@ pub(super) async fn supervise_lanes(session: Arc<Session>, entry: Arc<BundleEntr
     let mut dials: HashMap<PathSpec, Dials> = HashMap::new();
     let mut under_way: JoinSet<(PathSpec, Result<IdleLane, SessionError>)> = JoinSet::new();
     let mut given = entry.given.subscribe();
+    let mut told = Told::default();
     loop {
         // Not one dial for a bundle that is over: it would take an idle lane from the next one.
         if matches!(*given.borrow_and_update(), Given::Refused(_)) {
@@ -54,10 +57,13 @@ pub(super) async fn supervise_lanes(session: Arc<Session>, entry: Arc<BundleEntr
         let stats = entry.bundle.stats();
         if entry.is_control() {
             note_paths(&session, &stats);
+        } else {
+            told.follow(&session, &entry);
         }
         let mut wake = None;
         for wanted in wanted(&session, &entry, &stats) {
             let dials = dials.entry(wanted.path.clone()).or_default();
+            close_too_large(&session, &entry, &wanted.path, &stats);
             for _ in 0..missing(&session, &wanted, &stats, dials.under_way) {
                 if let Some(mut lane) = idle_lane(&session, &wanted.path, &entry).await {
                     lane.options.standby = wanted.standby;
@@ -155,9 +161,11 @@ fn missing(session: &Session, wanted: &Wanted, stats: &BundleStats, under_way: u
     let number = session.lanes.number(&wanted.path);
     let here = || stats.lanes.iter().filter(|lane| lane.path == number);
     // Those on standby will do, too: they are put to use first.
-    let live = here().filter(|lane| !lane.stalled).count();
-    // What is stalled may move again: for each such lane there is one in its place, and no more.
-    let room = (2 * wanted.lanes).saturating_sub(here().count());
+    let fit = || here().filter(|lane| !is_too_large(session, &wanted.path, lane));
+    let live = fit().filter(|lane| !lane.stalled).count();
+    // What is stalled may move again: for each such lane there is one in its place, and no more. Those that are too large for their
+    // path are about to be closed.
+    let room = (2 * wanted.lanes).saturating_sub(fit().count());
     wanted.lanes.saturating_sub(live).min(room).saturating_sub(under_way)
 }
 

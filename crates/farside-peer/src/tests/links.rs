@@ -12,6 +12,7 @@ use crate::error::SessionError;
 use crate::hello::Role;
 use crate::identity::Identity;
 use crate::limits::{PING_EVERY, SILENCE_MAX, SUSPECT_SILENCE_MAX};
+use crate::registry::PeerRegistry;
 use farside_link::limits::{DIAL_TIMEOUT, REDIAL_MAX};
 use farside_link::{LinkOptions, StreamOptions};
 use farside_link::{LinkSettings, SimulatedNetwork, TcpTransport};
@@ -244,4 +245,73 @@ async fn a_moved_peer_is_dialled_at_its_new_address() {
     b.registry.pin(known).await.unwrap();
     b.node.registry_changed().await.unwrap();
     b.proves_alive(&a).await;
+}
+
+/// Changes how often `at` wants a quiet session with `with` to be asked for a sign of life, as the owner of the registry does.
+async fn set_keepalive(at: &Site, with: &Site, keepalive: Option<Duration>) {
+    let mut record = at.registry.lookup(with.id()).await.unwrap().unwrap();
+    record.link.keepalive = keepalive;
+    at.registry.pin(record).await.unwrap();
+    at.node.registry_changed().await.unwrap();
+}
+
+/// Bytes that both send in an hour.
+async fn in_an_hour(network: &SimulatedNetwork) -> u64 {
+    let carried = || network.carried("a", "b") + network.carried("b", "a");
+    // What was under way at a change.
+    sleep(Duration::from_secs(60)).await;
+    let before = carried();
+    sleep(Duration::from_secs(3600)).await;
+    carried() - before
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_session_costs_what_either_side_says() {
+    let network = wan(16);
+    let (a, b) = b_dials_a_on(&network).await;
+    let link = b.link(&a).await;
+    let by_default = in_an_hour(&network).await;
+    let seconds = |n| Some(Duration::from_secs(n));
+    // Said by the side that was dialled alone; by both, the longer counts; and back.
+    let (mut slow, mut slower) = (0, 0);
+    for (of_a, of_b, bytes) in [(seconds(30), None, &mut slow), (seconds(30), seconds(300), &mut slower)] {
+        set_keepalive(&a, &b, of_a).await;
+        set_keepalive(&b, &a, of_b).await;
+        *bytes = in_an_hour(&network).await;
+    }
+    println!("bytes an hour, of TLS: {by_default}, {slow}, {slower}");
+    assert!(slow * 20 < by_default && slow > 0, "{slow} of {by_default}");
+    assert!(slower * 5 < slow && slower > 0, "{slower} of {slow}");
+    for site in [&a, &b] {
+        let with = if site.id() == a.id() { &b } else { &a };
+        set_keepalive(site, with, None).await;
+    }
+    let again = in_an_hour(&network).await;
+    assert!(again.abs_diff(by_default) * 20 < by_default, "{again}, before {by_default}");
+    assert!(timeout(Duration::from_secs(1), link.closed()).await.is_err(), "one session all the time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_session_notices_that_its_peer_is_gone() {
+    let pause = Duration::from_secs(120);
+    for (seed, is_asked) in [(17, false), (18, true)] {
+        let network = wan(seed);
+        let (a, b) = b_dials_a_on(&network).await;
+        set_keepalive(&b, &a, Some(pause)).await;
+        sleep(Duration::from_secs(60)).await;
+        let (ab, ba) = (a.link(&b).await, b.link(&a).await);
+        network.black_hole("a", "b");
+        let start = Instant::now();
+        if is_asked {
+            // Whoever wants something does not sit out the pause.
+            let answer = timeout(PATIENCE, ba.call(Bytes::from_static(b"alive?"), None)).await;
+            assert!(matches!(answer.expect("in time"), Err(SessionError::Lost(_))));
+            assert!(start.elapsed() <= SILENCE_MAX + 2 * PING_EVERY, "{:?}", start.elapsed());
+        } else {
+            let most = pause + pause / 4 + SILENCE_MAX + 3 * PING_EVERY;
+            timeout(most, ba.closed()).await.expect("b notices");
+            timeout(most, ab.closed()).await.expect("a notices");
+            assert!(start.elapsed() > SILENCE_MAX, "{:?}", start.elapsed());
+        }
+    }
 }

@@ -101,6 +101,41 @@ async fn a_change_holds_within_a_second_of_a_transfer_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_limit_below_what_was_granted_holds_within_seconds_whoever_dialled() {
+    let seconds = async |seconds| tokio::time::sleep(Duration::from_secs(seconds)).await;
+    for (seed, b_receives) in [(36, true), (37, false)] {
+        println!("seed {seed}");
+        let settings = LinkSettings {
+            latency: Duration::from_millis(20),
+            jitter: Duration::ZERO,
+            bytes_per_second: Some(1_100_000),
+        };
+        let network = SimulatedNetwork::new(seed, settings);
+        let (a, b) = b_dials_a_on(&network).await;
+        let (mut from, to) = if b_receives { (a, b) } else { (b, a) };
+        // No limit: what is granted is the whole window.
+        let wire = flood(&mut from, &to, None).await;
+        seconds(10).await;
+        let limit = |rate| to.node.throttles().set_peer(clock(), from.id(), Direction::In, rate);
+        limit(rate(8_000));
+        // What was on its way in the pipe and its buffers.
+        seconds(6).await;
+        let went = in_ten_seconds(&[&wire]).await[0];
+        assert!(went < 100_000, "{went} bytes in ten seconds at 8 kB/s");
+        // Raised again before that is used up.
+        limit(rate(400_000));
+        seconds(2).await;
+        assert_within(in_ten_seconds(&[&wire]).await[0], 400_000, 2.0, "raised");
+        limit(rate(8_000));
+        seconds(6).await;
+        limit(Rate::Unlimited);
+        seconds(1).await;
+        let went = in_ten_seconds(&[&wire]).await[0];
+        assert!(went > 8_000_000, "nothing limits it any more: {went}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn three_mirrors_under_a_peer_under_a_site() {
     let network = wan(33);
     let (mut a, b) = b_dials_a_on(&network).await;

@@ -24,7 +24,8 @@ fn opening(name: &str) -> Opening {
 }
 
 async fn frame(name: &str) -> Body {
-    let (body, _) = control::read(&mut &frozen(name)[..]).await.unwrap().expect("a frame");
+    let (body, beside, _) = control::read(&mut &frozen(name)[..]).await.unwrap().expect("a frame");
+    assert_eq!(beside, control::Beside::default(), "{name}: nothing that came later");
     assert_eq!(control::encode(body.clone()), frozen(name), "{name}");
     body
 }

@@ -322,6 +322,103 @@ fn a_lane_that_does_not_move_is_stalled_sooner_while_another_does() {
     }
 }
 
+/// Two lanes with a round trip of 50 ms that take and deliver turn by turn, `until` a moment; one of `outages` delivers nothing until it
+/// is over, and then all at once.
+fn run(sender: &mut Sender, positions: &mut [u64; 2], from: u64, until: u64, outages: &[(u64, u64)]) {
+    let mut on_their_way: Vec<(LaneId, u64, u64)> = Vec::new();
+    for now in (from..until).step_by(25) {
+        sender.write(&[1; 2000]);
+        for lane in [A, B] {
+            if on_their_way.iter().filter(|(id, ..)| *id == lane).count() < 20
+                && let Some(segment) = sender.take(lane, 500, MS(now))
+            {
+                let at = &mut positions[lane.0 as usize];
+                *at += (HEADER_BYTES + segment.bytes.len()) as u64;
+                on_their_way.push((lane, *at, now));
+            }
+        }
+        let is_out = |at: u64| outages.iter().any(|(from, to)| (*from..*to).contains(&at));
+        while let Some(&(lane, position, _)) =
+            on_their_way.first().filter(|(.., at)| now >= at + 50 && !is_out(now))
+        {
+            on_their_way.remove(0);
+            sender.on_ack(lane, 0, Ack { limit: 1 << 20, position }, MS(now)).unwrap();
+        }
+    }
+    for (lane, position, _) in on_their_way {
+        sender.on_ack(lane, 0, Ack { limit: 1 << 20, position }, MS(until + 50)).unwrap();
+    }
+}
+
+#[test]
+fn an_outage_does_not_teach_patience_with_lanes_that_stand() {
+    let mut sender = Sender::new(Arc::default());
+    for lane in [A, B] {
+        sender.add_lane(lane, false, Some(MS(50)), MS(0));
+    }
+    sender.may_send(1 << 20);
+    let outages: Vec<(u64, u64)> = (1..=10).map(|n| (6000 * n, 6000 * n + 2900)).collect();
+    let mut positions = [0, 0];
+    // To the moment in which what was on its way in the last of them has arrived.
+    run(&mut sender, &mut positions, 0, 62_950, &outages);
+    for lane in [A, B] {
+        let latency = sender.lane(lane).0.unwrap();
+        assert!(latency < MS(200), "{latency:?} of a lane of 50 ms");
+    }
+    // One stands from now on and the other moves: that is known after a second.
+    sender.write(&[1; 1000]);
+    sender.take(A, 500, MS(64_000)).unwrap();
+    let second = sender.take(B, 500, MS(64_000)).unwrap();
+    let position = positions[1] + (HEADER_BYTES + second.bytes.len()) as u64;
+    sender.on_ack(B, 0, Ack { limit: 1 << 20, position }, MS(64_050)).unwrap();
+    assert_eq!(sender.overdue(MS(65_000)), [A]);
+}
+
+#[test]
+fn a_line_that_has_become_longer_is_learned_all_the_same() {
+    let mut sender = Sender::new(Arc::default());
+    sender.add_lane(A, false, Some(MS(50)), MS(0));
+    sender.may_send(1 << 20);
+    let (mut position, mut now) = (0, 0);
+    for _ in 0..8 {
+        sender.write(&[1; 500]);
+        let segment = sender.take(A, 500, MS(now)).unwrap();
+        position += (HEADER_BYTES + segment.bytes.len()) as u64;
+        now += 3000;
+        sender.on_ack(A, 0, Ack { limit: 1 << 20, position }, MS(now)).unwrap();
+    }
+    assert!(sender.lane(A).0.unwrap() > MS(1000), "{:?}", sender.lane(A).0);
+}
+
+#[test]
+fn the_segment_that_is_waited_for_goes_over_a_lane_that_moves() {
+    let mut sender = Sender::new(Arc::default());
+    // Seconds of queue: patience is twelve.
+    for lane in [A, B] {
+        sender.add_lane(lane, false, Some(MS(3000)), MS(0));
+    }
+    sender.may_send(1 << 20);
+    sender.write(&[1; 5000]);
+    let edge = sender.take(A, 500, MS(0)).unwrap();
+    sender.take(A, 500, MS(0)).unwrap();
+    let mut position = 0;
+    for second in 0..6 {
+        let segment = sender.take(B, 500, MS(1000 * second)).unwrap();
+        position += (HEADER_BYTES + segment.bytes.len()) as u64;
+        let is_due = sender.send_edge_again(MS(1000 * second + 3000));
+        assert!(!is_due, "what was sent a round trip later has not arrived by {} s", second + 3);
+        if second < 3 {
+            sender.on_ack(B, 0, Ack { limit: 1 << 20, position }, MS(1000 * second + 3000)).unwrap();
+        }
+    }
+    sender.on_ack(B, 0, Ack { limit: 1 << 20, position }, MS(8100)).unwrap();
+    assert_eq!(sender.overdue(MS(8200)), [], "it is not given up");
+    assert!(sender.send_edge_again(MS(8200)));
+    let again = sender.take(B, 500, MS(8200)).unwrap();
+    assert_eq!((again.offset, sender.retransmitted()), (edge.offset, 500));
+    assert!(!sender.send_edge_again(MS(8300)), "once, and nothing else of that lane");
+}
+
 #[test]
 fn a_peer_that_acknowledges_what_it_cannot_have_is_refused() {
     let ack = |position| Ack { limit: 1 << 20, position };
