@@ -3,7 +3,7 @@
 # scripts/install-test-tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-accel accel-faults test test-full soak bench bench-emulator bench-main-job bench-wire bench-link bench-codec bench-streams check doc
+.PHONY: help demo demo-accel accel-faults test test-full soak bench bench-emulator bench-main-job bench-store bench-wire bench-link bench-codec bench-streams check doc
 
 help:  ## Show this list.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,9 @@ bench-emulator:  ## Prove the emulated links against ping and iperf3 (root, an h
 
 bench-main-job:  ## Farside and its peers: copy and update over T3, 10 Mb/s and T1 (root, hours, resumable). ARGS=--estimate
 	@scripts/bench-lab main-job -- $(ARGS)
+
+bench-store:  ## A volume at its own site beside qemu-nbd and nbdkit, fio as its host (root, half an hour, resumable). ARGS=--estimate
+	@scripts/bench-lab local-volume -- $(ARGS)
 
 bench-wire:  ## Bytes of every data set, farside and its peers; T1 and 1 Gb/s (root, 40 minutes, resumable). ARGS=--estimate
 	@scripts/bench-lab wire wire-rates wire-large -- $(ARGS)
