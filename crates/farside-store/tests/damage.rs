@@ -300,6 +300,17 @@ fn a_damaged_data_block_is_named_and_healed_by_a_whole_rewrite() {
         let snapshot = pool.open_snapshot("v", "s").expect("it opens");
         let shared = snapshot.read(at, &mut block).expect_err("the snapshot shares it").to_string();
         assert!(shared.contains("v@s"), "{shared}");
+        // Of reads that go together only the one that meets it fails.
+        let mut buffers = [[0u8; 6000], [0; 6000], [0; 6000]];
+        let [one, two, three] = &mut buffers;
+        let together = handle.read_many(&mut [
+            (BLOCK + 100, &mut one[..]),
+            (at, &mut two[..]),
+            (7 * BLOCK, &mut three[..]),
+        ]);
+        assert_eq!(together.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!(buffers[0][..3996], content(2)[100..]);
+        assert_eq!(buffers[2][..4096], content(8)[..]);
         // Part of a block cannot be merged with what is not known.
         let root = handle.content_root().expect("a root");
         let refused = handle.write(at + 100, &[1; 50]).expect_err("no merge with damage");
