@@ -201,14 +201,16 @@ pub(super) struct Sender {
     standstill: Standstill,
 }
 
-/// Times in which no lane moved though they should have. What was on its way then says nothing of the time a segment takes: an
-/// outage of three seconds would make lanes be waited for that stand for twelve.
+/// Times in which no lane moved though they should have. They are no part of what a segment takes: an outage of three seconds would
+/// make lanes be waited for that stand for twelve. What was on its way then still counts with the rest of its time: behind a
+/// queue of a minute that is all there is to learn from.
 #[derive(Debug, Default)]
 struct Standstill {
     /// When a lane last moved, or began to owe it while no other did.
     moved: Duration,
-    /// The end of the last standstill.
+    /// The end of the last standstill, and how long it was.
     until: Duration,
+    stood: Duration,
     /// How many there were since something took no longer than it may.
     in_a_row: u32,
 }
@@ -222,18 +224,21 @@ impl Standstill {
             && self.in_a_row < STANDSTILLS_MAX
             && latency().is_some_and(|latency| stood > 2 * latency)
         {
-            self.until = now;
+            (self.until, self.stood) = (now, stood);
             self.in_a_row += 1;
         }
     }
 
-    /// Whether what was taken at this moment, and has arrived now, says what a segment takes.
-    fn is_sample(&mut self, taken: Duration, now: Duration) -> bool {
-        let is_sample = taken >= self.until;
-        if is_sample && now.saturating_sub(taken) <= LANE_STALL_MIN {
+    /// What a segment takes, of one that was taken at this moment and has arrived now.
+    fn sample(&mut self, taken: Duration, now: Duration) -> Duration {
+        let took = now.saturating_sub(taken);
+        if taken < self.until {
+            return took.saturating_sub(self.stood);
+        }
+        if took <= LANE_STALL_MIN {
             self.in_a_row = 0;
         }
-        is_sample
+        took
     }
 }
 
@@ -539,8 +544,8 @@ impl Sender {
             while let Some(carried) =
                 lane_state.in_flight.pop_front_if(|carried| carried.until <= ack.position)
             {
-                if is_sample && self.standstill.is_sample(carried.at, now) {
-                    lane_state.on_latency(now.saturating_sub(carried.at));
+                if is_sample {
+                    lane_state.on_latency(self.standstill.sample(carried.at, now));
                 }
                 lane_state.newest = lane_state.newest.max(carried.at);
                 lane_state.delivered += carried.bytes;
@@ -614,9 +619,7 @@ impl Sender {
             let took = now.saturating_sub(sent);
             lane_state.on_progress(now);
             lane_state.answered = Some(now);
-            if self.standstill.is_sample(sent, now) {
-                lane_state.on_latency(took);
-            }
+            lane_state.on_latency(self.standstill.sample(sent, now));
             lane_state.round_trip = Some(lane_state.round_trip.map_or(took, |shortest| shortest.min(took)));
         }
     }
