@@ -53,7 +53,7 @@ prepare_local_volume() {
 host_job() { # NAME, options of fio…
     fio --name="$1" --ioengine=nbd --uri="$(volume_uri)" --size="$VOLUME_BYTES" --time_based --runtime="$SECONDS_EACH" --randrepeat=1 \
         --output-format=json --output="$1.json" "${@:2}"
-    nbdsh --uri "$(volume_uri)" --command 'h.flush()'
+    qemu-io --format=raw --cmd=flush "$(volume_uri)"
     sync .
 }
 
