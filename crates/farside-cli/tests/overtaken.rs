@@ -145,6 +145,18 @@ fn a_source_whose_pool_is_away_is_told_and_fenced_before_the_pool_is_served() {
     assert_eq!(role(&sites.a, "a/v", "source")["overtaken"]["fenced"], true);
 }
 
+/// The word comes in the moment in which the site begins to listen.
+#[test]
+fn a_source_that_was_down_is_fenced_as_soon_as_it_is_told() {
+    let mut sites = Sites::two();
+    sites.mirrored("--reverse --fence");
+    assert_eq!(sites.a.stop(), Some(0));
+    sites.b.ok("mirror break b/v");
+    sites.a.restart();
+    eventually("the source has heard", || is_overtaken(&sites.a, "a/v"));
+    eventually("its hosts may not write", || is_read_only(&sites.a, "a/v"));
+}
+
 #[test]
 fn a_source_that_lost_its_database_is_told_however_late_it_can_listen() {
     let mut sites = Sites::two();

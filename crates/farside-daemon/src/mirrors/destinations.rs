@@ -384,6 +384,8 @@ impl Mirrors {
     /// Does so whenever what is overtaken changes, for as long as the site lives.
     pub(crate) async fn keep_fences(&self) {
         let mut changes = self.parts.source.overtaken_changes();
+        // A peer may have said so since the site began to listen, and before this line: that is no change any more.
+        self.refresh_fences();
         while changes.changed().await.is_ok() {
             self.refresh_fences();
         }
