@@ -93,7 +93,6 @@ fn limits_are_shown_refused_in_words_and_kept() {
 /// Sets one limit to a rate.
 type Limit<'a> = &'a dyn Fn(&str);
 
-/// Overwrites the volume `p/v` with what cannot be compressed.
 #[test]
 fn a_quiet_session_asks_as_seldom_as_one_side_says() {
     let mut pair = Pair::dialled_by_b();
@@ -130,6 +129,7 @@ fn a_quiet_session_asks_as_seldom_as_one_side_says() {
     assert_eq!(back["link"]["keepalive_seconds"], Value::Null);
 }
 
+/// Overwrites the volume `p/v` with what cannot be compressed.
 fn overwrite(site: &Site, random: &mut StdRng) {
     fill(site, "p/v", random);
 }

@@ -19,7 +19,7 @@ use crate::command::{perform, read_reply};
 use crate::conversation::{ConnectionError, Ending, read_or_end};
 use crate::error::{ErrorKind, NbdError};
 use crate::export::{Export, Write};
-use crate::joined::{Joined, JoinedRead, JoinedWrite};
+use crate::joined::{Batch, Joined, JoinedRead, JoinedWrite};
 use crate::limits::{
     ERRORS_LOGGED_MAX, JOINED_REQUEST_BYTES_MAX, Limits, REQUEST_BYTES_MAX, SOCKET_BUFFER_BYTES,
     STATUS_REPLY_BYTES,
@@ -130,26 +130,15 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
                     let mut payload = self.common.buffers.take(range.length);
                     self.submitting_while_it_waits(joined, self.receive(reader, &mut payload)).await?;
                     let write = JoinedWrite { request, offset: range.offset, fua, payload, reservation };
-                    if !joined.writes.has_room_for(range.length) {
-                        self.submit_joined(joined);
-                    }
-                    joined.writes.push(write, range.length);
-                    if joined.writes.is_full() {
-                        self.submit_joined(joined);
-                    }
+                    self.join(joined, |joined| &mut joined.writes, write, range.length);
                 }
                 Ok(Action::Read { range, .. })
                     if overlaps_reads && range.length <= JOINED_REQUEST_BYTES_MAX =>
                 {
                     let reserving = self.room.reserve(range.length);
                     let reservation = self.submitting_while_it_waits(joined, reserving).await;
-                    if !joined.reads.has_room_for(range.length) {
-                        self.submit_joined(joined);
-                    }
-                    joined.reads.push(JoinedRead { request, range, reservation }, range.length);
-                    if joined.reads.is_full() {
-                        self.submit_joined(joined);
-                    }
+                    let read = JoinedRead { request, range, reservation };
+                    self.join(joined, |joined| &mut joined.reads, read, range.length);
                 }
                 Ok(action) => {
                     self.submit_joined(joined);
@@ -165,6 +154,23 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
                     }
                 }
             }
+        }
+    }
+
+    /// Puts a command to those of its kind that came with it.
+    fn join<T>(
+        self: &Arc<Self>,
+        joined: &mut Joined,
+        batch: impl Fn(&mut Joined) -> &mut Batch<T>,
+        command: T,
+        length: u32,
+    ) {
+        if !batch(joined).has_room_for(length) {
+            self.submit_joined(joined);
+        }
+        batch(joined).push(command, length);
+        if batch(joined).is_full() {
+            self.submit_joined(joined);
         }
     }
 

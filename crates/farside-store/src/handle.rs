@@ -195,7 +195,7 @@ impl VersionHandle {
         self.writable
     }
 
-    /// Reads any range, verified.
+    /// Reads any range, verified. After an error nothing in `buffer` is.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.check(offset, buffer.len() as u64)?;
         self.pool.read(self.version, offset, buffer)

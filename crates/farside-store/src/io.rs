@@ -75,12 +75,12 @@ impl Pool {
         let tail = head + bytes.len();
         // Only the edge blocks need their old bytes; if one is damaged, that is an error, not a merge.
         if head != 0 {
-            self.read(version, first * BLOCK, &mut merged[..BLOCK_BYTES])?;
+            self.read_piece(version, first * BLOCK, &mut merged[..BLOCK_BYTES])?;
         }
         let is_one_block_read_already = head != 0 && last - first == 1;
         if !tail.is_multiple_of(BLOCK_BYTES) && !is_one_block_read_already {
             let at = merged.len() - BLOCK_BYTES;
-            self.read(version, (last - 1) * BLOCK, &mut merged[at..])?;
+            self.read_piece(version, (last - 1) * BLOCK, &mut merged[at..])?;
         }
         merged[head..tail].copy_from_slice(bytes);
         self.write_blocks(version, first, &merged, class)

@@ -39,13 +39,15 @@ impl Run<'_> {
 }
 
 impl Pool {
-    /// Reads any range of a version, verified. Bytes past its end are zeros.
+    /// Reads any range of a version for somebody outside, verified. Bytes past its end are zeros. After an error the buffer has
+    /// whatever the device had.
     pub(crate) fn read(&self, version: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.counters.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         let pieces = (0..)
             .step_by(READ_BLOCKS_MAX * BLOCK_BYTES)
             .zip(buffer.chunks_mut(READ_BLOCKS_MAX * BLOCK_BYTES));
         for (at, piece) in pieces {
-            self.read_joined(version, &mut [(offset + at, piece)]).pop().expect("one for one")?;
+            self.read_piece(version, offset + at, piece)?;
         }
         Ok(())
     }
@@ -54,6 +56,15 @@ impl Pool {
     pub(crate) fn read_joined(&self, version: u64, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
         let bytes: usize = reads.iter().map(|(_, buffer)| buffer.len()).sum();
         self.counters.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.read_pieces(version, reads)
+    }
+
+    /// One read of at most a MiB, of the pool's own accord: it does not count as read.
+    pub(crate) fn read_piece(&self, version: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.read_pieces(version, &mut [(offset, buffer)]).pop().expect("one for one")
+    }
+
+    fn read_pieces(&self, version: u64, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
         let _reading = self.readers.read();
         let view = || {
             let state = self.locked();

@@ -47,7 +47,26 @@ const LEAVES_PER_OPERATION: u64 = 4;
 /// Inner nodes likewise: five levels above the leaf, two paths that meet in the root, and the copies a snapshot forces are the same
 /// ones: 9. A tree that grew needs up to 4 more for its old part, once.
 const PAIRS_PER_OPERATION: usize = 14;
+/// Of one block: its path alone.
 const PAIRS_PER_PATH: usize = 5;
+
+/// Journal bytes of one operation at worst: 256 blocks, each a record of its own, in a batch of its own.
+const JOURNAL_PER_OPERATION: u64 = 24 << 10;
+/// Journal bytes kept for point records and changes of the catalog.
+const JOURNAL_SLACK: u64 = 512 << 10;
+/// Pairs kept for catalog, owner counts and the free map of a pool of some TiB; see [`spare_pairs_kept`].
+const SPARE_PAIRS: usize = 24;
+/// Pairs kept at most while nobody needs them, beside those: four operations' worth, 0.4 MiB, so that they need not be looked for in
+/// the map each time; in a larger pool 1/512 of it, up to 4 MiB, since a burst of joined writes takes hundreds.
+const SPARE_PAIRS_FEW: u64 = 4 * PAIRS_PER_OPERATION as u64;
+const SPARE_PAIRS_MANY: u64 = 512;
+const SPARE_PAIRS_SHARE: u64 = 1024;
+/// How often one operation looks for room again while others find some: more means that it is not a point that it lacks.
+const ROUNDS_MAX: u32 = 64;
+/// The same for a transfer, which is tried again as a whole.
+const STAGING_ROUNDS_MAX: u32 = 4;
+/// How long it waits for operations under way before it looks again; they announce their end.
+const OPERATIONS_END: Duration = Duration::from_millis(100);
 
 /// What an operation may need of nodes at worst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,23 +96,6 @@ impl Footprint {
         Footprint { leaves: self.leaves + table_blocks, ..self }
     }
 }
-/// Journal bytes of one operation at worst: 256 blocks, each a record of its own, in a batch of its own.
-const JOURNAL_PER_OPERATION: u64 = 24 << 10;
-/// Journal bytes kept for point records and changes of the catalog.
-const JOURNAL_SLACK: u64 = 512 << 10;
-/// Pairs kept for catalog, owner counts and the free map of a pool of some TiB; see [`spare_pairs_kept`].
-const SPARE_PAIRS: usize = 24;
-/// Pairs kept at most while nobody needs them, beside those: four operations' worth, 0.4 MiB; in a pool that they do not press, 1/512
-/// of it at most, as many as two joined writes take, 4 MiB. Taking them from the map and giving them back costs 0.3 µs each.
-const SPARE_PAIRS_FEW: u64 = 4 * PAIRS_PER_OPERATION as u64;
-const SPARE_PAIRS_MANY: u64 = 512;
-const SPARE_PAIRS_SHARE: u64 = 1024;
-/// How often one operation looks for room again while others find some: more means that it is not a point that it lacks.
-const ROUNDS_MAX: u32 = 64;
-/// The same for a transfer, which is tried again as a whole.
-const STAGING_ROUNDS_MAX: u32 = 4;
-/// How long it waits for operations under way before it looks again; they announce their end.
-const OPERATIONS_END: Duration = Duration::from_millis(100);
 
 /// Pairs that a pool keeps for its own trees: those of the free map grow with it, one for each TiB.
 pub(crate) fn spare_pairs_kept(pool_blocks: u64) -> usize {
