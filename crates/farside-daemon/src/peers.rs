@@ -266,15 +266,28 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
             (false, _) => api::PeerState::Disconnected,
         },
         why: if peer.state.connected {
-            peer.trouble.clone().or_else(|| peer.hindrance.clone())
+            peer.trouble.clone().or_else(|| peer.hindrance.clone()).or_else(|| clocks_apart(peer))
         } else {
             peer.state.last_error.clone()
         },
         protocol: peer.state.version.map(u32::from),
         rtt_seconds: peer.state.rtt_seconds,
+        clock_ahead_seconds: peer.state.clock_ahead_seconds,
         sent_bytes: peer.sent_bytes,
         received_bytes: peer.received_bytes,
     }
+}
+
+/// What is to be told of a peer whose clock is another than this site's.
+pub(crate) fn clocks_apart(peer: &PeerStatus) -> Option<String> {
+    let ahead = peer.state.clocks_apart()?;
+    let word = if ahead > 0.0 { "ahead of" } else { "behind" };
+    Some(format!(
+        "the clock of {} is {} {word} this site's. Lag is counted with that difference; times that a schedule or a person names \
+         mean other moments there. Synchronise both clocks (NTP)",
+        peer.record.name,
+        convert::roughly(ahead.abs())
+    ))
 }
 
 /// A peer with its rights.
