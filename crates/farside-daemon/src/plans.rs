@@ -3,7 +3,7 @@
 //! Each plan tells first what happens, then what would be lost for good, then what stays and where. Figures of data are in
 //! fields; the client puts them into the units its reader likes.
 
-use farside_api::{Plan, StagedContent, Timestamp};
+use farside_api::{HostStatus, Plan, StagedContent, Timestamp, VolumeHost};
 use farside_engine::{BLOCK_BYTES, VolumeName};
 
 /// A plan that loses and keeps nothing yet.
@@ -140,10 +140,15 @@ pub(crate) fn delete_volume(
     snapshots: u64,
     bytes: Option<u64>,
     rights_of: &[String],
+    hosts: &[VolumeHost],
 ) -> Plan {
     let mut plan = plan(format!("delete volume {volume}"));
     plan.would.push(format!("{volume} and its {snapshots} snapshots are deleted"));
     end_rights(&mut plan, rights_of);
+    if !hosts.is_empty() {
+        let names: Vec<_> = hosts.iter().map(|right| right.host.as_str()).collect();
+        plan.would.push(format!("hosts lose their right to open it: {}", names.join(", ")));
+    }
     lose(&mut plan, format!("everything in {volume} and in its snapshots"), bytes, None);
     plan
 }
@@ -480,6 +485,21 @@ pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
              mirror release {volume} {key}"
         )
     }));
+    plan
+}
+
+/// `host remove`.
+pub(crate) fn remove_host(host: &HostStatus) -> Plan {
+    let name = &host.host.name;
+    let mut plan = plan(format!("remove host {name}"));
+    plan.would.push(format!("{name} is refused from then on, whatever certificate it still has; to let it in again: farside host add"));
+    if host.host.connections > 0 {
+        plan.would.push(format!("its {} connections are cut", host.host.connections));
+    }
+    let rights: Vec<_> = host.host.rights.iter().map(|right| right.volume.as_str()).collect();
+    if !rights.is_empty() {
+        plan.would.push(format!("its rights end: {}", rights.join(", ")));
+    }
     plan
 }
 

@@ -59,7 +59,8 @@ pub use claim::ClaimOptions;
 pub use difference::{DifferenceKind, DifferingBlocks};
 pub use error::{Result, StoreError};
 pub use handle::{
-    ChangedBlocks, Difference, FINGERPRINTS_MAX, JOINED_BYTES_MAX, SnapshotReader, Version, VersionHandle,
+    ChangedBlocks, Comparison, Difference, FINGERPRINTS_MAX, JOINED_BYTES_MAX, SnapshotReader, Version,
+    VersionHandle,
 };
 pub use journal_load::{STEPS_MAX as JOURNAL_STEPS_MAX, UNPROVEN_RECORDS as UNPROVEN_RECORDS_MAX};
 pub use known_data::KnownDataStatus;

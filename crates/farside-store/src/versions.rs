@@ -251,6 +251,11 @@ impl Versions {
         self.volumes.get_mut(&id).ok_or_else(|| inconsistent(format!("volume {id} does not exist")))
     }
 
+    /// The live volume of this number.
+    pub(crate) fn volume_numbered(&self, id: u64) -> Option<&Volume> {
+        self.volumes.get(&id).filter(|volume| !volume.deleted)
+    }
+
     /// The live volume of this name.
     pub(crate) fn volume_named(&self, name: &str) -> Option<&Volume> {
         self.volumes.values().find(|v| !v.deleted && v.name == name)

@@ -205,6 +205,7 @@ async fn delete(
     let removed = withdraw(&site, &name).await?;
     site.mirrors.forget_pool(&name).await?;
     site.rights.end_with(&site.state, &volumes).await?;
+    site.hosts.end_with(&volumes.iter().map(|(_, id)| *id).collect::<Vec<_>>()).await?;
     site.state.forget_pool(&name).await?;
     // Last: from here on it is gone for good.
     site.blocking.run(move || pools::destroy(&removed)).await?;

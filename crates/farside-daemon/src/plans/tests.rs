@@ -85,7 +85,7 @@ fn what_deletes_says_how_much() {
          lost: Some(2) Some(8192) None",
     );
     golden(
-        &delete_volume(&volume(), 2, Some(8192), &["b".into(), "c".into()]),
+        &delete_volume(&volume(), 2, Some(8192), &["b".into(), "c".into()], &[]),
         "delete volume p/db
          would: p/db and its 2 snapshots are deleted
          would: peers lose their right to mirror it: b, c
