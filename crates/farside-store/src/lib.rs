@@ -27,6 +27,7 @@ mod delta;
 mod difference;
 mod error;
 mod fingerprint_index;
+mod grow;
 mod handle;
 mod io;
 mod journal_load;
