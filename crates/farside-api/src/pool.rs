@@ -125,6 +125,15 @@ pub struct ReopenPool {
     pub force: bool,
 }
 
+/// `POST /pools/POOL/grow`: makes a pool larger, for good.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrowPool {
+    /// Bytes that it has then, not below its present size; a file is made longer. Null: all that its device or file has by now.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
+}
+
 /// What `pool check` found, offline.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PoolCheck {

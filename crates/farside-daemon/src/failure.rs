@@ -33,7 +33,7 @@ impl Failure for DeviceError {
     fn into_error_body(self) -> ErrorBody {
         let message = self.to_string();
         match self {
-            DeviceError::Locked { .. } | DeviceError::InUse { .. } => {
+            DeviceError::Locked { .. } | DeviceError::InUse { .. } | DeviceError::Smaller { .. } => {
                 ErrorBody::new(ErrorCode::Refused, message)
             }
             DeviceError::Open { source, .. } => match source.kind() {

@@ -13,6 +13,12 @@ use crate::pool::{Pool, SystemTrees};
 use crate::space::spare_pairs_kept;
 
 impl Pool {
+    /// Bytes of the whole blocks of the device, as it is now: it may have been made larger since it was opened.
+    pub fn device_bytes(&self) -> Result<u64> {
+        self.device.grow(0)?;
+        Ok(self.device.bytes())
+    }
+
     /// Makes the pool as large as `bytes`, which are rounded down to whole blocks; a file is made longer, a raw device has to be so
     /// large already. Hosts go on meanwhile. Answers the size that the pool has then, bytes. A pool never shrinks.
     ///

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Pool, PoolState, ReopenPool, StagedContent};
+use farside_api::{
+    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolState, ReopenPool, StagedContent,
+};
 use reqwest::Method;
 
 use super::check;
@@ -35,6 +37,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             context.show(&pool, |pool| {
                 let volumes = pool.volumes.unwrap_or(0);
                 format!("pool {} is open again: {volumes} volumes; hosts can connect\n", pool.name)
+            });
+        }
+        Verb::Grow { name, size: wanted } => {
+            let request = GrowPool { size_bytes: wanted };
+            let pool: Pool = context.client.post(&["pools", &name, "grow"], &request).await?;
+            context.show(&pool, |pool| {
+                let free = or_dash(pool.free_bytes, size);
+                format!("pool {} has {} now, {free} of it free\n", pool.name, or_dash(pool.size_bytes, size))
             });
         }
         Verb::Import { name, path, force } => {

@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{
-    CreatePool, ErrorBody, ErrorCode, ImportPool, Plan, Pool, PoolState, ReopenPool, StagedContent,
+    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Plan, Pool, PoolState, ReopenPool, StagedContent,
 };
 
 use farside_engine::VolumeName;
@@ -31,6 +31,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/pools/import", post(import))
         .route("/pools/{pool}", get(status).delete(delete))
         .route("/pools/{pool}/reopen", post(reopen))
+        .route("/pools/{pool}/grow", post(grow))
         .route("/pools/{pool}/staged", axum::routing::delete(drop_all_staged))
         .route("/pools/{pool}/staged/{volume}", axum::routing::delete(drop_staged_of))
 }
@@ -151,6 +152,37 @@ async fn reopen(
     site.mirrors.pool_opened(&name, &pool).await?;
     site.mirrors.refresh_fences();
     tracing::info!(pool = name, id = %pool.status().id, path = document.path, "pool opened");
+    Ok(Json(site.pools.status(&name)?))
+}
+
+/// Makes a pool larger while hosts use it.
+async fn grow(
+    State(site): Shared,
+    Path(name): Path<String>,
+    Body(GrowPool { size_bytes }): Body<GrowPool>,
+) -> Answer<Pool> {
+    let _guard = site.pool_lock.lock().await;
+    let pool = site.pools.get(&name)?;
+    let before = pool.status().size_bytes;
+    let growing = move || {
+        let wanted = match size_bytes {
+            Some(bytes) => bytes,
+            None => pool.device_bytes().map_err(Failure::into_error_body)?,
+        };
+        if wanted / farside_engine::BLOCK_BYTES * farside_engine::BLOCK_BYTES == before {
+            return Err(ErrorBody::new(
+                ErrorCode::Refused,
+                format!("the pool has {before} bytes, and its device or file has no more. Nothing was changed"),
+            )
+            .hint(
+                "a file: name the new size, farside pool grow NAME --size 100G. A raw device: make it larger first (for example \
+                 lvextend), then this again",
+            ));
+        }
+        pool.grow(wanted).map_err(Failure::into_error_body)
+    };
+    let size_bytes = site.blocking.run(growing).await?;
+    tracing::info!(pool = name, before, size_bytes, "pool grown on request");
     Ok(Json(site.pools.status(&name)?))
 }
 
