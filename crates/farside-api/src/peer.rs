@@ -181,7 +181,7 @@ pub struct PeerStatus {
     pub notes: Vec<String>,
 }
 
-/// `POST /peers/invitations`.
+/// `POST /invitations`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateInvitation {

@@ -103,7 +103,7 @@ pub struct CreatePool {
     pub overwrite: bool,
 }
 
-/// `POST /pools/import`: takes a pool that exists, by its file or device.
+/// `POST /imports`: takes a pool that exists, by its file or device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImportPool {

@@ -134,6 +134,17 @@ fn one_that_could_not_be_opened_is_opened_later() {
     assert!(site.http("/healthz").contains("farside pool reopen p"));
     site.fails(3, "pool reopen p");
     assert_eq!(site.json("pool list")[0]["state"], "failed", "it keeps its place");
+    // Nor does it lose it to whoever tries another verb.
+    let import = format!("pool import p --path {}", path.display());
+    site.fails(3, &import);
+    assert_eq!(site.json("pool list")[0]["state"], "failed", "it keeps its place");
+    assert!(site.http("/healthz").contains("farside pool reopen p"));
+    let other = root.path().join("other.pool");
+    for at in [&path, &other] {
+        let said = site.fails(4, &format!("pool create p --path {} --size 64M", at.display()));
+        assert!(said.contains("farside pool reopen p"), "{said}");
+        assert!(!at.exists());
+    }
     std::fs::rename(&away, &path).unwrap();
     site.ok("pool reopen p");
     assert_eq!(site.json("volume list")[0]["name"], "p/v");

@@ -130,6 +130,16 @@ impl Pools {
         size_bytes: Option<u64>,
         overwrite: bool,
     ) -> Result<Arc<Pool>, ErrorBody> {
+        if self.slots.read().get(name).is_some_and(|slot| matches!(slot.content, Content::Failed(_))) {
+            return Err(ErrorBody::new(
+                ErrorCode::Exists,
+                format!("pool {name} is known and could not be opened; its mirrors wait for it. Nothing was made"),
+            )
+            .hint(format!(
+                "farside pool reopen {name} opens it once its file or device is back; farside pool delete {name} forgets it; or choose \
+                 another name"
+            )));
+        }
         self.occupy(name, path)?;
         self.settle(name, self.make(path, size_bytes, overwrite), false)
     }
@@ -190,8 +200,9 @@ impl Pools {
     /// Opens a pool that exists, under a name that is free or that of a failed pool. `force` takes it from whoever has it open
     /// on another machine.
     pub(crate) fn open(&self, name: &str, path: &str, force: bool) -> Result<Arc<Pool>, ErrorBody> {
-        self.occupy(name, path)?;
-        self.settle(name, self.open_device(path, force), false)
+        // One that failed before keeps its place: its mirrors and its row wait for it.
+        let was_failed = self.occupy(name, path)?;
+        self.settle(name, self.open_device(path, force), was_failed)
     }
 
     /// Opens a pool at the daemon's start: if it cannot be opened it keeps its place, with the reason.
@@ -266,8 +277,8 @@ impl Pools {
         PoolOptions { claim, ..self.options.clone() }
     }
 
-    /// Takes the name's place, so that two requests cannot make the same pool.
-    fn occupy(&self, name: &str, path: &str) -> Result<(), ErrorBody> {
+    /// Takes the name's place, so that two requests cannot make the same pool. Answers whether it was that of a failed one.
+    fn occupy(&self, name: &str, path: &str) -> Result<bool, ErrorBody> {
         if !is_label(name) {
             return Err(wrong(format!(
                 "{name:?} cannot be a pool's name; use 1 to 128 of A-Z a-z 0-9 . _ : + -"
@@ -295,8 +306,8 @@ impl Pools {
             }
             Some(Slot { content: Content::Failed(_), .. }) | None => {}
         }
-        slots.insert(name.to_owned(), Slot { path: path.to_owned(), content: Content::Opening });
-        Ok(())
+        let before = slots.insert(name.to_owned(), Slot { path: path.to_owned(), content: Content::Opening });
+        Ok(before.is_some())
     }
 
     /// Fills the place, or leaves it as it was before.

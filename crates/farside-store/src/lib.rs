@@ -69,4 +69,5 @@ pub use recovery::{identity, occupants};
 pub use staged::{StagedFor, StagedStatus, StagedVersion};
 pub use staged_content::StagedContent;
 pub use status::{PoolStatus, QuarantinedRange};
+pub use versions::VOLUME_BYTES_MAX;
 pub use volumes::{NewSnapshot, ReplicaStatus, SnapshotStatus, VolumeStatus};

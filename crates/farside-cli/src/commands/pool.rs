@@ -49,7 +49,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         }
         Verb::Import { name, path, force } => {
             let request = ImportPool { name, path: absolute(&path)?, force };
-            let pool: Pool = context.client.post(&["pools", "import"], &request).await?;
+            let pool: Pool = context.client.post(&["imports"], &request).await?;
             context.show(&pool, |pool| {
                 format!(
                     "pool {} opened from {}: {} volumes\n",

@@ -29,7 +29,7 @@ const VOLUMES_MAX: usize = 1024;
 pub(super) fn routes() -> Router<Arc<Site>> {
     Router::new()
         .route("/peers", get(list).post(join))
-        .route("/peers/invitations", post(invite))
+        .route("/invitations", post(invite))
         .route("/peers/{peer}", get(status).delete(remove))
         .route("/peers/{peer}/rekey", post(rekey))
         .route("/peers/{peer}/set", post(set))

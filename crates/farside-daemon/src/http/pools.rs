@@ -28,7 +28,8 @@ use crate::state::PoolRow;
 pub(super) fn routes() -> Router<Arc<Site>> {
     Router::new()
         .route("/pools", get(list).post(create))
-        .route("/pools/import", post(import))
+        // Beside the pools: one may have any name.
+        .route("/imports", post(import))
         .route("/pools/{pool}", get(status).delete(delete))
         .route("/pools/{pool}/reopen", post(reopen))
         .route("/pools/{pool}/grow", post(grow))

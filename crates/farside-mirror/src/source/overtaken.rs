@@ -2,6 +2,8 @@
 //! relationship are refused, until it is resynced from here, overwrites this side, or is released here. What is made of each
 //! word is decided in [`directions`](crate::directions).
 
+use std::time::Duration;
+
 use farside_engine::VolumeName;
 use farside_peer::{PeerId, Refusal};
 use farside_transfer::TransferKind;
@@ -19,6 +21,9 @@ use super::shared::Shared;
 use crate::directions::{self, Heard, PoolSays, Said};
 use crate::error::{MirrorError, blocking};
 use crate::store::{Overtaken, SourceRelationship};
+
+/// By how much a destination's clock may be ahead for the moment that it names to be believed.
+const CLOCKS_APART_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl SourceService {
     /// The relationships whose destination was broken off, in order of volume.
@@ -189,10 +194,16 @@ impl Shared {
         let may_mirror = self.registry.rights.may_read(peer, &volume);
         let is_news = !word.again && may_mirror && (word.said == Said::Beyond || is_plain);
         let heard = directions::hear(word.said, known.is_some(), is_news, pool);
+        let heard = match heard {
+            // Who may not mirror the volume must not learn from the answer whether there is one of that name.
+            Heard::NothingKept if !may_mirror && word.said != Said::Withdrawn => Heard::NotHere,
+            heard => heard,
+        };
         let is_kept = known.is_some() || is_kept;
         if heard == Heard::Note && !is_kept {
-            // A peer that makes relationships up fills no database.
+            // A peer that makes relationships up fills no database, and gives nobody more to decide than one honest peer does.
             self.check_mirrors(peer, relationship)?;
+            self.check_empty_marks(peer, &volume)?;
         }
         // The replica's pool may have another name by now; what this side follows later is called by that. With the database
         // lost the pins still tell whose base is kept here; without the right, too: it makes this side only safer.
@@ -205,9 +216,9 @@ impl Shared {
                 return Err(refusal(
                     "not-found",
                     format!(
-                        "{volume} cannot be seen at the source now (its pool is not open there, or has no such \
-                         volume), so that it was overtaken is not noted. It is told again. At the source: farside \
-                         pool list"
+                        "{volume} cannot be seen at the source now (its pool is not open there, it has no such volume, or this \
+                         site may not mirror it), so that it was overtaken is not noted. It is told again. At the source: \
+                         farside pool list, farside peer allow"
                     ),
                 ));
             }
@@ -248,6 +259,26 @@ impl Shared {
         }
     }
 
+    /// Of relationships that this site keeps nothing for, one for each peer and volume says that hosts went on elsewhere: the volume
+    /// is marked by that, and once its administrator has decided about it, the next can be told.
+    fn check_empty_marks(&self, peer: PeerId, volume: &VolumeName) -> Result<(), Refusal> {
+        let tables = self.tables();
+        let is_empty_mark = |r: &&SourceRelationship| {
+            r.peer == peer && r.source == *volume && r.overtaken.is_some() && tables.pins_of(r) == 0
+        };
+        match tables.relationships.values().find(is_empty_mark) {
+            None => Ok(()),
+            Some(marked) => Err(refusal(
+                "state",
+                format!(
+                    "{volume} is overtaken by {} of the asking site already, and the source keeps nothing for this other \
+                     mirror. It is noted once that is decided there: farside mirror release, or a resync. It is told again",
+                    marked.destination
+                ),
+            )),
+        }
+    }
+
     /// Notes that hosts went on elsewhere, if that is news.
     async fn note(
         &self,
@@ -257,9 +288,12 @@ impl Shared {
     ) -> Result<SourceRelationship, MirrorError> {
         let before = known.overtaken.clone();
         let policy = self.registry.rights.is_fenced_when_overtaken(peer, &known.source);
+        let reported_at = self.clock.now();
+        // Clocks differ, by hours where a time zone was taken for UTC. What is still to come after that never was.
+        let broken_off_at = word.broken_off_at.min(reported_at.plus(CLOCKS_APART_MAX).0);
         let overtaken = Overtaken {
-            broken_off_at: Some(word.broken_off_at).filter(|at| *at != 0).map(farside_platform::Timestamp),
-            reported_at: self.clock.now(),
+            broken_off_at: Some(broken_off_at).filter(|at| *at != 0).map(farside_platform::Timestamp),
+            reported_at,
             snapshot: word.snapshot.map(|s| (s.uuid, s.content_root)),
             fenced: directions::is_fenced(before.as_ref().is_some_and(|o| o.fenced), policy),
             ended: word.ended,
