@@ -260,10 +260,11 @@ impl Pools {
         Ok(Opened { pool, device })
     }
 
-    /// Raw devices can be reached from other machines, which the kernel's locks know nothing of.
+    /// Raw devices, and files of network file systems, can be reached from other machines, and a file as the loop device that
+    /// was made of it: of these the kernel's locks know nothing.
     fn options_for(&self, device: &FileDevice, force: bool) -> PoolOptions {
-        let claim = device.is_block_device().then(|| ClaimOptions::of_this_process(force));
-        PoolOptions { claim, ..self.options.clone() }
+        let claim = ClaimOptions::of_this_process(force, device.is_local_file());
+        PoolOptions { claim: Some(claim), ..self.options.clone() }
     }
 
     /// Takes the name's place, so that two requests cannot make the same pool.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags};
 
 use crate::block::{BLOCK_BYTES, BlockBuffer};
-use crate::{holders, ring};
+use crate::{file_system, holders, loop_device, ring};
 
 /// What a device can answer besides success.
 #[derive(Debug, thiserror::Error)]
@@ -44,10 +44,14 @@ pub enum DeviceError {
         device_bytes: u64,
     },
     /// Another process holds the device.
-    #[error("{device} is in use by another process (its lock is held); stop that farsided first")]
+    #[error(
+        "{device} is in use: {by}. Nothing was changed. Stop that farsided, or close the pool there, first"
+    )]
     Locked {
         /// The device's name.
         device: String,
+        /// By whom, as far as the kernel tells.
+        by: String,
     },
     /// The kernel says that something has the block device: a mount, swap, LVM, md, device mapper, another program.
     #[error(
@@ -125,6 +129,8 @@ pub struct FileDevice {
     bytes: u64,
     direct: bool,
     is_block_device: bool,
+    /// The file behind a loop device, locked as long as the device is open.
+    _backing: Option<File>,
 }
 
 /// What lies at a path, compared with what is open.
@@ -215,20 +221,32 @@ impl FileDevice {
         } else {
             FlockOperation::NonBlockingLockShared
         };
-        rustix::fs::flock(&file, lock).map_err(|_| DeviceError::Locked { device: device.clone() })?;
-        let is_block_device = file.metadata().map_err(open_error)?.file_type().is_block_device();
+        rustix::fs::flock(&file, lock).map_err(|_| {
+            let by = holders::of_lock(&file).unwrap_or_else(|| String::from("another process"));
+            DeviceError::Locked { device: device.clone(), by: format!("{by} has it open (its lock is held)") }
+        })?;
+        let metadata = file.metadata().map_err(open_error)?;
+        let is_block_device = metadata.file_type().is_block_device();
+        let backing = is_block_device.then(|| lock_backing(&device, metadata.rdev(), lock)).transpose()?;
         let bytes = if is_block_device {
             rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|e| open_error(e.into()))?
         } else {
             file.metadata().map_err(open_error)?.len()
         };
         let bytes = bytes - bytes % BLOCK_BYTES as u64;
-        Ok(FileDevice { file, path: path.to_path_buf(), bytes, direct, is_block_device })
+        let _backing = backing.flatten();
+        Ok(FileDevice { file, path: path.to_path_buf(), bytes, direct, is_block_device, _backing })
     }
 
     /// Whether it is a raw device, not a file.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
+    }
+
+    /// Whether its lock alone keeps out everybody who opens it as a file: it is one, on a file system that no other machine
+    /// has. A loop device that somebody has made of it is another matter.
+    pub fn is_local_file(&self) -> bool {
+        !self.is_block_device && file_system::is_local(&self.file)
     }
 
     /// What its path leads to by now: names are moved and given again, what is open stays what it is.
@@ -283,6 +301,22 @@ impl FileDevice {
         source: io::Error,
     ) -> DeviceError {
         DeviceError::Io { operation, offset, length, device: self.name(), source }
+    }
+}
+
+/// Locks the file behind a loop device as the device itself is locked. A file that cannot be opened is left alone: that
+/// somebody else has the pool is then told by what the pool's users write into it.
+fn lock_backing(device: &str, rdev: u64, lock: FlockOperation) -> Result<Option<File>, DeviceError> {
+    let Some(path) = loop_device::backing_file(rdev) else { return Ok(None) };
+    let Ok(file) = File::open(&path) else { return Ok(None) };
+    match rustix::fs::flock(&file, lock) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let by = holders::of_lock(&file).unwrap_or_else(|| String::from("another process"));
+            let by = format!("{by} has {} open, the file behind it (its lock is held)", path.display());
+            Err(DeviceError::Locked { device: device.to_owned(), by })
+        }
+        Err(_) => Ok(None),
     }
 }
 
