@@ -188,10 +188,17 @@ impl Pools {
     }
 
     /// Opens a pool that exists, under a name that is free or that of a failed pool. `force` takes it from whoever has it open
-    /// on another machine.
-    pub(crate) fn open(&self, name: &str, path: &str, force: bool) -> Result<Arc<Pool>, ErrorBody> {
+    /// on another machine. `look` sees it before anybody can use it.
+    pub(crate) fn open(
+        &self,
+        name: &str,
+        path: &str,
+        force: bool,
+        look: impl FnOnce(&Pool),
+    ) -> Result<Arc<Pool>, ErrorBody> {
         self.occupy(name, path)?;
-        self.settle(name, self.open_device(path, force), false)
+        let opened = self.open_device(path, force).inspect(|opened| look(&opened.pool));
+        self.settle(name, opened, false)
     }
 
     /// Opens a pool at the daemon's start: if it cannot be opened it keeps its place, with the reason.
@@ -213,8 +220,13 @@ impl Pools {
         Ok(Reopening { name: name.to_owned(), path: slot.path.clone(), opened })
     }
 
-    /// Opens a pool again. It keeps its place whatever comes of it.
-    pub(crate) fn reopen(&self, pool: Reopening, force: bool) -> Result<Arc<Pool>, ErrorBody> {
+    /// Opens a pool again. It keeps its place whatever comes of it. `look` sees it before anybody can use it.
+    pub(crate) fn reopen(
+        &self,
+        pool: Reopening,
+        force: bool,
+        look: impl FnOnce(&Pool),
+    ) -> Result<Arc<Pool>, ErrorBody> {
         let Reopening { name, path, opened } = pool;
         let name = name.as_str();
         if let Some(Opened { pool, device }) = opened {
@@ -234,7 +246,8 @@ impl Pools {
                 return self.settle(name, Err(error), true);
             }
         }
-        self.settle(name, self.open_device(&path, force), true)
+        let opened = self.open_device(&path, force).inspect(|opened| look(&opened.pool));
+        self.settle(name, opened, true)
     }
 
     fn open_device(&self, path: &str, force: bool) -> Result<Opened, ErrorBody> {
@@ -546,11 +559,11 @@ mod tests {
         first.close_all();
 
         let second = pools();
-        let pool = second.open("p", path, false).unwrap();
+        let pool = second.open("p", path, false, |_| {}).unwrap();
         assert_eq!(pool.volumes().len(), 1);
         assert_eq!(second.list()[0].volumes, Some(1));
         assert_eq!(
-            second.open("q", path, false).err().unwrap().code,
+            second.open("q", path, false, |_| {}).err().unwrap().code,
             ErrorCode::Refused,
             "the file is locked"
         );
