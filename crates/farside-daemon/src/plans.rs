@@ -245,9 +245,22 @@ pub(crate) struct BreakFacts<'a> {
     /// The newest replicated snapshot, and the age of its data.
     pub(crate) current: Option<(&'a str, f64)>,
     pub(crate) at: Option<BreakAt<'a>>,
+    /// What becomes of a fence of the volume.
+    pub(crate) fence: FenceAfter,
     /// Bytes of a transfer under way that have arrived.
     pub(crate) arrived_bytes: Option<u64>,
     pub(crate) readers: usize,
+}
+
+/// What becomes of a volume's fence when its mirror is broken off or deleted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum FenceAfter {
+    /// There is none.
+    None,
+    /// It stays, for this reason: the volume was itself overtaken.
+    Stays(String),
+    /// It goes: it was there because the volume's pool was set back.
+    Lifted,
 }
 
 /// The earlier point of a break.
@@ -264,12 +277,21 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
         Some(at) => format!("break mirror {volume} at {}", at.snapshot),
         None => format!("break mirror {volume}"),
     });
-    plan.would.push(match (at, current) {
-        (Some(at), _) => format!("hosts may write to {volume}, which holds {} of {source}", at.snapshot),
-        (None, Some((current, _))) => {
-            format!("hosts may write to {volume}, which holds {current} of {source}")
+    let holds = match (at, current) {
+        (Some(at), _) => format!("{} of {source}", at.snapshot),
+        (None, Some((current, _))) => format!("{current} of {source}"),
+        (None, None) if facts.fence == FenceAfter::Lifted => {
+            format!(
+                "what its pool shows, an older copy than this site's database knows of, and less than {source}"
+            )
         }
-        (None, None) => format!("hosts may write to {volume}, which holds nothing of {source} yet"),
+        (None, None) => format!("nothing of {source} yet"),
+    };
+    plan.would.push(match &facts.fence {
+        FenceAfter::Stays(why) => {
+            format!("{volume} follows {source} no more, and holds {holds}; hosts may read it, and not write: {why}")
+        }
+        FenceAfter::None | FenceAfter::Lifted => format!("hosts may write to {volume}, which holds {holds}"),
     });
     plan.would.push(String::from(
         "no more updates come; the source is not asked, and is told when there is a session with it",
@@ -293,6 +315,14 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
             ),
             None,
             Some(*age),
+        ),
+        None if facts.fence == FenceAfter::Lifted => lose(
+            &mut plan,
+            format!(
+                "for the hosts here: what was written at {source} and is not in this copy; that site still has it, if it is alive"
+            ),
+            None,
+            None,
         ),
         None => lose(&mut plan, format!("everything at {source}: nothing of it has arrived"), None, None),
     }
@@ -398,12 +428,25 @@ pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) 
 }
 
 /// `mirror delete`.
-pub(crate) fn delete_mirror(volume: &VolumeName, source: &str, broken_off: bool, is_followed: bool) -> Plan {
+pub(crate) fn delete_mirror(
+    volume: &VolumeName,
+    source: &str,
+    broken_off: bool,
+    is_followed: bool,
+    fence: &FenceAfter,
+) -> Plan {
     let mut plan = plan(format!("delete mirror {volume}"));
-    plan.would.push(if broken_off {
-        format!("{volume} stays as it is; hosts may write to it, and it is part of no mirror any more")
-    } else {
-        format!("{volume} stays, as a volume that hosts may write to")
+    plan.would.push(match fence {
+        FenceAfter::Stays(why) => {
+            format!("{volume} stays, part of this mirror no more; hosts may read it, and not write: {why}")
+        }
+        FenceAfter::Lifted => format!(
+            "{volume} stays, as a volume that hosts may write to, although {source} is the original and hosts may be writing              there: from then on there are two, and nobody is told; farside mirror break {volume} tells that site"
+        ),
+        FenceAfter::None if broken_off => {
+            format!("{volume} stays as it is; hosts may write to it, and it is part of no mirror any more")
+        }
+        FenceAfter::None => format!("{volume} stays, as a volume that hosts may write to"),
     });
     if is_followed {
         plan.would.push(format!(

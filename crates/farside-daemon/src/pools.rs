@@ -198,11 +198,18 @@ impl Pools {
     }
 
     /// Opens a pool that exists, under a name that is free or that of a failed pool. `force` takes it from whoever has it open
-    /// on another machine.
-    pub(crate) fn open(&self, name: &str, path: &str, force: bool) -> Result<Arc<Pool>, ErrorBody> {
+    /// on another machine. `look` sees it before anybody can use it.
+    pub(crate) fn open(
+        &self,
+        name: &str,
+        path: &str,
+        force: bool,
+        look: impl FnOnce(&Pool),
+    ) -> Result<Arc<Pool>, ErrorBody> {
         // One that failed before keeps its place: its mirrors and its row wait for it.
         let was_failed = self.occupy(name, path)?;
-        self.settle(name, self.open_device(path, force), was_failed)
+        let opened = self.open_device(path, force).inspect(|opened| look(&opened.pool));
+        self.settle(name, opened, was_failed)
     }
 
     /// Opens a pool at the daemon's start: if it cannot be opened it keeps its place, with the reason.
@@ -224,8 +231,13 @@ impl Pools {
         Ok(Reopening { name: name.to_owned(), path: slot.path.clone(), opened })
     }
 
-    /// Opens a pool again. It keeps its place whatever comes of it.
-    pub(crate) fn reopen(&self, pool: Reopening, force: bool) -> Result<Arc<Pool>, ErrorBody> {
+    /// Opens a pool again. It keeps its place whatever comes of it. `look` sees it before anybody can use it.
+    pub(crate) fn reopen(
+        &self,
+        pool: Reopening,
+        force: bool,
+        look: impl FnOnce(&Pool),
+    ) -> Result<Arc<Pool>, ErrorBody> {
         let Reopening { name, path, opened } = pool;
         let name = name.as_str();
         if let Some(Opened { pool, device }) = opened {
@@ -245,7 +257,8 @@ impl Pools {
                 return self.settle(name, Err(error), true);
             }
         }
-        self.settle(name, self.open_device(&path, force), true)
+        let opened = self.open_device(&path, force).inspect(|opened| look(&opened.pool));
+        self.settle(name, opened, true)
     }
 
     fn open_device(&self, path: &str, force: bool) -> Result<Opened, ErrorBody> {
@@ -271,10 +284,11 @@ impl Pools {
         Ok(Opened { pool, device })
     }
 
-    /// Raw devices can be reached from other machines, which the kernel's locks know nothing of.
+    /// Raw devices, and files of network file systems, can be reached from other machines, and a file as the loop device that
+    /// was made of it: of these the kernel's locks know nothing.
     fn options_for(&self, device: &FileDevice, force: bool) -> PoolOptions {
-        let claim = device.is_block_device().then(|| ClaimOptions::of_this_process(force));
-        PoolOptions { claim, ..self.options.clone() }
+        let claim = ClaimOptions::of_this_process(force, device.is_local_file());
+        PoolOptions { claim: Some(claim), ..self.options.clone() }
     }
 
     /// Takes the name's place, so that two requests cannot make the same pool. Answers whether it was that of a failed one.
@@ -556,11 +570,11 @@ mod tests {
         first.close_all();
 
         let second = pools();
-        let pool = second.open("p", path, false).unwrap();
+        let pool = second.open("p", path, false, |_| {}).unwrap();
         assert_eq!(pool.volumes().len(), 1);
         assert_eq!(second.list()[0].volumes, Some(1));
         assert_eq!(
-            second.open("q", path, false).err().unwrap().code,
+            second.open("q", path, false, |_| {}).err().unwrap().code,
             ErrorCode::Refused,
             "the file is locked"
         );

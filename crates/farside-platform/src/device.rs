@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FlockOperation, OFlags};
 
 use crate::block::{BLOCK_BYTES, BlockBuffer};
-use crate::{holders, ring};
+use crate::{file_system, holders, loop_device, ring};
 
 /// What a device can answer besides success.
 #[derive(Debug, thiserror::Error)]
@@ -57,10 +57,14 @@ pub enum DeviceError {
         device_bytes: u64,
     },
     /// Another process holds the device.
-    #[error("{device} is in use by another process (its lock is held); stop that farsided first")]
+    #[error(
+        "{device} is in use: {by}. Nothing was changed. Stop that farsided, or close the pool there, first"
+    )]
     Locked {
         /// The device's name.
         device: String,
+        /// By whom, as far as the kernel tells.
+        by: String,
     },
     /// The kernel says that something has the block device: a mount, swap, LVM, md, device mapper, another program.
     #[error(
@@ -150,6 +154,8 @@ pub struct FileDevice {
     bytes: AtomicU64,
     direct: bool,
     is_block_device: bool,
+    /// The file behind a loop device, locked as long as the device is open.
+    _backing: Option<File>,
 }
 
 /// What lies at a path, compared with what is open.
@@ -240,15 +246,27 @@ impl FileDevice {
         } else {
             FlockOperation::NonBlockingLockShared
         };
-        rustix::fs::flock(&file, lock).map_err(|_| DeviceError::Locked { device: device.clone() })?;
-        let is_block_device = file.metadata().map_err(open_error)?.file_type().is_block_device();
+        rustix::fs::flock(&file, lock).map_err(|_| {
+            let by = holders::of_lock(&file).unwrap_or_else(|| String::from("another process"));
+            DeviceError::Locked { device: device.clone(), by: format!("{by} has it open (its lock is held)") }
+        })?;
+        let metadata = file.metadata().map_err(open_error)?;
+        let is_block_device = metadata.file_type().is_block_device();
+        let backing = is_block_device.then(|| lock_backing(&device, metadata.rdev(), lock)).transpose()?;
         let bytes = AtomicU64::new(whole_blocks(&file, is_block_device).map_err(open_error)?);
-        Ok(FileDevice { file, path: path.to_path_buf(), bytes, direct, is_block_device })
+        let _backing = backing.flatten();
+        Ok(FileDevice { file, path: path.to_path_buf(), bytes, direct, is_block_device, _backing })
     }
 
     /// Whether it is a raw device, not a file.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
+    }
+
+    /// Whether its lock alone keeps out everybody who opens it as a file: it is one, on a file system that no other machine
+    /// has. A loop device that somebody has made of it is another matter.
+    pub fn is_local_file(&self) -> bool {
+        !self.is_block_device && file_system::is_local(&self.file)
     }
 
     /// What its path leads to by now: names are moved and given again, what is open stays what it is.
@@ -317,6 +335,22 @@ fn whole_blocks(file: &File, is_block_device: bool) -> io::Result<u64> {
         file.metadata()?.len()
     };
     Ok(bytes - bytes % BLOCK_BYTES as u64)
+}
+
+/// Locks the file behind a loop device as the device itself is locked. A file that cannot be opened is left alone: that
+/// somebody else has the pool is then told by what the pool's users write into it.
+fn lock_backing(device: &str, rdev: u64, lock: FlockOperation) -> Result<Option<File>, DeviceError> {
+    let Some(path) = loop_device::backing_file(rdev) else { return Ok(None) };
+    let Ok(file) = File::open(&path) else { return Ok(None) };
+    match rustix::fs::flock(&file, lock) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let by = holders::of_lock(&file).unwrap_or_else(|| String::from("another process"));
+            let by = format!("{by} has {} open, the file behind it (its lock is held)", path.display());
+            Err(DeviceError::Locked { device: device.to_owned(), by })
+        }
+        Err(_) => Ok(None),
+    }
 }
 
 /// The kernel takes no more at once.

@@ -41,7 +41,7 @@ pub struct PoolOptions {
     /// Whether the pool has a thread of its own for points and reaping. Without, they run inside the calls that
     /// make them due (simulation).
     pub background: bool,
-    /// How the pool is kept from being open twice; none where the operating system's own lock does it (files).
+    /// How the pool is kept from being open twice; none where nobody else can reach it (simulation).
     pub claim: Option<ClaimOptions>,
 }
 

@@ -65,7 +65,7 @@ impl Pool {
         // Before anything is overwritten that another may have open.
         let id = Uuid::from_bytes(options.randomness.uuid_bytes());
         let claim = options.claim.clone().map(|claim| Claim::take(&device, id, claim, &*options.randomness));
-        let mut claim = claim.transpose()?;
+        let mut claim = claim.transpose()?.flatten();
         // A journal that was never written costs twice per flush: write it now. Zeros end it, too.
         let zeros = BlockBuffer::zeroed(256);
         let mut at = 0;
@@ -125,9 +125,10 @@ impl Pool {
         // Before anything is read that another might still change.
         let claim =
             options.claim.clone().map(|claim| Claim::take(&device, newest.pool, claim, &*options.randomness));
-        let mut claim = claim.transpose()?;
+        let is_claimed = claim.is_some();
+        let mut claim = claim.transpose()?.flatten();
         let [newest, older] =
-            if claim.is_some() { choose_superblocks(&*device)? } else { [Some((newest, slot)), older] };
+            if is_claimed { choose_superblocks(&*device)? } else { [Some((newest, slot)), older] };
         let (newest, slot) = newest.expect("one of the two was chosen");
         let nodes = NodeReader::new(device.clone(), &newest, options.node_cache_bytes);
         let (superblock, slot, (mut loaded, end)) = match (recover(&*device, &nodes, &newest), &older) {

@@ -50,10 +50,10 @@ fn assert_clean(disk: &SimulatedDisk, what: &str) {
 
 /// Each slot destroyed in turn: the other one opens the pool with all that was flushed.
 fn assert_either_slot_does(disk: &SimulatedDisk, blocks: u64, seed: u64, what: &str) {
-    for slot in 0..2 {
+    for (slot, at) in SLOTS.into_iter().enumerate() {
         let what = format!("{what}, slot {slot} destroyed");
         let disk = disk.image();
-        disk.damage(SLOTS[slot], &[0xA5; BLOCK as usize]);
+        disk.damage(at, &[0xA5; BLOCK as usize]);
         let pool =
             Pool::open(Arc::new(disk.clone()), options(seed)).unwrap_or_else(|e| panic!("{what}: {e}"));
         assert_holds(&pool, blocks, &what);

@@ -149,7 +149,8 @@ async fn reopen(
     let reopening = site.pools.begin_reopening(&name)?;
     site.exports.drop_connections_to_pool(&name).await;
     let pools = Arc::clone(&site.pools);
-    let pool = site.blocking.run(move || pools.reopen(reopening, request.force)).await?;
+    let look = look_before(&site, &name).await?;
+    let pool = site.blocking.run(move || pools.reopen(reopening, request.force, look)).await?;
     site.mirrors.pool_opened(&name, &pool).await?;
     site.mirrors.refresh_fences();
     tracing::info!(pool = name, id = %pool.status().id, path = document.path, "pool opened");
@@ -197,8 +198,19 @@ async fn import(State(site): Shared, Body(request): Body<ImportPool>) -> Answer<
     let ImportPool { name, path, force } = request;
     let _guard = site.pool_lock.lock().await;
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
-    let pool = site.blocking.run(move || pools.open(&pool_name, &pool_path, force)).await?;
+    let look = look_before(&site, &name).await?;
+    let pool = site.blocking.run(move || pools.open(&pool_name, &pool_path, force, look)).await?;
     opened(&site, name, path, &pool).await
+}
+
+/// What is to be seen of a pool before it is served: whether hosts must not write to one of its volumes.
+async fn look_before(
+    site: &Arc<Site>,
+    name: &str,
+) -> Result<impl FnOnce(&farside_store::Pool) + Send + 'static, ErrorBody> {
+    let rows = site.mirrors.rows_of(name).await?;
+    let (site, name) = (Arc::clone(site), name.to_owned());
+    Ok(move |pool: &farside_store::Pool| site.mirrors.fence_what_was_set_back(&name, pool, &rows))
 }
 
 /// Remembers an opened pool and starts its mirrors.

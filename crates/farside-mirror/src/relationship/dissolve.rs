@@ -13,6 +13,7 @@ use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
 use crate::limits::BREAK_PATIENCE;
 use crate::log::LogEvent;
+use crate::set_back::Row;
 use crate::state::{Event, Work};
 use crate::store::{Ending, Relationship, SwapMark};
 
@@ -98,6 +99,13 @@ impl Driver {
     }
 
     async fn undo(&self) -> Result<Ending, MirrorError> {
+        // The database first: a volume that is nobody's replica any more must not look, to a database that failed at the end of
+        // this, as one whose pool was set back.
+        if Row::of(&self.relationship) == Row::Follows {
+            let writable = Some(self.parts.clock.now());
+            let begun = Relationship { broken_off_at: writable, ..self.relationship.clone() };
+            self.parts.store.save(&begun).await?;
+        }
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         let undone = blocking(move || {
             let volume = &relationship.destination;

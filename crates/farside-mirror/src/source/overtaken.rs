@@ -66,7 +66,7 @@ impl SourceService {
         Ok(())
     }
 
-    /// Changes whenever [`SourceService::overtaken`] does; the value counts how often.
+    /// Changes whenever [`SourceService::overtaken`] or [`SourceService::set_back`] does; the value counts how often.
     pub fn overtaken_changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.shared.overtaken_changes.subscribe()
     }

@@ -1,7 +1,7 @@
 //! What a source knows of the relationships of its volumes, in memory: who holds which base, what each peer has asked for, and
 //! which role change was seen last. Transfers ask it who may read what, and which bases are kept.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub(super) struct Tables {
     pub(super) unsaved: HashSet<Uuid>,
     /// By volume here that is itself a replica: where its source stands, as that said last.
     pub(super) upstreams: HashMap<VolumeName, Upstream>,
+    /// Volumes here that hosts may not write to, since their pool was set back, with the reason.
+    pub(super) set_back: BTreeMap<VolumeName, String>,
     /// At most about [`ROLE_CHANGES_SEEN_MAX`] besides those in `relationships`.
     pub(super) role_changes_seen: HashMap<Uuid, RoleChangesSeen>,
 }
