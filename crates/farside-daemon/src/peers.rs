@@ -265,15 +265,28 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
             (true, Some(_)) => api::PeerState::NotAnswering,
             (false, _) => api::PeerState::Disconnected,
         },
-        why: if peer.state.connected {
-            peer.trouble.clone().or_else(|| peer.hindrance.clone())
-        } else {
-            peer.state.last_error.clone()
-        },
+        why: why(peer),
         protocol: peer.state.version.map(u32::from),
         rtt_seconds: peer.state.rtt_seconds,
         sent_bytes: peer.sent_bytes,
         received_bytes: peer.received_bytes,
+        key_conflicts: peer.key_conflicts,
+    }
+}
+
+/// What is wrong with the session, and with whom it is.
+fn why(peer: &PeerStatus) -> Option<String> {
+    let of_session = if peer.state.connected {
+        peer.trouble.clone().or_else(|| peer.hindrance.clone())
+    } else {
+        peer.state.last_error.clone()
+    };
+    match (of_session, peer.other_site.clone()) {
+        // Whoever reads one alone would miss the graver one.
+        (Some(of_session), Some(other)) if of_session != other => {
+            Some(format!("{other}. Besides: {of_session}"))
+        }
+        (of_session, other) => other.or(of_session),
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use super::calls::{deliver, serve_call};
 use super::entry::{CONTROL, bundle_id};
 use super::packets::on_told;
+use super::questions::answered;
 use super::state::Session;
 use super::streams::{more_lanes, open_for_peer};
 use crate::control::{self, Beside, Body, RefusedCall, RefusedStream, bounded};
@@ -74,6 +75,7 @@ fn take(session: &Arc<Session>, body: Body, wire: u64) -> Result<(), SessionErro
         // A full queue means that plenty is under way to the peer: no pong is needed to show life.
         Body::Ping(nonce) => drop(session.urgent.try_send(control::encode(Body::Pong(nonce)))),
         Body::Pong(nonce) => {
+            answered(session, nonce);
             let sent = session.pings.lock().take_if(|(expected, _)| *expected == nonce);
             if let Some((_, at)) = sent {
                 session.rtt.send_replace(Some(at.elapsed().as_secs_f64()));

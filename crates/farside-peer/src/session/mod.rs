@@ -18,6 +18,7 @@ mod lanes;
 mod packet_limits;
 mod packets;
 mod preopened;
+mod questions;
 mod start;
 mod state;
 mod status;
