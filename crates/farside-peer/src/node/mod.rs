@@ -280,6 +280,13 @@ impl Node {
         self.inner.remove(peer).await
     }
 
+    /// Cuts the sessions of a peer that the owner of the registry has unpinned there. The registry is not asked: it may not be able
+    /// to answer just now.
+    pub async fn forget_peer(&self, peer: PeerId) {
+        let _guard = self.inner.registry_lock.lock().await;
+        self.inner.forget(peer);
+    }
+
     /// Takes up changes that the owner of the registry has made to it: new addresses and names, peers added or removed.
     ///
     /// # Errors

@@ -56,12 +56,17 @@ impl Inner {
     pub(super) async fn remove(&self, id: PeerId) -> Result<bool, SessionError> {
         let _guard = self.registry_lock.lock().await;
         let was_pinned = self.registry.unpin(id).await?;
+        self.forget(id);
+        Ok(was_pinned)
+    }
+
+    /// It is no peer any more: its sessions are cut.
+    pub(super) fn forget(&self, id: PeerId) {
         if let Some(peer) = self.peers.lock().remove(&id) {
             tracing::info!(peer = %peer.record.name, ?id, "peer removed");
             peer.cut();
             self.throttles.forget(&id);
         }
-        Ok(was_pinned)
     }
 
     fn apply_record(self: &Arc<Self>, peers: &mut Peers, record: PeerRecord) {
