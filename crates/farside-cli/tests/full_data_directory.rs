@@ -21,6 +21,7 @@ fn rights_log_and_health_come_back_with_the_room() {
     pair.pair_at(&a.published("peer.addr"));
     pair.mirror(1 << 20);
     b.ok("mirror initialize q/v");
+    b.ok("peer allow a q/kept");
     let well = || b.http("/healthz").contains("200 OK");
     assert!(well());
 
@@ -46,6 +47,11 @@ fn rights_log_and_health_come_back_with_the_room() {
     // What is safe goes on, and leaves more transactions that fail.
     b.ok("mirror update q/v");
     b.fails(1, "peer allow a q/one-more-with-a-long-name");
+    // Nobody is told that a right is gone which is there again after a restart, nor that it stays while it is gone.
+    let has_right = || b.json("peer status a")["rights"].to_string().contains("\"q/kept\"");
+    assert!(has_right());
+    let denied = b.fails(1, "peer deny a q/kept");
+    assert!(denied.contains("nothing has changed") && has_right(), "{denied}");
 
     std::fs::remove_file(&fill).unwrap();
     // A pool that cannot be remembered is not made; nothing of it is left.
@@ -57,6 +63,8 @@ fn rights_log_and_health_come_back_with_the_room() {
     let until = log.as_array().and_then(|lines| lines.last()).unwrap()["at"].as_str().unwrap().to_owned();
     b.ok("peer allow a q/after");
     b.ok("peer deny a q/after");
+    b.ok("peer deny a q/kept");
+    assert!(!has_right());
     eventually("health tells", well);
     let before = b.json("mirror history q/v").as_array().unwrap().len();
     b.ok("mirror update q/v");

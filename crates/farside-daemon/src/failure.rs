@@ -112,7 +112,7 @@ impl Failure for SessionError {
                     "is the other farsided running, and its port open? farside peer list shows the session",
                 )
             }
-            SessionError::NotAuthenticated(_) | SessionError::Version { .. } => {
+            SessionError::NotAuthenticated(_) | SessionError::Version { .. } | SessionError::KeyInUse(_) => {
                 ErrorBody::new(ErrorCode::PeerRefused, message)
             }
             SessionError::Protocol(_)

@@ -3,8 +3,10 @@
 //! Each plan tells first what happens, then what would be lost for good, then what stays and where. Figures of data are in
 //! fields; the client puts them into the units its reader likes.
 
-use farside_api::{Plan, StagedContent, Timestamp};
+use farside_api::{ErrorBody, Plan, StagedContent, Timestamp};
 use farside_engine::{BLOCK_BYTES, VolumeName};
+
+use crate::peers::Unseen;
 
 /// A plan that loses and keeps nothing yet.
 pub(crate) fn plan(action: String) -> Plan {
@@ -654,6 +656,43 @@ pub(crate) fn stays_fenced(volume: &VolumeName, peer: &str, destination: &Volume
         "{volume} stays fenced: {peer} has overtaken it with {destination}. To let hosts write to it again: farside mirror \
          release {volume} {peer}; to make it follow: farside mirror resync {volume} --from {peer}:{destination}"
     )
+}
+
+/// What is said of a right that was given while nobody could look which volume it is on.
+pub(crate) fn right_unseen(right: &Unseen) -> String {
+    let Unseen { volume, is_bound } = right;
+    let pool = &volume.pool;
+    if *is_bound {
+        format!(
+            "pool {pool} is not open: the right stays one on the volume that was called {volume} when it was given first, \
+             whatever has that name when the pool is open again"
+        )
+    } else {
+        format!(
+            "pool {pool} is not open: the right will be one on the volume that is called {volume} when it is opened"
+        )
+    }
+}
+
+/// A right was not taken back.
+pub(crate) fn not_denied(peer: &str, volumes: &[String], error: ErrorBody) -> ErrorBody {
+    let message = format!(
+        "{peer} may do with {} what it might before: the right could not be taken back, and nothing has changed. {}",
+        volumes.join(", "),
+        error.message
+    );
+    ErrorBody { message, ..error }
+}
+
+/// A peer's key was replaced, and not all of memory could follow.
+pub(crate) fn not_followed(old: &str, new: &str, error: ErrorBody) -> ErrorBody {
+    let message = format!(
+        "the key of {old} is replaced by that of {new}, for good, and the old one counts for nothing any more. But what the new \
+         one may do, or what it is called, is not in force yet: {}",
+        error.message
+    );
+    ErrorBody { message, ..error }
+        .hint("restart farsided once the cause is gone; mirrors with that peer wait until then")
 }
 
 /// Why hosts may not write to a volume that a peer has overtaken.

@@ -112,7 +112,7 @@ async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
 }
 
 /// Opens the rooms, lowest first.
-async fn start(
+pub(crate) async fn start(
     config: Config,
     log: Log,
     data_dir: &DataDir,

@@ -16,6 +16,7 @@ mod error;
 pub mod hello;
 mod id;
 mod identity;
+mod instances;
 pub mod limits;
 mod node;
 mod pairing;
