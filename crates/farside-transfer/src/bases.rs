@@ -99,6 +99,42 @@ pub fn leave_base(
     Ok(Some(engine.hand_over(volume, base.uuid, SnapshotOwner::Person, LEFT_BASE)?))
 }
 
+/// Makes the id of what is kept in common of that of the relationship.
+const COMMON: u128 = 0x51d7_0a6e_93c4_4b08_a7f2_18e5_c36b_9d40;
+
+/// For whom a destination pins what it has in common with other destinations of the same volume: not for the relationship itself,
+/// whose pins say what it published and what it builds upon.
+pub fn common_of(relationship: Uuid) -> Uuid {
+    Uuid::from_u128(relationship.as_u128() ^ COMMON)
+}
+
+/// A destination keeps, of what it has in common with others, these and no more. What a person made it does not keep:
+/// that is the person's to delete.
+pub(crate) fn keep_common(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    common: &[Uuid],
+) -> Result<(), TransferError> {
+    let keeper = common_of(relationship);
+    for snapshot in engine.all_snapshots(volume)? {
+        if common.contains(&snapshot.uuid) && snapshot.owner != SnapshotOwner::Person {
+            engine.pin(volume, snapshot.uuid, keeper)?;
+        }
+    }
+    release(engine, volume, keeper, common)
+}
+
+/// The relationship is over at its destination: [`release`] of everything, with what is kept in common with others.
+pub fn release_all(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+) -> Result<(), TransferError> {
+    release(engine, volume, relationship, &[])?;
+    release(engine, volume, common_of(relationship), &[])
+}
+
 /// Whether any snapshot is pinned or was taken for the relationship.
 pub fn is_kept_for(
     engine: &dyn Engine,

@@ -2,7 +2,7 @@
 //! peer.
 
 use farside_engine::{Engine, EngineError, SnapshotOwner, VolumeName};
-use farside_transfer::bases::{RESCUE, leave_base, release};
+use farside_transfer::bases::{RESCUE, leave_base, release, release_all};
 use farside_transfer::protocol::{Body, Overtaken, Release};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -111,7 +111,7 @@ impl Driver {
             // What was prepared for a role change that did not come was never anybody's base.
             match relationship.swap {
                 Some(SwapMark::Prepared { is_new: true, .. }) => {
-                    release(&*engine, volume, relationship.id, &[])?;
+                    release_all(&*engine, volume, relationship.id)?;
                     Ok(engine.all_snapshots(volume)?.iter().map(|s| s.uuid).collect())
                 }
                 _ => leave(&*engine, volume, relationship.id),
@@ -207,7 +207,7 @@ pub(super) fn leave(
         tracing::info!(%volume, snapshot = left.name, "the last base of the mirror stays as a snapshot, so that the volume \
              can follow again with a difference; whoever does not want that deletes it");
     }
-    release(engine, volume, relationship, &[])?;
+    release_all(engine, volume, relationship)?;
     Ok(engine.all_snapshots(volume)?.iter().map(|s| s.uuid).collect())
 }
 
