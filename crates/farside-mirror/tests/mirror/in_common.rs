@@ -1,9 +1,12 @@
 //! Replicas of one volume have a point in common, so that one of them can follow another when their source is lost.
 
-use farside_engine::SnapshotOwner;
+use std::collections::BTreeSet;
+
+use farside_engine::{BLOCK_BYTES, SnapshotOwner};
 use farside_mirror::{Schedule, State};
 use farside_transfer::protocol::Body;
 use farside_transfer::{TransferReport, TransferResult};
+use rand::Rng;
 
 use crate::directions::until;
 use crate::support::embedded_storage::Embedded;
@@ -86,6 +89,30 @@ async fn when_the_original_is_lost_one_replica_follows_the_other_whichever_is_ne
     }
 }
 
+/// Somebody deletes the mirrors first.
+async fn deleted_too_soon<S: Storage>(seed: u64, newer: usize) {
+    let mut trio = fan_out::<S>(seed).await;
+    trio.write(A, 3);
+    trio.update(if newer == B { C } else { B }, A).await;
+    let mut since = trio.write(A, 3);
+    trio.update(newer, A).await;
+    trio.network.kill("a");
+    for at in [B, C] {
+        trio.sites[at].destination.delete(&trio.volumes[at]).await.unwrap();
+        assert_eq!(trio.pinned(at), 0);
+    }
+    since += trio.write(B, 3);
+    is_difference(&trio.resync(C, B).await.unwrap(), since);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_mirror_leaves_what_other_replicas_hold_too() {
+    for (seed, newer) in [(1070, B), (1071, C)] {
+        deleted_too_soon::<MemoryEngine>(seed, newer).await;
+        deleted_too_soon::<Embedded>(seed + 10, newer).await;
+    }
+}
+
 /// `b` follows `a`, `c` follows `b`; beside it a second volume at `c` follows `a`.
 async fn cascade_with_a_side_branch<S: Storage>(seed: u64) {
     let mut trio = Trio::<S>::new(seed, SIZE).await;
@@ -155,6 +182,7 @@ async fn bounded<S: Storage>(seed: u64) {
     // The other one ends: what was kept for it goes with the next update, and that is as with one mirror.
     trio.sites[C].destination.delete(&trio.volumes[C]).await.unwrap();
     assert_eq!(of_mirrors(&trio, C), Vec::<String>::new(), "{:?}", trio.snapshots(C));
+    assert!(trio.pinned(C) == 0 && !trio.in_common(C, B).is_empty(), "left for a person");
     let source = trio.sites[A].source.clone();
     until("it is told", || source.destinations().len() == 1).await;
     let written = trio.write(A, 2);
@@ -292,4 +320,60 @@ async fn older_sites<S: Storage>(seed: u64) {
 async fn with_a_site_of_an_earlier_version_mirrors_go_on_as_before() {
     older_sites::<MemoryEngine>(1060).await;
     older_sites::<Embedded>(1061).await;
+}
+
+/// Writes blocks of a volume like a database: nine of ten go to a tenth of it. Which blocks it were.
+fn write_like_a_database<S: Storage>(trio: &mut Trio<S>, count: usize) -> BTreeSet<u64> {
+    let blocks = SIZE / BLOCK_BYTES;
+    let mut written = BTreeSet::new();
+    for _ in 0..count {
+        let hot = if trio.rng.random_bool(0.9) { blocks / 10 } else { blocks };
+        let block = trio.rng.random_range(0..hot);
+        let mut bytes = vec![0; BLOCK_BYTES as usize];
+        bytes.chunks_mut(2).for_each(|pair| pair[0] = trio.rng.random());
+        trio.sites[A].disk.engine.host_writes(&trio.volumes[A], block * BLOCK_BYTES, &bytes);
+        trio.live[A][(block * BLOCK_BYTES) as usize..][..bytes.len()].copy_from_slice(&bytes);
+        written.insert(block);
+    }
+    written
+}
+
+/// What updates of `c` bring, with `b` updated half-way between them: blocks, bytes on the wire, simulated seconds. And how many
+/// blocks were written before `b`'s update and again after it.
+async fn brought<S: Storage>(seed: u64, is_shared: bool, rounds: u64) -> (u64, u64, f64, u64) {
+    let mut trio = fan_out::<S>(seed).await;
+    if !is_shared {
+        trio.shares_nothing(A);
+    }
+    for at in [B, C] {
+        trio.update(at, A).await;
+    }
+    let (mut blocks, mut wire, mut seconds, mut twice) = (0, 0, 0.0, 0);
+    for _ in 0..rounds {
+        let before = write_like_a_database(&mut trio, 100);
+        trio.update(B, A).await;
+        let after = write_like_a_database(&mut trio, 100);
+        let report = trio.update(C, A).await;
+        blocks += report.changed_bytes / BLOCK_BYTES;
+        wire += report.wire_bytes_received + report.wire_bytes_sent;
+        seconds += report.duration_seconds;
+        twice += before.intersection(&after).count() as u64;
+    }
+    (blocks, wire, seconds, twice)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_price_of_a_point_in_common_is_what_was_overwritten_twice() {
+    const ROUNDS: u64 = 8;
+    for seed in [1090, 1091] {
+        let (with, wire_with, seconds_with, twice) = brought::<Embedded>(seed, true, ROUNDS).await;
+        let (without, wire_without, seconds_without, _) = brought::<Embedded>(seed, false, ROUNDS).await;
+        println!(
+            "{without} blocks without, {with} with, {twice} written twice; {wire_without} and {wire_with} bytes on the wire; \
+             {:.3} and {:.3} s an update",
+            seconds_without / ROUNDS as f64,
+            seconds_with / ROUNDS as f64
+        );
+        assert_eq!(with, without + twice);
+    }
 }
