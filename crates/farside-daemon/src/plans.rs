@@ -467,8 +467,9 @@ pub(crate) fn delete_mirror(
         plan.would.push(format!("{source} is told to release the base it keeps, now or at the next session"));
     }
     plan.would.push(format!(
-        "the last base stays here as {volume}@base-TIME, unless a named snapshot holds the same: whatever site holds that point \
-         too, {volume} can follow with a difference; delete it when that is not wanted"
+        "the last base stays here as {volume}@base-TIME, unless a named snapshot holds the same, and so does what other \
+         replicas of {source} hold too: whatever site holds such a point, {volume} can follow with a difference; delete \
+         them when that is not wanted"
     ));
     plan.would.push(format!(
         "once {source} has released it, {volume} can follow {source} with a difference only by a named snapshot that both \

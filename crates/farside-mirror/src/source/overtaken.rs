@@ -7,7 +7,7 @@ use std::time::Duration;
 use farside_engine::VolumeName;
 use farside_peer::{PeerId, Refusal};
 use farside_transfer::TransferKind;
-use farside_transfer::bases::{is_kept_for, release};
+use farside_transfer::bases::{is_kept_for, release, release_all};
 use farside_transfer::protocol::convert::{self, CandidateBase};
 use farside_transfer::protocol::{self, Noted, Standing};
 use farside_transfer::refusal::refusal;
@@ -496,7 +496,7 @@ impl Shared {
             let dormant = engine.replica_record(&of)?;
             let dormant = dormant.filter(|r| r.broken_off && r.peer == peer.0 && r.source == from);
             match dormant {
-                Some(dormant) => release(&*engine, &of, dormant.relationship, &[]),
+                Some(dormant) => release_all(&*engine, &of, dormant.relationship),
                 None => Ok(()),
             }
         })
