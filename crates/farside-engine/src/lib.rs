@@ -248,6 +248,8 @@ pub struct StagingRoom {
 pub trait Engine: Send + Sync + 'static {
     /// One volume.
     fn volume(&self, volume: &VolumeName) -> Result<VolumeInfo, EngineError>;
+    /// All volumes that can be reached now.
+    fn volumes(&self) -> Result<Vec<VolumeName>, EngineError>;
     /// Makes a thin volume of `size_bytes` bytes.
     fn create_volume(&self, volume: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError>;
     /// Snapshots of a volume on its main line, oldest first.

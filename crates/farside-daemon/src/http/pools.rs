@@ -247,14 +247,43 @@ async fn delete(
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
     let volumes = volumes_of(&site, &name);
+    // A database that fails must not leave the pool out of service.
+    site.state.probe().await.map_err(Failure::into_error_body)?;
     let removed = withdraw(&site, &name).await?;
-    site.mirrors.forget_pool(&name).await?;
-    site.rights.end_with(&site.state, &volumes).await?;
-    site.state.forget_pool(&name).await?;
+    let forget = async {
+        site.mirrors.forget_pool(&name).await?;
+        site.rights.end_with(&site.state, &volumes).await.map_err(Failure::into_error_body)?;
+        site.state.forget_pool(&name).await.map_err(Failure::into_error_body)
+    };
+    if let Err(error) = forget.await {
+        drop(removed);
+        put_back(&site, &document).await;
+        return Err(error.into());
+    }
     // Last: from here on it is gone for good.
     site.blocking.run(move || pools::destroy(&removed)).await?;
     tracing::warn!(pool = name, path = document.path, "pool deleted on request");
     Ok(Outcome::Done(document))
+}
+
+/// Opens a pool again whose deletion came to nothing.
+async fn put_back(site: &Site, document: &Pool) {
+    let (pools, name, path) = (Arc::clone(&site.pools), document.name.clone(), document.path.clone());
+    let opened = site.blocking.run(move || pools.open_known(&name, &path)).await;
+    let opened = match opened {
+        Ok(pool) => site.mirrors.pool_opened(&document.name, &pool).await,
+        Err(error) => Err(error),
+    };
+    match opened {
+        Ok(()) => tracing::warn!(pool = document.name, "the pool was not deleted, and is open again"),
+        Err(error) => {
+            let (pool, reason) = (&document.name, error.message);
+            tracing::error!(
+                pool,
+                "the pool was not deleted, and is not open: {reason}. farside pool reopen {pool} opens it"
+            );
+        }
+    }
 }
 
 /// The volumes of a pool that is open.

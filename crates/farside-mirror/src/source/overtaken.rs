@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use farside_engine::VolumeName;
+use farside_engine::{EngineError, VolumeName};
 use farside_peer::{PeerId, Refusal};
 use farside_transfer::TransferKind;
 use farside_transfer::bases::{is_kept_for, release, release_all};
@@ -24,6 +24,9 @@ use crate::store::{Overtaken, SourceRelationship};
 
 /// By how much a destination's clock may be ahead for the moment that it names to be believed.
 const CLOCKS_APART_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// How often a volume is looked for that a destination calls by a name that is not known here.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
 impl SourceService {
     /// The relationships whose destination was broken off, in order of volume.
@@ -140,7 +143,7 @@ impl Shared {
         peer: PeerId,
         message: protocol::Overtaken,
     ) -> Result<Noted, Refusal> {
-        let word = Word::from_message(&message)?;
+        let word = self.where_it_is(peer, Word::from_message(&message)?).await?;
         let (relationship, volume) = (word.relationship, word.volume.clone());
         self.check_owner(relationship, peer, &volume)?;
         let is_known = self.tables().relationships.contains_key(&relationship);
@@ -257,6 +260,52 @@ impl Shared {
                 Ok(noted(Standing::Follows))
             }
         }
+    }
+
+    /// The volume has another name here than its destination knows: the pool was taken over under another, or the volume renamed
+    /// while the database that knew of the mirror was lost. What is kept for the relationship tells which one it is.
+    async fn where_it_is(&self, peer: PeerId, word: Word) -> Result<Word, Refusal> {
+        let (engine, named, relationship) = (self.engine.clone(), word.volume.clone(), word.relationship);
+        let known = self.tables().relationships.get(&relationship).cloned();
+        let is_here = blocking(move || match engine.volume(&named) {
+            Err(EngineError::NotFound { .. }) => Ok(false),
+            _ => Ok::<_, MirrorError>(true),
+        });
+        if is_here.await.map_err(to_refusal)? || !self.may_search() {
+            return Ok(word);
+        }
+        let engine = self.engine.clone();
+        let found = blocking(move || {
+            if let Some(known) = known {
+                return Ok::<_, MirrorError>(Some(known.source).filter(|_| known.peer == peer));
+            }
+            for volume in engine.volumes()? {
+                if is_kept_for(&*engine, &volume, relationship).unwrap_or(false) {
+                    return Ok(Some(volume));
+                }
+            }
+            Ok(None)
+        });
+        match found.await.map_err(to_refusal)? {
+            Some(volume) if volume != word.volume => {
+                let named = &word.volume;
+                tracing::info!(%relationship, %peer, %volume, %named, "a destination speaks of a volume by a name that it \
+                     had here before");
+                Ok(Word { volume, ..word })
+            }
+            _ => Ok(word),
+        }
+    }
+
+    /// Whoever asks for volumes that are not here has all snapshots looked through: once in a while is enough, since what was not
+    /// noted is told again.
+    fn may_search(&self) -> bool {
+        let (now, mut tables) = (self.clock.monotonic(), self.tables());
+        let may = tables.searched_at.is_none_or(|at| now.saturating_sub(at) >= SEARCH_EVERY);
+        if may {
+            tables.searched_at = Some(now);
+        }
+        may
     }
 
     /// Of relationships that this site keeps nothing for, one for each peer and volume says that hosts went on elsewhere: the volume

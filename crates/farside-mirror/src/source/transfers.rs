@@ -310,6 +310,9 @@ impl Shared {
         self.transfers.stop(relationship, false);
         let lock = self.registry.lock(relationship);
         let _lock = lock.lock().await;
+        // First: a database that fails must leave the base where it is. What a crash leaves pinned behind it is listed as nobody's,
+        // and is released by its id.
+        self.store.remove_source(relationship).await?;
         let (engine, of) = (self.engine.clone(), volume.clone());
         match blocking(move || release(&*engine, &of, relationship, &[])).await {
             // A volume that is gone has nothing pinned.
@@ -317,7 +320,6 @@ impl Shared {
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
-        self.store.remove_source(relationship).await?;
         let (released, is_last, peers) = {
             let mut tables = self.tables();
             let released = tables.relationships.remove(&relationship);

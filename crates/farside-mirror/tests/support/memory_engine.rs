@@ -452,6 +452,11 @@ impl Engine for MemoryEngine {
         })
     }
 
+    fn volumes(&self) -> Result<Vec<VolumeName>, EngineError> {
+        self.check_alive()?;
+        Ok(self.state.lock().volumes.keys().cloned().collect())
+    }
+
     fn create_volume(&self, name: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError> {
         self.check_alive()?;
         let mut state = self.state.lock();
