@@ -121,6 +121,29 @@ fn a_full_pool_is_made_larger_while_its_host_goes_on() {
 }
 
 #[test]
+fn a_plan_of_a_pool_says_what_would_be_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let site = Site::start(root.path(), "a");
+    let (path, taken) = (root.path().join("p.pool").display().to_string(), root.path().display().to_string());
+    site.ok(&format!("pool create taken --path {} --size 64M", root.path().join("t.pool").display()));
+    for (arguments, said) in [
+        (format!("taken --path {path} --size 64M"), "already exists"),
+        (format!("p --path {path}"), "--size"),
+        (format!("p --path {path} --size 1000"), "multiple of 4096"),
+        (format!("p --path {taken} --size 64M"), "exists"),
+        (format!("p --path {taken}/no/p.pool --size 64M"), "does not exist"),
+    ] {
+        let plan = site.json(&format!("pool create {arguments} --plan"));
+        assert!(
+            plan["refused"].as_str().is_some_and(|refused| refused.contains(said)),
+            "{arguments}: {plan}"
+        );
+        assert!(!site.farside(&format!("pool create {arguments}")).status.success(), "{arguments}");
+    }
+    assert!(site.json(&format!("pool create p --path {path} --size 64M --plan"))["refused"].is_null());
+}
+
+#[test]
 fn one_that_could_not_be_opened_is_opened_later() {
     let root = tempfile::tempdir().unwrap();
     let mut site = Site::start(root.path(), "a");

@@ -154,23 +154,31 @@ impl Pools {
         occupants(&device).map_err(Failure::into_error_body)
     }
 
+    /// Why a pool would not be made there, as far as is seen without making it.
+    pub(crate) fn would_not_make(&self, name: &str, path: &str, size_bytes: Option<u64>) -> Option<String> {
+        if let Some(slot) = self.slots.read().get(name) {
+            return Some(format!("pool {name} already exists, in {}", slot.path));
+        }
+        let at = Path::new(path);
+        if let Err(refused) = check_size_for(at, size_bytes) {
+            return Some(refused.message);
+        }
+        if is_raw_device(at) {
+            return None;
+        }
+        if at.exists() {
+            return Some(format!("{path} exists; a pool is made in a file that does not exist"));
+        }
+        let directory = at.parent().filter(|directory| !directory.is_dir())?;
+        Some(format!("the directory {} does not exist", directory.display()))
+    }
+
     fn make(&self, path: &str, size_bytes: Option<u64>, overwrite: bool) -> Result<Opened, ErrorBody> {
         let path = Path::new(path);
-        let device = match (is_raw_device(path), size_bytes) {
-            (true, None) => FileDevice::open(path),
-            (true, Some(_)) => {
-                return Err(wrong(String::from("a raw device has its own size; omit --size")));
-            }
-            (false, None) => {
-                return Err(wrong(format!(
-                    "{} is not a raw device; give the size of the file with --size",
-                    path.display()
-                )));
-            }
-            (false, Some(size)) if size == 0 || !size.is_multiple_of(BLOCK_BYTES as u64) => {
-                return Err(wrong(format!("{size} bytes are not a multiple of {BLOCK_BYTES}")));
-            }
-            (false, Some(size)) => FileDevice::create(path, size),
+        check_size_for(path, size_bytes)?;
+        let device = match size_bytes {
+            None => FileDevice::open(path),
+            Some(size) => FileDevice::create(path, size),
         };
         let device = Arc::new(device.map_err(Failure::into_error_body)?);
         if device.is_block_device() && !overwrite {
@@ -397,6 +405,22 @@ impl Pools {
         let slots = self.slots.read();
         let slot = slots.get(name).ok_or_else(|| unknown(name))?;
         Ok(document(name, slot))
+    }
+}
+
+/// A file needs a size, a raw device has its own.
+fn check_size_for(path: &Path, size_bytes: Option<u64>) -> Result<(), ErrorBody> {
+    match (is_raw_device(path), size_bytes) {
+        (true, None) => Ok(()),
+        (true, Some(_)) => Err(wrong(String::from("a raw device has its own size; omit --size"))),
+        (false, None) => Err(wrong(format!(
+            "{} is not a raw device; give the size of the file with --size",
+            path.display()
+        ))),
+        (false, Some(size)) if size == 0 || !size.is_multiple_of(BLOCK_BYTES as u64) => {
+            Err(wrong(format!("{size} bytes are not a multiple of {BLOCK_BYTES}")))
+        }
+        (false, Some(_)) => Ok(()),
     }
 }
 

@@ -555,6 +555,7 @@ fn snapshot_info(status: &SnapshotStatus) -> SnapshotInfo {
         owner: status.relationship.map_or(SnapshotOwner::Person, SnapshotOwner::Relationship),
         held: status.held,
         pinned_by: status.pinned_by.clone(),
+        sequence: status.sequence,
     }
 }
 

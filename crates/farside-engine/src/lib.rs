@@ -94,6 +94,8 @@ pub struct SnapshotInfo {
     pub held: bool,
     /// Relationships that need it as a base; while there is one it cannot be deleted.
     pub pinned_by: Vec<Uuid>,
+    /// Higher than that of every snapshot of the volume that was made here before, whatever clocks said.
+    pub sequence: u64,
 }
 
 /// What to take or commit as a snapshot.

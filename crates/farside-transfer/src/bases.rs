@@ -10,8 +10,37 @@ use crate::protocol::convert::CandidateBase;
 
 /// What the name of a snapshot begins with that holds what a mirror, or a person's decision, took out of sight.
 pub const RESCUE: &str = "rescue";
+/// What it begins with if it was the source that left it behind.
+pub const RESCUE_OF_SOURCE: &str = "rescue-source";
 /// What the name of a snapshot begins with that was the base of a mirror that is over.
 pub const LEFT_BASE: &str = "base";
+
+/// Letters of a moment that say its day: `2027-01-15`.
+pub const DAY: usize = 10;
+/// More than a moment, a number after it and what is before them have.
+const RESCUE_NAME_MAX: usize = 72;
+
+/// When what has this name was set aside, if it is the name of a rescue: `rescue-2027-01-15T08:00:00Z`, or with `-2` after it; and
+/// whether the source left it behind (`rescue-source-…`). What the data is of may be older.
+pub fn rescue_moment(name: &str) -> Option<(&str, bool)> {
+    let rest = name.strip_prefix(RESCUE)?.strip_prefix('-').filter(|_| name.len() <= RESCUE_NAME_MAX)?;
+    let of_source = rest.strip_prefix("source-");
+    let rest = of_source.unwrap_or(rest);
+    let (at, number) = rest.split_at(rest.find('Z')? + 1);
+    let is_day = |c: (usize, char)| if matches!(c.0, 4 | 7) { c.1 == '-' } else { c.1.is_ascii_digit() };
+    let is_moment = at.len() > DAY && at.is_ascii() && at.char_indices().take(DAY).all(is_day);
+    let is_numbered = number.strip_prefix('-').is_some_and(|number| number.parse::<u64>().is_ok());
+    (is_moment && (number.is_empty() || is_numbered)).then_some((at, of_source.is_some()))
+}
+
+/// The name at this site of a snapshot that a person at the source called `name`: what is called a rescue there is none here, and
+/// is not to go, nor to push out another, as one.
+pub(crate) fn arrival_name(name: &str) -> String {
+    match rescue_moment(name) {
+        Some(_) => format!("source-{name}"),
+        None => name.to_owned(),
+    }
+}
 
 /// What the name of a snapshot begins with that is taken only to be compared.
 const PROBE: &str = "mirror-probe-";

@@ -112,7 +112,9 @@ async fn create(
     if planned.plan {
         let at = path.clone();
         let found = site.blocking.run(move || Pools::found_at(&at)).await?;
-        return Ok(Outcome::Plan(plans::create_pool(&name, &path, &found, overwrite)));
+        let plan = plans::create_pool(&name, &path, &found, overwrite);
+        let refused = plan.refused.or_else(|| site.pools.would_not_make(&name, &path, size_bytes));
+        return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
     let made = move || pools.create(&pool_name, &pool_path, size_bytes, overwrite);

@@ -187,9 +187,20 @@ fn wanted(names: &[String]) -> Result<Vec<(VolumeName, String)>, ErrorBody> {
         if !seen.insert(volume) {
             return Err(wrong(format!("{volume} is named twice: one instant gives one snapshot of it")));
         }
+        check_not_reserved(snapshot)?;
         wanted.push((parse(volume)?, snapshot.to_owned()));
     }
     Ok(wanted)
+}
+
+/// What is called so is deleted one day.
+fn check_not_reserved(name: &str) -> Result<(), ErrorBody> {
+    match rescues::is_reserved(name) {
+        false => Ok(()),
+        true => Err(wrong(format!(
+            "{name} is a name of side branches, of which only the newest stay; choose one that does not begin with rescue- and a date"
+        ))),
+    }
 }
 
 type OneSnapshot = Path<(String, String, String)>;
@@ -241,6 +252,7 @@ async fn rename(
     if !is_label(&request.name) {
         return Err(wrong(format!("{:?} cannot be a snapshot's name", request.name)).into());
     }
+    check_not_reserved(&request.name)?;
     let found = find(&site, path).await?;
     let renamed = site.blocking.run(move || {
         found

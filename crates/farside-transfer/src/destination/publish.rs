@@ -13,7 +13,7 @@ use farside_engine::{
 use uuid::Uuid;
 
 use super::resume::{self, Kept};
-use crate::bases::{self, RESCUE, candidates, common_of, readable_root, release};
+use crate::bases::{self, RESCUE_OF_SOURCE, arrival_name, candidates, common_of, readable_root, release};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::limits::NAME_BYTES_MAX;
@@ -186,7 +186,7 @@ pub(crate) fn keep_common(engine: &dyn Engine, volume: &VolumeName, relationship
 fn keep_what_is_gone(engine: &dyn Engine, volume: &VolumeName, base: Uuid) -> Result<(), TransferError> {
     let shown = engine.all_snapshots(volume)?.into_iter().find(|s| s.uuid == base);
     let Some(shown) = shown.filter(|s| s.owner != SnapshotOwner::Person) else { return Ok(()) };
-    let kept = engine.hand_over(volume, shown.uuid, SnapshotOwner::Person, RESCUE)?;
+    let kept = engine.hand_over(volume, shown.uuid, SnapshotOwner::Person, RESCUE_OF_SOURCE)?;
     tracing::warn!(
         %volume, was = shown.name, rescued = kept.name,
         "the source does not have what this replica showed any more; it is kept at this site"
@@ -214,7 +214,7 @@ pub(crate) fn commit(
         SnapshotOwner::Relationship(replica.relationship)
     };
     let spec = SnapshotSpec {
-        name: free_name(&step.name, step.uuid, &taken),
+        name: free_name(&arrival_name(&step.name), step.uuid, &taken),
         uuid: step.uuid,
         created_at: step.created_at,
         owner,
@@ -262,5 +262,9 @@ mod tests {
         let long = "x".repeat(NAME_BYTES_MAX);
         let renamed = free_name(&long, uuid, std::slice::from_ref(&long));
         assert!(farside_engine::is_label(&renamed) && renamed != long, "{renamed}");
+        // What counts as a rescue here was set aside here.
+        let planted = arrival_name("rescue-2999-01-10T00:00:00Z");
+        assert!(farside_engine::is_label(&planted) && bases::rescue_moment(&planted).is_none(), "{planted}");
+        assert_eq!(arrival_name("daily"), "daily");
     }
 }

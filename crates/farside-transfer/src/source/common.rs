@@ -117,6 +117,7 @@ mod tests {
                 owner: SnapshotOwner::Relationship(Uuid::from_u128(99)),
                 held: false,
                 pinned_by: pinned_by.to_vec(),
+                sequence: 0,
             },
             root: ContentRoot([content; 16]),
         }
