@@ -54,8 +54,8 @@ pub use peer::{
 };
 pub use plan::Plan;
 pub use pool::{
-    CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, QuarantinedRange,
-    ReopenPool, Severity, StagedContent,
+    CheckFinding, CheckedVersion, CreatePool, GrowPool, ImportPool, Pool, PoolCheck, PoolState,
+    QuarantinedRange, ReopenPool, Severity, StagedContent,
 };
 pub use site::Site;
 pub use size::parse_size;

@@ -29,7 +29,7 @@ pub struct Peer {
     pub address: Option<String>,
     /// Whether there is a session.
     pub state: PeerState,
-    /// Why there is none, why the peer does not answer, or what does not pass on the way to it.
+    /// Why there is none, why the peer does not answer, or what does not pass on the way to it; that another living site has its key.
     #[serde(default)]
     pub why: Option<String>,
     /// The protocol of the session.
@@ -44,6 +44,10 @@ pub struct Peer {
     pub sent_bytes: u64,
     /// Bytes received from it, likewise.
     pub received_bytes: u64,
+    /// How often since this daemon started another living site that has the peer's key was refused here, or this site was
+    /// refused at the peer because another has this site's.
+    #[serde(default)]
+    pub key_conflicts: u64,
 }
 
 /// What a peer may do with one volume.
@@ -181,7 +185,7 @@ pub struct PeerStatus {
     pub notes: Vec<String>,
 }
 
-/// `POST /peers/invitations`.
+/// `POST /invitations`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateInvitation {

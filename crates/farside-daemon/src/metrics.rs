@@ -175,6 +175,11 @@ fn describe() {
         Unit::Bytes,
         "Bytes of the peer's sessions, TLS included"
     );
+    describe_counter!(
+        "farside_peer_key_conflicts_total",
+        Unit::Count,
+        "Times that one of two living sites with one key was refused: a copy of the peer here, or this site there"
+    );
     describe_gauge!("farside_path_up", Unit::Count, "1 if the path of the peer's session works");
     describe_counter!(
         "farside_path_wire_bytes_total",
@@ -242,6 +247,7 @@ fn peer(peer: &Peer) {
         counter!("farside_peer_wire_bytes_total", "peer" => peer.name.clone(), "direction" => direction)
             .absolute(bytes);
     }
+    counter!("farside_peer_key_conflicts_total", "peer" => peer.name.clone()).absolute(peer.key_conflicts);
 }
 
 fn path(peer: &str, path: &PeerPath) {

@@ -8,6 +8,7 @@ pub(crate) mod destinations;
 mod recorded_rights;
 mod replaced_peers;
 mod role_changes;
+mod set_back;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -126,6 +127,7 @@ impl Mirrors {
     /// Starts the mirrors whose replicas are in `pool`. The caller sees to it that one pool is opened or closed at a time.
     pub(crate) async fn pool_opened(&self, name: &str, pool: &Pool) -> Result<(), ErrorBody> {
         self.take_over(name, pool).await?;
+        self.fence_what_was_set_back(name, pool, &self.rows_of(name).await?);
         self.rights_follow(name, pool).await.map_err(Failure::into_error_body)?;
         let parts = DestinationParts {
             engine: Arc::clone(&self.parts.engine),

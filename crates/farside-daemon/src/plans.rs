@@ -3,8 +3,10 @@
 //! Each plan tells first what happens, then what would be lost for good, then what stays and where. Figures of data are in
 //! fields; the client puts them into the units its reader likes.
 
-use farside_api::{HostStatus, Plan, StagedContent, Timestamp, VolumeHost};
+use farside_api::{ErrorBody, HostStatus, Plan, StagedContent, Timestamp, VolumeHost};
 use farside_engine::{BLOCK_BYTES, VolumeName};
+
+use crate::peers::Unseen;
 
 /// A plan that loses and keeps nothing yet.
 pub(crate) fn plan(action: String) -> Plan {
@@ -250,9 +252,22 @@ pub(crate) struct BreakFacts<'a> {
     /// The newest replicated snapshot, and the age of its data.
     pub(crate) current: Option<(&'a str, f64)>,
     pub(crate) at: Option<BreakAt<'a>>,
+    /// What becomes of a fence of the volume.
+    pub(crate) fence: FenceAfter,
     /// Bytes of a transfer under way that have arrived.
     pub(crate) arrived_bytes: Option<u64>,
     pub(crate) readers: usize,
+}
+
+/// What becomes of a volume's fence when its mirror is broken off or deleted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum FenceAfter {
+    /// There is none.
+    None,
+    /// It stays, for this reason: the volume was itself overtaken.
+    Stays(String),
+    /// It goes: it was there because the volume's pool was set back.
+    Lifted,
 }
 
 /// The earlier point of a break.
@@ -269,12 +284,21 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
         Some(at) => format!("break mirror {volume} at {}", at.snapshot),
         None => format!("break mirror {volume}"),
     });
-    plan.would.push(match (at, current) {
-        (Some(at), _) => format!("hosts may write to {volume}, which holds {} of {source}", at.snapshot),
-        (None, Some((current, _))) => {
-            format!("hosts may write to {volume}, which holds {current} of {source}")
+    let holds = match (at, current) {
+        (Some(at), _) => format!("{} of {source}", at.snapshot),
+        (None, Some((current, _))) => format!("{current} of {source}"),
+        (None, None) if facts.fence == FenceAfter::Lifted => {
+            format!(
+                "what its pool shows, an older copy than this site's database knows of, and less than {source}"
+            )
         }
-        (None, None) => format!("hosts may write to {volume}, which holds nothing of {source} yet"),
+        (None, None) => format!("nothing of {source} yet"),
+    };
+    plan.would.push(match &facts.fence {
+        FenceAfter::Stays(why) => {
+            format!("{volume} follows {source} no more, and holds {holds}; hosts may read it, and not write: {why}")
+        }
+        FenceAfter::None | FenceAfter::Lifted => format!("hosts may write to {volume}, which holds {holds}"),
     });
     plan.would.push(String::from(
         "no more updates come; the source is not asked, and is told when there is a session with it",
@@ -298,6 +322,14 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
             ),
             None,
             Some(*age),
+        ),
+        None if facts.fence == FenceAfter::Lifted => lose(
+            &mut plan,
+            format!(
+                "for the hosts here: what was written at {source} and is not in this copy; that site still has it, if it is alive"
+            ),
+            None,
+            None,
         ),
         None => lose(&mut plan, format!("everything at {source}: nothing of it has arrived"), None, None),
     }
@@ -403,12 +435,25 @@ pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) 
 }
 
 /// `mirror delete`.
-pub(crate) fn delete_mirror(volume: &VolumeName, source: &str, broken_off: bool, is_followed: bool) -> Plan {
+pub(crate) fn delete_mirror(
+    volume: &VolumeName,
+    source: &str,
+    broken_off: bool,
+    is_followed: bool,
+    fence: &FenceAfter,
+) -> Plan {
     let mut plan = plan(format!("delete mirror {volume}"));
-    plan.would.push(if broken_off {
-        format!("{volume} stays as it is; hosts may write to it, and it is part of no mirror any more")
-    } else {
-        format!("{volume} stays, as a volume that hosts may write to")
+    plan.would.push(match fence {
+        FenceAfter::Stays(why) => {
+            format!("{volume} stays, part of this mirror no more; hosts may read it, and not write: {why}")
+        }
+        FenceAfter::Lifted => format!(
+            "{volume} stays, as a volume that hosts may write to, although {source} is the original and hosts may be writing              there: from then on there are two, and nobody is told; farside mirror break {volume} tells that site"
+        ),
+        FenceAfter::None if broken_off => {
+            format!("{volume} stays as it is; hosts may write to it, and it is part of no mirror any more")
+        }
+        FenceAfter::None => format!("{volume} stays, as a volume that hosts may write to"),
     });
     if is_followed {
         plan.would.push(format!(
@@ -427,8 +472,9 @@ pub(crate) fn delete_mirror(volume: &VolumeName, source: &str, broken_off: bool,
         plan.would.push(format!("{source} is told to release the base it keeps, now or at the next session"));
     }
     plan.would.push(format!(
-        "the last base stays here as {volume}@base-TIME, unless a named snapshot holds the same: whatever site holds that point \
-         too, {volume} can follow with a difference; delete it when that is not wanted"
+        "the last base stays here as {volume}@base-TIME, unless a named snapshot holds the same, and so does what other \
+         replicas of {source} hold too: whatever site holds such a point, {volume} can follow with a difference; delete \
+         them when that is not wanted"
     ));
     plan.would.push(format!(
         "once {source} has released it, {volume} can follow {source} with a difference only by a named snapshot that both \
@@ -631,6 +677,43 @@ pub(crate) fn stays_fenced(volume: &VolumeName, peer: &str, destination: &Volume
         "{volume} stays fenced: {peer} has overtaken it with {destination}. To let hosts write to it again: farside mirror \
          release {volume} {peer}; to make it follow: farside mirror resync {volume} --from {peer}:{destination}"
     )
+}
+
+/// What is said of a right that was given while nobody could look which volume it is on.
+pub(crate) fn right_unseen(right: &Unseen) -> String {
+    let Unseen { volume, is_bound } = right;
+    let pool = &volume.pool;
+    if *is_bound {
+        format!(
+            "pool {pool} is not open: the right stays one on the volume that was called {volume} when it was given first, \
+             whatever has that name when the pool is open again"
+        )
+    } else {
+        format!(
+            "pool {pool} is not open: the right will be one on the volume that is called {volume} when it is opened"
+        )
+    }
+}
+
+/// A right was not taken back.
+pub(crate) fn not_denied(peer: &str, volumes: &[String], error: ErrorBody) -> ErrorBody {
+    let message = format!(
+        "{peer} may do with {} what it might before: the right could not be taken back, and nothing has changed. {}",
+        volumes.join(", "),
+        error.message
+    );
+    ErrorBody { message, ..error }
+}
+
+/// A peer's key was replaced, and not all of memory could follow.
+pub(crate) fn not_followed(old: &str, new: &str, error: ErrorBody) -> ErrorBody {
+    let message = format!(
+        "the key of {old} is replaced by that of {new}, for good, and the old one counts for nothing any more. But what the new \
+         one may do, or what it is called, is not in force yet: {}",
+        error.message
+    );
+    ErrorBody { message, ..error }
+        .hint("restart farsided once the cause is gone; mirrors with that peer wait until then")
 }
 
 /// Why hosts may not write to a volume that a peer has overtaken.

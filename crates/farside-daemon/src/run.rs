@@ -43,6 +43,8 @@ const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
 const CONTROL_SOCKET: &str = "farside.sock";
 /// The NBD socket.
 const NBD_SOCKET: &str = "nbd.sock";
+/// The state database.
+const STATE_FILE: &str = "farside.db";
 /// Holds the address that is really listened on, whatever port was asked for.
 const PEER_ADDRESS_FILE: &str = "peer.addr";
 /// The same for hosts over TCP.
@@ -150,7 +152,7 @@ async fn listen_for_hosts(config: &NbdConfig) -> Result<Option<TcpListener>, Dae
 }
 
 /// Opens the rooms, lowest first.
-async fn start(
+pub(crate) async fn start(
     config: Config,
     log: Log,
     data_dir: &DataDir,
@@ -160,8 +162,14 @@ async fn start(
     let randomness: Arc<dyn Randomness> = Arc::new(OsRandomness);
     let metrics = Metrics::install();
     let blocking = Blocking::default();
+    let had_identity = data_dir.join(farside_peer::IDENTITY_FILE).exists();
+    let had_state = data_dir.join(STATE_FILE).metadata().is_ok_and(|found| found.len() > 0);
     let identity = Identity::load_or_create(data_dir.path())?;
-    let state = State::open(&data_dir.join("farside.db")).await?;
+    let state = State::open(&data_dir.join(STATE_FILE)).await?;
+    let half_new = half_new(had_identity, had_state);
+    if let Some(what) = half_new {
+        tracing::error!("{what}");
+    }
     let throttles = Throttles::load(&state).await?;
 
     // Pools before peers: whoever is met finds them open.
@@ -298,9 +306,26 @@ async fn start(
         operations: Operations::new(Arc::clone(&clock)),
         log,
         started_at: clock.now(),
+        half_new,
         configuration: config,
         clock,
     }))
+}
+
+/// What a data directory says that has lost one of the two that belong together; none if both were there, or neither.
+fn half_new(had_identity: bool, had_state: bool) -> Option<&'static str> {
+    match (had_identity, had_state) {
+        (true, false) => Some(
+            "the state database was not there, or empty, and was made anew, though this site has had its key before: its pools, \
+             peers and mirrors are not known. Nothing of them is lost. farside pool import opens a pool; the page Repairing a site \
+             of the manual (guides/repair) says the rest",
+        ),
+        (false, true) => Some(
+            "this site's key (identity.pem) was not there and was made anew, though its state database was: peers refuse it. Put \
+             the file back from a backup, or follow the page A site with another key of the manual (guides/keys)",
+        ),
+        (true, true) | (false, false) => None,
+    }
 }
 
 /// Opens every pool that is known. One that cannot be opened is listed with its reason, and stops nobody.
@@ -407,7 +432,7 @@ fn announce(site: &Site, data_dir: &DataDir) -> Result<(), DaemonError> {
         (NBD_ADDRESS_FILE, &document.nbd_address),
     ] {
         match address {
-            Some(address) => data_dir.publish(file, &format!("{address}\n"))?,
+            Some(address) => data_dir.publish(file, &format!("{address}\n")),
             None => data_dir.withdraw(file),
         }
     }

@@ -59,6 +59,8 @@ pub(crate) struct Site {
     pub(crate) log: Log,
     /// When the daemon started.
     pub(crate) started_at: Timestamp,
+    /// What its data directory has lost, if it has.
+    pub(crate) half_new: Option<&'static str>,
     /// What it runs with.
     pub(crate) configuration: Config,
 }

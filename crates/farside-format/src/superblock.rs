@@ -77,6 +77,9 @@ struct RawSuperblock {
 const _: () = assert!(size_of::<RawSuperblock>() == BLOCK_BYTES);
 
 impl Superblock {
+    /// Blocks of the largest pool that places can name.
+    pub const POOL_BLOCKS_MAX: u64 = U48_MAX;
+
     /// First place that the allocator may give out.
     pub fn first_allocatable(&self) -> u64 {
         JOURNAL_START + self.journal_blocks

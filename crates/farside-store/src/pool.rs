@@ -41,7 +41,7 @@ pub struct PoolOptions {
     /// Whether the pool has a thread of its own for points and reaping. Without, they run inside the calls that
     /// make them due (simulation).
     pub background: bool,
-    /// How the pool is kept from being open twice; none where the operating system's own lock does it (files).
+    /// How the pool is kept from being open twice; none where nobody else can reach it (simulation).
     pub claim: Option<ClaimOptions>,
 }
 
@@ -176,7 +176,8 @@ impl State {
 pub struct Pool {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) id: Uuid,
-    pub(crate) pool_blocks: u64,
+    /// See [`Pool::pool_blocks`].
+    blocks: AtomicU64,
     pub(crate) journal_blocks: u64,
     pub(crate) open_epoch: u64,
     pub(crate) options: PoolOptions,
@@ -241,7 +242,7 @@ impl Pool {
         Pool {
             device,
             id: superblock.pool,
-            pool_blocks: superblock.pool_blocks,
+            blocks: superblock.pool_blocks.into(),
             journal_blocks: superblock.journal_blocks,
             open_epoch: superblock.open_epoch,
             options,
@@ -269,6 +270,16 @@ impl Pool {
     /// The pool's identity.
     pub fn id(&self) -> Uuid {
         self.id
+    }
+
+    /// Its size in blocks. It only grows, with the maintenance lock held.
+    pub(crate) fn pool_blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_pool_blocks(&self, blocks: u64) {
+        self.blocks.store(blocks, Ordering::Release);
+        self.nodes.set_pool_blocks(blocks);
     }
 
     /// Name of the device it lies on.
@@ -448,8 +459,8 @@ impl Pool {
     fn is_due_for_room(&self, state: &State) -> bool {
         let (free, written) = (state.allocator.free_blocks(), state.written_blocks);
         let gain = state.allocator.waiting_blocks() + written;
-        let is_short = free < self.pool_blocks / FREE_SHARE_MIN && gain >= free / GAIN_SHARE_MIN;
-        (is_short || written >= self.pool_blocks / WRITTEN_SHARE_MAX) && gain > 4 * state.system_blocks + 64
+        let is_short = free < self.pool_blocks() / FREE_SHARE_MIN && gain >= free / GAIN_SHARE_MIN;
+        (is_short || written >= self.pool_blocks() / WRITTEN_SHARE_MAX) && gain > 4 * state.system_blocks + 64
     }
 
     fn maintain_if_due(&self) -> Result<()> {

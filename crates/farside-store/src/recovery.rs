@@ -65,7 +65,7 @@ impl Pool {
         // Before anything is overwritten that another may have open.
         let id = Uuid::from_bytes(options.randomness.uuid_bytes());
         let claim = options.claim.clone().map(|claim| Claim::take(&device, id, claim, &*options.randomness));
-        let mut claim = claim.transpose()?;
+        let mut claim = claim.transpose()?.flatten();
         // A journal that was never written costs twice per flush: write it now. Zeros end it, too.
         let zeros = BlockBuffer::zeroed(256);
         let mut at = 0;
@@ -125,9 +125,10 @@ impl Pool {
         // Before anything is read that another might still change.
         let claim =
             options.claim.clone().map(|claim| Claim::take(&device, newest.pool, claim, &*options.randomness));
-        let mut claim = claim.transpose()?;
+        let is_claimed = claim.is_some();
+        let mut claim = claim.transpose()?.flatten();
         let [newest, older] =
-            if claim.is_some() { choose_superblocks(&*device)? } else { [Some((newest, slot)), older] };
+            if is_claimed { choose_superblocks(&*device)? } else { [Some((newest, slot)), older] };
         let (newest, slot) = newest.expect("one of the two was chosen");
         let nodes = NodeReader::new(device.clone(), &newest, options.node_cache_bytes);
         let (superblock, slot, (mut loaded, end)) = match (recover(&*device, &nodes, &newest), &older) {
@@ -171,6 +172,10 @@ impl Pool {
         let open_epoch = newest.open_epoch.max(loaded.open_epoch) + 1;
         let raised = Superblock { open_epoch, ..superblock.clone() };
         let has_open_end = loaded.has_open_end;
+        // The pool was about to grow: the older superblock does not know of what is new.
+        if let Some((older, _)) = older.as_ref().filter(|_| is_newest) {
+            loaded.allocator.withhold_from(older.pool_blocks);
+        }
         let (pool, has_room) =
             Self::start(device, raised, superblock, slot, tail, options, nodes, loaded, end)?;
         pool.keep_claim(claim)?;
@@ -207,6 +212,8 @@ impl Pool {
             tracing::error!(pool = %pool.id(), "the pool is open for reading only: {error}. Copy its volumes to \
                  another pool, or break the mirrors whose replicas are at other sites. farside pool check lists the \
                  damage");
+        } else if let Err(error) = pool.finish_growth() {
+            tracing::error!(pool = %pool.id(), "the pool has become larger, and does not use what is new yet: {error}");
         }
         Ok(pool)
     }

@@ -118,8 +118,8 @@ pub(crate) fn blocks(size_bytes: u64) -> u64 {
     size_bytes.div_ceil(BLOCK_BYTES as u64)
 }
 
-/// The largest volume, bytes.
-pub(crate) const VOLUME_BYTES_MAX: u64 = BLOCKS_MAX * BLOCK_BYTES as u64;
+/// The largest volume, bytes: 16 PiB.
+pub const VOLUME_BYTES_MAX: u64 = BLOCKS_MAX * BLOCK_BYTES as u64;
 
 /// All volumes and versions.
 #[derive(Default)]

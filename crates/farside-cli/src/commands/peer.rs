@@ -24,7 +24,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     match verb {
         Verb::Invite { valid } => {
             let request = CreateInvitation { valid_seconds: valid.as_secs_f64() };
-            let invitation: Invitation = context.client.post(&["peers", "invitations"], &request).await?;
+            let invitation: Invitation = context.client.post(&["invitations"], &request).await?;
             if !context.json {
                 eprintln!(
                     "valid until {}, once; on the other site: farside peer join HOST:PORT",

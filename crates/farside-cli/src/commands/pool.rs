@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Pool, PoolState, ReopenPool, StagedContent};
+use farside_api::{
+    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolState, ReopenPool, StagedContent,
+};
 use reqwest::Method;
 
 use super::check;
@@ -37,9 +39,17 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 format!("pool {} is open again: {volumes} volumes; hosts can connect\n", pool.name)
             });
         }
+        Verb::Grow { name, size: wanted } => {
+            let request = GrowPool { size_bytes: wanted };
+            let pool: Pool = context.client.post(&["pools", &name, "grow"], &request).await?;
+            context.show(&pool, |pool| {
+                let free = or_dash(pool.free_bytes, size);
+                format!("pool {} has {} now, {free} of it free\n", pool.name, or_dash(pool.size_bytes, size))
+            });
+        }
         Verb::Import { name, path, force } => {
             let request = ImportPool { name, path: absolute(&path)?, force };
-            let pool: Pool = context.client.post(&["pools", "import"], &request).await?;
+            let pool: Pool = context.client.post(&["imports"], &request).await?;
             context.show(&pool, |pool| {
                 format!(
                     "pool {} opened from {}: {} volumes\n",

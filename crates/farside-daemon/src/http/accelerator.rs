@@ -38,7 +38,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/accelerator/prepositions/volume", post(preposition_volume))
         .route("/accelerator/prepositions/{job}", delete(cancel_preposition))
         .route("/accelerator/policies", get(policies).post(set_policy))
-        .route("/accelerator/policies/reload", post(reload_policies))
+        .route("/accelerator/reload", post(reload_policies))
         .route("/accelerator/policies/{application}", delete(remove_policy))
         .route("/accelerator/forwards", get(forwards).post(forward))
         .route("/accelerator/forwards/{listen}", delete(unforward))

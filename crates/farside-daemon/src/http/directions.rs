@@ -81,6 +81,7 @@ async fn break_off(
             source: &before.source,
             current: before.current_snapshot.as_deref().zip(before.lag_seconds),
             at,
+            fence: site.mirrors.fence_after(&name),
             arrived_bytes: before.transfer.as_ref().map(|transfer| transfer.done_bytes),
             readers: site.exports.connections_to(&name).readers,
         };

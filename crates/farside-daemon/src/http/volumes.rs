@@ -10,7 +10,7 @@ use farside_api::{CreateVolume, ErrorBody, ErrorCode, Plan, Rename, ResizeVolume
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
 use farside_platform::BLOCK_BYTES;
-use farside_store::{Pool, StoreError, Version, VolumeStatus};
+use farside_store::{Pool, StoreError, VOLUME_BYTES_MAX, Version, VolumeStatus};
 use serde::Deserialize;
 
 use super::error::{Body, Query};
@@ -264,9 +264,9 @@ pub(super) fn name_of(pool: String, volume: String) -> Result<VolumeName, ErrorB
 }
 
 fn check_size(bytes: u64) -> Result<(), ErrorBody> {
-    if bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES as u64) {
+    if (1..=VOLUME_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(BLOCK_BYTES as u64) {
         return Ok(());
     }
     Err(ErrorBody::new(ErrorCode::WrongUsage, format!("a volume cannot have {bytes} bytes"))
-        .hint(format!("sizes are multiples of {BLOCK_BYTES} bytes, and more than 0")))
+        .hint(format!("sizes are multiples of {BLOCK_BYTES} bytes, more than 0 and at most 16 PiB")))
 }

@@ -47,6 +47,10 @@ pub struct PeerStatus {
     pub trouble: Option<String>,
     /// What keeps a peer that answers from being reached as it could be: full packets do not pass on a path.
     pub hindrance: Option<String>,
+    /// That another living site has its key, and what to do.
+    pub other_site: Option<String>,
+    /// How often such a one was refused here, or this site was refused there because another has its key.
+    pub key_conflicts: u64,
     /// To it.
     pub sent_bytes: u64,
     /// From it.

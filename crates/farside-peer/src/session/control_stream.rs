@@ -16,6 +16,7 @@ use super::calls::{deliver, serve_call};
 use super::clocks::measure;
 use super::entry::{CONTROL, bundle_id};
 use super::packets::on_told;
+use super::questions::answered;
 use super::state::Session;
 use super::streams::{more_lanes, open_for_peer};
 use crate::control::{self, Beside, Body, RefusedCall, RefusedStream, bounded};
@@ -80,6 +81,7 @@ fn take(session: &Arc<Session>, body: Body, clock: u64, wire: u64) -> Result<(),
             drop(session.urgent.try_send(pong));
         }
         Body::Pong(nonce) => {
+            answered(session, nonce);
             let sent = session.pings.lock().take_if(|(expected, _)| *expected == nonce);
             if let Some((_, at)) = sent {
                 let now = session.context.clock.now();

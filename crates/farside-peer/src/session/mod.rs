@@ -19,6 +19,7 @@ mod lanes;
 mod packet_limits;
 mod packets;
 mod preopened;
+mod questions;
 mod start;
 mod state;
 mod status;

@@ -49,6 +49,8 @@ pub(crate) struct Session {
     pub(super) streams_open: Arc<Semaphore>,
     pub(super) streams_served: Arc<Semaphore>,
     pub(super) pings: Mutex<Option<(u64, Instant)>>,
+    /// Whoever wants to know whether the peer is there.
+    pub(super) question: Mutex<Option<(u64, oneshot::Sender<()>)>>,
     pub(super) measured: watch::Sender<Option<Measured>>,
     pub(super) suspected: Notify,
     /// How often the other side wants a quiet session to be asked for a sign of life.
@@ -87,6 +89,7 @@ impl Session {
             streams_open: Arc::new(Semaphore::new(STREAMS_OPEN_MAX)),
             streams_served: Arc::new(Semaphore::new(STREAMS_SERVED_MAX)),
             pings: Mutex::default(),
+            question: Mutex::default(),
             measured: watch::Sender::new(None),
             suspected: Notify::new(),
             their_keepalive: Mutex::default(),
