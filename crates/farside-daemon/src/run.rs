@@ -122,8 +122,8 @@ async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
 }
 
 /// What is listened on over TCP, peers aside.
-#[derive(Clone, Copy)]
-struct Listeners<'a> {
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Listeners<'a> {
     http: Option<&'a TcpListener>,
     nbd: Option<&'a TcpListener>,
 }

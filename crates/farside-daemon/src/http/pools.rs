@@ -255,7 +255,8 @@ async fn delete(
     let forget = async {
         site.mirrors.forget_pool(&name).await?;
         site.rights.end_with(&site.state, &volumes).await.map_err(Failure::into_error_body)?;
-        site.hosts.end_with(&volumes.iter().map(|(_, id)| *id).collect::<Vec<_>>()).await?;
+        let ids: Vec<_> = volumes.iter().map(|(_, id)| *id).collect();
+        site.hosts.end_with(&ids).await.map_err(Failure::into_error_body)?;
         site.state.forget_pool(&name).await.map_err(Failure::into_error_body)
     };
     if let Err(error) = forget.await {
