@@ -13,7 +13,7 @@ use farside_engine::{
 use uuid::Uuid;
 
 use super::resume::{self, Kept};
-use crate::bases::{self, RESCUE, candidates, common_of, readable_root, release};
+use crate::bases::{RESCUE, candidates, common_of, readable_root, release};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::limits::NAME_BYTES_MAX;
@@ -171,14 +171,6 @@ pub(crate) fn prove(
         return Err(TransferError::RootMismatch { snapshot: name.into(), expected, found });
     }
     Ok(())
-}
-
-/// Keeps what the plan says that other destinations hold too, as far as it is here, and no other. Without it the transfer is none
-/// the worse.
-pub(crate) fn keep_common(engine: &dyn Engine, volume: &VolumeName, relationship: Uuid, common: &[Uuid]) {
-    if let Err(error) = bases::keep_common(engine, volume, relationship, common) {
-        tracing::warn!(%volume, "cannot keep what other replicas of the same volume hold too. The update goes on; if              the source is lost, this volume may follow one of them only by a comparison of everything: {error}");
-    }
 }
 
 /// What the replica shows, `base`, is gone at the source, and the version that comes is staged upon it: it stays as what a person
