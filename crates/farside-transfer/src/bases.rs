@@ -86,8 +86,8 @@ pub fn candidates(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<Candid
     newest.iter().filter_map(|s| candidate(s).transpose()).collect()
 }
 
-/// The content root of a snapshot; none if damaged metadata keeps part of it from being read. One such snapshot must not stop
-/// a mirror: it serves as base no more, and the others do.
+/// The content root of a snapshot; none if damaged metadata keeps part of it from being read, or if it was deleted since it was
+/// listed. One such snapshot must not stop a mirror: it serves as base no more, and the others do.
 pub(crate) fn readable_root(
     engine: &dyn Engine,
     volume: &VolumeName,
@@ -102,6 +102,7 @@ pub(crate) fn readable_root(
             );
             Ok(None)
         }
+        Err(EngineError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -167,7 +168,10 @@ pub(crate) fn keep_common(
     let keeper = common_of(relationship);
     for snapshot in engine.all_snapshots(volume)? {
         if common.contains(&snapshot.uuid) && snapshot.owner != SnapshotOwner::Person {
-            engine.pin(volume, snapshot.uuid, keeper)?;
+            match engine.pin(volume, snapshot.uuid, keeper) {
+                Ok(()) | Err(EngineError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
     release(engine, volume, keeper, common)

@@ -7,6 +7,7 @@ use farside_transfer::TransferResult;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
+use crate::directions::until;
 use crate::support::embedded_storage::Embedded;
 use crate::support::memory_engine::MemoryEngine;
 use crate::support::site::{PATIENCE, Storage, seeds};
@@ -188,6 +189,9 @@ impl<S: Storage> Life<S> {
                     }
                     Err(error) => {
                         println!("  refused: {error}");
+                        // What was begun is taken back, and the peer told.
+                        let mirror = self.trio.mirror(at);
+                        until("the attempt is over", || mirror.status().relationship.swap.is_none()).await;
                         if self.trio.mirror(at).status().state == State::Mirrored {
                             self.trio.live[at] = self.trio.seen(at);
                         }

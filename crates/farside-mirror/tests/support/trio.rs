@@ -38,8 +38,12 @@ pub(crate) struct Trio<S = MemoryEngine> {
 impl<S: Storage> Trio<S> {
     /// The original is at `a`, with something in it.
     pub(crate) async fn new(seed: u64, size_bytes: u64) -> Trio<S> {
+        Trio::over(seed, size_bytes, LinkSettings::default()).await
+    }
+
+    pub(crate) async fn over(seed: u64, size_bytes: u64, link: LinkSettings) -> Trio<S> {
         println!("seed {seed}");
-        let network = SimulatedNetwork::new(seed, LinkSettings::default());
+        let network = SimulatedNetwork::new(seed, link);
         let clock = TokioClock::new();
         let mut sites = Vec::new();
         for (at, name) in NAMES.into_iter().enumerate() {

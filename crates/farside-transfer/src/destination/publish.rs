@@ -13,7 +13,7 @@ use farside_engine::{
 use uuid::Uuid;
 
 use super::resume::{self, Kept};
-use crate::bases::{self, RESCUE_OF_SOURCE, arrival_name, candidates, common_of, readable_root, release};
+use crate::bases::{RESCUE_OF_SOURCE, arrival_name, candidates, common_of, readable_root, release};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::limits::NAME_BYTES_MAX;
@@ -173,14 +173,6 @@ pub(crate) fn prove(
     Ok(())
 }
 
-/// Keeps what the plan says that other destinations hold too, as far as it is here, and no other. Without it the transfer is none
-/// the worse.
-pub(crate) fn keep_common(engine: &dyn Engine, volume: &VolumeName, relationship: Uuid, common: &[Uuid]) {
-    if let Err(error) = bases::keep_common(engine, volume, relationship, common) {
-        tracing::warn!(%volume, "cannot keep what other replicas of the same volume hold too. The update goes on; if              the source is lost, this volume may follow one of them only by a comparison of everything: {error}");
-    }
-}
-
 /// What the replica shows, `base`, is gone at the source, and the version that comes is staged upon it: it stays as what a person
 /// may delete. If it is a person's, or not here any more, nothing has to be done.
 fn keep_what_is_gone(engine: &dyn Engine, volume: &VolumeName, base: Uuid) -> Result<(), TransferError> {
@@ -264,7 +256,10 @@ mod tests {
         assert!(farside_engine::is_label(&renamed) && renamed != long, "{renamed}");
         // What counts as a rescue here was set aside here.
         let planted = arrival_name("rescue-2999-01-10T00:00:00Z");
-        assert!(farside_engine::is_label(&planted) && bases::rescue_moment(&planted).is_none(), "{planted}");
+        assert!(
+            farside_engine::is_label(&planted) && crate::bases::rescue_moment(&planted).is_none(),
+            "{planted}"
+        );
         assert_eq!(arrival_name("daily"), "daily");
     }
 }

@@ -18,6 +18,7 @@ use super::receive::Room;
 use super::resume::{self, Fate, Kept, Opened};
 use super::transfer::{NoRoom, Outcome, Transfer};
 use super::{known, publish, receive};
+use crate::bases::keep_common;
 use crate::calls::call;
 use crate::error::{TransferError, blocking};
 use crate::kind::TransferKind;
@@ -101,6 +102,10 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
     );
     let mut told = Told::default();
     let outcome = transfer.carry_out(&mut report, &wire, &mut told).await;
+    if outcome.as_ref().is_err_and(TransferError::is_about_room) {
+        // An update counts for more than a point in common with another replica.
+        transfer.keep_common(&[]).await;
+    }
     report.ended_at = transfer.clock.now();
     report.duration_seconds = transfer.clock.monotonic().saturating_sub(started).as_secs_f64();
     report.wire_bytes_sent = wire.sent();
@@ -161,7 +166,7 @@ impl Transfer {
             }
         }
         if keeps_common || !plan.common.is_empty() {
-            self.keep_common(&plan.common).await?;
+            self.keep_common(&plan.common).await;
         }
         // The source goes on from a point that lies behind what readers see here, or beside it: who knows whether it has that.
         let left_behind = published.filter(|shown| {
@@ -559,14 +564,15 @@ impl Transfer {
         blocking(move || publish::name_if_here(&*engine, &volume, relationship, uuid, root)).await
     }
 
-    async fn keep_common(&self, common: &[Uuid]) -> Result<(), TransferError> {
+    /// What other destinations hold too is kept, and nothing that was kept so before. Without it the transfer is none the worse.
+    async fn keep_common(&self, common: &[Uuid]) {
         let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
         let (relationship, common) = (self.replica.relationship, common.to_vec());
-        blocking(move || {
-            publish::keep_common(&*engine, &volume, relationship, &common);
-            Ok::<_, TransferError>(())
-        })
-        .await
+        let kept = blocking(move || keep_common(&*engine, &volume, relationship, &common)).await;
+        if let Err(error) = kept {
+            tracing::warn!(transfer = %self.id, "cannot keep what other replicas of the same volume hold too. The update goes \
+                 on; if the source is lost, this volume may follow one of them only by a comparison of everything: {error}");
+        }
     }
 
     async fn show(&self, last: CandidateBase) -> Result<(), TransferError> {

@@ -83,6 +83,12 @@ impl<'a> Common<'a> {
         }
     }
 
+    /// One of what travels is gone.
+    pub(crate) fn forget(&mut self, gone: Uuid) {
+        self.travels.retain(|s| s.info.uuid != gone);
+        self.keeps.retain(|uuid| *uuid != gone);
+    }
+
     /// What has the content of the last snapshot of the transfer need not travel before it: that one stands for it.
     pub(crate) fn end_with(&mut self, last: &Rooted) {
         let (stood_for, travels): (Vec<_>, Vec<_>) =

@@ -133,6 +133,14 @@ pub(crate) fn prepare(
     if let Some(last) = last {
         common.end_with(last);
     }
+    // Whoever it is kept for may have moved on since it was listed: then it is gone, and does not travel.
+    for uuid in common.travels.iter().map(|s| s.info.uuid).collect::<Vec<_>>() {
+        match engine.pin(volume, uuid, asked.relationship) {
+            Ok(()) => {}
+            Err(EngineError::NotFound { .. }) => common.forget(uuid),
+            Err(error) => return Err(error.into()),
+        }
+    }
     if !common.travels.is_empty() {
         let travels: Vec<Uuid> = steps.iter().chain(&common.travels).map(|s| s.info.uuid).collect();
         steps = line.iter().filter(|s| travels.contains(&s.info.uuid)).collect();
