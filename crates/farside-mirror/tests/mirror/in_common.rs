@@ -184,7 +184,10 @@ async fn bounded<S: Storage>(seed: u64) {
     // The other one ends: what was kept for it goes with the next update, and that is as with one mirror.
     trio.sites[C].destination.delete(&trio.volumes[C]).await.unwrap();
     assert_eq!(of_mirrors(&trio, C), Vec::<String>::new(), "{:?}", trio.snapshots(C));
-    assert!(trio.pinned(C) == 0 && !trio.in_common(C, B).is_empty(), "left for a person");
+    assert!(
+        trio.pinned(C) == 0 && !trio.in_common(C, B).is_empty(),
+        "left for a person, and b's mirror keeps it"
+    );
     let source = trio.sites[A].source.clone();
     until("it is told", || source.destinations().len() == 1).await;
     let written = trio.write(A, 2);

@@ -191,18 +191,21 @@ impl<S: Storage> Trio<S> {
         self.snapshots(at).iter().any(|s| is_kept(s) && self.bytes_of(at, s.uuid, s.size_bytes) == bytes)
     }
 
-    /// What two sites both hold, whatever each of them calls it; names at the first.
+    /// What two sites both hold, whatever each of them calls it, and a mirror keeps at one of them at least; names at the first.
+    /// What only persons keep does not count: they may delete it.
     pub(crate) fn in_common(&self, one: usize, other: usize) -> Vec<String> {
         let held = |at: usize| {
             let engine = self.sites[at].disk.engine.engine();
             let root = move |s: &SnapshotInfo| engine.content_root(&self.volumes[at], s.uuid).unwrap();
-            self.snapshots(at)
-                .into_iter()
-                .map(move |s| ((root(&s), s.size_bytes), s.name))
-                .collect::<Vec<_>>()
+            let all = self.snapshots(at).into_iter();
+            all.map(move |s| ((root(&s), s.size_bytes), !s.pinned_by.is_empty(), s.name)).collect::<Vec<_>>()
         };
-        let there: Vec<_> = held(other).into_iter().map(|(content, _)| content).collect();
-        held(one).into_iter().filter(|(content, _)| there.contains(content)).map(|(_, name)| name).collect()
+        let there = held(other);
+        let is_common = |content, is_kept: bool| {
+            there.iter().any(|(theirs, is_kept_there, _)| *theirs == content && (is_kept || *is_kept_there))
+        };
+        let here = held(one).into_iter();
+        here.filter(|(content, is_kept, _)| is_common(*content, *is_kept)).map(|(_, _, name)| name).collect()
     }
 
     /// From now on a site answers as one that knows nothing of points in common.
