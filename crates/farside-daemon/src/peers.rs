@@ -527,6 +527,16 @@ mod tests {
         Arc::new(crate::rights::tests::Volumes::default())
     }
 
+    fn record(id: PeerId) -> PeerRecord {
+        PeerRecord {
+            id,
+            name: "n".into(),
+            address: None,
+            link: LinkOptions::default(),
+            added_at: Timestamp(0),
+        }
+    }
+
     async fn deny(rights: &Rights, state: &State, peer: PeerId, volume: &str) -> Result<(), ErrorBody> {
         rights.deny(state, peer, &[volume.to_owned()], async { Ok(()) }).await
     }
@@ -537,14 +547,7 @@ mod tests {
         let path = directory.path().join("farside.db");
         let state = State::open(&path).await.unwrap();
         let (peer, volume): (_, VolumeName) = (PeerId([7; 32]), "p/v".parse().unwrap());
-        let record = PeerRecord {
-            id: peer,
-            name: "n".into(),
-            address: None,
-            link: LinkOptions::default(),
-            added_at: Timestamp(0),
-        };
-        state.pin(record).await.unwrap();
+        state.pin(record(peer)).await.unwrap();
         let rights = Rights::load(&state, closed()).await.unwrap();
         let row = RightRow {
             peer,
@@ -623,14 +626,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
         let peer = PeerId([7; 32]);
-        let record = PeerRecord {
-            id: peer,
-            name: "n".into(),
-            address: None,
-            link: LinkOptions::default(),
-            added_at: Timestamp(0),
-        };
-        state.pin(record).await.unwrap();
+        state.pin(record(peer)).await.unwrap();
         let right = |volume: &str, recorded| RightRow {
             peer,
             volume: volume.into(),
@@ -668,14 +664,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
         let (peer, volume) = (PeerId([7; 32]), "p/v".parse().unwrap());
-        let record = PeerRecord {
-            id: peer,
-            name: "n".into(),
-            address: None,
-            link: LinkOptions::default(),
-            added_at: Timestamp(0),
-        };
-        state.pin(record).await.unwrap();
+        state.pin(record(peer)).await.unwrap();
         let rights = Rights::load(&state, closed()).await.unwrap();
         rights.grant_reverse(&state, peer, &volume).await.unwrap();
         let mut granting = Box::pin(rights.grant_reverse(&state, peer, &volume));

@@ -448,7 +448,8 @@ pub(crate) fn delete_mirror(
             format!("{volume} stays, part of this mirror no more; hosts may read it, and not write: {why}")
         }
         FenceAfter::Lifted => format!(
-            "{volume} stays, as a volume that hosts may write to, although {source} is the original and hosts may be writing              there: from then on there are two, and nobody is told; farside mirror break {volume} tells that site"
+            "{volume} stays, as a volume that hosts may write to, although {source} is the original and hosts may be writing \
+             there: from then on there are two, and nobody is told; farside mirror break {volume} tells that site"
         ),
         FenceAfter::None if broken_off => {
             format!("{volume} stays as it is; hosts may write to it, and it is part of no mirror any more")
