@@ -26,6 +26,7 @@ use crate::rules::{Bridge, Place};
 use crate::store::Store;
 use crate::trunk::{Cores, Trunk};
 
+use super::forward::OpenForward;
 use super::placement::Placement;
 use super::probes::ProbeSender;
 use super::served::Served;
@@ -72,7 +73,7 @@ pub struct Accelerator {
     /// Connections of which one end is a program on this box.
     pub(super) carried: Carried,
     /// The explicit forwards that are open.
-    pub(super) forwards: Mutex<HashMap<SocketAddr, (control::Forward, CancellationToken)>>,
+    pub(super) forwards: Mutex<HashMap<SocketAddr, OpenForward>>,
     pub(super) prepositions: Prepositions,
     pub(super) started: Instant,
     pub(super) tasks: TaskTracker,
