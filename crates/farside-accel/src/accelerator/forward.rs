@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
-use super::state::{Accelerator, PATIENCE_OF_FORWARDS, Taken};
+use super::state::{Accelerator, OpenForward, PATIENCE_OF_FORWARDS, Taken};
 use crate::carry;
 use crate::control::Forward;
 use crate::policy::{Action, Ends};
@@ -21,13 +19,6 @@ use crate::trunk::{Outcome, Trunk};
 
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 4096;
-
-/// A forward whose port is listened at.
-pub(super) struct OpenForward {
-    forward: Forward,
-    stop: CancellationToken,
-    accepting: JoinHandle<Option<()>>,
-}
 
 impl Accelerator {
     /// These are the forwards now. Those that stay are not touched; connections of those that go stay, and nobody listens at their

@@ -10,6 +10,7 @@ use farside_peer::{Node, PeerId};
 use farside_platform::Randomness;
 use ipnet::IpNet;
 use parking_lot::{Mutex, RwLock};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -26,7 +27,6 @@ use crate::rules::{Bridge, Place};
 use crate::store::Store;
 use crate::trunk::{Cores, Trunk};
 
-use super::forward::OpenForward;
 use super::placement::Placement;
 use super::probes::ProbeSender;
 use super::served::Served;
@@ -47,6 +47,13 @@ pub(super) struct KnownPeer {
     pub(super) error: Option<String>,
     /// When its trunk came or went.
     pub(super) since: Instant,
+}
+
+/// A forward whose port is listened at.
+pub(super) struct OpenForward {
+    pub(super) forward: control::Forward,
+    pub(super) stop: CancellationToken,
+    pub(super) accepting: JoinHandle<Option<()>>,
 }
 
 /// See the head of the module. Clones share one accelerator.
