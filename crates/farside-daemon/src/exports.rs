@@ -426,6 +426,7 @@ fn failure(error: StoreError) -> NbdError {
         | StoreError::TooSmall { .. }
         | StoreError::Occupied { .. }
         | StoreError::OpenElsewhere { .. }
+        | StoreError::CopyNotMade { .. }
         | StoreError::TakenOver { .. }
         | StoreError::Exists(_) => ErrorKind::Io,
     };
