@@ -29,17 +29,25 @@ pub struct Peer {
     pub address: Option<String>,
     /// Whether there is a session.
     pub state: PeerState,
-    /// Why there is none, why the peer does not answer, or what does not pass on the way to it.
+    /// Why there is none, why the peer does not answer, or what does not pass on the way to it; that another living site has its key.
     #[serde(default)]
     pub why: Option<String>,
     /// The protocol of the session.
     pub protocol: Option<u32>,
     /// Round-trip time, last measured.
     pub rtt_seconds: Option<f64>,
+    /// By how much its clock is ahead of this site's, as last measured (wrong by half of `rtt_seconds` at most); negative if it is
+    /// behind.
+    #[serde(default)]
+    pub clock_ahead_seconds: Option<f64>,
     /// Bytes sent to it since this daemon started, TLS included.
     pub sent_bytes: u64,
     /// Bytes received from it, likewise.
     pub received_bytes: u64,
+    /// How often since this daemon started another living site that has the peer's key was refused here, or this site was
+    /// refused at the peer because another has this site's.
+    #[serde(default)]
+    pub key_conflicts: u64,
 }
 
 /// What a peer may do with one volume.
@@ -177,7 +185,7 @@ pub struct PeerStatus {
     pub notes: Vec<String>,
 }
 
-/// `POST /peers/invitations`.
+/// `POST /invitations`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateInvitation {

@@ -103,7 +103,7 @@ pub struct CreatePool {
     pub overwrite: bool,
 }
 
-/// `POST /pools/import`: takes a pool that exists, by its file or device.
+/// `POST /imports`: takes a pool that exists, by its file or device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImportPool {
@@ -126,6 +126,15 @@ pub struct ReopenPool {
     /// Takes a pool on a raw device from whoever has it open on another machine.
     #[serde(default)]
     pub force: bool,
+}
+
+/// `POST /pools/POOL/grow`: makes a pool larger, for good.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrowPool {
+    /// Bytes that it has then, not below its present size; a file is made longer. Null: all that its device or file has by now.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
 }
 
 /// What `pool check` found, offline.

@@ -136,6 +136,24 @@ fn a_device_that_is_in_use_or_not_blank_is_not_overwritten() {
 }
 
 #[test]
+fn a_pool_takes_what_its_device_has_become() {
+    let root = tempfile::tempdir().unwrap();
+    let file = blank(root.path());
+    let Some(device) = Loop::on(&file) else { return };
+    let mut site = Site::start(root.path(), "a");
+    site.ok(&format!("pool create raw --path {}", device.path()));
+    let before = site.json("pool status raw")["size_bytes"].as_u64().unwrap();
+    let said = site.fails(4, &format!("pool grow raw --size {}", 2 * before));
+    assert!(said.contains("larger first"), "{said}");
+    std::fs::File::options().write(true).open(&file).unwrap().set_len(2 * before).unwrap();
+    assert!(run("losetup", &["--set-capacity", &device.path()]));
+    assert_eq!(site.json("pool grow raw")["size_bytes"], 2 * before);
+    site.ok("volume create raw/v --size 1M");
+    assert_eq!(site.stop(), Some(0));
+    support::check_pool(Path::new(&device.path()));
+}
+
+#[test]
 fn another_node_of_the_device_does_not_open_the_pool_twice() {
     let root = tempfile::tempdir().unwrap();
     let Some(device) = Loop::on(&blank(root.path())) else { return };

@@ -75,6 +75,75 @@ fn a_latched_pool_says_what_it_is_and_is_opened_again_without_a_restart() {
 }
 
 #[test]
+fn a_full_pool_is_made_larger_while_its_host_goes_on() {
+    let root = tempfile::tempdir().unwrap();
+    let mut site = Site::start(root.path(), "a");
+    let path = root.path().join("p.pool");
+    site.ok(&format!("pool create p --path {} --size 64M", path.display()));
+    site.ok("volume create p/v --size 1G");
+    let mut host = site.nbd("p/v");
+    let megabyte = |at: u64| -> Vec<u8> {
+        let words = (0..131_072u64).map(|i| (at * 131_072 + i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        words.flat_map(u64::to_le_bytes).collect()
+    };
+    let fill = |host: &mut support::nbd::Client, from: u64| {
+        (from..).find(|at| host.write(at << 20, &megabyte(*at)).is_err()).unwrap()
+    };
+    let full = fill(&mut host, 0);
+    for (code, arguments, said) in [
+        (4, "pool grow p", "name the new size"),
+        (4, "pool grow p --size 63M", "never shrinks"),
+        (4, "pool grow p --size 64M", "no more"),
+        (3, "pool grow q --size 1G", "pool q does not exist"),
+    ] {
+        let text = site.fails(code, arguments);
+        assert!(text.contains(said), "{arguments}: {text}");
+    }
+    let said = site.ok("pool grow p --size 128M");
+    assert!(said.contains("pool p has 128.0 MiB now"), "{said}");
+    let more = fill(&mut host, full);
+    assert!(more > full + 50, "of 64 MiB more only {} MiB are used", more - full);
+    assert_eq!(site.json("pool status p")["size_bytes"], 128 << 20);
+    // By hand first, as with a raw device.
+    std::fs::File::options().write(true).open(&path).unwrap().set_len((192 << 20) + 100).unwrap();
+    assert_eq!(site.json("pool grow p")["size_bytes"], 192 << 20);
+    host.write(more << 20, &megabyte(more)).unwrap();
+    host.flush().unwrap();
+    site.kill();
+    site.restart();
+    let mut host = site.nbd("p/v");
+    for at in 0..=more {
+        assert!(host.bytes(at << 20, 1 << 20).unwrap() == megabyte(at), "MiB {at}");
+    }
+    drop(host);
+    assert_eq!(site.stop(), Some(0));
+    check_pool(&path);
+}
+
+#[test]
+fn a_plan_of_a_pool_says_what_would_be_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let site = Site::start(root.path(), "a");
+    let (path, taken) = (root.path().join("p.pool").display().to_string(), root.path().display().to_string());
+    site.ok(&format!("pool create taken --path {} --size 64M", root.path().join("t.pool").display()));
+    for (arguments, said) in [
+        (format!("taken --path {path} --size 64M"), "already exists"),
+        (format!("p --path {path}"), "--size"),
+        (format!("p --path {path} --size 1000"), "multiple of 4096"),
+        (format!("p --path {taken} --size 64M"), "exists"),
+        (format!("p --path {taken}/no/p.pool --size 64M"), "does not exist"),
+    ] {
+        let plan = site.json(&format!("pool create {arguments} --plan"));
+        assert!(
+            plan["refused"].as_str().is_some_and(|refused| refused.contains(said)),
+            "{arguments}: {plan}"
+        );
+        assert!(!site.farside(&format!("pool create {arguments}")).status.success(), "{arguments}");
+    }
+    assert!(site.json(&format!("pool create p --path {path} --size 64M --plan"))["refused"].is_null());
+}
+
+#[test]
 fn one_that_could_not_be_opened_is_opened_later() {
     let root = tempfile::tempdir().unwrap();
     let mut site = Site::start(root.path(), "a");
@@ -88,6 +157,17 @@ fn one_that_could_not_be_opened_is_opened_later() {
     assert!(site.http("/healthz").contains("farside pool reopen p"));
     site.fails(3, "pool reopen p");
     assert_eq!(site.json("pool list")[0]["state"], "failed", "it keeps its place");
+    // Nor does it lose it to whoever tries another verb.
+    let import = format!("pool import p --path {}", path.display());
+    site.fails(3, &import);
+    assert_eq!(site.json("pool list")[0]["state"], "failed", "it keeps its place");
+    assert!(site.http("/healthz").contains("farside pool reopen p"));
+    let other = root.path().join("other.pool");
+    for at in [&path, &other] {
+        let said = site.fails(4, &format!("pool create p --path {} --size 64M", at.display()));
+        assert!(said.contains("farside pool reopen p"), "{said}");
+        assert!(!at.exists());
+    }
     std::fs::rename(&away, &path).unwrap();
     site.ok("pool reopen p");
     assert_eq!(site.json("volume list")[0]["name"], "p/v");

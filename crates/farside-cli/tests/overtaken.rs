@@ -181,6 +181,26 @@ fn a_source_that_lost_its_database_is_told_however_late_it_can_listen() {
     assert!(is_overtaken(&sites.a, "a/v"), "which is decided by nothing of this");
 }
 
+/// The one that tells knows the names of before.
+#[test]
+fn a_source_is_told_by_what_it_keeps_whatever_it_calls_the_volume_now() {
+    let mut sites = Sites::two();
+    sites.mirrored("--reverse --fence");
+    sites.b.ok("mirror break b/v");
+    eventually("the source has heard", || is_overtaken(&sites.a, "a/v"));
+    lose_database(&mut sites.a);
+    sites.a.ok(&format!("pool import other --path {}", sites.pool("a")));
+    sites.a.ok("volume rename other/v other/w");
+    sites.pair(&sites.b, &sites.a);
+    eventually("it is marked", || is_overtaken(&sites.a, "other/w"));
+    sites.a.ok("peer allow b other/w --reverse --fence");
+    assert!(is_read_only(&sites.a, "other/w"));
+    eventually("the other side knows", || why(&role(&sites.b, "b/v", "destination")).is_empty());
+    // Its own side decides, and it is over.
+    sites.a.ok("mirror release other/w b --yes");
+    assert!(!is_read_only(&sites.a, "other/w"));
+}
+
 #[test]
 fn deleting_the_mirror_that_was_broken_off_does_not_lift_the_fence() {
     let sites = Sites::two();

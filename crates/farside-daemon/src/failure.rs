@@ -33,7 +33,7 @@ impl Failure for DeviceError {
     fn into_error_body(self) -> ErrorBody {
         let message = self.to_string();
         match self {
-            DeviceError::Locked { .. } | DeviceError::InUse { .. } => {
+            DeviceError::Locked { .. } | DeviceError::InUse { .. } | DeviceError::Smaller { .. } => {
                 ErrorBody::new(ErrorCode::Refused, message)
             }
             DeviceError::Open { source, .. } => match source.kind() {
@@ -112,7 +112,7 @@ impl Failure for SessionError {
                     "is the other farsided running, and its port open? farside peer list shows the session",
                 )
             }
-            SessionError::NotAuthenticated(_) | SessionError::Version { .. } => {
+            SessionError::NotAuthenticated(_) | SessionError::Version { .. } | SessionError::KeyInUse(_) => {
                 ErrorBody::new(ErrorCode::PeerRefused, message)
             }
             SessionError::Protocol(_)

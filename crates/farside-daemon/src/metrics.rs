@@ -164,11 +164,21 @@ fn describe() {
         "Of a mirror that was broken off: 1 if its source has been told, 0 if its hosts may be writing unknown"
     );
     describe_gauge!("farside_peer_connected", Unit::Count, "1 if there is a session and the peer answers");
+    describe_gauge!(
+        "farside_peer_clock_ahead_seconds",
+        Unit::Seconds,
+        "By how much the peer's clock is ahead of this site's, as last measured; negative if it is behind"
+    );
     describe_gauge!("farside_peer_rtt_seconds", Unit::Seconds, "Round-trip time of the session");
     describe_counter!(
         "farside_peer_wire_bytes_total",
         Unit::Bytes,
         "Bytes of the peer's sessions, TLS included"
+    );
+    describe_counter!(
+        "farside_peer_key_conflicts_total",
+        Unit::Count,
+        "Times that one of two living sites with one key was refused: a copy of the peer here, or this site there"
     );
     describe_gauge!("farside_path_up", Unit::Count, "1 if the path of the peer's session works");
     describe_counter!(
@@ -227,6 +237,9 @@ fn peer(peer: &Peer) {
         &peer.name,
         f64::from(u8::from(peer.state == PeerState::Connected)),
     );
+    if let Some(ahead) = peer.clock_ahead_seconds {
+        figure("farside_peer_clock_ahead_seconds", "peer", &peer.name, ahead);
+    }
     if let Some(rtt) = peer.rtt_seconds {
         figure("farside_peer_rtt_seconds", "peer", &peer.name, rtt);
     }
@@ -234,6 +247,7 @@ fn peer(peer: &Peer) {
         counter!("farside_peer_wire_bytes_total", "peer" => peer.name.clone(), "direction" => direction)
             .absolute(bytes);
     }
+    counter!("farside_peer_key_conflicts_total", "peer" => peer.name.clone()).absolute(peer.key_conflicts);
 }
 
 fn path(peer: &str, path: &PeerPath) {

@@ -1,6 +1,6 @@
 //! Peers as this site knows them: names, sessions, and what they may do.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub(crate) struct Rights {
     pub(super) table: RwLock<HashMap<PeerId, BTreeMap<String, Right>>>,
     /// Which volume has a name now.
     pub(super) ids: Arc<dyn VolumeIds>,
+    /// Those that are being taken back: of no use any more, while it is not sure yet that they are gone.
+    withdrawn: RwLock<HashSet<(PeerId, String)>>,
     /// Held while rights are given, or looked through for what has ended: what was given since must not end with it.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
@@ -60,7 +62,8 @@ impl Rights {
             let right = Right::from(&row);
             table.entry(row.peer).or_default().insert(row.volume, right);
         }
-        Ok(Rights { table: RwLock::new(table), ids, turn: tokio::sync::Mutex::default() })
+        let (table, withdrawn) = (RwLock::new(table), RwLock::default());
+        Ok(Rights { table, ids, withdrawn, turn: tokio::sync::Mutex::default() })
     }
 
     /// Those of one peer.
@@ -83,8 +86,12 @@ impl Rights {
         right.holds_for(self.ids.called(volume)).then_some(right)
     }
 
-    /// Gives rights: they hold when this returns, and after a crash.
-    pub(crate) async fn allow(&self, state: &State, rights: Vec<RightRow>) -> Result<(), StateError> {
+    /// Gives rights: they hold when this returns, and after a crash. Answers with those whose volume could not be looked up.
+    pub(crate) async fn allow(
+        &self,
+        state: &State,
+        rights: Vec<RightRow>,
+    ) -> Result<Vec<Unseen>, StateError> {
         let _turn = self.turn.lock().await;
         self.give(state, rights).await
     }
@@ -107,15 +114,23 @@ impl Rights {
         let fence = given.is_some_and(|right| right.fence);
         let right =
             RightRow { peer, volume: volume.to_string(), volume_id: None, reverse: true, fence, recorded };
-        self.give(state, vec![right]).await
+        self.give(state, vec![right]).await.map(drop)
     }
 
-    async fn give(&self, state: &State, mut rights: Vec<RightRow>) -> Result<(), StateError> {
+    async fn give(&self, state: &State, mut rights: Vec<RightRow>) -> Result<Vec<Unseen>, StateError> {
+        let mut unseen = Vec::new();
         for right in &mut rights {
-            if let (None, Ok(name)) = (right.volume_id, right.volume.parse())
-                && let Called::Volume(id) = self.ids.called(&name)
-            {
-                right.volume_id = Some(id);
+            let (None, Ok(name)) = (right.volume_id, right.volume.parse::<VolumeName>()) else { continue };
+            match self.ids.called(&name) {
+                Called::Volume(id) => right.volume_id = Some(id),
+                Called::Nothing => {}
+                // What was given on a volume does not become one on whatever is called so when the pool is open again.
+                Called::Unknown => {
+                    let table = self.table.read();
+                    let given = table.get(&right.peer).and_then(|given| given.get(&right.volume));
+                    right.volume_id = given.and_then(|given| given.volume_id);
+                    unseen.push(Unseen { volume: name, is_bound: right.volume_id.is_some() });
+                }
             }
         }
         state.allow(&rights).await?;
@@ -124,7 +139,7 @@ impl Rights {
             let given = Right::from(&right);
             table.entry(right.peer).or_default().insert(right.volume, given);
         }
-        Ok(())
+        Ok(unseen)
     }
 
     /// Takes back what was recorded for the way back of mirrors that are no more. `mirrors` looks what there is, and says then
@@ -161,34 +176,53 @@ impl Rights {
                     };
                     self.give(state, vec![given]).await?;
                 }
-                Recorded::Right => self.take(state, peer, std::slice::from_ref(&volume)).await?,
+                Recorded::Right => {
+                    let volumes = std::slice::from_ref(&volume);
+                    state.deny(peer, volumes).await?;
+                    self.drop_from_memory(peer, volumes);
+                }
             }
             ended.push((peer, volume));
         }
         Ok(ended)
     }
 
-    /// Takes rights away: first in memory, so that a database that fails leaves too few rights rather than too many.
-    pub(crate) async fn deny(
+    /// Takes rights away, all or none. From the first moment they are of no use to the peer; `note` is what has to be kept of them
+    /// before they go. If anything fails they are as they were, in memory as in the database: whoever asked is told, and nobody
+    /// finds them again after a restart that he had seen gone.
+    pub(crate) async fn deny<T>(
         &self,
         state: &State,
         peer: PeerId,
         volumes: &[String],
-    ) -> Result<(), StateError> {
-        self.drop_from_memory(peer, volumes);
+        note: impl Future<Output = Result<T, ErrorBody>>,
+    ) -> Result<T, ErrorBody> {
+        let _withdrawn = self.withdraw(peer, volumes);
+        let noted = note.await?;
         let _turn = self.turn.lock().await;
-        self.take(state, peer, volumes).await
+        state.deny(peer, volumes).await.map_err(Failure::into_error_body)?;
+        self.drop_from_memory(peer, volumes);
+        Ok(noted)
+    }
+
+    /// Makes rights useless until what is answered is dropped.
+    fn withdraw(&self, peer: PeerId, volumes: &[String]) -> Withdrawn<'_> {
+        let rights: Vec<_> = volumes.iter().map(|volume| (peer, volume.clone())).collect();
+        let mut withdrawn = self.withdrawn.write();
+        // What another request withdraws is that one's to give back.
+        let rights = rights.into_iter().filter(|right| withdrawn.insert(right.clone())).collect();
+        Withdrawn { rights, of: self }
+    }
+
+    fn is_withdrawn(&self, peer: PeerId, volume: &VolumeName) -> bool {
+        let withdrawn = self.withdrawn.read();
+        !withdrawn.is_empty() && withdrawn.contains(&(peer, volume.to_string()))
     }
 
     fn drop_from_memory(&self, peer: PeerId, volumes: &[String]) {
         if let Some(rights) = self.table.write().get_mut(&peer) {
             rights.retain(|volume, _| !volumes.contains(volume));
         }
-    }
-
-    async fn take(&self, state: &State, peer: PeerId, volumes: &[String]) -> Result<(), StateError> {
-        self.drop_from_memory(peer, volumes);
-        state.deny(peer, volumes).await
     }
 
     /// Takes up what the database has for a peer: another's rights have become its own.
@@ -206,13 +240,37 @@ impl Rights {
     }
 }
 
+/// Rights that are of no use while this lives.
+struct Withdrawn<'a> {
+    rights: Vec<(PeerId, String)>,
+    of: &'a Rights,
+}
+
+impl Drop for Withdrawn<'_> {
+    fn drop(&mut self) {
+        let mut withdrawn = self.of.withdrawn.write();
+        for right in &self.rights {
+            withdrawn.remove(right);
+        }
+    }
+}
+
+/// A right that was given while the volume's pool was not open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Unseen {
+    /// What it was given on.
+    pub(crate) volume: VolumeName,
+    /// It stays one on the volume that had the name before; else it is one on whatever is called so when the pool is open.
+    pub(crate) is_bound: bool,
+}
+
 impl SourceRights for Rights {
     fn may_read(&self, peer: PeerId, volume: &VolumeName) -> bool {
-        self.right(peer, volume).is_some()
+        !self.is_withdrawn(peer, volume) && self.right(peer, volume).is_some()
     }
 
     fn may_reverse(&self, peer: PeerId, volume: &VolumeName) -> bool {
-        self.right(peer, volume).is_some_and(|right| right.reverse)
+        !self.is_withdrawn(peer, volume) && self.right(peer, volume).is_some_and(|right| right.reverse)
     }
 
     fn is_fenced_when_overtaken(&self, peer: PeerId, volume: &VolumeName) -> bool {
@@ -265,16 +323,42 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
             (true, Some(_)) => api::PeerState::NotAnswering,
             (false, _) => api::PeerState::Disconnected,
         },
-        why: if peer.state.connected {
-            peer.trouble.clone().or_else(|| peer.hindrance.clone())
-        } else {
-            peer.state.last_error.clone()
-        },
+        why: why(peer),
         protocol: peer.state.version.map(u32::from),
         rtt_seconds: peer.state.rtt_seconds,
+        clock_ahead_seconds: peer.state.clock_ahead_seconds,
         sent_bytes: peer.sent_bytes,
         received_bytes: peer.received_bytes,
+        key_conflicts: peer.key_conflicts,
     }
+}
+
+/// What is wrong with the session, and with whom it is.
+fn why(peer: &PeerStatus) -> Option<String> {
+    let of_session = if peer.state.connected {
+        peer.trouble.clone().or_else(|| peer.hindrance.clone()).or_else(|| clocks_apart(peer))
+    } else {
+        peer.state.last_error.clone()
+    };
+    match (of_session, peer.other_site.clone()) {
+        // Whoever reads one alone would miss the graver one.
+        (Some(of_session), Some(other)) if of_session != other => {
+            Some(format!("{other}. Besides: {of_session}"))
+        }
+        (of_session, other) => other.or(of_session),
+    }
+}
+
+/// What is to be told of a peer whose clock is another than this site's.
+pub(crate) fn clocks_apart(peer: &PeerStatus) -> Option<String> {
+    let ahead = peer.state.clocks_apart()?;
+    let word = if ahead > 0.0 { "ahead of" } else { "behind" };
+    Some(format!(
+        "the clock of {} is {} {word} this site's. Lag is counted with that difference; times that a schedule or a person names \
+         mean other moments there. Synchronise both clocks (NTP)",
+        peer.record.name,
+        convert::roughly(ahead.abs())
+    ))
 }
 
 /// A peer with its rights.
@@ -443,6 +527,53 @@ mod tests {
         Arc::new(crate::rights::tests::Volumes::default())
     }
 
+    async fn deny(rights: &Rights, state: &State, peer: PeerId, volume: &str) -> Result<(), ErrorBody> {
+        rights.deny(state, peer, &[volume.to_owned()], async { Ok(()) }).await
+    }
+
+    #[tokio::test]
+    async fn a_right_that_cannot_be_taken_back_stays_whole_and_whoever_asked_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("farside.db");
+        let state = State::open(&path).await.unwrap();
+        let (peer, volume): (_, VolumeName) = (PeerId([7; 32]), "p/v".parse().unwrap());
+        let record = PeerRecord {
+            id: peer,
+            name: "n".into(),
+            address: None,
+            link: LinkOptions::default(),
+            added_at: Timestamp(0),
+        };
+        state.pin(record).await.unwrap();
+        let rights = Rights::load(&state, closed()).await.unwrap();
+        let row = RightRow {
+            peer,
+            volume: "p/v".into(),
+            volume_id: None,
+            reverse: true,
+            fence: true,
+            recorded: Recorded::Nothing,
+        };
+        rights.allow(&state, vec![row]).await.unwrap();
+        // While it is taken back it is of no use, and its fence stands.
+        let note = async {
+            assert!(!rights.may_read(peer, &volume) && !rights.may_reverse(peer, &volume));
+            assert!(rights.is_fenced_when_overtaken(peer, &volume));
+            Err::<(), _>(ErrorBody::new(ErrorCode::Failed, "the fence cannot be noted"))
+        };
+        assert!(rights.deny(&state, peer, &["p/v".to_owned()], note).await.is_err());
+        assert!(rights.may_read(peer, &volume) && rights.may_reverse(peer, &volume));
+        state.close().await;
+        assert!(deny(&rights, &state, peer, "p/v").await.is_err());
+        assert!(rights.may_read(peer, &volume) && rights.of(peer).len() == 1);
+        // What is shown is what a restart finds.
+        let state = State::open(&path).await.unwrap();
+        assert_eq!(Rights::load(&state, closed()).await.unwrap().of(peer), rights.of(peer));
+        deny(&rights, &state, peer, "p/v").await.unwrap();
+        assert!(!rights.may_read(peer, &volume) && rights.of(peer).is_empty());
+        assert!(Rights::load(&state, closed()).await.unwrap().of(peer).is_empty());
+    }
+
     #[tokio::test]
     async fn a_right_holds_at_once_and_after_a_restart() {
         let directory = tempfile::tempdir().unwrap();
@@ -482,7 +613,7 @@ mod tests {
             reloaded.of(peer),
             vec![VolumeRights { volume: "p/v".into(), reverse: true, fence: true, recorded: false }]
         );
-        reloaded.deny(&state, peer, &["p/v".into()]).await.unwrap();
+        deny(&reloaded, &state, peer, "p/v").await.unwrap();
         assert!(!reloaded.may_read(peer, &volume));
         assert!(!Rights::load(&state, closed()).await.unwrap().may_read(peer, &volume));
     }

@@ -3,8 +3,10 @@
 //! Each plan tells first what happens, then what would be lost for good, then what stays and where. Figures of data are in
 //! fields; the client puts them into the units its reader likes.
 
-use farside_api::{Plan, StagedContent, Timestamp};
+use farside_api::{ErrorBody, HostStatus, Plan, StagedContent, Timestamp, VolumeHost};
 use farside_engine::{BLOCK_BYTES, VolumeName};
+
+use crate::peers::Unseen;
 
 /// A plan that loses and keeps nothing yet.
 pub(crate) fn plan(action: String) -> Plan {
@@ -140,10 +142,15 @@ pub(crate) fn delete_volume(
     snapshots: u64,
     bytes: Option<u64>,
     rights_of: &[String],
+    hosts: &[VolumeHost],
 ) -> Plan {
     let mut plan = plan(format!("delete volume {volume}"));
     plan.would.push(format!("{volume} and its {snapshots} snapshots are deleted"));
     end_rights(&mut plan, rights_of);
+    if !hosts.is_empty() {
+        let names: Vec<_> = hosts.iter().map(|right| right.host.as_str()).collect();
+        plan.would.push(format!("hosts lose their right to open it: {}", names.join(", ")));
+    }
     lose(&mut plan, format!("everything in {volume} and in its snapshots"), bytes, None);
     plan
 }
@@ -487,8 +494,9 @@ pub(crate) fn delete_mirror(
         plan.would.push(format!("{source} is told to release the base it keeps, now or at the next session"));
     }
     plan.would.push(format!(
-        "the last base stays here as {volume}@base-TIME, unless a named snapshot holds the same: whatever site holds that point \
-         too, {volume} can follow with a difference; delete it when that is not wanted"
+        "the last base stays here as {volume}@base-TIME, unless a named snapshot holds the same, and so does what other \
+         replicas of {source} hold too: whatever site holds such a point, {volume} can follow with a difference; delete \
+         them when that is not wanted"
     ));
     plan.would.push(format!(
         "once {source} has released it, {volume} can follow {source} with a difference only by a named snapshot that both \
@@ -545,6 +553,21 @@ pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
              mirror release {volume} {key}"
         )
     }));
+    plan
+}
+
+/// `host remove`.
+pub(crate) fn remove_host(host: &HostStatus) -> Plan {
+    let name = &host.host.name;
+    let mut plan = plan(format!("remove host {name}"));
+    plan.would.push(format!("{name} is refused from then on, whatever certificate it still has; to let it in again: farside host add"));
+    if host.host.connections > 0 {
+        plan.would.push(format!("its {} connections are cut", host.host.connections));
+    }
+    let rights: Vec<_> = host.host.rights.iter().map(|right| right.volume.as_str()).collect();
+    if !rights.is_empty() {
+        plan.would.push(format!("its rights end: {}", rights.join(", ")));
+    }
     plan
 }
 
@@ -676,6 +699,43 @@ pub(crate) fn stays_fenced(volume: &VolumeName, peer: &str, destination: &Volume
         "{volume} stays fenced: {peer} has overtaken it with {destination}. To let hosts write to it again: farside mirror \
          release {volume} {peer}; to make it follow: farside mirror resync {volume} --from {peer}:{destination}"
     )
+}
+
+/// What is said of a right that was given while nobody could look which volume it is on.
+pub(crate) fn right_unseen(right: &Unseen) -> String {
+    let Unseen { volume, is_bound } = right;
+    let pool = &volume.pool;
+    if *is_bound {
+        format!(
+            "pool {pool} is not open: the right stays one on the volume that was called {volume} when it was given first, \
+             whatever has that name when the pool is open again"
+        )
+    } else {
+        format!(
+            "pool {pool} is not open: the right will be one on the volume that is called {volume} when it is opened"
+        )
+    }
+}
+
+/// A right was not taken back.
+pub(crate) fn not_denied(peer: &str, volumes: &[String], error: ErrorBody) -> ErrorBody {
+    let message = format!(
+        "{peer} may do with {} what it might before: the right could not be taken back, and nothing has changed. {}",
+        volumes.join(", "),
+        error.message
+    );
+    ErrorBody { message, ..error }
+}
+
+/// A peer's key was replaced, and not all of memory could follow.
+pub(crate) fn not_followed(old: &str, new: &str, error: ErrorBody) -> ErrorBody {
+    let message = format!(
+        "the key of {old} is replaced by that of {new}, for good, and the old one counts for nothing any more. But what the new \
+         one may do, or what it is called, is not in force yet: {}",
+        error.message
+    );
+    ErrorBody { message, ..error }
+        .hint("restart farsided once the cause is gone; mirrors with that peer wait until then")
 }
 
 /// Why hosts may not write to a volume that a peer has overtaken.

@@ -139,6 +139,16 @@ impl Pools {
         size_bytes: Option<u64>,
         overwrite: bool,
     ) -> Result<Arc<Pool>, ErrorBody> {
+        if self.slots.read().get(name).is_some_and(|slot| matches!(slot.content, Content::Failed(_))) {
+            return Err(ErrorBody::new(
+                ErrorCode::Exists,
+                format!("pool {name} is known and could not be opened; its mirrors wait for it. Nothing was made"),
+            )
+            .hint(format!(
+                "farside pool reopen {name} opens it once its file or device is back; farside pool delete {name} forgets it; or choose \
+                 another name"
+            )));
+        }
         self.occupy(name, path)?;
         self.settle(name, self.make(path, size_bytes, overwrite), false)
     }
@@ -153,23 +163,31 @@ impl Pools {
         occupants(&device).map_err(Failure::into_error_body)
     }
 
+    /// Why a pool would not be made there, as far as is seen without making it.
+    pub(crate) fn would_not_make(&self, name: &str, path: &str, size_bytes: Option<u64>) -> Option<String> {
+        if let Some(slot) = self.slots.read().get(name) {
+            return Some(format!("pool {name} already exists, in {}", slot.path));
+        }
+        let at = Path::new(path);
+        if let Err(refused) = check_size_for(at, size_bytes) {
+            return Some(refused.message);
+        }
+        if is_raw_device(at) {
+            return None;
+        }
+        if at.exists() {
+            return Some(format!("{path} exists; a pool is made in a file that does not exist"));
+        }
+        let directory = at.parent().filter(|directory| !directory.is_dir())?;
+        Some(format!("the directory {} does not exist", directory.display()))
+    }
+
     fn make(&self, path: &str, size_bytes: Option<u64>, overwrite: bool) -> Result<Opened, ErrorBody> {
         let path = Path::new(path);
-        let device = match (is_raw_device(path), size_bytes) {
-            (true, None) => FileDevice::open(path),
-            (true, Some(_)) => {
-                return Err(wrong(String::from("a raw device has its own size; omit --size")));
-            }
-            (false, None) => {
-                return Err(wrong(format!(
-                    "{} is not a raw device; give the size of the file with --size",
-                    path.display()
-                )));
-            }
-            (false, Some(size)) if size == 0 || !size.is_multiple_of(BLOCK_BYTES as u64) => {
-                return Err(wrong(format!("{size} bytes are not a multiple of {BLOCK_BYTES}")));
-            }
-            (false, Some(size)) => FileDevice::create(path, size),
+        check_size_for(path, size_bytes)?;
+        let device = match size_bytes {
+            None => FileDevice::open(path),
+            Some(size) => FileDevice::create(path, size),
         };
         let device = Arc::new(device.map_err(Failure::into_error_body)?);
         if device.is_block_device() && !overwrite {
@@ -206,9 +224,10 @@ impl Pools {
         manner: Manner,
         look: impl FnOnce(&Pool),
     ) -> Result<Arc<Pool>, ErrorBody> {
-        self.occupy(name, path)?;
+        // One that failed before keeps its place: its mirrors and its row wait for it.
+        let was_failed = self.occupy(name, path)?;
         let opened = self.open_device(path, manner).inspect(|opened| look(&opened.pool));
-        self.settle(name, opened, false)
+        self.settle(name, opened, was_failed)
     }
 
     /// Opens a pool at the daemon's start: if it cannot be opened it keeps its place, with the reason.
@@ -294,8 +313,8 @@ impl Pools {
         PoolOptions { claim: Some(claim), as_copy: manner.as_copy, ..self.options.clone() }
     }
 
-    /// Takes the name's place, so that two requests cannot make the same pool.
-    fn occupy(&self, name: &str, path: &str) -> Result<(), ErrorBody> {
+    /// Takes the name's place, so that two requests cannot make the same pool. Answers whether it was that of a failed one.
+    fn occupy(&self, name: &str, path: &str) -> Result<bool, ErrorBody> {
         if !is_label(name) {
             return Err(wrong(format!(
                 "{name:?} cannot be a pool's name; use 1 to 128 of A-Z a-z 0-9 . _ : + -"
@@ -323,8 +342,8 @@ impl Pools {
             }
             Some(Slot { content: Content::Failed(_), .. }) | None => {}
         }
-        slots.insert(name.to_owned(), Slot { path: path.to_owned(), content: Content::Opening });
-        Ok(())
+        let before = slots.insert(name.to_owned(), Slot { path: path.to_owned(), content: Content::Opening });
+        Ok(before.is_some())
     }
 
     /// Fills the place, or leaves it as it was before.
@@ -400,6 +419,22 @@ impl Pools {
         let slots = self.slots.read();
         let slot = slots.get(name).ok_or_else(|| unknown(name))?;
         Ok(document(name, slot))
+    }
+}
+
+/// A file needs a size, a raw device has its own.
+fn check_size_for(path: &Path, size_bytes: Option<u64>) -> Result<(), ErrorBody> {
+    match (is_raw_device(path), size_bytes) {
+        (true, None) => Ok(()),
+        (true, Some(_)) => Err(wrong(String::from("a raw device has its own size; omit --size"))),
+        (false, None) => Err(wrong(format!(
+            "{} is not a raw device; give the size of the file with --size",
+            path.display()
+        ))),
+        (false, Some(size)) if size == 0 || !size.is_multiple_of(BLOCK_BYTES as u64) => {
+            Err(wrong(format!("{size} bytes are not a multiple of {BLOCK_BYTES}")))
+        }
+        (false, Some(_)) => Ok(()),
     }
 }
 

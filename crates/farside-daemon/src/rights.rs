@@ -259,6 +259,30 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
+    async fn a_right_given_while_the_pool_is_closed_stays_one_on_the_volume() {
+        let bench = Bench::new().await;
+        bench.set(&[("tank/mail", 1)]);
+        bench.allow("tank/mail", false).await;
+        *bench.volumes.0.lock() = None;
+        let row = |volume: &str| RightRow {
+            peer: PEER,
+            volume: volume.into(),
+            volume_id: None,
+            reverse: true,
+            fence: false,
+            recorded: Recorded::Nothing,
+        };
+        let unseen = bench.rights.allow(&bench.state, vec![row("tank/mail"), row("tank/new")]).await.unwrap();
+        let unseen: Vec<_> = unseen.into_iter().map(|u| (u.volume.to_string(), u.is_bound)).collect();
+        assert_eq!(unseen, [("tank/mail".to_owned(), true), ("tank/new".to_owned(), false)]);
+        // While it was closed, another volume has got the name (a pool of that name was made elsewhere, or it was renamed).
+        let now = bench.set(&[("tank/mail", 2), ("tank/letters", 1), ("tank/new", 3)]);
+        bench.rights.follow(&bench.state, &now).await.unwrap();
+        assert_eq!(bench.readable().await, ["tank/letters", "tank/new"]);
+        assert!(bench.rights.right(PEER, &"tank/letters".parse().unwrap()).unwrap().reverse);
+    }
+
+    #[tokio::test]
     async fn a_right_on_a_name_binds_to_the_first_volume_that_gets_it() {
         let bench = Bench::new().await;
         bench.set(&[]);

@@ -21,12 +21,13 @@ use crate::blocking::Blocking;
 use crate::data_dir::DataDir;
 use crate::error::DaemonError;
 use crate::exports::Exports;
+use crate::hosts::{Door, Hosts, Trust};
 use crate::listen::{Guests, Manners, Visit};
 use crate::logging::Log;
 use crate::metrics::Metrics;
 use crate::mirrors::{MirrorParts, Mirrors};
 use crate::operations::Operations;
-use crate::options::{Config, Listen, Options, reread_accelerator};
+use crate::options::{Config, Listen, NbdConfig, NbdTls, Options, reread_accelerator};
 use crate::peers::Rights;
 use crate::pools::Pools;
 use crate::similarity::SimilarityFiles;
@@ -42,8 +43,12 @@ const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
 const CONTROL_SOCKET: &str = "farside.sock";
 /// The NBD socket.
 const NBD_SOCKET: &str = "nbd.sock";
+/// The state database.
+const STATE_FILE: &str = "farside.db";
 /// Holds the address that is really listened on, whatever port was asked for.
 const PEER_ADDRESS_FILE: &str = "peer.addr";
+/// The same for hosts over TCP.
+const NBD_ADDRESS_FILE: &str = "nbd.addr";
 /// The same for `/metrics`.
 const HTTP_ADDRESS_FILE: &str = "http.addr";
 
@@ -54,6 +59,9 @@ const HTTP_ADDRESS_FILE: &str = "http.addr";
 pub fn run(options: Options) -> Result<(), DaemonError> {
     let config = Config::resolve(options)?;
     let log = logging::start(&config)?;
+    if let Err(error) = farside_platform::raise_open_files() {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DaemonError::Start)?;
     let served = runtime.block_on(serve(config, log.clone()));
@@ -70,11 +78,13 @@ async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
         Listen::Off => None,
         Listen::At(address) => Some(listen::tcp("http", "--http", address).await?),
     };
-    let site = start(config, log, &data_dir, http_listener.as_ref()).await?;
+    let nbd_listener = listen_for_hosts(&config.nbd).await?;
+    let listeners = Listeners { http: http_listener.as_ref(), nbd: nbd_listener.as_ref() };
+    let site = start(config, log, &data_dir, listeners).await?;
 
     let stop = CancellationToken::new();
     let requests = TaskTracker::new();
-    let hosts = serve_hosts(&site, &data_dir, stop.clone())?;
+    let hosts = serve_hosts(&site, &data_dir, nbd_listener, stop.clone())?;
     tokio::spawn(service::feed_watchdog());
     let mirrors = Arc::clone(&site.mirrors);
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_fences().await }));
@@ -111,19 +121,55 @@ async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
     Ok(())
 }
 
+/// What is listened on over TCP, peers aside.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Listeners<'a> {
+    http: Option<&'a TcpListener>,
+    nbd: Option<&'a TcpListener>,
+}
+
+impl Listeners<'_> {
+    fn address(listener: Option<&TcpListener>) -> Result<Option<String>, DaemonError> {
+        let address = listener.map(TcpListener::local_addr).transpose().map_err(DaemonError::Start)?;
+        Ok(address.map(|address| address.to_string()))
+    }
+}
+
+/// Binds the address for hosts. Without TLS it must be one that only this machine can reach.
+async fn listen_for_hosts(config: &NbdConfig) -> Result<Option<TcpListener>, DaemonError> {
+    let Listen::At(address) = &config.listen else { return Ok(None) };
+    if config.tls == NbdTls::Off {
+        let found = tokio::net::lookup_host(address).await;
+        let found: Vec<_> = found.map(Iterator::collect).unwrap_or_default();
+        if found.is_empty() || !found.iter().all(|address| address.ip().is_loopback()) {
+            return Err(DaemonError::Config(format!(
+                "[nbd]: tls = \"off\" lets whoever reaches {address} write every volume, so it is for loopback addresses only. \
+                 Remove tls = \"off\", and let hosts in by certificate (farside host add); or listen on 127.0.0.1"
+            )));
+        }
+    }
+    Ok(Some(listen::tcp("nbd", "--nbd-listen", address).await?))
+}
+
 /// Opens the rooms, lowest first.
-async fn start(
+pub(crate) async fn start(
     config: Config,
     log: Log,
     data_dir: &DataDir,
-    http_listener: Option<&TcpListener>,
+    listeners: Listeners<'_>,
 ) -> Result<Arc<Site>, DaemonError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let randomness: Arc<dyn Randomness> = Arc::new(OsRandomness);
     let metrics = Metrics::install();
     let blocking = Blocking::default();
+    let had_identity = data_dir.join(farside_peer::IDENTITY_FILE).exists();
+    let had_state = data_dir.join(STATE_FILE).metadata().is_ok_and(|found| found.len() > 0);
     let identity = Identity::load_or_create(data_dir.path())?;
-    let state = State::open(&data_dir.join("farside.db")).await?;
+    let state = State::open(&data_dir.join(STATE_FILE)).await?;
+    let half_new = half_new(had_identity, had_state);
+    if let Some(what) = half_new {
+        tracing::error!("{what}");
+    }
     let throttles = Throttles::load(&state).await?;
 
     // Pools before peers: whoever is met finds them open.
@@ -177,6 +223,11 @@ async fn start(
     let node = Node::start(node_config, parts).await?;
     throttles.follow(&node, clock.now());
     let exports = Arc::new(Exports::new(Arc::clone(&pools)));
+    let trust = match &config.nbd.own {
+        Some(files) => Trust::Own(files.clone()),
+        None => Trust::Site { directory: data_dir.path().to_owned() },
+    };
+    let hosts = Arc::new(Hosts::load(trust, &state, Arc::clone(&exports), Arc::clone(&clock)).await?);
     let mirrors = Arc::new(Mirrors::new(MirrorParts {
         exports: Arc::clone(&exports),
         pools: Arc::clone(&pools),
@@ -227,14 +278,14 @@ async fn start(
         program: accelerator::program(),
     });
     let accelerator = accelerator.await?;
-    let http_address = http_listener.map(TcpListener::local_addr).transpose().map_err(DaemonError::Start)?;
     let document = SiteDocument {
         name: config.name.clone(),
         id: node.id().to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         data_dir: data_dir.path().display().to_string(),
         peer_address: node.listen_address().map(str::to_owned),
-        http_address: http_address.map(|address| address.to_string()),
+        http_address: Listeners::address(listeners.http)?,
+        nbd_address: Listeners::address(listeners.nbd)?,
         nbd_socket: data_dir.join(NBD_SOCKET).display().to_string(),
     };
     Ok(Arc::new(Site {
@@ -244,6 +295,7 @@ async fn start(
         streams: Blocking::default(),
         metrics,
         exports,
+        hosts,
         pool_lock: tokio::sync::Mutex::default(),
         pools,
         node,
@@ -254,9 +306,26 @@ async fn start(
         operations: Operations::new(Arc::clone(&clock)),
         log,
         started_at: clock.now(),
+        half_new,
         configuration: config,
         clock,
     }))
+}
+
+/// What a data directory says that has lost one of the two that belong together; none if both were there, or neither.
+fn half_new(had_identity: bool, had_state: bool) -> Option<&'static str> {
+    match (had_identity, had_state) {
+        (true, false) => Some(
+            "the state database was not there, or empty, and was made anew, though this site has had its key before: its pools, \
+             peers and mirrors are not known. Nothing of them is lost. farside pool import opens a pool; the page Repairing a site \
+             of the manual (guides/repair) says the rest",
+        ),
+        (false, true) => Some(
+            "this site's key (identity.pem) was not there and was made anew, though its state database was: peers refuse it. Put \
+             the file back from a backup, or follow the page A site with another key of the manual (guides/keys)",
+        ),
+        (true, true) | (false, false) => None,
+    }
 }
 
 /// Opens every pool that is known. One that cannot be opened is listed with its reason, and stops nobody.
@@ -284,16 +353,38 @@ async fn open_pools(pools: &Arc<Pools>, state: &State, blocking: &Blocking) -> R
     Ok(())
 }
 
-/// Serves NBD until `stop`.
+/// Serves NBD until `stop`: on the Unix socket, and over TCP if that is wanted.
 fn serve_hosts(
     site: &Site,
     data_dir: &DataDir,
+    network: Option<TcpListener>,
     stop: CancellationToken,
 ) -> Result<tokio::task::JoinHandle<()>, DaemonError> {
+    let door = match &network {
+        Some(_) if site.configuration.nbd.tls == NbdTls::Required => {
+            let door = Door::new(Arc::clone(&site.hosts), &site.configuration.nbd.names);
+            Some(Arc::new(door.map_err(DaemonError::Config)?))
+        }
+        _ => None,
+    };
     let listener = farside_nbd::bind_unix(&data_dir.join(NBD_SOCKET), listen::SOCKET_MODE)?;
     let server = farside_nbd::Server::new(Arc::clone(&site.exports) as _, farside_nbd::Limits::default())
         .map_err(DaemonError::Start)?;
-    Ok(tokio::spawn(async move { server.serve_unix(listener, stop).await }))
+    if network.is_some() && door.is_none() {
+        tracing::warn!(
+            "NBD over TCP without TLS (tls = \"off\"): every user of this machine who may connect there can write every volume"
+        );
+    }
+    Ok(tokio::spawn(async move {
+        let over_network = async {
+            match (network, door) {
+                (Some(network), Some(door)) => server.serve_hosts(network, door as _, stop.clone()).await,
+                (Some(network), None) => server.serve_plain(network, stop.clone()).await,
+                (None, _) => {}
+            }
+        };
+        tokio::join!(server.serve_unix(listener, stop.clone()), over_network);
+    }))
 }
 
 /// Ends the rooms, highest first. Hosts are waited for without limit: their commands under way are the store's, which
@@ -329,26 +420,30 @@ async fn end(
     site.state.close().await;
     data_dir.withdraw(PEER_ADDRESS_FILE);
     data_dir.withdraw(HTTP_ADDRESS_FILE);
+    data_dir.withdraw(NBD_ADDRESS_FILE);
 }
 
 /// One line, for people and for whoever waits for it.
 fn announce(site: &Site, data_dir: &DataDir) -> Result<(), DaemonError> {
     let document = &site.document;
-    for (file, address) in
-        [(PEER_ADDRESS_FILE, &document.peer_address), (HTTP_ADDRESS_FILE, &document.http_address)]
-    {
+    for (file, address) in [
+        (PEER_ADDRESS_FILE, &document.peer_address),
+        (HTTP_ADDRESS_FILE, &document.http_address),
+        (NBD_ADDRESS_FILE, &document.nbd_address),
+    ] {
         match address {
-            Some(address) => data_dir.publish(file, &format!("{address}\n"))?,
+            Some(address) => data_dir.publish(file, &format!("{address}\n")),
             None => data_dir.withdraw(file),
         }
     }
     let off = || String::from("off");
     let line = format!(
-        "farsided {} ready: control {}, peers {}, http {}",
+        "farsided {} ready: control {}, peers {}, http {}, nbd {}",
         document.name,
         Path::new(&document.data_dir).join(CONTROL_SOCKET).display(),
         document.peer_address.clone().unwrap_or_else(off),
         document.http_address.clone().unwrap_or_else(off),
+        document.nbd_address.clone().unwrap_or_else(off),
     );
     service::ready(&line);
     // A closed stdout is no reason to end, and one that nobody reads no reason to wait.

@@ -107,6 +107,9 @@ impl CopyMark {
 }
 
 impl Superblock {
+    /// Blocks of the largest pool that places can name.
+    pub const POOL_BLOCKS_MAX: u64 = U48_MAX;
+
     /// The mark of the pool whose newest slot this is, and whether only one of its slots has it: while a copy becomes a pool of its
     /// own. Once one has it, it is one.
     pub fn mark(&self, other: Option<&Superblock>) -> (CopyMark, bool) {

@@ -1,15 +1,7 @@
-//! Which of two sessions with the same peer stays. Pure, and the same decision on both sides.
+//! Which of two sessions with the same process of a peer stays. Pure, and the same decision on both sides. Of two processes with one
+//! key [`instances`](crate::instances) decides.
 
 use crate::id::PeerId;
-
-/// What the rule looks at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Candidate {
-    /// Whoever dialled it.
-    pub(crate) dialler: PeerId,
-    /// The peer's process at the other end.
-    pub(crate) instance: [u8; 16],
-}
 
 /// What to do with a session that comes while another is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,15 +12,12 @@ pub(crate) enum Resolution {
     KeepOld,
 }
 
-/// * The peer's process is another one: the old session is a ghost.
+/// `old` and `new` have dialled the two sessions.
+///
 /// * The same side dialled both: it has lost the old one and knows it.
 /// * Both dialled, at about the same time: the session dialled by the smaller id stays, whichever was there first.
-pub(crate) fn resolve(us: PeerId, peer: PeerId, old: Candidate, new: Candidate) -> Resolution {
-    if old.instance != new.instance || old.dialler == new.dialler || new.dialler == us.min(peer) {
-        Resolution::Replace
-    } else {
-        Resolution::KeepOld
-    }
+pub(crate) fn resolve(us: PeerId, peer: PeerId, old: PeerId, new: PeerId) -> Resolution {
+    if old == new || new == us.min(peer) { Resolution::Replace } else { Resolution::KeepOld }
 }
 
 #[cfg(test)]
@@ -38,14 +27,11 @@ mod tests {
     #[test]
     fn both_sides_keep_the_same_session_whatever_the_order() {
         let (a, b) = (PeerId([1; 32]), PeerId([2; 32]));
-        let candidate = |dialler| Candidate { dialler, instance: [0; 16] };
         for us in [a, b] {
             let peer = if us == a { b } else { a };
-            assert_eq!(resolve(us, peer, candidate(a), candidate(b)), Resolution::KeepOld);
-            assert_eq!(resolve(us, peer, candidate(b), candidate(a)), Resolution::Replace);
-            assert_eq!(resolve(us, peer, candidate(b), candidate(b)), Resolution::Replace);
-            let restarted = Candidate { dialler: b, instance: [9; 16] };
-            assert_eq!(resolve(us, peer, candidate(a), restarted), Resolution::Replace);
+            assert_eq!(resolve(us, peer, a, b), Resolution::KeepOld);
+            assert_eq!(resolve(us, peer, b, a), Resolution::Replace);
+            assert_eq!(resolve(us, peer, b, b), Resolution::Replace);
         }
     }
 }

@@ -8,13 +8,13 @@ use farside_link::{Connection, Counted, PathSpec, SocketOptions, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::error::SessionError;
+use crate::error::{SITES_WITH_ONE_KEY, SessionError};
 use crate::hello::{
     Answer, HELLO_BYTES, Hello, HelloError, Role, Service, Verdict, parse_answer, versions_differ,
 };
 use crate::id::PeerId;
 use crate::identity::Identity;
-use crate::limits::HANDSHAKE_TIMEOUT;
+use crate::limits::{HANDSHAKE_TIMEOUT, OTHER_SITE_WAITS};
 use crate::tls::{self, Secured};
 
 /// What every dial of a node needs.
@@ -126,6 +126,21 @@ impl Dialler {
                 Err(SessionError::Lost("the peer no longer has this session".to_owned()))
             }
             Verdict::AlreadyConnected => Err(SessionError::AlreadyConnected),
+            Verdict::KeyInUse => {
+                let other = if answer.says.is_empty() { "elsewhere" } else { &answer.says };
+                Err(SessionError::KeyInUse(format!(
+                    "another living site uses this site's key: the site at {address} goes on with the one that connects from \
+                     {other}, and refuses this one. {SITES_WITH_ONE_KEY}. Once the other has been gone for {} min, this one is \
+                     taken",
+                    OTHER_SITE_WAITS.as_secs() / 60
+                )))
+            }
+            Verdict::Unknown(code) => Err(SessionError::Unreachable {
+                address: address.to_owned(),
+                reason: format!(
+                    "the site refuses for a reason that this version of farside does not know ({code}); its log has it"
+                ),
+            }),
             Verdict::NoInvitation => Err(SessionError::NotAuthenticated(format!(
                 "nobody is invited at {address}: the invitation was used, has expired, or the daemon was restarted since. Ask for a new one"
             ))),

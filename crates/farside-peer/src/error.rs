@@ -11,6 +11,10 @@ pub struct Refusal {
     pub message: String,
 }
 
+/// What to do where two sites live with one key.
+pub(crate) const SITES_WITH_ONE_KEY: &str = "One of the two is a copy: stop it, or start it with farsided --isolated (the page \
+                                             Copies of a site of the manual, guides/copies)";
+
 /// What can go wrong between two sites.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -53,6 +57,9 @@ pub enum SessionError {
     /// The peer keeps a session that it dialled itself; nothing to do but to use that one.
     #[error("a session with this peer already exists")]
     AlreadyConnected,
+    /// Two living sites have one key: this side's, and it is refused; or the peer's.
+    #[error("{0}")]
+    KeyInUse(String),
     /// This side cannot do it (files, keys).
     #[error("{0}")]
     Local(String),

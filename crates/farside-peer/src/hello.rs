@@ -9,12 +9,12 @@
 //!     10  u16 highest version spoken     u16 highest version spoken
 //!     12  u8 role                        u8 verdict
 //!     13  u8 zero                        u8 zero
-//!     14  u8 bytes of the site name      u8 bytes of the site name
+//!     14  u8 bytes of the site name      u8 bytes of what is said
 //!     15  u8 service                     u8 zero
 //!     16  session id, 16 bytes           u16 chosen version, 14 zero bytes
 //!     32  16 zero bytes                  16 zero bytes
 //!     48  instance, 16 bytes             instance, 16 bytes
-//!     64  site name, 64 bytes, UTF-8     site name, 64 bytes, UTF-8
+//!     64  site name, 64 bytes, UTF-8     what is said, 64 bytes, UTF-8
 //!    128  16 zero bytes                  16 zero bytes
 //! ```
 //!
@@ -36,6 +36,9 @@
 //! | --- | --- | --- |
 //! | 1 | by no release | control stream and each data stream are a connection of their own; role 2, flags and ticket were its |
 //! | 2 | since 0.1.0 | control stream and data streams are bundles of lanes, over several paths |
+//!
+//! What an answer says is the site's name if the verdict is welcome, where the other site connects from if the key is in use, else
+//! nothing.
 //!
 //! The *instance* is drawn when a node starts: a peer that restarted is told from one that dials twice.
 
@@ -109,24 +112,59 @@ pub struct Hello {
 
 /// How the dialled side decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
 pub enum Verdict {
     /// Go on.
-    Welcome = 0,
+    Welcome,
     /// No common version.
-    Version = 1,
+    Version,
     /// The key is not pinned here.
-    UnknownKey = 2,
+    UnknownKey,
     /// A limit is reached.
-    Busy = 3,
+    Busy,
     /// The session is not known.
-    NoSuchSession = 4,
+    NoSuchSession,
     /// A session with this peer is there and stays.
-    AlreadyConnected = 5,
+    AlreadyConnected,
     /// Nobody is invited.
-    NoInvitation = 6,
+    NoInvitation,
     /// This port is another service's.
-    OtherService = 7,
+    OtherService,
+    /// Another living site has this key, and is the peer.
+    KeyInUse,
+    /// A refusal that this version does not know.
+    Unknown(u8),
+}
+
+impl Verdict {
+    fn code(self) -> u8 {
+        match self {
+            Verdict::Welcome => 0,
+            Verdict::Version => 1,
+            Verdict::UnknownKey => 2,
+            Verdict::Busy => 3,
+            Verdict::NoSuchSession => 4,
+            Verdict::AlreadyConnected => 5,
+            Verdict::NoInvitation => 6,
+            Verdict::OtherService => 7,
+            Verdict::KeyInUse => 8,
+            Verdict::Unknown(code) => code,
+        }
+    }
+
+    fn from_code(code: u8) -> Verdict {
+        match code {
+            0 => Verdict::Welcome,
+            1 => Verdict::Version,
+            2 => Verdict::UnknownKey,
+            3 => Verdict::Busy,
+            4 => Verdict::NoSuchSession,
+            5 => Verdict::AlreadyConnected,
+            6 => Verdict::NoInvitation,
+            7 => Verdict::OtherService,
+            8 => Verdict::KeyInUse,
+            code => Verdict::Unknown(code),
+        }
+    }
 }
 
 /// What the dialled side says.
@@ -140,8 +178,8 @@ pub struct Answer {
     pub version: u16,
     /// See the head of the module.
     pub instance: [u8; 16],
-    /// The dialled side's name for itself; empty unless welcome.
-    pub site_name: String,
+    /// The dialled side's name for itself if welcome, the host of the other site if the key is in use; empty else.
+    pub says: String,
 }
 
 /// Why bytes are no hello.
@@ -192,7 +230,7 @@ pub fn parse_hello(bytes: &[u8; HELLO_BYTES], ours: &RangeInclusive<u16>) -> Res
         service,
         session: array(bytes, 16),
         instance: array(bytes, 48),
-        site_name: parse_name(bytes)?,
+        site_name: parse_text(bytes, |name| check_name(name).is_ok())?,
     };
     if bytes[32..48].iter().chain(&bytes[RESERVED_AT..]).any(|b| *b != 0) {
         return Err(HelloError::Malformed("reserved bytes are not zero"));
@@ -209,23 +247,13 @@ pub fn parse_hello(bytes: &[u8; HELLO_BYTES], ours: &RangeInclusive<u16>) -> Res
 /// [`HelloError`]; never panics, whatever the bytes.
 pub fn parse_answer(bytes: &[u8; HELLO_BYTES], ours: &RangeInclusive<u16>) -> Result<Answer, HelloError> {
     let versions = parse_versions(bytes, ANSWER_MAGIC, ours)?;
-    let verdict = match bytes[12] {
-        0 => Verdict::Welcome,
-        1 => Verdict::Version,
-        2 => Verdict::UnknownKey,
-        3 => Verdict::Busy,
-        4 => Verdict::NoSuchSession,
-        5 => Verdict::AlreadyConnected,
-        6 => Verdict::NoInvitation,
-        7 => Verdict::OtherService,
-        _ => return Err(HelloError::Malformed("unknown verdict")),
-    };
+    let verdict = Verdict::from_code(bytes[12]);
     let answer = Answer {
         versions,
         verdict,
         version: u16::from_le_bytes([bytes[16], bytes[17]]),
         instance: array(bytes, 48),
-        site_name: parse_name(bytes)?,
+        says: parse_text(bytes, |text| is_sayable(verdict, text))?,
     };
     let reserved = bytes[18..48].iter().chain(&bytes[RESERVED_AT..]).any(|b| *b != 0);
     if reserved || bytes[13] != 0 || bytes[15] != 0 {
@@ -256,14 +284,24 @@ fn parse_versions(
     }
 }
 
-fn parse_name(bytes: &[u8; HELLO_BYTES]) -> Result<String, HelloError> {
+/// Whether an answer of this verdict may say that.
+pub(crate) fn is_sayable(verdict: Verdict, text: &str) -> bool {
+    match verdict {
+        // A host: an address, or a name that was dialled. It goes into logs and tables, too.
+        Verdict::KeyInUse => text.len() <= SITE_NAME_MAX && text.chars().all(|c| c.is_ascii_graphic()),
+        _ => check_name(text).is_ok(),
+    }
+}
+
+/// The text in the place of the name, if it is any and `is_fit`.
+fn parse_text(bytes: &[u8; HELLO_BYTES], is_fit: impl Fn(&str) -> bool) -> Result<String, HelloError> {
     let length = usize::from(bytes[14]);
     if length > SITE_NAME_MAX {
         return Err(HelloError::Malformed("site name too long"));
     }
     let (name, rest) = bytes[NAME_AT..RESERVED_AT].split_at(length);
     let name = std::str::from_utf8(name).map_err(|_| HelloError::Malformed("site name is not UTF-8"))?;
-    if rest.iter().any(|b| *b != 0) || (!name.is_empty() && check_name(name).is_err()) {
+    if rest.iter().any(|b| *b != 0) || (!name.is_empty() && !is_fit(name)) {
         return Err(HelloError::Malformed("site name with forbidden characters"));
     }
     Ok(name.to_owned())
@@ -322,8 +360,8 @@ impl Hello {
 impl Answer {
     /// The bytes to send.
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
-        let mut bytes = envelope(ANSWER_MAGIC, self.versions, &self.instance, &self.site_name);
-        bytes[12] = self.verdict as u8;
+        let mut bytes = envelope(ANSWER_MAGIC, self.versions, &self.instance, &self.says);
+        bytes[12] = self.verdict.code();
         bytes[16..18].copy_from_slice(&self.version.to_le_bytes());
         bytes
     }

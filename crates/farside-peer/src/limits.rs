@@ -21,6 +21,22 @@ pub const PING_EVERY: Duration = Duration::from_secs(2);
 pub const SILENCE_MAX: Duration = Duration::from_secs(12);
 /// The same for a session that is suspected because its peer dialled anew.
 pub const SUSPECT_SILENCE_MAX: Duration = Duration::from_secs(4);
+/// A session is asked whether its peer lives before another process with the same key replaces it; so long it has for the answer.
+/// A peer that restarted, and whose old session is a ghost, waits no longer than that.
+pub const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Something that arrives within the last of it is a sign that the answer may be behind it.
+pub const ANSWER_QUIET: Duration = Duration::from_secs(1);
+/// How long such an answer is waited for: half of [`HANDSHAKE_TIMEOUT`], which the newcomer has for all of its hello.
+pub const ANSWER_MOVING_MAX: Duration = Duration::from_secs(5);
+/// How often it is looked whether something arrived.
+pub const ANSWER_LOOKED_AT_EVERY: Duration = Duration::from_millis(100);
+/// One of two living sites with a key that was refused is not taken until the other was gone for so long: longer than most
+/// links are down, and than a site takes to restart. Also how long it is shown after it was last heard of; it dials every 30 s.
+pub const OTHER_SITE_WAITS: Duration = Duration::from_secs(5 * 60);
+/// Lives of a peer's daemon that are remembered, and processes that were refused.
+pub const INSTANCES_REMEMBERED: usize = 8;
+/// Pause between two lines that another living site has a peer's key: one that restarts over and over does not fill the log.
+pub const OTHER_SITE_LINES_EVERY: Duration = Duration::from_secs(60);
 /// A session that lived this long resets the pause.
 pub const SESSION_PROVEN_AFTER: Duration = Duration::from_secs(10);
 

@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, OFlags};
 
@@ -40,6 +41,18 @@ pub enum DeviceError {
         length: usize,
         /// The device's name.
         device: String,
+        /// Its size.
+        device_bytes: u64,
+    },
+    /// A raw device that shall be larger than it is.
+    #[error(
+        "{device} has {device_bytes} bytes; {wanted} are wanted. Make the device larger first (for example lvextend)"
+    )]
+    Smaller {
+        /// The device's name.
+        device: String,
+        /// Bytes that it shall have.
+        wanted: u64,
         /// Its size.
         device_bytes: u64,
     },
@@ -85,7 +98,10 @@ impl DeviceError {
                 .iter()
                 .any(|errno| source.raw_os_error() == Some(errno.raw_os_error())),
             DeviceError::OutOfRange { .. } => true,
-            DeviceError::Locked { .. } | DeviceError::InUse { .. } | DeviceError::Open { .. } => false,
+            DeviceError::Locked { .. }
+            | DeviceError::InUse { .. }
+            | DeviceError::Smaller { .. }
+            | DeviceError::Open { .. } => false,
         }
     }
 }
@@ -115,6 +131,14 @@ pub trait BlockDevice: Send + Sync + 'static {
         }
         Ok(())
     }
+    /// Makes it at least `bytes` bytes long, for good: a file is made longer, a raw device has been or is refused. What is new
+    /// reads as zeros, or as what was there.
+    fn grow(&self, bytes: u64) -> Result<(), DeviceError> {
+        match self.bytes() {
+            device_bytes if device_bytes >= bytes => Ok(()),
+            device_bytes => Err(DeviceError::Smaller { device: self.name(), wanted: bytes, device_bytes }),
+        }
+    }
     /// Makes every write that had finished when this was called survive a power failure.
     fn sync(&self) -> Result<(), DeviceError>;
     /// A name for messages: the path.
@@ -126,7 +150,8 @@ pub trait BlockDevice: Send + Sync + 'static {
 pub struct FileDevice {
     file: File,
     path: PathBuf,
-    bytes: u64,
+    /// It only grows.
+    bytes: AtomicU64,
     direct: bool,
     is_block_device: bool,
     /// The file behind a loop device, locked as long as the device is open.
@@ -228,12 +253,7 @@ impl FileDevice {
         let metadata = file.metadata().map_err(open_error)?;
         let is_block_device = metadata.file_type().is_block_device();
         let backing = is_block_device.then(|| lock_backing(&device, metadata.rdev(), lock)).transpose()?;
-        let bytes = if is_block_device {
-            rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|e| open_error(e.into()))?
-        } else {
-            file.metadata().map_err(open_error)?.len()
-        };
-        let bytes = bytes - bytes % BLOCK_BYTES as u64;
+        let bytes = AtomicU64::new(whole_blocks(&file, is_block_device).map_err(open_error)?);
         let _backing = backing.flatten();
         Ok(FileDevice { file, path: path.to_path_buf(), bytes, direct, is_block_device, _backing })
     }
@@ -286,10 +306,13 @@ impl FileDevice {
 
     fn check(&self, offset: u64, length: usize) -> Result<(), DeviceError> {
         match offset.checked_add(length as u64) {
-            Some(end) if end <= self.bytes => Ok(()),
-            _ => {
-                Err(DeviceError::OutOfRange { offset, length, device: self.name(), device_bytes: self.bytes })
-            }
+            Some(end) if end <= self.bytes() => Ok(()),
+            _ => Err(DeviceError::OutOfRange {
+                offset,
+                length,
+                device: self.name(),
+                device_bytes: self.bytes(),
+            }),
         }
     }
 
@@ -302,6 +325,16 @@ impl FileDevice {
     ) -> DeviceError {
         DeviceError::Io { operation, offset, length, device: self.name(), source }
     }
+}
+
+/// Bytes of the whole blocks of a file or device, as it is now.
+fn whole_blocks(file: &File, is_block_device: bool) -> io::Result<u64> {
+    let bytes = if is_block_device {
+        rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?
+    } else {
+        file.metadata()?.len()
+    };
+    Ok(bytes - bytes % BLOCK_BYTES as u64)
 }
 
 /// Locks the file behind a loop device as the device itself is locked. A file that cannot be opened is left alone: that
@@ -346,7 +379,21 @@ fn is_aligned(bytes: &[u8]) -> bool {
 
 impl BlockDevice for FileDevice {
     fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    fn grow(&self, bytes: u64) -> Result<(), DeviceError> {
+        let found = |source| self.io_error("grow", bytes, 0, source);
+        let mut now = whole_blocks(&self.file, self.is_block_device).map_err(found)?;
+        if now < bytes && !self.is_block_device {
+            self.file.set_len(bytes).and_then(|()| self.file.sync_all()).map_err(found)?;
+            now = bytes;
+        }
+        self.bytes.fetch_max(now, Ordering::AcqRel);
+        if now < bytes {
+            return Err(DeviceError::Smaller { device: self.name(), wanted: bytes, device_bytes: now });
+        }
+        Ok(())
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {

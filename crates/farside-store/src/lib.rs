@@ -28,6 +28,7 @@ mod delta;
 mod difference;
 mod error;
 mod fingerprint_index;
+mod grow;
 mod handle;
 mod io;
 mod journal_load;
@@ -60,7 +61,8 @@ pub use claim::ClaimOptions;
 pub use difference::{DifferenceKind, DifferingBlocks};
 pub use error::{Result, StoreError};
 pub use handle::{
-    ChangedBlocks, Difference, FINGERPRINTS_MAX, JOINED_BYTES_MAX, SnapshotReader, Version, VersionHandle,
+    ChangedBlocks, Comparison, Difference, FINGERPRINTS_MAX, JOINED_BYTES_MAX, SnapshotReader, Version,
+    VersionHandle,
 };
 pub use journal_load::{STEPS_MAX as JOURNAL_STEPS_MAX, UNPROVEN_RECORDS as UNPROVEN_RECORDS_MAX};
 pub use known_data::KnownDataStatus;
@@ -69,4 +71,5 @@ pub use recovery::{identity, occupants};
 pub use staged::{StagedFor, StagedStatus, StagedVersion};
 pub use staged_content::StagedContent;
 pub use status::{PoolStatus, QuarantinedRange};
+pub use versions::VOLUME_BYTES_MAX;
 pub use volumes::{NewSnapshot, ReplicaStatus, SnapshotStatus, VolumeStatus};

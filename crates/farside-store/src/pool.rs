@@ -185,7 +185,8 @@ pub struct Pool {
     pub(crate) copy: CopyMark,
     /// The mirrors that it brought along are not ended yet.
     pub(crate) ends_mirrors: AtomicBool,
-    pub(crate) pool_blocks: u64,
+    /// See [`Pool::pool_blocks`].
+    blocks: AtomicU64,
     pub(crate) journal_blocks: u64,
     pub(crate) open_epoch: u64,
     pub(crate) options: PoolOptions,
@@ -252,7 +253,7 @@ impl Pool {
             id: superblock.pool,
             copy: superblock.copy,
             ends_mirrors: AtomicBool::new(superblock.copy.ends_mirrors),
-            pool_blocks: superblock.pool_blocks,
+            blocks: superblock.pool_blocks.into(),
             journal_blocks: superblock.journal_blocks,
             open_epoch: superblock.open_epoch,
             options,
@@ -280,6 +281,16 @@ impl Pool {
     /// The pool's identity: by what others know it.
     pub fn id(&self) -> Uuid {
         if self.copy.number == 0 { self.id } else { self.copy.identity }
+    }
+
+    /// Its size in blocks. It only grows, with the maintenance lock held.
+    pub(crate) fn pool_blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_pool_blocks(&self, blocks: u64) {
+        self.blocks.store(blocks, Ordering::Release);
+        self.nodes.set_pool_blocks(blocks);
     }
 
     /// Name of the device it lies on.
@@ -459,8 +470,8 @@ impl Pool {
     fn is_due_for_room(&self, state: &State) -> bool {
         let (free, written) = (state.allocator.free_blocks(), state.written_blocks);
         let gain = state.allocator.waiting_blocks() + written;
-        let is_short = free < self.pool_blocks / FREE_SHARE_MIN && gain >= free / GAIN_SHARE_MIN;
-        (is_short || written >= self.pool_blocks / WRITTEN_SHARE_MAX) && gain > 4 * state.system_blocks + 64
+        let is_short = free < self.pool_blocks() / FREE_SHARE_MIN && gain >= free / GAIN_SHARE_MIN;
+        (is_short || written >= self.pool_blocks() / WRITTEN_SHARE_MAX) && gain > 4 * state.system_blocks + 64
     }
 
     fn maintain_if_due(&self) -> Result<()> {

@@ -198,6 +198,10 @@ impl Pool {
         let open_epoch = newest.open_epoch.max(loaded.open_epoch) + 1;
         let raised = Superblock { open_epoch, ..superblock.clone() };
         let has_open_end = loaded.has_open_end;
+        // The pool was about to grow: the older superblock does not know of what is new.
+        if let Some((older, _)) = older.as_ref().filter(|_| is_newest) {
+            loaded.allocator.withhold_from(older.pool_blocks);
+        }
         let (pool, has_room) =
             Self::start(device, raised, superblock, slot, tail, options, nodes, loaded, end)?;
         pool.keep_claim(claim)?;
@@ -234,6 +238,8 @@ impl Pool {
             tracing::error!(pool = %pool.id(), "the pool is open for reading only: {error}. Copy its volumes to \
                  another pool, or break the mirrors whose replicas are at other sites. farside pool check lists the \
                  damage");
+        } else if let Err(error) = pool.finish_growth() {
+            tracing::error!(pool = %pool.id(), "the pool has become larger, and does not use what is new yet: {error}");
         }
         Ok(pool)
     }

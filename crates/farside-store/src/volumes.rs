@@ -74,6 +74,8 @@ pub struct SnapshotStatus {
     pub pinned_by: Vec<Uuid>,
     /// Whether it lies on the line of the head; others are side branches (rescued versions).
     pub on_main_line: bool,
+    /// Higher than that of every snapshot of the volume that was made here before, whatever clocks said: the epoch that it closed.
+    pub sequence: u64,
 }
 
 /// What a new snapshot shall be.
@@ -524,5 +526,6 @@ pub(crate) fn snapshot_status(version: &VersionState, on_main_line: bool) -> Sna
         held: snapshot.held,
         pinned_by: snapshot.pins.iter().map(|p| uuid_of(p)).collect(),
         on_main_line,
+        sequence: version.frozen.0,
     }
 }

@@ -36,11 +36,11 @@ fn original() -> SimulatedDisk {
     for (at, new) in
         [(0, of_mirror("m1", 1, of_r)), (1, new_snapshot("person", 2)), (2, of_mirror("m2", 3, of_r))]
     {
-        let staged = pool.stage("r", base, 64 * BLOCK, for_r.clone()).expect("staged");
+        let staged = pool.stage("r", base, 64 * BLOCK, for_r).expect("staged");
         staged.write(at * BLOCK, &content(at + 1)).expect("a staged write");
         base = Some(staged.commit(&new).expect("committed").uuid);
     }
-    let more = pool.stage("r", base, 64 * BLOCK, for_r.clone()).expect("staged");
+    let more = pool.stage("r", base, 64 * BLOCK, for_r).expect("staged");
     more.write(9 * BLOCK, &content(9)).expect("what a transfer was bringing");
     drop(more);
 

@@ -72,6 +72,20 @@ pub enum Pool {
         #[arg(long)]
         force: bool,
     },
+    /// Make a pool larger while hosts use it
+    #[command(
+        after_help = "A pool never shrinks. A file takes room as it is written, whatever its size; a raw device has to be larger \
+                      before (for example lvextend). Without --size the pool takes all that its device has.\n\nExamples:\n  \
+                      farside pool grow p --size 200G\n  lvextend -L 200G /dev/vg/p && farside pool grow p"
+    )]
+    Grow {
+        /// The pool
+        #[arg(value_parser = parse_label)]
+        name: String,
+        /// Size that it has then, not below its present one; without: all that its device or file has
+        #[arg(long, value_parser = parse_size)]
+        size: Option<u64>,
+    },
     /// List pools
     #[command(after_help = "Example:\n  farside pool list --json")]
     List,

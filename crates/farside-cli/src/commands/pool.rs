@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Pool, PoolState, ReopenPool, StagedContent};
+use farside_api::{
+    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolState, ReopenPool, StagedContent,
+};
 use reqwest::Method;
 
 use super::check;
@@ -37,6 +39,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 format!("pool {} is open again: {volumes} volumes; hosts can connect\n", pool.name)
             });
         }
+        Verb::Grow { name, size: wanted } => {
+            let request = GrowPool { size_bytes: wanted };
+            let pool: Pool = context.client.post(&["pools", &name, "grow"], &request).await?;
+            context.show(&pool, |pool| {
+                let free = or_dash(pool.free_bytes, size);
+                format!("pool {} has {} now, {free} of it free\n", pool.name, or_dash(pool.size_bytes, size))
+            });
+        }
         Verb::Import { name, path, force, as_copy, destructive } => {
             let body = ImportPool { name, path: absolute(&path)?, force, as_copy };
             // Only a copy that becomes a pool of its own loses something: its mirrors.
@@ -44,7 +54,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 Destructive { yes: destructive.yes || !(as_copy || destructive.plan), ..destructive };
             let request = DestructiveRequest {
                 method: Method::POST,
-                path: &["pools", "import"],
+                path: &["imports"],
                 body: Some(&body),
                 impact: Impact::Service,
             };

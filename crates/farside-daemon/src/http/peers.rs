@@ -12,11 +12,13 @@ use farside_api::{
 };
 
 use farside_link::Direction;
+use farside_peer::{PeerId, PeerRegistry};
 
 use super::error::{Body, Query};
 use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::parse;
+use crate::failure::Failure;
 use crate::peers;
 use crate::plans::{self, RemoveFacts, ReplaceFacts};
 use crate::site::Site;
@@ -29,7 +31,7 @@ const VOLUMES_MAX: usize = 1024;
 pub(super) fn routes() -> Router<Arc<Site>> {
     Router::new()
         .route("/peers", get(list).post(join))
-        .route("/peers/invitations", post(invite))
+        .route("/invitations", post(invite))
         .route("/peers/{peer}", get(status).delete(remove))
         .route("/peers/{peer}/rekey", post(rekey))
         .route("/peers/{peer}/set", post(set))
@@ -131,22 +133,36 @@ async fn rekey(
     let _guard = site.pool_lock.lock().await;
     let new_id = new.record.id;
     let replaced = site.mirrors.replace_peer(old, new_id).await;
-    // Memory follows what the database has, whatever failed after that.
-    for peer in [old, new_id] {
-        site.rights.reload(&site.state, peer).await?;
-        site.throttles.forget(peer);
-        site.throttles.reload(&site.state, &site.node, site.clock.now(), peer).await?;
-    }
-    // The old key's session is cut, and the new one's peer is called as the old one was.
-    site.node.registry_changed().await?;
-    site.mirrors.refresh_fences();
+    let is_gone = replaced.is_ok() || matches!(site.state.lookup(old).await, Ok(None));
+    let followed = follow_replaced(&site, old, is_gone, new_id).await;
     replaced?;
+    followed.map_err(|error| plans::not_followed(&name, &request.with, error))?;
     let now = site.node.peers().into_iter().find(|peer| peer.record.id == new_id).unwrap_or(new);
     tracing::warn!(
         peer = now.record.name, old = %old, new = %new_id, replicas = taken.replicas.len(),
         mirrored = taken.sources.len(), "a peer's key was replaced by another"
     );
     Ok(Outcome::Done(status_of(&site, &now)))
+}
+
+/// Has memory follow what the database has after a peer's key was replaced. All of it is tried, whatever fails; the old key, which
+/// may be a thief's, first, and without the database.
+async fn follow_replaced(site: &Site, old: PeerId, old_is_gone: bool, new: PeerId) -> Result<(), ErrorBody> {
+    if old_is_gone {
+        site.node.forget_peer(old).await;
+        site.rights.forget(old);
+    }
+    let mut followed = Ok(());
+    for peer in [old, new] {
+        let rights = site.rights.reload(&site.state, peer).await.map_err(Failure::into_error_body);
+        site.throttles.forget(peer);
+        let throttles = site.throttles.reload(&site.state, &site.node, site.clock.now(), peer).await;
+        followed = followed.and(rights).and(throttles.map_err(Failure::into_error_body));
+    }
+    // The new key's peer is called as the old one was.
+    followed = followed.and(site.node.registry_changed().await.map_err(Failure::into_error_body));
+    site.mirrors.refresh_fences();
+    followed
 }
 
 async fn set(
@@ -184,8 +200,9 @@ async fn allow(
         fence: request.fence,
         recorded: Recorded::Nothing,
     };
-    site.rights.allow(&site.state, volumes.iter().cloned().map(right).collect()).await?;
-    let notes = site.mirrors.set_fences(peer.record.id, &volumes, request.fence).await?;
+    let unseen = site.rights.allow(&site.state, volumes.iter().cloned().map(right).collect()).await?;
+    let mut notes = site.mirrors.set_fences(peer.record.id, &volumes, request.fence).await?;
+    notes.extend(unseen.iter().map(plans::right_unseen));
     Ok(Json(PeerStatus { notes, ..status_of(&site, &peer) }))
 }
 
@@ -196,10 +213,13 @@ async fn deny(
 ) -> Answer<PeerStatus> {
     let peer = peers::named(&site.node, &name)?;
     let volumes = volumes(&request)?;
-    // Noted first: the policy goes with the right, what it has led to does not.
-    let notes = site.mirrors.fences_that_stay(peer.record.id, Some(&volumes)).await?;
-    site.rights.deny(&site.state, peer.record.id, &volumes).await?;
+    let id = peer.record.id;
+    // Noted before it goes: the policy goes with the right, what it has led to does not.
+    let noted = site.mirrors.fences_that_stay(id, Some(&volumes));
+    let denied = site.rights.deny(&site.state, id, &volumes, noted).await;
+    // Whatever came of it: it may have been noted what is fenced.
     site.mirrors.refresh_fences();
+    let notes = denied.map_err(|error| plans::not_denied(&name, &volumes, error))?;
     Ok(Json(PeerStatus { notes, ..status_of(&site, &peer) }))
 }
 
@@ -208,4 +228,71 @@ fn volumes(request: &PeerRights) -> Result<Vec<String>, ErrorBody> {
         return Err(ErrorBody::new(ErrorCode::WrongUsage, format!("name 1 to {VOLUMES_MAX} volumes")));
     }
     request.volumes.iter().map(|name| parse(name).map(|name| name.to_string())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use farside_link::LinkOptions;
+    use farside_peer::PeerRecord;
+
+    use super::*;
+    use crate::data_dir::DataDir;
+    use crate::logging;
+    use crate::options::{Config, Listen, Options};
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    async fn site(directory: &Path, name: &str) -> (Arc<Site>, DataDir) {
+        let options = Options {
+            data_dir: directory.join(name),
+            peer_listen: Some(Listen::At("127.0.0.1:0".to_owned())),
+            http: Some(Listen::Off),
+            name: Some(name.to_owned()),
+            ..Options::default()
+        };
+        let config = Config::resolve(options).unwrap();
+        let log = logging::start(&config).unwrap();
+        let data_dir = DataDir::acquire(&config.data_dir).unwrap();
+        (crate::run::start(config, log, &data_dir, crate::run::Listeners::default()).await.unwrap(), data_dir)
+    }
+
+    async fn pin(at: &Site, peer: &Site) {
+        let record = PeerRecord {
+            id: peer.node.id(),
+            name: peer.document.name.clone(),
+            address: peer.node.listen_address().map(str::to_owned),
+            link: LinkOptions::default(),
+            added_at: at.clock.now(),
+        };
+        at.state.pin(record).await.unwrap();
+        at.node.registry_changed().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_session_of_a_key_that_was_replaced_is_cut_though_the_database_fails_just_then() {
+        let directory = tempfile::tempdir().unwrap();
+        let (a, _dir_of_a) = site(directory.path(), "a").await;
+        let (b, _dir_of_b) = site(directory.path(), "b").await;
+        pin(&a, &b).await;
+        pin(&b, &a).await;
+        let old = b.node.id();
+        let link = a.node.wait_link(old, PATIENCE).await.unwrap();
+        let row = RightRow {
+            peer: old,
+            volume: "p/v".to_owned(),
+            volume_id: None,
+            reverse: false,
+            fence: false,
+            recorded: Recorded::Nothing,
+        };
+        a.rights.allow(&a.state, vec![row]).await.unwrap();
+        a.state.close().await;
+        assert!(follow_replaced(&a, old, true, PeerId([9; 32])).await.is_err());
+        assert!(tokio::time::timeout(Duration::ZERO, link.closed()).await.is_ok(), "it is cut");
+        assert!(a.node.link(old).is_none() && a.rights.of(old).is_empty());
+        a.node.shutdown().await;
+        b.node.shutdown().await;
+    }
 }

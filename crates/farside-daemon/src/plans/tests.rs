@@ -85,7 +85,7 @@ fn what_deletes_says_how_much() {
          lost: Some(2) Some(8192) None",
     );
     golden(
-        &delete_volume(&volume(), 2, Some(8192), &["b".into(), "c".into()]),
+        &delete_volume(&volume(), 2, Some(8192), &["b".into(), "c".into()], &[]),
         "delete volume p/db
          would: p/db and its 2 snapshots are deleted
          would: peers lose their right to mirror it: b, c
@@ -212,7 +212,7 @@ fn what_ends_relationships_loses_no_data() {
         "delete mirror p/db
          would: p/db stays, as a volume that hosts may write to
          would: a:p/v is told to release the base it keeps, now or at the next session
-         would: the last base stays here as p/db@base-TIME, unless a named snapshot holds the same: whatever site holds that point too, p/db can follow with a difference; delete it when that is not wanted
+         would: the last base stays here as p/db@base-TIME, unless a named snapshot holds the same, and so does what other replicas of a:p/v hold too: whatever site holds such a point, p/db can follow with a difference; delete them when that is not wanted
          would: once a:p/v has released it, p/db can follow a:p/v with a difference only by a named snapshot that both hold, or by farside mirror resync --whole
          lost: Some(0) Some(0) Some(0.0)",
     );

@@ -33,6 +33,8 @@ pub(super) struct Tables {
     pub(super) refusals_logged: LogLimit<PeerId>,
     /// Of messages that hosts went on elsewhere, by relationship: no flood of others hides one.
     pub(super) alarms: LogLimit<Uuid>,
+    /// When all volumes were looked through last (monotonic).
+    pub(super) searched_at: Option<Duration>,
     pub(super) budgets: Budgets,
     pub(super) rates: Rates,
     /// By relationship: how many snapshots are kept for it, as far as that was seen since the start.

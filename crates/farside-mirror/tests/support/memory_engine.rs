@@ -151,6 +151,7 @@ impl State {
 
 /// Rescued versions of all sites: no two have one identity.
 static RESCUES: AtomicU64 = AtomicU64::new(0);
+static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
 struct Volume {
     uuid: Uuid,
@@ -406,6 +407,7 @@ impl Volume {
             owner: spec.owner,
             held: false,
             pinned_by: spec.pin_for.into_iter().collect(),
+            sequence: SEQUENCE.fetch_add(1, Ordering::SeqCst),
         };
         self.snapshots.push(Snapshot { info: info.clone(), image, parent });
         Ok(info)
@@ -450,6 +452,11 @@ impl Engine for MemoryEngine {
                 is_replica: volume.record.as_ref().is_some_and(|r| !r.broken_off),
             })
         })
+    }
+
+    fn volumes(&self) -> Result<Vec<VolumeName>, EngineError> {
+        self.check_alive()?;
+        Ok(self.state.lock().volumes.keys().cloned().collect())
     }
 
     fn create_volume(&self, name: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError> {

@@ -1,6 +1,7 @@
 //! Three sites, each paired with each: what becomes of the third when two of them change their roles.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farside_engine::{BLOCK_BYTES, ChangedBytes, SnapshotInfo, SnapshotOwner, SnapshotSpec, VolumeName};
@@ -184,6 +185,25 @@ impl<S: Storage> Trio<S> {
         let is_kept =
             |s: &SnapshotInfo| s.owner == SnapshotOwner::Person && s.size_bytes == bytes.len() as u64;
         self.snapshots(at).iter().any(|s| is_kept(s) && self.bytes_of(at, s.uuid, s.size_bytes) == bytes)
+    }
+
+    /// What two sites both hold, whatever each of them calls it; names at the first.
+    pub(crate) fn in_common(&self, one: usize, other: usize) -> Vec<String> {
+        let held = |at: usize| {
+            let engine = self.sites[at].disk.engine.engine();
+            let root = move |s: &SnapshotInfo| engine.content_root(&self.volumes[at], s.uuid).unwrap();
+            self.snapshots(at)
+                .into_iter()
+                .map(move |s| ((root(&s), s.size_bytes), s.name))
+                .collect::<Vec<_>>()
+        };
+        let there: Vec<_> = held(other).into_iter().map(|(content, _)| content).collect();
+        held(one).into_iter().filter(|(content, _)| there.contains(content)).map(|(_, name)| name).collect()
+    }
+
+    /// From now on a site answers as one that knows nothing of points in common.
+    pub(crate) fn shares_nothing(&self, at: usize) {
+        self.sites[at].fault_injector.shares_nothing.store(true, Ordering::SeqCst);
     }
 
     /// Snapshots that somebody's mirror keeps at a site.

@@ -13,6 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::inner::Inner;
+use super::newcomers::NotTaken;
 use super::unauthenticated::{Slot, origin_of};
 use crate::hello::{HELLO_BYTES, Hello, HelloError, Role, Verdict, parse_hello, versions_differ};
 use crate::id::PeerId;
@@ -142,9 +143,13 @@ impl Inner {
             dialled: None,
             first,
         };
-        if !self.would_accept(&info) {
-            return self.refuse(io, Verdict::AlreadyConnected).await;
-        }
+        let replaces = match self.judge(&info).await {
+            Ok(replaces) => replaces,
+            Err(NotTaken::AlreadyConnected) => return self.refuse(io, Verdict::AlreadyConnected).await,
+            Err(NotTaken::KeyInUse { followed_from }) => {
+                return self.refuse_saying(io, Verdict::KeyInUse, &followed_from).await;
+            }
+        };
         match self.welcome(&mut io, hello).await {
             Ok(version) => info.version = version,
             Err(e) => {
@@ -153,7 +158,7 @@ impl Inner {
             }
         }
         let peer_name = info.peer_name.clone();
-        if let Err(e) = self.install(info, io) {
+        if let Err(e) = self.install(info, io, replaces) {
             tracing::debug!(peer = %peer_name, "did not take a session: {e}");
         }
     }

@@ -7,20 +7,25 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::inner::Inner;
-use crate::hello::{Answer, HELLO_BYTES, Hello, Verdict, common_version};
+use crate::hello::{Answer, HELLO_BYTES, Hello, Verdict, common_version, is_sayable};
 use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::tls::Secured;
 
 impl Inner {
     /// Refuses after the hello.
-    pub(super) async fn refuse(&self, mut io: Secured, verdict: Verdict) {
+    pub(super) async fn refuse(&self, io: Secured, verdict: Verdict) {
+        self.refuse_saying(io, verdict, "").await;
+    }
+
+    /// The same with what an answer of this verdict says besides.
+    pub(super) async fn refuse_saying(&self, mut io: Secured, verdict: Verdict, says: &str) {
         let versions = &self.dialler.versions;
         let answer = Answer {
             versions: (*versions.start(), *versions.end()),
             verdict,
             version: 0,
             instance: self.dialler.instance,
-            site_name: String::new(),
+            says: if is_sayable(verdict, says) { says.to_owned() } else { String::new() },
         };
         let part = async {
             io.write_all(&answer.encode()).await?;
@@ -42,7 +47,7 @@ impl Inner {
             verdict: Verdict::Welcome,
             version,
             instance: self.dialler.instance,
-            site_name: self.dialler.site_name.clone(),
+            says: self.dialler.site_name.clone(),
         };
         let part = async {
             io.write_all(&answer.encode()).await?;

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use farside_link::{Reach, Throttles, WindowBudget, WireCounters};
 use farside_platform::{Clock, Randomness};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -16,6 +19,7 @@ use super::unauthenticated::Unauthenticated;
 use crate::dial::Dialler;
 use crate::id::PeerId;
 use crate::identity::Identity;
+use crate::instances::Instances;
 use crate::pairing::{Failures, Invites, Reachable};
 use crate::registry::{PeerRecord, PeerRegistry};
 use crate::service::PeerService;
@@ -44,6 +48,7 @@ pub(super) struct Inner {
     pub(super) reachable: Reachable,
     /// What the windows of all bundles share.
     pub(super) budget: Arc<WindowBudget>,
+    pub(super) started: Instant,
     pub(super) tasks: TaskTracker,
     pub(super) stop: CancellationToken,
 }
@@ -54,6 +59,14 @@ pub(super) type Peers = BTreeMap<PeerId, Peer>;
 pub(super) struct Peer {
     pub(super) record: PeerRecord,
     pub(super) session: Option<Arc<Session>>,
+    /// The processes that came with its key.
+    pub(super) instances: Instances,
+    /// Held while its session is asked whether it lives.
+    pub(super) asking: Arc<tokio::sync::Mutex<()>>,
+    /// When it was last said that another living site has its key.
+    pub(super) other_site_said: Option<Duration>,
+    /// How often it refused this site because another has this site's key.
+    pub(super) refused_for_its_key: AtomicU64,
     pub(super) state: watch::Sender<PeerState>,
     pub(super) wire: Arc<WireCounters>,
     pub(super) calls: Arc<Semaphore>,

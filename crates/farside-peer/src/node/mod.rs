@@ -1,7 +1,7 @@
 //! A site on the network: it listens, dials the peers it knows, and keeps one live session with each.
 //!
 //! Either side may dial; both do if both know an address, and both settle on the same one of two sessions
-//! (`collision.rs`). A lost session is dialled anew, with backoff that grow and are drawn at random, for as long as the peer is pinned.
+//! (`collision.rs`). Of two living sites with one key the one that was there stays (`instances.rs`). A lost session is dialled anew, with backoff that grow and are drawn at random, for as long as the peer is pinned.
 //!
 //! What it guarantees: whoever has a [`PeerLink`] has a peer that was pinned here and proved its key; a
 //! removed peer's sessions are cut before [`Node::remove_peer`] returns. What it does not: rights to volumes. Those the
@@ -10,6 +10,7 @@
 mod admission;
 mod answers;
 mod inner;
+mod newcomers;
 mod pairing_requests;
 mod peers;
 mod redial;
@@ -26,7 +27,7 @@ use farside_link::{SocketOptions, Throttles, Transport, split_address};
 use farside_platform::{Clock, Randomness};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -155,6 +156,7 @@ impl Node {
             isolated: config.isolated,
             reachable: Reachable { advertised: config.advertise.unwrap_or_default(), port: u32::from(port) },
             budget: Arc::default(),
+            started: Instant::now(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
@@ -276,6 +278,13 @@ impl Node {
     /// What the registry says; then nothing has changed.
     pub async fn remove_peer(&self, peer: PeerId) -> Result<bool, SessionError> {
         self.inner.remove(peer).await
+    }
+
+    /// Cuts the sessions of a peer that the owner of the registry has unpinned there. The registry is not asked: it may not be able
+    /// to answer just now.
+    pub async fn forget_peer(&self, peer: PeerId) {
+        let _guard = self.inner.registry_lock.lock().await;
+        self.inner.forget(peer);
     }
 
     /// Takes up changes that the owner of the registry has made to it: new addresses and names, peers added or removed.

@@ -60,7 +60,7 @@ impl Inner {
         })??;
         let record = PeerRecord {
             id: code.inviter(),
-            name: local_name.map_or(welcome.site_name, str::to_owned),
+            name: local_name.map_or(welcome.says, str::to_owned),
             // Where we have just found it; what it says of itself may be of use to others only.
             address: Some(address.to_owned()),
             link: LinkOptions::default(),

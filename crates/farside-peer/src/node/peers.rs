@@ -1,6 +1,7 @@
 //! The pinned peers: as the registry has them, and added and removed.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use farside_link::throttle::clock;
 use farside_link::{Rate, Reach};
@@ -10,6 +11,7 @@ use super::inner::{Inner, Peer, Peers};
 use super::status::{ISOLATED, PeerState};
 use crate::error::SessionError;
 use crate::id::PeerId;
+use crate::instances::Instances;
 use crate::limits::CALLS_OUTSTANDING_MAX;
 use crate::registry::PeerRecord;
 use crate::session::PacketLimits;
@@ -54,12 +56,17 @@ impl Inner {
     pub(super) async fn remove(&self, id: PeerId) -> Result<bool, SessionError> {
         let _guard = self.registry_lock.lock().await;
         let was_pinned = self.registry.unpin(id).await?;
+        self.forget(id);
+        Ok(was_pinned)
+    }
+
+    /// It is no peer any more: its sessions are cut.
+    pub(super) fn forget(&self, id: PeerId) {
         if let Some(peer) = self.peers.lock().remove(&id) {
             tracing::info!(peer = %peer.record.name, ?id, "peer removed");
             peer.cut();
             self.throttles.forget(&id);
         }
-        Ok(was_pinned)
     }
 
     fn apply_record(self: &Arc<Self>, peers: &mut Peers, record: PeerRecord) {
@@ -94,6 +101,10 @@ impl Inner {
         let peer = Peer {
             record,
             session: None,
+            instances: Instances::default(),
+            asking: Arc::default(),
+            other_site_said: None,
+            refused_for_its_key: AtomicU64::new(0),
             state,
             wire: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_OUTSTANDING_MAX)),

@@ -64,6 +64,9 @@ impl Inner {
                 // The peer's own session is there or about to be.
                 Err(SessionError::AlreadyConnected) => {}
                 Err(e) => {
+                    if matches!(e, SessionError::KeyInUse(_)) {
+                        self.count_key_in_use(record.id);
+                    }
                     let error = e.to_string();
                     self.note_error(record.id, &error);
                     if told.as_ref() != Some(&error) {
@@ -142,7 +145,9 @@ impl Inner {
                 dialled: Some(path.clone()),
                 first: path,
             };
-            return self.install(info, control);
+            // It may be another site than the one that has dialled meanwhile, or that was followed until now.
+            let replaces = self.judge(&info).await.map_err(|e| e.into_error(&info.first.remote))?;
+            return self.install(info, control, replaces);
         }
     }
 }

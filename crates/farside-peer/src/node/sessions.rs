@@ -4,21 +4,28 @@
 //! handshake that was under way when its peer was removed comes to nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::inner::{Inner, Peer};
+use super::newcomers::from;
 use super::status::{PeerState, PeerStatus};
-use crate::collision::{Candidate, Resolution, resolve};
+use crate::collision::{Resolution, resolve};
 use crate::error::SessionError;
 use crate::id::PeerId;
-use crate::session::{Session, SessionContext, SessionInfo};
+use crate::session::{Session, SessionContext, SessionInfo, apart};
 use crate::tls::Secured;
 
 impl Inner {
-    fn candidate(&self, info: &SessionInfo) -> Candidate {
-        let dialler = if info.dialled.is_some() { self.identity.id() } else { info.peer };
-        Candidate { dialler, instance: info.instance }
+    pub(super) fn dialler_of(&self, info: &SessionInfo) -> PeerId {
+        if info.dialled.is_some() { self.identity.id() } else { info.peer }
+    }
+
+    /// Time since the node started.
+    pub(super) fn up(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// The live session with a peer.
@@ -52,6 +59,8 @@ impl Inner {
                 .filter(|session| !session.is_closed())
                 .and_then(|s| s.hindrance()),
             trouble: peer.session.as_ref().filter(|session| !session.is_closed()).and_then(|s| s.trouble()),
+            other_site: self.other_site(peer),
+            key_conflicts: peer.instances.refusals() + peer.refused_for_its_key.load(Ordering::Relaxed),
             sent_bytes: peer.wire.sent(),
             received_bytes: peer.wire.received(),
         };
@@ -63,30 +72,30 @@ impl Inner {
         Some(self.peers.lock().get(&peer)?.record.name.clone())
     }
 
-    /// Whether such a session would be taken; suspects the one that stands in its way.
-    pub(super) fn would_accept(&self, info: &SessionInfo) -> bool {
-        let Some(old) = self.live(info.peer) else { return true };
-        let resolution =
-            resolve(self.identity.id(), info.peer, self.candidate(&old.info), self.candidate(info));
-        if resolution == Resolution::KeepOld {
-            old.suspect();
-        }
-        resolution == Resolution::Replace
-    }
-
-    /// Makes a connection past its hello the session with its peer.
+    /// Makes a connection past its hello, and [judged](Self::judge), the session with its peer. `replaces`: the session of another
+    /// process that may go for it.
+    ///
+    /// # Errors
+    /// [`SessionError::AlreadyConnected`] if another session came since it was judged, or [`SessionError::NotAuthenticated`] if the
+    /// peer was removed.
     pub(super) fn install(
         self: &Arc<Self>,
         info: SessionInfo,
         control: Secured,
+        replaces: Option<[u8; 16]>,
     ) -> Result<Arc<Session>, SessionError> {
         let mut peers = self.peers.lock();
         let peer = peers.get_mut(&info.peer).filter(|_| !self.stop.is_cancelled()).ok_or_else(|| {
             SessionError::NotAuthenticated(format!("the peer {} is no longer pinned here", info.peer_name))
         })?;
         if let Some(old) = peer.session.as_ref().filter(|old| !old.is_closed()) {
-            let (old_one, new_one) = (self.candidate(&old.info), self.candidate(&info));
-            if resolve(self.identity.id(), info.peer, old_one, new_one) == Resolution::KeepOld {
+            let (old_one, new_one) = (self.dialler_of(&old.info), self.dialler_of(&info));
+            let stays = if old.info.instance == info.instance {
+                resolve(self.identity.id(), info.peer, old_one, new_one) == Resolution::KeepOld
+            } else {
+                replaces != Some(old.info.id)
+            };
+            if stays {
                 return Err(SessionError::AlreadyConnected);
             }
             old.close("replaced by a newer session with the same peer");
@@ -95,6 +104,7 @@ impl Inner {
             dialler: self.dialler.clone(),
             service: Arc::clone(&self.service),
             random: Arc::clone(&self.random),
+            clock: Arc::clone(&self.clock),
             tasks: self.tasks.clone(),
             peer_wire: Arc::clone(&peer.wire),
             throttles: Arc::clone(&self.throttles),
@@ -107,6 +117,7 @@ impl Inner {
             peer = %info.peer_name, id = ?info.peer, version = info.version,
             dialled = info.dialled.as_ref().map(tracing::field::display), "session with the peer is up"
         );
+        peer.instances.follow(info.instance, from(&info));
         let version = info.version;
         let dialled_by_us = info.dialled.is_some();
         let session = Session::start(info, context, control);
@@ -118,6 +129,7 @@ impl Inner {
                 since: Some(now),
                 last_error: state.last_error.take(),
                 rtt_seconds: None,
+                clock_ahead_seconds: state.clock_ahead_seconds,
                 version: Some(version),
                 dialled_by_us,
             };
@@ -128,13 +140,26 @@ impl Inner {
 
     /// Publishes what a session measures, and its end.
     async fn watch_session(self: Arc<Self>, session: Arc<Session>) {
-        let mut rtt = session.rtt();
+        let mut measured = session.measured();
+        let mut were_apart = false;
         loop {
             tokio::select! {
                 () = session.lost_token().cancelled() => break,
-                Ok(()) = rtt.changed() => {
-                    let measured = *rtt.borrow_and_update();
-                    self.publish(&session, |state| state.rtt_seconds = measured);
+                Ok(()) = measured.changed() => {
+                    let Some(measured) = *measured.borrow_and_update() else { continue };
+                    self.publish(&session, |state| {
+                        state.rtt_seconds = Some(measured.rtt_seconds);
+                        state.clock_ahead_seconds = measured.ahead_seconds;
+                    });
+                    let ahead = apart(measured.ahead_seconds, Some(measured.rtt_seconds));
+                    // Once a session: it is measured every two seconds.
+                    if let (Some(ahead_seconds), false) = (ahead, were_apart) {
+                        tracing::warn!(
+                            peer = %session.info.peer_name, ahead_seconds,
+                            "the clocks of this site and the peer differ; synchronise both (NTP)"
+                        );
+                        were_apart = true;
+                    }
                 }
             }
         }
@@ -142,7 +167,12 @@ impl Inner {
         tracing::info!(peer = %session.info.peer_name, id = ?session.info.peer, "session with the peer ended: {reason}");
         let now = self.clock.now();
         self.publish(&session, |state| {
-            *state = PeerState { since: Some(now), last_error: Some(reason.clone()), ..PeerState::default() };
+            *state = PeerState {
+                since: Some(now),
+                last_error: Some(reason.clone()),
+                clock_ahead_seconds: state.clock_ahead_seconds,
+                ..PeerState::default()
+            };
         });
     }
 
@@ -155,8 +185,16 @@ impl Inner {
         }
         if session.is_closed() {
             peer.session = None;
+            peer.instances.ended(self.up());
         }
         peer.state.send_modify(change);
+    }
+
+    /// This site was refused because another has its key.
+    pub(super) fn count_key_in_use(&self, peer: PeerId) {
+        if let Some(peer) = self.peers.lock().get(&peer) {
+            peer.refused_for_its_key.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Notes why there is no session; not while there is one.

@@ -9,6 +9,7 @@
 
 mod bundles;
 mod calls;
+mod clocks;
 mod context;
 mod control_stream;
 mod entry;
@@ -18,12 +19,14 @@ mod lanes;
 mod packet_limits;
 mod packets;
 mod preopened;
+mod questions;
 mod start;
 mod state;
 mod status;
 mod streams;
 mod supervisor;
 
+pub(crate) use clocks::apart;
 pub(crate) use context::{SessionContext, SessionInfo};
 pub(crate) use packet_limits::PacketLimits;
 pub(crate) use state::Session;

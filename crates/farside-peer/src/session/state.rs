@@ -13,6 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch}
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::clocks::Measured;
 use super::context::{SessionContext, SessionInfo};
 use super::entry::BundleEntry;
 use super::lane_table::Lanes;
@@ -48,7 +49,9 @@ pub(crate) struct Session {
     pub(super) streams_open: Arc<Semaphore>,
     pub(super) streams_served: Arc<Semaphore>,
     pub(super) pings: Mutex<Option<(u64, Instant)>>,
-    pub(super) rtt: watch::Sender<Option<f64>>,
+    /// Whoever wants to know whether the peer is there.
+    pub(super) question: Mutex<Option<(u64, oneshot::Sender<()>)>>,
+    pub(super) measured: watch::Sender<Option<Measured>>,
     pub(super) suspected: Notify,
     /// How often the other side wants a quiet session to be asked for a sign of life.
     pub(super) their_keepalive: Mutex<Duration>,
@@ -86,7 +89,8 @@ impl Session {
             streams_open: Arc::new(Semaphore::new(STREAMS_OPEN_MAX)),
             streams_served: Arc::new(Semaphore::new(STREAMS_SERVED_MAX)),
             pings: Mutex::default(),
-            rtt: watch::Sender::new(None),
+            question: Mutex::default(),
+            measured: watch::Sender::new(None),
             suspected: Notify::new(),
             their_keepalive: Mutex::default(),
             keepalive_changed: Notify::new(),
@@ -158,8 +162,8 @@ impl Session {
         self.lost_because.get().cloned().unwrap_or_else(|| "closed".to_owned())
     }
 
-    pub(crate) fn rtt(&self) -> watch::Receiver<Option<f64>> {
-        self.rtt.subscribe()
+    pub(crate) fn measured(&self) -> watch::Receiver<Option<Measured>> {
+        self.measured.subscribe()
     }
 
     pub(super) fn loss(&self) -> SessionError {

@@ -11,10 +11,9 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::site::{PATIENCE, Site, dialler};
-use crate::hello::Role;
+use super::site::{PATIENCE, Site};
 use crate::limits::{UNAUTHENTICATED_MAX, UNAUTHENTICATED_PER_ORIGIN_MAX};
-use farside_link::TcpTransport;
+use crate::registry::PeerRegistry;
 
 /// Origins on loopback, and connections that each of them keeps trying to hold: twice what the listener takes.
 const ORIGINS: usize = 32;
@@ -78,8 +77,10 @@ async fn a_connection_flood_that_sends_nothing_is_bounded_and_a_peer_gets_in() {
     is_answered(&b, &a).await;
     // It is cut, and gets in again.
     let link = b.link(&a).await;
-    let by_hand = dialler(&b.identity, Arc::new(TcpTransport));
-    let _other = by_hand.dial(a.address(), a.id(), Role::Control, [9; 16], &[]).await.unwrap();
+    let record = a.registry.lookup(b.id()).await.unwrap().unwrap();
+    a.node.remove_peer(b.id()).await.unwrap();
+    a.registry.pin(record).await.unwrap();
+    a.node.registry_changed().await.unwrap();
     timeout(PATIENCE, link.closed()).await.unwrap();
     is_answered(&b, &a).await;
     // Of twice as many, no more than the limit are ever let stay: what is open at the far ends settles there.

@@ -27,7 +27,11 @@ fn hello(role: Role) -> Hello {
 
 fn answer(verdict: Verdict) -> Answer {
     let version = if verdict == Verdict::Welcome { 2 } else { 0 };
-    Answer { versions: (2, 2), verdict, version, instance: [0x44; 16], site_name: String::new() }
+    Answer { versions: (2, 2), verdict, version, instance: [0x44; 16], says: String::new() }
+}
+
+fn key_in_use() -> Answer {
+    Answer { says: "2001:db8::7".to_owned(), ..answer(Verdict::KeyInUse) }
 }
 
 fn of_accelerator() -> Hello {
@@ -47,6 +51,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ("unknown-key", answer(Verdict::UnknownKey).encode().to_vec()),
         ("accelerator", of_accelerator().encode().to_vec()),
         ("other-service", answer(Verdict::OtherService).encode().to_vec()),
+        ("key-in-use", key_in_use().encode().to_vec()),
     ]
 }
 
@@ -149,8 +154,19 @@ fn what_is_written_is_read_back() {
         Verdict::Busy,
         Verdict::NoSuchSession,
         Verdict::OtherService,
+        // Of a site of a later version: a refusal, whatever it is for.
+        Verdict::Unknown(9),
+        Verdict::Unknown(255),
     ] {
         assert_eq!(parse_answer(&answer(verdict).encode(), &VERSIONS), Ok(answer(verdict)));
+    }
+    assert_eq!(parse_answer(&key_in_use().encode(), &VERSIONS), Ok(key_in_use()));
+    for says in ["a b", "a\nb", "ü"] {
+        let spoilt = Answer { says: says.to_owned(), ..key_in_use() };
+        assert!(
+            matches!(parse_answer(&spoilt.encode(), &VERSIONS), Err(HelloError::Malformed(_))),
+            "{says:?}"
+        );
     }
 }
 

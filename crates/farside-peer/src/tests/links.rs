@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use farside_platform::Clock;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::log;
@@ -11,11 +12,11 @@ use super::site::{PATIENCE, Plan, Site, b_dials_a, b_dials_a_on, dialler};
 use crate::error::SessionError;
 use crate::hello::Role;
 use crate::identity::Identity;
-use crate::limits::{PING_EVERY, SILENCE_MAX, SUSPECT_SILENCE_MAX};
+use crate::limits::{ANSWER_MAX, PING_EVERY, SILENCE_MAX, SUSPECT_SILENCE_MAX};
 use crate::registry::PeerRegistry;
 use farside_link::limits::{DIAL_TIMEOUT, REDIAL_MAX};
 use farside_link::{LinkOptions, StreamOptions};
-use farside_link::{LinkSettings, SimulatedNetwork, TcpTransport};
+use farside_link::{LinkSettings, SimulatedNetwork};
 
 fn wan(seed: u64) -> SimulatedNetwork {
     println!("seed {seed}");
@@ -106,6 +107,24 @@ async fn the_round_trip_is_measured() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn clocks_that_differ_are_told_at_both_sides_and_after_the_session() {
+    let network = wan(15);
+    let (a, b) = b_dials_a_on(&network).await;
+    let near = a.wait_state(b.id(), |s| s.clock_ahead_seconds.is_some()).await;
+    assert!(near.clock_ahead_seconds.unwrap().abs() < 1.0, "{near:?}");
+    assert_eq!(near.clocks_apart(), None);
+    // The clock of a steps a day ahead; it is measured with the next ping.
+    a.clock.step_wall(a.clock.now().plus(Duration::from_secs(86_400)));
+    for (here, there, ahead) in [(&a, &b, -86_400.0), (&b, &a, 86_400.0)] {
+        let state = here.wait_state(there.id(), |s| s.clocks_apart().is_some()).await;
+        assert!((state.clocks_apart().unwrap() - ahead).abs() < 1.0, "{state:?}");
+    }
+    network.cut("a", "b");
+    let state = b.wait_state(a.id(), |s| !s.connected).await;
+    assert!(state.clocks_apart().is_some(), "what was measured last outlives the session: {state:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_that_dial_at_once_settle_on_one_session() {
     for seed in 20..40 {
         let network = wan(seed);
@@ -150,15 +169,22 @@ async fn a_killed_peer_is_taken_back_when_it_restarts() {
     a.proves_alive(&b).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_peer_that_restarted_unnoticed_replaces_its_ghost_at_once() {
-    let (a, b) = b_dials_a().await;
+    let network = wan(19);
+    let (a, b) = b_dials_a_on(&network).await;
     let ghost = a.link(&b).await;
-    let by_hand = dialler(&b.identity, Arc::new(TcpTransport));
-    let _new = by_hand.dial(a.address(), a.id(), Role::Control, [9; 16], &[]).await.unwrap();
+    // It lost its power, and comes back at another address.
+    network.black_hole("a", "b");
+    let restarted = dialler(&b.identity, network.host("b2"));
+    let start = Instant::now();
+    let _new = restarted.dial(a.address(), a.id(), Role::Control, [9; 16], &[]).await.unwrap();
     timeout(PATIENCE, ghost.closed()).await.unwrap();
+    // Connection, TLS and hello are four round trips.
+    assert!(start.elapsed() <= ANSWER_MAX + Duration::from_millis(600), "{:?}", start.elapsed());
     log::wait_for(&["session with the peer ended", &format!("{:?}", b.id()), "replaced by a newer session"])
         .await;
+    assert_eq!(a.node.peers()[0].other_site, None);
 }
 
 #[tokio::test(start_paused = true)]

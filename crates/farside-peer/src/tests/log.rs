@@ -47,6 +47,13 @@ pub(super) fn has(fragments: &[&str]) -> bool {
     String::from_utf8_lossy(&lines).lines().any(|line| fragments.iter().all(|f| line.contains(f)))
 }
 
+/// How many lines have all of `fragments`.
+pub(super) fn count(fragments: &[&str]) -> usize {
+    let lines = LINES.lock();
+    let lines = String::from_utf8_lossy(&lines);
+    lines.lines().filter(|line| fragments.iter().all(|f| line.contains(f))).count()
+}
+
 /// Waits for such a line.
 pub(super) async fn wait_for(fragments: &[&str]) {
     let found = async {

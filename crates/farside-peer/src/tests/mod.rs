@@ -14,4 +14,5 @@ mod site;
 mod speed;
 mod streams;
 mod throttles;
+mod two_sites;
 mod version_2;

@@ -62,6 +62,18 @@ async fn all_that_a_removed_peer_had_ends_at_once() {
 }
 
 #[tokio::test]
+async fn one_that_is_forgotten_is_cut_though_the_registry_cannot_be_asked() {
+    let (a, b) = b_dials_a().await;
+    let link = a.link(&b).await;
+    // The registry has it still, as one that cannot be read seems to.
+    a.node.forget_peer(b.id()).await;
+    assert!(timeout(Duration::ZERO, link.closed()).await.is_ok(), "cut before the call returned");
+    let by_hand = dialler(&b.identity, Arc::new(TcpTransport));
+    let error = by_hand.dial(a.address(), a.id(), Role::Control, [9; 16], &[]).await.err().unwrap();
+    assert!(error.to_string().contains("does not know this site's key"), "{error}");
+}
+
+#[tokio::test]
 async fn no_session_is_resumed_before_or_after_a_removal() {
     let (a, b) = b_dials_a().await;
     // A client that would take every ticket, and try early data.
