@@ -303,7 +303,7 @@ fn busy_names_the_number_and_what_to_do() {
 fn no_plan_promises_writes_that_a_fence_refuses() {
     let volume = volume();
     let why = "it is fenced: c has overtaken it";
-    let may_write = |plan: &Plan| plan.would.iter().any(|line| line.contains("hosts may write"));
+    let may_write = |plan: &Plan| plan.would.iter().any(|line| line.contains("hosts may write to"));
     for broken_off in [false, true] {
         let plan = |fence| delete_mirror(&volume, "a:p/db", broken_off, false, &fence);
         let stays = plan(FenceAfter::Stays(why.into()));
