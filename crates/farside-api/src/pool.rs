@@ -114,6 +114,9 @@ pub struct ImportPool {
     /// Takes a pool on a raw device from whoever has it open on another machine.
     #[serde(default)]
     pub force: bool,
+    /// It is a copy of another pool: it gets an identity of its own, and its mirrors end.
+    #[serde(default)]
+    pub as_copy: bool,
 }
 
 /// `POST /pools/POOL/reopen`: opens a pool again that is not open, or accepts no changes.

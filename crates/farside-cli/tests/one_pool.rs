@@ -7,7 +7,7 @@ mod support;
 use std::io::Write;
 
 use support::small::Small;
-use support::{Site, check_pool};
+use support::{Pair, Site, check_pool, eventually, status};
 
 #[test]
 fn a_latched_pool_says_what_it_is_and_is_opened_again_without_a_restart() {
@@ -202,7 +202,93 @@ fn a_copy_is_not_opened_beside_its_original() {
     site.restart();
     let before = std::fs::read(&copy).unwrap();
     let said = site.fails(4, &format!("pool import practice --path {}", copy.display()));
-    assert!(said.contains("a copy of pool p"), "{said}");
+    assert!(said.contains("a copy of pool p") && said.contains("--as-copy"), "{said}");
     assert!(std::fs::read(&copy).unwrap() == before, "nothing was changed");
     assert_eq!(site.json("pool list").as_array().unwrap().len(), 1);
+}
+
+/// A copy of a site's pool, made while its daemon was down.
+fn copied(site: &mut Site, pool: &std::path::Path) -> std::path::PathBuf {
+    assert_eq!(site.stop(), Some(0));
+    let copy = pool.with_extension("copy");
+    std::fs::copy(pool, &copy).unwrap();
+    site.restart();
+    copy
+}
+
+fn write(site: &Site, volume: &str, block: u64) {
+    let mut host = site.nbd(volume);
+    host.write(block * 4096, &[block as u8 + 1; 4096]).unwrap();
+    host.flush().unwrap();
+    drop(host);
+    eventually("the host is gone", || site.json(&format!("volume status {volume}"))["writers"] == 0);
+}
+
+#[test]
+fn a_copy_beside_its_original_is_a_pool_of_its_own() {
+    let mut pair = Pair::start();
+    pair.mirror(4 << 20);
+    pair.a.ok("peer allow b p/v --reverse --fence");
+    for block in 0..64 {
+        write(&pair.a, "p/v", block);
+    }
+    pair.b.ok("mirror initialize q/v");
+    pair.a.ok("snapshot create p/v@monday");
+    pair.b.ok("mirror update q/v");
+    // Without its rates, which sink with time.
+    let held = |site: &Site| {
+        let mut held = site.json("mirror destinations");
+        held.as_array_mut().unwrap().iter_mut().for_each(|held| held["budgets"] = serde_json::Value::Null);
+        held
+    };
+    let before = held(&pair.a);
+
+    // Of a destination.
+    let path = copied(&mut pair.b, &pair.root.path().join("q.pool"));
+    let import = format!("pool import practice --path {} --as-copy", path.display());
+    let bytes = std::fs::read(&path).unwrap();
+    let plan = pair.b.json(&format!("{import} --plan"));
+    assert!(plan["would"][1].as_str().unwrap().contains("its mirrors end"), "{plan}");
+    assert!(std::fs::read(&path).unwrap() == bytes, "a plan changes nothing");
+    pair.b.ok(&import);
+    let id = |site: &Site, pool: &str| site.json(&format!("pool status {pool}"))["uuid"].clone();
+    let volume = |site: &Site, name: &str| site.json(&format!("volume status {name}"))["uuid"].clone();
+    let own = (id(&pair.b, "practice"), volume(&pair.b, "practice/v"));
+    assert!(own.0 != id(&pair.b, "q") && own.1 != volume(&pair.b, "q/v"), "{own:?}");
+    assert_eq!(pair.b.json("mirror status").as_array().unwrap().len(), 1, "that of the original");
+    let snapshots = pair.b.ok("snapshot list practice/v");
+    assert!(snapshots.contains("monday") && snapshots.contains("base-"), "{snapshots}");
+    pair.b.fails(3, "mirror break practice/v --yes");
+    pair.b.fails(3, "mirror delete practice/v --yes");
+    write(&pair.b, "practice/v", 100);
+
+    pair.b.kill();
+    pair.b.restart();
+    assert_eq!((id(&pair.b, "practice"), volume(&pair.b, "practice/v")), own);
+    assert_eq!(pair.b.nbd("practice/v").bytes(100 * 4096, 4096).unwrap(), vec![101; 4096]);
+    assert_eq!(held(&pair.a), before, "the source has not heard of it");
+    eventually("the copy is nobody's any more", || {
+        pair.b.farside("pool delete practice --yes").status.success()
+    });
+    write(&pair.a, "p/v", 200);
+    pair.b.ok("mirror update q/v");
+    let update = pair.b.json("mirror history q/v")[0].clone();
+    assert!(update["base"].is_string() && update["changed_bytes"] == 4096, "{update}");
+    assert_eq!(status(&pair.b, "q/v")["state"], "mirrored");
+    assert!(status(&pair.a, "p/v")["overtaken"].is_null());
+    write(&pair.a, "p/v", 201);
+
+    // Of a source: nobody who may mirror the original may mirror the copy, and nothing is kept in it for anybody.
+    let path = copied(&mut pair.a, &pair.root.path().join("p.pool"));
+    pair.a.ok(&format!("pool import practice --path {} --as-copy", path.display()));
+    let of_copy = |held: &serde_json::Value| {
+        held.as_array().unwrap().iter().any(|held| held["volume"].as_str().unwrap().starts_with("practice/"))
+    };
+    assert!(!of_copy(&held(&pair.a)));
+    eventually("there is a session", || pair.b.json("peer status a")["state"] == "connected");
+    let refused = pair.b.farside("mirror create a:practice/v q/stolen");
+    assert!(support::text(&refused.stderr).contains("does not allow"), "{refused:?}");
+    pair.b.ok("mirror update q/v");
+    assert_eq!(pair.a.stop(), Some(0));
+    check_pool(&path);
 }

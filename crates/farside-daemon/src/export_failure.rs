@@ -22,6 +22,7 @@ pub(crate) fn failure(error: StoreError) -> NbdError {
         | StoreError::TooSmall { .. }
         | StoreError::Occupied { .. }
         | StoreError::OpenElsewhere { .. }
+        | StoreError::CopyNotMade { .. }
         | StoreError::TakenOver { .. }
         | StoreError::Exists(_) => ErrorKind::Io,
     };

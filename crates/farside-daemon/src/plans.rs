@@ -193,6 +193,28 @@ pub(crate) fn create_pool(pool: &str, path: &str, found: &[String], overwrite: b
     plan
 }
 
+/// `pool import`.
+pub(crate) fn import_pool(pool: &str, path: &str, as_copy: bool) -> Plan {
+    let mut plan = plan(format!("import pool {pool} from {path}"));
+    if !as_copy {
+        plan.would.push(format!(
+            "the pool in {path} is opened under the name {pool}, with its volumes and its mirrors"
+        ));
+        return plan;
+    }
+    plan.would.push(format!(
+        "the pool in {path} becomes a pool of its own: it and its volumes get new identities, for good"
+    ));
+    plan.would.push(String::from(
+        "its mirrors end, without a word to any peer: its volumes become ordinary ones that hosts may write to, and nobody has a \
+         right to them; of what a mirror kept, the newest version of each volume stays as a snapshot base-TIME",
+    ));
+    plan.would.push(String::from(
+        "the pool that it was copied from, and that pool's mirrors, go on as before. Be sure that this is the copy",
+    ));
+    plan
+}
+
 /// `pool delete`, of a pool that is open.
 pub(crate) fn delete_pool(
     pool: &str,

@@ -69,6 +69,15 @@ pub(crate) struct Reopening {
     opened: Option<Opened>,
 }
 
+/// How a pool is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Manner {
+    /// It is taken from whoever has it open on another machine.
+    pub(crate) force: bool,
+    /// It is a copy of another: it gets an identity of its own, and its mirrors end.
+    pub(crate) as_copy: bool,
+}
+
 /// A pool that was taken out.
 pub(crate) struct Removed {
     path: String,
@@ -188,8 +197,10 @@ impl Pools {
                 return Err(StoreError::Occupied { device: device.name(), found }.into_error_body());
             }
         }
-        let made =
-            Pool::create_over(Arc::clone(&device) as Arc<dyn BlockDevice>, self.options_for(&device, false));
+        let made = Pool::create_over(
+            Arc::clone(&device) as Arc<dyn BlockDevice>,
+            self.options_for(&device, Manner::default()),
+        );
         made.map(|pool| Opened { pool, device: Arc::clone(&device) }).map_err(|error| {
             // Of a device nothing is undone that was not begun, or that is somebody else's by now.
             let is_untouched = matches!(
@@ -205,25 +216,24 @@ impl Pools {
         })
     }
 
-    /// Opens a pool that exists, under a name that is free or that of a failed pool. `force` takes it from whoever has it open
-    /// on another machine. `look` sees it before anybody can use it.
+    /// Opens a pool that exists, under a name that is free or that of a failed pool. `look` sees it before anybody can use it.
     pub(crate) fn open(
         &self,
         name: &str,
         path: &str,
-        force: bool,
+        manner: Manner,
         look: impl FnOnce(&Pool),
     ) -> Result<Arc<Pool>, ErrorBody> {
         // One that failed before keeps its place: its mirrors and its row wait for it.
         let was_failed = self.occupy(name, path)?;
-        let opened = self.open_device(path, force).inspect(|opened| look(&opened.pool));
+        let opened = self.open_device(path, manner).inspect(|opened| look(&opened.pool));
         self.settle(name, opened, was_failed)
     }
 
     /// Opens a pool at the daemon's start: if it cannot be opened it keeps its place, with the reason.
     pub(crate) fn open_known(&self, name: &str, path: &str) -> Result<Arc<Pool>, ErrorBody> {
         self.occupy(name, path)?;
-        self.settle(name, self.open_device(path, false), true)
+        self.settle(name, self.open_device(path, Manner::default()), true)
     }
 
     /// Takes a pool from its users that is not open, or accepts no changes; its place stays. Whoever has it open is to be cut off
@@ -265,11 +275,12 @@ impl Pools {
                 return self.settle(name, Err(error), true);
             }
         }
-        let opened = self.open_device(&path, force).inspect(|opened| look(&opened.pool));
+        let manner = Manner { force, as_copy: false };
+        let opened = self.open_device(&path, manner).inspect(|opened| look(&opened.pool));
         self.settle(name, opened, true)
     }
 
-    fn open_device(&self, path: &str, force: bool) -> Result<Opened, ErrorBody> {
+    fn open_device(&self, path: &str, manner: Manner) -> Result<Opened, ErrorBody> {
         let device = Arc::new(FileDevice::open(Path::new(path)).map_err(Failure::into_error_body)?);
         if !device.is_direct() {
             tracing::warn!(path, "no direct I/O on this file system; flushes may be slow");
@@ -277,7 +288,8 @@ impl Pools {
         let as_device = Arc::clone(&device) as Arc<dyn BlockDevice>;
         // Two of one identity would be taken for each other by every mirror.
         let id = farside_store::identity(&*as_device).map_err(Failure::into_error_body)?;
-        if let Some((other, _)) = self.open_pools().into_iter().find(|(_, pool)| pool.id() == id) {
+        let same = self.open_pools().into_iter().find(|(_, pool)| pool.id() == id);
+        if let Some((other, _)) = same.filter(|_| !manner.as_copy) {
             return Err(ErrorBody::new(
                 ErrorCode::Refused,
                 format!(
@@ -285,18 +297,20 @@ impl Pools {
                      mirrors. Nothing was changed"
                 ),
             )
-            .hint("open it at a site of its own, or when the other pool is deleted"));
+            .hint(format!(
+                "to have it beside {other}, as a pool of its own without those mirrors: farside pool import NAME --path {path} --as-copy"
+            )));
         }
         let pool =
-            Pool::open(as_device, self.options_for(&device, force)).map_err(Failure::into_error_body)?;
+            Pool::open(as_device, self.options_for(&device, manner)).map_err(Failure::into_error_body)?;
         Ok(Opened { pool, device })
     }
 
     /// Raw devices, and files of network file systems, can be reached from other machines, and a file as the loop device that
     /// was made of it: of these the kernel's locks know nothing.
-    fn options_for(&self, device: &FileDevice, force: bool) -> PoolOptions {
-        let claim = ClaimOptions::of_this_process(force, device.is_local_file());
-        PoolOptions { claim: Some(claim), ..self.options.clone() }
+    fn options_for(&self, device: &FileDevice, manner: Manner) -> PoolOptions {
+        let claim = ClaimOptions::of_this_process(manner.force, device.is_local_file());
+        PoolOptions { claim: Some(claim), as_copy: manner.as_copy, ..self.options.clone() }
     }
 
     /// Takes the name's place, so that two requests cannot make the same pool. Answers whether it was that of a failed one.
@@ -594,11 +608,11 @@ mod tests {
         first.close_all();
 
         let second = pools();
-        let pool = second.open("p", path, false, |_| {}).unwrap();
+        let pool = second.open("p", path, Manner::default(), |_| {}).unwrap();
         assert_eq!(pool.volumes().len(), 1);
         assert_eq!(second.list()[0].volumes, Some(1));
         assert_eq!(
-            second.open("q", path, false, |_| {}).err().unwrap().code,
+            second.open("q", path, Manner::default(), |_| {}).err().unwrap().code,
             ErrorCode::Refused,
             "the file is locked"
         );

@@ -167,6 +167,7 @@ impl Pool {
         // 4. and 5. The superblock.
         let superblock = Superblock {
             pool: self.id,
+            copy: self.copy_mark(),
             pool_blocks: self.pool_blocks(),
             journal_blocks: self.journal_blocks,
             generation,

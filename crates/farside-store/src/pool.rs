@@ -4,10 +4,11 @@
 //! has reserved room waits for one. Those of `known_data.rs` come before `readers` and `state`. None is held across a wait for a peer or a client.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use farside_format::catalog::{CatalogChange, Change};
 use farside_format::journal::Record;
+use farside_format::superblock::CopyMark;
 use farside_format::{Birth, Place, Pointer, Superblock, TreeReference};
 use farside_platform::{BLOCK_BYTES, BlockDevice, Clock, Randomness};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
@@ -43,6 +44,8 @@ pub struct PoolOptions {
     pub background: bool,
     /// How the pool is kept from being open twice; none where nobody else can reach it (simulation).
     pub claim: Option<ClaimOptions>,
+    /// What is opened is a copy of another pool: it gets an identity of its own, and its mirrors end.
+    pub as_copy: bool,
 }
 
 impl PoolOptions {
@@ -57,6 +60,7 @@ impl PoolOptions {
             known_data_bytes_per_tib: 128 << 20,
             background: true,
             claim: None,
+            as_copy: false,
         }
     }
 }
@@ -175,7 +179,12 @@ impl State {
 /// A pool, open. Cheap to share behind an `Arc`; everything may be called from any thread.
 pub struct Pool {
     pub(crate) device: Arc<dyn BlockDevice>,
+    /// What nodes and journal bear.
     pub(crate) id: Uuid,
+    /// Which copy it is.
+    pub(crate) copy: CopyMark,
+    /// The mirrors that it brought along are not ended yet.
+    pub(crate) ends_mirrors: AtomicBool,
     /// See [`Pool::pool_blocks`].
     blocks: AtomicU64,
     pub(crate) journal_blocks: u64,
@@ -242,6 +251,8 @@ impl Pool {
         Pool {
             device,
             id: superblock.pool,
+            copy: superblock.copy,
+            ends_mirrors: AtomicBool::new(superblock.copy.ends_mirrors),
             blocks: superblock.pool_blocks.into(),
             journal_blocks: superblock.journal_blocks,
             open_epoch: superblock.open_epoch,
@@ -267,9 +278,9 @@ impl Pool {
         }
     }
 
-    /// The pool's identity.
+    /// The pool's identity: by what others know it.
     pub fn id(&self) -> Uuid {
-        self.id
+        if self.copy.number == 0 { self.id } else { self.copy.identity }
     }
 
     /// Its size in blocks. It only grows, with the maintenance lock held.

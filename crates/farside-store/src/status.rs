@@ -152,7 +152,7 @@ impl Pool {
         let block = BLOCK_BYTES as u64;
         let (spare, promised) = state.reserved_blocks();
         PoolStatus {
-            id: self.id,
+            id: self.id(),
             device: self.device_name(),
             size_bytes: self.pool_blocks() * block,
             free_bytes: state.allocator.free_blocks() * block,

@@ -47,9 +47,19 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 format!("pool {} has {} now, {free} of it free\n", pool.name, or_dash(pool.size_bytes, size))
             });
         }
-        Verb::Import { name, path, force } => {
-            let request = ImportPool { name, path: absolute(&path)?, force };
-            let pool: Pool = context.client.post(&["imports"], &request).await?;
+        Verb::Import { name, path, force, as_copy, destructive } => {
+            let body = ImportPool { name, path: absolute(&path)?, force, as_copy };
+            // Only a copy that becomes a pool of its own loses something: its mirrors.
+            let destructive =
+                Destructive { yes: destructive.yes || !(as_copy || destructive.plan), ..destructive };
+            let request = DestructiveRequest {
+                method: Method::POST,
+                path: &["imports"],
+                body: Some(&body),
+                impact: Impact::Service,
+            };
+            let done = carry_out::<Pool>(&context.client, request, destructive, context.json).await?;
+            let Some(pool) = done else { return Ok(()) };
             context.show(&pool, |pool| {
                 format!(
                     "pool {} opened from {}: {} volumes\n",

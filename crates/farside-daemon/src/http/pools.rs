@@ -20,7 +20,7 @@ use crate::damage;
 use crate::failure::Failure;
 use crate::peers;
 use crate::plans;
-use crate::pools::{self, Pools};
+use crate::pools::{self, Manner, Pools};
 use crate::site::Site;
 use crate::staged;
 use crate::state::PoolRow;
@@ -196,12 +196,28 @@ async fn withdraw(site: &Site, name: &str) -> Result<pools::Removed, ErrorBody> 
     site.blocking.run(move || pools.remove(&name)).await
 }
 
-async fn import(State(site): Shared, Body(request): Body<ImportPool>) -> Answer<Pool> {
-    let ImportPool { name, path, force } = request;
+async fn import(
+    State(site): Shared,
+    Query(planned): Query<Planned>,
+    Body(request): Body<ImportPool>,
+) -> Answered<Pool> {
+    let ImportPool { name, path, force, as_copy } = request;
     let _guard = site.pool_lock.lock().await;
+    // What the database knows of a pool of that name would be taken for what it knows of the copy.
+    let known = if as_copy { site.mirrors.rows_of(&name).await? } else { Vec::new() };
+    let refused = (!known.is_empty()).then(|| {
+        format!("this site knows mirrors of a pool {name}, which the copy has not got any more. Give it another name")
+    });
+    if planned.plan {
+        return Ok(Outcome::Plan(Plan { refused, ..plans::import_pool(&name, &path, as_copy) }));
+    }
+    if let Some(reason) = refused {
+        return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
+    }
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
     let look = look_before(&site, &name).await?;
-    let pool = site.blocking.run(move || pools.open(&pool_name, &pool_path, force, look)).await?;
+    let manner = Manner { force, as_copy };
+    let pool = site.blocking.run(move || pools.open(&pool_name, &pool_path, manner, look)).await?;
     opened(&site, name, path, &pool).await
 }
 
@@ -216,7 +232,7 @@ async fn look_before(
 }
 
 /// Remembers an opened pool and starts its mirrors.
-async fn opened(site: &Site, name: String, path: String, pool: &farside_store::Pool) -> Answer<Pool> {
+async fn opened(site: &Site, name: String, path: String, pool: &farside_store::Pool) -> Answered<Pool> {
     let row = PoolRow { name, path };
     if let Err(error) = remember(site, &row, pool).await {
         // Not half: a pool that serves now and is forgotten at the next start would be found out too late.
@@ -226,7 +242,7 @@ async fn opened(site: &Site, name: String, path: String, pool: &farside_store::P
             .into());
     }
     tracing::info!(pool = row.name, id = %pool.status().id, path = row.path, "pool opened");
-    Ok(Json(site.pools.status(&row.name)?))
+    Ok(Outcome::Done(site.pools.status(&row.name)?))
 }
 
 async fn remember(site: &Site, row: &PoolRow, pool: &farside_store::Pool) -> Result<(), ErrorBody> {
