@@ -434,6 +434,11 @@ impl Export for OpenExport {
         outcomes
     }
 
+    fn writes_at_once(&self, writes: &[Write<'_>]) -> bool {
+        writes.iter().all(|write| !write.fua)
+            && self.handle.writes_at_once(writes.iter().map(|write| (write.offset, write.bytes.len())))
+    }
+
     fn flush(&self) -> Result<(), NbdError> {
         self.flush_measured()
     }
