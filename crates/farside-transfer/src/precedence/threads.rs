@@ -32,14 +32,20 @@ impl Threads {
     /// # Errors
     /// The kernel gives no thread.
     pub fn start(hosts: Arc<Hosts>) -> io::Result<()> {
+        if THREADS.get().is_some() {
+            return Ok(());
+        }
         let threads = Threads {
             // They hold no lock that a host waits for.
             encoders: runtime("encode", farside_platform::run_when_idle)?,
             movers: runtime("transfer", || farside_platform::lower_priority(MOVERS_NICE))?,
             hosts,
         };
-        // Somebody was first: its hosts are as good.
-        let _ = THREADS.set(threads);
+        // Somebody was first: its hosts are as good. Threads that have no work yet need not be waited for.
+        if let Err(late) = THREADS.set(threads) {
+            late.encoders.shutdown_background();
+            late.movers.shutdown_background();
+        }
         Ok(())
     }
 }

@@ -1,0 +1,266 @@
+//! A database on a file system on a volume, as a user has it: PostgreSQL on ext4 on a loop device on nbdfuse. The daemon is killed
+//! under load again and again: nothing that was committed is lost, and the books balance. Then the replica takes over, and its
+//! books balance, too.
+//!
+//! Mounts are in a namespace of the test's own. It needs root, FUSE, loop devices, and a PostgreSQL.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use support::{Pair, Site, check_pool, eventually, seed, text};
+
+/// Kills without `FARSIDE_KILLS`.
+const KILLS: u32 = 10;
+const CLIENTS: u64 = 8;
+/// As whom PostgreSQL runs: it refuses root.
+const NOBODY: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+
+/// Where mounts are seen; gone with it.
+struct Namespace {
+    holder: Child,
+}
+
+impl Namespace {
+    fn new() -> Option<Namespace> {
+        let mut holder = Command::new("unshare");
+        holder.args(["--mount", "--propagation", "private", "sleep", "infinity"]);
+        let namespace = Namespace { holder: holder.spawn().ok()? };
+        let is_own = || {
+            let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+            of(&namespace.holder.id().to_string()) != of("self")
+        };
+        eventually("a namespace of its own", is_own);
+        Some(namespace)
+    }
+
+    fn shell(&self, script: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg("--mount").arg(format!("--target={}", self.holder.id()));
+        command.args(["sh", "-c", script]).env("PATH", path_with_postgres()).env("LC_ALL", "C");
+        command
+    }
+
+    fn run(&self, script: &str) -> Output {
+        self.shell(script).output().unwrap()
+    }
+
+    #[track_caller]
+    fn ok(&self, script: &str) -> String {
+        let output = self.run(script);
+        assert!(output.status.success(), "{script}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // What is mounted there goes with the last process in it.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// Debian keeps the server's programs out of the way.
+fn path_with_postgres() -> String {
+    let mut path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    for version in std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten() {
+        path = format!("{}:{path}", version.path().join("bin").display());
+    }
+    path
+}
+
+/// A volume with a file system, mounted, and a database on it.
+struct Machine<'a> {
+    namespace: &'a Namespace,
+    directory: PathBuf,
+    nbdfuse: Child,
+}
+
+impl<'a> Machine<'a> {
+    fn start(
+        namespace: &'a Namespace,
+        site: &Site,
+        volume: &str,
+        directory: &Path,
+        is_new: bool,
+    ) -> Machine<'a> {
+        let directory = directory.to_path_buf();
+        for name in ["device", "mounted"] {
+            std::fs::create_dir_all(directory.join(name)).unwrap();
+        }
+        let at = directory.display();
+        let uri = format!("nbd+unix:///{volume}?socket={}", site.nbd_socket().display());
+        let mut nbdfuse = namespace.shell(&format!("exec nbdfuse {at}/device/disk '{uri}'"));
+        let nbdfuse = nbdfuse.stdout(Stdio::null()).spawn().unwrap();
+        eventually("the volume is a file", || {
+            namespace.run(&format!("test -e {at}/device/disk")).status.success()
+        });
+        if is_new {
+            namespace.ok(&format!("mke2fs -q -t ext4 -F {at}/device/disk"));
+        }
+        namespace.ok(&format!("mount -o loop {at}/device/disk {at}/mounted"));
+        Machine { namespace, directory, nbdfuse }
+    }
+
+    fn postgres(&self, arguments: &str) -> Output {
+        let at = self.directory.display();
+        self.namespace.run(&format!(
+            "cd /; {NOBODY} pg_ctl -D {at}/mounted/data -w -t 60 {arguments} >{at}/pg_ctl.log 2>&1"
+        ))
+    }
+
+    fn start_postgres(&self) {
+        let at = self.directory.display();
+        let options = format!("-k {at}/mounted -c listen_addresses= -c logging_collector=off");
+        let started = self.postgres(&format!("-l {at}/mounted/server.log -o '{options}' start"));
+        let log = || self.namespace.ok(&format!("cat {at}/pg_ctl.log; tail -50 {at}/mounted/server.log"));
+        assert!(started.status.success(), "{}", log());
+    }
+
+    fn ask(&self, query: &str) -> i64 {
+        let at = self.directory.display();
+        let answer = format!("cd /; {NOBODY} psql -X -q -A -t -h {at}/mounted -d postgres -c \"{query}\"");
+        self.namespace.ok(&answer).trim().parse().unwrap()
+    }
+
+    /// What the bank of pgbench must always show: money only moves.
+    #[track_caller]
+    fn books_balance(&self) -> i64 {
+        let sums = ["accounts", "tellers", "branches"].map(|table| {
+            self.ask(&format!("select coalesce(sum({}balance), 0) from pgbench_{table}", &table[..1]))
+        });
+        let moved = self.ask("select coalesce(sum(delta), 0) from pgbench_history");
+        assert!(sums.iter().all(|sum| *sum == moved), "{sums:?}, {moved}");
+        self.ask("select count(*) from pgbench_history")
+    }
+
+    /// Everything away, whatever state it is in.
+    fn clear(mut self) {
+        let at = self.directory.display();
+        let server = self.namespace.run(&format!("head -n 1 {at}/mounted/data/postmaster.pid"));
+        let server = text(&server.stdout).trim().to_owned();
+        let _ = self.postgres("-m immediate stop");
+        if !server.is_empty() {
+            self.namespace.run(&format!("pkill -9 -P {server}; kill -9 {server}"));
+            eventually("the server is gone", || !Path::new(&format!("/proc/{server}")).exists());
+        }
+        self.namespace
+            .run(&format!("umount -f {at}/mounted || umount -l {at}/mounted; umount -l {at}/device"));
+        let _ = self.nbdfuse.kill();
+        let _ = self.nbdfuse.wait();
+    }
+}
+
+#[test]
+#[ignore = "minutes, root, and a PostgreSQL; FARSIDE_KILLS says how often the daemon dies"]
+fn a_database_loses_nothing_that_it_committed_and_its_replica_takes_over() {
+    let mut random = StdRng::seed_from_u64(seed());
+    let kills = std::env::var("FARSIDE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let is_there = |tool: &&str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("command -v {tool}")]).env("PATH", path_with_postgres());
+        shell.stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+    };
+    let has_all = ["postgres", "pgbench", "nbdfuse", "mke2fs"].iter().all(|tool| is_there(tool));
+    let namespace = has_all.then(Namespace::new).flatten();
+    let Some(namespace) = namespace.filter(|_| Path::new("/dev/fuse").exists()) else {
+        assert!(
+            std::env::var_os("FARSIDE_REQUIRE_LAB_DATA").is_none(),
+            "PostgreSQL, FUSE or root are missing"
+        );
+        eprintln!("**** SKIPPED: PostgreSQL, FUSE or root are missing");
+        return;
+    };
+    let mut pair = Pair::with_pools(3 << 30, 3 << 30);
+    // PostgreSQL runs as nobody, and looks at each directory on the way.
+    let opened = std::process::Command::new("chmod").arg("755").arg(pair.root.path()).status().unwrap();
+    assert!(opened.success());
+    pair.mirror(768 << 20);
+    let directory = pair.root.path().join("host");
+    let mut machine = Machine::start(&namespace, &pair.a, "p/v", &directory, true);
+    let at = directory.display().to_string();
+    namespace.ok(&format!("mkdir {at}/mounted/data && chown 65534:65534 {at}/mounted {at}/mounted/data"));
+    namespace.ok(&format!("cd /; {NOBODY} initdb -D {at}/mounted/data -A trust -U nobody >/dev/null"));
+    machine.start_postgres();
+    namespace.ok(&format!("cd /; {NOBODY} pgbench -i -q -s 3 -h {at}/mounted postgres 2>&1"));
+    pair.b.ok("mirror initialize q/v");
+    pair.b.ok("mirror set q/v --every 1s");
+    let logs = directory.join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    namespace.ok(&format!("chown 65534:65534 {}", logs.display()));
+    let mut in_all = 0;
+    for kill in 0..kills {
+        let before = machine.books_balance();
+        namespace.ok(&format!("rm -f {}/*", logs.display()));
+        // Its own log says which transactions it was told are committed.
+        let load = format!(
+            "cd {}; exec {NOBODY} pgbench -n -c {CLIENTS} -j 2 -T 600 -l -h {at}/mounted postgres >/dev/null 2>&1",
+            logs.display()
+        );
+        let mut load = namespace.shell(&load).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(random.random_range(500..4000)));
+        pair.a.kill();
+        let mut is_over = false;
+        for _ in 0..600 {
+            is_over = load.try_wait().unwrap().is_some();
+            if is_over {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if !is_over {
+            // A client that waits for a server that waits for a device that is gone.
+            namespace.run(&format!("pkill -INT -u 65534 -f 'pgbench -n -c {CLIENTS}'"));
+            let _ = load.wait();
+        }
+        machine.clear();
+        let committed: usize = std::fs::read_dir(&logs)
+            .unwrap()
+            .map(|log| std::fs::read_to_string(log.unwrap().path()).unwrap().lines().count())
+            .sum();
+        pair.a.restart();
+        machine = Machine::start(&namespace, &pair.a, "p/v", &directory, false);
+        machine.start_postgres();
+        let found = machine.books_balance() - before;
+        println!("kill {kill}: {committed} committed, {found} found");
+        let committed = committed as i64;
+        assert!(
+            (committed..=committed + CLIENTS as i64).contains(&found),
+            "{committed} committed, {found} found"
+        );
+        in_all += found;
+    }
+    assert!(in_all > 0, "no load");
+    // The source goes for good, under load.
+    let load = format!(
+        "cd /tmp; exec {NOBODY} pgbench -n -c {CLIENTS} -j 2 -T 600 -h {at}/mounted postgres >/dev/null 2>&1"
+    );
+    let mut load = namespace.shell(&load).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(5));
+    pair.a.kill();
+    pair.b.ok("mirror break q/v");
+    machine.clear();
+    let _ = load.wait();
+    let far = Machine::start(&namespace, &pair.b, "q/v", &pair.root.path().join("far"), false);
+    // The data directory is where it was; the sockets are elsewhere.
+    far.start_postgres();
+    let replicated = far.books_balance();
+    println!("{replicated} transactions at the replica, {in_all} were found at the source before");
+    namespace.ok(&format!(
+        "cd /; {NOBODY} pgbench -n -c 2 -t 50 -h {}/mounted postgres 2>&1",
+        far.directory.display()
+    ));
+    assert_eq!(far.books_balance(), replicated + 100, "it goes on where the replica was");
+    far.clear();
+    assert_eq!(pair.b.stop(), Some(0));
+    for pool in ["p.pool", "q.pool"] {
+        check_pool(&pair.root.path().join(pool));
+    }
+}
