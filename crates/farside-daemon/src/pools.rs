@@ -552,7 +552,8 @@ fn document(name: &str, slot: &Slot) -> Document {
                     Some(format!("its device refuses data: {why}")),
                     Some(String::from(
                         "is the file system below the pool's file full, or the device in trouble? The kernel's log may say \
-                         more. Writes of hosts succeed again once it takes them; nothing has to be done here",
+                         more. What was not flushed waits in memory. Flushes and writes of hosts succeed again once the device \
+                         takes it; nothing has to be done here",
                     )),
                 ),
                 (None, None) => match status.lacks_room {

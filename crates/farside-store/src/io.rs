@@ -113,7 +113,7 @@ impl Pool {
                 let written = runs
                     .iter()
                     .try_for_each(|(place, pieces)| self.device.write_pieces_at(place.0 * BLOCK, pieces));
-                if let Err(error) = self.note_data_write(written) {
+                if let Err(error) = self.note_direct_write(written) {
                     // What the device did is unknown, but nothing refers to these places: no latch is needed.
                     self.release(reservation);
                     return Err(error);

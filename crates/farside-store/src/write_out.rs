@@ -47,8 +47,16 @@ impl Pool {
         journal.map_err(StoreError::from).map(|()| data)
     }
 
+    /// The same for a write that did not wait: that one is taken says nothing of those that wait.
+    pub(crate) fn note_direct_write(&self, written: std::result::Result<(), DeviceError>) -> Result<()> {
+        if written.is_ok() && self.behind.bytes() > 0 {
+            return Ok(());
+        }
+        self.note_data_write(written)
+    }
+
     /// Remembers, for whoever is to be told, whether the device takes data.
-    pub(crate) fn note_data_write(&self, written: std::result::Result<(), DeviceError>) -> Result<()> {
+    fn note_data_write(&self, written: std::result::Result<(), DeviceError>) -> Result<()> {
         let mut refused = self.refused_write.lock();
         match &written {
             Ok(()) => *refused = None,
