@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 
 use super::service::{Destination, ReservedSlot, Slot};
 use crate::error::{MirrorError, blocking};
-use crate::relationship::{Asked, Comparing, Mirror, Replaced, common_base};
+use crate::relationship::{Asked, Comparing, Mirror, Replaced, Replacing, common_base};
 use crate::schedule::Schedule;
-use crate::store::Relationship;
+use crate::store::{Relationship, place};
 
 impl Destination {
     /// Makes the volume `destination`, which is here and holds data, the replica of the peer's `source`, from the newest
@@ -97,9 +97,14 @@ impl Destination {
             ..Relationship::new(self.new_id(), peer, source, destination.clone(), schedule)
         };
         let common = common_base(&self.driver_parts(), &relationship, comparing, link_wait).await?;
+        let mut left = known.chain();
+        if left.contains(&place(peer, &relationship.source)) {
+            left.clear();
+        }
+        let replaces = Replacing { relationship: known.id, left };
         let (mirror, asked) = self
             .replace(relationship.clone(), async |mirror| {
-                mirror.resync_onto(common, Some(known.id), link_wait).await
+                mirror.resync_onto(common, Some(replaces), link_wait).await
             })
             .await?;
         tracing::warn!(
@@ -137,7 +142,8 @@ impl Destination {
             Ok((mirror, driver, done)) => {
                 self.slots().insert(volume.clone(), Slot::Running(mirror.clone(), driver));
                 let (left, is_left) = oneshot::channel();
-                let left = decision.send(Replaced(left)).map(|()| is_left);
+                let follows = mirror.status().relationship.chain();
+                let left = decision.send(Replaced { follows, done: left }).map(|()| is_left);
                 if let Ok(left) = left
                     && let Ok(Err(error)) = left.await
                 {

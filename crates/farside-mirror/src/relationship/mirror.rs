@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::command::{Command, Parts, Replaced, Reply, RoleChangeCommand, gone};
+use super::command::{Command, Parts, Replaced, Replacing, Reply, RoleChangeCommand, gone};
 use super::common_base::{CommonBase, Comparing, common_base};
 use super::driver::{Driver, Ports};
 use super::status::MirrorStatus;
@@ -246,16 +246,17 @@ impl Mirror {
     pub(crate) async fn resync_onto(
         &self,
         common: CommonBase,
-        replaces: Option<Uuid>,
+        replaces: Option<Replacing>,
         link_wait: Duration,
     ) -> Result<Asked, MirrorError> {
         let (accepted, is_accepted) = oneshot::channel();
         let (ended_tx, ended) = oneshot::channel();
-        let CommonBase { base, newest, .. } = common;
+        let CommonBase { base, newest, follows, .. } = common;
         self.send(Command::Resync {
             base: base.uuid,
             replaces,
             newest,
+            follows,
             link_wait,
             accepted,
             ended: ended_tx,

@@ -15,10 +15,10 @@ use farside_engine::{Engine, ReplicaRecord, SnapshotInfo, SnapshotOwner};
 use farside_transfer::TransferKind;
 use farside_transfer::bases::RESCUE;
 use farside_transfer::limits::ROLE_CHANGE_MAX;
-use farside_transfer::protocol::convert::Upstream;
+use farside_transfer::protocol::convert::{Place, Upstream};
 use uuid::Uuid;
 
-use super::command::Ended;
+use super::command::{Ended, Replacing};
 use super::dissolve::leave;
 use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
@@ -31,8 +31,9 @@ impl Driver {
     pub(super) async fn resync(
         &mut self,
         base: Uuid,
-        replaces: Option<Uuid>,
+        replaces: Option<Replacing>,
         newest: u64,
+        follows: Vec<Place>,
         link_wait: Duration,
         ended: Ended,
     ) -> Result<(), MirrorError> {
@@ -55,7 +56,7 @@ impl Driver {
             broken_off_at: None,
             swap,
             role_change,
-            upstream: Upstream::default(),
+            upstream: Upstream { follows, overtaken: None },
             told: false,
             ..before.clone()
         };
@@ -63,7 +64,8 @@ impl Driver {
         if !is_follower || self.state.work == Work::BrokenOff {
             self.notice = None;
             let (engine, relationship) = (self.parts.engine.clone(), pending.clone());
-            if let Err(error) = blocking(move || follow(&*engine, &relationship, base, replaces)).await {
+            let before_this = replaces.as_ref().map(|replaced| replaced.relationship);
+            if let Err(error) = blocking(move || follow(&*engine, &relationship, base, before_this)).await {
                 if let Err(error) = self.parts.store.save(&before).await {
                     tracing::warn!(relationship = %before.id, "the state database could not record that the resync \
                          was given up; the volume is unchanged. After a restart the mirror may try the resync once \
@@ -73,6 +75,7 @@ impl Driver {
                 return Err(error);
             }
             self.relationship = pending;
+            self.left = replaces.map(|replaced| replaced.left).unwrap_or_default();
             self.probe().await;
             self.check_probed()?;
             tracing::info!(
@@ -108,7 +111,11 @@ impl Driver {
         let Relationship { destination, peer, source, .. } = self.relationship.clone();
         let (of_source, at) = (self.parts.source.clone(), destination.clone());
         // In a task of its own: it waits for the other mirror's lock, and a break must not wait for that.
-        let dropped = tokio::spawn(async move { of_source.overwritten(&at, peer, &source).await });
+        let dropped = tokio::spawn(async move {
+            let dropped = of_source.overwritten(&at, peer, &source).await?;
+            of_source.settle(&at).await?;
+            Ok::<_, MirrorError>(dropped)
+        });
         let dropped = match tokio::time::timeout(BREAK_PATIENCE, dropped).await {
             Ok(ended) => ended.unwrap_or_else(|error| Err(error.into())),
             Err(_) => {

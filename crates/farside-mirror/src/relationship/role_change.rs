@@ -14,7 +14,7 @@ use crate::error::{MirrorError, blocking};
 use crate::limits::{BREAK_PATIENCE, FENCE_ATTEMPTS};
 use crate::log::LogEvent;
 use crate::schedule::{ClockReading, Schedule, Ticker};
-use crate::source::ReverseAccepted;
+use crate::source::{Overtaker, ReverseAccepted};
 use crate::state::Work;
 use crate::store::{Relationship, SourceRelationship, SwapMark};
 
@@ -130,7 +130,7 @@ impl Driver {
     /// Hosts went on at a destination of this volume: they are not to be left behind without a word.
     fn check_not_overtaken(&self) -> Result<(), MirrorError> {
         let volume = &self.relationship.destination;
-        let Some((by, at)) = self.overtaker() else { return Ok(()) };
+        let Some(Overtaker { by, at, .. }) = self.overtaker() else { return Ok(()) };
         Err(MirrorError::State(format!(
             "{volume} was overtaken by {by} at {at:.0}: hosts went on there. No role changed. Decide first which of them \
              counts: farside mirror status {volume}"

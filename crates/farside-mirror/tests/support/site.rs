@@ -496,7 +496,8 @@ impl<S: Storage> Site<S> {
         let database = Arc::new(Database { store: disk.store.clone(), is_full: AtomicBool::new(false) });
         let (store, queue, limits) = (database.clone(), TransferQueue::default(), disk.limits);
         let (of_source, reverse, of_site) = (source.clone(), rights.clone(), queue.clone());
-        let endings = Arc::new(Endings::open(links.clone(), disk.store.clone()).await.unwrap());
+        let endings =
+            Arc::new(Endings::open(links.clone(), source.clone(), disk.store.clone()).await.unwrap());
         let parts = DestinationParts {
             engine,
             links,

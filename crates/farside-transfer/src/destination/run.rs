@@ -244,6 +244,7 @@ impl Transfer {
             whole: is_damaged,
             named_max: Some(u32::try_from(named_max).unwrap_or(u32::MAX)),
             keeps_common: true,
+            left: convert::place_messages(&self.left),
         };
         if candidates.is_empty() {
             self.link.expect_bulk();
