@@ -61,6 +61,13 @@ impl Reversal for Reversals {
         Some(known.record.name)
     }
 
+    async fn released(&self, volume: &VolumeName, peer: PeerId, destination: &VolumeName) {
+        // One whose pool is not open learns it by asking.
+        if let Ok(of_pool) = self.of(volume) {
+            of_pool.released(volume, peer, destination).await;
+        }
+    }
+
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
         self.of(volume)?.prepared(volume, of).await
     }

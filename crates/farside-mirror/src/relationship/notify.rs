@@ -88,6 +88,22 @@ impl Driver {
         }
     }
 
+    /// The former source has ended the mirror by which it followed: it is its own again, knows that hosts went on here, and is not to
+    /// be told anew.
+    pub(super) async fn is_followed_no_more(&mut self) {
+        if self.state.work != Work::BrokenOff {
+            return;
+        }
+        self.relationship.told = true;
+        if let Err(error) = self.parts.store.save(&self.relationship).await {
+            // Known to this process.
+            tracing::warn!(relationship = %self.relationship.id, "the state database could not record that the \
+                 former source does not follow any more: {error}");
+        }
+        self.heard = watch::Sender::new(Heard::Yes(Standing::NothingKept)).subscribe();
+        self.send_notice();
+    }
+
     /// What follows this volume, besides its own source, as far as it has said.
     fn line(&self) -> Vec<Place> {
         let chain = self.chain();

@@ -61,6 +61,11 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
+            RoleChangeCommand::Released { done } => {
+                self.is_followed_no_more().await;
+                self.publish();
+                let _ = done.send(Ok(()));
+            }
             RoleChangeCommand::Prepare { of, schedule, done } => {
                 let result = self.prepare(of, schedule).await;
                 self.publish();
@@ -88,9 +93,9 @@ impl Driver {
         (self.relationship.role_change + 1).min(ROLE_CHANGE_MAX)
     }
 
-    /// Counts on from `newest`, and says once more what there is to say.
+    /// Counts on from `newest`, which the source has seen without this side, and says once more what there is to say.
     async fn raise(&mut self, newest: u64) -> Result<(), MirrorError> {
-        if newest <= self.relationship.role_change {
+        if newest < self.relationship.role_change {
             return Ok(());
         }
         tracing::warn!(

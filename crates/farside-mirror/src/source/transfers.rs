@@ -304,10 +304,15 @@ impl Shared {
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         self.check_owner(relationship, peer, &volume)?;
         self.check_not_own(relationship, &volume).await?;
-        let is_known = self.tables().relationships.contains_key(&relationship);
+        let known = self.tables().relationships.get(&relationship).cloned();
         // That hosts went on there is not for the destination to take back.
-        if is_known && !self.release_to_mark(relationship).await.map_err(to_refusal)? {
-            self.release(relationship, volume).await.map_err(to_refusal)?;
+        if let Some(known) = known
+            && !self.release_to_mark(relationship).await.map_err(to_refusal)?
+        {
+            self.release(relationship, volume.clone()).await.map_err(to_refusal)?;
+            if let Some(reversal) = self.reversal() {
+                reversal.released(&volume, peer, &known.destination).await;
+            }
         }
         Ok(Nothing {})
     }

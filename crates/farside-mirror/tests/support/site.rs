@@ -413,6 +413,10 @@ impl Reversal for Starting {
         self.destination()?.prepared(volume, of).await
     }
 
+    async fn released(&self, volume: &VolumeName, peer: PeerId, destination: &VolumeName) {
+        self.destination.released(volume, peer, destination).await;
+    }
+
     async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
         self.destination()?.cancel(volume, of).await
     }
