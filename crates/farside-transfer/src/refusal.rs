@@ -10,6 +10,9 @@ pub fn refusal(code: &str, message: impl Into<String>) -> Refusal {
     Refusal { code: code.into(), message: message.into() }
 }
 
+/// The code of a refusal: the resync was asked for while the source's volume began to follow the asker's, and is to be taken back.
+pub const CROSSED: &str = "crossed";
+
 /// The refusal of a peer that is over a budget.
 pub fn over_budget(said: String) -> Refusal {
     refusal("budget", format!("over a budget of the source: {said}"))

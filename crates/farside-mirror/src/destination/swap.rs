@@ -220,6 +220,13 @@ impl Reversal for Destination {
         }
     }
 
+    async fn give_way(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError> {
+        match self.mirror(volume) {
+            Ok(mirror) => mirror.change_roles(|done| RoleChangeCommand::GiveWay { of, done }).await,
+            Err(_) => Ok(false),
+        }
+    }
+
     async fn released(&self, volume: &VolumeName, peer: PeerId, destination: &VolumeName) {
         let Ok(mirror) = self.mirror(volume) else { return };
         let known = mirror.status().relationship;

@@ -134,6 +134,8 @@ pub(crate) enum RoleChangeCommand {
     Finish { done: Reply<()> },
     /// The source has learnt how the change with this number ended.
     Acknowledged { role_change: u64, done: Reply<()> },
+    /// The resync of this relationship has crossed with one in the other direction. Answers whether it is taken back.
+    GiveWay { of: Uuid, done: Reply<bool> },
     /// The former source has followed this volume, and has ended that itself.
     Released { done: Reply<()> },
     /// At the original: make it read-only, with a last snapshot.

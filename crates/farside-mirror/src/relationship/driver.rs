@@ -556,6 +556,7 @@ impl Driver {
 
     async fn note(&mut self, ending: Ending) {
         let mut again = None;
+        let mut crossed = false;
         let (event, outcome) = match ending {
             Ending::Waited(Ok(ready)) => {
                 if let Ok((next, Action::Run(kind))) = self.state.step(Event::Start) {
@@ -589,6 +590,7 @@ impl Driver {
                     false => 0,
                 };
                 self.note_room(outcome.no_room).await;
+                crossed = outcome.crossed;
                 (event, Ok(outcome.report))
             }
             Ending::Waited(Err(error)) | Ending::Ran(Err(error)) => {
@@ -637,6 +639,9 @@ impl Driver {
         }
         if let Err(error) = self.carry_out(action).await {
             self.why = Some(error.to_string());
+        }
+        if crossed {
+            self.has_crossed().await;
         }
         // Who is notified of the end sees it in the status too.
         self.publish();
@@ -813,7 +818,7 @@ impl Driver {
         self.settle(|| Err(MirrorError::aborted()));
     }
 
-    fn settle(&mut self, result: impl Fn() -> Result<TransferReport, MirrorError>) {
+    pub(super) fn settle(&mut self, result: impl Fn() -> Result<TransferReport, MirrorError>) {
         for ended in self.waiting.drain(..) {
             let _ = ended.send(result());
         }

@@ -93,6 +93,51 @@ impl Driver {
         self.join(next, action, TransferKind::Resync, link_wait, ended).await
     }
 
+    /// The resync has crossed with one in the other direction: each volume would follow the other. It is taken back, unless
+    /// something has come of it or it is over. Answers whether it was.
+    pub(super) async fn give_way(&mut self, of: Uuid) -> Result<bool, MirrorError> {
+        self.check_probed()?;
+        if self.relationship.id != of || !self.state.resync_pending || self.state.work == Work::BrokenOff {
+            return Ok(false);
+        }
+        let shown = self.current.as_ref().map(|shown| shown.uuid);
+        let why = self.crossed_why();
+        self.settle(|| Err(MirrorError::State(why.clone())));
+        self.stop_briefly().await;
+        self.probe().await;
+        self.check_probed()?;
+        if self.current.as_ref().map(|shown| shown.uuid) != shown {
+            // It was faster than the other.
+            self.state.resync_pending = false;
+            self.keep_pending().await;
+            return Ok(false);
+        }
+        self.break_at(None).await?;
+        self.why = Some(why);
+        Ok(true)
+    }
+
+    /// The source has refused the resync for that.
+    pub(super) async fn has_crossed(&mut self) {
+        let of = self.relationship.id;
+        match self.give_way(of).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => self.why = Some(error.to_string()),
+        }
+        tracing::warn!(volume = %self.relationship.destination, "{}", self.why.clone().unwrap_or_default());
+    }
+
+    fn crossed_why(&self) -> String {
+        let Relationship { destination, .. } = &self.relationship;
+        let source = self.source_name();
+        format!(
+            "{destination} is broken off, as before: {source} was asked at the same time to follow it, and does. Nothing of \
+             {destination} was changed. If {source} shall count after all: farside mirror break there, then farside mirror \
+             resync {destination}"
+        )
+    }
+
     /// Keeps in the row what the state says of a pending resync.
     pub(super) async fn keep_pending(&mut self) {
         if self.relationship.resync_pending == self.state.resync_pending {

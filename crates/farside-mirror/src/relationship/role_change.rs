@@ -61,6 +61,11 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
+            RoleChangeCommand::GiveWay { of, done } => {
+                let result = self.give_way(of).await;
+                self.publish();
+                let _ = done.send(result);
+            }
             RoleChangeCommand::Released { done } => {
                 self.is_followed_no_more().await;
                 self.publish();

@@ -90,7 +90,7 @@ impl Shared {
         }
         self.check_not_own(relationship, &volume).await?;
         if kind == TransferKind::Resync {
-            self.check_no_circle(peer, &volume, &destination).await?;
+            self.check_not_crossed(relationship, peer, &volume, &destination).await?;
         }
         self.check_unused(transfer, &volume).await?;
         let served_for_peer_max = self.check_mirrors(peer, relationship)?;

@@ -53,6 +53,8 @@ pub struct Outcome {
     pub report: TransferReport,
     /// The session went away under it.
     pub lost_session: bool,
+    /// Refused because the source's volume follows this one.
+    pub crossed: bool,
     /// The pool here had no room for it.
     pub no_room: Option<NoRoom>,
     /// Snapshots that wait at the source for the next transfer.
