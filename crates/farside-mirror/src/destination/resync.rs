@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
+use farside_transfer::limits::GONE_ATTEMPTS;
 use tokio::sync::oneshot;
 
 use super::service::{Destination, ReservedSlot, Slot};
@@ -34,6 +35,26 @@ impl Destination {
 
     /// The same; with [`Comparing::Everything`] also where the two have no point in common.
     pub async fn resync_comparing(
+        &self,
+        peer: PeerId,
+        source: VolumeName,
+        destination: VolumeName,
+        schedule: Schedule,
+        comparing: Comparing,
+        link_wait: Duration,
+    ) -> Result<(Mirror, Asked), MirrorError> {
+        for _ in 1..GONE_ATTEMPTS {
+            let (of, at, when) = (source.clone(), destination.clone(), schedule.clone());
+            match self.resync_once(peer, of, at, when, comparing, link_wait).await {
+                // What was chosen has been deleted by whoever it was kept for.
+                Err(error) if error.is_not_found() => {}
+                asked => return asked,
+            }
+        }
+        self.resync_once(peer, source, destination, schedule, comparing, link_wait).await
+    }
+
+    async fn resync_once(
         &self,
         peer: PeerId,
         source: VolumeName,

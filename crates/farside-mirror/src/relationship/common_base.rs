@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farside_engine::{ChangedBytes, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_engine::{ChangedBytes, Engine, EngineError, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_platform::Clock;
 use farside_transfer::bases::{candidates, drop_left_probes, probe_name};
 use farside_transfer::protocol::convert::{self, CandidateBase, Place};
@@ -82,10 +82,13 @@ fn take_probe(
 ) -> Result<Option<Uuid>, MirrorError> {
     // One that a crash has left serves nobody.
     drop_left_probes(engine, volume)?;
-    if let Some(newest) = engine.snapshots(volume)?.pop()
-        && engine.changed_since(volume, newest.uuid)? == ChangedBytes::default()
-    {
-        return Ok(None);
+    if let Some(newest) = engine.snapshots(volume)?.pop() {
+        match engine.changed_since(volume, newest.uuid) {
+            Ok(changed) if changed == ChangedBytes::default() => return Ok(None),
+            // Deleted by whoever it was kept for.
+            Ok(_) | Err(EngineError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     let spec = SnapshotSpec {
         name: probe_name(uuid),

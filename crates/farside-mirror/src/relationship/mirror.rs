@@ -6,6 +6,7 @@ use std::time::Duration;
 use farside_link::{Bucket, throttle};
 use farside_peer::PeerId;
 use farside_transfer::TransferKind;
+use farside_transfer::limits::GONE_ATTEMPTS;
 use farside_transfer::report::{Progress, TransferReport};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -237,6 +238,17 @@ impl Mirror {
         comparing: Comparing,
         link_wait: Duration,
     ) -> Result<Asked, MirrorError> {
+        for _ in 1..GONE_ATTEMPTS {
+            match self.resync_once(comparing, link_wait).await {
+                // What was chosen has been deleted by whoever it was kept for.
+                Err(error) if error.is_not_found() => {}
+                asked => return asked,
+            }
+        }
+        self.resync_once(comparing, link_wait).await
+    }
+
+    async fn resync_once(&self, comparing: Comparing, link_wait: Duration) -> Result<Asked, MirrorError> {
         let relationship = self.status().relationship;
         let common = common_base(&self.parts, &relationship, comparing, link_wait).await?;
         self.resync_onto(common, None, link_wait).await

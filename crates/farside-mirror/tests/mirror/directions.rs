@@ -629,3 +629,31 @@ async fn of_two_resyncs_that_cross_one_gives_way() {
     resyncs_that_cross::<Embedded>(580, false).await;
     resyncs_that_cross::<Embedded>(581, true).await;
 }
+
+/// What was chosen is deleted meanwhile by whoever it was kept for: another serves.
+#[tokio::test(start_paused = true)]
+async fn a_base_that_goes_while_a_resync_begins_is_no_reason_to_refuse_it() {
+    for case in 0..3 {
+        println!("case {case}");
+        let link = LinkSettings::default();
+        let mut world = World::<MemoryEngine>::new(590 + case, link, Schedule::OnRequest).await;
+        world.write_a(2);
+        world.update().await;
+        let base = world.r().status().current.unwrap().uuid;
+        world.r().break_off(None).await.unwrap();
+        if case > 0 {
+            world.write_b(2);
+        }
+        let (here, there) = (&world.pair.b.disk.engine, &world.pair.a.disk.engine);
+        match case {
+            0 => here.faults.lock().goes_before_comparison = Some(base),
+            1 => here.faults.lock().goes_before_pin = Some(base),
+            _ => there.faults.lock().goes_before_comparison = Some(base),
+        }
+        let report = world.r().resync(PATIENCE).await.unwrap().ended().await.unwrap();
+        assert_ok(&report);
+        assert!(report.base.is_some());
+        world.b.live = world.a.live.clone();
+        world.b.check(&world.pair.b);
+    }
+}
