@@ -5,7 +5,8 @@ use farside_peer::SessionError;
 use farside_wire::FrameError;
 use uuid::Uuid;
 
-use crate::refusal::CROSSED;
+/// The code of a refusal: the resync was asked for while the source's volume began to follow the asker's, and is to be taken back.
+pub const CROSSED: &str = "crossed";
 
 /// What can go wrong. Whatever it is, a replica is what it was before: one whole version, or not yet anything.
 #[derive(Debug, thiserror::Error)]

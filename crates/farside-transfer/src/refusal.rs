@@ -3,15 +3,13 @@
 use farside_engine::EngineError;
 use farside_peer::Refusal;
 
+pub use crate::error::CROSSED;
 use crate::error::TransferError;
 
 /// A refusal with one of the protocol's codes.
 pub fn refusal(code: &str, message: impl Into<String>) -> Refusal {
     Refusal { code: code.into(), message: message.into() }
 }
-
-/// The code of a refusal: the resync was asked for while the source's volume began to follow the asker's, and is to be taken back.
-pub const CROSSED: &str = "crossed";
 
 /// The refusal of a peer that is over a budget.
 pub fn over_budget(said: String) -> Refusal {

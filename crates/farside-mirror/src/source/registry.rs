@@ -192,19 +192,19 @@ impl Tables {
         of.overtaken.is_some() && of.gone_on().settled(chain, &line) != Settled::No
     }
 
-    /// What follows a volume here, and, where `since` is named, has had an update after that.
+    /// What follows a volume here, and, where `since` is named, has had an update since then.
     fn line_since(&self, volume: &VolumeName, since: Option<Timestamp>) -> Vec<Place> {
         let of_volume = || self.relationships.values().filter(|r| r.source == *volume);
         // One that has followed another since may have come back, by a mirror of its own.
         let has_gone_on = |r: &SourceRelationship| {
-            r.overtaken.as_ref().is_some_and(|o| o.beyond.is_none() && !(o.ended && !o.follows.is_empty()))
+            r.overtaken.as_ref().is_some_and(|o| o.beyond.is_none() && (!o.ended || o.follows.is_empty()))
         };
         let is_same = |one: &SourceRelationship, other: &SourceRelationship| {
             one.peer == other.peer && one.destination == other.destination
         };
         let follows = |r: &&SourceRelationship| {
             let is_over = r.overtaken.as_ref().is_some_and(|o| o.ended);
-            let is_updated = r.base.is_some() && since.is_none_or(|since| r.since > Some(since));
+            let is_updated = r.base.is_some() && since.is_none_or(|since| r.since >= Some(since));
             is_updated && !is_over && !of_volume().any(|other| is_same(other, r) && has_gone_on(other))
         };
         of_volume().filter(follows).map(|r| place(r.peer, &r.destination)).collect()
