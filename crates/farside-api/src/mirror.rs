@@ -190,6 +190,9 @@ pub struct Overtaken {
     /// What the volume here follows, if it is itself a replica: `PEER:POOL/VOL`.
     #[serde(default)]
     pub follows: Option<String>,
+    /// What the replica follows since, whose mirror of this volume is over (`ended`): `PEER:POOL/VOL`.
+    #[serde(default)]
+    pub follows_since: Option<String>,
 }
 
 /// How a transfer ended.

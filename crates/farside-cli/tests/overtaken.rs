@@ -270,6 +270,33 @@ fn the_first_of_a_cascade_is_fenced_when_the_last_takes_over() {
 }
 
 #[test]
+fn an_original_that_all_follow_is_not_fenced_for_what_was_broken_off_before() {
+    let sites = Sites::three();
+    sites.mirrored("--reverse --fence");
+    let (a, b, c) = (&sites.a, &sites.b, sites.c());
+    a.ok("peer allow c a/v --reverse --fence");
+    b.ok("peer allow a b/v --reverse --fence");
+    b.ok("peer allow c b/v --reverse --fence");
+    follow(c, "a:a/v", "c/v");
+    a.ok("snapshot create a/v@all");
+    b.ok("mirror update b/v");
+    c.ok("mirror update c/v");
+    // Both replicas were taken over; `b` counts, and the two others follow it.
+    b.ok("mirror break b/v");
+    c.ok("mirror break c/v");
+    put(b, "b/v", 1);
+    eventually("the first is told by both", || is_read_only(a, "a/v") && is_overtaken(a, "a/v"));
+    a.ok("mirror resync a/v --from b:b/v --yes");
+    c.ok("mirror resync c/v --from b:b/v --yes");
+    eventually("nobody is overtaken", || !is_overtaken(a, "a/v") && !is_overtaken(b, "b/v"));
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert!(!is_read_only(b, "b/v") && !is_overtaken(b, "b/v"), "hosts go on at the original");
+    put(b, "b/v", 2);
+    a.ok("mirror update a/v");
+    a.ok("mirror swap a/v --yes");
+}
+
+#[test]
 fn nobody_goes_round_an_overtaken_volume() {
     let sites = Sites::three();
     sites.mirrored("--reverse --fence");

@@ -153,7 +153,8 @@ impl Mirrors {
     async fn endings(&self) -> Result<Arc<Endings>, ErrorBody> {
         let open = async || {
             let links = Arc::new(self.parts.node.clone());
-            let endings = Endings::open(links, Arc::new(self.parts.state.clone())).await?;
+            let endings =
+                Endings::open(links, self.parts.source.clone(), Arc::new(self.parts.state.clone())).await?;
             Ok::<_, farside_mirror::MirrorError>(Arc::new(endings))
         };
         self.endings.get_or_try_init(open).await.map(Arc::clone).map_err(Failure::into_error_body)

@@ -634,6 +634,8 @@ pub(crate) struct OvertakenFacts<'a> {
     pub(crate) beyond: Option<&'a str>,
     /// What the volume here follows, if it is itself a replica: `PEER:POOL/VOL`.
     pub(crate) follows: Option<&'a str>,
+    /// What the destination follows since, of which the mirror is over: `PEER:POOL/VOL`.
+    pub(crate) follows_since: Option<&'a str>,
 }
 
 /// Why it is so, and what can be done.
@@ -661,11 +663,21 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
         }
         (None, None, _) => String::from("; the point that hosts there continued from is no longer here"),
     };
-    if facts.ended {
-        why += "; its site has deleted that mirror since";
+    match facts.follows_since {
+        Some(since) => {
+            why += &format!("; {destination} follows {since} since, so hosts may be writing there")
+        }
+        None if facts.ended => why += "; its site has deleted that mirror since",
+        None => {}
     }
     if facts.fenced {
         why += "; hosts may not write here until this is decided";
+    }
+    if let (Some(since), None, None) = (facts.follows_since, facts.beyond, facts.follows) {
+        return format!(
+            "{why}; if hosts shall go on there: farside mirror resync {volume} --from {since}; if hosts shall go on here: it \
+             ends when {since} and {destination} follow {volume}, or by farside mirror release {volume} {peer}"
+        );
     }
     why + &match (facts.beyond, facts.follows) {
         (Some(beyond), _) => format!(

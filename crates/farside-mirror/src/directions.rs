@@ -10,8 +10,10 @@ mod model;
 pub(crate) enum Said {
     /// It was broken off: hosts went on there.
     BrokenOff,
-    /// The same, and its mirror was deleted since.
+    /// The same, and its mirror is over since.
     Ended,
+    /// The same, and it follows the source's volume again, by way of another.
+    Returned,
     /// It follows, and a destination of its own was broken off.
     Beyond,
     /// It follows, and nobody went on beyond it (any more).
@@ -27,8 +29,10 @@ pub(crate) enum PoolSays {
     Present {
         /// A snapshot is pinned or was taken for the relationship.
         is_kept: bool,
-        /// The volume follows the destination's.
+        /// The volume follows the destination's, by whatever way.
         follows: bool,
+        /// Whether it stands in one line with who went on.
+        settled: Settled,
         /// It is prepared for a role change, and the destination stands on its last snapshot.
         is_taken_over: bool,
     },
@@ -45,6 +49,8 @@ pub(crate) enum Heard {
     Note,
     /// It is not, or no longer.
     Clear,
+    /// Nobody went on elsewhere any more, and the relationship is over: all that is left of it goes.
+    Over,
     /// Nothing is kept for the relationship, so it was released here: no news.
     NothingKept,
     /// Refused, to be said again: whatever is here of the relationship cannot be seen now.
@@ -56,22 +62,73 @@ pub(crate) enum Heard {
 /// not followed by it meanwhile; then whoever released the relationship here did not know of it.
 pub(crate) fn hear(said: Said, is_known: bool, is_news: bool, pool: PoolSays) -> Heard {
     let is_break = matches!(said, Said::BrokenOff | Said::Ended);
+    let if_known = |heard| if is_known { heard } else { Heard::NothingKept };
     match pool {
         PoolSays::Present { is_taken_over: true, .. } if is_break => Heard::TakenOver,
         PoolSays::Present { follows: true, .. } if is_break => Heard::Follows,
-        _ if said == Said::Withdrawn => {
-            if is_known {
-                Heard::Clear
-            } else {
-                Heard::NothingKept
-            }
-        }
+        // Only with the pool open what is kept for it can go.
+        PoolSays::Absent if said == Said::Returned && is_known => Heard::NotHere,
+        _ if said == Said::Returned => if_known(Heard::Over),
+        PoolSays::Present { settled: Settled::Follows, .. } if said == Said::Ended => if_known(Heard::Over),
+        PoolSays::Present { settled: Settled::Follows, .. } if said == Said::Beyond => if_known(Heard::Clear),
+        // Who follows it, as far as it has said, may have left: then the word counts when it comes again.
+        PoolSays::Present { settled: Settled::Followed, .. } if said == Said::Beyond => Heard::NotHere,
+        _ if said == Said::Withdrawn => if_known(Heard::Clear),
         _ if is_known => Heard::Note,
         PoolSays::Present { is_kept: true, .. } => Heard::Note,
         PoolSays::Present { .. } if is_news => Heard::Note,
         PoolSays::Present { .. } => Heard::NothingKept,
         PoolSays::Absent => Heard::NotHere,
     }
+}
+
+/// Who went on without a volume, by what one of its destinations has said.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct GoneOn<P> {
+    /// That destination, if it was itself.
+    pub(crate) itself: Option<P>,
+    /// What that follows since, the nearest first. Where it was not itself: first the one that went on.
+    pub(crate) follows: Vec<P>,
+}
+
+impl<P> Default for GoneOn<P> {
+    fn default() -> Self {
+        GoneOn { itself: None, follows: Vec::new() }
+    }
+}
+
+impl<P: Clone + PartialEq> GoneOn<P> {
+    /// All of them, the nearest first.
+    pub(crate) fn places(&self) -> Vec<P> {
+        self.itself.iter().chain(&self.follows).cloned().collect()
+    }
+
+    /// Whether they are of no concern any more to a volume that follows `chain`, and that is followed by those of `line`.
+    ///
+    /// It follows one of them: then they have one original, and whoever of them has gone on since is the concern of the one that
+    /// it has left. Or all of them follow it. One is not enough: what comes back may have left another that goes on.
+    pub(crate) fn settled(&self, chain: &[P], line: &[P]) -> Settled {
+        let places = self.places();
+        let has_followed = !self.follows.is_empty();
+        if places.iter().any(|place| chain.contains(place)) {
+            Settled::Follows
+        } else if has_followed && places.iter().all(|place| line.contains(place)) {
+            Settled::Followed
+        } else {
+            Settled::No
+        }
+    }
+}
+
+/// How a volume stands in one line with who went on without it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Settled {
+    /// It does not.
+    No,
+    /// It follows one of them.
+    Follows,
+    /// All of them follow it.
+    Followed,
 }
 
 /// Whether hosts are kept from an overtaken volume: as the policy was once, or is now. A policy that goes with its right or

@@ -21,7 +21,7 @@ mod status;
 mod upstream;
 
 pub(crate) use announcements::{newest_in, swap_message};
-pub(crate) use command::{Parts, Replaced, RoleChangeCommand};
+pub(crate) use command::{Parts, Replaced, Replacing, RoleChangeCommand};
 pub use common_base::Comparing;
 pub(crate) use common_base::{common_base, drop_probe};
 pub use mirror::{Asked, Mirror};

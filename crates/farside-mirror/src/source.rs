@@ -30,3 +30,4 @@ pub use retention::BudgetUse;
 pub use reversal::{Reversal, ReverseAccepted, ReverseOffer, ReverseRights};
 pub use rights::SourceRights;
 pub use service::SourceService;
+pub(crate) use upstream::{Overtaker, Stands};

@@ -9,12 +9,14 @@ use farside_engine::{ContentRoot, ReplicaRecord, VolumeName};
 use farside_peer::PeerId;
 use farside_platform::Timestamp;
 use farside_transfer::Replica;
-use farside_transfer::protocol::convert::Upstream;
+use farside_transfer::limits::HOPS_MAX;
+use farside_transfer::protocol::convert::{Place, Upstream};
 use farside_transfer::protocol::{Body, Request};
 use farside_transfer::report::TransferReport;
 use prost::Message;
 use uuid::Uuid;
 
+use crate::directions::GoneOn;
 use crate::error::MirrorError;
 use crate::log::LogEntry;
 use crate::options::MirrorOptions;
@@ -133,6 +135,12 @@ impl Relationship {
         }
     }
 
+    /// What the replica follows, as far as its source has said, the nearest first.
+    pub(crate) fn chain(&self) -> Vec<Place> {
+        let beyond = self.upstream.follows.iter().take(HOPS_MAX - 1).cloned();
+        [place(self.peer, &self.source)].into_iter().chain(beyond).collect()
+    }
+
     /// What a transfer knows of it.
     pub(crate) fn replica(&self) -> Replica {
         Replica {
@@ -190,6 +198,13 @@ pub struct Overtaken {
     pub ended: bool,
     /// The destination itself still follows; this one, beyond it, went on: `PEER:POOL/VOL`, as the destination calls it.
     pub beyond: Option<String>,
+    /// What the volume that went on follows since, the nearest first; with `beyond` that volume itself is before them.
+    pub follows: Vec<Place>,
+}
+
+/// A peer's volume.
+pub(crate) fn place(peer: PeerId, volume: &VolumeName) -> Place {
+    Place { site: peer.0, volume: volume.clone() }
 }
 
 /// A mirror of this site that was deleted, and of which its source has not heard that yet.
@@ -218,6 +233,13 @@ impl Ending {
 }
 
 impl SourceRelationship {
+    /// Who went on without this side; nobody if it is not overtaken.
+    pub(crate) fn gone_on(&self) -> GoneOn<Place> {
+        let Some(overtaken) = &self.overtaken else { return GoneOn::default() };
+        let itself = overtaken.beyond.is_none().then(|| place(self.peer, &self.destination));
+        GoneOn { itself, follows: overtaken.follows.clone() }
+    }
+
     /// A new one: no base is held yet.
     pub fn new(id: Uuid, peer: PeerId, source: VolumeName, destination: VolumeName) -> SourceRelationship {
         SourceRelationship {
@@ -259,6 +281,8 @@ pub trait RelationshipStore: Send + Sync + 'static {
 pub trait EndingStore: Send + Sync + 'static {
     /// All that is to be told.
     async fn endings(&self) -> Result<Vec<Ending>, MirrorError>;
+    /// What of one is to be told has changed.
+    async fn keep_ending(&self, ending: &Ending) -> Result<(), MirrorError>;
     /// It was told.
     async fn remove_ending(&self, relationship: Uuid) -> Result<(), MirrorError>;
 }
@@ -365,6 +389,11 @@ impl RelationshipStore for MemoryStore {
 impl EndingStore for MemoryStore {
     async fn endings(&self) -> Result<Vec<Ending>, MirrorError> {
         Ok(self.tables().endings.values().cloned().collect())
+    }
+
+    async fn keep_ending(&self, ending: &Ending) -> Result<(), MirrorError> {
+        self.tables().endings.insert(ending.relationship, ending.clone());
+        Ok(())
     }
 
     async fn remove_ending(&self, relationship: Uuid) -> Result<(), MirrorError> {

@@ -5,6 +5,9 @@ use farside_peer::SessionError;
 use farside_wire::FrameError;
 use uuid::Uuid;
 
+/// The code of a refusal: the resync was asked for while the source's volume began to follow the asker's, and is to be taken back.
+pub const CROSSED: &str = "crossed";
+
 /// What can go wrong. Whatever it is, a replica is what it was before: one whole version, or not yet anything.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
@@ -104,6 +107,11 @@ impl TransferError {
     /// reached for a data stream is one whose loss the control stream has not noticed yet.
     pub fn is_lost_session(&self) -> bool {
         matches!(self, TransferError::Session(SessionError::Lost(_) | SessionError::Unreachable { .. }))
+    }
+
+    /// Whether the source refused it because its volume follows this one.
+    pub fn is_crossed(&self) -> bool {
+        matches!(self, TransferError::Session(SessionError::Refused(refusal)) if refusal.code == CROSSED)
     }
 
     /// Whether the pool here ran full under it.

@@ -164,3 +164,6 @@ pub const ROOM_WAIT: Duration = Duration::from_millis(500);
 /// For so many bytes of data a pool needs one more for nodes, at least: a leaf for each 128 blocks, of which half are full. What is
 /// scattered needs more, and shows on the way.
 pub const NODES_PART: u64 = 64;
+
+/// How often a base is chosen, while what was chosen is deleted by whoever it was kept for.
+pub const GONE_ATTEMPTS: usize = 4;

@@ -3,6 +3,7 @@
 use farside_engine::EngineError;
 use farside_peer::Refusal;
 
+pub use crate::error::CROSSED;
 use crate::error::TransferError;
 
 /// A refusal with one of the protocol's codes.

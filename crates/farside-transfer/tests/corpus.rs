@@ -43,6 +43,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         whole: false,
         named_max: None,
         keeps_common: false,
+        left: Vec::new(),
     };
     let staged = Some(StagedTransfer { incremental: vec![9; 16], base: Some(candidate(7)) });
     let step = Step {
@@ -87,7 +88,13 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         ..Overtaken::default()
     };
     let passed_on = Overtaken { beyond: "c:r/v".into(), snapshot: None, ..overtaken.clone() };
-    let ended = Overtaken { ended: true, keeps_snapshot: true, ..overtaken.clone() };
+    let ended = Overtaken {
+        ended: true,
+        keeps_snapshot: true,
+        follows: vec![Hop { site: vec![7; 32], volume: "r/v".into() }],
+        returned: true,
+        ..overtaken.clone()
+    };
     let header = StreamHeader {
         version: PROTOCOL_VERSION,
         transfer,

@@ -83,6 +83,7 @@ fn mirror_destinations() {
                 ended: false,
                 beyond: Some("c:r/s".into()),
                 follows: None,
+                follows_since: None,
             }),
             released: Some(Released { at: at("2026-11-21T23:00:00Z"), why: "the pool had less free".into() }),
             budgets: Some(BudgetUse {
@@ -104,7 +105,7 @@ fn mirror_destinations() {
             "overtaken": {
                 "since": "2026-11-21T21:00:00Z", "reported_at": "2026-11-21T22:00:00Z", "snapshot": "s1",
                 "diverged_bytes": 8192, "diverged_blocks": 2, "fenced": true, "ended": false, "beyond": "c:r/s",
-                "follows": null
+                "follows": null, "follows_since": null
             },
             "released": {"at": "2026-11-21T23:00:00Z", "why": "the pool had less free"},
             "budgets": {

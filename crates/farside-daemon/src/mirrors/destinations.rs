@@ -63,6 +63,13 @@ impl Mirrors {
                 ended: overtaken.ended,
                 beyond: overtaken.beyond.clone(),
                 follows: follows.clone(),
+                follows_since: overtaken
+                    .follows
+                    .first()
+                    .filter(|_| overtaken.ended && overtaken.beyond.is_none())
+                    .map(|place| {
+                        format!("{}:{}", peers::name_of(&self.parts.node, PeerId(place.site)), place.volume)
+                    }),
             });
             let released = relationship.released.clone();
             let stale = relationships.iter().any(|other| is_newer_sibling(other, &relationship));
@@ -438,6 +445,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
             ended: overtaken.ended,
             beyond: overtaken.beyond.as_deref(),
             follows: overtaken.follows.as_deref(),
+            follows_since: overtaken.follows_since.as_deref(),
         }))
     });
     let why = why.or_else(|| {

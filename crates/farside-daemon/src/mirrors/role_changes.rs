@@ -61,6 +61,22 @@ impl Reversal for Reversals {
         Some(known.record.name)
     }
 
+    async fn give_way(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError> {
+        let is_back = self.of(volume)?.give_way(volume, of).await?;
+        if is_back {
+            // Those who came while it followed are pinned to what it showed.
+            self.exports.drop_replica_connections(volume);
+        }
+        Ok(is_back)
+    }
+
+    async fn released(&self, volume: &VolumeName, peer: PeerId, destination: &VolumeName) {
+        // One whose pool is not open learns it by asking.
+        if let Ok(of_pool) = self.of(volume) {
+            of_pool.released(volume, peer, destination).await;
+        }
+    }
+
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
         self.of(volume)?.prepared(volume, of).await
     }

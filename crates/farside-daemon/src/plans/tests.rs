@@ -268,6 +268,7 @@ fn who_was_overtaken_learns_by_how_much_and_what_to_do() {
         ended: false,
         beyond: None,
         follows: None,
+        follows_since: None,
     };
     assert_eq!(
         overtaken(&facts()),
@@ -285,6 +286,12 @@ fn who_was_overtaken_learns_by_how_much_and_what_to_do() {
     assert!(fence(&volume, "b", &destination, None).contains("farside mirror resync p/db --from b:q/db"));
     let beyond = overtaken(&OvertakenFacts { beyond: Some("c:r/db"), ..facts() });
     assert!(beyond.starts_with("overtaken beyond b:q/db: c:r/db was broken off at 2026"), "{beyond}");
+    let elsewhere = OvertakenFacts { ended: true, follows_since: Some("c:r/db"), ..facts() };
+    let elsewhere = overtaken(&elsewhere);
+    assert!(
+        elsewhere.contains("q/db follows c:r/db since") && elsewhere.contains("resync p/db --from c:r/db"),
+        "{elsewhere}"
+    );
     let middle = overtaken(&OvertakenFacts { follows: Some("a:p/db"), ..facts() });
     assert!(middle.contains("replica of a:p/db") && middle.contains("farside mirror break p/db"), "{middle}");
     let ended = overtaken(&OvertakenFacts { ended: true, ..facts() });

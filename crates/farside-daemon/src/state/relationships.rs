@@ -9,6 +9,7 @@ use farside_mirror::{
 };
 use farside_transfer::TransferReport;
 use farside_transfer::protocol::convert::Upstream;
+use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::rows::{from_row, nanoseconds, peer_id, time, uuid};
@@ -247,15 +248,20 @@ impl State {
             .bind(ending.relationship.as_bytes().as_slice())
             .execute(&mut *transaction)
             .await?;
-        sqlx::query("INSERT OR REPLACE INTO endings (relationship, peer, at, request) VALUES (?, ?, ?, ?)")
-            .bind(ending.relationship.as_bytes().as_slice())
-            .bind(ending.peer.0.as_slice())
-            .bind(nanoseconds(ending.at))
-            .bind(ending.message_bytes())
-            .execute(&mut *transaction)
-            .await?;
+        put_ending(&mut transaction, ending).await?;
         Ok(transaction.commit().await?)
     }
+}
+
+async fn put_ending(connection: &mut SqliteConnection, ending: &Ending) -> Result<(), StateError> {
+    sqlx::query("INSERT OR REPLACE INTO endings (relationship, peer, at, request) VALUES (?, ?, ?, ?)")
+        .bind(ending.relationship.as_bytes().as_slice())
+        .bind(ending.peer.0.as_slice())
+        .bind(nanoseconds(ending.at))
+        .bind(ending.message_bytes())
+        .execute(connection)
+        .await?;
+    Ok(())
 }
 
 #[async_trait]
@@ -274,6 +280,11 @@ impl EndingStore for State {
                 Ok(Ending { relationship, peer: peer_id(&peer).map_err(failed)?, at: time(at), message })
             })
             .collect()
+    }
+
+    async fn keep_ending(&self, ending: &Ending) -> Result<(), MirrorError> {
+        let mut connection = self.writer.acquire().await.map_err(failed)?;
+        put_ending(&mut connection, ending).await.map_err(failed)
     }
 
     async fn remove_ending(&self, relationship: Uuid) -> Result<(), MirrorError> {
@@ -340,6 +351,7 @@ struct SourceRow {
     overtaken_fenced: bool,
     overtaken_ended: bool,
     overtaken_beyond: Option<String>,
+    overtaken_follows: Option<Vec<u8>>,
     released_at: Option<i64>,
     released_why: Option<String>,
 }
@@ -357,6 +369,7 @@ from_row!(SourceRow {
     overtaken_fenced,
     overtaken_ended,
     overtaken_beyond,
+    overtaken_follows,
     released_at,
     released_why
 });
@@ -382,6 +395,7 @@ impl SourceRow {
                     fenced: self.overtaken_fenced,
                     ended: self.overtaken_ended,
                     beyond: self.overtaken_beyond,
+                    follows: upstream(self.overtaken_follows.as_deref()).follows,
                 }),
             },
             released: self
@@ -407,7 +421,8 @@ impl SourceStore for State {
         sqlx::query(
             "INSERT OR REPLACE INTO source_relationships (id, peer, source, destination, base, since, \
              overtaken_reported_at, overtaken_broken_off_at, overtaken_snapshot, overtaken_root, overtaken_fenced, overtaken_ended, \
-             overtaken_beyond, released_at, released_why) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             overtaken_beyond, overtaken_follows, released_at, released_why) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -422,6 +437,7 @@ impl SourceStore for State {
         .bind(overtaken.is_some_and(|o| o.fenced))
         .bind(overtaken.is_some_and(|o| o.ended))
         .bind(overtaken.and_then(|o| o.beyond.as_ref()))
+        .bind(overtaken.and_then(|o| Upstream { follows: o.follows.clone(), overtaken: None }.to_bytes()))
         .bind(relationship.released.as_ref().map(|released| nanoseconds(released.at)))
         .bind(relationship.released.as_ref().map(|released| &released.why))
         .execute(&self.writer)
@@ -551,6 +567,7 @@ mod tests {
             fenced: true,
             ended: true,
             beyond: Some("c:r/v".into()),
+            follows: vec![Place { site: [4; 32], volume: "r/v".parse().unwrap() }],
         });
         source.released = Some(Released { at: Timestamp(7), why: "it was old".into() });
         state.save_source(&source).await.unwrap();

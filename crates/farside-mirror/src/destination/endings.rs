@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use farside_peer::{PeerId, PeerLink};
 use farside_transfer::calls::call;
-use farside_transfer::protocol::{Body, Noted};
+use farside_transfer::protocol::convert;
+use farside_transfer::protocol::{Body, Hop, Noted, Overtaken, Standing};
+use prost::Message;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -14,21 +16,28 @@ use crate::error::MirrorError;
 use crate::limits::{ENDINGS_MAX, NOTICE_AGAIN, NOTICE_LINK_WAIT, NOTICE_REST};
 use crate::links::Links;
 use crate::relationship::newest_in;
+use crate::source::{SourceService, Stands};
 use crate::store::{Ending, EndingStore};
 
 /// What sources are still to be told of mirrors that are no more. One for each site; tells until it is dropped.
 pub struct Endings {
     links: Arc<dyn Links>,
+    /// Knows what volumes here follow by now.
+    source: Arc<SourceService>,
     store: Arc<dyn EndingStore>,
     tasks: Mutex<HashMap<Uuid, JoinHandle<()>>>,
 }
 
 impl Endings {
     /// Goes on with what the store knows.
-    pub async fn open(links: Arc<dyn Links>, store: Arc<dyn EndingStore>) -> Result<Endings, MirrorError> {
+    pub async fn open(
+        links: Arc<dyn Links>,
+        source: Arc<SourceService>,
+        store: Arc<dyn EndingStore>,
+    ) -> Result<Endings, MirrorError> {
         let mut all = store.endings().await?;
         all.sort_by_key(|ending| ending.at);
-        let endings = Endings { links, store, tasks: Mutex::default() };
+        let endings = Endings { links, source, store, tasks: Mutex::default() };
         let too_many = all.len().saturating_sub(ENDINGS_MAX);
         for (index, ending) in all.into_iter().enumerate() {
             if index < too_many {
@@ -54,7 +63,7 @@ impl Endings {
     /// Begins to tell of one that the store knows.
     pub(crate) fn tell(&self, ending: Ending) {
         let id = ending.relationship;
-        let task = tokio::spawn(tell(self.links.clone(), self.store.clone(), ending));
+        let task = tokio::spawn(tell(self.links.clone(), self.source.clone(), self.store.clone(), ending));
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.retain(|_, task| !task.is_finished());
         if let Some(before) = tasks.insert(id, task) {
@@ -70,7 +79,12 @@ impl Drop for Endings {
     }
 }
 
-async fn tell(links: Arc<dyn Links>, store: Arc<dyn EndingStore>, mut ending: Ending) {
+async fn tell(
+    links: Arc<dyn Links>,
+    source: Arc<SourceService>,
+    store: Arc<dyn EndingStore>,
+    mut ending: Ending,
+) {
     let (relationship, peer) = (ending.relationship, ending.peer);
     let mut rest = NOTICE_REST;
     loop {
@@ -79,14 +93,22 @@ async fn tell(links: Arc<dyn Links>, store: Arc<dyn EndingStore>, mut ending: En
             tokio::time::sleep(NOTICE_REST).await;
             continue;
         };
-        let told = match tell_once(&*link, &mut ending).await {
-            Ok(()) => store.remove_ending(relationship).await,
+        let told = match tell_once(&*link, &source, &mut ending).await {
+            Ok(Told::ForGood) => store.remove_ending(relationship).await.map(|()| Told::ForGood),
+            Ok(Told::ForNow) => store.keep_ending(&ending).await.map(|()| Told::ForNow),
             Err(error) => Err(error),
         };
         match told {
-            Ok(()) => {
-                tracing::info!(%relationship, %peer, "the source knows that the mirror was deleted");
+            Ok(Told::ForGood) => {
+                tracing::info!(%relationship, %peer, "the source knows that the mirror is over");
                 return;
+            }
+            Ok(Told::ForNow) => {
+                rest = NOTICE_REST;
+                tokio::select! {
+                    () = tokio::time::sleep(NOTICE_AGAIN) => {}
+                    () = link.closed() => {}
+                }
             }
             Err(error) if error.is_lost_session() => tokio::time::sleep(NOTICE_REST).await,
             Err(error) => {
@@ -106,15 +128,64 @@ async fn tell(links: Arc<dyn Links>, store: Arc<dyn EndingStore>, mut ending: En
     }
 }
 
-async fn tell_once(link: &dyn PeerLink, ending: &mut Ending) -> Result<(), MirrorError> {
-    let answer = call(link, ending.message.clone(), None).await?;
-    let Body::Overtaken(overtaken) = &mut ending.message else { return Ok(()) };
+/// What telling has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Told {
+    ForGood,
+    /// It followed another and has gone on itself since: what becomes of it next is to be told, too.
+    ForNow,
+}
+
+async fn tell_once(
+    link: &dyn PeerLink,
+    source: &SourceService,
+    ending: &mut Ending,
+) -> Result<Told, MirrorError> {
+    let (now, told) = as_it_is(source, ending).await;
+    let mut answer = call(link, now.clone(), None).await?;
+    let (Body::Overtaken(overtaken), Body::Overtaken(kept)) = (now, &mut ending.message) else {
+        return Ok(Told::ForGood);
+    };
     let newest = newest_in(&answer, |noted: Noted| noted.newest)?;
-    if newest <= overtaken.role_change {
-        return Ok(());
+    if newest > overtaken.role_change {
+        // With its database this site had lost its count, so that had no effect.
+        kept.role_change = newest;
+        answer = call(link, Body::Overtaken(Overtaken { role_change: newest, ..overtaken }), None).await?;
     }
-    // With its database this site had lost its count, so that had no effect.
-    overtaken.role_change = newest;
-    call(link, ending.message.clone(), None).await?;
-    Ok(())
+    // One that was released there since must not be noted anew.
+    kept.again = true;
+    let noted = Noted::decode(answer).map_err(|e| MirrorError::protocol(format!("malformed answer: {e}")))?;
+    match convert::standing(noted.standing)? {
+        Standing::NothingKept => Ok(Told::ForGood),
+        _ => Ok(told),
+    }
+}
+
+/// What is to be told as it is by now: the volume may follow another, or hosts may have gone on there, since its mirror ended.
+async fn as_it_is(source: &SourceService, ending: &Ending) -> (Body, Told) {
+    let Body::Overtaken(kept) = &ending.message else { return (ending.message.clone(), Told::ForGood) };
+    if kept.follows.is_empty() {
+        return (ending.message.clone(), Told::ForGood);
+    }
+    let standing = match kept.destination.parse() {
+        Ok(volume) => source.standing(&volume).await,
+        Err(_) => Stands::Unknown,
+    };
+    let is_source = |hop: &Hop| hop.site == ending.peer.0 && hop.volume == kept.volume;
+    match standing {
+        Stands::Follows(_) if !kept.beyond.is_empty() => (ending.message.clone(), Told::ForGood),
+        Stands::Follows(chain) => {
+            let follows = convert::place_messages(&chain);
+            let returned = follows.iter().any(is_source);
+            (Body::Overtaken(Overtaken { returned, follows, ..kept.clone() }), Told::ForGood)
+        }
+        Stands::Original => {
+            let (follows, beyond) = (Vec::new(), String::new());
+            (Body::Overtaken(Overtaken { returned: false, follows, beyond, ..kept.clone() }), Told::ForNow)
+        }
+        Stands::Unknown => {
+            let follows = kept.follows.iter().filter(|hop| !is_source(hop)).cloned().collect();
+            (Body::Overtaken(Overtaken { returned: false, follows, ..kept.clone() }), Told::ForGood)
+        }
+    }
 }

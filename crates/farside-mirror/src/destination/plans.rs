@@ -107,7 +107,8 @@ impl Destination {
         let plan = self.plan_move(volume, Some(common.base.uuid)).await;
         drop_probe(&self.driver_parts(), &relationship, common.probe).await;
         let plan = plan?;
-        Ok(RoleChangePlan { incoming: common.incoming, follows: common.follows, age_seconds: None, ..plan })
+        let follows = common.follows.into_iter().next().map(|place| place.volume);
+        Ok(RoleChangePlan { incoming: common.incoming, follows, age_seconds: None, ..plan })
     }
 
     async fn plan_move(&self, volume: &VolumeName, to: Option<Uuid>) -> Result<RoleChangePlan, MirrorError> {

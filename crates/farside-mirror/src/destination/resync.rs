@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
+use farside_transfer::limits::GONE_ATTEMPTS;
 use tokio::sync::oneshot;
 
 use super::service::{Destination, ReservedSlot, Slot};
 use crate::error::{MirrorError, blocking};
-use crate::relationship::{Asked, Comparing, Mirror, Replaced, common_base};
+use crate::relationship::{Asked, Comparing, Mirror, Replaced, Replacing, common_base};
 use crate::schedule::Schedule;
-use crate::store::Relationship;
+use crate::store::{Relationship, place};
 
 impl Destination {
     /// Makes the volume `destination`, which is here and holds data, the replica of the peer's `source`, from the newest
@@ -34,6 +35,26 @@ impl Destination {
 
     /// The same; with [`Comparing::Everything`] also where the two have no point in common.
     pub async fn resync_comparing(
+        &self,
+        peer: PeerId,
+        source: VolumeName,
+        destination: VolumeName,
+        schedule: Schedule,
+        comparing: Comparing,
+        link_wait: Duration,
+    ) -> Result<(Mirror, Asked), MirrorError> {
+        for _ in 1..GONE_ATTEMPTS {
+            let (of, at, when) = (source.clone(), destination.clone(), schedule.clone());
+            match self.resync_once(peer, of, at, when, comparing, link_wait).await {
+                // What was chosen has been deleted by whoever it was kept for.
+                Err(error) if error.is_not_found() => {}
+                asked => return asked,
+            }
+        }
+        self.resync_once(peer, source, destination, schedule, comparing, link_wait).await
+    }
+
+    async fn resync_once(
         &self,
         peer: PeerId,
         source: VolumeName,
@@ -97,9 +118,14 @@ impl Destination {
             ..Relationship::new(self.new_id(), peer, source, destination.clone(), schedule)
         };
         let common = common_base(&self.driver_parts(), &relationship, comparing, link_wait).await?;
+        let mut left = known.chain();
+        if left.contains(&place(peer, &relationship.source)) {
+            left.clear();
+        }
+        let replaces = Replacing { relationship: known.id, left };
         let (mirror, asked) = self
             .replace(relationship.clone(), async |mirror| {
-                mirror.resync_onto(common, Some(known.id), link_wait).await
+                mirror.resync_onto(common, Some(replaces), link_wait).await
             })
             .await?;
         tracing::warn!(
@@ -137,7 +163,8 @@ impl Destination {
             Ok((mirror, driver, done)) => {
                 self.slots().insert(volume.clone(), Slot::Running(mirror.clone(), driver));
                 let (left, is_left) = oneshot::channel();
-                let left = decision.send(Replaced(left)).map(|()| is_left);
+                let follows = mirror.status().relationship.chain();
+                let left = decision.send(Replaced { follows, done: left }).map(|()| is_left);
                 if let Ok(left) = left
                     && let Ok(Err(error)) = left.await
                 {

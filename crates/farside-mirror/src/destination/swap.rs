@@ -220,6 +220,22 @@ impl Reversal for Destination {
         }
     }
 
+    async fn give_way(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError> {
+        match self.mirror(volume) {
+            Ok(mirror) => mirror.change_roles(|done| RoleChangeCommand::GiveWay { of, done }).await,
+            Err(_) => Ok(false),
+        }
+    }
+
+    async fn released(&self, volume: &VolumeName, peer: PeerId, destination: &VolumeName) {
+        let Ok(mirror) = self.mirror(volume) else { return };
+        let known = mirror.status().relationship;
+        if known.peer == peer && known.source == *destination {
+            // One whose driver has ended has nothing to tell.
+            let _ = mirror.change_roles(|done| RoleChangeCommand::Released { done }).await;
+        }
+    }
+
     async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
         self.cancel_reverse(volume, of).await
     }
@@ -349,9 +365,10 @@ async fn prepare(
                 "the source answered the role change without counting it. No role was changed at this site",
             ));
         }
-        if newest == relationship.role_change {
-            let answer = Swapped::decode(answer)
-                .map_err(|e| MirrorError::protocol(format!("malformed answer: {e}")))?;
+        let answer =
+            Swapped::decode(answer).map_err(|e| MirrorError::protocol(format!("malformed answer: {e}")))?;
+        // Without a snapshot the source has seen the end of an attempt with this number, and did nothing.
+        if newest == relationship.role_change && answer.snapshot.is_some() {
             return Ok((relationship, answer));
         }
         mirror.change_roles(|done| RoleChangeCommand::Raise { newest, done }).await?;

@@ -1,14 +1,15 @@
 //! Three sites, and everything that can be done to them in a few steps: breaks, deletions, resyncs, role changes, releases,
 //! rights taken back, pools that close and come back, databases that are lost, and words that do not arrive. After each the
 //! sites are left alone until nothing more is said. Then two sites that hosts may write to are both marked, unless a person at
-//! the site that is not has decided so.
+//! the site that is not has decided so. And hosts may write to an original that all others follow, unless one of these was
+//! deleted after it went on, which only a person can settle.
 //!
-//! The decisions are the product's ([`hear`], [`release`], [`is_refused`], [`is_fenced`]); what surrounds them is told here
-//! anew, as small as it gets.
+//! The decisions are the product's ([`hear`], [`release`], [`is_refused`], [`is_fenced`], [`GoneOn::is_settled`]); what surrounds them is
+//! told here anew, as small as it gets.
 
 use std::collections::HashSet;
 
-use super::{Heard, Left, PoolSays, Request, Said, hear, is_fenced, is_refused, release};
+use super::{GoneOn, Heard, Left, PoolSays, Request, Said, Settled, hear, is_fenced, is_refused, release};
 
 const SITES: usize = 3;
 /// Steps from the beginning; `FARSIDE_MODEL_DEPTH` says otherwise. Six take ten times as long, and have found no more.
@@ -31,6 +32,33 @@ struct Mark {
     ended: bool,
     beyond: bool,
     fenced: bool,
+    follows: Sites,
+    /// Its mirror is over, and another of the same volume has begun.
+    is_back: bool,
+    /// Which have had an update of the source since.
+    updated: Sites,
+}
+
+/// Some of the sites.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+struct Sites(u8);
+
+impl Sites {
+    fn of(sites: impl IntoIterator<Item = usize>) -> Sites {
+        Sites(sites.into_iter().fold(0, |all, site| all | 1 << site))
+    }
+
+    fn all(self) -> Vec<usize> {
+        (0..SITES).filter(|site| self.0 & 1 << site != 0).collect()
+    }
+}
+
+/// What the source of a mirror that is over is to be told.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Ending {
+    said: Said,
+    /// What the volume follows since; beyond it, who went on and what that follows.
+    follows: Sites,
 }
 
 /// The mirror of one site's volume at another.
@@ -41,8 +69,8 @@ struct Mirror {
     told: bool,
     /// Whether it has is forgotten.
     is_told_lost: bool,
-    /// It was deleted, and the source is to be told this.
-    ending: Option<Said>,
+    /// It is over, and the source is to be told this.
+    ending: Option<Ending>,
     /// At the source: in the database.
     is_known: bool,
     /// At the source: in the pool.
@@ -74,6 +102,8 @@ enum Step {
     Resync(usize, usize),
     /// The former source follows.
     Follow(usize, usize),
+    /// Whoever has followed another follows.
+    FollowAnother(usize, usize),
     Swap(usize, usize),
     Create(usize, usize),
     Release(usize, usize),
@@ -153,10 +183,93 @@ impl World {
         false
     }
 
-    /// Whether hosts went on without a site, besides at the one that it follows.
+    /// Who went on without a site, by one mirror of its.
+    fn gone_on(&self, d: usize, s: usize) -> GoneOn<usize> {
+        let Some(mark) = self.mirrors[d][s].mark else { return GoneOn::default() };
+        GoneOn { itself: (!mark.beyond).then_some(d), follows: mark.follows.all() }
+    }
+
+    /// What follows a site, and has not gone on; `since` a mark that nobody says again, only what has shown it.
+    fn line(&self, site: usize, since: Option<Mark>) -> Vec<usize> {
+        let is_in_line = |d: &usize| {
+            let mirror = &self.mirrors[*d][site];
+            let has_shown = since.is_none_or(|mark| !mark.ended || mark.updated.all().contains(d));
+            let has_gone_on = mirror.mark.is_some_and(|mark| !mark.is_back && (mark.ended || !mark.beyond));
+            mirror.is_known && mirror.is_kept && !has_gone_on && has_shown
+        };
+        (0..SITES).filter(is_in_line).collect()
+    }
+
+    /// Whether a mark is of no concern; `further` follow the site, besides those that it knows itself.
+    fn is_settled(&self, d: usize, s: usize, further: &[usize]) -> bool {
+        let mark = self.mirrors[d][s].mark;
+        let line = [self.line(s, mark), further.to_vec()].concat();
+        mark.is_some() && self.gone_on(d, s).settled(&self.chain(s), &line) != Settled::No
+    }
+
+    /// By whose mirror hosts went on without a site, besides those in one line with it.
+    fn overtaker(&self, site: usize) -> Option<usize> {
+        (0..SITES).find(|&d| self.mirrors[d][site].mark.is_some() && !self.is_settled(d, site, &[]))
+    }
+
     fn is_overtaken(&self, site: usize) -> bool {
-        let follows = self.follows(site);
-        (0..SITES).any(|d| self.mirrors[d][site].mark.is_some() && Some(d) != follows)
+        self.overtaker(site).is_some()
+    }
+
+    /// Who stands in one line with a site has not gone on without it.
+    fn settle(&mut self, site: usize, further: &[usize]) {
+        for d in 0..SITES {
+            if self.is_settled(d, site, further) {
+                let mirror = &mut self.mirrors[d][site];
+                if mirror.mark.take().is_some_and(|mark| mark.ended && !mark.is_back) {
+                    (mirror.is_known, mirror.is_kept) = (false, false);
+                }
+            }
+        }
+    }
+
+    /// `d` has an update of `s`, if it follows that.
+    fn update(&mut self, d: usize, s: usize) {
+        let mirror = &mut self.mirrors[d][s];
+        let is_refused = mirror.mark.is_some_and(|mark| !mark.ended && !mark.beyond);
+        let is_there = self.is_pool_open[d] && self.is_pool_open[s];
+        if mirror.at_destination != AtDestination::Follows || is_refused || !is_there {
+            return;
+        }
+        (mirror.is_known, mirror.is_kept) = (true, true);
+        for of in &mut self.mirrors {
+            if let Some(mark) = &mut of[s].mark {
+                mark.updated = Sites::of(mark.updated.all().into_iter().chain([d]));
+            }
+        }
+        self.settle(s, &[]);
+        self.settle(d, &[]);
+    }
+
+    /// A resync by `d` has come to `s`.
+    fn resynced(&mut self, d: usize, s: usize, before: Mirror, left: Vec<usize>) {
+        for other in (0..SITES).filter(|&other| other != d) {
+            let names = self.gone_on(other, s).places().contains(&d);
+            if let Some(mark) = &mut self.mirrors[other][s].mark
+                && names
+                && mark.ended
+            {
+                mark.follows = Sites::of(mark.follows.all().into_iter().chain(left.iter().copied()));
+            }
+        }
+        let ended = before.mark.filter(|mark| mark.ended);
+        // What it has followed since may go on without it.
+        let follows = |mark: Mark| Sites::of(mark.follows.all().into_iter().chain(left));
+        let stays = ended.map(|mark| Mark { is_back: true, follows: follows(mark), ..mark });
+        self.mirrors[d][s].mark = stays.filter(|mark| mark.follows != Sites::default());
+        self.settle(s, &[d]);
+        self.update(d, s);
+    }
+
+    /// The mirror that a volume was in makes room for another.
+    fn replaced(&mut self, d: usize, before: usize, ending: Ending) {
+        let mirror = &mut self.mirrors[d][before];
+        (mirror.at_destination, mirror.ending) = (AtDestination::Nothing, Some(ending));
     }
 
     fn is_host_writing(&self, site: usize) -> bool {
@@ -171,29 +284,54 @@ impl World {
     }
 
     /// What the destination has to say of a mirror, if anything.
-    fn said(&self, destination: usize, source: usize) -> Option<Said> {
+    fn said(&self, destination: usize, source: usize) -> Option<Ending> {
         let mirror = &self.mirrors[destination][source];
         if mirror.ending.is_some() {
             return mirror.ending;
         }
+        let nowhere = Sites::default();
         match mirror.at_destination {
-            AtDestination::Broken | AtDestination::Dormant => Some(Said::BrokenOff),
-            AtDestination::Follows if self.is_overtaken(destination) => Some(Said::Beyond),
-            AtDestination::Follows => Some(Said::Withdrawn),
+            AtDestination::Broken | AtDestination::Dormant => {
+                Some(Ending { said: Said::BrokenOff, follows: nowhere })
+            }
+            AtDestination::Follows => Some(match self.overtaker(destination) {
+                Some(by) => {
+                    Ending { said: Said::Beyond, follows: Sites::of(self.gone_on(by, destination).places()) }
+                }
+                None => Ending { said: Said::Withdrawn, follows: Sites::of(self.line(destination, None)) },
+            }),
             AtDestination::Nothing => None,
         }
     }
 
     fn tell(&mut self, destination: usize, source: usize) {
-        let Some(said) = self.said(destination, source) else { return };
-        let follows = self.follows(source) == Some(destination);
+        let Some(Ending { said, follows }) = self.said(destination, source) else { return };
+        // What it follows is looked up when it is told, and whether it is an original by now.
+        let is_over = self.mirrors[destination][source].ending.is_some();
+        // Said again until it follows something.
+        let has_gone_on = follows != Sites::default() && is_over && self.chain(destination).is_empty();
+        let (said, follows) = match (said, self.chain(destination)) {
+            (Said::Ended, chain) if !chain.is_empty() && follows != Sites::default() => {
+                (said, Sites::of(chain))
+            }
+            (Said::Ended, _) => (said, Sites::default()),
+            (Said::Beyond, chain) if is_over && chain.is_empty() => (Said::Ended, Sites::default()),
+            _ => (said, follows),
+        };
+        let said = match said {
+            Said::Ended if follows.all().contains(&source) => Said::Returned,
+            said => said,
+        };
+        let (chain, line) = (self.chain(source), self.line(source, None));
         let is_open = self.is_pool_open[source];
         let policy = self.policy[source];
         let back = self.mirrors[source][destination].at_destination;
         let was_its_replica = matches!(back, AtDestination::Broken | AtDestination::Dormant);
         let mirror = &mut self.mirrors[destination][source];
-        // Not broken off when it was deleted: it only lets go.
-        if mirror.ending == Some(Said::Withdrawn) {
+        let itself = (said != Said::Beyond).then_some(destination);
+        let gone_on = GoneOn { itself, follows: follows.all() };
+        // Not broken off when it ended: it only lets go.
+        if is_over && said == Said::Withdrawn {
             mirror.ending = None;
             mirror.is_kept = false;
             match release(mirror.mark.is_some()) {
@@ -203,7 +341,12 @@ impl World {
             return;
         }
         let pool = if is_open {
-            PoolSays::Present { is_kept: mirror.is_kept, follows, is_taken_over: false }
+            PoolSays::Present {
+                is_kept: mirror.is_kept,
+                follows: chain.contains(&destination),
+                settled: gone_on.settled(&chain, if said == Said::Beyond && !is_over { &line } else { &[] }),
+                is_taken_over: false,
+            }
         } else {
             PoolSays::Absent
         };
@@ -213,19 +356,34 @@ impl World {
             // To be said again.
             Heard::NotHere => return,
             Heard::NothingKept | Heard::TakenOver | Heard::Follows => {}
-            Heard::Clear => mirror.mark = mirror.mark.filter(|mark| !mark.beyond),
+            Heard::Clear => mirror.mark = mirror.mark.filter(|mark| !mark.beyond || mark.is_back),
+            Heard::Over => (mirror.is_known, mirror.is_kept, mirror.mark) = (false, false, None),
             Heard::Note => {
                 let was_fenced = mirror.mark.is_some_and(|mark| mark.fenced);
                 mirror.is_known = true;
                 mirror.mark = Some(Mark {
-                    ended: said == Said::Ended,
+                    ended: is_over,
                     beyond: said == Said::Beyond,
                     fenced: is_fenced(was_fenced, policy),
+                    follows,
+                    is_back: false,
+                    updated: Sites::default(),
                 });
             }
         }
-        mirror.ending = None;
+        if !(has_gone_on && mirror.is_known) {
+            mirror.ending = None;
+        }
         mirror.told = said != Said::Withdrawn;
+        match said {
+            Said::Withdrawn => {
+                let further = Sites::of(follows.all().into_iter().chain([destination]));
+                self.settle(source, &further.all());
+            }
+            Said::Returned => self.settle(source, &[destination]),
+            Said::Ended => self.settle(source, &[]),
+            _ => {}
+        }
     }
 
     /// The world after a step; none if it cannot be taken, or is refused.
@@ -244,14 +402,15 @@ impl World {
                 let is_open = self.is_pool_open[d];
                 let mirror = &mut world.mirrors[d][s];
                 (mirror.ending.is_none() && is_open).then_some(())?;
+                let ending = |said| Some(Ending { said, follows: Sites::default() });
                 match mirror.at_destination {
                     AtDestination::Nothing => return None,
                     // A copy that goes its own way, and whoever was made from it.
                     AtDestination::Follows => {
-                        mirror.ending = Some(Said::Withdrawn);
+                        mirror.ending = ending(Said::Withdrawn);
                         world.leave(d);
                     }
-                    AtDestination::Broken | AtDestination::Dormant => mirror.ending = Some(Said::Ended),
+                    AtDestination::Broken | AtDestination::Dormant => mirror.ending = ending(Said::Ended),
                 }
                 world.mirrors[d][s].at_destination = AtDestination::Nothing;
             }
@@ -261,10 +420,11 @@ impl World {
                     matches!(mirror.at_destination, AtDestination::Broken | AtDestination::Dormant);
                 let is_there = self.is_pool_open[d] && self.is_pool_open[s];
                 (is_broken && is_there && self.holds[s] && !self.chain(s).contains(&d)).then_some(())?;
-                *mirror = Mirror::default();
+                let before = std::mem::take(mirror);
                 world.begin(d, s);
                 // Who was overtaken by this one is so no more; what others said stays.
                 world.mirrors[s][d].mark = None;
+                world.resynced(d, s, before, Vec::new());
             }
             Step::Follow(d, s) => {
                 let is_there = self.is_pool_open[d] && self.is_pool_open[s] && self.holds[d] && self.holds[s];
@@ -277,11 +437,46 @@ impl World {
                     ..Mirror::default()
                 };
                 world.begin(d, s);
+                world.resynced(d, s, self.mirrors[d][s], Vec::new());
+            }
+            Step::FollowAnother(d, s) => {
+                let is_there = self.is_pool_open[d] && self.is_pool_open[s] && self.holds[d] && self.holds[s];
+                let before = self.record(d).filter(|before| *before != s)?;
+                (is_there && s != d && !self.chain(s).contains(&d)).then_some(())?;
+                let ending = |source: usize| self.mirrors[d][source].ending;
+                (ending(before).is_none() && ending(s).is_none()).then_some(())?;
+                // Over the session that this takes the other says first that it went on.
+                let back = &self.mirrors[s][d];
+                let is_untold = back.ending.is_some()
+                    || (back.at_destination == AtDestination::Broken && back.mark.is_none());
+                (!(self.follows(d).is_some() && is_untold)).then_some(())?;
+                let overtaker = self.overtaker(d);
+                world.mirrors[d][s] = Mirror::default();
+                let follows = Sites::of(self.chain(s).into_iter().chain([s]));
+                world.replaced(
+                    d,
+                    before,
+                    match (self.follows(d), overtaker) {
+                        (None, _) => Ending { said: Said::Ended, follows },
+                        (Some(_), Some(by)) => {
+                            Ending { said: Said::Beyond, follows: Sites::of(self.gone_on(by, d).places()) }
+                        }
+                        (Some(_), None) => Ending { said: Said::Withdrawn, follows: Sites::default() },
+                    },
+                );
+                world.begin(d, s);
+                let mut left = [vec![before], self.chain(before)].concat();
+                if left.contains(&s) {
+                    left.clear();
+                }
+                world.resynced(d, s, self.mirrors[d][s], left);
             }
             Step::Swap(d, s) => {
                 let mirror = self.mirrors[d][s];
                 let is_there = self.is_pool_open[d] && self.is_pool_open[s] && mirror.is_known;
-                let is_free = self.record(s).is_none_or(|other| other == d) && self.follows(s).is_none();
+                let before = self.record(s).filter(|other| *other != d);
+                let is_told = before.is_none_or(|before| self.mirrors[s][before].ending.is_none());
+                let is_free = self.follows(s).is_none() && is_told;
                 let follows = mirror.at_destination == AtDestination::Follows;
                 (is_there && is_free && follows).then_some(())?;
                 let is_overtaken = self.is_overtaken(s) || self.is_overtaken(d);
@@ -289,7 +484,11 @@ impl World {
                 world.mirrors[d][s] =
                     Mirror { at_destination: AtDestination::Dormant, told: true, ..Mirror::default() };
                 let knows = self.knows[s];
+                if let Some(before) = before {
+                    world.replaced(s, before, Ending { said: Said::Ended, follows: Sites::of([d]) });
+                }
                 world.begin(s, d);
+                world.settle(s, &[]);
                 world.knows[d] = knows;
             }
             Step::Create(d, s) => {
@@ -368,6 +567,7 @@ impl World {
             for y in (0..SITES).filter(|&y| y != x) {
                 steps.extend([Step::Break(x, y), Step::Delete(x, y), Step::Resync(x, y), Step::Follow(x, y)]);
                 steps.extend([Step::Swap(x, y), Step::Create(x, y), Step::Release(x, y), Step::Tell(x, y)]);
+                steps.push(Step::FollowAnother(x, y));
             }
         }
         steps
@@ -381,6 +581,9 @@ impl World {
             for (d, s) in (0..SITES).flat_map(|d| (0..SITES).map(move |s| (d, s))) {
                 self.tell(d, s);
             }
+            for (d, s) in (0..SITES).flat_map(|d| (0..SITES).map(move |s| (d, s))) {
+                self.update(d, s);
+            }
             if self == before {
                 return self;
             }
@@ -393,6 +596,17 @@ impl World {
             && let Some(unknown) = writing.iter().find(|&&site| !self.is_marked(site))
         {
             return Err(format!("hosts write at {writing:?}, and nobody at {unknown} can know"));
+        }
+        let roots: Vec<usize> = (0..SITES).filter(|&site| self.follows(site).is_none()).collect();
+        // A copy that went its own way may be written to.
+        if let [root] = roots[..]
+            && writing.is_empty()
+            && self.holds == [true; SITES]
+        {
+            let is_deleted = |mark: Mark| mark.ended && mark.follows == Sites::default();
+            if !(0..SITES).any(|d| self.mirrors[d][root].mark.is_some_and(is_deleted)) {
+                return Err(format!("everybody follows {root}, and hosts may not write there"));
+            }
         }
         if (0..SITES).any(|site| self.chain(site).contains(&site)) {
             return Err(String::from("a ring: there is no original"));

@@ -1,12 +1,12 @@
 //! What is told to the source of a role change, and what of its answer counts.
 
-use farside_platform::Timestamp;
-use farside_transfer::protocol::convert::{self, CandidateBase};
+use farside_transfer::protocol::convert::{self, CandidateBase, Place};
 use farside_transfer::protocol::{Overtaken, Swap, SwapPhase};
 use prost::Message;
 
 use super::status::Published;
 use crate::error::MirrorError;
+use crate::source::Overtaker;
 use crate::store::Relationship;
 
 /// A message of a role change.
@@ -41,16 +41,22 @@ pub(super) fn overtaken_message(relationship: &Relationship, stands_on: Option<&
     }
 }
 
-/// That the replica follows, and was itself overtaken by `beyond`, if it was.
-pub(super) fn beyond_message(relationship: &Relationship, beyond: Option<(String, Timestamp)>) -> Overtaken {
+/// That the replica follows, and was itself overtaken by `beyond`; or by nobody, so that `line` follows with it.
+pub(super) fn beyond_message(
+    relationship: &Relationship,
+    beyond: Option<Overtaker>,
+    line: &[Place],
+) -> Overtaken {
+    let follows = beyond.as_ref().map_or(line, |beyond| &beyond.places);
     Overtaken {
         relationship: relationship.id.as_bytes().to_vec(),
         volume: relationship.source.to_string(),
         destination: relationship.destination.to_string(),
         role_change: relationship.role_change,
         withdrawn: beyond.is_none(),
-        broken_off_at: beyond.as_ref().map_or(0, |(_, at)| at.0),
-        beyond: beyond.map(|(by, _)| by).unwrap_or_default(),
+        broken_off_at: beyond.as_ref().map_or(0, |beyond| beyond.at.0),
+        follows: convert::place_messages(follows),
+        beyond: beyond.map(|beyond| beyond.by).unwrap_or_default(),
         again: relationship.told,
         ..Overtaken::default()
     }

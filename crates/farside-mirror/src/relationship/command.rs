@@ -7,7 +7,7 @@ use std::time::Duration;
 use farside_engine::Engine;
 use farside_platform::{Clock, Randomness};
 use farside_transfer::TransferKind;
-use farside_transfer::protocol::convert::CandidateBase;
+use farside_transfer::protocol::convert::{CandidateBase, Place};
 use farside_transfer::report::TransferReport;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -61,9 +61,11 @@ pub(crate) enum Command {
     Resync {
         base: Uuid,
         /// The relationship whose place this one takes.
-        replaces: Option<Uuid>,
+        replaces: Option<Replacing>,
         /// The newest role change that the source has seen.
         newest: u64,
+        /// What the source's volume follows itself, the nearest first.
+        follows: Vec<Place>,
         link_wait: Duration,
         accepted: oneshot::Sender<Result<(), MirrorError>>,
         ended: Ended,
@@ -96,8 +98,21 @@ pub(crate) enum Command {
     },
 }
 
-/// The volume follows another source: its mirror is over. Answered when what it kept is released; dropped if it comes to nothing.
-pub(crate) struct Replaced(pub(crate) Reply<()>);
+/// What a relationship takes the place of.
+#[derive(Clone, Debug)]
+pub(crate) struct Replacing {
+    pub(crate) relationship: Uuid,
+    /// What the volume followed, until now or until it was broken off, the nearest first, where the new source is not among it.
+    pub(crate) left: Vec<Place>,
+}
+
+/// The volume follows another source: its mirror is over. Dropped if it comes to nothing.
+pub(crate) struct Replaced {
+    /// What it follows, the nearest first.
+    pub(crate) follows: Vec<Place>,
+    /// Answered when what the mirror kept is released.
+    pub(crate) done: Reply<()>,
+}
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, MirrorError>>;
 
@@ -119,6 +134,10 @@ pub(crate) enum RoleChangeCommand {
     Finish { done: Reply<()> },
     /// The source has learnt how the change with this number ended.
     Acknowledged { role_change: u64, done: Reply<()> },
+    /// The resync of this relationship has crossed with one in the other direction. Answers whether it is taken back.
+    GiveWay { of: Uuid, done: Reply<bool> },
+    /// The former source has followed this volume, and has ended that itself.
+    Released { done: Reply<()> },
     /// At the original: make it read-only, with a last snapshot.
     Prepare { of: Uuid, schedule: Schedule, done: Reply<ReverseAccepted> },
     /// Which snapshot was the last.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use farside_engine::{ChangedBytes, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_engine::{ChangedBytes, Engine, EngineError, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_platform::Clock;
 use farside_transfer::bases::{candidates, drop_left_probes, probe_name};
-use farside_transfer::protocol::convert::{self, CandidateBase};
+use farside_transfer::protocol::convert::{self, CandidateBase, Place};
 use farside_transfer::protocol::{Body, Compare, Comparison};
 use prost::Message;
 use uuid::Uuid;
@@ -35,8 +35,8 @@ pub(crate) struct CommonBase {
     pub(crate) probe: Option<Uuid>,
     /// The newest role change that the source has seen. With its database this side may have lost its own count.
     pub(crate) newest: u64,
-    /// What the source's volume follows itself, if it is no original.
-    pub(crate) follows: Option<VolumeName>,
+    /// What the source's volume follows itself, the nearest first; nothing if it is an original.
+    pub(crate) follows: Vec<Place>,
 }
 
 /// Asks the source. Changes nothing on either side, but that the present state of a volume which no snapshot of its main line holds
@@ -82,10 +82,13 @@ fn take_probe(
 ) -> Result<Option<Uuid>, MirrorError> {
     // One that a crash has left serves nobody.
     drop_left_probes(engine, volume)?;
-    if let Some(newest) = engine.snapshots(volume)?.pop()
-        && engine.changed_since(volume, newest.uuid)? == ChangedBytes::default()
-    {
-        return Ok(None);
+    if let Some(newest) = engine.snapshots(volume)?.pop() {
+        match engine.changed_since(volume, newest.uuid) {
+            Ok(changed) if changed == ChangedBytes::default() => return Ok(None),
+            // Deleted by whoever it was kept for.
+            Ok(_) | Err(EngineError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     let spec = SnapshotSpec {
         name: probe_name(uuid),
@@ -120,7 +123,7 @@ async fn ask_for_base(
             && let Some(own) = newest_here(parts, destination, &candidates).await?
         {
             let newest = convert::newest_role_change(answer.newest)?;
-            let follows = convert::places(&answer.follows)?.into_iter().next().map(|place| place.volume);
+            let follows = convert::places(&answer.follows)?;
             return Ok(CommonBase { base: own, incoming: None, probe: None, newest, follows });
         }
         return Err(MirrorError::State(format!(
@@ -137,7 +140,7 @@ async fn ask_for_base(
     Ok(CommonBase {
         probe: None,
         newest: convert::newest_role_change(answer.newest)?,
-        follows: convert::places(&answer.follows)?.into_iter().next().map(|place| place.volume),
+        follows: convert::places(&answer.follows)?,
         base,
         incoming: Some(ChangedBytes { data_bytes: answer.data_bytes, hole_bytes: answer.hole_bytes }),
     })

@@ -3,6 +3,7 @@
 
 use farside_engine::{Engine, EngineError, SnapshotOwner, VolumeName};
 use farside_transfer::bases::{RESCUE, leave_bases, release, release_all};
+use farside_transfer::protocol::convert::{self, Place};
 use farside_transfer::protocol::{Body, Overtaken, Release};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -15,7 +16,7 @@ use crate::limits::BREAK_PATIENCE;
 use crate::log::LogEvent;
 use crate::set_back::Row;
 use crate::state::{Event, Work};
-use crate::store::{Ending, Relationship, SwapMark};
+use crate::store::{Ending, Relationship, SwapMark, place};
 
 impl Driver {
     /// Breaks off, at a snapshot if one is named. Answers the name of the side branch that newer content stays as. On this way
@@ -131,7 +132,7 @@ impl Driver {
             Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => return Err(error),
         };
-        let ending = self.ending(&left);
+        let ending = self.ending(&left, &[]);
         self.parts.store.end(&ending).await?;
         Ok(ending)
     }
@@ -153,7 +154,7 @@ impl Driver {
         }
         self.stop().await;
         let _ = aside.send(Ok(()));
-        let Ok(Replaced(done)) = decision.await else {
+        let Ok(Replaced { follows, done }) = decision.await else {
             // The row may have made room for the other's.
             if let Err(error) = self.parts.store.save(&self.relationship).await {
                 tracing::warn!(relationship = %self.relationship.id, "the state database could not record that the \
@@ -170,7 +171,7 @@ impl Driver {
             Err(error) => (Vec::new(), Err(error)),
         };
         // Told in this life whatever the database says: the old row is gone already.
-        let ending = self.ending(&left);
+        let ending = self.ending(&left, &follows);
         let ended = self.parts.store.end(&ending).await.and(kept);
         self.parts.endings.tell(ending);
         self.log(LogEvent::Delete, None, None).await;
@@ -178,8 +179,9 @@ impl Driver {
         true
     }
 
-    /// What the source is to be told: that it may let everything go, or that it was overtaken, which it may not have heard yet.
-    fn ending(&self, left: &[Uuid]) -> Ending {
+    /// What the source is to be told: that it may let everything go, or that it was overtaken, which it may not have heard yet; and
+    /// what the volume follows since.
+    fn ending(&self, left: &[Uuid], follows: &[Place]) -> Ending {
         let relationship = &self.relationship;
         // Where the pool could not be asked the row tells.
         let was_broken_off = self.state.work == Work::BrokenOff || relationship.broken_off_at.is_some();
@@ -188,13 +190,15 @@ impl Driver {
             Body::Overtaken(Overtaken {
                 ended: true,
                 keeps_snapshot: stands_on.is_some_and(|stands_on| left.contains(&stands_on.uuid)),
+                follows: convert::place_messages(follows),
+                returned: follows.contains(&place(relationship.peer, &relationship.source)),
                 ..overtaken_message(relationship, stands_on)
             })
         } else if let Some(beyond) =
             self.overtaker().filter(|_| self.state.initialized && !self.state.resync_pending)
         {
             // It could not be passed on any more. Of a source that nothing has come from nobody here went on.
-            Body::Overtaken(Overtaken { ended: true, ..beyond_message(relationship, Some(beyond)) })
+            Body::Overtaken(Overtaken { ended: true, ..beyond_message(relationship, Some(beyond), &[]) })
         } else {
             Body::Release(Release {
                 relationship: relationship.id.as_bytes().to_vec(),

@@ -12,6 +12,7 @@ use farside_peer::{PeerId, PeerLink, SessionError};
 use farside_transfer::TransferKind;
 use farside_transfer::destination::{self as transfer, NoRoom, Outcome, ProgressSender, Transfer};
 use farside_transfer::protocol::Overtaken;
+use farside_transfer::protocol::convert::Place;
 use farside_transfer::quiet::QuietUpdates;
 use farside_transfer::report::{Progress, TransferReport, TransferResult};
 use tokio::sync::{mpsc, watch};
@@ -106,6 +107,8 @@ pub(super) struct Driver {
     pub(super) told: Option<Overtaken>,
     /// Whether the source has heard that.
     pub(super) heard: watch::Receiver<Heard>,
+    /// What the volume followed until it was to follow this source, where that is not among it.
+    pub(super) left: Vec<Place>,
     /// A role change is being carried out by this process: its messages are not the divergence notice's.
     pub(super) is_swapping: bool,
     /// The device failed under the record of a takeover: whether it is on it shows only when the pool is opened anew.
@@ -166,6 +169,7 @@ impl Driver {
             notice: None,
             told: None,
             heard: watch::Sender::new(Heard::NotYet(None)).subscribe(),
+            left: Vec::new(),
             is_swapping: false,
             is_outcome_unknown: false,
             activity: Activity::None,
@@ -187,6 +191,7 @@ impl Driver {
 
     pub(super) async fn run(mut self) {
         let mut overtaken = self.parts.source.overtaken_changes();
+        let mut is_replaced = false;
         self.probe().await;
         loop {
             self.publish();
@@ -203,7 +208,8 @@ impl Driver {
                         }
                     }
                     Some(Command::StepAside { aside, decision }) => {
-                        if self.step_aside(aside, decision).await {
+                        is_replaced = self.step_aside(aside, decision).await;
+                        if is_replaced {
                             break;
                         }
                     }
@@ -223,6 +229,10 @@ impl Driver {
         }
         self.stop().await;
         self.parts.source.expect_follower(self.relationship.id, None);
+        if is_replaced {
+            // What is said of the volume is another's to say by now.
+            return;
+        }
         self.parts.source.set_upstream(&self.relationship.destination, None);
         // One whose pool is closed is looked at before it is served again.
         if !self.parts.stop.is_cancelled() {
@@ -304,8 +314,8 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
-            Command::Resync { base, replaces, newest, link_wait, accepted, ended } => {
-                let result = self.resync(base, replaces, newest, link_wait, ended).await;
+            Command::Resync { base, replaces, newest, follows, link_wait, accepted, ended } => {
+                let result = self.resync(base, replaces, newest, follows, link_wait, ended).await;
                 self.publish();
                 let _ = accepted.send(result);
             }
@@ -546,6 +556,7 @@ impl Driver {
 
     async fn note(&mut self, ending: Ending) {
         let mut again = None;
+        let mut crossed = false;
         let (event, outcome) = match ending {
             Ending::Waited(Ok(ready)) => {
                 if let Ok((next, Action::Run(kind))) = self.state.step(Event::Start) {
@@ -579,6 +590,7 @@ impl Driver {
                     false => 0,
                 };
                 self.note_room(outcome.no_room).await;
+                crossed = outcome.crossed;
                 (event, Ok(outcome.report))
             }
             Ending::Waited(Err(error)) | Ending::Ran(Err(error)) => {
@@ -627,6 +639,9 @@ impl Driver {
         }
         if let Err(error) = self.carry_out(action).await {
             self.why = Some(error.to_string());
+        }
+        if crossed {
+            self.has_crossed().await;
         }
         // Who is notified of the end sees it in the status too.
         self.publish();
@@ -716,6 +731,7 @@ impl Driver {
             kind,
             replica: self.relationship.replica(),
             role_change: self.relationship.role_change,
+            left: if kind == TransferKind::Resync { self.left.clone() } else { Vec::new() },
             engine: self.parts.engine.clone(),
             replicas: Arc::new(StoredReplicas(self.parts.store.clone())),
             clock: clock.clone(),
@@ -802,7 +818,7 @@ impl Driver {
         self.settle(|| Err(MirrorError::aborted()));
     }
 
-    fn settle(&mut self, result: impl Fn() -> Result<TransferReport, MirrorError>) {
+    pub(super) fn settle(&mut self, result: impl Fn() -> Result<TransferReport, MirrorError>) {
         for ended in self.waiting.drain(..) {
             let _ = ended.send(result());
         }

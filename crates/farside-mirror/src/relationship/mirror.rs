@@ -6,6 +6,7 @@ use std::time::Duration;
 use farside_link::{Bucket, throttle};
 use farside_peer::PeerId;
 use farside_transfer::TransferKind;
+use farside_transfer::limits::GONE_ATTEMPTS;
 use farside_transfer::report::{Progress, TransferReport};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::command::{Command, Parts, Replaced, Reply, RoleChangeCommand, gone};
+use super::command::{Command, Parts, Replaced, Replacing, Reply, RoleChangeCommand, gone};
 use super::common_base::{CommonBase, Comparing, common_base};
 use super::driver::{Driver, Ports};
 use super::status::MirrorStatus;
@@ -237,6 +238,17 @@ impl Mirror {
         comparing: Comparing,
         link_wait: Duration,
     ) -> Result<Asked, MirrorError> {
+        for _ in 1..GONE_ATTEMPTS {
+            match self.resync_once(comparing, link_wait).await {
+                // What was chosen has been deleted by whoever it was kept for.
+                Err(error) if error.is_not_found() => {}
+                asked => return asked,
+            }
+        }
+        self.resync_once(comparing, link_wait).await
+    }
+
+    async fn resync_once(&self, comparing: Comparing, link_wait: Duration) -> Result<Asked, MirrorError> {
         let relationship = self.status().relationship;
         let common = common_base(&self.parts, &relationship, comparing, link_wait).await?;
         self.resync_onto(common, None, link_wait).await
@@ -246,16 +258,17 @@ impl Mirror {
     pub(crate) async fn resync_onto(
         &self,
         common: CommonBase,
-        replaces: Option<Uuid>,
+        replaces: Option<Replacing>,
         link_wait: Duration,
     ) -> Result<Asked, MirrorError> {
         let (accepted, is_accepted) = oneshot::channel();
         let (ended_tx, ended) = oneshot::channel();
-        let CommonBase { base, newest, .. } = common;
+        let CommonBase { base, newest, follows, .. } = common;
         self.send(Command::Resync {
             base: base.uuid,
             replaces,
             newest,
+            follows,
             link_wait,
             accepted,
             ended: ended_tx,

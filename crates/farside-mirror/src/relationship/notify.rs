@@ -1,6 +1,6 @@
 //! When there is something to tell the source.
 
-use farside_platform::Timestamp;
+use farside_transfer::protocol::convert::Place;
 use farside_transfer::protocol::{Overtaken, Standing, SwapPhase};
 use tokio::sync::watch;
 
@@ -8,6 +8,7 @@ use super::announcements::{beyond_message, overtaken_message, swap_message};
 use super::divergence_notice::{DivergenceNotice, Heard, PendingNotice};
 use super::driver::Driver;
 use super::status::SourceHeard;
+use crate::source::Overtaker;
 use crate::state::Work;
 use crate::store::{Relationship, SwapMark};
 
@@ -39,7 +40,7 @@ impl Driver {
             let is_settled = self.told.as_ref().is_some_and(|told| told.withdrawn)
                 && matches!(&*self.heard.borrow(), Heard::Yes(_));
             let is_news = beyond.is_some() || (!is_settled && self.has_destinations_elsewhere());
-            (is_news && self.state.initialized).then(|| beyond_message(&relationship, beyond))
+            (is_news && self.state.initialized).then(|| beyond_message(&relationship, beyond, &self.line()))
         };
         if swap.is_none() && overtaken.is_none() {
             if broken_off || self.told.as_ref().is_some_and(|told| !told.withdrawn) {
@@ -61,9 +62,13 @@ impl Driver {
     }
 
     /// Who went on without this volume, besides its own source.
-    pub(super) fn overtaker(&self) -> Option<(String, Timestamp)> {
-        let Relationship { peer, source, destination, .. } = &self.relationship;
-        self.parts.source.overtaker(destination, *peer, source)
+    pub(super) fn overtaker(&self) -> Option<Overtaker> {
+        self.parts.source.overtaker(&self.relationship.destination, &self.chain())
+    }
+
+    /// What this volume follows, as far as that is known here, the nearest first.
+    pub(super) fn chain(&self) -> Vec<Place> {
+        self.relationship.chain()
     }
 
     /// The source has answered, for the first time since the break: remembered, so that one that releases the mirror is not told
@@ -83,6 +88,30 @@ impl Driver {
         }
     }
 
+    /// The former source has ended the mirror by which it followed: it is its own again, knows that hosts went on here, and is not to
+    /// be told anew.
+    pub(super) async fn is_followed_no_more(&mut self) {
+        if self.state.work != Work::BrokenOff {
+            return;
+        }
+        self.relationship.told = true;
+        if let Err(error) = self.parts.store.save(&self.relationship).await {
+            // Known to this process.
+            tracing::warn!(relationship = %self.relationship.id, "the state database could not record that the \
+                 former source does not follow any more: {error}");
+        }
+        self.heard = watch::Sender::new(Heard::Yes(Standing::NothingKept)).subscribe();
+        self.send_notice();
+    }
+
+    /// What follows this volume, besides its own source, as far as it has said.
+    fn line(&self) -> Vec<Place> {
+        let chain = self.chain();
+        let mut line = self.parts.source.line(&self.relationship.destination);
+        line.retain(|place| !chain.contains(place));
+        line
+    }
+
     fn has_destinations_elsewhere(&self) -> bool {
         let Relationship { peer, destination, .. } = &self.relationship;
         self.parts.source.destinations().iter().any(|r| r.source == *destination && r.peer != *peer)
@@ -94,12 +123,17 @@ impl Driver {
             return;
         }
         let beyond = self.overtaker();
-        let told = self.told.as_ref().filter(|told| !told.withdrawn).map(|told| told.beyond.as_str());
-        if beyond.as_ref().map(|(by, _)| by.as_str()) == told {
+        let what = |told: &Overtaken| (told.withdrawn, told.beyond.clone(), told.follows.clone());
+        let said = beyond_message(&self.relationship, beyond, &self.line());
+        let is_said = match &self.told {
+            Some(told) => what(told) == what(&said),
+            None => said.withdrawn && said.follows.is_empty(),
+        };
+        if is_said {
             return;
         }
         self.relationship.told = false;
-        let overtaken = Some(beyond_message(&self.relationship, beyond));
+        let overtaken = Some(Overtaken { again: false, ..said });
         let swap = None;
         let (heard_tx, heard) = watch::channel(Heard::NotYet(None));
         (self.heard, self.told) = (heard, overtaken.clone());

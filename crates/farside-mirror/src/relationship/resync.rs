@@ -15,10 +15,10 @@ use farside_engine::{Engine, ReplicaRecord, SnapshotInfo, SnapshotOwner};
 use farside_transfer::TransferKind;
 use farside_transfer::bases::RESCUE;
 use farside_transfer::limits::ROLE_CHANGE_MAX;
-use farside_transfer::protocol::convert::Upstream;
+use farside_transfer::protocol::convert::{Place, Upstream};
 use uuid::Uuid;
 
-use super::command::Ended;
+use super::command::{Ended, Replacing};
 use super::dissolve::leave;
 use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
@@ -31,8 +31,9 @@ impl Driver {
     pub(super) async fn resync(
         &mut self,
         base: Uuid,
-        replaces: Option<Uuid>,
+        replaces: Option<Replacing>,
         newest: u64,
+        follows: Vec<Place>,
         link_wait: Duration,
         ended: Ended,
     ) -> Result<(), MirrorError> {
@@ -55,7 +56,7 @@ impl Driver {
             broken_off_at: None,
             swap,
             role_change,
-            upstream: Upstream::default(),
+            upstream: Upstream { follows, overtaken: None },
             told: false,
             ..before.clone()
         };
@@ -63,7 +64,8 @@ impl Driver {
         if !is_follower || self.state.work == Work::BrokenOff {
             self.notice = None;
             let (engine, relationship) = (self.parts.engine.clone(), pending.clone());
-            if let Err(error) = blocking(move || follow(&*engine, &relationship, base, replaces)).await {
+            let before_this = replaces.as_ref().map(|replaced| replaced.relationship);
+            if let Err(error) = blocking(move || follow(&*engine, &relationship, base, before_this)).await {
                 if let Err(error) = self.parts.store.save(&before).await {
                     tracing::warn!(relationship = %before.id, "the state database could not record that the resync \
                          was given up; the volume is unchanged. After a restart the mirror may try the resync once \
@@ -73,6 +75,7 @@ impl Driver {
                 return Err(error);
             }
             self.relationship = pending;
+            self.left = replaces.map(|replaced| replaced.left).unwrap_or_default();
             self.probe().await;
             self.check_probed()?;
             tracing::info!(
@@ -88,6 +91,51 @@ impl Driver {
         self.why = None;
         self.log(LogEvent::Request { by: RequestedBy::Person }, Some(TransferKind::Resync), None).await;
         self.join(next, action, TransferKind::Resync, link_wait, ended).await
+    }
+
+    /// The resync has crossed with one in the other direction: each volume would follow the other. It is taken back, unless
+    /// something has come of it or it is over. Answers whether it was.
+    pub(super) async fn give_way(&mut self, of: Uuid) -> Result<bool, MirrorError> {
+        self.check_probed()?;
+        if self.relationship.id != of || !self.state.resync_pending || self.state.work == Work::BrokenOff {
+            return Ok(false);
+        }
+        let shown = self.current.as_ref().map(|shown| shown.uuid);
+        let why = self.crossed_why();
+        self.settle(|| Err(MirrorError::State(why.clone())));
+        self.stop_briefly().await;
+        self.probe().await;
+        self.check_probed()?;
+        if self.current.as_ref().map(|shown| shown.uuid) != shown {
+            // It was faster than the other.
+            self.state.resync_pending = false;
+            self.keep_pending().await;
+            return Ok(false);
+        }
+        self.break_at(None).await?;
+        self.why = Some(why);
+        Ok(true)
+    }
+
+    /// The source has refused the resync for that.
+    pub(super) async fn has_crossed(&mut self) {
+        let of = self.relationship.id;
+        match self.give_way(of).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => self.why = Some(error.to_string()),
+        }
+        tracing::warn!(volume = %self.relationship.destination, "{}", self.why.clone().unwrap_or_default());
+    }
+
+    fn crossed_why(&self) -> String {
+        let Relationship { destination, .. } = &self.relationship;
+        let source = self.source_name();
+        format!(
+            "{destination} is broken off, as before: {source} was asked at the same time to follow it, and does. Nothing of \
+             {destination} was changed. If {source} shall count after all: farside mirror break there, then farside mirror \
+             resync {destination}"
+        )
     }
 
     /// Keeps in the row what the state says of a pending resync.
@@ -108,7 +156,11 @@ impl Driver {
         let Relationship { destination, peer, source, .. } = self.relationship.clone();
         let (of_source, at) = (self.parts.source.clone(), destination.clone());
         // In a task of its own: it waits for the other mirror's lock, and a break must not wait for that.
-        let dropped = tokio::spawn(async move { of_source.overwritten(&at, peer, &source).await });
+        let dropped = tokio::spawn(async move {
+            let dropped = of_source.overwritten(&at, peer, &source).await?;
+            of_source.settle(&at).await?;
+            Ok::<_, MirrorError>(dropped)
+        });
         let dropped = match tokio::time::timeout(BREAK_PATIENCE, dropped).await {
             Ok(ended) => ended.unwrap_or_else(|error| Err(error.into())),
             Err(_) => {

@@ -14,7 +14,7 @@ use crate::error::{MirrorError, blocking};
 use crate::limits::{BREAK_PATIENCE, FENCE_ATTEMPTS};
 use crate::log::LogEvent;
 use crate::schedule::{ClockReading, Schedule, Ticker};
-use crate::source::ReverseAccepted;
+use crate::source::{Overtaker, ReverseAccepted};
 use crate::state::Work;
 use crate::store::{Relationship, SourceRelationship, SwapMark};
 
@@ -61,6 +61,16 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
+            RoleChangeCommand::GiveWay { of, done } => {
+                let result = self.give_way(of).await;
+                self.publish();
+                let _ = done.send(result);
+            }
+            RoleChangeCommand::Released { done } => {
+                self.is_followed_no_more().await;
+                self.publish();
+                let _ = done.send(Ok(()));
+            }
             RoleChangeCommand::Prepare { of, schedule, done } => {
                 let result = self.prepare(of, schedule).await;
                 self.publish();
@@ -88,9 +98,9 @@ impl Driver {
         (self.relationship.role_change + 1).min(ROLE_CHANGE_MAX)
     }
 
-    /// Counts on from `newest`, and says once more what there is to say.
+    /// Counts on from `newest`, which the source has seen without this side, and says once more what there is to say.
     async fn raise(&mut self, newest: u64) -> Result<(), MirrorError> {
-        if newest <= self.relationship.role_change {
+        if newest < self.relationship.role_change {
             return Ok(());
         }
         tracing::warn!(
@@ -130,7 +140,7 @@ impl Driver {
     /// Hosts went on at a destination of this volume: they are not to be left behind without a word.
     fn check_not_overtaken(&self) -> Result<(), MirrorError> {
         let volume = &self.relationship.destination;
-        let Some((by, at)) = self.overtaker() else { return Ok(()) };
+        let Some(Overtaker { by, at, .. }) = self.overtaker() else { return Ok(()) };
         Err(MirrorError::State(format!(
             "{volume} was overtaken by {by} at {at:.0}: hosts went on there. No role changed. Decide first which of them \
              counts: farside mirror status {volume}"

@@ -1,6 +1,7 @@
 //! What the source has said of where it stands: what it follows, and whether hosts went on elsewhere.
 
 use farside_transfer::destination::Outcome;
+use farside_transfer::report::TransferResult;
 
 use super::driver::Driver;
 use crate::state::Work;
@@ -26,6 +27,11 @@ impl Driver {
             tracing::warn!(relationship = %self.relationship.id, "the state database could not record where the \
                  source stands; the next transfer tells it again: {error}");
         }
+        if outcome.report.result == TransferResult::Ok {
+            // Who else follows what this follows by now has not gone on without it.
+            self.drop_other_direction().await;
+        }
+        self.on_overtaken_change();
     }
 
     /// That what is brought is of an old original.

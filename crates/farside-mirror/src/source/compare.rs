@@ -1,11 +1,12 @@
 //! What a resync from here would start from and bring. Changes nothing.
 
-use farside_engine::VolumeName;
+use farside_engine::{ReplicaRecord, VolumeName};
 use farside_peer::{PeerId, Refusal};
 use farside_transfer::protocol::convert::{self, Place};
 use farside_transfer::protocol::{Compare, Comparison};
-use farside_transfer::refusal::refusal;
+use farside_transfer::refusal::{CROSSED, refusal};
 use farside_transfer::source;
+use uuid::Uuid;
 
 use super::refusal::to_refusal;
 use super::shared::Shared;
@@ -69,5 +70,46 @@ impl Shared {
             }
         };
         Err(refusal("state", message))
+    }
+
+    /// The same when a resync begins. Of two that cross, so that each volume follows the other, the one with the greater id gives
+    /// way, if nothing has come of it yet; otherwise the asker's does.
+    pub(super) async fn check_not_crossed(
+        &self,
+        relationship: Uuid,
+        peer: PeerId,
+        volume: &VolumeName,
+        destination: &VolumeName,
+    ) -> Result<(), Refusal> {
+        if self.check_no_circle(peer, volume, destination).await.is_ok() {
+            return Ok(());
+        }
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        let record = blocking(move || engine.replica_record(&of)).await.map_err(to_refusal)?;
+        let is_direct =
+            |r: &ReplicaRecord| !r.broken_off && r.peer == peer.0 && r.source == destination.to_string();
+        let own = record.filter(is_direct).map(|record| record.relationship);
+        if let (Some(own), Some(reversal)) = (own.filter(|own| *own > relationship), self.reversal())
+            && reversal.give_way(volume, own).await.map_err(to_refusal)?
+        {
+            tracing::warn!(
+                %relationship, %peer, %volume, %destination,
+                "two resyncs crossed: {volume} was to follow {destination}, which was asked at the same time to follow {volume}. \
+                 {volume} gives way: it is broken off, as before"
+            );
+            return Ok(());
+        }
+        // It may have given way by itself meanwhile.
+        let Err(circle) = self.check_no_circle(peer, volume, destination).await else { return Ok(()) };
+        if own.is_none() {
+            return Err(refusal(CROSSED, circle.message));
+        }
+        Err(refusal(
+            CROSSED,
+            format!(
+                "{volume} at the source was asked at the same time to follow {destination}, and does. {destination} gives way: \
+                 it is broken off, as before. If {volume} shall follow nothing, at the source: farside mirror break {volume}"
+            ),
+        ))
     }
 }

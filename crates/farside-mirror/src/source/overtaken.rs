@@ -8,7 +8,8 @@ use farside_engine::{EngineError, VolumeName};
 use farside_peer::{PeerId, Refusal};
 use farside_transfer::TransferKind;
 use farside_transfer::bases::{is_kept_for, release, release_all};
-use farside_transfer::protocol::convert::{self, CandidateBase};
+use farside_transfer::limits::HOPS_MAX;
+use farside_transfer::protocol::convert::{self, CandidateBase, Place};
 use farside_transfer::protocol::{self, Noted, Standing};
 use farside_transfer::refusal::refusal;
 use uuid::Uuid;
@@ -18,9 +19,9 @@ use super::refusal::to_refusal;
 use super::role_changes::RoleChangeMessage;
 use super::service::SourceService;
 use super::shared::Shared;
-use crate::directions::{self, Heard, PoolSays, Said};
+use crate::directions::{self, GoneOn, Heard, PoolSays, Said, Settled};
 use crate::error::{MirrorError, blocking};
-use crate::store::{Overtaken, SourceRelationship};
+use crate::store::{Overtaken, SourceRelationship, place};
 
 /// By how much a destination's clock may be ahead for the moment that it names to be believed.
 const CLOCKS_APART_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -85,6 +86,7 @@ struct Word {
     snapshot: Option<CandidateBase>,
     broken_off_at: u64,
     beyond: Option<String>,
+    follows: Vec<Place>,
     keeps_snapshot: bool,
     again: bool,
     ended: bool,
@@ -102,9 +104,11 @@ impl Word {
             said: match (message.withdrawn, message.ended, &beyond) {
                 (true, ..) => Said::Withdrawn,
                 (false, _, Some(_)) => Said::Beyond,
+                (false, true, None) if message.returned => Said::Returned,
                 (false, true, None) => Said::Ended,
                 (false, false, None) => Said::BrokenOff,
             },
+            follows: convert::places(&message.follows).map_err(to_refusal)?,
             snapshot: snapshot.map_err(to_refusal)?,
             broken_off_at: message.broken_off_at,
             beyond,
@@ -183,9 +187,9 @@ impl Shared {
         let _lock = lock.lock().await;
         let known = self.tables().relationships.get(&relationship).cloned();
         let pool = match (pool, &known) {
-            (PoolSays::Present { follows, is_taken_over, .. }, None) => {
+            (PoolSays::Present { follows, settled, is_taken_over, .. }, None) => {
                 let is_kept = self.is_kept(relationship, &volume).await.map_err(to_refusal)?;
-                PoolSays::Present { is_kept, follows, is_taken_over }
+                PoolSays::Present { is_kept, follows, settled, is_taken_over }
             }
             (pool, _) => pool,
         };
@@ -220,7 +224,7 @@ impl Shared {
                     "not-found",
                     format!(
                         "{volume} cannot be seen at the source now (its pool is not open there, it has no such volume, or this \
-                         site may not mirror it), so that it was overtaken is not noted. It is told again. At the source: \
+                         site may not mirror it), or who went on has followed it until now, so that it was overtaken is not noted. It is told again. At the source: \
                          farside pool list, farside peer allow"
                     ),
                 ));
@@ -230,7 +234,7 @@ impl Shared {
                      broken off; nothing to do");
                 return Ok(noted(Standing::NothingKept));
             }
-            Heard::TakenOver | Heard::Follows | Heard::Note | Heard::Clear => {}
+            Heard::TakenOver | Heard::Follows | Heard::Note | Heard::Clear | Heard::Over => {}
         }
         // Once more, now that this relationship's order lock is held: a resync may have begun meanwhile.
         if !self.registry.accept(relationship, word.change, RoleChangeMessage::Continue) {
@@ -242,6 +246,12 @@ impl Shared {
                     tracing::warn!(%relationship, %peer, %volume, "no longer overtaken: it was decided at {}", known.destination);
                     self.keep(SourceRelationship { overtaken: None, ..known }).await.map_err(to_refusal)?;
                 }
+                drop(_lock);
+                if word.said == Said::Withdrawn {
+                    let mut line = word.follows.clone();
+                    line.push(place(peer, &word.destination));
+                    self.settle(&volume, &line).await.map_err(to_refusal)?;
+                }
                 Ok(noted(Standing::Noted))
             }
             Heard::Note => {
@@ -250,7 +260,28 @@ impl Shared {
                     // Nobody could come back to it.
                     self.let_go(&known).await;
                 }
-                Ok(noted(if self.is_fenced(&known) { Standing::Fenced } else { Standing::Noted }))
+                let standing = if self.is_fenced(&known) { Standing::Fenced } else { Standing::Noted };
+                drop(_lock);
+                if word.said == Said::Ended {
+                    // It may have come back meanwhile.
+                    self.settle(&volume, &[]).await.map_err(to_refusal)?;
+                }
+                Ok(noted(standing))
+            }
+            Heard::Over => {
+                drop(_lock);
+                let follows = word.follows.first().map(|place| place.volume.to_string());
+                tracing::info!(
+                    %relationship, %peer, %volume, replica = %known.destination, follows,
+                    "no longer overtaken by this replica: it follows another volume by now, and nobody went on beside those \
+                     that stand in one line with {volume}"
+                );
+                self.release(relationship, volume.clone()).await.map_err(to_refusal)?;
+                // What followed it then has come back with it.
+                let back = place(peer, &word.destination);
+                let further = if word.said == Said::Returned { vec![back] } else { Vec::new() };
+                self.settle(&volume, &further).await.map_err(to_refusal)?;
+                Ok(noted(Standing::Follows))
             }
             // This side follows that one by now: no alarm. What is still kept here goes with the next version.
             _ => {
@@ -347,8 +378,10 @@ impl Shared {
             fenced: directions::is_fenced(before.as_ref().is_some_and(|o| o.fenced), policy),
             ended: word.ended,
             beyond: word.beyond.clone(),
+            follows: word.follows.clone(),
         };
-        let what = |o: &Overtaken| (o.broken_off_at, o.snapshot, o.fenced, o.ended, o.beyond.clone());
+        // When it was told does not matter.
+        let what = |o: &Overtaken| Overtaken { reported_at, ..o.clone() };
         let is_saved = !self.tables().unsaved.contains(&known.id);
         if is_saved && before.as_ref().map(what) == Some(what(&overtaken)) {
             return Ok(known);
@@ -380,17 +413,26 @@ impl Shared {
         concerned: bool,
     ) -> Result<(PoolSays, bool), MirrorError> {
         let (relationship, volume) = (word.relationship, word.volume.clone());
-        let (engine, of, from) = (self.engine.clone(), volume.clone(), word.destination.to_string());
+        let (engine, of) = (self.engine.clone(), volume.clone());
         let seen = blocking(move || {
             engine.volume(&of)?;
-            let record = engine.replica_record(&of)?.filter(|r| r.peer == peer.0 && r.source == from);
-            Ok::<_, MirrorError>(record.map(|record| record.broken_off))
+            Ok::<_, MirrorError>(engine.replica_record(&of)?)
         });
-        let (follows, was_its_replica) = match seen.await {
-            Ok(broken_off) => (broken_off == Some(false), broken_off == Some(true)),
+        let record = match seen.await {
+            Ok(record) => record,
             Err(error) if error.is_not_found() => return Ok((PoolSays::Absent, false)),
             Err(error) => return Err(error),
         };
+        let chain = self.chain(&volume, record.as_ref());
+        let follows = chain.contains(&place(peer, &word.destination));
+        let itself = (word.said != Said::Beyond).then(|| place(peer, &word.destination));
+        let gone_on = GoneOn { itself, follows: word.follows.clone() };
+        // Of what is said once it is asked later who has come back since.
+        let is_repeated = word.said == Said::Beyond && !word.ended;
+        let line = if is_repeated { self.tables().line(&volume) } else { Vec::new() };
+        let settled = gone_on.settled(&chain, &line);
+        let from = word.destination.to_string();
+        let was_its_replica = record.is_some_and(|r| r.broken_off && r.peer == peer.0 && r.source == from);
         let prepared = match self.reversal().filter(|_| concerned) {
             Some(reversal) => reversal.prepared(&volume, relationship).await?,
             None => None,
@@ -399,8 +441,85 @@ impl Shared {
         let is_break = matches!(word.said, Said::BrokenOff | Said::Ended);
         let is_taken_over = is_break && stands_on.is_some() && prepared == stands_on;
         // What is prepared is a replica only for the time being.
-        let follows = follows && prepared.is_none();
-        Ok((PoolSays::Present { is_kept: false, follows, is_taken_over }, was_its_replica))
+        let (follows, settled) = match prepared {
+            Some(_) => (false, Settled::No),
+            None => (follows, settled),
+        };
+        Ok((PoolSays::Present { is_kept: false, follows, settled, is_taken_over }, was_its_replica))
+    }
+
+    /// The very volume that went on follows again, under another relationship: what its old one has left is settled, unless it has
+    /// followed one since that may go on.
+    pub(super) async fn comes_back(
+        &self,
+        relationship: Uuid,
+        peer: PeerId,
+        volume: &VolumeName,
+        destination: &VolumeName,
+        left: Vec<Place>,
+    ) -> Result<(), MirrorError> {
+        let is_over = |r: &&SourceRelationship| {
+            let is_ended = r.overtaken.as_ref().is_some_and(|overtaken| overtaken.ended);
+            let names_it = || r.gone_on().places().contains(&place(peer, destination));
+            is_ended && r.source == *volume && r.id != relationship && names_it()
+        };
+        let over: Vec<SourceRelationship> =
+            self.tables().relationships.values().filter(is_over).cloned().collect();
+        for known in over {
+            let Some(mut overtaken) = known.overtaken.clone() else { continue };
+            overtaken
+                .follows
+                .extend(left.iter().filter(|place| !known.gone_on().places().contains(place)).cloned());
+            overtaken.follows.truncate(HOPS_MAX);
+            if overtaken.follows.is_empty() {
+                self.release(known.id, volume.clone()).await?;
+            } else if known.overtaken.as_ref() != Some(&overtaken) {
+                self.keep(SourceRelationship { overtaken: Some(overtaken), ..known }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who stands in one line with a volume here has not gone on without it any more. `further` follow it, besides those that are
+    /// known to. To be called with no relationship's lock held.
+    pub(super) async fn settle(&self, volume: &VolumeName, further: &[Place]) -> Result<(), MirrorError> {
+        let is_overtaken = |r: &SourceRelationship| r.source == *volume && r.overtaken.is_some();
+        if !self.tables().relationships.values().any(is_overtaken) {
+            return Ok(());
+        }
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        let record = match blocking(move || engine.replica_record(&of)).await {
+            Err(error) if error.is_not_found() => return Ok(()),
+            record => record?,
+        };
+        let chain = self.chain(volume, record.as_ref());
+        let settled: Vec<Uuid> = {
+            let tables = self.tables();
+            let is_settled =
+                |r: &&SourceRelationship| is_overtaken(r) && tables.is_settled(r, &chain, further);
+            tables.relationships.values().filter(is_settled).map(|r| r.id).collect()
+        };
+        for id in settled {
+            let lock = self.registry.lock(id);
+            let guard = lock.lock().await;
+            let known = {
+                let tables = self.tables();
+                let known = tables.relationships.get(&id);
+                known.filter(|known| tables.is_settled(known, &chain, further)).cloned()
+            };
+            let Some(known) = known else { continue };
+            tracing::info!(
+                relationship = %id, %volume, replica = %known.destination,
+                "no longer overtaken by way of this replica: who went on stands in one line with {volume} by now"
+            );
+            if known.overtaken.as_ref().is_some_and(|overtaken| overtaken.ended) {
+                drop(guard);
+                self.release(id, volume.clone()).await?;
+            } else {
+                self.keep(SourceRelationship { overtaken: None, ..known }).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets go of what is kept for a relationship that only stands for its being overtaken. What fails costs space, until it is
@@ -460,8 +579,13 @@ impl Shared {
             );
             return;
         }
-        let ended = overtaken.as_ref().is_some_and(|o| o.ended);
-        let ended = if ended { " Its mirror was deleted there, so only this site remembers it." } else { "" };
+        let ended = match overtaken {
+            Some(o) if o.ended && !o.follows.is_empty() => {
+                " It follows another volume since, where hosts may be writing."
+            }
+            Some(o) if o.ended => " Its mirror was deleted there, so only this site remembers it.",
+            _ => "",
+        };
         tracing::warn!(
             %relationship, %peer, %volume, replica = %destination, fenced, suppressed,
             "OVERTAKEN: the replica of {volume} was broken off and hosts may be writing to it.{ended} Decide which side \

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
-use farside_transfer::protocol::convert::Upstream;
+use farside_platform::Timestamp;
+use farside_transfer::protocol::convert::{Place, Upstream};
 use farside_transfer::source::{KeptBase, SourceRelationships};
 use uuid::Uuid;
 
@@ -16,8 +17,9 @@ use super::log_limit::LogLimit;
 use super::rights::SourceRights;
 use super::role_changes::{RoleChangeMessage, RoleChangesSeen};
 use crate::budgets::{Budgets, Rates};
+use crate::directions::Settled;
 use crate::limits::ROLE_CHANGES_SEEN_MAX;
-use crate::store::SourceRelationship;
+use crate::store::{SourceRelationship, place};
 
 /// The relationships of a site's volumes, and who may read what.
 pub(super) struct Registry {
@@ -175,6 +177,39 @@ impl Registry {
 }
 
 impl Tables {
+    /// What follows a volume here, as far as it has said: nothing that was broken off, by whatever mirror.
+    pub(super) fn line(&self, volume: &VolumeName) -> Vec<Place> {
+        self.line_since(volume, None)
+    }
+
+    /// Whether who went on by a relationship of a volume that follows `chain` is of no concern to it any more. `further` follow it,
+    /// besides those that are known to.
+    pub(super) fn is_settled(&self, of: &SourceRelationship, chain: &[Place], further: &[Place]) -> bool {
+        // What nobody says again is not given up for a destination that may have left without a word by now.
+        let noted = of.overtaken.as_ref().filter(|o| o.ended).map(|o| o.reported_at);
+        let mut line = self.line_since(&of.source, noted);
+        line.extend(further.iter().cloned());
+        of.overtaken.is_some() && of.gone_on().settled(chain, &line) != Settled::No
+    }
+
+    /// What follows a volume here, and, where `since` is named, has had an update since then.
+    fn line_since(&self, volume: &VolumeName, since: Option<Timestamp>) -> Vec<Place> {
+        let of_volume = || self.relationships.values().filter(|r| r.source == *volume);
+        // One that has followed another since may have come back, by a mirror of its own.
+        let has_gone_on = |r: &SourceRelationship| {
+            r.overtaken.as_ref().is_some_and(|o| o.beyond.is_none() && (!o.ended || o.follows.is_empty()))
+        };
+        let is_same = |one: &SourceRelationship, other: &SourceRelationship| {
+            one.peer == other.peer && one.destination == other.destination
+        };
+        let follows = |r: &&SourceRelationship| {
+            let is_over = r.overtaken.as_ref().is_some_and(|o| o.ended);
+            let is_updated = r.base.is_some() && since.is_none_or(|since| r.since >= Some(since));
+            is_updated && !is_over && !of_volume().any(|other| is_same(other, r) && has_gone_on(other))
+        };
+        of_volume().filter(follows).map(|r| place(r.peer, &r.destination)).collect()
+    }
+
     fn seen(&mut self, relationship: Uuid) -> &mut RoleChangesSeen {
         let Tables { role_changes_seen, relationships, .. } = self;
         if role_changes_seen.len() >= ROLE_CHANGES_SEEN_MAX && !role_changes_seen.contains_key(&relationship)

@@ -52,6 +52,14 @@ pub trait Reversal: Send + Sync + 'static {
     fn name_of(&self, _peer: PeerId) -> Option<String> {
         None
     }
+    /// `peer`'s volume `destination` does not follow `volume` any more, by its own decision: a mirror the other way round, which was
+    /// broken off, need not tell it anything.
+    async fn released(&self, _volume: &VolumeName, _peer: PeerId, _destination: &VolumeName) {}
+    /// The resync `of` has crossed with one in the other direction: it is taken back, if nothing has come of it. Answers whether it
+    /// was.
+    async fn give_way(&self, _volume: &VolumeName, _of: Uuid) -> Result<bool, MirrorError> {
+        Ok(false)
+    }
     /// The last snapshot that was prepared for the end of `of`; none if it is not prepared.
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError>;
     /// Makes the volume what it was before. Nothing to do is no error.

@@ -110,12 +110,12 @@ impl Shared {
         let _order = order.lock().await;
         if phase == SwapPhase::Confirm {
             // Somebody else's break may have been told meanwhile.
-            self.check_decided(&volume, Request::RoleChange)?;
+            self.check_decided(&volume, Request::RoleChange).await?;
         }
         match phase {
             SwapPhase::Prepare | SwapPhase::Look => {
                 self.check_rights(peer, &volume)?;
-                self.check_decided(&volume, Request::RoleChange)?;
+                self.check_decided(&volume, Request::RoleChange).await?;
                 if !self.registry.rights.may_reverse(peer, &volume) {
                     let message = format!(
                         "the source does not allow {volume} to become a replica of the asking site. No role changed. \

@@ -19,7 +19,7 @@ use super::shared::Shared;
 use crate::budgets::Budgets;
 use crate::directions::Request;
 use crate::error::{MirrorError, blocking};
-use crate::store::SourceRelationship;
+use crate::store::{SourceRelationship, place};
 
 /// Whether the session has ended: then its destination has given up whatever it asked for over it.
 async fn is_closed(link: &dyn PeerLink) -> bool {
@@ -51,7 +51,7 @@ impl Shared {
     pub(super) async fn describe(&self, peer: PeerId, message: Describe) -> Result<Description, Refusal> {
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
-        self.check_decided(&volume, Request::FirstCopy)?;
+        self.check_decided(&volume, Request::FirstCopy).await?;
         let reverse = self.registry.rights.may_reverse(peer, &volume);
         let engine = self.engine.clone();
         let info = blocking(move || engine.volume(&volume)).await.map_err(to_refusal)?;
@@ -59,6 +59,18 @@ impl Shared {
     }
 
     pub(super) async fn begin(&self, link: &Arc<dyn PeerLink>, message: Begin) -> Result<Plan, Refusal> {
+        let follower = (message.kind, message.volume.clone(), message.destination.clone());
+        let plan = self.begin_transfer(link, message).await?;
+        if let (Ok(TransferKind::Resync), Ok(volume), Ok(destination)) =
+            (convert::kind(follower.0), convert::volume(&follower.1), convert::volume(&follower.2))
+        {
+            // Whoever followed it until now follows with it.
+            self.settle(&volume, &[place(link.peer(), &destination)]).await.map_err(to_refusal)?;
+        }
+        Ok(plan)
+    }
+
+    async fn begin_transfer(&self, link: &Arc<dyn PeerLink>, message: Begin) -> Result<Plan, Refusal> {
         let peer = link.peer();
         let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
         let transfer = convert::uuid(&message.transfer).map_err(to_refusal)?;
@@ -68,6 +80,7 @@ impl Shared {
         let candidates = convert::candidates(&message.candidates).map_err(to_refusal)?;
         let staged_transfer = convert::staged_transfer(message.staged.as_ref()).map_err(to_refusal)?;
         let change = convert::role_change(message.role_change).map_err(to_refusal)?;
+        let left = convert::places(&message.left).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
         self.admit_snapshot(peer)?;
@@ -77,7 +90,7 @@ impl Shared {
         }
         self.check_not_own(relationship, &volume).await?;
         if kind == TransferKind::Resync {
-            self.check_no_circle(peer, &volume, &destination).await?;
+            self.check_not_crossed(relationship, peer, &volume, &destination).await?;
         }
         self.check_unused(transfer, &volume).await?;
         let served_for_peer_max = self.check_mirrors(peer, relationship)?;
@@ -97,24 +110,11 @@ impl Shared {
         // Under the relationship's lock: an acknowledgement that comes late must not bring back what this clears.
         self.check_overtaken(relationship, &volume, kind, change).await?;
         if kind == TransferKind::Resync {
-            // The very volume that went on follows again, under another relationship: what its old one has left is settled.
-            let is_over = |r: &&SourceRelationship| {
-                let ended = r.overtaken.as_ref().is_some_and(|o| o.ended && o.beyond.is_none());
-                ended
-                    && r.id != relationship
-                    && r.peer == peer
-                    && r.source == volume
-                    && r.destination == destination
-            };
-            let over: Vec<Uuid> =
-                self.tables().relationships.values().filter(is_over).map(|r| r.id).collect();
-            for id in over {
-                self.release(id, volume.clone()).await.map_err(to_refusal)?;
-            }
+            self.comes_back(relationship, peer, &volume, &destination, left).await.map_err(to_refusal)?;
         }
         let is_known = self.tables().relationships.contains_key(&relationship);
         if kind == TransferKind::Initialize && !is_known {
-            self.check_decided(&volume, Request::FirstCopy)?;
+            self.check_decided(&volume, Request::FirstCopy).await?;
         }
         // Remembered before anything is pinned: what is pinned can always be released by name.
         let is_new = self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
@@ -270,7 +270,13 @@ impl Shared {
             ..known
         };
         let replica = known.destination.clone();
+        let is_first =
+            self.tables().relationships.get(&relationship).is_none_or(|before| before.base.is_none());
         self.keep(known).await.map_err(to_refusal)?;
+        if is_first {
+            // It is in line from now on: who follows this volume, and what that follows, may have to be told.
+            self.overtaken_changes.send_modify(|changes| *changes += 1);
+        }
         if let Err(error) = self.release_dormant(peer, &volume, &replica).await {
             tracing::warn!(%volume, "the old bases of the mirror in the other direction are kept until the next \
                  update: {error}");
@@ -298,10 +304,15 @@ impl Shared {
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         self.check_owner(relationship, peer, &volume)?;
         self.check_not_own(relationship, &volume).await?;
-        let is_known = self.tables().relationships.contains_key(&relationship);
+        let known = self.tables().relationships.get(&relationship).cloned();
         // That hosts went on there is not for the destination to take back.
-        if is_known && !self.release_to_mark(relationship).await.map_err(to_refusal)? {
-            self.release(relationship, volume).await.map_err(to_refusal)?;
+        if let Some(known) = known
+            && !self.release_to_mark(relationship).await.map_err(to_refusal)?
+        {
+            self.release(relationship, volume.clone()).await.map_err(to_refusal)?;
+            if let Some(reversal) = self.reversal() {
+                reversal.released(&volume, peer, &known.destination).await;
+            }
         }
         Ok(Nothing {})
     }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use farside_engine::VolumeName;
+use farside_engine::{ReplicaRecord, VolumeName};
 use farside_peer::{PeerId, Refusal};
+use farside_platform::Timestamp;
 use farside_transfer::limits::HOPS_MAX;
 use farside_transfer::protocol::convert::{Place, Upstream, UpstreamOvertaken};
 use farside_transfer::refusal::refusal;
@@ -13,7 +14,7 @@ use super::refusal::to_refusal;
 use super::service::SourceService;
 use super::shared::Shared;
 use crate::directions::{self, Request};
-use crate::error::blocking;
+use crate::error::{MirrorError, blocking};
 use crate::store::SourceRelationship;
 
 impl SourceService {
@@ -44,19 +45,54 @@ impl SourceService {
         self.shared.tables().set_back.clone()
     }
 
-    /// By whom a volume here, which follows `source` of `peer`, was overtaken besides that one: `PEER:POOL/VOL`, and since when;
-    /// none if it was not.
-    pub(crate) fn overtaker(
-        &self,
-        volume: &VolumeName,
-        peer: PeerId,
-        source: &VolumeName,
-    ) -> Option<(String, farside_platform::Timestamp)> {
+    /// By whom a volume here, which follows `chain`, was overtaken besides those: none if it was not.
+    pub(crate) fn overtaker(&self, volume: &VolumeName, chain: &[Place]) -> Option<Overtaker> {
         // Also by a mirror that is over since: whoever deleted it may write on.
-        let is_other = |r: &SourceRelationship| r.peer != peer || r.destination != *source;
-        let first = self.overtaken_of(volume).into_iter().find(is_other)?;
-        self.shared.overtaker(&first).map(|overtaken| (overtaken.by, overtaken.at))
+        let first = self.shared.first_overtaker(volume, chain)?;
+        let UpstreamOvertaken { by, at, .. } = self.shared.overtaker(&first)?;
+        Some(Overtaker { by, at, places: first.gone_on().places() })
     }
+
+    /// A volume here has something of what it follows: who else stands in that line has not gone on without it any more.
+    pub(crate) async fn settle(&self, volume: &VolumeName) -> Result<(), MirrorError> {
+        self.shared.settle(volume, &[]).await
+    }
+
+    /// How a volume here that has been a replica stands now.
+    pub(crate) async fn standing(&self, volume: &VolumeName) -> Stands {
+        let (engine, of) = (self.shared.engine.clone(), volume.clone());
+        match blocking(move || Ok::<_, MirrorError>(engine.replica_record(&of)?)).await {
+            Ok(Some(record)) if record.broken_off => Stands::Original,
+            Ok(Some(record)) => Stands::Follows(self.shared.chain(volume, Some(&record))),
+            Ok(None) | Err(_) => Stands::Unknown,
+        }
+    }
+
+    /// What follows a volume here, as far as it has said.
+    pub(crate) fn line(&self, volume: &VolumeName) -> Vec<Place> {
+        self.shared.tables().line(volume)
+    }
+}
+
+/// How a volume stands that has been a replica.
+pub(crate) enum Stands {
+    /// It follows these, the nearest first.
+    Follows(Vec<Place>),
+    /// It was broken off, or took over.
+    Original,
+    /// It is nobody's replica, or cannot be looked at.
+    Unknown,
+}
+
+/// Who went on without a volume here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Overtaker {
+    /// `PEER:POOL/VOL`.
+    pub(crate) by: String,
+    /// Since when.
+    pub(crate) at: Timestamp,
+    /// The volume, and what it follows since.
+    pub(crate) places: Vec<Place>,
 }
 
 impl Shared {
@@ -76,36 +112,45 @@ impl Shared {
         })
     }
 
-    /// Who went on without `volume`; the first of them, if it was overtaken by several.
-    fn overtaken_by(&self, volume: &VolumeName) -> Option<UpstreamOvertaken> {
+    /// Who went on without `volume`, which follows `chain`; the first of them, if it was overtaken by several.
+    fn first_overtaker(&self, volume: &VolumeName, chain: &[Place]) -> Option<SourceRelationship> {
         let mut of_volume: Vec<SourceRelationship> = {
             let tables = self.tables();
-            let all = tables.relationships.values();
-            all.filter(|r| r.source == *volume && r.overtaken.is_some()).cloned().collect()
+            let is_overtaken = |r: &&SourceRelationship| {
+                r.source == *volume && r.overtaken.is_some() && !tables.is_settled(r, chain, &[])
+            };
+            tables.relationships.values().filter(is_overtaken).cloned().collect()
         };
-        of_volume.sort_by_key(|r| r.overtaken.as_ref().and_then(|o| o.broken_off_at));
-        of_volume.first().and_then(|first| self.overtaker(first))
+        of_volume.sort_by_key(|r| (r.overtaken.as_ref().and_then(|o| o.broken_off_at), r.id));
+        of_volume.into_iter().next()
+    }
+
+    fn overtaken_by(&self, volume: &VolumeName, chain: &[Place]) -> Option<UpstreamOvertaken> {
+        self.first_overtaker(volume, chain).and_then(|first| self.overtaker(&first))
     }
 
     /// What the volume follows, the nearest first; nothing if it is an original.
     pub(super) async fn follows(&self, volume: &VolumeName) -> Result<Vec<Place>, Refusal> {
         let (engine, of) = (self.engine.clone(), volume.clone());
         let record = blocking(move || engine.replica_record(&of)).await.map_err(to_refusal)?;
-        let Some(record) = record.filter(|record| !record.broken_off) else { return Ok(Vec::new()) };
-        let mut follows = Vec::new();
-        if let Ok(source) = record.source.parse() {
-            follows.push(Place { site: record.peer, volume: source });
-        }
+        Ok(self.chain(volume, record.as_ref()))
+    }
+
+    /// The same, of a volume of which the pool has this record.
+    pub(super) fn chain(&self, volume: &VolumeName, record: Option<&ReplicaRecord>) -> Vec<Place> {
+        let Some(record) = record.filter(|record| !record.broken_off) else { return Vec::new() };
+        let Ok(source) = record.source.parse() else { return Vec::new() };
+        let mut follows = vec![Place { site: record.peer, volume: source }];
         let tables = self.tables();
         let beyond = tables.upstreams.get(volume).into_iter().flat_map(|upstream| &upstream.follows);
         follows.extend(beyond.take(HOPS_MAX - 1).cloned());
-        Ok(follows)
+        follows
     }
 
     /// What a destination must know of where a transfer comes from.
     pub(super) async fn upstream(&self, volume: &VolumeName) -> Result<Upstream, Refusal> {
         let follows = self.follows(volume).await?;
-        let overtaken = self.overtaken_by(volume).or_else(|| {
+        let overtaken = self.overtaken_by(volume, &follows).or_else(|| {
             let (first, tables) = (follows.first()?, self.tables());
             let beyond = tables.upstreams.get(volume)?.overtaken.clone()?;
             drop(tables);
@@ -116,8 +161,10 @@ impl Shared {
     }
 
     /// Refuses what would go round an overtaken volume: hosts went on elsewhere, and a person has to decide first.
-    pub(super) fn check_decided(&self, volume: &VolumeName, request: Request) -> Result<(), Refusal> {
-        let Some(overtaken) = self.overtaken_by(volume) else { return Ok(()) };
+    pub(super) async fn check_decided(&self, volume: &VolumeName, request: Request) -> Result<(), Refusal> {
+        // A volume that is not here now follows nothing; what needs it says so.
+        let chain = self.follows(volume).await.unwrap_or_default();
+        let Some(overtaken) = self.overtaken_by(volume, &chain) else { return Ok(()) };
         if !directions::is_refused(request, true) {
             return Ok(());
         }

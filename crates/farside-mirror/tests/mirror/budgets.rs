@@ -51,6 +51,7 @@ fn begin(relationship: u128, transfer: u128) -> Bytes {
         whole: false,
         named_max: None,
         keeps_common: false,
+        left: Vec::new(),
     }))
 }
 

@@ -342,6 +342,7 @@ async fn refusal_of_an_update<S: Storage>(world: &World<S>, relationship: Uuid) 
         whole: false,
         named_max: None,
         keeps_common: false,
+        left: Vec::new(),
     };
     let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec();
     let request = bytes::Bytes::from(request);
@@ -562,5 +563,97 @@ async fn a_resync_that_fails_is_tried_again_and_can_be_taken_back() {
         world.a.check(&world.pair.a);
         assert!(world.a.keeps(&world.pair.a, &own));
         assert_eq!(world.pair.a.source.destinations(), []);
+    }
+}
+
+/// Two persons decide the opposite at the same moment: one of them is told, and an original is left.
+async fn resyncs_that_cross<S: Storage>(seed: u64, first: bool) {
+    let mut world = World::<S>::new(seed, LinkSettings::default(), Schedule::OnRequest).await;
+    world.r().break_off(None).await.unwrap();
+    world.write_a(3);
+    world.write_b(3);
+    let is_begin = |body: &Body| matches!(body, Body::Begin(_));
+    let is_compare = |body: &Body| matches!(body, Body::Compare(_));
+    let asks = [&world.pair.a, &world.pair.b].map(|site| site.fault_injector.hold_answer(is_compare));
+    let at_a = world.pair.a.fault_injector.hold(is_begin);
+    let at_b = world.pair.b.fault_injector.hold(is_begin);
+    let r = world.r();
+    let (forth, back, ()) =
+        tokio::join!(async { r.resync(PATIENCE).await?.ended().await }, world.resync_a(), async {
+            for ask in &asks {
+                ask.held().await;
+            }
+            asks.iter().for_each(|ask| ask.open());
+            at_a.held().await;
+            at_b.held().await;
+            assert!(
+                !world.a.is_writable(&world.pair.a) && !world.b.is_writable(&world.pair.b),
+                "they crossed"
+            );
+            let [one, other] = if first { [at_a, at_b] } else { [at_b, at_a] };
+            one.open();
+            tokio::time::sleep(Duration::from_millis(20 * (seed % 3))).await;
+            other.open();
+        },);
+    let is_done = |ended: &Result<TransferReport, MirrorError>| {
+        ended.as_ref().is_ok_and(|report| report.result == TransferResult::Ok)
+    };
+    let writable = (world.a.is_writable(&world.pair.a), world.b.is_writable(&world.pair.b));
+    println!("{writable:?}: {forth:?} {back:?}");
+    assert_eq!(writable, (is_done(&forth), is_done(&back)));
+    assert!(writable.0 != writable.1, "one original is left");
+    // Who gave way says why, and is as before.
+    let (why, follower) = if writable.0 {
+        world.b.live = world.a.live.clone();
+        (world.reverse().status().why, world.r())
+    } else {
+        world.a.live = world.b.live.clone();
+        (world.r().status().why, world.reverse())
+    };
+    let why = why.unwrap_or_default();
+    assert!(why.contains("at the same time"), "{why}");
+    world.a.check(&world.pair.a);
+    world.b.check(&world.pair.b);
+    // For good: whatever was on its way.
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    assert_eq!(writable, (world.a.is_writable(&world.pair.a), world.b.is_writable(&world.pair.b)));
+    assert_eq!((world.pair.a.source.overtaken(), world.pair.b.source.overtaken()), (vec![], vec![]));
+    assert_ok(&follower.update(PATIENCE).await.unwrap().ended().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_resyncs_that_cross_one_gives_way() {
+    for seed in seeds(570, 8) {
+        resyncs_that_cross::<MemoryEngine>(seed, seed % 2 == 0).await;
+    }
+    resyncs_that_cross::<Embedded>(580, false).await;
+    resyncs_that_cross::<Embedded>(581, true).await;
+}
+
+/// What was chosen is deleted meanwhile by whoever it was kept for: another serves.
+#[tokio::test(start_paused = true)]
+async fn a_base_that_goes_while_a_resync_begins_is_no_reason_to_refuse_it() {
+    for case in 0..3 {
+        println!("case {case}");
+        let link = LinkSettings::default();
+        let mut world = World::<MemoryEngine>::new(590 + case, link, Schedule::OnRequest).await;
+        world.write_a(2);
+        world.update().await;
+        let base = world.r().status().current.unwrap().uuid;
+        world.r().break_off(None).await.unwrap();
+        if case > 0 {
+            world.write_b(2);
+        }
+        let (here, there) = (&world.pair.b.disk.engine, &world.pair.a.disk.engine);
+        match case {
+            0 => here.faults.lock().goes_before_comparison = Some(base),
+            1 => here.faults.lock().goes_before_pin = Some(base),
+            _ => there.faults.lock().goes_before_comparison = Some(base),
+        }
+        let report = world.r().resync(PATIENCE).await.unwrap().ended().await.unwrap();
+        assert_ok(&report);
+        assert!(report.base.is_some());
+        world.b.live = world.a.live.clone();
+        world.b.check(&world.pair.b);
     }
 }

@@ -315,6 +315,7 @@ fn begin(relationship: Uuid, transfer: Uuid, volume: &str) -> Bytes {
         whole: false,
         named_max: None,
         keeps_common: false,
+        left: Vec::new(),
     };
     Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec().into()
 }

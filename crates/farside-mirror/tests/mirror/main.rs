@@ -9,6 +9,7 @@ mod directions;
 mod driver;
 mod embedded;
 mod faults;
+mod followed_since;
 mod in_common;
 mod known;
 mod notices;

@@ -1,5 +1,6 @@
 //! Role changes: nothing is lost, and at no moment are both sides writable.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use farside_engine::{SnapshotSpec, VolumeName};
 use farside_link::LinkSettings;
 use farside_mirror::{
     Budgets, MirrorError, Relationship, RelationshipStore, Reversal, ReverseAccepted, ReverseOffer, Schedule,
-    SourceService, State,
+    SourceHeard, SourceService, State,
 };
 use farside_peer::{PeerId, PeerService};
 use farside_transfer::TransferError;
@@ -430,6 +431,19 @@ async fn a_lost_count_goes_on_above_what_the_source_has_received() {
     until("the source is notified of the break", || !source.overtaken().is_empty()).await;
 }
 
+/// The number that the lost count comes to is that of an attempt that the source has seen the end of.
+#[tokio::test(start_paused = true)]
+async fn a_lost_count_goes_on_above_an_attempt_that_has_ended() {
+    let mut world = World::<MemoryEngine>::new(541, LinkSettings::default(), Schedule::OnRequest).await;
+    world.pair.a.starting.refuses.store(1, Ordering::SeqCst);
+    let refused = world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap_err().to_string();
+    assert!(refused.contains("not open"), "{refused}");
+    until("the attempt is over", || world.r().status().relationship.swap.is_none()).await;
+    world.pair.lose_database_b().await;
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+    assert_eq!(world.check_one_original("swapped"), (false, true));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_fence_that_is_forgotten_with_the_database_says_what_it_is() {
     let mut world = World::<MemoryEngine>::new(545, LinkSettings::default(), Schedule::OnRequest).await;
@@ -838,4 +852,23 @@ async fn a_break_in_the_middle(seed: u64, row: RowLeft) {
 async fn a_persons_break_in_the_middle_is_no_takeover_and_no_cancel_unless_that_is_known() {
     a_break_in_the_middle(610, RowLeft::Last).await;
     a_break_in_the_middle(611, RowLeft::Before).await;
+}
+
+/// The former original goes its own way: the mirror that took over knows that nothing follows it, and fences nobody for it.
+#[tokio::test(start_paused = true)]
+async fn a_former_original_that_is_nobodys_replica_any_more_is_not_overtaken() {
+    let mut world = World::<MemoryEngine>::new(560, LinkSettings::default(), every(60)).await;
+    *world.pair.a.rights.fences.lock() = true;
+    world.write_a(3);
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+    world.pair.a.destination.delete(&world.a.volume).await.unwrap();
+    let (r, begun) = (world.r(), tokio::time::Instant::now());
+    until("it is known", || r.status().source_heard == Some(SourceHeard::Released)).await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    for _ in 0..2 {
+        world.pair.lose_session().await;
+        tokio::time::sleep(Duration::from_secs(400)).await;
+        assert_eq!(world.pair.a.source.overtaken(), vec![]);
+        assert!(world.pair.a.source.fenced().is_empty());
+    }
 }

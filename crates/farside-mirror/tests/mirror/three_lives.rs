@@ -32,6 +32,7 @@ struct Life<S> {
 impl<S: Storage> Life<S> {
     async fn new(seed: u64) -> Life<S> {
         let mut trio = Trio::<S>::new(seed, SIZE).await;
+        SITES.iter().for_each(|at| trio.fence(*at));
         // Something that all have, as whoever runs three sites sees to.
         trio.snapshot(A, "first");
         let middle = if trio.rng.random_bool(0.5) { A } else { B };
@@ -212,6 +213,7 @@ impl<S: Storage> Life<S> {
                 println!("{number}: power fails at {at}");
                 self.trio.sites[at].disk.engine.flush();
                 self.trio.crash(at, number as u64).await;
+                self.trio.fence(at);
             }
             _ => {}
         }
@@ -237,6 +239,10 @@ impl<S: Storage> Life<S> {
             assert!(report.base.is_some());
         }
         assert!(SITES.iter().all(|at| self.trio.live[*at] == self.trio.live[counts]));
+        // Nobody is left behind by what was decided: all of them follow one.
+        let sites = &self.trio.sites;
+        until("nobody is overtaken", || sites.iter().all(|site| site.source.overtaken().is_empty())).await;
+        assert!(sites.iter().all(|site| site.source.fenced().is_empty()));
     }
 }
 

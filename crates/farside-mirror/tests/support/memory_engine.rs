@@ -208,6 +208,8 @@ pub(crate) struct Faults {
     pub(crate) staging_room: Option<u64>,
     /// This snapshot is deleted by whoever it was kept for, just before it is pinned for somebody else.
     pub(crate) goes_before_pin: Option<Uuid>,
+    /// The same, just before the present state is compared with it.
+    pub(crate) goes_before_comparison: Option<Uuid>,
     /// The machine is off: everything fails.
     pub(crate) is_dead: bool,
 }
@@ -688,7 +690,11 @@ impl Engine for MemoryEngine {
     }
 
     fn changed_since(&self, name: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError> {
+        let goes = self.faults.lock().goes_before_comparison.take_if(|goes| *goes == snapshot).is_some();
         self.with(name, |volume| {
+            if goes {
+                volume.remove(volume.position(snapshot)?)?;
+            }
             let mut changed = ChangedBytes::default();
             for extent in Image::changes(volume.image(snapshot)?, &volume.live) {
                 match extent.kind {

@@ -157,6 +157,8 @@ pub(crate) struct FaultInjector {
     stall: Arc<Semaphore>,
     /// Calls that shall not be handled yet when they come.
     gates: Mutex<Vec<(Matches, watch::Sender<Passage>)>>,
+    /// Calls whose answers shall not leave yet.
+    answer_gates: Mutex<Vec<(Matches, watch::Sender<Passage>)>>,
 }
 
 type Matches = fn(&Body) -> bool;
@@ -183,6 +185,11 @@ impl Gate {
     /// Waits for the call to come.
     pub(crate) async fn held(&self) {
         self.reached(Passage::Held).await;
+    }
+
+    /// Lets it go on, if its caller has not given it up.
+    pub(crate) fn open(&self) {
+        self.0.send_replace(Passage::Released);
     }
 
     /// Lets it go on, and waits until it has been handled.
@@ -240,10 +247,11 @@ impl FaultInjector {
         Gate(gate)
     }
 
-    fn gate_of(&self, body: &Body) -> Option<watch::Sender<Passage>> {
-        let mut gates = self.gates.lock();
-        let at = gates.iter().position(|(matches, _)| matches(body))?;
-        Some(gates.remove(at).1)
+    /// The answer to the first call that comes from now on and matches is held, when it is made.
+    pub(crate) fn hold_answer(&self, matches: Matches) -> Gate {
+        let gate = watch::Sender::new(Passage::Awaited);
+        self.answer_gates.lock().push((matches, gate.clone()));
+        Gate(gate)
     }
 
     /// What a source of an older version says to a version that it does not know.
@@ -256,6 +264,15 @@ impl FaultInjector {
             format!("mirror protocol versions differ: the source speaks {older}, the destination {version}");
         Err(Refusal { code: "version".into(), message })
     }
+}
+
+fn gate_of(
+    gates: &Mutex<Vec<(Matches, watch::Sender<Passage>)>>,
+    body: &Body,
+) -> Option<watch::Sender<Passage>> {
+    let mut gates = gates.lock();
+    let at = gates.iter().position(|(matches, _)| matches(body))?;
+    Some(gates.remove(at).1)
 }
 
 #[async_trait]
@@ -271,7 +288,13 @@ impl PeerService for FaultInjector {
         if let Ok(Request { version, body: Some(body) }) = Request::decode(request.clone()) {
             self.check_version(version)?;
             is_swap = matches!(body, Body::Swap(_));
-            if let Some(gate) = self.gate_of(&body) {
+            if let Some(gate) = gate_of(&self.answer_gates, &body) {
+                let answer = self.inner.call(link, request).await;
+                gate.send_replace(Passage::Held);
+                gate.subscribe().wait_for(|at| *at == Passage::Released).await.unwrap();
+                return answer;
+            }
+            if let Some(gate) = gate_of(&self.gates, &body) {
                 gate.send_replace(Passage::Held);
                 gate.subscribe().wait_for(|at| *at == Passage::Released).await.unwrap();
                 let answer = self.inner.call(link, request).await;
@@ -413,6 +436,14 @@ impl Reversal for Starting {
         self.destination()?.prepared(volume, of).await
     }
 
+    async fn give_way(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError> {
+        self.destination()?.give_way(volume, of).await
+    }
+
+    async fn released(&self, volume: &VolumeName, peer: PeerId, destination: &VolumeName) {
+        self.destination.released(volume, peer, destination).await;
+    }
+
     async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
         self.destination()?.cancel(volume, of).await
     }
@@ -479,6 +510,7 @@ impl<S: Storage> Site<S> {
             shares_nothing: AtomicBool::new(false),
             stall: Arc::new(Semaphore::new(1)),
             gates: Mutex::default(),
+            answer_gates: Mutex::default(),
         });
         let randomness = Arc::new(SeededRandomness::new(seed));
         let mut config = NodeConfig::new(name);
@@ -496,7 +528,8 @@ impl<S: Storage> Site<S> {
         let database = Arc::new(Database { store: disk.store.clone(), is_full: AtomicBool::new(false) });
         let (store, queue, limits) = (database.clone(), TransferQueue::default(), disk.limits);
         let (of_source, reverse, of_site) = (source.clone(), rights.clone(), queue.clone());
-        let endings = Arc::new(Endings::open(links.clone(), disk.store.clone()).await.unwrap());
+        let endings =
+            Arc::new(Endings::open(links.clone(), source.clone(), disk.store.clone()).await.unwrap());
         let parts = DestinationParts {
             engine,
             links,

@@ -208,6 +208,11 @@ impl<S: Storage> Trio<S> {
         here.filter(|(content, is_kept, _)| is_common(*content, *is_kept)).map(|(_, _, name)| name).collect()
     }
 
+    /// A site's hosts may not write to what was overtaken, for as long as its process lives.
+    pub(crate) fn fence(&self, at: usize) {
+        *self.sites[at].rights.fences.lock() = true;
+    }
+
     /// From now on a site answers as one that knows nothing of points in common.
     pub(crate) fn shares_nothing(&self, at: usize) {
         self.sites[at].fault_injector.shares_nothing.store(true, Ordering::SeqCst);

@@ -123,6 +123,7 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
     Outcome {
         report,
         lost_session: outcome.as_ref().is_err_and(TransferError::is_lost_session),
+        crossed: outcome.as_ref().is_err_and(TransferError::is_crossed),
         no_room: outcome.err().and_then(|error| NoRoom::of(&error)),
         waiting: told.waiting,
         left_out: told.left_out,
@@ -244,6 +245,7 @@ impl Transfer {
             whole: is_damaged,
             named_max: Some(u32::try_from(named_max).unwrap_or(u32::MAX)),
             keeps_common: true,
+            left: convert::place_messages(&self.left),
         };
         if candidates.is_empty() {
             self.link.expect_bulk();

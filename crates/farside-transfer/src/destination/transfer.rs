@@ -13,7 +13,7 @@ use super::progress::ProgressSender;
 use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::protocol::Acknowledge;
-use crate::protocol::convert::Upstream;
+use crate::protocol::convert::{Place, Upstream};
 use crate::replica::{Replica, Replicas};
 use crate::report::TransferReport;
 
@@ -27,6 +27,8 @@ pub struct Transfer {
     pub replica: Replica,
     /// Number of the relationship's newest role change.
     pub role_change: u64,
+    /// What the volume followed until a resync, where the source's is not among it.
+    pub left: Vec<Place>,
     /// This side's storage.
     pub engine: Arc<dyn Engine>,
     /// The replicas of this site: what they brought may serve as base.
@@ -51,6 +53,8 @@ pub struct Outcome {
     pub report: TransferReport,
     /// The session went away under it.
     pub lost_session: bool,
+    /// Refused because the source's volume follows this one.
+    pub crossed: bool,
     /// The pool here had no room for it.
     pub no_room: Option<NoRoom>,
     /// Snapshots that wait at the source for the next transfer.

@@ -103,6 +103,10 @@ pub struct Begin {
     /// The destination keeps what the plan names in [`Plan::common`].
     #[prost(bool, tag = "11")]
     pub keeps_common: bool,
+    /// In a resync: what the destination's volume followed until then, the nearest first, where the source's is not among it. At
+    /// most 16.
+    #[prost(message, repeated, tag = "12")]
+    pub left: Vec<Hop>,
 }
 
 /// What a transfer that was cut left staged at the destination.
@@ -345,6 +349,13 @@ pub struct Overtaken {
     /// it since, and knew.
     #[prost(bool, tag = "11")]
     pub again: bool,
+    /// What the volume that went on follows since, the nearest first; with `beyond` that volume itself is before them. With
+    /// `withdrawn`: what follows the destination's. At most 16.
+    #[prost(message, repeated, tag = "12")]
+    pub follows: Vec<Hop>,
+    /// With `ended`: the destination's volume follows the source's again, by way of `follows`.
+    #[prost(bool, tag = "13")]
+    pub returned: bool,
 }
 
 /// Answer to [`Overtaken`].

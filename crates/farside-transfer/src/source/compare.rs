@@ -1,6 +1,6 @@
 //! What a resync from here would start from and bring. Blocking; call from a blocking thread.
 
-use farside_engine::{Engine, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_engine::{Engine, EngineError, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_platform::Clock;
 use uuid::Uuid;
 
@@ -8,12 +8,31 @@ use super::choose::{Rooted, choose_base};
 use super::prepare::{Snapshots, equal_content};
 use crate::bases::{drop_left_probes, probe_name};
 use crate::error::TransferError;
+use crate::limits::GONE_ATTEMPTS;
 use crate::protocol::Comparison;
 use crate::protocol::convert::CandidateBase;
 
 /// Compares `volume` as it is now with the nearest of its snapshots that is among `candidates`; if there is none, what it shows
-/// with them. Changes nothing: for the latter a snapshot `probe` is taken for the relationship, and deleted.
+/// with them. Changes nothing: for the latter a snapshot `probe` is taken for the relationship, and deleted. What whoever it was
+/// kept for lets go of meanwhile is not chosen.
 pub fn compare(
+    engine: &dyn Engine,
+    clock: &dyn Clock,
+    volume: &VolumeName,
+    relationship: Uuid,
+    probe: Uuid,
+    candidates: &[CandidateBase],
+) -> Result<Comparison, TransferError> {
+    for _ in 1..GONE_ATTEMPTS {
+        match compare_once(engine, clock, volume, relationship, probe, candidates) {
+            Err(TransferError::Engine(EngineError::NotFound { .. })) => {}
+            compared => return compared,
+        }
+    }
+    compare_once(engine, clock, volume, relationship, probe, candidates)
+}
+
+fn compare_once(
     engine: &dyn Engine,
     clock: &dyn Clock,
     volume: &VolumeName,

@@ -253,7 +253,11 @@ impl Snapshots {
                 c.uuid == info.uuid || (c.content_root == root && c.size_bytes == info.size_bytes)
             };
             if candidates.iter().any(is_common) {
-                let fork = engine.fork(volume, info.uuid)?;
+                let fork = match engine.fork(volume, info.uuid) {
+                    // Deleted since it was listed.
+                    Err(EngineError::NotFound { .. }) => continue,
+                    fork => fork?,
+                };
                 let fork = fork.and_then(|fork| on_line.iter().position(|s| s.uuid == fork));
                 let from = line.iter().filter(|(at, _)| fork.is_some_and(|fork| *at <= fork)).count();
                 beside.push(Beside { rooted: Rooted { info, root }, from });

@@ -1,0 +1,153 @@
+//! What was broken off follows somebody else since: whoever was overtaken by it learns where hosts went on, and no original stays
+//! fenced that everybody follows.
+
+use std::time::Duration;
+
+use crate::directions::until;
+use crate::support::embedded_storage::Embedded;
+use crate::support::memory_engine::MemoryEngine;
+use crate::support::site::{PATIENCE, Storage};
+use crate::support::trio::{A, B, C, Trio};
+
+const SIZE: u64 = 2 << 20;
+/// Whatever is said again every few minutes has been said.
+const LONG: Duration = Duration::from_secs(900);
+
+/// `b` mirrors `a`, and `c` the one of `middle`; whoever is overtaken is fenced.
+async fn fenced<S: Storage>(seed: u64, middle: usize) -> Trio<S> {
+    let mut trio = Trio::<S>::new(seed, SIZE).await;
+    [A, B, C].iter().for_each(|at| trio.fence(*at));
+    trio.snapshot(A, "first");
+    trio.copy(B, A).await;
+    trio.copy(C, middle).await;
+    trio
+}
+
+async fn broken_off<S: Storage>(trio: &mut Trio<S>, at: usize, from: usize) {
+    trio.break_off(at).await;
+    trio.write(at, 2);
+    let (peer, here) = (trio.sites[at].node.id(), trio.sites[from].source.clone());
+    until("it is heard", || here.overtaken().iter().any(|r| r.peer == peer)).await;
+}
+
+/// One site is the original, the others follow it, and nobody is overtaken; the roles can change.
+async fn is_decided<S: Storage>(mut trio: Trio<S>, original: usize, followers: [usize; 2]) {
+    tokio::time::sleep(LONG).await;
+    for (at, site) in trio.sites.iter().enumerate() {
+        assert_eq!(site.source.overtaken(), [], "{at} is overtaken");
+        assert!(site.source.fenced().is_empty(), "{at} is fenced");
+    }
+    let engine = trio.sites[original].disk.engine.engine();
+    assert!(!engine.volume(&trio.volumes[original]).unwrap().is_replica);
+    trio.write(original, 2);
+    let mut ordered = followers;
+    // Whoever follows another one comes after it.
+    ordered.sort_by_key(|at| trio.mirror(*at).status().relationship.peer != trio.sites[original].node.id());
+    for at in ordered {
+        let peer = trio.mirror(at).status().relationship.peer;
+        let from = [A, B, C].into_iter().find(|from| trio.sites[*from].node.id() == peer).unwrap();
+        trio.update(at, from).await;
+        let why = trio.mirror(at).status().why.unwrap_or_default();
+        assert!(!why.contains("overtaken"), "{at}: {why}");
+    }
+    trio.sites[followers[0]].destination.swap(&trio.volumes[followers[0]], PATIENCE).await.unwrap();
+    trio.write(followers[0], 2);
+    trio.update(original, followers[0]).await;
+}
+
+/// Both replicas of `a` were broken off, and `b` counts.
+async fn fan_out<S: Storage>(seed: u64, order: [usize; 2]) {
+    let mut trio = fenced::<S>(seed, A).await;
+    broken_off(&mut trio, B, A).await;
+    broken_off(&mut trio, C, A).await;
+    for at in order {
+        trio.resync(at, B).await.unwrap();
+    }
+    is_decided(trio, B, [A, C]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_follow_one_of_two_that_were_broken_off() {
+    fan_out::<MemoryEngine>(1200, [A, C]).await;
+    fan_out::<MemoryEngine>(1201, [C, A]).await;
+    fan_out::<Embedded>(1202, [A, C]).await;
+    fan_out::<Embedded>(1203, [C, A]).await;
+}
+
+/// Both links of the chain were cut, and the last site counts.
+async fn cascade<S: Storage>(seed: u64, order: [usize; 2]) {
+    let mut trio = fenced::<S>(seed, B).await;
+    broken_off(&mut trio, B, A).await;
+    broken_off(&mut trio, C, B).await;
+    for at in order {
+        trio.resync(at, C).await.unwrap();
+    }
+    is_decided(trio, C, [A, B]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_follow_the_last_site_of_a_chain() {
+    cascade::<MemoryEngine>(1204, [A, B]).await;
+    cascade::<MemoryEngine>(1205, [B, A]).await;
+    cascade::<Embedded>(1206, [A, B]).await;
+    cascade::<Embedded>(1207, [B, A]).await;
+}
+
+/// The old original follows the one that took over by way of the third.
+async fn by_way_of_the_third<S: Storage>(seed: u64) {
+    let mut trio = fenced::<S>(seed, A).await;
+    broken_off(&mut trio, B, A).await;
+    trio.resync(C, B).await.unwrap();
+    trio.resync(A, C).await.unwrap();
+    is_decided(trio, B, [C, A]).await;
+}
+
+/// The same, the other way round: the one that was broken off follows the original by way of the third.
+async fn back_by_way_of_the_third<S: Storage>(seed: u64) {
+    let mut trio = fenced::<S>(seed, A).await;
+    broken_off(&mut trio, C, A).await;
+    trio.resync(C, B).await.unwrap();
+    tokio::time::sleep(LONG).await;
+    for site in &trio.sites {
+        assert_eq!(site.source.overtaken(), []);
+    }
+    is_decided(trio, A, [B, C]).await;
+}
+
+/// The original counts after all: one comes back itself, and with it who follows it.
+async fn back_with_the_third<S: Storage>(seed: u64) {
+    let mut trio = fenced::<S>(seed, A).await;
+    broken_off(&mut trio, B, A).await;
+    broken_off(&mut trio, C, A).await;
+    trio.resync(C, B).await.unwrap();
+    tokio::time::sleep(LONG).await;
+    assert_eq!(trio.sites[A].source.fenced(), [trio.volumes[A].clone()], "hosts write at b");
+    trio.resync(B, A).await.unwrap();
+    is_decided(trio, A, [B, C]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_followed_by_way_of_another_is_followed() {
+    by_way_of_the_third::<MemoryEngine>(1208).await;
+    by_way_of_the_third::<Embedded>(1209).await;
+    back_by_way_of_the_third::<MemoryEngine>(1210).await;
+    back_by_way_of_the_third::<Embedded>(1211).await;
+    back_with_the_third::<MemoryEngine>(1212).await;
+    back_with_the_third::<Embedded>(1213).await;
+}
+
+/// Where nobody follows the old original, it stays overtaken, though the one that took over follows another by now.
+#[tokio::test(start_paused = true)]
+async fn an_original_that_nobody_follows_stays_overtaken() {
+    let mut trio = fenced::<MemoryEngine>(1214, B).await;
+    broken_off(&mut trio, B, A).await;
+    broken_off(&mut trio, C, B).await;
+    trio.resync(B, C).await.unwrap();
+    trio.crash(A, 1).await;
+    trio.fence(A);
+    tokio::time::sleep(LONG).await;
+    assert_eq!(trio.sites[A].source.fenced(), [trio.volumes[A].clone()], "hosts write at c");
+    // It follows where they went on, which its mark has named.
+    trio.resync(A, C).await.unwrap();
+    is_decided(trio, C, [A, B]).await;
+}
