@@ -5,6 +5,7 @@
 //! says of a replica counts: a relationship that the state database does not know (any more) is taken over from there.
 
 pub(crate) mod destinations;
+mod kept;
 mod recorded_rights;
 mod replaced_peers;
 mod role_changes;

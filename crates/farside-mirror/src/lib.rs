@@ -49,8 +49,8 @@ pub use relationship::{Asked, Comparing, Mirror, MirrorStatus, Published, Source
 pub use replica_limits::ReplicaLimits;
 pub use schedule::{ClockReading, Schedule, Ticker, Timetable};
 pub use source::{
-    BudgetUse, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights, SourceService,
-    UnexplainedPin,
+    BudgetUse, PinnedSnapshot, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights,
+    SourceService, UnexplainedPin,
 };
 pub use state::State;
 pub use store::{

@@ -25,7 +25,7 @@ mod swap;
 mod transfers;
 mod upstream;
 
-pub use pins::UnexplainedPin;
+pub use pins::{PinnedSnapshot, UnexplainedPin};
 pub use retention::BudgetUse;
 pub use reversal::{Reversal, ReverseAccepted, ReverseOffer, ReverseRights};
 pub use rights::SourceRights;

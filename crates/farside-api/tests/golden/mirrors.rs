@@ -70,6 +70,10 @@ fn mirror_destinations() {
             content_root: Some("00".repeat(16)),
             since: Some(at("2026-11-21T20:00:00Z")),
             pinned_bytes: None,
+            kept: vec![
+                KeptSnapshot { name: "s1".into(), made_by_person: true, why: KeptFor::Base },
+                KeptSnapshot { name: "m2".into(), made_by_person: false, why: KeptFor::Interrupted },
+            ],
             transferring: false,
             known: true,
             stale: false,
@@ -100,6 +104,10 @@ fn mirror_destinations() {
         json!([{
             "id": ID, "volume": "p/v", "peer": "b", "destination": "q/r", "base_snapshot": "s1",
             "content_root": "00".repeat(16), "since": "2026-11-21T20:00:00Z", "pinned_bytes": null,
+            "kept": [
+                {"name": "s1", "made_by_person": true, "why": "base"},
+                {"name": "m2", "made_by_person": false, "why": "interrupted"}
+            ],
             "transferring": false, "known": true, "stale": false,
             "overtaken": {
                 "since": "2026-11-21T21:00:00Z", "reported_at": "2026-11-21T22:00:00Z", "snapshot": "s1",

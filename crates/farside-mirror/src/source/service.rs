@@ -170,7 +170,7 @@ impl PeerService for SourceService {
 }
 
 impl Shared {
-    async fn answer(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
+    async fn answer(self: &Arc<Self>, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
         let request =
             Request::decode(request).map_err(|e| refusal("failed", format!("malformed request: {e}")))?;
         let body = check_request(request).map_err(|why| refusal("version", why))?;
