@@ -17,7 +17,8 @@ use uuid::Uuid;
 
 use super::endings::Endings;
 use crate::error::{MirrorError, blocking};
-use crate::links::{Links, ask};
+use crate::limits::ANSWER_WAIT;
+use crate::links::{Links, ask_at_once};
 use crate::log::LogEntry;
 use crate::queue::TransferQueue;
 use crate::relationship::{Mirror, Parts};
@@ -239,7 +240,12 @@ impl Destination {
             volume: source.to_string(),
             destination: destination.to_string(),
         };
-        let answer = ask(&*self.parts.links, peer, Body::Describe(describe), link_wait).await?;
+        let links = &*self.parts.links;
+        let answer = ask_at_once(links, peer, Body::Describe(describe), link_wait).await?;
+        let answer = answer.ok_or_else(|| MirrorError::NoAnswer {
+            site: links.name_of(peer).unwrap_or_else(|| "the peer".to_owned()),
+            waited: ANSWER_WAIT,
+        })?;
         let description = Description::decode(answer)
             .map_err(|e| MirrorError::protocol(format!("malformed description: {e}")))?;
         Ok((convert::size(description.size_bytes)?, description.reverse))
@@ -303,8 +309,10 @@ pub(super) struct ReservedSlot<'a> {
 impl<'a> ReservedSlot<'a> {
     pub(super) fn take(destination: &'a Destination, volume: &VolumeName) -> Result<Self, MirrorError> {
         let mut slots = destination.slots();
-        if slots.contains_key(volume) {
-            return Err(MirrorError::Exists(volume.clone()));
+        match slots.get(volume) {
+            None => {}
+            Some(Slot::Reserved) => return Err(MirrorError::BeingMade(volume.clone())),
+            Some(Slot::Running(..)) => return Err(MirrorError::Exists(volume.clone())),
         }
         slots.insert(volume.clone(), Slot::Reserved);
         drop(slots);
