@@ -262,6 +262,10 @@ pub struct TransferRecord {
     pub wire_bytes_received: u64,
     /// Time the source spent comparing metadata.
     pub scan_seconds: Option<f64>,
+    /// Names of the side branches that content of the volume became on which it does not go on (`rescue-TIME`). In the answer to a
+    /// request those of all its transfers.
+    #[serde(default)]
+    pub set_aside: Vec<String>,
 }
 
 /// A relationship as its source knows it, as `mirror destinations` lists it.

@@ -143,6 +143,7 @@ fn a_volume_is_mirrored_and_taken_over() {
         "wire_bytes_sent",
         "wire_bytes_received",
         "scan_seconds",
+        "set_aside",
     ] {
         assert!(keys(&history[0]).contains(&key), "{key} is missing: {history}");
     }

@@ -199,6 +199,7 @@ fn mirror_history() {
             wire_bytes_sent: 500,
             wire_bytes_received: 4600,
             scan_seconds: Some(0.01),
+            set_aside: vec!["rescue-1".into()],
         }],
         json!([{
             "id": ID, "kind": "update", "result": "ok", "reason": null, "started_at": "2026-11-21T20:00:00Z",
@@ -207,6 +208,7 @@ fn mirror_history() {
             "deallocated_bytes": 0, "source_read_bytes": 4096, "base_read_bytes": null,
             "referenced_bytes": null, "delta_bytes": null,
             "literal_bytes": 4096, "wire_bytes_sent": 500, "wire_bytes_received": 4600, "scan_seconds": 0.01,
+            "set_aside": ["rescue-1"],
             "levels": levels_as_json(), "overhead_bytes": 1000
         }]),
     );

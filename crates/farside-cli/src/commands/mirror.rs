@@ -257,8 +257,12 @@ fn outcome(operation: &Operation) -> String {
         return if turned.is_empty() { format!("{} done\n", operation.volume) } else { turned };
     };
     let wire = record.wire_bytes_sent + record.wire_bytes_received;
+    let set_aside = record.set_aside.iter().map(|name| {
+        format!("what {0} showed before stays as {0}@{name}; it opens read-only\n", operation.volume)
+    });
+    let set_aside: String = set_aside.collect();
     format!(
-        "{turned}{} holds {}: {} changed, {} on the wire{}, {}\n",
+        "{turned}{} holds {}: {} changed, {} on the wire{}, {}\n{set_aside}",
         operation.volume,
         or_dash(record.incremental.clone(), |s| s),
         size(record.changed_bytes),
