@@ -91,7 +91,3 @@ pub const GOT_ON_BYTES: u64 = 1 << 20;
 pub const ROOM_RETRY_MIN: Duration = Duration::from_secs(60);
 /// At most so long: an hour of a full pool costs a comparison and a few hundred bytes.
 pub const ROOM_RETRY_MAX: Duration = Duration::from_secs(3600);
-/// Refused calls and streams of one peer that are logged in each [`REFUSALS_LOGGED_EVERY`]; the rest is counted.
-pub const REFUSALS_LOGGED_MAX: u32 = 10;
-/// See [`REFUSALS_LOGGED_MAX`].
-pub const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(60);

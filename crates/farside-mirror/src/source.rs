@@ -10,7 +10,6 @@
 
 mod age;
 mod compare;
-mod log_limit;
 mod overtaken;
 mod pins;
 mod refusal;

@@ -164,3 +164,7 @@ pub const ROOM_WAIT: Duration = Duration::from_millis(500);
 /// For so many bytes of data a pool needs one more for nodes, at least: a leaf for each 128 blocks, of which half are full. What is
 /// scattered needs more, and shows on the way.
 pub const NODES_PART: u64 = 64;
+/// Lines of the log about what one peer asks for in vain, or makes fail, in each [`LINES_EVERY`]; the rest is counted.
+pub const LINES_MAX: u32 = 10;
+/// See [`LINES_MAX`].
+pub const LINES_EVERY: Duration = Duration::from_secs(60);

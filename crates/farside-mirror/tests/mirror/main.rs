@@ -11,6 +11,7 @@ mod embedded;
 mod faults;
 mod in_common;
 mod known;
+mod log_floods;
 mod notices;
 mod overtaken;
 mod resume;

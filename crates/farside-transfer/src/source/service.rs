@@ -76,6 +76,7 @@ impl TransferSource {
                 serving: Default::default(),
                 link_history: Default::default(),
                 quiet: Default::default(),
+                failures: Default::default(),
             }),
         }
     }
@@ -205,10 +206,9 @@ impl TransferSource {
             }
         } else if failure.is_empty() {
             tracing::info!(%transfer, %volume, brought, "transfer ends: the destination has it all");
-        } else {
+        } else if let Some(suppressed) = self.shared.admit_failure(peer) {
             tracing::info!(
-                %transfer, volume = %serving.volume,
-                "transfer failed at the destination: {}", cut(failure)
+                %transfer, %volume, suppressed, "transfer failed at the destination: {}", cut(failure)
             );
         }
         self.shared.leave(&serving);

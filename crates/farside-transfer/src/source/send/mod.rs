@@ -121,9 +121,12 @@ pub(crate) async fn serve_step(
             serving.brought.fetch_add(brought, Ordering::Relaxed);
         }
         Err(refusal) => {
-            tracing::warn!(
-                %transfer, volume = %serving.volume, step = index, code = refusal.code, "step not sent: {}", refusal.message
-            );
+            if let Some(suppressed) = shared.admit_failure(serving.peer) {
+                tracing::warn!(
+                    %transfer, volume = %serving.volume, step = index, code = refusal.code, suppressed,
+                    "step not sent: {}", refusal.message
+                );
+            }
             refuse(&mut writer, &refusal).await;
         }
     }
