@@ -9,6 +9,7 @@ mod directions;
 mod driver;
 mod embedded;
 mod faults;
+mod full_database;
 mod in_common;
 mod known;
 mod log_floods;

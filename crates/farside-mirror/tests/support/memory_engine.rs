@@ -208,6 +208,8 @@ pub(crate) struct Faults {
     pub(crate) staging_room: Option<u64>,
     /// This snapshot is deleted by whoever it was kept for, just before it is pinned for somebody else.
     pub(crate) goes_before_pin: Option<Uuid>,
+    /// Records of replicas cannot be written.
+    pub(crate) fails_records: bool,
     /// The machine is off: everything fails.
     pub(crate) is_dead: bool,
 }
@@ -500,6 +502,15 @@ impl Engine for MemoryEngine {
         self.volume(name)
     }
 
+    fn delete_volume(&self, name: &VolumeName) -> Result<(), EngineError> {
+        self.with(name, |volume| match volume.snapshots.iter().all(|s| s.info.pinned_by.is_empty()) {
+            true => Ok(()),
+            false => Err(EngineError::Refused("a snapshot is pinned".into())),
+        })?;
+        self.state.lock().volumes.remove(name);
+        Ok(())
+    }
+
     fn snapshots(&self, name: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
         self.with(name, |volume| {
             let line = volume.main_line();
@@ -729,6 +740,9 @@ impl Engine for MemoryEngine {
         name: &VolumeName,
         record: Option<ReplicaRecord>,
     ) -> Result<(), EngineError> {
+        if self.faults.lock().fails_records {
+            return Err(EngineError::Io("the device failed".into()));
+        }
         self.with(name, |volume| {
             volume.record = record;
             Ok(())
