@@ -7,6 +7,7 @@ mod support;
 
 use std::io::Write;
 
+use support::host::{Host, serving};
 use support::small::Small;
 use support::{Pair, Site, eventually};
 
@@ -101,6 +102,39 @@ fn a_mirror_that_a_full_data_directory_refuses_to_make_or_delete_is_as_it_was() 
     pair.b.ok("mirror create a:p/w q/w");
     pair.b.ok("mirror delete q/v --yes");
     assert!(!pair.b.nbd("q/v").read_only);
+    drop(pair);
+    drop(small);
+}
+
+/// Nobody is told that a host or its right is gone which is there again after a restart, nor that it stays while it is gone.
+#[test]
+fn what_cannot_be_taken_from_a_host_stays_whole_and_whoever_asked_is_told() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(small) = Small::at(&root.path().join("a"), "12m") else { return };
+    let mut pair = Pair { a: serving(root.path()), b: Site::start(root.path(), "b"), root };
+    pair.a.ok("volume create p/web --size 1M");
+    let web = Host::add(&pair.a, pair.root.path(), "web1");
+    pair.a.ok("host allow web1 p/web");
+    pair.pair_at(&pair.a.published("peer.addr"));
+    let mut client = web.open("p/web").unwrap();
+    client.write(0, &[1; 4096]).unwrap();
+    fill(&small, &pair.a, "b");
+    let before = pair.a.json("host status web1");
+    for command in ["host deny web1 p/web", "host remove web1 --yes"] {
+        let said = pair.a.fails(1, command);
+        assert!(said.contains("nothing has changed"), "{command}: {said}");
+        client.write(0, &[2; 4096]).unwrap();
+        assert_eq!(pair.a.json("host status web1"), before);
+        assert!(!web.open("p/web").unwrap().read_only);
+    }
+    pair.a.kill();
+    std::fs::remove_file(small.0.join("fill")).unwrap();
+    pair.a.restart();
+    let web = Host { address: pair.a.published("nbd.addr"), ..web };
+    assert!(!web.open("p/web").unwrap().read_only);
+    pair.a.ok("host deny web1 p/web");
+    assert!(web.open("p/web").is_err());
+    pair.a.ok("host remove web1 --yes");
     drop(pair);
     drop(small);
 }
