@@ -350,7 +350,7 @@ impl Mirrors {
 
     /// The peer that a mirror follows, or followed.
     fn peer_of(&self, status: &MirrorStatus) -> Option<PeerStatus> {
-        self.parts.node.peers().into_iter().find(|known| known.record.id == status.relationship.peer)
+        self.parts.node.peer(status.relationship.peer)
     }
 
     /// A mirror whose pool is not open: all that is known is its configuration.

@@ -36,8 +36,7 @@ impl Links for Node {
     }
 
     fn name_of(&self, peer: PeerId) -> Option<String> {
-        let known = self.peers().into_iter().find(|known| known.record.id == peer)?;
-        Some(known.record.name)
+        Some(self.peer(peer)?.record.name)
     }
 }
 
