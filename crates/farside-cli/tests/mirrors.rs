@@ -390,7 +390,6 @@ fn at_a_full_source_a_snapshot_that_has_no_room_at_the_destination_can_be_delete
     let (a, b) = (&pair.a, &pair.b);
     fill(a, "p/v", 0, 4 << 20, 1);
     b.ok("mirror initialize q/v");
-    let base = a.json("mirror destinations p/v")[0]["base_snapshot"].as_str().unwrap().to_owned();
     fill(a, "p/v", 4 * MIB, 70 << 20, 2);
     a.ok("snapshot create p/v@large");
     assert!(b.fails(1, "mirror update q/v").contains("has room for"));
@@ -399,7 +398,8 @@ fn at_a_full_source_a_snapshot_that_has_no_room_at_the_destination_can_be_delete
     assert!(full, "the pool is full");
     drop(host);
     b.fails(1, "mirror update q/v");
-    eventually("the base alone is kept", || kept(a) == [(base.clone(), "base".to_owned())]);
+    // The base may have gone as well: what is kept for mirrors goes before hosts have no room.
+    eventually("it is not kept", || kept(a).iter().all(|k| k.0 != "large"));
     a.ok("snapshot delete p/v@large --yes");
     eventually("there is room again", || a.nbd("p/v").write(0, &[9; MIB as usize]).is_ok());
 }
