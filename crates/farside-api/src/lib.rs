@@ -43,9 +43,9 @@ pub use jiff::Timestamp;
 pub use levels::{Level, Levels};
 pub use log::{LogEvent, LogLine, RequestedBy};
 pub use mirror::{
-    BreakMirror, BudgetUse, CreateMirror, Mirror, MirrorDestination, MirrorState, Overtaken, Released,
-    ResyncMirror, Role, SetMirror, SourceHeard, SourceOvertaken, StartTransfer, Transfer, TransferKind,
-    TransferPhase, TransferRecord, TransferResult,
+    BreakMirror, BudgetUse, CreateMirror, KeptFor, KeptSnapshot, Mirror, MirrorDestination, MirrorState,
+    Overtaken, Released, ResyncMirror, Role, SetMirror, SourceHeard, SourceOvertaken, StartTransfer,
+    Transfer, TransferKind, TransferPhase, TransferRecord, TransferResult,
 };
 pub use operation::{Operation, OperationKind, OperationState, SwapPhase};
 pub use peer::{

@@ -265,6 +265,10 @@ pub struct TransferRecord {
     pub wire_bytes_received: u64,
     /// Time the source spent comparing metadata.
     pub scan_seconds: Option<f64>,
+    /// Names of the side branches that content of the volume became on which it does not go on (`rescue-TIME`). In the answer to a
+    /// request those of all its transfers.
+    #[serde(default)]
+    pub set_aside: Vec<String>,
 }
 
 /// A relationship as its source knows it, as `mirror destinations` lists it.
@@ -286,6 +290,9 @@ pub struct MirrorDestination {
     pub since: Option<Timestamp>,
     /// What the volume has replaced since: about what keeping the base costs, bytes.
     pub pinned_bytes: Option<u64>,
+    /// Snapshots of the volume that cannot be deleted because of this mirror, oldest first; the base is one of them.
+    #[serde(default)]
+    pub kept: Vec<KeptSnapshot>,
     /// Whether a transfer is being served.
     pub transferring: bool,
     /// Whether the relationship is known here. If not, its pins are all there is of it (the state database was lost, or
@@ -304,6 +311,32 @@ pub struct MirrorDestination {
     /// How much of its budgets the peer uses; null for one that nobody here knows.
     #[serde(default)]
     pub budgets: Option<BudgetUse>,
+}
+
+/// A snapshot that is kept for a mirror at its source.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KeptSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Whether a person made it. What a mirror made goes by itself.
+    pub made_by_person: bool,
+    /// Why.
+    pub why: KeptFor,
+}
+
+/// Why a snapshot is kept for a mirror at its source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeptFor {
+    /// Both sides hold it: the next update is a difference from it.
+    Base,
+    /// It travels, or what travels is a difference from it. It is released when the transfer ends.
+    Transfer,
+    /// A transfer ended before its end, and the destination may have it or a part of it. The next transfer goes on with it or
+    /// releases it.
+    Interrupted,
+    /// Nobody here knows the mirror.
+    Unknown,
 }
 
 /// That a base was released.

@@ -168,7 +168,7 @@ fn a_database_loses_nothing_that_it_committed_and_its_replica_takes_over() {
         shell.args(["-c", &format!("command -v {tool}")]).env("PATH", path_with_postgres());
         shell.stdout(Stdio::null()).status().is_ok_and(|status| status.success())
     };
-    let has_all = ["postgres", "pgbench", "nbdfuse", "mke2fs"].iter().all(|tool| is_there(tool));
+    let has_all = ["postgres", "pgbench", "nbdfuse", "mke2fs"].iter().all(is_there);
     let namespace = has_all.then(Namespace::new).flatten();
     let Some(namespace) = namespace.filter(|_| Path::new("/dev/fuse").exists()) else {
         assert!(

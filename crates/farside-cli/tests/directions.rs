@@ -261,6 +261,8 @@ fn sites_fail_over_come_back_and_change_roles() {
     assert!(a.nbd("p/v").read_only);
     let rescue = snapshot(a, "p/v", |s| s["name"].as_str().unwrap().starts_with("rescue"));
     assert_eq!(rescue["on_main_line"], false);
+    assert_eq!(operation["record"]["set_aside"], json!([rescue["name"]]), "{operation}");
+    assert_eq!(a.json("mirror history p/v")[0]["set_aside"], json!([rescue["name"]]));
     assert_eq!(image(a, &format!("p/v@{}", rescue["name"].as_str().unwrap())), lost);
     assert_eq!(status(a, "p/v")["role"], "destination", "the old side of the mirror is gone");
     put(b, "q/v", 310, 3, 4);
@@ -270,8 +272,11 @@ fn sites_fail_over_come_back_and_change_roles() {
     // Back to the old roles by break and resync, without naming anything.
     a.ok("mirror break p/v");
     put(a, "p/v", 20, 2, 5);
+    put(b, "q/v", 330, 1, 9);
     no_writers(b, "q/v");
-    b.ok("mirror resync q/v");
+    let said = b.ok("mirror resync q/v");
+    let rescue = snapshot(b, "q/v", |s| s["name"].as_str().unwrap().starts_with("rescue"));
+    assert!(said.contains(&format!("q/v@{}", rescue["name"].as_str().unwrap())), "{said}");
     assert_eq!(image(b, "q/v"), image(a, "p/v"));
     put(a, "p/v", 30, 2, 6);
     b.ok("mirror update q/v");

@@ -7,17 +7,18 @@ mod support;
 
 use std::io::Write;
 
+use support::host::{Host, serving};
 use support::small::Small;
 use support::{Pair, Site, eventually};
 
 /// Until what the database has allocated is used up.
-fn fill(small: &Small, site: &Site) {
+fn fill(small: &Small, site: &Site, peer: &str) {
     let mut file = std::fs::File::create(small.0.join("fill")).unwrap();
     for part in [1 << 20, 4096, 1] {
         while file.write_all(&vec![1; part]).is_ok() {}
     }
     let names = |round: usize| -> String { (0..200).map(|n| format!(" f/{round}-{n}")).collect() };
-    let is_full = |round| !site.farside(&format!("peer allow b{}", names(round))).status.success();
+    let is_full = |round| !site.farside(&format!("peer allow {peer}{}", names(round))).status.success();
     assert!((0..100).any(is_full), "it never gets full");
 }
 
@@ -37,7 +38,7 @@ fn what_a_full_data_directory_refuses_has_changed_nothing() {
     pair.b.ok("mirror initialize q/v");
     let base = pair.a.json("mirror destinations p/v")[0]["base_snapshot"].clone();
     assert!(base.is_string(), "{base}");
-    fill(&small, &pair.a);
+    fill(&small, &pair.a, "b");
 
     let said = pair.a.fails(1, "pool delete other --yes");
     assert!(said.contains("full"), "{said}");
@@ -59,6 +60,104 @@ fn what_a_full_data_directory_refuses_has_changed_nothing() {
     assert_eq!(pair.a.json("mirror destinations p/v"), serde_json::json!([]));
     drop(pair);
     drop(small);
+}
+
+/// A mirror is made or deleted as a whole or not at all, and after a restart it is what was said.
+#[test]
+fn a_mirror_that_a_full_data_directory_refuses_to_make_or_delete_is_as_it_was() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(small) = Small::at(&root.path().join("b"), "12m") else { return };
+    let mut pair = Pair { a: Site::start(root.path(), "a"), b: Site::start(root.path(), "b"), root };
+    for (site, pool) in [(&pair.a, "p"), (&pair.b, "q")] {
+        let path = pair.root.path().join(format!("{pool}.pool"));
+        site.ok(&format!("pool create {pool} --path {} --size 64M", path.display()));
+    }
+    pair.pair_at(&pair.a.published("peer.addr"));
+    pair.mirror(1 << 20);
+    pair.b.ok("mirror initialize q/v");
+    pair.a.ok("volume create p/w --size 1M");
+    pair.a.ok("peer allow b p/w --reverse");
+    fill(&small, &pair.b, "a");
+    let looks = |b: &Site| {
+        (
+            b.json("volume list"),
+            b.json("snapshot list q/v"),
+            b.json("mirror status").as_array().unwrap().len(),
+        )
+    };
+    let before = looks(&pair.b);
+    let (made, deleted) =
+        (pair.b.farside("mirror create a:p/w q/w"), pair.b.farside("mirror delete q/v --yes"));
+    println!("made: {}, deleted: {}", made.status, deleted.status);
+    assert!(!made.status.success() && !deleted.status.success(), "it is full");
+    assert_eq!(looks(&pair.b), before);
+    assert_eq!(support::status(&pair.b, "q/v")["state"], "mirrored");
+    pair.b.kill();
+    pair.b.isolated();
+    assert_eq!(looks(&pair.b), before);
+    assert_eq!(support::status(&pair.b, "q/v")["state"], "mirrored");
+    std::fs::remove_file(small.0.join("fill")).unwrap();
+    assert_eq!(pair.b.stop(), Some(0));
+    pair.b.restart();
+    pair.b.ok("mirror create a:p/w q/w");
+    pair.b.ok("mirror delete q/v --yes");
+    assert!(!pair.b.nbd("q/v").read_only);
+    drop(pair);
+    drop(small);
+}
+
+/// Nobody is told that a host or its right is gone which is there again after a restart, nor that it stays while it is gone.
+#[test]
+fn what_cannot_be_taken_from_a_host_stays_whole_and_whoever_asked_is_told() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(small) = Small::at(&root.path().join("a"), "12m") else { return };
+    let mut pair = Pair { a: serving(root.path()), b: Site::start(root.path(), "b"), root };
+    pair.a.ok("volume create p/web --size 1M");
+    let web = Host::add(&pair.a, pair.root.path(), "web1");
+    pair.a.ok("host allow web1 p/web");
+    pair.pair_at(&pair.a.published("peer.addr"));
+    let mut client = web.open("p/web").unwrap();
+    client.write(0, &[1; 4096]).unwrap();
+    fill(&small, &pair.a, "b");
+    let before = pair.a.json("host status web1");
+    for command in ["host deny web1 p/web", "host remove web1 --yes"] {
+        let said = pair.a.fails(1, command);
+        assert!(said.contains("nothing has changed"), "{command}: {said}");
+        client.write(0, &[2; 4096]).unwrap();
+        assert_eq!(pair.a.json("host status web1"), before);
+        assert!(!web.open("p/web").unwrap().read_only);
+    }
+    pair.a.kill();
+    std::fs::remove_file(small.0.join("fill")).unwrap();
+    pair.a.restart();
+    let web = Host { address: pair.a.published("nbd.addr"), ..web };
+    assert!(!web.open("p/web").unwrap().read_only);
+    pair.a.ok("host deny web1 p/web");
+    assert!(web.open("p/web").is_err());
+    pair.a.ok("host remove web1 --yes");
+    drop(pair);
+    drop(small);
+}
+
+/// The daemon ends between the two records of a deletion: that of the database, and that of the pool.
+#[test]
+fn a_deletion_that_was_interrupted_is_finished_at_the_next_start() {
+    let mut pair = Pair::dialled_by_b();
+    pair.mirror(1 << 20);
+    pair.b.ok("mirror initialize q/v");
+    assert_eq!(pair.b.stop(), Some(0));
+    let (pool, before) = (pair.root.path().join("q.pool"), pair.root.path().join("before"));
+    std::fs::copy(&pool, &before).unwrap();
+    pair.a.kill();
+    pair.b.restart();
+    pair.b.ok("mirror delete q/v --yes");
+    assert_eq!(pair.b.stop(), Some(0));
+    std::fs::copy(&before, &pool).unwrap();
+    pair.a.restart();
+    pair.b.restart();
+    assert_eq!(pair.b.json("mirror status"), serde_json::json!([]), "{}", pair.b.log());
+    assert!(pair.b.log().contains("finished the deletion") && !pair.b.nbd("q/v").read_only);
+    eventually("the source hears of it", || pair.a.json("mirror destinations p/v") == serde_json::json!([]));
 }
 
 /// Of what belongs together in a data directory one is lost.

@@ -96,6 +96,67 @@ fn a_host_opens_what_it_may_and_learns_nothing_of_the_rest() {
     site.ok("volume create p/www --size 4M");
     assert!(web.open("p/www").is_err());
     assert!(!site.log().contains(key_lines[0]), "the log holds the host's key");
+    let page = site.http("/metrics");
+    assert!(page.contains("farside_nbd_host_connections{host=\"web1\"}"), "{page}");
+    assert!(page.contains("farside_nbd_hosts_refused_total{reason=\"no-right\"}"), "{page}");
+}
+
+/// However a host calls what it may not have, and whatever it asks of it.
+#[test]
+fn no_name_and_no_option_leads_past_a_right() {
+    let root = tempfile::tempdir().unwrap();
+    let site = serving(root.path());
+    for volume in ["p/web", "p/Web", "p/logs", "p/secret"] {
+        site.ok(&format!("volume create {volume} --size 4M"));
+    }
+    site.ok("snapshot create p/secret@monday");
+    site.nbd("p/logs").write(0, &[7; 65536]).unwrap();
+    let web = Host::add(&site, root.path(), "web1");
+    site.ok("host allow web1 p/web");
+    site.ok("host allow web1 p/logs --read-only");
+    let nothing = web.open("p/none").unwrap_err().to_string().replace("p/none", "NAME");
+    for name in [
+        "p/Web",
+        "P/web",
+        "p/WEB",
+        "p/web ",
+        " p/web",
+        "p/web/",
+        "p//web",
+        "./p/web",
+        "p/../p/secret",
+        "p/web\0",
+        "p/we\u{200b}b",
+        "p/w\u{ff45}b",
+        "p/web@",
+        "p/web@monday",
+        "p/secret",
+        "p/secret@monday",
+        "",
+        "p",
+        "p/",
+        "/web",
+        "secret",
+        "*",
+    ] {
+        let said = web.open(name).unwrap_err().to_string();
+        assert!(!said.contains("secret") || name.contains("secret"), "{name:?}: {said}");
+    }
+    // What is there and what is not are answered alike.
+    let said = web.open("p/secret").unwrap_err().to_string().replace("p/secret", "NAME");
+    assert_eq!(said, nothing);
+    // Whatever changes something, of what may only be read.
+    let mut logs = web.open("p/logs").unwrap();
+    assert!(logs.read_only);
+    assert!(logs.write(0, &[1; 4096]).is_err());
+    assert!(logs.trim(0, 4096).is_err());
+    assert!(logs.zero(0, 4096).is_err());
+    assert_eq!(site.nbd("p/logs").bytes(0, 65536).unwrap(), [7; 65536]);
+    // A right that is taken while another connection of the host goes on.
+    let mut kept = web.open("p/web").unwrap();
+    site.ok("host deny web1 p/logs");
+    assert!(logs.bytes(0, 1).is_err());
+    kept.write(0, &[3; 4096]).unwrap();
 }
 
 #[test]
@@ -194,6 +255,8 @@ fn programs_that_hosts_have_open_volumes_over_tls() {
         let (_, port) = web.address.rsplit_once(':').unwrap();
         let by_name = web.uri("p/web").replace(&web.address, &format!("localhost:{port}"));
         run_ok("nbdinfo", &["--size", &by_name]);
+        // What a stranger's first bytes are is no line of a library's: it would be one for each connection.
+        assert!(!site.log().contains("rustls::"), "{}", site.log());
     }
     let [object, credentials] = web.qemu();
     let arguments = ["info", &object, &credentials, "--image-opts", &web.qemu_image("p/web")];

@@ -143,6 +143,7 @@ fn a_volume_is_mirrored_and_taken_over() {
         "wire_bytes_sent",
         "wire_bytes_received",
         "scan_seconds",
+        "set_aside",
     ] {
         assert!(keys(&history[0]).contains(&key), "{key} is missing: {history}");
     }
@@ -373,6 +374,57 @@ fn a_full_destination_pool_changes_nothing() {
     drop(host);
     b.ok("mirror update q/v");
     assert_eq!(a.nbd("p/v").read_all(), b.nbd("q/v").read_all());
+}
+
+/// Names of the snapshots that are kept at `site` for the only mirror of `p/v`, with the reasons.
+fn kept(site: &Site) -> Vec<(String, String)> {
+    let kept = site.json("mirror destinations p/v")[0]["kept"].as_array().unwrap().clone();
+    let of = |value: &Value| value.as_str().unwrap().to_owned();
+    kept.iter().map(|k| (of(&k["name"]), of(&k["why"]))).collect()
+}
+
+#[test]
+fn at_a_full_source_a_snapshot_that_has_no_room_at_the_destination_can_be_deleted() {
+    let pair = Pair::with_pools(96 * MIB, 64 * MIB);
+    pair.mirror(96 * MIB);
+    let (a, b) = (&pair.a, &pair.b);
+    fill(a, "p/v", 0, 4 << 20, 1);
+    b.ok("mirror initialize q/v");
+    fill(a, "p/v", 4 * MIB, 70 << 20, 2);
+    a.ok("snapshot create p/v@large");
+    assert!(b.fails(1, "mirror update q/v").contains("has room for"));
+    let mut host = a.nbd("p/v");
+    let full = (0..96).any(|at| host.write(at * MIB, &[at as u8 + 1; MIB as usize]).is_err());
+    assert!(full, "the pool is full");
+    drop(host);
+    b.fails(1, "mirror update q/v");
+    // The base may have gone as well: what is kept for mirrors goes before hosts have no room.
+    eventually("it is not kept", || kept(a).iter().all(|k| k.0 != "large"));
+    a.ok("snapshot delete p/v@large --yes");
+    eventually("there is room again", || a.nbd("p/v").write(0, &[9; MIB as usize]).is_ok());
+}
+
+#[test]
+fn destinations_shows_what_is_kept_and_why() {
+    let (pair, relay) = Pair::through_relay();
+    pair.mirror(16 * MIB);
+    let (a, b) = (&pair.a, &pair.b);
+    fill(a, "p/v", 0, 1 << 20, 1);
+    b.ok("mirror initialize q/v");
+    fill(a, "p/v", 0, 8 << 20, 2);
+    a.ok("snapshot create p/v@monday");
+    relay.limit(Some(200 << 10));
+    let mut update =
+        b.command("mirror update q/v").stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let is_kept = |why: &str| kept(a).iter().any(|k| k.0 == "monday" && k.1 == why);
+    eventually("it travels", || is_kept("transfer"));
+    let said = a.fails(4, "snapshot delete p/v@monday --yes");
+    assert!(said.contains("farside mirror destinations p/v"), "{said}");
+    assert!(a.ok("mirror destinations p/v").contains("monday"));
+    relay.limit(None);
+    assert!(update.wait().unwrap().success());
+    let kept = kept(a);
+    assert!(kept.len() == 1 && kept[0].1 == "base", "{kept:?}");
 }
 
 #[test]

@@ -152,6 +152,7 @@ pub(crate) fn record(report: &TransferReport) -> api::TransferRecord {
         wire_bytes_sent: report.wire_bytes_sent,
         wire_bytes_received: report.wire_bytes_received,
         scan_seconds: Some(report.scan_seconds),
+        set_aside: report.set_aside.clone(),
     }
 }
 
@@ -194,6 +195,7 @@ pub(crate) fn report(record: &api::TransferRecord) -> Option<TransferReport> {
         wire_bytes_sent: record.wire_bytes_sent,
         wire_bytes_received: record.wire_bytes_received,
         scan_seconds: record.scan_seconds.unwrap_or(0.0),
+        set_aside: record.set_aside.clone(),
     })
 }
 

@@ -168,6 +168,8 @@ impl Failure for MirrorError {
             MirrorError::Transfer(error) => error.into_error_body(),
             MirrorError::NoSession(_) => ErrorBody::new(ErrorCode::PeerUnreachable, message)
                 .hint("farside peer list shows the session; mirroring goes on when it is back"),
+            MirrorError::NoAnswer { .. } => ErrorBody::new(ErrorCode::PeerUnreachable, message),
+            MirrorError::BeingMade(_) => ErrorBody::new(ErrorCode::Exists, message),
             MirrorError::State(_) => ErrorBody::new(ErrorCode::Refused, message),
             MirrorError::NotFound(_) => ErrorBody::new(ErrorCode::NotFound, message),
             MirrorError::Exists(_) => ErrorBody::new(ErrorCode::Exists, message),

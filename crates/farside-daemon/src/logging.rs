@@ -30,6 +30,10 @@ const STANDS_STILL_AFTER: Duration = Duration::from_secs(5);
 /// How long the last lines may make no progress before the process ends without them.
 const LAST_LINES_PATIENCE: Duration = Duration::from_millis(500);
 
+/// What libraries say of bytes that strangers sent: each connection would be a line. What came of it is said by whoever was
+/// called. A filter that names them goes before it.
+const QUIET: &str = "rustls=error";
+
 /// The process's log.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
@@ -64,7 +68,7 @@ impl Log {
 /// Sets up logging for the process, and answers where the newest lines are. If that has been done before (several
 /// daemons in one process) nothing changes, and nothing is kept.
 pub(crate) fn start(config: &Config) -> Result<Log, DaemonError> {
-    let filter = EnvFilter::try_new(&config.log).map_err(|e| {
+    let filter = EnvFilter::try_new(format!("{QUIET},{}", config.log)).map_err(|e| {
         DaemonError::Config(format!("{:?} is no log filter: {e}; use for example info", config.log))
     })?;
     let kept = KeptLines::default();

@@ -7,7 +7,7 @@
 mod accelerator;
 
 use farside_api::{
-    AcceleratorStatus, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolState, Role, SourceHeard,
+    AcceleratorStatus, Host, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolState, Role, SourceHeard,
 };
 use farside_mirror::{LogEntry, LogEvent, QueueStatus, Relationship};
 use farside_transfer::{LevelKind, TransferReport, TransferResult};
@@ -22,6 +22,7 @@ pub(crate) const FLUSH_SECONDS: &str = "farside_flush_seconds";
 const FLUSH_BUCKETS: [f64; 12] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
+const HOSTS_REFUSED: &str = "farside_nbd_hosts_refused_total";
 const MIRROR_WIRE_BYTES: &str = "farside_mirror_wire_bytes_total";
 const MIRROR_CHANGED_BYTES: &str = "farside_mirror_changed_bytes_total";
 const MIRROR_LEVEL_IN_BYTES: &str = "farside_mirror_level_in_bytes_total";
@@ -38,6 +39,7 @@ pub(crate) struct Present {
     pub(crate) paths: Vec<(String, PeerPath)>,
     pub(crate) queue: QueueStatus,
     pub(crate) accelerator: AcceleratorStatus,
+    pub(crate) hosts: Vec<Host>,
     pub(crate) log_lines_lost: u64,
 }
 
@@ -62,6 +64,11 @@ impl Metrics {
             tracing::warn!("this process records metrics already");
         }
         describe_histogram!(FLUSH_SECONDS, Unit::Seconds, "How long flushes of hosts took");
+        describe_counter!(
+            HOSTS_REFUSED,
+            Unit::Count,
+            "NBD clients over the network that were not let in, and exports that hosts asked for without a right"
+        );
         describe_counter!(
             MIRROR_WIRE_BYTES,
             Unit::Bytes,
@@ -92,6 +99,9 @@ impl Metrics {
             now.mirrors.iter().for_each(mirror);
             now.peers.iter().for_each(peer);
             now.paths.iter().for_each(|(peer, at)| path(peer, at));
+            for host in &now.hosts {
+                figure("farside_nbd_host_connections", "host", &host.name, host.connections as f64);
+            }
             gauge!("farside_transfers_under_way").set(now.queue.under_way as f64);
             gauge!("farside_transfers_waiting").set(now.queue.waiting as f64);
             counter!("farside_log_lines_lost_total").absolute(now.log_lines_lost);
@@ -123,6 +133,11 @@ pub(crate) fn transfer_ended(relationship: &Relationship, report: &TransferRepor
         TransferResult::Aborted => "aborted",
     };
     counter!(MIRROR_TRANSFERS, "mirror" => mirror, "result" => result).increment(1);
+}
+
+/// Counts a client over the network that was not let in, or did not get what it asked for. Reasons are a few words of this program.
+pub(crate) fn host_refused(reason: &'static str) {
+    counter!(HOSTS_REFUSED, "reason" => reason).increment(1);
 }
 
 /// Counts what a line of a mirror's log tells of.
@@ -190,6 +205,11 @@ fn describe() {
         "farside_transfers_under_way",
         Unit::Count,
         "Transfers under way of mirrors whose replica is here"
+    );
+    describe_gauge!(
+        "farside_nbd_host_connections",
+        Unit::Count,
+        "NBD connections of the host over the network"
     );
     describe_gauge!("farside_transfers_waiting", Unit::Count, "Transfers that wait for their turn");
     describe_counter!(

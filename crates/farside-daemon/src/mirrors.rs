@@ -5,20 +5,21 @@
 //! says of a replica counts: a relationship that the state database does not know (any more) is taken over from there.
 
 pub(crate) mod destinations;
+mod kept;
 mod recorded_rights;
 mod replaced_peers;
 mod role_changes;
 mod set_back;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
 use farside_engine::{Engine, VolumeName};
 use farside_mirror::{
-    Destination, DestinationParts, Endings, Mirror, MirrorStatus, QueueStatus, Relationship, ReplicaLimits,
-    Reversal, Schedule, SourceService, TransferQueue,
+    Destination, DestinationParts, EndingStore, Endings, Mirror, MirrorStatus, QueueStatus, Relationship,
+    ReplicaLimits, Reversal, Schedule, SourceService, TransferQueue, dissolve_in_pool,
 };
 use farside_peer::{Node, PeerId, PeerStatus};
 use farside_platform::{Clock, Randomness, Timestamp};
@@ -48,8 +49,10 @@ pub(crate) struct Mirrors {
     queue: TransferQueue,
     /// One change of its size at a time, so that database and queue agree.
     size_lock: tokio::sync::Mutex<()>,
-    /// How far volumes have diverged, by relationship, and when that was counted.
     endings: OnceCell<Arc<Endings>>,
+    /// Mirrors that had ended when this process began; the pool of one may not know it yet.
+    ended_before: Mutex<HashSet<Uuid>>,
+    /// How far volumes have diverged, by relationship, and when that was counted.
     divergences: Mutex<HashMap<Uuid, (Instant, Option<u64>)>>,
     fence_lock: Mutex<()>,
 }
@@ -91,6 +94,7 @@ impl Mirrors {
             queue: TransferQueue::default(),
             size_lock: tokio::sync::Mutex::default(),
             endings: OnceCell::new(),
+            ended_before: Mutex::default(),
             divergences: Mutex::default(),
             fence_lock: Mutex::default(),
         }
@@ -153,6 +157,9 @@ impl Mirrors {
     async fn endings(&self) -> Result<Arc<Endings>, ErrorBody> {
         let open = async || {
             let links = Arc::new(self.parts.node.clone());
+            // Before one of them is told, and then forgotten.
+            let ended = self.parts.state.endings().await?;
+            *self.ended_before.lock() = ended.iter().map(|ending| ending.relationship).collect();
             let endings =
                 Endings::open(links, self.parts.source.clone(), Arc::new(self.parts.state.clone())).await?;
             Ok::<_, farside_mirror::MirrorError>(Arc::new(endings))
@@ -184,6 +191,7 @@ impl Mirrors {
     /// Brings the database in line with what the pool knows of its replicas.
     async fn take_over(&self, pool_name: &str, pool: &Pool) -> Result<(), ErrorBody> {
         self.follow_replaced_peers(pool_name, pool).await?;
+        self.endings().await?;
         let known = self.parts.state.relationships(None).await.map_err(Failure::into_error_body)?;
         for volume in pool.volumes() {
             let Some(replica) = volume.replica else { continue };
@@ -198,6 +206,11 @@ impl Mirrors {
                 continue;
             };
             let destination = VolumeName { pool: pool_name.to_owned(), volume: volume.name };
+            if self.has_ended(replica.relationship)
+                && self.finish_deletion(&destination, replica.relationship).await
+            {
+                continue;
+            }
             let relationship = match known.iter().find(|r| r.id == replica.relationship) {
                 Some(known) if known.destination == destination => continue,
                 // The pool has another name now than when its replica was made.
@@ -221,6 +234,29 @@ impl Mirrors {
             self.parts.state.save_relationship(&relationship).await.map_err(Failure::into_error_body)?;
         }
         Ok(())
+    }
+
+    fn has_ended(&self, relationship: Uuid) -> bool {
+        self.ended_before.lock().remove(&relationship)
+    }
+
+    /// A mirror was deleted, and the daemon ended before its pool knew. Answers whether it does now.
+    async fn finish_deletion(&self, volume: &VolumeName, relationship: Uuid) -> bool {
+        let (engine, of) = (Arc::clone(&self.parts.engine), volume.clone());
+        let dissolve =
+            move || dissolve_in_pool(&*engine, &of, relationship, true).map_err(Failure::into_error_body);
+        match self.parts.blocking.run(dissolve).await {
+            Ok(_) => {
+                tracing::warn!(%volume, %relationship, "finished the deletion of this mirror, which a stop of the daemon \
+                     interrupted: hosts may write to the volume");
+                true
+            }
+            Err(error) => {
+                tracing::error!(%volume, %relationship, "cannot finish the deletion of this mirror, which a stop of the \
+                     daemon interrupted. It goes on without a schedule: {}", error.message);
+                false
+            }
+        }
     }
 
     /// The destination side of a pool.
@@ -315,7 +351,7 @@ impl Mirrors {
 
     /// The peer that a mirror follows, or followed.
     fn peer_of(&self, status: &MirrorStatus) -> Option<PeerStatus> {
-        self.parts.node.peers().into_iter().find(|known| known.record.id == status.relationship.peer)
+        self.parts.node.peer(status.relationship.peer)
     }
 
     /// A mirror whose pool is not open: all that is known is its configuration.

@@ -207,11 +207,17 @@ fn settle(
             } else {
                 let reason =
                     report.reason.clone().unwrap_or_else(|| String::from("it ended without a reason"));
+                // What failed after its first snapshots may have set something aside.
+                let set_aside = report
+                    .set_aside
+                    .iter()
+                    .map(|name| format!(". What {0} showed before stays as {0}@{name}", document.volume));
+                let set_aside: String = set_aside.collect();
                 // An abort too: the state did not forbid the transfer, somebody ended it.
                 document.error = Some(
                     ErrorBody::new(
                         ErrorCode::Failed,
-                        format!("{} of {}: {reason}", report.kind, document.volume),
+                        format!("{} of {}: {reason}{set_aside}", report.kind, document.volume),
                     )
                     .hint(
                         "farside mirror history has the figures; the replica is unchanged, or shows the last \

@@ -288,11 +288,7 @@ pub(crate) fn named(node: &Node, name: &str) -> Result<PeerStatus, ErrorBody> {
 
 /// What a peer is called here; one that is not pinned any more by the beginning of its key.
 pub(crate) fn name_of(node: &Node, id: PeerId) -> String {
-    let peers = node.peers();
-    peers
-        .iter()
-        .find(|peer| peer.record.id == id)
-        .map_or_else(|| format!("{id:?}"), |peer| peer.record.name.clone())
+    node.peer(id).map_or_else(|| format!("{id:?}"), |peer| peer.record.name)
 }
 
 /// All of them, by name.

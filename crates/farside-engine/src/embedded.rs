@@ -111,6 +111,10 @@ impl Engine for EmbeddedEngine {
             .map(|status| info(volume, &status))
     }
 
+    fn delete_volume(&self, volume: &VolumeName) -> Result<(), EngineError> {
+        self.on(volume, |pool| pool.delete_volume(&volume.volume))
+    }
+
     fn snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
         let all = self.on(volume, |pool| pool.snapshots(&volume.volume))?;
         Ok(all.iter().filter(|s| s.on_main_line).map(snapshot_info).collect())

@@ -254,6 +254,8 @@ pub trait Engine: Send + Sync + 'static {
     fn volumes(&self) -> Result<Vec<VolumeName>, EngineError>;
     /// Makes a thin volume of `size_bytes` bytes.
     fn create_volume(&self, volume: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError>;
+    /// Deletes a volume and its snapshots; refused while somebody has it open, or a snapshot is held or pinned.
+    fn delete_volume(&self, volume: &VolumeName) -> Result<(), EngineError>;
     /// Snapshots of a volume on its main line, oldest first.
     fn snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError>;
     /// All live snapshots, those on side branches (rescued or overtaken versions) included. The same as

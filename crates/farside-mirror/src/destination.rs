@@ -9,5 +9,5 @@ mod swap;
 
 pub use endings::Endings;
 pub use plans::{PlanPoint, RoleChangePlan};
-pub use service::{Destination, DestinationParts};
+pub use service::{Destination, DestinationParts, NewMirror};
 pub use swap::SwapReport;

@@ -1,5 +1,7 @@
 //! Why a mirror could not do what it was asked.
 
+use std::time::Duration;
+
 use farside_engine::{EngineError, VolumeName};
 use farside_peer::SessionError;
 use farside_transfer::TransferError;
@@ -13,6 +15,18 @@ pub enum MirrorError {
     /// There is no session with the peer.
     #[error("no session with the peer: {0}; the replica is unchanged. See farside peer list")]
     NoSession(String),
+    /// There is a session with the peer, and no answer.
+    #[error(
+        "{site} keeps the session and does not answer: nothing came for {} s. Nothing was made or changed here, and the name stays \
+         free. Look at the log of farsided there, and try again when it answers",
+        waited.as_secs()
+    )]
+    NoAnswer {
+        /// The site.
+        site: String,
+        /// For so long.
+        waited: Duration,
+    },
     /// The database of relationships failed.
     #[error("the state database failed: {0}")]
     Store(String),
@@ -25,6 +39,11 @@ pub enum MirrorError {
     /// There is one already.
     #[error("{0} is already the destination of a mirror; see farside mirror status")]
     Exists(VolumeName),
+    /// One is being made.
+    #[error(
+        "{0} is being made the destination of a mirror by another request. Try again when that has ended, at most a minute later"
+    )]
+    BeingMade(VolumeName),
     /// The request itself is wrong.
     #[error("{0}")]
     Invalid(String),

@@ -39,18 +39,20 @@ pub mod state;
 pub mod store;
 
 pub use budgets::Budgets;
-pub use destination::{Destination, DestinationParts, Endings, PlanPoint, RoleChangePlan, SwapReport};
+pub use destination::{
+    Destination, DestinationParts, Endings, NewMirror, PlanPoint, RoleChangePlan, SwapReport,
+};
 pub use error::MirrorError;
 pub use links::Links;
 pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use options::MirrorOptions;
 pub use queue::{QueueStatus, TransferQueue};
-pub use relationship::{Asked, Comparing, Mirror, MirrorStatus, Published, SourceHeard};
+pub use relationship::{Asked, Comparing, Mirror, MirrorStatus, Published, SourceHeard, dissolve_in_pool};
 pub use replica_limits::ReplicaLimits;
 pub use schedule::{ClockReading, Schedule, Ticker, Timetable};
 pub use source::{
-    BudgetUse, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights, SourceService,
-    UnexplainedPin,
+    BudgetUse, PinnedSnapshot, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights,
+    SourceService, UnexplainedPin,
 };
 pub use state::State;
 pub use store::{

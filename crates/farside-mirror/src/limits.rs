@@ -82,6 +82,8 @@ pub const ROLE_CHANGES_SEEN_MAX: usize = 8192;
 /// Transfers in a row that may lose their session before the request behind them is given up (the next tick tries
 /// again). A request waits for the session to come back each time.
 pub const LOSSES_IN_A_ROW_MAX: u32 = 3;
+/// How long a person waits at most for a peer that keeps a session and does not answer, where the answer costs it nothing.
+pub const ANSWER_WAIT: Duration = Duration::from_secs(20);
 /// Bytes on the wire with which a transfer counts as one that got on before it lost its session, so that its loss is the
 /// first in a row: a link that breaks every hour does not end a copy of a week. More than the largest plan.
 pub const GOT_ON_BYTES: u64 = 1 << 20;
@@ -89,7 +91,3 @@ pub const GOT_ON_BYTES: u64 = 1 << 20;
 pub const ROOM_RETRY_MIN: Duration = Duration::from_secs(60);
 /// At most so long: an hour of a full pool costs a comparison and a few hundred bytes.
 pub const ROOM_RETRY_MAX: Duration = Duration::from_secs(3600);
-/// Refused calls and streams of one peer that are logged in each [`REFUSALS_LOGGED_EVERY`]; the rest is counted.
-pub const REFUSALS_LOGGED_MAX: u32 = 10;
-/// See [`REFUSALS_LOGGED_MAX`].
-pub const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(60);

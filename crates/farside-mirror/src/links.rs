@@ -10,7 +10,7 @@ use farside_transfer::calls::call;
 use farside_transfer::protocol::Body;
 
 use crate::error::MirrorError;
-use crate::limits::LOSSES_IN_A_ROW_MAX;
+use crate::limits::{ANSWER_WAIT, LOSSES_IN_A_ROW_MAX};
 
 /// Where the sessions with the peers are. Whoever dialled.
 #[async_trait]
@@ -36,9 +36,21 @@ impl Links for Node {
     }
 
     fn name_of(&self, peer: PeerId) -> Option<String> {
-        let known = self.peers().into_iter().find(|known| known.record.id == peer)?;
-        Some(known.record.name)
+        Some(self.peer(peer)?.record.name)
     }
+}
+
+/// Asks the source something that it answers at once, while a person waits: `None` if it keeps a session and has not answered within
+/// [`ANSWER_WAIT`]. Waits for a session for at most `wait`, and tries again as [`ask`] does.
+pub(crate) async fn ask_at_once(
+    links: &dyn Links,
+    peer: PeerId,
+    body: Body,
+    wait: Duration,
+) -> Result<Option<Bytes>, MirrorError> {
+    // Who has no session after `wait` hears that; only what comes after it is cut short.
+    let asked = tokio::time::timeout(wait + ANSWER_WAIT, ask(links, peer, body, wait));
+    asked.await.ok().transpose()
 }
 
 /// Asks the source outside of a transfer; waits for a session for at most `wait`, and tries again on the next one if

@@ -10,7 +10,6 @@
 
 mod age;
 mod compare;
-mod log_limit;
 mod overtaken;
 mod pins;
 mod refusal;
@@ -25,7 +24,7 @@ mod swap;
 mod transfers;
 mod upstream;
 
-pub use pins::UnexplainedPin;
+pub use pins::{PinnedSnapshot, UnexplainedPin};
 pub use retention::BudgetUse;
 pub use reversal::{Reversal, ReverseAccepted, ReverseOffer, ReverseRights};
 pub use rights::SourceRights;

@@ -264,6 +264,8 @@ pub trait RelationshipStore: Send + Sync + 'static {
     async fn save(&self, relationship: &Relationship) -> Result<(), MirrorError>;
     /// Whether the site has one with this id, of whatever pool: also of one that is not open.
     async fn knows(&self, id: Uuid) -> Result<bool, MirrorError>;
+    /// Forgets one that has not come about: nobody is told.
+    async fn forget(&self, id: Uuid) -> Result<(), MirrorError>;
     /// Forgets one, and in the same moment remembers what its source is to be told; its history may stay.
     async fn end(&self, ending: &Ending) -> Result<(), MirrorError>;
     /// Adds a transfer that has ended.
@@ -345,6 +347,11 @@ impl RelationshipStore for MemoryStore {
 
     async fn knows(&self, id: Uuid) -> Result<bool, MirrorError> {
         Ok(self.tables().relationships.contains_key(&id))
+    }
+
+    async fn forget(&self, id: Uuid) -> Result<(), MirrorError> {
+        self.tables().relationships.remove(&id);
+        Ok(())
     }
 
     async fn end(&self, ending: &Ending) -> Result<(), MirrorError> {

@@ -75,5 +75,5 @@ pub use export::{
 };
 pub use limits::{Limits, REQUEST_BYTES_MAX};
 pub use listen::{BindError, bind_unix};
-pub use network::{Admitted, Hosts};
+pub use network::{Admitted, Hosts, Refused};
 pub use server::Server;

@@ -15,8 +15,10 @@ pub(crate) const OPTION_BYTES_MAX: u32 = 64 << 10;
 /// The protocol's own limit for any string.
 pub(crate) const STRING_BYTES_MAX: usize = 4096;
 
-/// Options in one handshake; `nbdinfo --list` needs a handful per connection.
-pub(crate) const OPTIONS_MAX: u32 = 256;
+/// Options in one handshake, which has its time too. `nbdinfo --list` asks twice of each export, all on one connection.
+pub(crate) const OPTIONS_MAX: u32 = 1 << 16;
+/// Exports not given of which one handshake is logged.
+pub(crate) const NOT_GIVEN_LOGGED_MAX: u32 = 4;
 
 /// Options before a client asks for TLS; well-behaved ones ask for it first.
 pub(crate) const PLAIN_OPTIONS_MAX: u32 = 16;

@@ -14,7 +14,7 @@ use crate::context::{Context, id_at};
 use crate::conversation::{ConnectionError, read_or_end};
 use crate::error::{ErrorKind, NbdError};
 use crate::export::{Export, ExportDescription, ExportSource};
-use crate::limits::{CONTEXTS_LISTED_MAX, CONTEXTS_MAX, OPTION_BYTES_MAX, OPTIONS_MAX};
+use crate::limits::{CONTEXTS_LISTED_MAX, CONTEXTS_MAX, NOT_GIVEN_LOGGED_MAX, OPTION_BYTES_MAX, OPTIONS_MAX};
 use crate::protocol::option::{
     BASE_ALLOCATION, ClientOption, InfoWanted, OptionAnswer, OptionRefusal, export_name_answer,
     mean_base_allocation, parse_option, parse_option_header,
@@ -78,6 +78,8 @@ pub(crate) struct Negotiation<'a, R, W> {
     /// STARTTLS has been.
     under_tls: bool,
     structured_replies: bool,
+    /// How often an export was not given.
+    not_given: u32,
     /// The metadata contexts that were chosen, and for which export.
     chosen: Option<(String, Vec<String>)>,
 }
@@ -99,6 +101,7 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
             flags: ClientFlags::default(),
             under_tls: false,
             structured_replies: false,
+            not_given: 0,
             chosen: None,
         }
     }
@@ -212,7 +215,10 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
                 Ok(opened.map(|opened| self.agree(opened, name)))
             }
             Err(error) => {
-                tracing::info!(export = name, %error, "NBD export not given");
+                self.not_given += 1;
+                if self.not_given <= NOT_GIVEN_LOGGED_MAX {
+                    tracing::info!(export = name, %error, "NBD export not given");
+                }
                 self.send(&answer.refuse(error.kind.into(), &error.message)).await?;
                 Ok(None)
             }

@@ -38,6 +38,50 @@ pub trait Hosts: Send + Sync + 'static {
     /// # Errors
     /// Why it may not come in: it is logged, the client is not told.
     fn admit(&self, certificate: &CertificateDer<'_>) -> Result<Admitted, String>;
+
+    /// Told of each client that was not let in.
+    fn refused(&self, _why: Refused) {}
+}
+
+/// Why a client over the network was not let in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// It had not proved who it is when newer ones needed its place.
+    Displaced,
+    /// It took too long.
+    TooSlow,
+    /// What it said before TLS is no NBD, or did not ask for TLS.
+    NoTls,
+    /// It showed no certificate, or one that is not (or no longer) believed.
+    Certificate,
+    /// TLS failed otherwise.
+    Tls,
+    /// Nobody knows a host of this certificate.
+    UnknownHost,
+    /// The host, or all hosts together, have as many connections as they may.
+    NoPlace,
+    /// It broke off.
+    Broke,
+}
+
+impl Refused {
+    fn of(error: &ConnectionError) -> Refused {
+        match error {
+            ConnectionError::HandshakeTime(_) => Refused::TooSlow,
+            ConnectionError::Broke { .. } => Refused::Broke,
+            ConnectionError::Tls(error) => {
+                let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+                match of_tls {
+                    Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
+                        Refused::Certificate
+                    }
+                    Some(_) => Refused::Tls,
+                    None => Refused::Broke,
+                }
+            }
+            _ => Refused::NoTls,
+        }
+    }
 }
 
 /// A host that is let in.
@@ -101,12 +145,17 @@ impl Server {
         let place = doorstep.admit(from.ip());
         let from = from.to_string();
         tune(&stream);
+        let refuse = |from: &str, reason: Refused, why: &dyn std::fmt::Display| {
+            hosts.refused(reason);
+            doorstep.log(from, why);
+        };
         let patience = self.limits().tls_handshake_max;
         let secured = tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
             () = place.displaced().cancelled() => {
-                return doorstep.log(&from, &"it had not proved who it is when newer ones needed its place");
+                let why = "it had not proved who it is when newer ones needed its place";
+                return refuse(&from, Refused::Displaced, &why);
             }
             secured = tokio::time::timeout(patience, secure(stream, hosts)) => secured,
         };
@@ -115,18 +164,22 @@ impl Server {
             Ok(Some(secured)) => secured,
             // Whoever only looks whether somebody listens is no line's worth.
             Ok(None) => return,
-            Err(error) => return doorstep.log(&from, &error),
+            Err(error) => return refuse(&from, Refused::of(&error), &error),
         };
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let Some(certificate) = certificate else { return doorstep.log(&from, &"it showed no certificate") };
+        let Some(certificate) = certificate else {
+            return refuse(&from, Refused::Certificate, &"it showed no certificate");
+        };
         let admitted = match hosts.admit(certificate) {
             Ok(admitted) => admitted,
-            Err(why) => return doorstep.log(&from, &why),
+            Err(why) => return refuse(&from, Refused::UnknownHost, &why),
         };
         drop(place);
         let slot = match self.host_places().enter(&admitted.name) {
             Ok(slot) => slot,
-            Err(why) => return doorstep.log(&format!("{from}, host {}", admitted.name), &why),
+            Err(why) => {
+                return refuse(&format!("{from}, host {}", admitted.name), Refused::NoPlace, &why);
+            }
         };
         let peer = format!("host {} at {from}", admitted.name);
         let (reader, writer) = tokio::io::split(stream);

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farside_nbd::Limits;
+use farside_nbd::{Limits, Refused};
 use support::memory::{MemoryExport, MemorySource};
 use support::network::{Authority, NetworkServer};
 use support::raw::*;
@@ -188,5 +188,51 @@ async fn one_host_leaves_places_for_the_others() {
     let _ = one_more.stream.write_all(&option(OPT_LIST, &[])).await;
     assert_eq!(one_more.take_to_end().await, b"");
     server.assert_serves(&modest).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn why_a_client_was_not_let_in_is_told() {
+    let limits = Limits {
+        tls_handshake_max: Duration::from_millis(300),
+        network_connections_max: 0,
+        host_connections_max: 1,
+        host_connections_kept: 1,
+        ..Limits::default()
+    };
+    let (server, _) = server(limits).await;
+    let mut expected = Vec::new();
+    let mut garbage = server.connect().await;
+    garbage.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    expected.push(Refused::NoTls);
+    assert_eq!(server.refused(expected.len()).await, expected);
+    let _silent = server.connect().await;
+    expected.push(Refused::TooSlow);
+    assert_eq!(server.refused(expected.len()).await, expected);
+    // Without a certificate, with that of another authority, and with one that nobody knows.
+    let foreign = Authority::new().issue();
+    let unknown = server.authority.issue();
+    for (credentials, why) in [
+        (None, Refused::Certificate),
+        (Some(&foreign), Refused::Certificate),
+        (Some(&unknown), Refused::UnknownHost),
+    ] {
+        if let Ok(mut client) = server.secured(credentials).await {
+            client.take_to_end().await;
+        }
+        expected.push(why);
+        assert_eq!(server.refused(expected.len()).await, expected);
+    }
+    let mut broken = server.greeted().await;
+    assert_eq!(broken.option(OPT_STARTTLS, &[]).await[0].0, REP_ACK);
+    broken.send(&[0x17; 64]).await;
+    expected.push(Refused::Tls);
+    assert_eq!(server.refused(expected.len()).await, expected);
+    let host = server.host();
+    let _held = server.secured(Some(&host)).await.unwrap().chosen("pool/volume", true).await;
+    let mut one_more = server.secured(Some(&host)).await.unwrap();
+    one_more.take_to_end().await;
+    expected.push(Refused::NoPlace);
+    assert_eq!(server.refused(expected.len()).await, expected);
     server.stop().await;
 }

@@ -44,6 +44,19 @@ fn path(directory: &Path, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nbdinfo_lists_hundreds_of_exports() {
+    let Some(nbdinfo) = tool("nbdinfo") else { return };
+    let volume = Arc::new(MemoryExport::new(4096));
+    let source =
+        (0..700).fold(MemorySource::default(), |source, n| source.with(&format!("pool/v{n}"), &volume));
+    let server = TestServer::start(source, farside_nbd::Limits::default());
+    let uri = server.uri("");
+    let text = nbdinfo.run(["--list", &uri]).await;
+    assert_eq!(text.matches("export=\"").count(), 700);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nbdinfo_shows_size_capabilities_and_exports() {
     let Some(nbdinfo) = tool("nbdinfo") else { return };
     let volume = Arc::new(MemoryExport::new(10 * MIB + 7));

@@ -1,20 +1,17 @@
 //! Who this site is: a key made once, and a certificate made of it.
 //!
 //! The identity is the key alone: [`PeerId`] is the SHA-256 of the subject public key info. Certificate and key are
-//! kept in one PEM file, `identity.pem` (mode 0600), written to a temporary file, synced and renamed, so that a crash
-//! leaves either no identity or a whole one. An existing file is never replaced: a site that loses its key has to be
+//! kept in one PEM file, `identity.pem` ([`private_file`]), so that a crash leaves either no identity or a whole one. An existing file is never replaced: a site that loses its key has to be
 //! paired again, and a site that silently made a new one would look like an intruder to every peer.
 //!
 //! Not guarded against: whoever can read the file can be this site.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use farside_platform::private_file;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -62,7 +59,7 @@ impl Identity {
             None => {
                 let pem = new_pem()?;
                 let identity = Self::from_pem(&pem)?;
-                store(directory, &path, &pem).map_err(|e| {
+                private_file::store(&path, &pem).map_err(|e| {
                     local(format!("cannot store this site's identity in {}: {e}", path.display()))
                 })?;
                 tracing::info!(id = %identity.id, path = %path.display(), "created this site's identity");
@@ -189,52 +186,15 @@ fn parse(pem: &[u8], path: &Path) -> Result<Identity, SessionError> {
 
 /// The file, unless others may read it; none if it is not there.
 fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, SessionError> {
-    let failed =
-        |e: std::io::Error| local(format!("cannot read this site's identity {}: {e}", path.display()));
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(failed(e)),
-    };
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.mode() & 0o077 != 0 {
-        return Err(local(format!(
-            "others may read this site's private key {} (mode {:o}); run: chmod 600 {}",
-            path.display(),
-            metadata.mode() & 0o777,
-            path.display()
-        )));
-    }
-    if metadata.len() > IDENTITY_FILE_MAX {
-        return Err(local(format!(
-            "{} has {} bytes: no identity of farside",
-            path.display(),
-            metadata.len()
-        )));
-    }
-    let mut pem = Zeroizing::new(Vec::with_capacity(IDENTITY_FILE_MAX as usize));
-    (&mut file).take(IDENTITY_FILE_MAX).read_to_end(&mut pem).map_err(failed)?;
-    Ok(Some(pem))
-}
-
-fn store(directory: &Path, path: &Path, pem: &[u8]) -> std::io::Result<()> {
-    let temporary = directory.join(format!("{IDENTITY_FILE}.new"));
-    // A crash may have left one; it was never anybody's identity.
-    match fs::remove_file(&temporary) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    file.write_all(pem)?;
-    file.sync_all()?; // the bytes, before the name points at them
-    fs::rename(&temporary, path)?;
-    File::open(directory)?.sync_all() // the name
+    private_file::read(path, IDENTITY_FILE_MAX).map_err(|e| local(format!("this site's identity: {e}")))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn is_made_once_and_loaded_back() {

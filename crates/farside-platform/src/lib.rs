@@ -9,6 +9,7 @@
 //! * [`Randomness`]: ids, tokens, jitter; seeded in tests.
 //! * [`BlockDevice`]: where a pool lies; a file, a raw device, or a simulated disk.
 //! * [`LogOutput`]: standard error, whose reader may stand still.
+//! * [`private_file`]: files with a key.
 //!
 //! The transport seam (a byte stream to a peer) is in `farside-link`, the only room that dials.
 
@@ -20,6 +21,7 @@ mod file_system;
 mod holders;
 pub mod log_output;
 mod loop_device;
+pub mod private_file;
 pub mod process;
 pub mod random;
 mod ring;

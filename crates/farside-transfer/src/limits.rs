@@ -167,3 +167,7 @@ pub const NODES_PART: u64 = 64;
 
 /// How often a base is chosen, while what was chosen is deleted by whoever it was kept for.
 pub const GONE_ATTEMPTS: usize = 4;
+/// Lines of the log about what one peer asks for in vain, or makes fail, in each [`LINES_EVERY`]; the rest is counted.
+pub const LINES_MAX: u32 = 10;
+/// See [`LINES_MAX`].
+pub const LINES_EVERY: Duration = Duration::from_secs(60);

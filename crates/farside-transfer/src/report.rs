@@ -202,6 +202,9 @@ pub struct TransferReport {
     pub wire_bytes_received: u64,
     /// Time the source spent comparing metadata.
     pub scan_seconds: f64,
+    /// Names of the side branches that content of the replica became on which it does not go on. Whoever started the transfer finds
+    /// them.
+    pub set_aside: Vec<String>,
 }
 
 impl TransferReport {
@@ -232,6 +235,7 @@ impl TransferReport {
             wire_bytes_sent: 0,
             wire_bytes_received: 0,
             scan_seconds: 0.0,
+            set_aside: Vec::new(),
         }
     }
 

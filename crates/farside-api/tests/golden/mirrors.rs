@@ -70,6 +70,10 @@ fn mirror_destinations() {
             content_root: Some("00".repeat(16)),
             since: Some(at("2026-11-21T20:00:00Z")),
             pinned_bytes: None,
+            kept: vec![
+                KeptSnapshot { name: "s1".into(), made_by_person: true, why: KeptFor::Base },
+                KeptSnapshot { name: "m2".into(), made_by_person: false, why: KeptFor::Interrupted },
+            ],
             transferring: false,
             known: true,
             stale: false,
@@ -101,6 +105,10 @@ fn mirror_destinations() {
         json!([{
             "id": ID, "volume": "p/v", "peer": "b", "destination": "q/r", "base_snapshot": "s1",
             "content_root": "00".repeat(16), "since": "2026-11-21T20:00:00Z", "pinned_bytes": null,
+            "kept": [
+                {"name": "s1", "made_by_person": true, "why": "base"},
+                {"name": "m2", "made_by_person": false, "why": "interrupted"}
+            ],
             "transferring": false, "known": true, "stale": false,
             "overtaken": {
                 "since": "2026-11-21T21:00:00Z", "reported_at": "2026-11-21T22:00:00Z", "snapshot": "s1",
@@ -192,6 +200,7 @@ fn mirror_history() {
             wire_bytes_sent: 500,
             wire_bytes_received: 4600,
             scan_seconds: Some(0.01),
+            set_aside: vec!["rescue-1".into()],
         }],
         json!([{
             "id": ID, "kind": "update", "result": "ok", "reason": null, "started_at": "2026-11-21T20:00:00Z",
@@ -200,6 +209,7 @@ fn mirror_history() {
             "deallocated_bytes": 0, "source_read_bytes": 4096, "base_read_bytes": null,
             "referenced_bytes": null, "delta_bytes": null,
             "literal_bytes": 4096, "wire_bytes_sent": 500, "wire_bytes_received": 4600, "scan_seconds": 0.01,
+            "set_aside": ["rescue-1"],
             "levels": levels_as_json(), "overhead_bytes": 1000
         }]),
     );

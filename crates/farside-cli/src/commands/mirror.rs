@@ -1,11 +1,12 @@
 //! `farside mirror`.
 
+mod destinations;
 mod levels;
 
 use farside_api::{
-    BreakMirror, BudgetUse, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination,
-    MirrorLink, MirrorState, Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, SetMirror,
-    SourceHeard, StartTransfer, Throttle, TransferRecord,
+    BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorLink,
+    MirrorState, Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, SetMirror, SourceHeard,
+    StartTransfer, Throttle, TransferRecord,
 };
 use reqwest::Method;
 
@@ -60,7 +61,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let volume = volume.map(|v| v.to_string());
             let query: Vec<_> = volume.iter().map(|v| ("volume", v.as_str())).collect();
             let held: Vec<MirrorDestination> = context.client.get_with(&["destinations"], &query).await?;
-            context.show(&held, |held| destinations(held));
+            context.show(&held, |held| destinations::text(held));
         }
         Verb::Release { volume, peer, destructive } => {
             let request = DestructiveRequest {
@@ -256,8 +257,12 @@ fn outcome(operation: &Operation) -> String {
         return if turned.is_empty() { format!("{} done\n", operation.volume) } else { turned };
     };
     let wire = record.wire_bytes_sent + record.wire_bytes_received;
+    let set_aside = record.set_aside.iter().map(|name| {
+        format!("what {0} showed before stays as {0}@{name}; it opens read-only\n", operation.volume)
+    });
+    let set_aside: String = set_aside.collect();
     format!(
-        "{turned}{} holds {}: {} changed, {} on the wire{}, {}\n",
+        "{turned}{} holds {}: {} changed, {} on the wire{}, {}\n{set_aside}",
         operation.volume,
         or_dash(record.incremental.clone(), |s| s),
         size(record.changed_bytes),
@@ -357,93 +362,6 @@ fn detail(m: &Mirror) -> String {
     let levels =
         travelling.map(|transfer| format!("\n{}", levels::of_transfer(transfer))).unwrap_or_default();
     status(m) + &levels
-}
-
-fn destinations(held: &[MirrorDestination]) -> String {
-    let columns = [
-        Column::Left("volume"),
-        Column::Left("peer"),
-        Column::Left("destination"),
-        Column::Left("base"),
-        Column::Left("since"),
-        Column::Right("costs"),
-        Column::Left("state"),
-    ];
-    let rows = held.iter().map(|h| {
-        vec![
-            h.volume.clone(),
-            if h.known { h.peer.clone() } else { format!("unknown: {}", h.id) },
-            if h.known { h.destination.clone() } else { String::from("-") },
-            or_dash(h.base_snapshot.clone(), |s| s),
-            or_dash(h.since, time),
-            or_dash(h.pinned_bytes, size),
-            match (&h.overtaken, h.known, h.transferring, &h.released) {
-                (None, true, false, None) if h.stale => "stale",
-                (Some(overtaken), ..) if overtaken.fenced => "overtaken, fenced",
-                (Some(_), ..) => "overtaken",
-                (None, false, ..) => "unknown here",
-                (None, true, true, _) => "transferring",
-                (None, true, false, Some(_)) => "base released",
-                (None, true, false, None) => "",
-            }
-            .into(),
-        ]
-    });
-    let mut text = table(&columns, rows.collect(), "no site mirrors volumes of this site");
-    let mut peers: Vec<&str> = Vec::new();
-    for h in held {
-        if !h.known {
-            text.push_str(&format!(
-                "\n{} is kept for relationship {}, which this site does not know (its peer was removed, or the state database was \
-                 lost). If that mirror was broken off, hosts may be writing at its site: pair with it before hosts write here, \
-                 and this site is told. If no other site needs it: farside mirror release {} {}\n",
-                h.base_snapshot.as_ref().map_or(h.volume.clone(), |snapshot| format!("{}@{snapshot}", h.volume)),
-                h.id,
-                h.volume,
-                h.id
-            ));
-        }
-        if h.stale {
-            text.push_str(&format!(
-                "\n{} has a newer mirror of {} into {}; this one is over: farside mirror release {} {}\n",
-                h.peer, h.volume, h.destination, h.volume, h.id
-            ));
-        }
-        if let Some(released) = &h.released {
-            text.push_str(&format!(
-                "\n{} of {}: base released {}: {}\n",
-                h.volume,
-                h.peer,
-                time(released.at),
-                released.why
-            ));
-        }
-        if let Some(used) = &h.budgets
-            && !peers.contains(&h.peer.as_str())
-        {
-            peers.push(&h.peer);
-            text.push_str(&budgets(&h.peer, used));
-        }
-    }
-    text
-}
-
-/// One line about a peer: what it uses of what it may.
-fn budgets(peer: &str, used: &BudgetUse) -> String {
-    let kept =
-        used.pinned_bytes_max.map_or_else(String::new, |most| format!(", at most {} kept", size(most)));
-    format!(
-        "\nbudgets of {peer}: {} of {} mirrors, {} of {} transfers at a time, {} of {} snapshots kept, {} of {} snapshots a \
-         minute{kept}\n",
-        used.mirrors,
-        used.mirrors_max,
-        used.transfers,
-        used.transfers_max,
-        used.pins,
-        used.pins_max,
-        used.snapshots,
-        used.snapshots_max
-    )
 }
 
 fn history(records: &[TransferRecord]) -> String {

@@ -17,6 +17,7 @@ const READ: u16 = 0;
 const WRITE: u16 = 1;
 const FLUSH: u16 = 3;
 const TRIM: u16 = 4;
+const WRITE_ZEROES: u16 = 6;
 
 /// What a client talks over.
 pub trait Stream: Read + Write + Send {}
@@ -140,6 +141,10 @@ impl Client {
 
     pub fn trim(&mut self, offset: u64, length: u32) -> io::Result<()> {
         self.command(TRIM, offset, length, &[], &mut [])
+    }
+
+    pub fn zero(&mut self, offset: u64, length: u32) -> io::Result<()> {
+        self.command(WRITE_ZEROES, offset, length, &[], &mut [])
     }
 
     pub fn read(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {

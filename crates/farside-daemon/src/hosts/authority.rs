@@ -1,7 +1,6 @@
 //! The site's own authority for hosts: it signs a certificate for each host that is added, and one for this server.
 //!
-//! Key and certificate are kept in one PEM file of the data directory (mode 0600), written to a temporary file, synced and
-//! renamed: a crash leaves none or a whole one. An existing file is never replaced, since every host knows the site by it.
+//! Key and certificate are kept in one PEM file of the data directory ([`private_file`]): a crash leaves none or a whole one. An existing file is never replaced, since every host knows the site by it.
 //!
 //! The server's own key is made at each start and kept nowhere. Its certificate is made for each connection: it names
 //! whatever the client calls this machine, and the address that it came to. Hosts trust this authority for this site alone,
@@ -14,15 +13,12 @@
 //! a certificate that the site lets in: those are known one by one.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use farside_platform::{Timestamp, host_name};
+use farside_platform::{Timestamp, host_name, private_file};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
@@ -82,21 +78,23 @@ impl Authority {
     /// What is wrong with the file, and what to do.
     pub(crate) fn load_or_create(directory: &Path) -> Result<Authority, String> {
         let path = directory.join(AUTHORITY_FILE);
-        if let Some(pem) = read(&path)? {
-            return Authority::from_pem(&pem).map_err(|error| {
-                format!(
-                    "{}: {error}. Restore the file from a backup. If you remove it, a new authority is made, and every host \
-                     needs a new certificate (farside host remove, farside host add)",
-                    path.display()
-                )
-            });
+        let damaged = |error: String| {
+            format!(
+                "{}: {error}. Restore the file from a backup. If you remove it, a new authority is made, and every host \
+                 needs a new certificate (farside host remove, farside host add)",
+                path.display()
+            )
+        };
+        if let Some(pem) = private_file::read(&path, FILE_BYTES_MAX).map_err(|error| error.to_string())? {
+            let pem = std::str::from_utf8(&pem).map_err(|_| damaged("it is no text".into()))?;
+            return Authority::from_pem(pem).map_err(damaged);
         }
         let failed = |error: rcgen::Error| format!("cannot make the authority for hosts: {error}");
         let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(failed)?;
         let certificate = authority_parameters(&key).self_signed(&key).map_err(failed)?;
         let mut pem = Zeroizing::new(certificate.pem());
         pem.push_str(&Zeroizing::new(key.serialize_pem()));
-        store(directory, &path, pem.as_bytes()).map_err(|error| {
+        private_file::store(&path, pem.as_bytes()).map_err(|error| {
             format!("cannot store the authority for hosts in {}: {error}", path.display())
         })?;
         tracing::info!(path = %path.display(), "created this site's authority for hosts");
@@ -263,40 +261,4 @@ impl ResolvesServerCert for At {
             }
         }
     }
-}
-
-/// The file, unless others may read it; none if it is not there.
-fn read(path: &Path) -> Result<Option<Zeroizing<String>>, String> {
-    let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
-    };
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.mode() & 0o077 != 0 {
-        return Err(format!(
-            "others may read the private key in {0} (mode {1:o}); run: chmod 600 {0}",
-            path.display(),
-            metadata.mode() & 0o777
-        ));
-    }
-    // Room from the beginning: a buffer that grows leaves copies of the key behind.
-    let mut pem = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize));
-    file.take(FILE_BYTES_MAX).read_to_string(&mut pem).map_err(failed)?;
-    Ok(Some(pem))
-}
-
-fn store(directory: &Path, path: &Path, pem: &[u8]) -> std::io::Result<()> {
-    let temporary = directory.join(format!("{AUTHORITY_FILE}.new"));
-    // A crash may have left one; no host has ever known it.
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    file.write_all(pem)?;
-    file.sync_all()?; // the bytes, before the name points at them
-    std::fs::rename(&temporary, path)?;
-    File::open(directory)?.sync_all() // the name
 }

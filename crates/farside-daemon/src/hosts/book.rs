@@ -1,6 +1,6 @@
 //! Who is known, what each may open, and what is open: see the guarantees of [`super`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -202,22 +202,24 @@ impl Hosts {
         Ok(api::AddedHost { host: self.document(name)?.host, files })
     }
 
-    /// Removes a host: it is refused from now on, and its connections are cut.
+    /// Removes a host, or nothing: it is refused from now on, and its connections are cut.
     pub(crate) async fn remove(&self, name: &str) -> Result<(api::HostStatus, Vec<String>), ErrorBody> {
         let _turn = self.turn.lock().await;
         let document = self.document(name)?;
-        // In memory first: a database that fails leaves too little open rather than too much.
-        let cut = {
+        // In memory first: from here on nothing more is opened. What it has open goes once it is sure that it stays so.
+        let taken = {
             let mut table = self.table.lock();
-            let Some((id, _)) = table.named(name) else { return Err(does_not_exist(name)) };
-            table.hosts.remove(&id);
-            (id, table.cut(|connection| connection.host == id))
+            let id = table.named(name).map(|(id, _)| id);
+            id.and_then(|id| table.hosts.remove_entry(&id))
         };
-        self.state.remove_host(cut.0).await.map_err(|error| {
-            error.into_error_body().hint("the host is refused until the next start; remove it again then")
-        })?;
-        let connections = cut.1.len();
-        let notes = self.wait_until_gone(cut.1).await;
+        let Some((id, host)) = taken else { return Err(does_not_exist(name)) };
+        if let Err(error) = self.state.remove_host(id).await {
+            self.table.lock().hosts.insert(id, host);
+            return Err(unwritten(error, &format!("host {name} is still known")));
+        }
+        let cut = self.table.lock().cut(|connection| connection.host == id);
+        let connections = cut.len();
+        let notes = self.wait_until_gone(cut).await;
         tracing::warn!(
             host = name,
             connections,
@@ -234,17 +236,7 @@ impl Hosts {
         read_only: bool,
     ) -> Result<Vec<String>, ErrorBody> {
         let _turn = self.turn.lock().await;
-        let (host, there) = {
-            let table = self.table.lock();
-            let (id, host) = table.named(name).ok_or_else(|| does_not_exist(name))?;
-            (id, host.rights.len())
-        };
-        if there + volumes.len() > RIGHTS_MAX {
-            return Err(ErrorBody::new(
-                ErrorCode::Refused,
-                format!("a host may open {RIGHTS_MAX} volumes at most"),
-            ));
-        }
+        let host = self.table.lock().named(name).map(|(id, _)| id).ok_or_else(|| does_not_exist(name))?;
         let mut rows = Vec::with_capacity(volumes.len());
         for volume in volumes {
             let pool = self.exports.pools().get(&volume.pool)?;
@@ -253,6 +245,22 @@ impl Hosts {
                     .hint("a right belongs to a volume, so the volume comes first: farside volume create")
             })?;
             rows.push(HostRightRow { host, volume_id, volume: volume.to_string(), read_only });
+        }
+        let has = {
+            let table = self.table.lock();
+            let rights = table.hosts.get(&host).map(|host| host.rights.keys().copied());
+            rights
+                .into_iter()
+                .flatten()
+                .chain(rows.iter().map(|row| row.volume_id))
+                .collect::<HashSet<_>>()
+                .len()
+        };
+        if has > RIGHTS_MAX {
+            return Err(ErrorBody::new(
+                ErrorCode::Refused,
+                format!("a host may open {RIGHTS_MAX} volumes at most"),
+            ));
         }
         self.state.allow_host(&rows).await.map_err(Failure::into_error_body)?;
         let cut = {
@@ -272,11 +280,12 @@ impl Hosts {
         Ok(self.wait_until_gone(cut).await)
     }
 
-    /// Takes rights away, and cuts what the host has open of these volumes.
+    /// Takes rights away, all or none, and cuts what the host has open of these volumes.
     pub(crate) async fn deny(&self, name: &str, volumes: &[VolumeName]) -> Result<Vec<String>, ErrorBody> {
         let _turn = self.turn.lock().await;
         let called: Vec<Called> = volumes.iter().map(|volume| self.exports.pools().called(volume)).collect();
-        let (host, denied, cut) = {
+        // In memory first, as with a host that is removed.
+        let (host, denied) = {
             let mut table = self.table.lock();
             let (host, known) = table.named(name).ok_or_else(|| does_not_exist(name))?;
             let is_denied = |id: &Uuid, right: &Right| {
@@ -288,16 +297,23 @@ impl Hosts {
             };
             let denied: Vec<Uuid> =
                 known.rights.iter().filter(|(id, right)| is_denied(id, right)).map(|(id, _)| *id).collect();
-            if let Some(known) = table.hosts.get_mut(&host) {
-                denied.iter().for_each(|id| drop(known.rights.remove(id)));
-            }
-            let opened = |open: &Open| denied.contains(&open.volume);
-            let cut = table.cut(|c| c.host == host && c.open.as_ref().is_some_and(opened));
-            (host, denied, cut)
+            let rights = table.hosts.get_mut(&host).map(|known| &mut known.rights);
+            let denied: Vec<(Uuid, Right)> = rights.map_or_else(Vec::new, |rights| {
+                denied.iter().filter_map(|id| rights.remove_entry(id)).collect()
+            });
+            (host, denied)
         };
-        self.state.deny_host(Some(host), &denied).await.map_err(|error| {
-            error.into_error_body().hint("the right is gone until the next start; deny it again then")
-        })?;
+        let ids: Vec<Uuid> = denied.iter().map(|(id, _)| *id).collect();
+        if let Err(error) = self.state.deny_host(Some(host), &ids).await {
+            if let Some(known) = self.table.lock().hosts.get_mut(&host) {
+                known.rights.extend(denied);
+            }
+            return Err(unwritten(error, &format!("host {name} keeps these rights")));
+        }
+        let cut = {
+            let opened = |open: &Open| ids.contains(&open.volume);
+            self.table.lock().cut(|c| c.host == host && c.open.as_ref().is_some_and(opened))
+        };
         tracing::info!(host = name, ?volumes, connections = cut.len(), "host may not open volumes any more");
         Ok(self.wait_until_gone(cut).await)
     }
@@ -460,6 +476,13 @@ fn status(table: &Table, id: i64, names: &HashMap<Uuid, String>) -> api::HostSta
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What could not be written down, and what that leaves.
+fn unwritten(error: StateError, stays: &str) -> ErrorBody {
+    let ErrorBody { code, message, .. } = error.into_error_body();
+    ErrorBody::new(code, format!("{message}; nothing has changed: {stays}, now and after a restart"))
+        .hint("is the disk of the data directory full or read-only? once it has room, ask again; the daemon's log says more")
 }
 
 fn does_not_exist(name: &str) -> ErrorBody {

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::book::Hosts;
 use crate::exports::{Access, OpenExport, split, unknown};
+use crate::metrics;
 use crate::volume_ids::{Called, VolumeIds};
 
 /// A connection of a host, from TLS to its end.
@@ -28,8 +29,14 @@ impl HostConnection {
     fn open_allowed(&self, name: &str) -> Result<(OpenExport, Uuid, bool), NbdError> {
         let (volume, _) = split(name)?;
         let exports = &self.hosts.exports;
-        let Called::Volume(id) = exports.pools().called(&volume) else { return Err(unknown(name)) };
-        let read_only = self.hosts.right(self.host, id).ok_or_else(|| unknown(name))?;
+        let right = match exports.pools().called(&volume) {
+            Called::Volume(id) => self.hosts.right(self.host, id).map(|read_only| (id, read_only)),
+            Called::Nothing | Called::Unknown => None,
+        };
+        let Some((id, read_only)) = right else {
+            metrics::host_refused("no-right");
+            return Err(unknown(name));
+        };
         let access = if read_only { Access::Reads } else { Access::Writes };
         let export = exports.open_export(name, access)?;
         // The name may have gone to another volume meanwhile.

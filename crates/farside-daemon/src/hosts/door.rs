@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use farside_nbd::Admitted;
+use farside_nbd::{Admitted, Refused};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -19,6 +19,7 @@ use super::authority::ServerCertificates;
 use super::book::{Admission, Hosts, Trust};
 use super::connection::HostConnection;
 use super::own::OwnFiles;
+use crate::metrics;
 
 /// The way in for hosts.
 pub(crate) struct Door {
@@ -92,6 +93,19 @@ impl farside_nbd::Hosts for Door {
         let Admission { host, number, name, cut } = self.hosts.admit(certificate)?;
         let source = Arc::new(HostConnection { hosts: Arc::clone(&self.hosts), host, number });
         Ok(Admitted { name, source, revoked: cut })
+    }
+
+    fn refused(&self, why: Refused) {
+        metrics::host_refused(match why {
+            Refused::Displaced => "displaced",
+            Refused::TooSlow => "time",
+            Refused::NoTls => "no-tls",
+            Refused::Certificate => "certificate",
+            Refused::Tls => "tls",
+            Refused::UnknownHost => "unknown-host",
+            Refused::NoPlace => "no-place",
+            Refused::Broke => "broke-off",
+        });
     }
 }
 

@@ -10,17 +10,10 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 /// Certificates and keys are small; what is longer is another file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// `commonName`, as it is written in a certificate: 2.5.4.3.
-const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-const OBJECT_IDENTIFIER: u8 = 0x06;
-/// UTF8String, PrintableString, IA5String: what a name may be written in.
-const STRINGS: [u8; 3] = [0x0c, 0x13, 0x16];
-
 /// Where they lie.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct OwnFiles {
@@ -81,53 +74,19 @@ fn read(path: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>, String> {
 
 /// What the certificate calls its owner.
 pub(crate) fn name_in(certificate: &CertificateDer<'_>) -> Option<String> {
-    let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
-    common_name(parsed.subject()).or_else(|| parsed.valid_dns_names().next().map(str::to_owned))
-}
-
-/// The first common name of a subject: a sequence of sets of pairs.
-fn common_name(subject: &[u8]) -> Option<String> {
-    let mut sets = Der(subject);
-    while let Some((SET, set)) = sets.next() {
-        let mut pairs = Der(set);
-        while let Some((SEQUENCE, pair)) = pairs.next() {
-            let mut pair = Der(pair);
-            let (Some((OBJECT_IDENTIFIER, kind)), Some((tag, value))) = (pair.next(), pair.next()) else {
-                return None;
-            };
-            if kind == COMMON_NAME && STRINGS.contains(&tag) {
-                return std::str::from_utf8(value).ok().map(str::to_owned);
-            }
-        }
+    let (rest, parsed) = X509Certificate::from_der(certificate).ok()?;
+    if !rest.is_empty() {
+        return None;
     }
-    None
-}
-
-/// What is left of some values one after the other.
-struct Der<'a>(&'a [u8]);
-
-impl<'a> Iterator for Der<'a> {
-    type Item = (u8, &'a [u8]);
-
-    /// The next one's tag and content; nothing where it is not well-formed.
-    fn next(&mut self) -> Option<Self::Item> {
-        let (&[tag, first], rest) = self.0.split_first_chunk()?;
-        let (length, rest) = match first {
-            ..=0x7f => (usize::from(first), rest),
-            0x81 => {
-                let (&[length], rest) = rest.split_first_chunk()?;
-                (usize::from(length), rest)
-            }
-            0x82 => {
-                let (&length, rest) = rest.split_first_chunk()?;
-                (usize::from(u16::from_be_bytes(length)), rest)
-            }
-            _ => return None,
-        };
-        let (content, rest) = rest.split_at_checked(length)?;
-        self.0 = rest;
-        Some((tag, content))
-    }
+    let common = parsed.subject().iter_common_name().find_map(|name| name.as_str().ok());
+    let dns = || {
+        let names = parsed.subject_alternative_name().ok()??;
+        names.value.general_names.iter().find_map(|name| match name {
+            GeneralName::DNSName(name) => Some(*name),
+            _ => None,
+        })
+    };
+    common.or_else(dns).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -153,16 +112,20 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_that_is_cut_anywhere_has_no_name_and_does_no_harm() {
-        let subject = [0x31, 0x0c, 0x30, 0x0a, 0x06, 0x03, 0x55, 0x04, 0x03, 0x0c, 0x03, b'w', b'e', b'b'];
-        assert_eq!(common_name(&subject).as_deref(), Some("web"));
-        for end in 0..subject.len() {
-            assert_eq!(common_name(&subject[..end]), None, "{end}");
+    fn a_certificate_that_is_cut_or_changed_anywhere_does_no_harm() {
+        let mut parameters = rcgen::CertificateParams::new(vec!["web.example".into()]).unwrap();
+        parameters.distinguished_name.push(rcgen::DnType::CommonName, "web-1");
+        let whole = certificate(parameters);
+        assert!(name_in(&whole).is_some());
+        for end in 0..whole.len() {
+            assert_eq!(name_in(&CertificateDer::from(&whole[..end])), None, "{end}");
         }
-        for at in 0..subject.len() {
-            let mut changed = subject;
+        for at in 0..whole.len() {
+            let mut changed = whole.to_vec();
             changed[at] = 0xff;
-            let _ = common_name(&changed);
+            let _ = name_in(&CertificateDer::from(changed));
         }
+        let longer = [&whole[..], &[0]].concat();
+        assert_eq!(name_in(&CertificateDer::from(longer)), None);
     }
 }

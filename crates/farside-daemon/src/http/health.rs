@@ -28,6 +28,7 @@ async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
         paths: peers::paths(&site.node),
         queue: site.mirrors.queue(),
         accelerator: site.accelerator.status(),
+        hosts: site.hosts.list(),
         log_lines_lost: site.log.lost_lines(),
     });
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response())

@@ -12,7 +12,7 @@ use farside_api::{
 };
 use farside_engine::VolumeName;
 use farside_link::{Priority, Window};
-use farside_mirror::MirrorOptions;
+use farside_mirror::{MirrorOptions, NewMirror};
 use serde::Deserialize;
 
 use super::error::{Body, Query};
@@ -95,12 +95,15 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     }
     let options = options_after(MirrorOptions::default(), request.link)?;
     let mirrors = site.mirrors.destination(&destination.pool)?;
-    let made = mirrors
-        .create(peer, parse(source)?, destination.clone(), schedule, CREATE_PATIENCE, !request.no_reverse)
-        .await?;
-    if options != MirrorOptions::default() {
-        made.set_options(options).await?;
-    }
+    let wanted = NewMirror {
+        peer,
+        source: parse(source)?,
+        destination: destination.clone(),
+        schedule,
+        options,
+        allow_reverse: !request.no_reverse,
+    };
+    let made = mirrors.make(wanted, CREATE_PATIENCE).await?;
     tracing::info!(replica = %destination, source = request.source, "mirror created");
     Ok(Json(site.mirrors.document(&made.status(), site.clock.now())))
 }

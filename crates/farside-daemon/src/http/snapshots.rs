@@ -295,7 +295,12 @@ async fn delete(
              lost. It is deleted after an update, when a newer one has replaced it, or the other mirror has ended"
         ))
     } else if !found.status.pinned_by.is_empty() {
-        Some(format!("{name} is the base of a mirror; it is deleted when a newer one has replaced it"))
+        let volume = &found.volume;
+        Some(format!(
+            "{name} is kept for a mirror. It can be deleted when a newer base has replaced it, or when the transfer that \
+             brings it has ended. If another site mirrors {volume}, farside mirror destinations {volume} says for whom \
+             it is kept and why"
+        ))
     } else {
         None
     };

@@ -10,7 +10,7 @@ use farside_peer::PeerId;
 use farside_store::Version;
 use uuid::Uuid;
 
-use super::Mirrors;
+use super::{Mirrors, kept};
 use crate::convert;
 use crate::failure::Failure;
 use crate::figures::Counter;
@@ -33,8 +33,8 @@ pub(crate) enum Holder {
 }
 
 impl Mirrors {
-    /// Who holds which base of this site's volumes, and since when. With `costs`, also what keeping each takes, and pins
-    /// that no known relationship explains, of `volume` or of all: both look through metadata.
+    /// Who holds which base of this site's volumes, and since when. With `costs`, also which snapshots are kept for each and what
+    /// that takes, and pins that no known relationship explains, of `volume` or of all: that looks through metadata.
     pub(crate) async fn held_by_others(
         &self,
         volume: Option<&VolumeName>,
@@ -72,6 +72,8 @@ impl Mirrors {
                     }),
             });
             let released = relationship.released.clone();
+            let transferring = serving.iter().any(|(id, _)| *id == relationship.id);
+            let kept = if costs { self.kept(&relationship, transferring).await } else { Vec::new() };
             let stale = relationships.iter().any(|other| is_newer_sibling(other, &relationship));
             held.push(api::MirrorDestination {
                 id: relationship.id,
@@ -82,7 +84,8 @@ impl Mirrors {
                 content_root,
                 since: relationship.since.map(convert::time),
                 pinned_bytes: figures.pinned_bytes,
-                transferring: serving.iter().any(|(id, _)| *id == relationship.id),
+                kept,
+                transferring,
                 known: true,
                 stale,
                 overtaken,
@@ -182,10 +185,11 @@ impl Mirrors {
                 volume: pin.volume.to_string(),
                 peer: String::new(),
                 destination: String::new(),
-                base_snapshot: pin.snapshots.last().cloned(),
+                base_snapshot: pin.snapshots.last().map(|s| s.name.clone()),
                 content_root: None,
                 since: Some(convert::time(pin.since)),
                 pinned_bytes: None,
+                kept: kept::of_unknown(pin.snapshots),
                 transferring: false,
                 known: false,
                 stale: false,

@@ -312,6 +312,10 @@ impl RelationshipStore for PoolRelationships {
         Ok(all.iter().any(|r| r.id == id))
     }
 
+    async fn forget(&self, id: Uuid) -> Result<(), MirrorError> {
+        self.state.remove_relationship(id).await.map_err(failed)
+    }
+
     async fn end(&self, ending: &Ending) -> Result<(), MirrorError> {
         self.state.end_relationship(ending).await.map_err(failed)
     }

@@ -60,6 +60,11 @@ impl Endings {
         Ok(())
     }
 
+    /// It did not come about: nobody is told.
+    pub(crate) async fn forget(&self, relationship: Uuid) -> Result<(), MirrorError> {
+        self.store.remove_ending(relationship).await
+    }
+
     /// Begins to tell of one that the store knows.
     pub(crate) fn tell(&self, ending: Ending) {
         let id = ending.relationship;

@@ -17,8 +17,10 @@ use uuid::Uuid;
 
 use super::endings::Endings;
 use crate::error::{MirrorError, blocking};
-use crate::links::{Links, ask};
+use crate::limits::ANSWER_WAIT;
+use crate::links::{Links, ask_at_once};
 use crate::log::LogEntry;
+use crate::options::MirrorOptions;
 use crate::queue::TransferQueue;
 use crate::relationship::{Mirror, Parts};
 use crate::replica_limits::ReplicaLimits;
@@ -49,6 +51,23 @@ pub struct DestinationParts {
     pub endings: Arc<Endings>,
     /// What its mirrors may take.
     pub limits: ReplicaLimits,
+}
+
+/// A mirror that is wanted.
+#[derive(Clone, Debug)]
+pub struct NewMirror {
+    /// The source's site.
+    pub peer: PeerId,
+    /// The volume there.
+    pub source: VolumeName,
+    /// The replica here.
+    pub destination: VolumeName,
+    /// When it is updated.
+    pub schedule: Schedule,
+    /// What it may take of the link.
+    pub options: MirrorOptions,
+    /// Whether the source may have the right to the way back.
+    pub allow_reverse: bool,
 }
 
 /// The destination side of this site: its mirrors, by replica.
@@ -167,11 +186,7 @@ impl Destination {
         uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid()
     }
 
-    /// Makes a mirror of the peer's volume `source`. The replica `destination` is made if it is not there; if it is, it
-    /// must be empty, or the replica of this very source that lost its configuration. Waits for a session for at most
-    /// `link_wait`: what the peer does not allow is said now, not at the first transfer. If the peer's administrator allows
-    /// the way back, and `allow_reverse` says that this side's does, the peer gets the right to read the replica: it will
-    /// need it to follow this side after a failover.
+    /// [`make`](Destination::make) of a mirror that may take of the link what it can.
     pub async fn create(
         &self,
         peer: PeerId,
@@ -181,14 +196,31 @@ impl Destination {
         link_wait: Duration,
         allow_reverse: bool,
     ) -> Result<Mirror, MirrorError> {
+        let options = MirrorOptions::default();
+        let wanted = NewMirror { peer, source, destination, schedule, options, allow_reverse };
+        self.make(wanted, link_wait).await
+    }
+
+    /// Makes a mirror of a peer's volume: all of it, or nothing. The replica is made if it is not there; if it is, it must be empty,
+    /// or the replica of this very source that lost its configuration. Waits for a session for at most `link_wait`: what the
+    /// peer does not allow is said now, not at the first transfer. If the peer's administrator allows the way back, and
+    /// `allow_reverse` says that this side's does, the peer gets the right to read the replica: it will need it to follow
+    /// this side after a failover.
+    pub async fn make(&self, wanted: NewMirror, link_wait: Duration) -> Result<Mirror, MirrorError> {
+        let NewMirror { peer, source, destination, schedule, options, allow_reverse } = wanted;
+        options.check()?;
         if let Some(found) = self.found_in_pool(peer, &source, &destination) {
-            // What the pool knows of it goes on; what only the database knew is said again.
+            // What the pool knows of it goes on; what only the database knew is said again. The schedule last: without one the
+            // same command finds it again.
             let id = found.status().relationship.id;
             let (_, reverse) = self.describe(id, peer, &source, &destination, link_wait).await?;
-            found.set_schedule(schedule).await?;
             if reverse && allow_reverse {
                 self.parts.reverse.grant_reverse(peer, &destination).await?;
             }
+            if options != MirrorOptions::default() {
+                found.set_options(options).await?;
+            }
+            found.set_schedule(schedule).await?;
             tracing::info!(%peer, volume = %destination, "took over the mirror that was found in the pool");
             return Ok(found);
         }
@@ -203,19 +235,49 @@ impl Destination {
             source: of.to_string(),
             broken_off: false,
         };
-        let id =
+        let (id, made) =
             blocking(move || prepare_replica(&*engine, &*clock, &to, size_bytes, new_id, wanted)).await?;
-        let relationship = Relationship::new(id, peer, source, destination.clone(), schedule);
-        self.parts.store.save(&relationship).await?;
+        let relationship =
+            Relationship { options, ..Relationship::new(id, peer, source, destination.clone(), schedule) };
+        if let Err(error) = self.parts.store.save(&relationship).await {
+            self.unmake(&destination, made).await;
+            return Err(error);
+        }
         if reverse && allow_reverse {
-            self.parts.reverse.grant_reverse(peer, &destination).await?;
+            if let Err(error) = self.parts.reverse.grant_reverse(peer, &destination).await {
+                // One that was found in the pool is there whatever the database knows.
+                if made != Made::Nothing && self.parts.store.forget(id).await.is_ok() {
+                    self.unmake(&destination, made).await;
+                    return Err(error);
+                }
+                self.drive(relationship).await?;
+                return Err(MirrorError::Store(format!(
+                    "the mirror into {destination} is made, but the right of its source to the way back could not be \
+                     recorded: {error}. Once that is mended: farside peer allow PEER {destination} --reverse"
+                )));
+            }
             tracing::info!(%peer, volume = %destination, "the way back is allowed on both sides");
         }
+        self.drive(relationship).await
+    }
+
+    /// Starts the mirror of a relationship that the store knows.
+    async fn drive(&self, relationship: Relationship) -> Result<Mirror, MirrorError> {
+        let destination = relationship.destination.clone();
         let slot = self.start(relationship, false);
         self.slots().insert(destination.clone(), slot);
         let mirror = self.mirror(&destination)?;
         mirror.is_known().await;
         Ok(mirror)
+    }
+
+    /// Takes away again what was made for a mirror that does not come about.
+    async fn unmake(&self, volume: &VolumeName, made: Made) {
+        let (engine, of) = (self.parts.engine.clone(), volume.clone());
+        if let Err(error) = blocking(move || unmake(&*engine, &of, made)).await {
+            tracing::warn!(%volume, "a mirror into this volume was not made, and the volume stays: {error}. It is empty: farside \
+                 mirror delete, then farside volume delete");
+        }
     }
 
     /// The mirror of these very volumes, if it was found in the pool and its schedule is lost.
@@ -239,7 +301,12 @@ impl Destination {
             volume: source.to_string(),
             destination: destination.to_string(),
         };
-        let answer = ask(&*self.parts.links, peer, Body::Describe(describe), link_wait).await?;
+        let links = &*self.parts.links;
+        let answer = ask_at_once(links, peer, Body::Describe(describe), link_wait).await?;
+        let answer = answer.ok_or_else(|| MirrorError::NoAnswer {
+            site: links.name_of(peer).unwrap_or_else(|| "the peer".to_owned()),
+            waited: ANSWER_WAIT,
+        })?;
         let description = Description::decode(answer)
             .map_err(|e| MirrorError::protocol(format!("malformed description: {e}")))?;
         Ok((convert::size(description.size_bytes)?, description.reverse))
@@ -303,8 +370,10 @@ pub(super) struct ReservedSlot<'a> {
 impl<'a> ReservedSlot<'a> {
     pub(super) fn take(destination: &'a Destination, volume: &VolumeName) -> Result<Self, MirrorError> {
         let mut slots = destination.slots();
-        if slots.contains_key(volume) {
-            return Err(MirrorError::Exists(volume.clone()));
+        match slots.get(volume) {
+            None => {}
+            Some(Slot::Reserved) => return Err(MirrorError::BeingMade(volume.clone())),
+            Some(Slot::Running(..)) => return Err(MirrorError::Exists(volume.clone())),
         }
         slots.insert(volume.clone(), Slot::Reserved);
         drop(slots);
@@ -321,6 +390,27 @@ impl Drop for ReservedSlot<'_> {
     }
 }
 
+/// What was made in the pool for a mirror.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Made {
+    /// It was there: a replica of the same source that lost its configuration.
+    Nothing,
+    /// The record of an empty volume that was there.
+    Record,
+    /// The volume too.
+    Volume,
+}
+
+fn unmake(engine: &dyn Engine, volume: &VolumeName, made: Made) -> Result<(), MirrorError> {
+    if made != Made::Nothing {
+        engine.set_replica_record(volume, None)?;
+    }
+    if made == Made::Volume {
+        engine.delete_volume(volume)?;
+    }
+    Ok(())
+}
+
 /// Makes, or takes over, the volume, and marks it as a replica. Returns the relationship's id: a replica of the same
 /// source that lost its configuration keeps the one it has in the pool.
 fn prepare_replica(
@@ -330,10 +420,12 @@ fn prepare_replica(
     size_bytes: u64,
     new_id: Uuid,
     record: impl Fn(Uuid) -> ReplicaRecord,
-) -> Result<Uuid, MirrorError> {
+) -> Result<(Uuid, Made), MirrorError> {
+    let mut made = Made::Record;
     match engine.volume(volume) {
         Err(EngineError::NotFound { .. }) => {
             engine.create_volume(volume, size_bytes)?;
+            made = Made::Volume;
         }
         Err(error) => return Err(error.into()),
         Ok(_) => match engine.replica_record(volume)? {
@@ -344,7 +436,9 @@ fn prepare_replica(
                     known.source
                 )));
             }
-            Some(known) if known == record(known.relationship) => return Ok(known.relationship),
+            Some(known) if known == record(known.relationship) => {
+                return Ok((known.relationship, Made::Nothing));
+            }
             Some(known) => {
                 return Err(MirrorError::State(format!(
                     "{volume} is the replica of another volume, {}. Nothing was changed. Use another volume name",
@@ -354,8 +448,13 @@ fn prepare_replica(
             None => refuse_data(engine, clock, volume, new_id)?,
         },
     }
-    engine.set_replica_record(volume, Some(record(new_id)))?;
-    Ok(new_id)
+    if let Err(error) = engine.set_replica_record(volume, Some(record(new_id))) {
+        if made == Made::Volume {
+            engine.delete_volume(volume)?;
+        }
+        return Err(error.into());
+    }
+    Ok((new_id, made))
 }
 
 /// Refuses a volume that holds anything: a mirror would hide it. A snapshot's content root tells, without a read.

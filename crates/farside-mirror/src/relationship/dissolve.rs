@@ -99,42 +99,60 @@ impl Driver {
         result.map(drop)
     }
 
+    /// The database first, and all of it at once: what a full one refuses has changed nothing. From then on the mirror is over, and
+    /// what a crash leaves undone in the pool is done when that is opened ([`dissolve_in_pool`]).
     async fn undo(&self) -> Result<Ending, MirrorError> {
-        // The database first: a volume that is nobody's replica any more must not look, to a database that failed at the end of
-        // this, as one whose pool was set back.
-        if Row::of(&self.relationship) == Row::Follows {
-            let writable = Some(self.parts.clock.now());
-            let begun = Relationship { broken_off_at: writable, ..self.relationship.clone() };
-            self.parts.store.save(&begun).await?;
-        }
-        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
-        let undone = blocking(move || {
-            let volume = &relationship.destination;
-            if let Err(error) = engine.abandon_staged(volume) {
-                tracing::warn!(%volume, "cannot discard staged content; it only holds space: {error}");
-            }
-            let record = engine.replica_record(volume)?;
-            if record.is_some_and(|record| record.relationship == relationship.id) {
-                engine.set_replica_record(volume, None)?;
-            }
-            // What was prepared for a role change that did not come was never anybody's base.
-            match relationship.swap {
-                Some(SwapMark::Prepared { is_new: true, .. }) => {
-                    release_all(&*engine, volume, relationship.id)?;
-                    Ok(engine.all_snapshots(volume)?.iter().map(|s| s.uuid).collect())
-                }
-                _ => leave(&*engine, volume, relationship.id, true),
-            }
-        });
-        let left = match undone.await {
-            Ok(left) => left,
+        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+        let before = match blocking(move || engine.all_snapshots(&volume)).await {
+            Ok(all) => all.iter().map(|s| s.uuid).collect(),
             // With the volume gone there is nothing to undo.
             Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => return Err(error),
         };
-        let ending = self.ending(&left, &[]);
+        let ending = self.ending(&before, &[]);
         self.parts.store.end(&ending).await?;
-        Ok(ending)
+        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        let undone = blocking(move || {
+            let Relationship { id, destination, .. } = &relationship;
+            // What was prepared for a role change that did not come was never anybody's base.
+            let leaves = !matches!(relationship.swap, Some(SwapMark::Prepared { is_new: true, .. }));
+            dissolve_in_pool(&*engine, destination, *id, leaves)
+        });
+        let left = match undone.await {
+            Ok(left) => left,
+            Err(error) if error.is_not_found() => Vec::new(),
+            Err(error) => {
+                self.restore_row().await;
+                return Err(error);
+            }
+        };
+        let exact = self.ending(&left, &[]);
+        if exact.message != ending.message
+            && let Err(error) = self.parts.store.end(&exact).await
+        {
+            tracing::warn!(relationship = %self.relationship.id, "the source may be told after a restart that a base of \
+                 the deleted mirror is still here, and keep it: {error}");
+        }
+        Ok(exact)
+    }
+
+    /// The pool has refused the end of the mirror: the database knows it again.
+    async fn restore_row(&self) {
+        // The volume may be writable already: a database that knows nothing of that would believe that the pool was set back.
+        let broken_off_at = match Row::of(&self.relationship) {
+            Row::Follows => Some(self.parts.clock.now()),
+            _ => self.relationship.broken_off_at,
+        };
+        let relationship = Relationship { broken_off_at, ..self.relationship.clone() };
+        let restored = match self.parts.store.save(&relationship).await {
+            Ok(()) => self.parts.endings.forget(relationship.id).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = restored {
+            tracing::error!(relationship = %relationship.id, volume = %relationship.destination, "this mirror could not be \
+                 deleted, and the state database could not record that it goes on. It does until a restart; then its \
+                 deletion is finished: {error}");
+        }
     }
 
     /// Lets another relationship take this one's place, if it does: then what this one kept is left as a deletion leaves it, its
@@ -207,6 +225,28 @@ impl Driver {
         };
         Ending { relationship: relationship.id, peer: relationship.peer, at: self.parts.clock.now(), message }
     }
+}
+
+/// Ends a replica in the pool: hosts may write from here on, and nothing is kept for the relationship; its bases stay as a person's
+/// if it `leaves` any. Each part may find its work done. Answers which snapshots are left.
+pub fn dissolve_in_pool(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    leaves: bool,
+) -> Result<Vec<Uuid>, MirrorError> {
+    if let Err(error) = engine.abandon_staged(volume) {
+        tracing::warn!(%volume, "cannot discard staged content; it only holds space: {error}");
+    }
+    let record = engine.replica_record(volume)?;
+    if record.is_some_and(|record| record.relationship == relationship) {
+        engine.set_replica_record(volume, None)?;
+    }
+    if leaves {
+        return leave(engine, volume, relationship, true);
+    }
+    release_all(engine, volume, relationship)?;
+    Ok(engine.all_snapshots(volume)?.iter().map(|s| s.uuid).collect())
 }
 
 /// Releases what the relationship keeps here; its newest base stays, as a person's, and with `common` what other replicas of the

@@ -127,6 +127,8 @@ pub(super) struct Driver {
     pub(super) rescues: Vec<Uuid>,
     /// An update that nobody asked to go back has made one; until a person asks for something, or it is gone.
     pub(super) went_back: Option<(Uuid, String)>,
+    /// Names of what was set aside since those who wait began to.
+    set_aside: Vec<String>,
     /// A person waits for the queued transfer.
     is_for_person: bool,
     /// A person has ended the transfer that runs.
@@ -179,6 +181,7 @@ impl Driver {
             quiet: QuietUpdates::default(),
             rescues: Vec::new(),
             went_back: None,
+            set_aside: Vec::new(),
             is_for_person: false,
             is_aborted: false,
             room_wait: None,
@@ -577,7 +580,7 @@ impl Driver {
                             .into(),
                     );
                 }
-                let event = self.transfer_ended(&outcome).await;
+                let event = self.transfer_ended(&mut outcome).await;
                 if outcome.waiting > 0 && outcome.report.snapshots > 0 && event == Event::Done {
                     again = Some(RequestedBy::CatchUp);
                 }
@@ -628,7 +631,10 @@ impl Driver {
         }
         let is_queued = matches!(action, Action::Enqueue(_));
         let is_unserved = again.is_some() && is_queued;
-        let served = if is_unserved { Vec::new() } else { std::mem::take(&mut self.waiting) };
+        let (served, set_aside) = match is_unserved {
+            true => (Vec::new(), Vec::new()),
+            false => (std::mem::take(&mut self.waiting), std::mem::take(&mut self.set_aside)),
+        };
         // Those who asked while it ran are served by the next one, if there is one.
         self.waiting.append(&mut self.waiting_next);
         // A first copy that gave way comes after the others, whoever asked for it.
@@ -646,7 +652,11 @@ impl Driver {
         // Who is notified of the end sees it in the status too.
         self.publish();
         for ended in served {
-            let _ = ended.send(outcome.as_ref().map(TransferReport::clone).map_err(same));
+            let report = outcome.as_ref().map(|report| {
+                let set_aside = set_aside.clone();
+                TransferReport { set_aside, ..report.clone() }
+            });
+            let _ = ended.send(report.map_err(same));
         }
     }
 
@@ -770,8 +780,8 @@ impl Driver {
         self.leave_queue();
         if let Activity::Running { cancel, .. } = &self.activity {
             cancel.cancel();
-            if let Ending::Ran(Ok(ran)) = self.activity.ended().await {
-                self.transfer_ended(&ran.outcome).await;
+            if let Ending::Ran(Ok(mut ran)) = self.activity.ended().await {
+                self.transfer_ended(&mut ran.outcome).await;
                 self.settle(|| Ok(ran.outcome.report.clone()));
             }
         }
@@ -787,11 +797,11 @@ impl Driver {
             cancel.cancel();
             match tokio::time::timeout(BREAK_PATIENCE, self.activity.ended()).await {
                 Ok(Ending::Ran(Ok(ran))) => {
-                    let outcome = &ran.outcome;
-                    let kept = tokio::time::timeout(BREAK_PATIENCE, self.transfer_ended(outcome));
+                    let mut outcome = ran.outcome;
+                    let kept = tokio::time::timeout(BREAK_PATIENCE, self.transfer_ended(&mut outcome));
                     if kept.await.is_err() {
                         tracing::warn!(transfer = %outcome.report.id, "one entry of mirror history could not be \
-                             saved: the state database does not answer. The transfer itself is not affected");
+                             saved: the pool or the state database does not answer. The transfer itself is not affected");
                     }
                     self.settle(|| Ok(outcome.report.clone()));
                 }
@@ -819,6 +829,7 @@ impl Driver {
     }
 
     pub(super) fn settle(&mut self, result: impl Fn() -> Result<TransferReport, MirrorError>) {
+        self.set_aside.clear();
         for ended in self.waiting.drain(..) {
             let _ = ended.send(result());
         }

@@ -9,12 +9,12 @@ use farside_peer::{PeerId, Refusal};
 use farside_transfer::TransferKind;
 use farside_transfer::bases::{is_kept_for, release, release_all};
 use farside_transfer::limits::HOPS_MAX;
+use farside_transfer::log_limit::Admitted;
 use farside_transfer::protocol::convert::{self, CandidateBase, Place};
 use farside_transfer::protocol::{self, Noted, Standing};
 use farside_transfer::refusal::refusal;
 use uuid::Uuid;
 
-use super::log_limit::Admitted;
 use super::refusal::to_refusal;
 use super::role_changes::RoleChangeMessage;
 use super::service::SourceService;

@@ -1,7 +1,7 @@
 //! Pins that no relationship explains: what is left when the state database was lost or a pool came from elsewhere. The
 //! pins are the truth; whoever reads them can say what may go.
 
-use farside_engine::{SnapshotOwner, VolumeName};
+use farside_engine::{SnapshotInfo, SnapshotOwner, VolumeName};
 use farside_platform::Timestamp;
 use farside_transfer::bases::{common_of, release};
 use uuid::Uuid;
@@ -16,10 +16,28 @@ pub struct UnexplainedPin {
     pub volume: VolumeName,
     /// The relationship's id: all that is left of it here.
     pub relationship: Uuid,
-    /// Names of the snapshots that it pins, oldest first.
-    pub snapshots: Vec<String>,
+    /// The snapshots that it pins, oldest first.
+    pub snapshots: Vec<PinnedSnapshot>,
     /// When the oldest of them was taken.
     pub since: Timestamp,
+}
+
+/// A snapshot that is pinned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PinnedSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Whether a person made it.
+    pub made_by_person: bool,
+}
+
+impl PinnedSnapshot {
+    fn of(snapshot: &SnapshotInfo) -> PinnedSnapshot {
+        PinnedSnapshot {
+            name: snapshot.name.clone(),
+            made_by_person: snapshot.owner == SnapshotOwner::Person,
+        }
+    }
 }
 
 impl SourceService {
@@ -49,11 +67,11 @@ impl SourceService {
                 for relationship in pinned_by.into_iter().filter(|relationship| !known.contains(relationship))
                 {
                     match found.iter_mut().find(|f| f.relationship == relationship) {
-                        Some(of_it) => of_it.snapshots.push(snapshot.name.clone()),
+                        Some(of_it) => of_it.snapshots.push(PinnedSnapshot::of(&snapshot)),
                         None => found.push(UnexplainedPin {
                             volume: of.clone(),
                             relationship,
-                            snapshots: vec![snapshot.name.clone()],
+                            snapshots: vec![PinnedSnapshot::of(&snapshot)],
                             since: snapshot.created_at,
                         }),
                     }
@@ -80,7 +98,8 @@ impl SourceService {
         };
         let (engine, of) = (self.shared.engine.clone(), volume.clone());
         blocking(move || release(&*engine, &of, relationship, &[])).await?;
-        tracing::info!(%relationship, %volume, snapshots = ?found.snapshots, "released the bases of a mirror that no site knows");
+        let snapshots: Vec<String> = found.snapshots.into_iter().map(|s| s.name).collect();
+        tracing::info!(%relationship, %volume, ?snapshots, "released the bases of a mirror that no site knows");
         Ok(())
     }
 }

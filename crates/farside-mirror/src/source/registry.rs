@@ -8,12 +8,12 @@ use std::time::Duration;
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
 use farside_platform::Timestamp;
+use farside_transfer::log_limit::LogLimit;
 use farside_transfer::protocol::convert::{Place, Upstream};
 use farside_transfer::source::{KeptBase, SourceRelationships};
 use uuid::Uuid;
 
 use super::age::Ages;
-use super::log_limit::LogLimit;
 use super::rights::SourceRights;
 use super::role_changes::{RoleChangeMessage, RoleChangesSeen};
 use crate::budgets::{Budgets, Rates};

@@ -214,17 +214,23 @@ impl Shared {
         Ok(())
     }
 
-    /// Of a transfer that its destination gave up, only the base and what is half there stay: the other snapshots that were to
-    /// travel are their owners' again.
-    pub(super) async fn loosen(&self, relationship: Uuid, volume: &VolumeName, keep_of: Vec<Uuid>) {
+    /// Of a transfer that has ended before its end, only `keep` stays, the base and what is half there: the other snapshots that were
+    /// to travel are their owners' again.
+    pub(super) async fn loosen(&self, relationship: Uuid, volume: &VolumeName, keep: Vec<Uuid>) {
         let lock = self.registry.lock(relationship);
         let _lock = lock.lock().await;
-        if self.transfers.is_serving(relationship) {
-            return;
+        if !self.transfers.is_serving(relationship) {
+            self.keep_only(relationship, volume, keep).await;
         }
+    }
+
+    /// The same under the relationship's lock.
+    pub(super) async fn keep_only(&self, relationship: Uuid, volume: &VolumeName, mut keep: Vec<Uuid>) {
+        keep.sort();
+        keep.dedup();
         let (engine, of) = (self.engine.clone(), volume.clone());
-        let kept = keep_of.len();
-        match blocking(move || release(&*engine, &of, relationship, &keep_of)).await {
+        let kept = keep.len();
+        match blocking(move || release(&*engine, &of, relationship, &keep)).await {
             Ok(()) => drop(self.tables().pins.insert(relationship, kept)),
             Err(error) => {
                 tracing::warn!(%relationship, %volume, "cannot release the snapshots of an abandoned transfer; they \

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use farside_engine::{Engine, VolumeName};
 use farside_peer::{DataStream, PeerId, PeerLink, PeerService, Refusal};
 use farside_platform::Clock;
+use farside_transfer::log_limit::Admitted;
 use farside_transfer::protocol::{Body, Request, StreamHeader, check_request};
 use farside_transfer::refusal::refusal;
 use farside_transfer::source::{EncoderSettings, Similarity, TransferSource, refuse_stream};
@@ -14,7 +15,6 @@ use prost::Message;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::log_limit::Admitted;
 use super::registry::Registry;
 use super::rights::SourceRights;
 use super::shared::Shared;
@@ -170,7 +170,7 @@ impl PeerService for SourceService {
 }
 
 impl Shared {
-    async fn answer(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
+    async fn answer(self: &Arc<Self>, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
         let request =
             Request::decode(request).map_err(|e| refusal("failed", format!("malformed request: {e}")))?;
         let body = check_request(request).map_err(|why| refusal("version", why))?;

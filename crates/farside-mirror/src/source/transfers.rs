@@ -58,7 +58,11 @@ impl Shared {
         Ok(Description { size_bytes: info.size_bytes, reverse })
     }
 
-    pub(super) async fn begin(&self, link: &Arc<dyn PeerLink>, message: Begin) -> Result<Plan, Refusal> {
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        link: &Arc<dyn PeerLink>,
+        message: Begin,
+    ) -> Result<Plan, Refusal> {
         let follower = (message.kind, message.volume.clone(), message.destination.clone());
         let plan = self.begin_transfer(link, message).await?;
         if let (Ok(TransferKind::Resync), Ok(volume), Ok(destination)) =
@@ -70,7 +74,11 @@ impl Shared {
         Ok(plan)
     }
 
-    async fn begin_transfer(&self, link: &Arc<dyn PeerLink>, message: Begin) -> Result<Plan, Refusal> {
+    async fn begin_transfer(
+        self: &Arc<Self>,
+        link: &Arc<dyn PeerLink>,
+        message: Begin,
+    ) -> Result<Plan, Refusal> {
         let peer = link.peer();
         let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
         let transfer = convert::uuid(&message.transfer).map_err(to_refusal)?;
@@ -149,9 +157,31 @@ impl Shared {
 
         self.tables().pins.insert(relationship, prepared.pins());
         // The right may have gone while the snapshot was taken: its frames would be refused.
-        self.check_rights(peer, &volume)?;
-        let upstream = self.upstream(&volume).await?;
-        let plan = slot.begin(link.clone(), prepared);
+        let upstream = match self.check_rights(peer, &volume) {
+            Ok(()) => self.upstream(&volume).await,
+            Err(refusal) => Err(refusal),
+        };
+        let upstream = match upstream {
+            Ok(upstream) => upstream,
+            Err(refusal) => {
+                let base = self.tables().relationships.get(&relationship).and_then(|known| known.base);
+                self.keep_only(relationship, &volume, prepared.half_there(base)).await;
+                if is_new {
+                    self.forget_unused(relationship, &volume).await;
+                }
+                return Err(refusal);
+            }
+        };
+        let shared = self.clone();
+        let plan = slot.begin(link.clone(), prepared, move |ended| {
+            // Its destination may not come back for long, and until then persons may delete what is theirs.
+            tokio::spawn(async move {
+                let known = shared.tables().relationships.get(&ended.relationship()).map(|known| known.base);
+                if let Some(keep) = known.and_then(|base| ended.cut(base)) {
+                    shared.loosen(ended.relationship(), ended.volume(), keep).await;
+                }
+            });
+        });
         tracing::debug!(
             %transfer, %relationship, %peer, %volume, %kind, base = plan.base_name, snapshots = plan.steps.len(),
             "transfer begins"
@@ -287,10 +317,14 @@ impl Shared {
 
     pub(super) async fn end(&self, peer: PeerId, message: &End) -> Result<Nothing, Refusal> {
         let transfer = convert::uuid(&message.transfer).map_err(to_refusal)?;
+        let unacknowledged = match message.unacknowledged.is_empty() {
+            true => None,
+            false => Some(convert::uuid(&message.unacknowledged).map_err(to_refusal)?),
+        };
         if let Some(ended) = self.transfers.end(peer, transfer, &message.failure) {
             let known = self.tables().relationships.get(&ended.relationship()).map(|known| known.base);
             if !message.failure.is_empty()
-                && let Some(keep) = known.and_then(|base| ended.half_there(base))
+                && let Some(keep) = known.and_then(|base| ended.half_there(base, unacknowledged))
             {
                 self.loosen(ended.relationship(), ended.volume(), keep).await;
             }

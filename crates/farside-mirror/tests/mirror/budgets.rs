@@ -376,7 +376,7 @@ async fn a_first_copy_that_was_given_up_leaves_a_person_s_snapshots_free() {
     };
     // The source hears of it after the person does.
     let is_free = async {
-        while pinned(&*engine) != ["monday"] {
+        while !pinned(&*engine).is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use farside_engine::Engine;
 use farside_link::LinkSettings;
 use farside_mirror::{MirrorError, Schedule, State};
+use farside_transfer::protocol::Body;
 use farside_transfer::{Phase, TransferResult};
 use tokio::time::Instant;
 
@@ -351,4 +352,33 @@ async fn a_replica_can_be_mirrored_on_and_names_what_it_was_given() {
     let names: Vec<_> = pair.a.disk.engine.snapshots(&back).unwrap().into_iter().map(|s| s.name).collect();
     assert_eq!(names[..2], ["made", "between"]);
     assert_eq!(names.len(), 3, "{names:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_answers_nothing_keeps_nobody_waiting_and_no_name() {
+    let pair = Pair::new(130, SIZE, LinkSettings::default()).await;
+    // It keeps its session, as a daemon whose disk hangs does.
+    let mute: Vec<_> =
+        (0..8).map(|_| pair.a.fault_injector.hold(|body| matches!(body, Body::Describe(_)))).collect();
+    let (peer, wait) = (pair.a.node.id(), Duration::from_secs(15));
+    let create = || {
+        let (source, replica) = (pair.original.clone(), pair.replica.clone());
+        pair.b.destination.create(peer, source, replica, Schedule::OnRequest, wait, true)
+    };
+    let start = Instant::now();
+    let (first, at_once) = tokio::join!(create(), create());
+    assert!(start.elapsed() <= Duration::from_secs(40), "{:?}", start.elapsed());
+    let said = at_once.err().unwrap().to_string();
+    assert!(said.contains("is being made"), "{said}");
+    let said = first.err().unwrap().to_string();
+    assert!(said.contains("does not answer") && said.contains("Nothing was made"), "{said}");
+    assert!(pair.b.disk.engine.volume(&pair.replica).is_err(), "nothing is left");
+    drop(mute);
+    // Those that are left of the gates hold no more than the calls that they have.
+    for _ in 0..8 {
+        if create().await.is_ok() {
+            return;
+        }
+    }
+    panic!("the name is free");
 }

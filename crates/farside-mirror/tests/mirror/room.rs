@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use farside_engine::{Engine, SnapshotOwner};
 use farside_link::LinkSettings;
 use farside_mirror::{Mirror, Schedule};
 use farside_transfer::TransferResult;
@@ -98,4 +99,85 @@ async fn the_schedule_waits_for_room_and_takes_it_when_it_comes() {
     mirror.quiesce().await.unwrap();
     mirror.resume().await.unwrap();
     assert_ok(&mirror.update(PATIENCE).await.unwrap().ended().await.unwrap());
+}
+
+/// What of the original is kept for the mirror: names of persons' snapshots, and how many others.
+fn kept(pair: &Pair, mirror: &Mirror) -> (Vec<String>, usize) {
+    let id = mirror.status().relationship.id;
+    let mut all = pair.a.disk.engine.all_snapshots(&pair.original).unwrap();
+    all.retain(|s| s.pinned_by.contains(&id));
+    let (persons, own): (Vec<_>, Vec<_>) = all.into_iter().partition(|s| s.owner == SnapshotOwner::Person);
+    (persons.into_iter().map(|s| s.name).collect(), own.len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_no_room_there_keeps_nobody_from_deleting_snapshots_here() {
+    let (mut pair, mirror) = mirrored(703, Schedule::OnRequest).await;
+    fill(&mut pair, 0, 2 << 20);
+    let large = pair.snapshot("large");
+    pair.scribble(3);
+    pair.snapshot("small");
+    room(&pair, Some(1 << 20));
+    for attempt in 0..2 {
+        assert_eq!(pair.update(&mirror).await.result, TransferResult::Failed);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (persons, own) = kept(&pair, &mirror);
+        assert_eq!((persons, own), (Vec::new(), 1), "attempt {attempt}: the base alone");
+    }
+    pair.a.disk.engine.delete_snapshot(&pair.original, large).unwrap();
+    room(&pair, None);
+    assert_ok(&pair.update(&mirror).await);
+    pair.check_replica();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_persons_snapshot_of_which_a_part_arrived_can_be_deleted_and_else_goes_on() {
+    for is_deleted in [false, true] {
+        for is_session_lost in [false, true] {
+            let (mut pair, mirror) = mirrored(704, Schedule::OnRequest).await;
+            fill(&mut pair, 0, 2 << 20);
+            let large = pair.snapshot("large");
+            pair.b.disk.engine.faults.lock().staged_bytes_left = Some(1 << 20);
+            assert_eq!(pair.update(&mirror).await.result, TransferResult::Failed);
+            pair.b.disk.engine.faults.lock().staged_bytes_left = None;
+            if is_session_lost {
+                pair.lose_session().await;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(kept(&pair, &mirror).0, Vec::<String>::new());
+            if is_deleted {
+                pair.a.disk.engine.delete_snapshot(&pair.original, large).unwrap();
+            }
+            let report = pair.update(&mirror).await;
+            assert_ok(&report);
+            let again = report.changed_bytes;
+            assert!(report.resumed && again <= 1 << 20, "{again} bytes came again, deleted: {is_deleted}");
+            pair.check_replica();
+        }
+    }
+}
+
+/// A session that is lost for good leaves nobody's snapshots pinned.
+#[tokio::test(start_paused = true)]
+async fn a_transfer_that_is_cut_keeps_nobody_from_deleting_snapshots() {
+    let (mut pair, mirror) = mirrored(705, Schedule::OnRequest).await;
+    for name in ["one", "two", "three"] {
+        pair.scribble(10);
+        pair.snapshot(name);
+    }
+    let gate =
+        pair.a.fault_injector.hold(|body| matches!(body, farside_transfer::protocol::Body::Acknowledge(_)));
+    let asked = mirror.update(PATIENCE).await.unwrap();
+    gate.held().await;
+    assert_eq!(kept(&pair, &mirror).0, ["one", "two", "three"], "they travel");
+    pair.network.cut("a", "b");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    // The first has arrived whole, and nobody has heard whether it is published.
+    assert_eq!(kept(&pair, &mirror).0, ["one"]);
+    pair.network.heal("a", "b");
+    gate.release().await;
+    let report = asked.ended().await.unwrap();
+    assert_ok(&report);
+    pair.model.insert(report.id, pair.live.clone());
+    pair.check_replica();
 }

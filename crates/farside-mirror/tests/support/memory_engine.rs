@@ -210,6 +210,8 @@ pub(crate) struct Faults {
     pub(crate) goes_before_pin: Option<Uuid>,
     /// The same, just before the present state is compared with it.
     pub(crate) goes_before_comparison: Option<Uuid>,
+    /// Records of replicas cannot be written.
+    pub(crate) fails_records: bool,
     /// The machine is off: everything fails.
     pub(crate) is_dead: bool,
 }
@@ -502,6 +504,15 @@ impl Engine for MemoryEngine {
         self.volume(name)
     }
 
+    fn delete_volume(&self, name: &VolumeName) -> Result<(), EngineError> {
+        self.with(name, |volume| match volume.snapshots.iter().all(|s| s.info.pinned_by.is_empty()) {
+            true => Ok(()),
+            false => Err(EngineError::Refused("a snapshot is pinned".into())),
+        })?;
+        self.state.lock().volumes.remove(name);
+        Ok(())
+    }
+
     fn snapshots(&self, name: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
         self.with(name, |volume| {
             let line = volume.main_line();
@@ -735,6 +746,9 @@ impl Engine for MemoryEngine {
         name: &VolumeName,
         record: Option<ReplicaRecord>,
     ) -> Result<(), EngineError> {
+        if self.faults.lock().fails_records {
+            return Err(EngineError::Io("the device failed".into()));
+        }
         self.with(name, |volume| {
             volume.record = record;
             Ok(())

@@ -115,6 +115,8 @@ pub(crate) struct Rights {
     pub(crate) no_way_back: Mutex<bool>,
     pub(crate) fences: Mutex<bool>,
     pub(crate) granted: Mutex<Vec<(PeerId, VolumeName)>>,
+    /// No right can be recorded.
+    pub(crate) is_full: Mutex<bool>,
 }
 
 impl SourceRights for Rights {
@@ -134,6 +136,9 @@ impl SourceRights for Rights {
 #[async_trait]
 impl ReverseRights for Rights {
     async fn grant_reverse(&self, peer: PeerId, volume: &VolumeName) -> Result<(), MirrorError> {
+        if *self.is_full.lock() {
+            return Err(MirrorError::Store("the disk is full".into()));
+        }
         self.granted.lock().push((peer, volume.clone()));
         Ok(())
     }
@@ -359,6 +364,8 @@ pub(crate) struct Database {
     store: Arc<MemoryStore>,
     /// Nothing can be written.
     pub(crate) is_full: AtomicBool,
+    /// A row can be written over, and nothing can be added: as a disk is that has just become full.
+    pub(crate) takes_rows_only: AtomicBool,
 }
 
 impl Database {
@@ -384,7 +391,17 @@ impl RelationshipStore for Database {
         self.store.knows(id).await
     }
 
+    async fn forget(&self, id: Uuid) -> Result<(), MirrorError> {
+        if self.takes_rows_only.load(Ordering::SeqCst) {
+            return Err(MirrorError::Store("the disk is full".into()));
+        }
+        self.writable()?.forget(id).await
+    }
+
     async fn end(&self, ending: &Ending) -> Result<(), MirrorError> {
+        if self.takes_rows_only.load(Ordering::SeqCst) {
+            return Err(MirrorError::Store("the disk is full".into()));
+        }
         self.writable()?.end(ending).await
     }
 
@@ -525,7 +542,11 @@ impl<S: Storage> Site<S> {
         };
         let node = Node::start(config, parts).await.unwrap();
         let links = Arc::new(node.clone());
-        let database = Arc::new(Database { store: disk.store.clone(), is_full: AtomicBool::new(false) });
+        let database = Arc::new(Database {
+            store: disk.store.clone(),
+            is_full: AtomicBool::new(false),
+            takes_rows_only: AtomicBool::new(false),
+        });
         let (store, queue, limits) = (database.clone(), TransferQueue::default(), disk.limits);
         let (of_source, reverse, of_site) = (source.clone(), rights.clone(), queue.clone());
         let endings =

@@ -361,6 +361,10 @@ impl Engine for WatchedEngine {
         self.observer.around("create volume", || self.inner.create_volume(volume, size_bytes))
     }
 
+    fn delete_volume(&self, volume: &VolumeName) -> Result<(), EngineError> {
+        self.observer.around("delete volume", || self.inner.delete_volume(volume))
+    }
+
     fn snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
         self.inner.snapshots(volume)
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use farside_nbd::{Admitted, ExportSource, Hosts, Limits, Server};
+use farside_nbd::{Admitted, ExportSource, Hosts, Limits, Refused, Server};
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -65,6 +65,7 @@ struct Known {
     known: Mutex<HashSet<Vec<u8>>>,
     source: Arc<dyn ExportSource>,
     revoked: CancellationToken,
+    refused: Mutex<Vec<Refused>>,
 }
 
 impl Hosts for Known {
@@ -78,6 +79,10 @@ impl Hosts for Known {
         }
         let name = format!("{:02x?}", &certificate[certificate.len() - 4..]);
         Ok(Admitted { name, source: Arc::clone(&self.source), revoked: self.revoked.clone() })
+    }
+
+    fn refused(&self, why: Refused) {
+        self.refused.lock().push(why);
     }
 }
 
@@ -111,6 +116,7 @@ impl NetworkServer {
             known: Mutex::default(),
             source: Arc::clone(&source),
             revoked: revoked.clone(),
+            refused: Mutex::default(),
         });
         let server = Server::new(source, limits).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -127,6 +133,17 @@ impl NetworkServer {
         let host = self.authority.issue();
         self.hosts.known.lock().insert(host.certificate.to_vec());
         host
+    }
+
+    /// Waits until so many were refused; why.
+    pub async fn refused(&self, count: usize) -> Vec<Refused> {
+        let all = async {
+            while self.hosts.refused.lock().len() < count {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, all).await.expect("they are refused");
+        self.hosts.refused.lock().clone()
     }
 
     pub async fn connect(&self) -> TcpStream {

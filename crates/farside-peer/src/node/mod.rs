@@ -237,6 +237,11 @@ impl Node {
         self.inner.statuses()
     }
 
+    /// One of them; `None` if it is not paired.
+    pub fn peer(&self, peer: PeerId) -> Option<PeerStatus> {
+        self.inner.status_of(peer)
+    }
+
     /// How the link to a peer goes; `None` without a session.
     pub fn link_stats(&self, peer: PeerId) -> Option<SessionStats> {
         self.inner.live(peer).map(|session| session.stats())

@@ -49,8 +49,16 @@ impl Inner {
     }
 
     pub(super) fn statuses(&self) -> Vec<PeerStatus> {
-        let peers = self.peers.lock();
-        let status = |peer: &Peer| PeerStatus {
+        self.peers.lock().values().map(|peer| self.status(peer)).collect()
+    }
+
+    /// One of them. Whoever asks for each of many mirrors copies no more than its peer.
+    pub(super) fn status_of(&self, id: PeerId) -> Option<PeerStatus> {
+        self.peers.lock().get(&id).map(|peer| self.status(peer))
+    }
+
+    fn status(&self, peer: &Peer) -> PeerStatus {
+        PeerStatus {
             record: peer.record.clone(),
             state: peer.state.borrow().clone(),
             hindrance: peer
@@ -63,8 +71,7 @@ impl Inner {
             key_conflicts: peer.instances.refusals() + peer.refused_for_its_key.load(Ordering::Relaxed),
             sent_bytes: peer.wire.sent(),
             received_bytes: peer.wire.received(),
-        };
-        peers.values().map(status).collect()
+        }
     }
 
     /// The local name of a pinned peer.

@@ -119,7 +119,7 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
     if let Some(reason) = &report.reason {
         tracing::warn!(transfer = %report.id, "transfer stopped: {reason}");
     }
-    transfer.close_at_source(report.reason.clone());
+    transfer.close_at_source(report.reason.clone(), told.unacknowledged.as_ref());
     Outcome {
         report,
         lost_session: outcome.as_ref().is_err_and(TransferError::is_lost_session),
@@ -607,8 +607,12 @@ impl Transfer {
     }
 
     /// Frees the source's place, without making anybody wait for it.
-    fn close_at_source(&self, failure: Option<String>) {
-        let end = End { transfer: self.id.as_bytes().to_vec(), failure: failure.unwrap_or_default() };
+    fn close_at_source(&self, failure: Option<String>, unacknowledged: Option<&Acknowledge>) {
+        let end = End {
+            transfer: self.id.as_bytes().to_vec(),
+            failure: failure.unwrap_or_default(),
+            unacknowledged: unacknowledged.map(|told| told.snapshot.clone()).unwrap_or_default(),
+        };
         let (link, transfer) = (self.link.clone(), self.id);
         tokio::spawn(async move {
             let said = call(&*link, Body::End(end), None);

@@ -247,6 +247,10 @@ pub struct End {
     /// Why it failed; empty if it did not. For the source's log.
     #[prost(string, tag = "2")]
     pub failure: String,
+    /// Of a transfer that failed, the identity of the snapshot that was published last, if the source did not accept that it is
+    /// acknowledged: it keeps it. Else empty.
+    #[prost(bytes = "vec", tag = "3")]
+    pub unacknowledged: Vec<u8>,
 }
 
 /// Ends a relationship: the source keeps no base for it any more. Answered by [`Nothing`].

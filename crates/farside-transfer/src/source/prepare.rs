@@ -46,17 +46,81 @@ pub struct Asked {
 pub(crate) struct Prepared {
     pub(crate) plan: TransferPlan,
     pub(crate) local_base: Option<Uuid>,
+    /// What the destination has a part of, and travels first.
+    pub(crate) taken_up: Option<Uuid>,
     /// How many snapshots are kept for it.
     pub(crate) pins: usize,
 }
 
 /// Chooses the base, takes the incremental snapshot, pins what travels and releases what earlier transfers of the
-/// relationship left. If it fails before the snapshot nothing has changed; after it, the next call clears up.
+/// relationship left. If it fails before the release, nothing has changed: nobody's snapshot stays pinned for a transfer that
+/// does not begin.
 pub(crate) fn prepare(
     engine: &dyn Engine,
     clock: &dyn Clock,
     asked: &Asked,
 ) -> Result<Prepared, TransferError> {
+    let mut undo = Undo { engine, asked, taken: None, pinned: Vec::new() };
+    let pinned = choose_and_pin(engine, clock, asked, &mut undo);
+    let Pinned { prepared, keep } = pinned.inspect_err(|_| undo.undo())?;
+    release(engine, &asked.volume, asked.relationship, &keep)?;
+    Ok(prepared)
+}
+
+/// What a transfer that does not begin must not leave.
+struct Undo<'a> {
+    engine: &'a dyn Engine,
+    asked: &'a Asked,
+    taken: Option<Uuid>,
+    pinned: Vec<Uuid>,
+}
+
+impl Undo<'_> {
+    fn pin(&mut self, snapshot: &Rooted) -> Result<(), EngineError> {
+        let Asked { volume, relationship, .. } = self.asked;
+        self.engine.pin(volume, snapshot.info.uuid, *relationship)?;
+        if !snapshot.info.pinned_by.contains(relationship) {
+            self.pinned.push(snapshot.info.uuid);
+        }
+        Ok(())
+    }
+
+    fn undo(self) {
+        let Asked { volume, relationship, .. } = self.asked;
+        let unpin = |snapshot: Uuid| self.engine.unpin(volume, snapshot, *relationship);
+        let undone = || {
+            for snapshot in &self.pinned {
+                unpin(*snapshot)?;
+            }
+            if let Some(taken) = self.taken {
+                unpin(taken)?;
+                self.engine.delete_snapshot(volume, taken)?;
+            }
+            Ok::<_, EngineError>(())
+        };
+        match undone() {
+            Ok(()) | Err(EngineError::NotFound { .. }) => {}
+            Err(error) => {
+                tracing::warn!(%relationship, %volume, "a transfer did not begin, and a snapshot stays pinned for it \
+                     until the next one begins: {error}");
+            }
+        }
+    }
+}
+
+/// A plan of which everything is pinned.
+struct Pinned {
+    prepared: Prepared,
+    /// Nothing else is to stay pinned for the relationship.
+    keep: Vec<Uuid>,
+}
+
+fn choose_and_pin(
+    engine: &dyn Engine,
+    clock: &dyn Clock,
+    asked: &Asked,
+    undo: &mut Undo<'_>,
+) -> Result<Pinned, TransferError> {
     let volume = &asked.volume;
     let is_replica = engine.volume(volume)?.is_replica;
     let Snapshots { line, beside } = Snapshots::find(engine, volume, &asked.candidates)?;
@@ -66,6 +130,7 @@ pub(crate) fn prepare(
     let is_unknown = base.is_none() && asked.kind == TransferKind::Resync && !is_replica;
     let early =
         (is_unknown && asked.pins_left >= 2).then(|| take_incremental(engine, clock, asked)).transpose()?;
+    undo.taken = early.as_ref().map(|early| early.info.uuid);
     if let Some(rooted) = &early {
         base = equal_content(rooted, &asked.candidates).map(|candidate| Base {
             rooted,
@@ -85,10 +150,12 @@ pub(crate) fn prepare(
              or farside mirror create with a new volume name copies everything"
         )));
     }
-    // Only what was begun for this relationship, and is kept for it since, can be gone on with.
-    let is_pinned = |s: &Rooted| s.info.pinned_by.contains(&asked.relationship);
+    // Only what was begun for this relationship, and is kept for it since, can be gone on with; or what a person made, which
+    // travels anyway, and is pinned only while it does.
+    let may_go_on =
+        |s: &Rooted| s.info.pinned_by.contains(&asked.relationship) || s.info.owner == SnapshotOwner::Person;
     let staged_transfer =
-        asked.staged_transfer.filter(|uuid| line.iter().any(|s| s.info.uuid == *uuid && is_pinned(s)));
+        asked.staged_transfer.filter(|uuid| line.iter().any(|s| s.info.uuid == *uuid && may_go_on(s)));
     let mut steps: Vec<&Rooted> = travelling(&line, base.as_ref(), staged_transfer).collect();
     let taken_up = staged_transfer.filter(|uuid| steps.iter().any(|s| s.info.uuid == *uuid));
     let mut common = in_common(&line, &beside, base.as_ref(), &asked.candidates, &asked.others, taken_up);
@@ -128,16 +195,17 @@ pub(crate) fn prepare(
         last = Some(early);
     } else {
         incremental = take_incremental(engine, clock, asked)?;
+        undo.taken = Some(incremental.info.uuid);
         last = Some(&incremental);
     }
     if let Some(last) = last {
         common.end_with(last);
     }
     // Whoever it is kept for may have moved on since it was listed: then it is gone, and does not travel.
-    for uuid in common.travels.iter().map(|s| s.info.uuid).collect::<Vec<_>>() {
-        match engine.pin(volume, uuid, asked.relationship) {
+    for snapshot in common.travels.clone() {
+        match undo.pin(snapshot) {
             Ok(()) => {}
-            Err(EngineError::NotFound { .. }) => common.forget(uuid),
+            Err(EngineError::NotFound { .. }) => common.forget(snapshot.info.uuid),
             Err(error) => return Err(error.into()),
         }
     }
@@ -147,17 +215,16 @@ pub(crate) fn prepare(
     }
     steps.extend(last);
 
+    for snapshot in steps.iter().copied().chain(base.map(|b| b.rooted)) {
+        undo.pin(snapshot)?;
+    }
     let mut keep: Vec<Uuid> = steps.iter().map(|s| s.info.uuid).collect();
     keep.extend(base.map(|b| b.rooted.info.uuid));
-    for snapshot in &keep {
-        engine.pin(volume, *snapshot, asked.relationship)?;
-    }
-    release(engine, volume, asked.relationship, &keep)?;
     keep.dedup();
-    let Prepared { plan, local_base, pins } = prepared(&line, base, &steps, keep.len());
+    let (plan, local_base) = planned(&line, base, &steps);
     let plan =
         TransferPlan { waiting: waiting as u64, left_out: left_out as u64, common: common.keeps, ..plan };
-    Ok(Prepared { plan, local_base, pins })
+    Ok(Pinned { prepared: Prepared { plan, local_base, taken_up, pins: keep.len() }, keep })
 }
 
 /// Takes the oldest snapshots of persons away, so that no more than `most` of them are left. Answers how many.
@@ -174,7 +241,8 @@ fn leave_out_oldest(steps: &mut Vec<&Rooted>, most: Option<usize>) -> usize {
     too_many
 }
 
-fn prepared(line: &[Rooted], base: Option<Base<'_>>, steps: &[&Rooted], pins: usize) -> Prepared {
+/// The plan, and what its base is called here.
+fn planned(line: &[Rooted], base: Option<Base<'_>>, steps: &[&Rooted]) -> (TransferPlan, Option<Uuid>) {
     let local = base.map(|b| &b.rooted.info);
     // What lies beside the line, and is not on it under another name, is gone from what this side shows.
     let is_on_line = |b: &Base<'_>| {
@@ -190,19 +258,16 @@ fn prepared(line: &[Rooted], base: Option<Base<'_>>, steps: &[&Rooted], pins: us
         content_root: s.root,
         made_by_person: s.info.owner == SnapshotOwner::Person,
     });
-    Prepared {
-        plan: TransferPlan {
-            base: base.map(|b| b.candidate),
-            base_name: local.map(|info| info.name.clone()),
-            base_is_beside,
-            steps: steps.collect(),
-            waiting: 0,
-            left_out: 0,
-            common: Vec::new(),
-        },
-        local_base: local.map(|info| info.uuid),
-        pins,
-    }
+    let plan = TransferPlan {
+        base: base.map(|b| b.candidate),
+        base_name: local.map(|info| info.name.clone()),
+        base_is_beside,
+        steps: steps.collect(),
+        waiting: 0,
+        left_out: 0,
+        common: Vec::new(),
+    };
+    (plan, local.map(|info| info.uuid))
 }
 
 /// What the destination has of the content of a snapshot; of equals the newest.

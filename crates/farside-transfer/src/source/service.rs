@@ -76,6 +76,7 @@ impl TransferSource {
                 serving: Default::default(),
                 link_history: Default::default(),
                 quiet: Default::default(),
+                failures: Default::default(),
             }),
         }
     }
@@ -205,10 +206,9 @@ impl TransferSource {
             }
         } else if failure.is_empty() {
             tracing::info!(%transfer, %volume, brought, "transfer ends: the destination has it all");
-        } else {
+        } else if let Some(suppressed) = self.shared.admit_failure(peer) {
             tracing::info!(
-                %transfer, volume = %serving.volume,
-                "transfer failed at the destination: {}", cut(failure)
+                %transfer, %volume, suppressed, "transfer failed at the destination: {}", cut(failure)
             );
         }
         self.shared.leave(&serving);
@@ -261,18 +261,24 @@ impl Slot {
         Ok(Prepared(prepared))
     }
 
-    /// From here on the transfer is served, as long as its session lives.
-    pub fn begin(mut self, link: Arc<dyn PeerLink>, prepared: Prepared) -> TransferPlan {
+    /// From here on the transfer is served, as long as its session lives; `lost` is called when that was lost under it.
+    pub fn begin(
+        mut self,
+        link: Arc<dyn PeerLink>,
+        prepared: Prepared,
+        lost: impl FnOnce(Ended) + Send + 'static,
+    ) -> TransferPlan {
         let Prepared(prepared) = prepared;
         let _ = self.serving.local_base.set(prepared.local_base);
+        let _ = self.serving.taken_up.set(prepared.taken_up);
         let plan = self.serving.plan.get_or_init(|| prepared.plan).clone();
-        self.leave_when_lost(link);
+        self.leave_when_lost(link, lost);
         self.is_given_back = false;
         plan
     }
 
     /// A transfer dies with its session: its destination begins a new one.
-    fn leave_when_lost(&self, link: Arc<dyn PeerLink>) {
+    fn leave_when_lost(&self, link: Arc<dyn PeerLink>, lost: impl FnOnce(Ended) + Send + 'static) {
         let (shared, serving) = (self.shared.clone(), self.serving.clone());
         tokio::spawn(async move {
             tokio::select! {
@@ -282,6 +288,7 @@ impl Slot {
                         "transfer ends: the session was lost; the destination asks again when there is another"
                     );
                     shared.leave(&serving);
+                    lost(Ended { serving });
                 }
                 () = serving.cancel.cancelled() => {}
             }
@@ -305,6 +312,14 @@ impl Prepared {
     pub fn pins(&self) -> usize {
         self.0.pins
     }
+
+    /// What the next transfer of the relationship goes on with, if this one does not begin: the base, of which `acknowledged` is
+    /// the newest, and what the destination has a part of, unless that is a person's.
+    pub fn half_there(&self, acknowledged: Option<Uuid>) -> Vec<Uuid> {
+        let prepare::Prepared { plan, local_base, taken_up, .. } = &self.0;
+        let of_mirror = |uuid: &Uuid| plan.steps.iter().any(|s| s.uuid == *uuid && !s.made_by_person);
+        acknowledged.into_iter().chain(*local_base).chain(taken_up.filter(of_mirror)).collect()
+    }
 }
 
 /// A step that is to be sent.
@@ -326,7 +341,7 @@ pub async fn refuse_stream(stream: &mut DataStream, refusal: &Refusal) {
     send::refuse(&mut stream.io, refusal).await;
 }
 
-/// A transfer that its destination has ended.
+/// A transfer that has ended: its destination has ended it, or its session was lost.
 pub struct Ended {
     serving: Arc<Serving>,
 }
@@ -343,12 +358,33 @@ impl Ended {
     }
 
     /// What the next transfer of the same relationship goes on with: the base, of which `acknowledged` is the newest, and the
-    /// snapshot that was arriving. None if it had no plan yet.
-    pub fn half_there(&self, acknowledged: Option<Uuid>) -> Option<Vec<Uuid>> {
-        let plan = self.serving.plan.get()?;
-        let done = plan.steps.iter().position(|s| Some(s.uuid) == acknowledged).map_or(0, |at| at + 1);
+    /// snapshot of which a part has arrived. What a person made is not in it, unless the destination shows it (`unacknowledged`):
+    /// otherwise it travels again if it is still there. None if the transfer had no plan yet.
+    pub fn half_there(&self, acknowledged: Option<Uuid>, unacknowledged: Option<Uuid>) -> Option<Vec<Uuid>> {
+        let steps = &self.serving.plan.get()?.steps;
+        let taken_up = self.serving.taken_up.get().copied().flatten();
+        let begun = self.serving.steps_begun.load(Ordering::Relaxed);
+        let position = |uuid: Option<Uuid>| steps.iter().position(|s| Some(s.uuid) == uuid);
+        let shown = position(unacknowledged);
+        let done = shown.or(position(acknowledged)).map_or(0, |at| at + 1);
+        let arriving = steps.get(done).filter(|s| begun > done || Some(s.uuid) == taken_up);
+        let arriving = arriving.filter(|s| !s.made_by_person);
+        let keeps = shown.map(|at| &steps[at]).into_iter().chain(arriving).map(|s| s.uuid);
+        Some(self.bases(acknowledged).chain(keeps).collect())
+    }
+
+    /// The same of a transfer that was cut: nobody has said how much of it is published. So what arrived last may be, and all that the
+    /// mirror itself has taken may be what the destination has a part of.
+    pub fn cut(&self, acknowledged: Option<Uuid>) -> Option<Vec<Uuid>> {
+        let steps = &self.serving.plan.get()?.steps;
+        let sent = self.serving.steps_sent.load(Ordering::Relaxed);
+        let last_sent = sent.checked_sub(1).and_then(|last| steps.get(last));
+        let keeps = steps.iter().filter(|s| !s.made_by_person).chain(last_sent).map(|s| s.uuid);
+        Some(self.bases(acknowledged).chain(keeps).collect())
+    }
+
+    fn bases(&self, acknowledged: Option<Uuid>) -> impl Iterator<Item = Uuid> {
         let local_base = self.serving.local_base.get().copied().flatten();
-        let arriving = plan.steps.get(done).map(|s| s.uuid);
-        Some(acknowledged.into_iter().chain(local_base).chain(arriving).collect())
+        acknowledged.into_iter().chain(local_base)
     }
 }

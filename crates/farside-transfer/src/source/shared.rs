@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farside_engine::Engine;
+use farside_peer::PeerId;
 use farside_platform::Clock;
 use uuid::Uuid;
 
@@ -12,6 +13,7 @@ use super::link_history::LinkHistory;
 use super::relationships::SourceRelationships;
 use super::serving::Serving;
 use super::similarity::Indexes;
+use crate::log_limit::{Admitted, LogLimit};
 use crate::quiet::QuietUpdates;
 
 /// What the transfers of a source share.
@@ -26,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) link_history: Mutex<LinkHistory>,
     /// Updates of all relationships that the log only counts.
     pub(crate) quiet: Mutex<QuietUpdates>,
+    /// Of what fails at a peer, or is asked for in vain.
+    pub(crate) failures: Mutex<LogLimit<PeerId>>,
 }
 
 impl Shared {
@@ -41,6 +45,16 @@ impl Shared {
 
     pub(crate) fn quiet(&self) -> MutexGuard<'_, QuietUpdates> {
         self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether one more failure of `peer` is logged. If so, so many before it were not; none if not.
+    pub(crate) fn admit_failure(&self, peer: PeerId) -> Option<u64> {
+        // A count that a panic left behind is of no more use than one that is a little wrong.
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        match failures.admit(peer, self.clock.monotonic()) {
+            Admitted::Line { suppressed } => Some(suppressed),
+            Admitted::Nothing => None,
+        }
     }
 
     /// Ends a transfer and gives its place back.

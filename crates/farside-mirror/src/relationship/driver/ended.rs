@@ -40,14 +40,9 @@ impl Driver {
         }
     }
 
-    /// Keeps the record of a transfer and looks at what it left.
-    pub(super) async fn transfer_ended(&mut self, outcome: &Outcome) -> Event {
-        let report = &outcome.report;
-        self.say_ended(report);
-        if let Err(error) = self.parts.store.append_history(self.relationship.id, report).await {
-            tracing::error!(relationship = %self.relationship.id, transfer = %report.id, "one entry of mirror \
-                 history could not be saved; the transfer itself is not affected: {error}");
-        }
+    /// Looks at what a transfer has left, and keeps its record.
+    pub(super) async fn transfer_ended(&mut self, outcome: &mut Outcome) -> Event {
+        self.say_ended(&outcome.report);
         // Even a transfer that failed may have published some of its snapshots.
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         match blocking(move || inspect(&*engine, &relationship)).await {
@@ -57,9 +52,15 @@ impl Driver {
                 self.current = found.current;
                 self.forgotten_fence = found.forgotten_fence;
                 self.doubt_forgotten_fence();
-                self.note_rescues(report, found.rescues).await;
+                outcome.report.set_aside = self.note_rescues(&outcome.report, found.rescues).await;
+                self.set_aside.extend_from_slice(&outcome.report.set_aside);
             }
             Err(error) => tracing::warn!(relationship = %self.relationship.id, "{error}"),
+        }
+        let (outcome, report) = (&*outcome, &outcome.report);
+        if let Err(error) = self.parts.store.append_history(self.relationship.id, report).await {
+            tracing::error!(relationship = %self.relationship.id, transfer = %report.id, "one entry of mirror \
+                 history could not be saved; the transfer itself is not affected: {error}");
         }
         self.why = report.reason.clone().or_else(|| self.behind_why(outcome));
         let event = match (report.result, &report.reason) {
@@ -83,7 +84,9 @@ impl Driver {
     }
 
     /// Tells of what a transfer has set aside. A resync says so before; where an update does it, the source is not what it was.
-    async fn note_rescues(&mut self, report: &TransferReport, now: Vec<(Uuid, String)>) {
+    /// Answers their names.
+    async fn note_rescues(&mut self, report: &TransferReport, now: Vec<(Uuid, String)>) -> Vec<String> {
+        let mut set_aside = Vec::new();
         let before = std::mem::replace(&mut self.rescues, now.iter().map(|(uuid, _)| *uuid).collect());
         self.went_back = self.went_back.take().filter(|(uuid, _)| self.rescues.contains(uuid));
         for (uuid, snapshot) in now.into_iter().filter(|(uuid, _)| !before.contains(uuid)) {
@@ -101,9 +104,11 @@ impl Driver {
                 );
                 self.went_back = Some((uuid, why));
             }
+            set_aside.push(snapshot.clone());
             self.log(LogEvent::Rescue { snapshot }, Some(report.kind), Some(report.id)).await;
         }
         self.thin_rescues();
+        set_aside
     }
 
     /// Deletes rescues that are too many. Nobody waits for it.

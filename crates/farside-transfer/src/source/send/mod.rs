@@ -121,9 +121,12 @@ pub(crate) async fn serve_step(
             serving.brought.fetch_add(brought, Ordering::Relaxed);
         }
         Err(refusal) => {
-            tracing::warn!(
-                %transfer, volume = %serving.volume, step = index, code = refusal.code, "step not sent: {}", refusal.message
-            );
+            if let Some(suppressed) = shared.admit_failure(serving.peer) {
+                tracing::warn!(
+                    %transfer, volume = %serving.volume, step = index, code = refusal.code, suppressed,
+                    "step not sent: {}", refusal.message
+                );
+            }
             refuse(&mut writer, &refusal).await;
         }
     }
@@ -204,6 +207,7 @@ async fn send_step(
         refers: !without_base,
     };
 
+    let steps = index + 1;
     let index = index_of(shared, &source).await?;
     let cross_volume = if source.refers { cross_volume } else { Vec::new() };
     let cross_volume = CrossVolume::of(shared, serving, cross_volume).await.map_err(to_refusal)?;
@@ -221,6 +225,8 @@ async fn send_step(
     if let Some(room_bytes) = room_bytes {
         check_room(&mut out_rx, &mut stages, writer, &step.name, room_bytes).await?;
     }
+    // What was refused for want of room is not half there.
+    serving.steps_begun.fetch_max(steps, Ordering::Relaxed);
     let blocks = step.size_bytes / BLOCK_BYTES;
     let asking = known.then(|| {
         let planner = Planner::new(source.metadata(), blocks, held != Held::None);
@@ -309,6 +315,8 @@ async fn send_step(
         shared.indexes.rebuild(&index, content);
         tokio::spawn(async move { index.save_if_due().await });
     }
+    // From here on the destination may publish it.
+    serving.steps_sent.fetch_max(steps, Ordering::Relaxed);
     write_in_time(stream::write(writer, &StreamMessage::StepEnd(end))).await?;
     write_in_time(writer.shutdown()).await?;
     Ok(end)

@@ -1,17 +1,17 @@
-//! How much of the log a peer may fill with calls that are refused: a few lines a minute, then a count.
+//! How much of the log a peer may fill with what is refused or fails: a few lines a minute, then a count.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use crate::limits::{REFUSALS_LOGGED_EVERY, REFUSALS_LOGGED_MAX};
+use crate::limits::{LINES_EVERY, LINES_MAX};
 
 /// Long enough for the count of what was left out to be told with the next line.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
 /// What may be logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Admitted {
+pub enum Admitted {
     /// A line; so many before it were left out.
     Line {
         /// Since the last line of the same.
@@ -24,7 +24,7 @@ pub(super) enum Admitted {
 /// By whom or what they are of: paired peers, or relationships that are kept, which both are bounded. Who has said nothing for a
 /// while is forgotten.
 #[derive(Debug)]
-pub(super) struct LogLimit<K> {
+pub struct LogLimit<K> {
     of: HashMap<K, Window>,
 }
 
@@ -43,13 +43,13 @@ struct Window {
 
 impl<K: Hash + Eq> LogLimit<K> {
     /// Whether one of `of` is logged at `now` (monotonic).
-    pub(super) fn admit(&mut self, of: K, now: Duration) -> Admitted {
+    pub fn admit(&mut self, of: K, now: Duration) -> Admitted {
         self.of.retain(|_, window| now.saturating_sub(window.since) < FORGOTTEN_AFTER);
         let window = self.of.entry(of).or_insert(Window { since: now, lines: 0, suppressed: 0 });
-        if now.saturating_sub(window.since) >= REFUSALS_LOGGED_EVERY {
+        if now.saturating_sub(window.since) >= LINES_EVERY {
             (window.since, window.lines) = (now, 0);
         }
-        if window.lines >= REFUSALS_LOGGED_MAX {
+        if window.lines >= LINES_MAX {
             window.suppressed += 1;
             return Admitted::Nothing;
         }
@@ -66,18 +66,18 @@ mod tests {
 
     #[test]
     fn a_flood_is_counted_and_hides_no_other_peer() {
-        let mut refusals_logged = LogLimit::default();
+        let mut limit = LogLimit::default();
         let (loud, quiet) = (PeerId([1; 32]), PeerId([2; 32]));
         let at = Duration::from_secs;
         let mut lines = 0;
         for _ in 0..1000 {
-            lines += u32::from(refusals_logged.admit(loud, at(1)) != Admitted::Nothing);
+            lines += u32::from(limit.admit(loud, at(1)) != Admitted::Nothing);
         }
-        assert_eq!(lines, REFUSALS_LOGGED_MAX);
-        assert_eq!(refusals_logged.admit(quiet, at(1)), Admitted::Line { suppressed: 0 });
-        let later = at(1) + REFUSALS_LOGGED_EVERY;
-        let suppressed = 1000 - u64::from(REFUSALS_LOGGED_MAX);
-        assert_eq!(refusals_logged.admit(loud, later), Admitted::Line { suppressed });
-        assert_eq!(refusals_logged.admit(loud, later), Admitted::Line { suppressed: 0 });
+        assert_eq!(lines, LINES_MAX);
+        assert_eq!(limit.admit(quiet, at(1)), Admitted::Line { suppressed: 0 });
+        let later = at(1) + LINES_EVERY;
+        let suppressed = 1000 - u64::from(LINES_MAX);
+        assert_eq!(limit.admit(loud, later), Admitted::Line { suppressed });
+        assert_eq!(limit.admit(loud, later), Admitted::Line { suppressed: 0 });
     }
 }
