@@ -14,6 +14,8 @@ pub enum PoolState {
     ReadOnly,
     /// Could not be opened; `error` says why. The daemon goes on with the others.
     Failed,
+    /// It is being opened: since the start if its device does not answer, `error` says for how long. It serves as soon as it is open.
+    Opening,
 }
 
 /// A pool as it is listed.

@@ -3,10 +3,13 @@
 //! All calls block. A pool that cannot be opened keeps its place with its error, so that it is listed and its name
 //! stays taken; the daemon goes on with the others.
 
+mod opening;
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farside_api::{ErrorBody, ErrorCode, Pool as Document, PoolState};
@@ -14,9 +17,11 @@ use farside_engine::embedded::EmbeddedEngine;
 use farside_engine::{Engine, is_label};
 use farside_platform::{AtPath, BLOCK_BYTES, BlockDevice, Clock, DeviceError, FileDevice, Randomness};
 use farside_store::{ClaimOptions, Pool, PoolOptions, StoreError, occupants};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use uuid::Uuid;
 
 use crate::failure::Failure;
+pub(crate) use opening::Opening;
 
 /// What a raw device is overwritten with at its head when its pool is deleted, or was not made to the end: both superblocks and
 /// the beginning of the journal, so that nobody takes it for a pool.
@@ -25,12 +30,16 @@ const WIPE_HEAD_BYTES: u64 = 4 << 20;
 const WIPE_TAIL_BYTES: u64 = 1 << 20;
 /// How long who still has a closed pool open may take to let go of it.
 const LET_GO_WITHIN: Duration = Duration::from_secs(10);
-/// How often that is looked at.
+/// How often it is looked at whether they have let go.
 const LET_GO_POLL: Duration = Duration::from_millis(10);
 
 /// The pools.
 pub(crate) struct Pools {
     slots: RwLock<BTreeMap<String, Slot>>,
+    /// Tells one attempt to open from another.
+    attempts: AtomicU64,
+    /// Identities of pools that are being opened, and what these are called: two of one are not opened beside each other.
+    identities: Arc<Mutex<BTreeMap<Uuid, String>>>,
     /// What mirrors see of the open ones.
     engine: Arc<EmbeddedEngine>,
     options: PoolOptions,
@@ -50,7 +59,10 @@ struct Slot {
 enum Content {
     Open(Opened),
     /// Being made or opened.
-    Opening,
+    Opening {
+        attempt: u64,
+        since: Instant,
+    },
     /// Why it is not open.
     Failed(String),
 }
@@ -66,6 +78,7 @@ struct Opened {
 pub(crate) struct Reopening {
     name: String,
     path: String,
+    attempt: u64,
     opened: Option<Opened>,
 }
 
@@ -79,6 +92,8 @@ impl Pools {
     pub(crate) fn new(clock: Arc<dyn Clock>, randomness: Arc<dyn Randomness>) -> Pools {
         Pools {
             slots: RwLock::default(),
+            attempts: AtomicU64::new(0),
+            identities: Arc::default(),
             engine: Arc::new(EmbeddedEngine::new()),
             options: PoolOptions::new(clock, randomness),
         }
@@ -98,9 +113,7 @@ impl Pools {
     pub(crate) fn get(&self, name: &str) -> Result<Arc<Pool>, ErrorBody> {
         match self.slots.read().get(name) {
             Some(Slot { content: Content::Open(opened), .. }) => Ok(Arc::clone(&opened.pool)),
-            Some(Slot { content: Content::Opening, .. }) => {
-                Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is being opened")))
-            }
+            Some(Slot { content: Content::Opening { .. }, .. }) => Err(being_opened(name)),
             Some(Slot { content: Content::Failed(error), .. }) => {
                 Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is not open: {error}")).hint(
                     format!(
@@ -112,12 +125,18 @@ impl Pools {
         }
     }
 
+    /// That a pool is being opened, if it is.
+    pub(crate) fn being_opened(&self, name: &str) -> Option<ErrorBody> {
+        let slots = self.slots.read();
+        matches!(slots.get(name)?.content, Content::Opening { .. }).then(|| being_opened(name))
+    }
+
     /// All open pools, by name.
     pub(crate) fn open_pools(&self) -> Vec<(String, Arc<Pool>)> {
         let slots = self.slots.read();
         let open = slots.iter().filter_map(|(name, slot)| match &slot.content {
             Content::Open(opened) => Some((name.clone(), Arc::clone(&opened.pool))),
-            Content::Opening | Content::Failed(_) => None,
+            Content::Opening { .. } | Content::Failed(_) => None,
         });
         open.collect()
     }
@@ -130,8 +149,8 @@ impl Pools {
         size_bytes: Option<u64>,
         overwrite: bool,
     ) -> Result<Arc<Pool>, ErrorBody> {
-        self.occupy(name, path)?;
-        self.settle(name, self.make(path, size_bytes, overwrite), false)
+        let attempt = self.occupy(name, path)?;
+        self.settle(name, attempt, self.make(path, size_bytes, overwrite), false)
     }
 
     /// What making a pool there would find on the device, in words; nothing if it is blank, or a file that does not exist.
@@ -190,14 +209,9 @@ impl Pools {
     /// Opens a pool that exists, under a name that is free or that of a failed pool. `force` takes it from whoever has it open
     /// on another machine.
     pub(crate) fn open(&self, name: &str, path: &str, force: bool) -> Result<Arc<Pool>, ErrorBody> {
-        self.occupy(name, path)?;
-        self.settle(name, self.open_device(path, force), false)
-    }
-
-    /// Opens a pool at the daemon's start: if it cannot be opened it keeps its place, with the reason.
-    pub(crate) fn open_known(&self, name: &str, path: &str) -> Result<Arc<Pool>, ErrorBody> {
-        self.occupy(name, path)?;
-        self.settle(name, self.open_device(path, false), true)
+        let attempt = self.occupy(name, path)?;
+        let identified = self.identify(name, path).and_then(|found| self.open_identified(found, force));
+        self.settle_identified(name, attempt, identified, false)
     }
 
     /// Takes a pool from its users that is not open, or accepts no changes; its place stays. Whoever has it open is to be cut off
@@ -205,17 +219,21 @@ impl Pools {
     pub(crate) fn begin_reopening(&self, name: &str) -> Result<Reopening, ErrorBody> {
         let mut slots = self.slots.write();
         let Some(slot) = slots.get_mut(name) else { return Err(unknown(name)) };
-        let opened = match std::mem::replace(&mut slot.content, Content::Opening) {
+        if let Content::Opening { .. } = slot.content {
+            return Err(being_opened(name));
+        }
+        let (attempt, content) = self.attempt();
+        let opened = match std::mem::replace(&mut slot.content, content) {
             Content::Open(opened) => Some(opened),
-            Content::Failed(_) | Content::Opening => None,
+            Content::Failed(_) | Content::Opening { .. } => None,
         };
         self.engine.remove(name);
-        Ok(Reopening { name: name.to_owned(), path: slot.path.clone(), opened })
+        Ok(Reopening { name: name.to_owned(), path: slot.path.clone(), attempt, opened })
     }
 
     /// Opens a pool again. It keeps its place whatever comes of it.
     pub(crate) fn reopen(&self, pool: Reopening, force: bool) -> Result<Arc<Pool>, ErrorBody> {
-        let Reopening { name, path, opened } = pool;
+        let Reopening { name, path, attempt, opened } = pool;
         let name = name.as_str();
         if let Some(Opened { pool, device }) = opened {
             close(name, &pool);
@@ -231,33 +249,11 @@ impl Pools {
                     format!("pool {name} is closed, but transfers or requests that began before still read from it"),
                 )
                 .hint(format!("end them (farside mirror abort, at the sites that mirror from it), then farside pool reopen {name}"));
-                return self.settle(name, Err(error), true);
+                return self.settle(name, attempt, Err(error), true);
             }
         }
-        self.settle(name, self.open_device(&path, force), true)
-    }
-
-    fn open_device(&self, path: &str, force: bool) -> Result<Opened, ErrorBody> {
-        let device = Arc::new(FileDevice::open(Path::new(path)).map_err(Failure::into_error_body)?);
-        if !device.is_direct() {
-            tracing::warn!(path, "no direct I/O on this file system; flushes may be slow");
-        }
-        let as_device = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        // Two of one identity would be taken for each other by every mirror.
-        let id = farside_store::identity(&*as_device).map_err(Failure::into_error_body)?;
-        if let Some((other, _)) = self.open_pools().into_iter().find(|(_, pool)| pool.id() == id) {
-            return Err(ErrorBody::new(
-                ErrorCode::Refused,
-                format!(
-                    "{path} is a copy of pool {other}, which is open: both have the identity {id}, and so have their volumes and \
-                     mirrors. Nothing was changed"
-                ),
-            )
-            .hint("open it at a site of its own, or when the other pool is deleted"));
-        }
-        let pool =
-            Pool::open(as_device, self.options_for(&device, force)).map_err(Failure::into_error_body)?;
-        Ok(Opened { pool, device })
+        let identified = self.identify(name, &path).and_then(|found| self.open_identified(found, force));
+        self.settle_identified(name, attempt, identified, true)
     }
 
     /// Raw devices can be reached from other machines, which the kernel's locks know nothing of.
@@ -266,8 +262,13 @@ impl Pools {
         PoolOptions { claim, ..self.options.clone() }
     }
 
-    /// Takes the name's place, so that two requests cannot make the same pool.
-    fn occupy(&self, name: &str, path: &str) -> Result<(), ErrorBody> {
+    fn attempt(&self) -> (u64, Content) {
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        (attempt, Content::Opening { attempt, since: Instant::now() })
+    }
+
+    /// Takes the name's place, so that two requests cannot make the same pool. Answers with the number of the attempt.
+    fn occupy(&self, name: &str, path: &str) -> Result<u64, ErrorBody> {
         if !is_label(name) {
             return Err(wrong(format!(
                 "{name:?} cannot be a pool's name; use 1 to 128 of A-Z a-z 0-9 . _ : + -"
@@ -280,7 +281,7 @@ impl Pools {
         }
         let mut slots = self.slots.write();
         match slots.get(name) {
-            Some(Slot { content: Content::Open(_) | Content::Opening, path }) => {
+            Some(Slot { content: Content::Open(_) | Content::Opening { .. }, path }) => {
                 return Err(ErrorBody::new(
                     ErrorCode::Exists,
                     format!("pool {name} already exists, in {path}"),
@@ -295,18 +296,34 @@ impl Pools {
             }
             Some(Slot { content: Content::Failed(_), .. }) | None => {}
         }
-        slots.insert(name.to_owned(), Slot { path: path.to_owned(), content: Content::Opening });
-        Ok(())
+        let (attempt, content) = self.attempt();
+        slots.insert(name.to_owned(), Slot { path: path.to_owned(), content });
+        Ok(attempt)
     }
 
     /// Fills the place, or leaves it as it was before.
     fn settle(
         &self,
         name: &str,
+        attempt: u64,
         outcome: Result<Opened, ErrorBody>,
         keep_failed: bool,
     ) -> Result<Arc<Pool>, ErrorBody> {
         let mut slots = self.slots.write();
+        let is_ours =
+            |slot: &Slot| matches!(slot.content, Content::Opening { attempt: of, .. } if of == attempt);
+        if !slots.get(name).is_some_and(is_ours) {
+            drop(slots);
+            if let Ok(opened) = outcome {
+                close(name, &opened.pool);
+            }
+            return Err(ErrorBody::new(
+                ErrorCode::Refused,
+                format!(
+                    "pool {name} was forgotten while it was being opened, or the daemon stops; it was closed again"
+                ),
+            ));
+        }
         let outcome = outcome.and_then(|opened| {
             self.engine.add(name, Arc::clone(&opened.pool)).map_err(Failure::into_error_body)?;
             Ok(opened)
@@ -336,9 +353,7 @@ impl Pools {
             let mut slots = self.slots.write();
             match slots.get(name) {
                 None => return Err(unknown(name)),
-                Some(Slot { content: Content::Opening, .. }) => {
-                    return Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is being opened")));
-                }
+                // One that hangs in being opened may be forgotten, too.
                 Some(_) => slots.remove(name),
             }
         };
@@ -438,6 +453,11 @@ fn close(name: &str, pool: &Pool) {
     }
 }
 
+fn being_opened(name: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::Refused, format!("pool {name} is being opened"))
+        .hint("try again; farside pool list says for how long, and when it is open")
+}
+
 fn is_raw_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.file_type().is_block_device())
 }
@@ -471,7 +491,14 @@ fn document(name: &str, slot: &Slot) -> Document {
         unattributed_bytes_max: None,
     };
     match &slot.content {
-        Content::Opening => closed(String::from("it is being opened")),
+        Content::Opening { since, .. } => Document {
+            state: PoolState::Opening,
+            advice: Some(format!(
+                "it opens by itself once its device answers; the kernel's log may say why it does not. Other pools go on. Only if \
+                 it will never answer: farside pool delete {name} forgets it, and leaves alone what is there"
+            )),
+            ..closed(format!("it has been being opened for {} s", since.elapsed().as_secs()))
+        },
         Content::Failed(error) => closed(error.clone()),
         Content::Open(Opened { pool, .. }) => {
             let status = pool.status();
@@ -557,20 +584,6 @@ mod tests {
         destroy(&second.remove("p").unwrap()).unwrap();
         assert!(!Path::new(path).exists());
         assert_eq!(second.get("p").err().unwrap().code, ErrorCode::NotFound);
-    }
-
-    #[test]
-    fn one_that_cannot_be_opened_keeps_its_place_with_the_reason() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("p.pool");
-        std::fs::write(&path, vec![7; 8 << 20]).unwrap();
-        let pools = pools();
-        pools.open_known("p", path.to_str().unwrap()).err().unwrap();
-        let listed = pools.list();
-        assert_eq!((listed[0].state, listed[0].uuid), (PoolState::Failed, None));
-        assert!(listed[0].error.as_ref().unwrap().contains("no readable pool"), "{:?}", listed[0].error);
-        assert_eq!(pools.get("p").err().unwrap().code, ErrorCode::Refused);
-        assert!(pools.remove("p").is_ok());
     }
 
     #[test]

@@ -5,14 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_api::Site as SiteDocument;
+use farside_api::{ErrorBody, Site as SiteDocument};
 use farside_link::{Congestion, HostTcp, Rules, TcpTransport};
 use farside_mirror::SourceService;
 use farside_peer::{Identity, Node, NodeConfig, NodeParts};
 use farside_platform::{Clock, OsRandomness, Randomness, SystemClock, SystemCores};
+use farside_store::Pool;
 use farside_transfer::source::{EncoderSettings, Similarity};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,7 +30,7 @@ use crate::mirrors::{MirrorParts, Mirrors};
 use crate::operations::Operations;
 use crate::options::{Config, Listen, Options, reread_accelerator};
 use crate::peers::Rights;
-use crate::pools::Pools;
+use crate::pools::{Opening, Pools};
 use crate::similarity::SimilarityFiles;
 use crate::site::Site;
 use crate::state::State;
@@ -37,6 +39,9 @@ use crate::{http, listen, logging, service};
 
 /// How long requests under way may take to end once the stop has begun. systemd's own patience is 90 s.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
+
+/// How long the start waits for pools to open. Those that take longer follow by themselves, and hold up nobody.
+const POOLS_OPEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// The control socket.
 const CONTROL_SOCKET: &str = "farside.sock";
@@ -70,7 +75,7 @@ async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
         Listen::Off => None,
         Listen::At(address) => Some(listen::tcp("http", "--http", address).await?),
     };
-    let site = start(config, log, &data_dir, http_listener.as_ref()).await?;
+    let (site, late) = start(config, log, &data_dir, http_listener.as_ref()).await?;
 
     let stop = CancellationToken::new();
     let requests = TaskTracker::new();
@@ -85,6 +90,9 @@ async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
     requests
         .spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_within_budgets().await }));
     requests.spawn(stop.clone().run_until_cancelled_owned(follow_throttles(Arc::clone(&site))));
+    for pool in late {
+        requests.spawn(stop.clone().run_until_cancelled_owned(open_late(Arc::clone(&site), pool)));
+    }
     let accelerator = Arc::clone(&site.accelerator);
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { accelerator.follow_peers().await }));
     if let Some(listener) = http_listener {
@@ -111,13 +119,13 @@ async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
     Ok(())
 }
 
-/// Opens the rooms, lowest first.
+/// Opens the rooms, lowest first. Answers with the pools that are still being opened, too.
 pub(crate) async fn start(
     config: Config,
     log: Log,
     data_dir: &DataDir,
     http_listener: Option<&TcpListener>,
-) -> Result<Arc<Site>, DaemonError> {
+) -> Result<(Arc<Site>, Vec<Opening>), DaemonError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let randomness: Arc<dyn Randomness> = Arc::new(OsRandomness);
     let metrics = Metrics::install();
@@ -128,7 +136,7 @@ pub(crate) async fn start(
 
     // Pools before peers: whoever is met finds them open.
     let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness)));
-    open_pools(&pools, &state, &blocking).await?;
+    let late = open_pools(&pools, &state).await?;
     pools.set_host_reserve(config.replicas.reserve_percent);
     let rights = Arc::new(Rights::load(&state, Arc::clone(&pools) as _).await?);
     let engine = pools.engine();
@@ -191,7 +199,8 @@ pub(crate) async fn start(
         randomness,
     }));
     mirrors.load_transfer_size().await?;
-    // Before hosts are served: a fence must survive a restart without a gap.
+    // Before hosts are served: a fence must survive a restart without a gap. Pools that come late find theirs: of a volume that
+    // nobody can look at its name counts.
     mirrors.refresh_fences();
     if let Err(error) = mirrors.tell_endings().await {
         tracing::error!(
@@ -200,16 +209,7 @@ pub(crate) async fn start(
         );
     }
     for (name, pool) in pools.open_pools() {
-        if let Err(error) = mirrors.pool_opened(&name, &pool).await {
-            tracing::error!(
-                pool = name,
-                "the mirrors of pool {name} did not start: {}. Its volumes are served; its replicas stay as they are \
-                 but get no updates and cannot be broken off. Fix the cause and restart farsided. In an emergency \
-                 stop farsided, move farside.db and farside.db-wal out of the data directory, start farsided, and \
-                 run farside pool import",
-                error.message
-            );
-        }
+        start_mirrors(&mirrors, &name, &pool).await;
     }
     let (named, directory) = (config.file.clone(), data_dir.path().to_path_buf());
     let accelerator = Accelerator::load(AcceleratorParts {
@@ -237,7 +237,7 @@ pub(crate) async fn start(
         http_address: http_address.map(|address| address.to_string()),
         nbd_socket: data_dir.join(NBD_SOCKET).display().to_string(),
     };
-    Ok(Arc::new(Site {
+    let site = Site {
         document,
         state,
         blocking,
@@ -256,32 +256,82 @@ pub(crate) async fn start(
         started_at: clock.now(),
         configuration: config,
         clock,
-    }))
+    };
+    Ok((Arc::new(site), late))
 }
 
-/// Opens every pool that is known. One that cannot be opened is listed with its reason, and stops nobody.
-async fn open_pools(pools: &Arc<Pools>, state: &State, blocking: &Blocking) -> Result<(), DaemonError> {
-    for row in state.pools().await? {
-        let pools = Arc::clone(pools);
-        let (name, path) = (row.name.clone(), row.path.clone());
-        match blocking.run(move || pools.open_known(&name, &path)).await {
-            Ok(pool) => {
-                // Lines of the store know the pool by its id alone.
-                tracing::info!(pool = row.name, id = %pool.status().id, path = row.path, "pool opened");
+async fn start_mirrors(mirrors: &Mirrors, name: &str, pool: &Pool) {
+    if let Err(error) = mirrors.pool_opened(name, pool).await {
+        tracing::error!(
+            pool = name,
+            "the mirrors of pool {name} did not start: {}. Its volumes are served; its replicas stay as they are but get no \
+             updates and cannot be broken off. Fix the cause and restart farsided. In an emergency stop farsided, move \
+             farside.db and farside.db-wal out of the data directory, start farsided, and run farside pool import",
+            error.message
+        );
+    }
+}
+
+/// Opens every pool that is known, all at once. One that cannot be opened is listed with its reason, and stops nobody; one that takes
+/// longer than [`POOLS_OPEN_WITHIN`] is among those that are answered.
+async fn open_pools(pools: &Arc<Pools>, state: &State) -> Result<Vec<Opening>, DaemonError> {
+    let until = Instant::now() + POOLS_OPEN_WITHIN;
+    let rows = state.pools().await?;
+    let known = rows.iter().map(|row| (row.name.clone(), row.path.clone())).collect();
+    let mut late = Vec::new();
+    for (opening, row) in pools.begin_opening(known).into_iter().zip(rows) {
+        let mut opening = match opening {
+            Ok(opening) => opening,
+            Err(error) => {
+                tell_opened(&row.name, &row.path, &Err(error));
+                continue;
             }
-            Err(error) => tracing::error!(
-                pool = row.name,
-                path = row.path,
-                "pool not opened: {}. Its volumes are not served and its mirrors wait; all other pools go on. \
-                 Nothing in it was changed. To see what is wrong: farside pool check {}. To open it again: farside \
-                 pool reopen {}",
-                error.message,
-                row.path,
-                row.name
-            ),
+        };
+        match timeout_at(until, opening.opened()).await {
+            Ok(outcome) => tell_opened(&row.name, &row.path, &pools.finish_opening(&opening, outcome)),
+            Err(_) => {
+                tracing::warn!(
+                    pool = row.name,
+                    path = row.path,
+                    "the pool is not open after {} s: its device does not answer, or there is much to replay. The start goes on \
+                     without it. Its volumes are not served and its mirrors wait until it is open; all other pools go on. farside \
+                     pool status {} shows it; the kernel's log may say more",
+                    POOLS_OPEN_WITHIN.as_secs(),
+                    row.name
+                );
+                late.push(opening);
+            }
         }
     }
-    Ok(())
+    Ok(late)
+}
+
+fn tell_opened(name: &str, path: &str, outcome: &Result<Arc<Pool>, ErrorBody>) {
+    match outcome {
+        // Lines of the store know the pool by its id alone.
+        Ok(pool) => tracing::info!(pool = name, id = %pool.status().id, path, "pool opened"),
+        Err(error) => tracing::error!(
+            pool = name,
+            path,
+            "pool not opened: {}. Its volumes are not served and its mirrors wait; all other pools go on. Nothing in it was \
+             changed. To see what is wrong: farside pool check {path}. To open it again: farside pool reopen {name}",
+            error.message,
+        ),
+    }
+}
+
+/// Waits for a pool that was not open when the start went on, and has it be served.
+async fn open_late(site: Arc<Site>, mut opening: Opening) {
+    let outcome = opening.opened().await;
+    // One pool is opened or closed at a time.
+    let _guard = site.pool_lock.lock().await;
+    let opened = site.pools.finish_opening(&opening, outcome);
+    tell_opened(&opening.name, &opening.path, &opened);
+    if let Ok(pool) = opened {
+        start_mirrors(&site.mirrors, &opening.name, &pool).await;
+        // Its volumes are known by more than their names now.
+        site.mirrors.refresh_fences();
+    }
 }
 
 /// Serves NBD until `stop`.

@@ -136,6 +136,7 @@ fn state(state: PoolState) -> &'static str {
         PoolState::Open => "open",
         PoolState::ReadOnly => "read-only",
         PoolState::Failed => "failed",
+        PoolState::Opening => "opening",
     }
 }
 

@@ -255,7 +255,7 @@ mod tests {
         let config = Config::resolve(options).unwrap();
         let log = logging::start(&config).unwrap();
         let data_dir = DataDir::acquire(&config.data_dir).unwrap();
-        (crate::run::start(config, log, &data_dir, None).await.unwrap(), data_dir)
+        (crate::run::start(config, log, &data_dir, None).await.unwrap().0, data_dir)
     }
 
     async fn pin(at: &Site, peer: &Site) {

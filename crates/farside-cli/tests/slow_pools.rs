@@ -1,0 +1,111 @@
+//! A pool whose device does not answer holds up its own volumes, and nothing else. Opening its file waits in the kernel for somebody
+//! who does not answer; needs root. Where that cannot be had the test says that it is skipped; `FARSIDE_REQUIRE_LAB=1` makes that a
+//! failure.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(dead_code, reason = "it uses its part of what the test programs share")]
+
+mod support;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+use support::{Pair, eventually, status};
+
+/// Has whoever opens the file wait until this is dropped.
+struct Hang(Fanotify);
+
+impl Hang {
+    fn at(path: &Path) -> Option<Hang> {
+        let hang = || {
+            let asked =
+                Fanotify::init(InitFlags::FAN_CLASS_CONTENT | InitFlags::FAN_CLOEXEC, EventFFlags::O_RDONLY)?;
+            let here: BorrowedFd<'_> = nix::fcntl::AT_FDCWD;
+            asked.mark(MarkFlags::FAN_MARK_ADD, MaskFlags::FAN_OPEN_PERM, here.as_fd(), Some(path))?;
+            Ok::<_, nix::Error>(asked)
+        };
+        match hang() {
+            Ok(asked) => Some(Hang(asked)),
+            Err(error) => {
+                assert!(std::env::var_os("FARSIDE_REQUIRE_LAB").is_none(), "no file that hangs: {error}");
+                eprintln!("**** skipped, no file that hangs (root is needed): {error}");
+                None
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pool_that_hangs_holds_up_neither_the_start_nor_other_pools_and_comes_back_fenced() {
+    let mut pair = Pair::start();
+    let (hanging, other) = (pair.root.path().join("p.pool"), pair.root.path().join("o.pool"));
+    pair.a.ok(&format!("pool create o --path {} --size 64M", other.display()));
+    pair.a.ok("volume create o/w --size 1M");
+    for volume in ["v", "taken"] {
+        pair.a.ok(&format!("volume create p/{volume} --size 1M"));
+        pair.a.ok(&format!("peer allow b p/{volume} --reverse --fence"));
+        pair.b.ok(&format!("mirror create a:p/{volume} q/{volume}"));
+        pair.b.ok(&format!("mirror initialize q/{volume}"));
+    }
+    // One is overtaken while the site is down: the fence falls before the pool is served.
+    assert_eq!(pair.a.stop(), Some(0));
+    pair.b.ok("mirror break q/taken --yes");
+    let Some(hang) = Hang::at(&hanging) else { return };
+    let began = Instant::now();
+    pair.a.restart();
+    let took = began.elapsed();
+    assert!((Duration::from_secs(9)..Duration::from_secs(30)).contains(&took), "{took:?}");
+    let (a, b) = (&pair.a, &pair.b);
+
+    let pools = a.json("pool list");
+    let state = |name: &str| {
+        let pools = a.json("pool list");
+        let pool = pools.as_array().unwrap().iter().find(|pool| pool["name"] == name).cloned();
+        pool.unwrap()["state"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((state("p").as_str(), state("o").as_str()), ("opening", "open"), "{pools}");
+    a.nbd("o/w").write(0, &[7; 4096]).unwrap();
+    assert!(a.http("/healthz").contains("it has been being opened for"));
+    for asked in ["volume create p/x --size 1M", "pool reopen p", "mirror set p/v --every 1s"] {
+        let said = a.fails(4, asked);
+        assert!(said.contains("pool p is being opened"), "{asked}: {said}");
+    }
+    assert!(a.ok("pool status p").contains("opens by itself"));
+    // Its mirrors wait.
+    assert!(!b.farside("mirror update q/v").status.success());
+    eventually("the source has heard", || {
+        let sources = a.json("mirror status p/taken");
+        !sources[0]["overtaken"].is_null()
+    });
+
+    drop(hang);
+    eventually("it is open", || state("p") == "open");
+    assert!(a.nbd("p/taken").write(0, &[1; 4096]).is_err(), "it is fenced");
+    a.nbd("p/v").write(0, &[9; 4096]).unwrap();
+    b.ok("mirror update q/v");
+    assert_eq!(status(b, "q/v")["state"], "mirrored");
+    eventually("all is well", || a.http("/healthz").contains("200 OK"));
+    assert!(a.log().contains("the pool is not open after 10 s"));
+}
+
+#[test]
+fn a_daemon_whose_pool_hangs_stops_and_the_pool_can_be_forgotten() {
+    let mut pair = Pair::start();
+    let hanging = pair.root.path().join("p.pool");
+    for forgotten in [false, true] {
+        assert_eq!(pair.a.stop(), Some(0));
+        let Some(_hang) = Hang::at(&hanging) else { return };
+        pair.a.restart();
+        if forgotten {
+            pair.a.ok("pool delete p --yes");
+            assert_eq!(pair.a.json("pool list").as_array().map(Vec::len), Some(0));
+        }
+        let began = Instant::now();
+        assert_eq!(pair.a.stop(), Some(0));
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        pair.a.restart();
+    }
+    assert!(hanging.exists(), "nothing of it was touched");
+}
