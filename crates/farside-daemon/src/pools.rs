@@ -3,7 +3,7 @@
 //! All calls block. A pool that cannot be opened keeps its place with its error, so that it is listed and its name
 //! stays taken; the daemon goes on with the others.
 
-mod opening;
+pub(crate) mod opening;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
@@ -21,7 +21,6 @@ use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
 
 use crate::failure::Failure;
-pub(crate) use opening::Opening;
 
 /// What a raw device is overwritten with at its head when its pool is deleted, or was not made to the end: both superblocks and
 /// the beginning of the journal, so that nobody takes it for a pool.
