@@ -5,7 +5,7 @@
 //! in UTC. A field whose feature is not there yet is null. Nothing here does I/O.
 //!
 //! * [`error`]: how a request fails, and which exit code that is.
-//! * [`pool`], [`volume`], [`snapshot`], [`peer`], [`mirror`], [`site`], [`accelerator`]: the nouns.
+//! * [`pool`], [`volume`], [`snapshot`], [`peer`], [`host`], [`mirror`], [`site`], [`accelerator`]: the nouns.
 //! * [`levels`]: what travelled, by level.
 //! * [`operation`]: long work that goes on while nobody watches.
 //! * [`plan`]: what a destructive request would do.
@@ -13,6 +13,7 @@
 
 pub mod accelerator;
 pub mod error;
+pub mod host;
 pub mod levels;
 pub mod log;
 pub mod mirror;
@@ -35,6 +36,9 @@ pub use accelerator::{
     StartAccelerator,
 };
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
+pub use host::{
+    AddHost, AddedHost, Host, HostExport, HostFiles, HostRight, HostRights, HostStatus, VolumeHost,
+};
 pub use jiff::Timestamp;
 pub use levels::{Level, Levels};
 pub use log::{LogEvent, LogLine, RequestedBy};
@@ -50,8 +54,8 @@ pub use peer::{
 };
 pub use plan::Plan;
 pub use pool::{
-    CheckFinding, CheckedVersion, CreatePool, ImportPool, Pool, PoolCheck, PoolState, QuarantinedRange,
-    ReopenPool, Severity, StagedContent,
+    CheckFinding, CheckedVersion, CreatePool, GrowPool, ImportPool, Pool, PoolCheck, PoolState,
+    QuarantinedRange, ReopenPool, Severity, StagedContent,
 };
 pub use site::Site;
 pub use size::parse_size;
@@ -59,8 +63,8 @@ pub use snapshot::{
     CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, MadeBy, Rename, Rollback, Snapshot,
 };
 pub use support::{
-    AcceleratorConfiguration, BudgetConfiguration, Configuration, ReplicaConfiguration, Support, Versions,
-    WireConfiguration,
+    AcceleratorConfiguration, BudgetConfiguration, Configuration, NbdConfiguration, ReplicaConfiguration,
+    Support, Versions, WireConfiguration,
 };
 pub use throttle::{MirrorLink, SetMirrorLink, SetSite, SiteStatus, Throttle};
 pub use uuid::Uuid;

@@ -36,6 +36,10 @@ pub struct Peer {
     pub protocol: Option<u32>,
     /// Round-trip time, last measured.
     pub rtt_seconds: Option<f64>,
+    /// By how much its clock is ahead of this site's, as last measured (wrong by half of `rtt_seconds` at most); negative if it is
+    /// behind.
+    #[serde(default)]
+    pub clock_ahead_seconds: Option<f64>,
     /// Bytes sent to it since this daemon started, TLS included.
     pub sent_bytes: u64,
     /// Bytes received from it, likewise.
@@ -181,7 +185,7 @@ pub struct PeerStatus {
     pub notes: Vec<String>,
 }
 
-/// `POST /peers/invitations`.
+/// `POST /invitations`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateInvitation {

@@ -105,7 +105,7 @@ pub struct CreatePool {
     pub overwrite: bool,
 }
 
-/// `POST /pools/import`: takes a pool that exists, by its file or device.
+/// `POST /imports`: takes a pool that exists, by its file or device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImportPool {
@@ -116,6 +116,9 @@ pub struct ImportPool {
     /// Takes a pool on a raw device from whoever has it open on another machine.
     #[serde(default)]
     pub force: bool,
+    /// It is a copy of another pool: it gets an identity of its own, and its mirrors end.
+    #[serde(default)]
+    pub as_copy: bool,
 }
 
 /// `POST /pools/POOL/reopen`: opens a pool again that is not open, or accepts no changes.
@@ -125,6 +128,15 @@ pub struct ReopenPool {
     /// Takes a pool on a raw device from whoever has it open on another machine.
     #[serde(default)]
     pub force: bool,
+}
+
+/// `POST /pools/POOL/grow`: makes a pool larger, for good.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrowPool {
+    /// Bytes that it has then, not below its present size; a file is made longer. Null: all that its device or file has by now.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
 }
 
 /// What `pool check` found, offline.

@@ -17,6 +17,9 @@ pub struct Site {
     pub peer_address: Option<String>,
     /// Where `/metrics` and `/healthz` are; null when `--http off`.
     pub http_address: Option<String>,
+    /// Where hosts are served over TCP; null when that is off.
+    #[serde(default)]
+    pub nbd_address: Option<String>,
     /// The NBD socket.
     pub nbd_socket: String,
 }

@@ -41,6 +41,8 @@ pub enum MadeBy {
     Person,
     /// A mirror, for its updates.
     Mirror,
+    /// A mirror, to have it in common with other replicas of the same volume: if their source is lost, one can follow another.
+    Common,
 }
 
 /// What a daemon that does not say has.

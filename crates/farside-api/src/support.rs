@@ -51,6 +51,9 @@ pub struct Configuration {
     pub peer_listen: String,
     /// Where `/metrics` and `/healthz` are, or `off`.
     pub http: String,
+    /// How hosts are served over TCP; None from a daemon that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nbd: Option<NbdConfiguration>,
     /// The log filter.
     pub log: String,
     /// `text` or `json`.
@@ -131,4 +134,17 @@ pub struct AcceleratorConfiguration {
     pub otherwise: Acceleration,
     /// Peers whose accelerators it says something of.
     pub peers: Vec<String>,
+}
+
+/// How hosts are served over TCP.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NbdConfiguration {
+    /// The address, or `off`.
+    pub listen: String,
+    /// Whether hosts must prove who they are.
+    pub tls: bool,
+    /// Names and addresses put into the server's certificate besides those that are known.
+    pub names: Vec<String>,
+    /// Certificates come from elsewhere.
+    pub own_certificates: bool,
 }

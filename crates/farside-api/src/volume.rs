@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::host::VolumeHost;
 use crate::pool::QuarantinedRange;
 
 /// A volume as it is listed.
@@ -38,6 +39,9 @@ pub struct Volume {
     /// Peers that may mirror it, by name.
     #[serde(default)]
     pub rights_of: Vec<String>,
+    /// Hosts that may open it over the network, by name.
+    #[serde(default)]
+    pub hosts: Vec<VolumeHost>,
     /// Ranges of it and its snapshots that cannot be read because their metadata is damaged; with one volume only, null in
     /// lists.
     #[serde(default)]

@@ -88,7 +88,12 @@ pub(crate) fn read_superblocks(reader: &mut Reader<'_>) -> Result<Slots, CheckEr
         );
         slots[1 - newest] = Err("it belongs to another pool".into());
     }
-    Ok(Slots { slots: slots.map(Result::ok), reports, newest })
+    let mut slots = slots.map(Result::ok);
+    // While a copy of a pool becomes one of its own, one slot has the mark of that before the other.
+    if let Some((mark, true)) = slots[newest].as_ref().map(|found| found.mark(slots[1 - newest].as_ref())) {
+        slots.iter_mut().flatten().for_each(|slot| slot.copy = mark);
+    }
+    Ok(Slots { slots, reports, newest })
 }
 
 /// Blocks 1 – 255 and 257 – 511 are zero but for the claim, and the pool lies inside its device.

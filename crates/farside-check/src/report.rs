@@ -312,7 +312,7 @@ impl Report {
     pub(crate) fn new(device: String, newest: &Superblock, superblocks: [SlotReport; 2]) -> Report {
         Report {
             device,
-            pool: newest.pool,
+            pool: newest.identity(),
             pool_bytes: newest.pool_blocks * 4096,
             superblocks,
             generation: newest.generation,

@@ -369,8 +369,13 @@ fn what_was_prepositioned_passes_as_references_the_first_time() {
         socket.write_all(&served)?;
         socket.shutdown(Shutdown::Write)
     });
-    let off = a.fails(4, "accel preposition /etc/hostname");
-    assert!(off.contains("accel up"), "{off}");
+    // More than any buffer takes: the refusal comes while the file is still being sent.
+    let large = boxes.pair.root.path().join("large");
+    std::fs::write(&large, vec![1; 32 << 20]).unwrap();
+    for _ in 0..20 {
+        let off = a.fails(4, &format!("accel preposition {}", large.display()));
+        assert!(off.contains("accel up"), "{off}");
+    }
     a.ok(&format!("accel up --listen {} --forward-to {server}", boxes.at_a));
     b.ok(&format!("accel up --listen {}", boxes.at_b));
     boxes.are_active();

@@ -161,6 +161,14 @@ fn a_pool_its_volumes_and_its_snapshots() {
     assert_eq!(site.json("volume resize p/v --size 20M")["size_bytes"], 20 << 20);
     site.fails(2, "volume resize p/v --size 10M");
     assert!(site.ok("volume resize p/v --size 10M --plan").contains("lost:"));
+    for verb in ["snapshot create p/v@", "snapshot rename p/v@one "] {
+        let said = site.fails(2, &format!("{verb}rescue-2999-01-10T00:00:00Z"));
+        assert!(said.contains("side branches"), "nobody plants what counts as a rescue: {said}");
+    }
+    for size in ["17P", "0", "10001"] {
+        let said = site.fails(2, &format!("volume resize p/v --size {size} --plan"));
+        assert!(said.contains("16 PiB"), "a plan promises nothing that is refused: {said}");
+    }
     assert_eq!(site.json("volume status p/v")["size_bytes"], 20 << 20, "a plan changes nothing");
     assert_eq!(site.json("volume resize p/v --size 10M --yes")["size_bytes"], 10 << 20);
     assert_eq!(site.json("volume rename p/v p/w")["name"], "p/w");

@@ -18,9 +18,19 @@ struct Loop(PathBuf);
 impl Loop {
     /// A new device on `file`; none where there are no loop devices.
     fn on(file: &Path) -> Option<Loop> {
+        Loop::with(file, &[])
+    }
+
+    /// One that sees at once what is written to the device below it, as partitions and device mapper do.
+    fn above(device: &Loop) -> Option<Loop> {
+        Loop::with(&device.0, &["--direct-io=on"])
+    }
+
+    fn with(file: &Path, arguments: &[&str]) -> Option<Loop> {
         // Two processes that look for a free one at once can choose the same.
         for _ in 0..20 {
-            let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+            let output =
+                Command::new("losetup").args(["--find", "--show"]).args(arguments).arg(file).output();
             match output {
                 Ok(output) if output.status.success() => {
                     return Some(Loop(text(&output.stdout).trim().into()));
@@ -126,6 +136,24 @@ fn a_device_that_is_in_use_or_not_blank_is_not_overwritten() {
 }
 
 #[test]
+fn a_pool_takes_what_its_device_has_become() {
+    let root = tempfile::tempdir().unwrap();
+    let file = blank(root.path());
+    let Some(device) = Loop::on(&file) else { return };
+    let mut site = Site::start(root.path(), "a");
+    site.ok(&format!("pool create raw --path {}", device.path()));
+    let before = site.json("pool status raw")["size_bytes"].as_u64().unwrap();
+    let said = site.fails(4, &format!("pool grow raw --size {}", 2 * before));
+    assert!(said.contains("larger first"), "{said}");
+    std::fs::File::options().write(true).open(&file).unwrap().set_len(2 * before).unwrap();
+    assert!(run("losetup", &["--set-capacity", &device.path()]));
+    assert_eq!(site.json("pool grow raw")["size_bytes"], 2 * before);
+    site.ok("volume create raw/v --size 1M");
+    assert_eq!(site.stop(), Some(0));
+    support::check_pool(Path::new(&device.path()));
+}
+
+#[test]
 fn another_node_of_the_device_does_not_open_the_pool_twice() {
     let root = tempfile::tempdir().unwrap();
     let Some(device) = Loop::on(&blank(root.path())) else { return };
@@ -147,9 +175,9 @@ fn another_node_of_the_device_does_not_open_the_pool_twice() {
 #[test]
 fn a_second_host_on_the_same_disk_is_refused_and_force_stops_the_first() {
     let root = tempfile::tempdir().unwrap();
-    let file = blank(root.path());
-    // Two devices of one disk: what two hosts see of a LUN, or one host by two paths.
-    let (Some(one), Some(two)) = (Loop::on(&file), Loop::on(&file)) else { return };
+    // Two devices of one disk: what two hosts see of a LUN, or one host by two paths. The disk is no file that could be locked.
+    let Some(disk) = Loop::on(&blank(root.path())) else { return };
+    let (Some(one), Some(two)) = (Loop::on(&disk.0), Loop::on(&disk.0)) else { return };
     let (mut a, b) = (Site::start(root.path(), "a"), Site::start(root.path(), "b"));
     a.ok(&format!("pool create raw --path {}", one.path()));
     a.ok("volume create raw/v --size 4M");
@@ -189,4 +217,90 @@ fn a_second_host_on_the_same_disk_is_refused_and_force_stops_the_first() {
     a.restart();
     assert_eq!(a.json("pool list")[0]["state"], "open");
     assert!(!a.log().lines().last().unwrap_or_default().contains("watched"), "{}", a.log());
+}
+
+/// Who comes second is refused with the first's process, and the first goes on.
+fn only_the_first_has_it(first: &Site, second: &Site, path: &str, number: usize) {
+    let mut host = first.nbd("p/v");
+    let said = second.fails(4, &format!("pool import p --path {path}"));
+    assert!(said.contains(&format!("process {}", first.pid())) && said.contains("in use"), "{said}");
+    for at in 0..8 {
+        host.write(at * 4096, &[number as u8; 4096]).unwrap();
+        host.flush().unwrap();
+    }
+    first.ok(&format!("volume create p/more{number} --size 1M"));
+    assert_eq!(host.bytes(4096, 4096).unwrap(), vec![number as u8; 4096]);
+    assert_eq!(first.json("pool list")[0]["state"], "open");
+}
+
+#[test]
+fn a_pool_file_and_a_loop_device_of_it_are_not_open_at_once() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("p.pool");
+    let (a, b) = (Site::start(root.path(), "a"), Site::start(root.path(), "b"));
+    a.ok(&format!("pool create p --path {} --size 64M", file.display()));
+    a.ok("volume create p/v --size 4M");
+    let Some(device) = Loop::on(&file) else { return };
+
+    // The file first.
+    only_the_first_has_it(&a, &b, &device.path(), 1);
+    let said = a.fails(4, &format!("pool import q --path {}", device.path()));
+    assert!(said.contains(&format!("process {}", a.pid())), "{said}");
+    // Nothing of this machine can be taken by force.
+    b.fails(4, &format!("pool import p --path {} --force", device.path()));
+    drop(a);
+
+    // The device first.
+    b.ok(&format!("pool import p --path {}", device.path()));
+    let a = Site::start(root.path(), "a");
+    assert_eq!(a.json("pool list")[0]["state"], "failed");
+    a.ok("pool delete p --yes");
+    only_the_first_has_it(&b, &a, &file.display().to_string(), 2);
+    drop(b);
+    drop(device);
+    check_passes(&file);
+}
+
+#[test]
+fn what_lies_on_a_loop_device_of_a_pool_file_is_told_by_the_claim() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("p.pool");
+    let (a, b) = (Site::start(root.path(), "a"), Site::start(root.path(), "b"));
+    a.ok(&format!("pool create p --path {} --size 64M", file.display()));
+    a.ok("volume create p/v --size 4M");
+    let Some(below) = Loop::on(&file) else { return };
+    // No file lies behind it: the kernel's locks know nothing of each other.
+    let Some(above) = Loop::above(&below) else { return };
+    only_the_first_has_it(&a, &b, &above.path(), 1);
+    drop(a);
+    b.ok(&format!("pool import p --path {}", above.path()));
+    let a = Site::start(root.path(), "a");
+    let error = a.json("pool list")[0]["error"].as_str().unwrap().to_owned();
+    assert!(error.contains(&format!("process {}", b.pid())), "{error}");
+    a.ok("pool delete p --yes");
+    only_the_first_has_it(&b, &a, &file.display().to_string(), 2);
+    drop((b, above, below));
+    check_passes(&file);
+}
+
+#[test]
+fn a_restart_waits_for_no_claim_where_the_pool_is_a_file() {
+    let root = tempfile::tempdir().unwrap();
+    let mut a = Site::start(root.path(), "a");
+    a.ok(&format!("pool create p --path {} --size 64M", root.path().join("p.pool").display()));
+    a.ok("volume create p/v --size 4M");
+    a.kill();
+    a.restart();
+    assert_eq!(a.json("pool list")[0]["state"], "open");
+    // A copy that was made while the pool was open says that it is open, by a process that lives.
+    let copy = root.path().join("copy.pool");
+    std::fs::copy(root.path().join("p.pool"), &copy).unwrap();
+    let b = Site::start(root.path(), "b");
+    b.ok(&format!("pool import p --path {}", copy.display()));
+    assert!(!(a.log() + &b.log()).contains("watched"), "{}\n{}", a.log(), b.log());
+}
+
+fn check_passes(pool: &Path) {
+    let output = Command::new(support::FARSIDE).args(["pool", "check"]).arg(pool).output().unwrap();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }

@@ -181,6 +181,26 @@ fn a_source_that_lost_its_database_is_told_however_late_it_can_listen() {
     assert!(is_overtaken(&sites.a, "a/v"), "which is decided by nothing of this");
 }
 
+/// The one that tells knows the names of before.
+#[test]
+fn a_source_is_told_by_what_it_keeps_whatever_it_calls_the_volume_now() {
+    let mut sites = Sites::two();
+    sites.mirrored("--reverse --fence");
+    sites.b.ok("mirror break b/v");
+    eventually("the source has heard", || is_overtaken(&sites.a, "a/v"));
+    lose_database(&mut sites.a);
+    sites.a.ok(&format!("pool import other --path {}", sites.pool("a")));
+    sites.a.ok("volume rename other/v other/w");
+    sites.pair(&sites.b, &sites.a);
+    eventually("it is marked", || is_overtaken(&sites.a, "other/w"));
+    sites.a.ok("peer allow b other/w --reverse --fence");
+    assert!(is_read_only(&sites.a, "other/w"));
+    eventually("the other side knows", || why(&role(&sites.b, "b/v", "destination")).is_empty());
+    // Its own side decides, and it is over.
+    sites.a.ok("mirror release other/w b --yes");
+    assert!(!is_read_only(&sites.a, "other/w"));
+}
+
 #[test]
 fn deleting_the_mirror_that_was_broken_off_does_not_lift_the_fence() {
     let sites = Sites::two();
@@ -389,4 +409,112 @@ fn an_original_that_was_a_replica_has_no_lag() {
     b.ok("mirror break b/v");
     assert_eq!(role(b, "b/v", "destination")["lag_seconds"], Value::Null);
     assert!(!b.http("/metrics").contains("farside_mirror_lag_seconds{mirror=\"b/v\"}"));
+}
+
+/// Puts a pool back as it was when it was copied to `copy`.
+fn set_back(site: &mut Site, copy: &str, pool: &str) {
+    assert_eq!(site.stop(), Some(0));
+    std::fs::copy(copy, pool).unwrap();
+    site.restart();
+}
+
+/// `a/v` mirrored as `b/v`, and the roles changed; a copy of pool `a` from before that.
+fn changed_roles() -> (Sites, String) {
+    let mut sites = Sites::two();
+    sites.mirrored("--reverse");
+    let (copy, pool) = (sites.pool("copy"), sites.pool("a"));
+    assert_eq!(sites.a.stop(), Some(0));
+    std::fs::copy(&pool, &copy).unwrap();
+    sites.a.restart();
+    sites.b.ok("mirror swap b/v");
+    eventually("a follows", || is_read_only(&sites.a, "a/v"));
+    put(&sites.b, "b/v", 5);
+    (sites, copy)
+}
+
+#[test]
+fn a_former_original_whose_pool_was_set_back_is_not_written_until_it_follows_again() {
+    let (mut sites, copy) = changed_roles();
+    let pool = sites.pool("a");
+    set_back(&mut sites.a, &copy, &pool);
+    let fenced = |site: &Site| {
+        assert!(is_read_only(site, "a/v"), "{}", site.log());
+        assert!(site.nbd("a/v").write(0, &[9; 4096]).is_err());
+        assert_eq!(site.nbd("a/v").bytes(0, 4096).unwrap(), vec![1; 4096], "hosts may read");
+        let why = why(&role(site, "a/v", "destination"));
+        assert!(
+            why.contains("older copy") && why.contains("farside mirror resync a/v --from b:b/v"),
+            "{why}"
+        );
+    };
+    fenced(&sites.a);
+    let plan = sites.a.json("mirror delete a/v --plan");
+    assert!(plan["would"][0].as_str().unwrap().contains("there are two"), "{plan}");
+    // However often it is opened, and beside volumes that are written.
+    sites.a.ok("volume create a/w --size 1M");
+    put(&sites.a, "a/w", 0);
+    sites.a.kill();
+    sites.a.restart();
+    fenced(&sites.a);
+    refused(&sites.a, "mirror update a/v");
+
+    sites.a.ok("mirror resync a/v --from b:b/v");
+    assert_eq!(sites.a.nbd("a/v").bytes(5 * 4096, 4096).unwrap(), vec![6; 4096]);
+    put(&sites.b, "b/v", 6);
+    sites.a.ok("mirror update a/v");
+    assert_eq!(sites.a.nbd("a/v").bytes(6 * 4096, 4096).unwrap(), vec![7; 4096]);
+    sites.a.ok("mirror break a/v --yes");
+    eventually("nothing is left of the fence", || !is_read_only(&sites.a, "a/v"));
+    put(&sites.a, "a/v", 7);
+}
+
+#[test]
+fn hosts_go_on_at_a_volume_that_was_set_back_once_its_administrator_says_so() {
+    let (mut sites, copy) = changed_roles();
+    let pool = sites.pool("a");
+    set_back(&mut sites.a, &copy, &pool);
+    assert!(is_read_only(&sites.a, "a/v"));
+    sites.a.ok("mirror break a/v --yes");
+    eventually("hosts may write", || !is_read_only(&sites.a, "a/v"));
+    eventually("the other site is told", || is_overtaken(&sites.b, "b/v"));
+
+    set_back(&mut sites.a, &copy, &pool);
+    assert!(!is_read_only(&sites.a, "a/v"), "the database knows that it was broken off");
+    sites.a.ok("mirror delete a/v --yes");
+    set_back(&mut sites.a, &copy, &pool);
+    put(&sites.a, "a/v", 7);
+}
+
+#[test]
+fn a_database_that_is_older_than_its_pool_fences_nobody() {
+    let (mut sites, _) = changed_roles();
+    let database = sites.a.dir.join("farside.db");
+    let copy = sites.root.path().join("farside.db");
+    assert_eq!(sites.a.stop(), Some(0));
+    std::fs::copy(&database, &copy).unwrap();
+    sites.a.restart();
+    sites.a.ok("mirror break a/v --yes");
+    put(&sites.a, "a/v", 7);
+    assert_eq!(sites.a.stop(), Some(0));
+    std::fs::copy(&copy, &database).unwrap();
+    sites.a.restart();
+    put(&sites.a, "a/v", 8);
+}
+
+#[test]
+fn a_plan_promises_no_writes_that_a_fence_refuses() {
+    let sites = Sites::three();
+    sites.mirrored("");
+    sites.b.ok("peer allow c b/v --reverse --fence");
+    follow(sites.c(), "b:b/v", "c/v");
+    sites.c().ok("mirror break c/v --yes");
+    eventually("b is overtaken", || is_overtaken(&sites.b, "b/v"));
+    for verb in ["delete", "break"] {
+        let plan = sites.b.json(&format!("mirror {verb} b/v --plan"));
+        let first = plan["would"][0].as_str().unwrap();
+        assert!(!first.contains("hosts may write") && first.contains("it is fenced"), "{plan}");
+    }
+    sites.b.ok("mirror delete b/v --yes");
+    eventually("it is nobody's replica", || roles(&sites.b, "b/v", "destination").is_empty());
+    assert!(is_read_only(&sites.b, "b/v"), "as the plan said");
 }

@@ -55,3 +55,20 @@ fn a_name_that_is_used_again_gives_nobody_the_next_volume() {
     pair.a.ok("volume create other/v --size 1M");
     pair.b.fails(1, "mirror create a:other/v q/stolen");
 }
+
+#[test]
+fn any_name_of_a_peer_or_a_pool_can_be_shown_and_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let (a, other) = (Site::start(root.path(), "a"), Site::start(root.path(), "invitations"));
+    let code = root.path().join("code");
+    std::fs::write(&code, a.ok("peer invite")).unwrap();
+    other.ok(&format!("peer join {} --code-file {}", a.published("peer.addr"), code.display()));
+    assert_eq!(a.json("peer status invitations")["name"], "invitations");
+    a.ok("peer remove invitations --yes");
+    assert_eq!(a.json("peer list"), serde_json::json!([]));
+    for name in ["import", "imports", "staged", "grow"] {
+        a.ok(&format!("pool create {name} --path {} --size 64M", root.path().join(name).display()));
+        assert_eq!(a.json(&format!("pool status {name}"))["state"], "open");
+        a.ok(&format!("pool delete {name} --yes"));
+    }
+}

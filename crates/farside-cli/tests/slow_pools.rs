@@ -9,10 +9,13 @@ mod support;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
-use support::{Pair, eventually, status};
+use support::{Pair, eventually, nbd, status};
 
 /// Has whoever opens the file wait until this is dropped.
 struct Hang(Fanotify);
@@ -108,4 +111,71 @@ fn a_daemon_whose_pool_hangs_stops_and_the_pool_can_be_forgotten() {
         pair.a.restart();
     }
     assert!(hanging.exists(), "nothing of it was touched");
+}
+
+/// Opens exports as fast as it can until it is dropped, and keeps count of those that could be written.
+struct Knocking {
+    stop: Arc<AtomicBool>,
+    writable: Arc<AtomicUsize>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Knocking {
+    fn at(socket: &Path, exports: &[&str]) -> Knocking {
+        let (stop, writable) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let knock = |export: &&str| {
+            let (stop, writable) = (Arc::clone(&stop), Arc::clone(&writable));
+            let (socket, export) = (socket.to_owned(), (*export).to_owned());
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    if nbd::Client::open(&socket, &export).is_ok_and(|client| !client.read_only) {
+                        writable.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            })
+        };
+        let threads = exports.iter().map(knock).collect();
+        Knocking { stop, writable, threads }
+    }
+
+    fn writable(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+        self.writable.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn what_is_fenced_in_a_pool_that_opens_late_is_not_writable_for_a_moment() {
+    let mut pair = Pair::start();
+    let (pool, copy) = (pair.root.path().join("p.pool"), pair.root.path().join("copy"));
+    for volume in ["v", "taken"] {
+        pair.a.ok(&format!("volume create p/{volume} --size 1M"));
+        pair.a.ok(&format!("peer allow b p/{volume} --reverse --fence"));
+        pair.b.ok(&format!("mirror create a:p/{volume} q/{volume}"));
+        pair.b.ok(&format!("mirror initialize q/{volume}"));
+    }
+    assert_eq!(pair.a.stop(), Some(0));
+    std::fs::copy(&pool, &copy).unwrap();
+    pair.a.restart();
+    pair.b.ok("mirror swap q/v");
+    eventually("a follows", || pair.a.nbd("p/v").read_only);
+    pair.b.ok("mirror break q/taken --yes");
+    eventually("the source has heard", || !status(&pair.a, "p/taken")["overtaken"].is_null());
+    // The other volume shows a state of before it became a replica, and nobody is there to say so.
+    assert_eq!((pair.a.stop(), pair.b.stop()), (Some(0), Some(0)));
+    std::fs::copy(&copy, &pool).unwrap();
+    let Some(hang) = Hang::at(&pool) else { return };
+    pair.a.restart();
+    let a = &pair.a;
+    let knocking = Knocking::at(&a.nbd_socket(), &["p/v", "p/v", "p/taken", "p/v"]);
+    std::thread::sleep(Duration::from_millis(200));
+    drop(hang);
+    eventually("it is open", || a.json("pool status p")["state"] == "open");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(knocking.writable(), 0);
+    for volume in ["p/v", "p/taken"] {
+        assert_eq!(a.nbd(volume).bytes(0, 4096).unwrap(), vec![0; 4096], "hosts may read");
+    }
+    assert!(status(a, "p/v")["why"].as_str().unwrap().contains("older copy"));
 }

@@ -156,3 +156,39 @@ fn a_second_replica_follows_through_failover_and_failback_and_the_loss_of_the_or
         .find(|n| n.starts_with("rescue-"));
     assert_eq!(image(&c, &format!("w/v@{}", rescue.expect("what c had of its own"))), shown);
 }
+
+/// The two replicas were updated at different moments, and no person has named a snapshot.
+#[test]
+fn replicas_of_different_moments_have_a_point_in_common_when_the_original_is_lost() {
+    let Trio { mut pair, c } = Trio::fan_out();
+    let (a, b) = (&pair.a, &pair.b);
+    for round in 0..2 {
+        put(a, "p/v", 16 * round, 4, round + 20);
+        b.ok("mirror update q/v");
+        put(a, "p/v", 16 * round + 8, 4, round + 30);
+        c.ok("mirror update w/v");
+    }
+    let made_by = |site: &Site, volume: &str| -> Vec<String> {
+        let all = site.json(&format!("snapshot list {volume}"));
+        let all = all.as_array().unwrap().iter();
+        all.map(|s| s["made_by"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(made_by(&c, "w/v"), ["common", "mirror"]);
+    let common = c.json("snapshot list w/v")[0]["name"].as_str().unwrap().to_owned();
+    let said = c.fails(4, &format!("snapshot delete w/v@{common} --yes"));
+    assert!(said.contains("also at other replicas"), "{said}");
+    // The newer one has something of its own when it follows the older.
+    let shown = image(&c, "w/v");
+
+    pair.a.kill();
+    let b = &pair.b;
+    b.ok("mirror break q/v");
+    put(b, "q/v", 64, 4, 40);
+    c.ok("mirror resync w/v --from b:q/v");
+    was_difference(&c, "w/v", 8);
+    assert_eq!(image(&c, "w/v"), image(b, "q/v"));
+    let kept = c.json("snapshot list w/v");
+    let mut kept = kept.as_array().unwrap().iter().filter(|s| s["made_by"] == "person");
+    let is_shown = |s: &Value| image(&c, &format!("w/v@{}", s["name"].as_str().unwrap())) == shown;
+    assert!(kept.any(is_shown), "what only the newer one had");
+}

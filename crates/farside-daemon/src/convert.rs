@@ -20,6 +20,16 @@ pub(crate) fn timestamp(time: api::Timestamp) -> Timestamp {
     Timestamp(u64::try_from(time.as_nanosecond()).unwrap_or(0))
 }
 
+/// A duration in the largest unit of which it is two or more: `45 s`, `90 min`, `36 h`, `365 days`.
+pub(crate) fn roughly(seconds: f64) -> String {
+    match seconds {
+        ..120.0 => format!("{seconds:.0} s"),
+        ..7200.0 => format!("{:.0} min", seconds / 60.0),
+        ..172_800.0 => format!("{:.0} h", seconds / 3600.0),
+        _ => format!("{:.0} days", seconds / 86_400.0),
+    }
+}
+
 pub(crate) fn state(state: State) -> api::MirrorState {
     match state {
         State::Uninitialized => api::MirrorState::Uninitialized,

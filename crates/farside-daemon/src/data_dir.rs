@@ -47,15 +47,21 @@ impl DataDir {
         self.path.join(name)
     }
 
-    /// Writes a small file that others read while it changes: whole or not at all.
-    pub(crate) fn publish(&self, name: &str, text: &str) -> Result<(), DaemonError> {
+    /// Writes a small file that others read while it changes: whole or not at all. It is a convenience: a full disk keeps no daemon
+    /// from its start, and leaves no file that says what is no more.
+    pub(crate) fn publish(&self, name: &str, text: &str) {
         let path = self.join(name);
-        let temporary = self.join(&format!(".{name}.new"));
+        let temporary = format!(".{name}.new");
         let write = || -> io::Result<()> {
-            std::fs::write(&temporary, text)?;
-            std::fs::rename(&temporary, &path)
+            std::fs::write(self.join(&temporary), text)?;
+            std::fs::rename(self.join(&temporary), &path)
         };
-        write().map_err(|source| DaemonError::DataDir { path: path.clone(), source })
+        if let Err(error) = write() {
+            tracing::warn!(file = %path.display(), %error, "cannot write a file that says where this daemon is reached; it serves \
+                 all the same");
+            self.withdraw(&temporary);
+            self.withdraw(name);
+        }
     }
 
     /// Removes a published file; one that is not there is no matter.

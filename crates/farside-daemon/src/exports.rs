@@ -6,6 +6,8 @@
 //!   nothing may change the volume under them; whoever wants to is refused with their number.
 //! * To a replica it reads, pinned to the version that was published when the client connected. When the replica is broken
 //!   off, or its mirror deleted, these connections are dropped: they would show the past for ever.
+//! * To a volume that it may only read (a host without the right to write), it reads what is there now. Whatever would change
+//!   the volume under it drops it first.
 //! * To a *fenced* volume (one that a peer has overtaken, [`Exports::fence`]) it reads. The fence drops the writers when it
 //!   comes, and the readers when it goes: under them the volume would begin to change.
 
@@ -15,17 +17,23 @@ use std::time::{Duration, Instant};
 
 use farside_engine::VolumeName;
 use farside_nbd::{
-    ErrorKind, Export, ExportDescription, ExportListing, ExportSource, Extent, NbdError, Write, ZeroMode,
+    ErrorKind, Export, ExportDescription, ExportListing, ExportSource, Extent, MetadataContext, NbdError,
+    Write, ZeroMode,
 };
 use farside_store::{StoreError, VersionHandle};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
+use crate::changed::{self, Changed};
+use crate::export_failure::failure;
 use crate::metrics::FLUSH_SECONDS;
 use crate::pools::Pools;
 
 /// Blocks are the store's unit of allocation.
 const BLOCK: u64 = farside_engine::BLOCK_BYTES;
+/// Ranges of a map that one request to cache it goes through.
+const CACHED_RANGES_MAX: usize = 8192;
 /// How long a connection that was dropped may take to be gone: its command under way ends first.
 const DROPPED_WITHIN: Duration = Duration::from_secs(5);
 /// How often that is looked at.
@@ -65,7 +73,7 @@ pub(crate) struct Connections {
     pub(crate) writers: usize,
     /// To a replica or a snapshot.
     pub(crate) readers: usize,
-    /// To the volume while it is fenced: they only read.
+    /// To the volume while it is fenced, or without the right to write: they only read.
     pub(crate) fenced: usize,
 }
 
@@ -74,6 +82,30 @@ impl Connections {
     pub(crate) fn all(self) -> usize {
         self.writers + self.readers + self.fenced
     }
+}
+
+/// What whoever opens a volume may do with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    Writes,
+    Reads,
+}
+
+/// The answer to a name that is none, or none for whoever asks.
+pub(crate) fn unknown(name: &str) -> NbdError {
+    NbdError::new(
+        ErrorKind::UnknownExport,
+        format!("there is no export {name:?}; exports are POOL/VOL and POOL/VOL@SNAP"),
+    )
+}
+
+/// The volume and the snapshot that an export's name means.
+pub(crate) fn split(name: &str) -> Result<(VolumeName, Option<&str>), NbdError> {
+    let (volume, snapshot) = match name.split_once('@') {
+        Some((volume, snapshot)) => (volume, Some(snapshot)),
+        None => (name, None),
+    };
+    Ok((volume.parse().map_err(|_| unknown(name))?, snapshot))
 }
 
 impl Exports {
@@ -155,21 +187,51 @@ impl Exports {
         self.table.lock().uses.get(volume).map(|found| found.connections).unwrap_or_default()
     }
 
-    fn open_export(&self, name: &str) -> Result<OpenExport, NbdError> {
-        let unknown = || {
-            NbdError::new(
-                ErrorKind::UnknownExport,
-                format!("there is no export {name:?}; exports are POOL/VOL and POOL/VOL@SNAP"),
-            )
-        };
-        let (volume, snapshot) = match name.split_once('@') {
-            Some((volume, snapshot)) => (volume, Some(snapshot)),
-            None => (name, None),
-        };
-        let volume: VolumeName = volume.parse().map_err(|_| unknown())?;
+    /// Where they are.
+    pub(crate) fn pools(&self) -> &Pools {
+        &self.pools
+    }
+
+    /// The volumes that `shown` says, and their snapshots.
+    pub(crate) fn listed(&self, shown: impl Fn(&VolumeName, Uuid) -> bool) -> Vec<ExportListing> {
+        let mut all = Vec::new();
+        for (pool_name, pool) in self.pools.open_pools() {
+            for volume in pool.volumes() {
+                let name = VolumeName { pool: pool_name.clone(), volume: volume.name };
+                if !shown(&name, volume.uuid) {
+                    continue;
+                }
+                // A volume that goes while the list is made is simply not on it.
+                let snapshots = pool.snapshots(&name.volume).unwrap_or_default();
+                all.push(ExportListing { name: name.to_string(), about: String::from("volume") });
+                all.extend(snapshots.into_iter().map(|snapshot| ExportListing {
+                    name: format!("{name}@{}", snapshot.name),
+                    about: String::from("snapshot"),
+                }));
+            }
+        }
+        all
+    }
+
+    /// The metadata contexts of an export: see [`ExportSource::contexts`].
+    pub(crate) fn contexts_of(
+        &self,
+        name: &str,
+        queries: &[String],
+        set: bool,
+    ) -> Result<Vec<String>, NbdError> {
+        let (volume, _) = split(name)?;
+        let pool = self.pools.get(&volume.pool).map_err(|_| unknown(name))?;
+        let snapshots = pool.snapshots(&volume.volume).map_err(|_| unknown(name))?;
+        Ok(changed::contexts(snapshots.into_iter().map(|snapshot| snapshot.name), queries, set))
+    }
+
+    /// Opens an export for one connection.
+    pub(crate) fn open_export(&self, name: &str, access: Access) -> Result<OpenExport, NbdError> {
+        let (volume, snapshot) = split(name)?;
         let pool = self.pools.get(&volume.pool).map_err(|e| NbdError::new(ErrorKind::UnknownExport, e))?;
         let failed = |error| match error {
-            StoreError::NotFound(_) => unknown(),
+            StoreError::NotFound(_) => unknown(name),
             other => failure(other),
         };
         let mut held = Held::new(Arc::clone(&self.table), volume.clone());
@@ -188,9 +250,10 @@ impl Exports {
             let closed = held.pinned();
             let handle = pool.open_volume(&volume.volume).map_err(failed)?;
             if handle.is_writable() {
-                let (about, read_only, closed) = match held.write() {
-                    Some(writing) => ("volume", false, writing),
-                    None => ("volume, fenced: a peer has overtaken it", true, closed),
+                let (about, read_only, closed) = match (access, held.open(access)) {
+                    (_, Some(writing)) => ("volume", false, writing),
+                    (Access::Writes, None) => ("volume, fenced: a peer has overtaken it", true, closed),
+                    (Access::Reads, None) => ("volume, for reading only", true, closed),
                 };
                 return Ok(OpenExport { handle, about, read_only, multi_conn: true, closed, _held: held });
             }
@@ -215,24 +278,15 @@ impl Exports {
 
 impl ExportSource for Exports {
     fn list(&self) -> Vec<ExportListing> {
-        let mut all = Vec::new();
-        for (pool_name, pool) in self.pools.open_pools() {
-            for volume in pool.volumes() {
-                let name = format!("{pool_name}/{}", volume.name);
-                // A volume that goes while the list is made is simply not on it.
-                let snapshots = pool.snapshots(&volume.name).unwrap_or_default();
-                all.push(ExportListing { name: name.clone(), about: String::from("volume") });
-                all.extend(snapshots.into_iter().map(|snapshot| ExportListing {
-                    name: format!("{name}@{}", snapshot.name),
-                    about: String::from("snapshot"),
-                }));
-            }
-        }
-        all
+        self.listed(|_, _| true)
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Export>, NbdError> {
-        Ok(Arc::new(self.open_export(name)?))
+        Ok(Arc::new(self.open_export(name, Access::Writes)?))
+    }
+
+    fn contexts(&self, name: &str, queries: &[String], set: bool) -> Result<Vec<String>, NbdError> {
+        self.contexts_of(name, queries, set)
     }
 }
 
@@ -277,16 +331,17 @@ impl Held {
         self.table.lock().uses.entry(self.volume.clone()).or_default().snapshots.clone()
     }
 
-    /// Makes it a writer, and answers what ends it then; none if the volume is fenced.
-    fn write(&mut self) -> Option<CancellationToken> {
+    /// Makes it a connection to the volume itself, and answers what ends it if it may write; none if it may not, or the volume
+    /// is fenced.
+    fn open(&mut self, access: Access) -> Option<CancellationToken> {
         let mut table = self.table.lock();
-        let is_fenced = table.fences.contains_key(&self.volume);
-        let kind = if is_fenced { Kind::Fenced } else { Kind::Writer };
+        let may_write = access == Access::Writes && !table.fences.contains_key(&self.volume);
+        let kind = if may_write { Kind::Writer } else { Kind::Fenced };
         let found = table.uses.entry(self.volume.clone()).or_default();
         *found.connections.count(self.kind) -= 1;
         *found.connections.count(kind) += 1;
         self.kind = kind;
-        (!is_fenced).then(|| found.writing.clone())
+        may_write.then(|| found.writing.clone())
     }
 }
 
@@ -302,7 +357,7 @@ impl Drop for Held {
     }
 }
 
-struct OpenExport {
+pub(crate) struct OpenExport {
     handle: VersionHandle,
     about: &'static str,
     read_only: bool,
@@ -312,6 +367,11 @@ struct OpenExport {
 }
 
 impl OpenExport {
+    /// The volume's identity; none if it was deleted.
+    pub(crate) fn volume_id(&self) -> Option<Uuid> {
+        self.handle.volume_id()
+    }
+
     fn flush_measured(&self) -> Result<(), NbdError> {
         let began = Instant::now();
         let flushed = self.handle.flush().map_err(failure);
@@ -403,33 +463,20 @@ impl Export for OpenExport {
         Ok(extents.collect())
     }
 
+    fn context(&self, name: &str) -> Result<Arc<dyn MetadataContext>, NbdError> {
+        Ok(Arc::new(Changed::open(&self.handle, name)?))
+    }
+
+    /// Brings the map of the range into memory. Its data stays where it is: reads go past the page cache.
+    fn cache(&self, offset: u64, length: u64) -> Result<(), NbdError> {
+        let from = offset - offset % BLOCK;
+        self.handle.allocation(from, offset + length - from, CACHED_RANGES_MAX).map_err(failure)?;
+        Ok(())
+    }
+
     fn closed(&self) -> CancellationToken {
         self.closed.clone()
     }
-}
-
-fn failure(error: StoreError) -> NbdError {
-    let kind = match &error {
-        StoreError::NoSpace { .. } | StoreError::NoRoomForPoint { .. } => ErrorKind::NoSpace,
-        StoreError::Invalid(_) => ErrorKind::Invalid,
-        StoreError::Refused(_) => ErrorKind::NotPermitted,
-        StoreError::NotFound(_) => ErrorKind::UnknownExport,
-        StoreError::Device(_)
-        | StoreError::Failed { .. }
-        | StoreError::Corrupt { .. }
-        | StoreError::CorruptBlock { .. }
-        | StoreError::Quarantined { .. }
-        | StoreError::NoSuperblock { .. }
-        | StoreError::OtherVersion { .. }
-        | StoreError::JournalDamaged { .. }
-        | StoreError::Inconsistent(_)
-        | StoreError::TooSmall { .. }
-        | StoreError::Occupied { .. }
-        | StoreError::OpenElsewhere { .. }
-        | StoreError::TakenOver { .. }
-        | StoreError::Exists(_) => ErrorKind::Io,
-    };
-    NbdError::new(kind, error)
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ impl Failure for DeviceError {
     fn into_error_body(self) -> ErrorBody {
         let message = self.to_string();
         match self {
-            DeviceError::Locked { .. } | DeviceError::InUse { .. } => {
+            DeviceError::Locked { .. } | DeviceError::InUse { .. } | DeviceError::Smaller { .. } => {
                 ErrorBody::new(ErrorCode::Refused, message)
             }
             DeviceError::Open { source, .. } => match source.kind() {
@@ -63,7 +63,7 @@ impl Failure for StoreError {
             ),
             StoreError::OpenElsewhere { .. } => ErrorBody::new(ErrorCode::Refused, message)
                 .hint("if that machine cannot be reached and is known to be off, --force takes the pool from it"),
-            StoreError::Refused(_) | StoreError::OtherVersion { .. } => {
+            StoreError::Refused(_) | StoreError::OtherVersion { .. } | StoreError::CopyNotMade { .. } => {
                 ErrorBody::new(ErrorCode::Refused, message)
             }
             StoreError::Invalid(_) | StoreError::TooSmall { .. } => {

@@ -7,8 +7,8 @@
 //! Read in this order:
 //!
 //! * [`options`]: arguments and file, merged.
-//! * `run`: start to stop in one function.
-//! * `pools`, `exports`, `peers`, `mirrors`: the seam of each crate below, one file.
+//! * `run`: start to stop in one function. `known_pools`: the pools that it begins with.
+//! * `pools`, `exports`, `hosts`, `peers`, `mirrors`: the seam of each crate below, one file.
 //! * `accelerator`: the process of the accelerator.
 //! * `operations`: long work. `plans`, `figures`: what a destructive request would do, and how much that is.
 //! * `state`: the database.
@@ -19,14 +19,18 @@
 
 mod accelerator;
 mod blocking;
+mod changed;
 mod convert;
 mod damage;
 mod data_dir;
 mod error;
+mod export_failure;
 mod exports;
 mod failure;
 mod figures;
+mod hosts;
 mod http;
+mod known_pools;
 mod listen;
 mod logging;
 mod metrics;

@@ -164,6 +164,11 @@ fn describe() {
         "Of a mirror that was broken off: 1 if its source has been told, 0 if its hosts may be writing unknown"
     );
     describe_gauge!("farside_peer_connected", Unit::Count, "1 if there is a session and the peer answers");
+    describe_gauge!(
+        "farside_peer_clock_ahead_seconds",
+        Unit::Seconds,
+        "By how much the peer's clock is ahead of this site's, as last measured; negative if it is behind"
+    );
     describe_gauge!("farside_peer_rtt_seconds", Unit::Seconds, "Round-trip time of the session");
     describe_counter!(
         "farside_peer_wire_bytes_total",
@@ -232,6 +237,9 @@ fn peer(peer: &Peer) {
         &peer.name,
         f64::from(u8::from(peer.state == PeerState::Connected)),
     );
+    if let Some(ahead) = peer.clock_ahead_seconds {
+        figure("farside_peer_clock_ahead_seconds", "peer", &peer.name, ahead);
+    }
     if let Some(rtt) = peer.rtt_seconds {
         figure("farside_peer_rtt_seconds", "peer", &peer.name, rtt);
     }

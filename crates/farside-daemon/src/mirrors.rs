@@ -8,6 +8,7 @@ pub(crate) mod destinations;
 mod recorded_rights;
 mod replaced_peers;
 mod role_changes;
+mod set_back;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use farside_mirror::{
     Destination, DestinationParts, Endings, Mirror, MirrorStatus, QueueStatus, Relationship, ReplicaLimits,
     Reversal, Schedule, SourceService, TransferQueue,
 };
-use farside_peer::{Node, PeerId};
+use farside_peer::{Node, PeerId, PeerStatus};
 use farside_platform::{Clock, Randomness, Timestamp};
 use farside_store::Pool;
 use parking_lot::Mutex;
@@ -126,6 +127,7 @@ impl Mirrors {
     /// Starts the mirrors whose replicas are in `pool`. The caller sees to it that one pool is opened or closed at a time.
     pub(crate) async fn pool_opened(&self, name: &str, pool: &Pool) -> Result<(), ErrorBody> {
         self.take_over(name, pool).await?;
+        self.fence_what_was_set_back(name, pool, &self.rows_of(name).await?);
         self.rights_follow(name, pool).await.map_err(Failure::into_error_body)?;
         let parts = DestinationParts {
             engine: Arc::clone(&self.parts.engine),
@@ -274,22 +276,23 @@ impl Mirrors {
     pub(crate) fn document(&self, status: &MirrorStatus, now: Timestamp) -> api::Mirror {
         let current = status.current.as_ref();
         let monotonic = self.parts.clock.monotonic();
+        let peer = self.peer_of(status);
         let stands = status.progress.as_ref().and_then(|progress| progress.stands_for(monotonic));
         let stands = stands.map(|stands| {
-            let peer = status.relationship.peer;
-            let of_peer = self.parts.node.peers().into_iter().find(|known| known.record.id == peer);
-            let hindrance = of_peer.and_then(|peer| peer.hindrance);
+            let hindrance = peer.as_ref().and_then(|peer| peer.hindrance.as_deref());
             format!(
                 "nothing of the transfer has arrived for {} s; {}",
                 stands.as_secs(),
-                hindrance.as_deref().unwrap_or("farside peer status shows the link")
+                hindrance.unwrap_or("farside peer status shows the link")
             )
         });
+        let clocks = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);
+        let clocks = clocks.and_then(peers::clocks_apart);
         api::Mirror {
             state: convert::state(status.state),
             // A reason of before that the transfer goes on in spite of says less than that it stands.
-            why: stands.or_else(|| status.why.clone()),
-            lag_seconds: status.lag_seconds(now),
+            why: stands.or_else(|| status.why.clone()).or(clocks),
+            lag_seconds: status.lag_seconds(now, source_ahead(peer.as_ref())),
             current_snapshot: current.map(|c| c.name.clone()),
             content_root: current.map(|c| c.content_root.to_string()),
             base_snapshot: current.map(|c| c.name.clone()),
@@ -304,6 +307,16 @@ impl Mirrors {
                 .map(|o| api::SourceOvertaken { by: o.by.clone(), since: convert::time(o.at) }),
             ..self.undriven(&status.relationship)
         }
+    }
+
+    /// How old the data is that the mirror's volume shows, seconds, also once it is broken off.
+    pub(crate) fn age_seconds(&self, status: &MirrorStatus, now: Timestamp) -> Option<f64> {
+        status.age_seconds(now, source_ahead(self.peer_of(status).as_ref()))
+    }
+
+    /// The peer that a mirror follows, or followed.
+    fn peer_of(&self, status: &MirrorStatus) -> Option<PeerStatus> {
+        self.parts.node.peers().into_iter().find(|known| known.record.id == status.relationship.peer)
     }
 
     /// A mirror whose pool is not open: all that is known is its configuration.
@@ -398,6 +411,12 @@ impl Mirrors {
         }
         Ok(())
     }
+}
+
+/// By how much the clock of a mirror's source is ahead of this site's, where that is known and worth a word: what is less may
+/// be the way there and back.
+fn source_ahead(peer: Option<&PeerStatus>) -> f64 {
+    peer.and_then(|peer| peer.state.clocks_apart()).unwrap_or(0.0)
 }
 
 /// Whether `source` is what is left of the other direction of `mirror`: no base, and nothing that anybody must decide.

@@ -17,6 +17,7 @@ use serde::Deserialize;
 
 use crate::accelerator::settings::{AcceleratorConfig, AcceleratorTable};
 use crate::error::DaemonError;
+use crate::hosts::OwnFiles;
 
 /// The file that is read without being named.
 const CONFIG_FILE: &str = "farside.toml";
@@ -26,6 +27,8 @@ const CONFIG_BYTES_MAX: u64 = 1 << 20;
 const RESERVE_PERCENT_MAX: u8 = 90;
 /// Where peers are met by default.
 const PEER_LISTEN_DEFAULT: &str = "0.0.0.0:7440";
+/// Names in the server's certificate for hosts.
+const NBD_NAMES_MAX: usize = 64;
 /// Where metrics are served by default: to this machine only.
 const HTTP_DEFAULT: &str = "127.0.0.1:7441";
 
@@ -40,6 +43,8 @@ pub struct Options {
     pub peer_listen: Option<Listen>,
     /// Where `/metrics` and `/healthz` are served.
     pub http: Option<Listen>,
+    /// Where hosts are served over TCP.
+    pub nbd_listen: Option<Listen>,
     /// The site's name.
     pub name: Option<String>,
     /// The log filter.
@@ -99,6 +104,8 @@ struct File {
     http: Option<Listen>,
     log: Option<String>,
     log_format: Option<LogFormat>,
+    #[serde(default)]
+    nbd: NbdTable,
     #[serde(default)]
     wire: Wire,
     #[serde(default)]
@@ -194,6 +201,65 @@ impl ReplicaChoice {
     }
 }
 
+/// `[nbd]`: hosts over TCP.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NbdTable {
+    listen: Option<Listen>,
+    #[serde(default)]
+    tls: NbdTls,
+    #[serde(default)]
+    names: Vec<String>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+}
+
+/// Whether hosts must prove who they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum NbdTls {
+    /// Always.
+    #[default]
+    Required,
+    /// Whoever comes may open everything, as on the Unix socket: on loopback only.
+    Off,
+}
+
+/// How hosts are served over TCP.
+#[derive(Clone, Debug)]
+pub(crate) struct NbdConfig {
+    pub(crate) listen: Listen,
+    pub(crate) tls: NbdTls,
+    /// Names and addresses besides those that are known, for the server's certificate.
+    pub(crate) names: Vec<String>,
+    /// Certificates that do not come from the site's own authority.
+    pub(crate) own: Option<OwnFiles>,
+}
+
+impl NbdTable {
+    fn resolve(self, listen: Option<Listen>) -> Result<NbdConfig, DaemonError> {
+        let own = match (self.certificate, self.key, self.client_ca) {
+            (None, None, None) => None,
+            (Some(certificate), Some(key), Some(client_ca)) => Some(OwnFiles { certificate, key, client_ca }),
+            _ => {
+                return Err(DaemonError::Config(String::from(
+                    "[nbd]: certificate, key and client_ca go together; name all three, or none for certificates of this site",
+                )));
+            }
+        };
+        if self.names.len() > NBD_NAMES_MAX {
+            return Err(DaemonError::Config(format!("[nbd]: at most {NBD_NAMES_MAX} names")));
+        }
+        Ok(NbdConfig {
+            listen: listen.or(self.listen).unwrap_or(Listen::Off),
+            tls: self.tls,
+            names: self.names,
+            own,
+        })
+    }
+}
+
 /// What is spent on a frame.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -229,6 +295,7 @@ pub(crate) struct Config {
     pub(crate) data_dir: PathBuf,
     pub(crate) peer_listen: Listen,
     pub(crate) http: Listen,
+    pub(crate) nbd: NbdConfig,
     pub(crate) name: String,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
@@ -274,6 +341,7 @@ impl Config {
                 options.peer_listen.or(file.peer_listen).unwrap_or(Listen::At(PEER_LISTEN_DEFAULT.into()))
             },
             isolated: options.isolated,
+            nbd: file.nbd.resolve(if options.isolated { Some(Listen::Off) } else { options.nbd_listen })?,
             http: options.http.or(file.http).unwrap_or(Listen::At(HTTP_DEFAULT.into())),
             name,
             log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),
@@ -415,6 +483,29 @@ mod tests {
         for text in ["reserve_percent = 91", "snapshot = 1"] {
             let error = config(&format!("[replicas]\n{text}\n")).unwrap_err().to_string();
             assert!(error.contains(text.split(' ').next().unwrap()), "{error}");
+        }
+    }
+
+    #[test]
+    fn hosts_over_tcp_have_a_table_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = |text: &str| {
+            std::fs::write(directory.path().join(CONFIG_FILE), text).unwrap();
+            Config::resolve(options(directory.path()))
+        };
+        let default = config("").unwrap().nbd;
+        assert_eq!((default.listen, default.tls, default.own), (Listen::Off, NbdTls::Required, None));
+        let set = "[nbd]\nlisten = \"[::]:10809\"\nnames = [\"san.example\"]\n";
+        assert_eq!(config(set).unwrap().nbd.listen, Listen::At("[::]:10809".into()));
+        let isolated = Options { isolated: true, ..options(directory.path()) };
+        assert_eq!(Config::resolve(isolated).unwrap().nbd.listen, Listen::Off);
+        let own = "[nbd]\ncertificate = \"a\"\nkey = \"b\"\nclient_ca = \"c\"\n";
+        assert_eq!(config(own).unwrap().nbd.own.unwrap().client_ca, PathBuf::from("c"));
+        for (text, said) in
+            [("certificate = \"a\"", "go together"), ("tls = \"on\"", "tls"), ("port = 1", "port")]
+        {
+            let error = config(&format!("[nbd]\n{text}\n")).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
         }
     }
 

@@ -326,6 +326,7 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
         why: why(peer),
         protocol: peer.state.version.map(u32::from),
         rtt_seconds: peer.state.rtt_seconds,
+        clock_ahead_seconds: peer.state.clock_ahead_seconds,
         sent_bytes: peer.sent_bytes,
         received_bytes: peer.received_bytes,
         key_conflicts: peer.key_conflicts,
@@ -335,7 +336,7 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
 /// What is wrong with the session, and with whom it is.
 fn why(peer: &PeerStatus) -> Option<String> {
     let of_session = if peer.state.connected {
-        peer.trouble.clone().or_else(|| peer.hindrance.clone())
+        peer.trouble.clone().or_else(|| peer.hindrance.clone()).or_else(|| clocks_apart(peer))
     } else {
         peer.state.last_error.clone()
     };
@@ -346,6 +347,18 @@ fn why(peer: &PeerStatus) -> Option<String> {
         }
         (of_session, other) => other.or(of_session),
     }
+}
+
+/// What is to be told of a peer whose clock is another than this site's.
+pub(crate) fn clocks_apart(peer: &PeerStatus) -> Option<String> {
+    let ahead = peer.state.clocks_apart()?;
+    let word = if ahead > 0.0 { "ahead of" } else { "behind" };
+    Some(format!(
+        "the clock of {} is {} {word} this site's. Lag is counted with that difference; times that a schedule or a person names \
+         mean other moments there. Synchronise both clocks (NTP)",
+        peer.record.name,
+        convert::roughly(ahead.abs())
+    ))
 }
 
 /// A peer with its rights.
@@ -514,6 +527,16 @@ mod tests {
         Arc::new(crate::rights::tests::Volumes::default())
     }
 
+    fn record(id: PeerId) -> PeerRecord {
+        PeerRecord {
+            id,
+            name: "n".into(),
+            address: None,
+            link: LinkOptions::default(),
+            added_at: Timestamp(0),
+        }
+    }
+
     async fn deny(rights: &Rights, state: &State, peer: PeerId, volume: &str) -> Result<(), ErrorBody> {
         rights.deny(state, peer, &[volume.to_owned()], async { Ok(()) }).await
     }
@@ -524,14 +547,7 @@ mod tests {
         let path = directory.path().join("farside.db");
         let state = State::open(&path).await.unwrap();
         let (peer, volume): (_, VolumeName) = (PeerId([7; 32]), "p/v".parse().unwrap());
-        let record = PeerRecord {
-            id: peer,
-            name: "n".into(),
-            address: None,
-            link: LinkOptions::default(),
-            added_at: Timestamp(0),
-        };
-        state.pin(record).await.unwrap();
+        state.pin(record(peer)).await.unwrap();
         let rights = Rights::load(&state, closed()).await.unwrap();
         let row = RightRow {
             peer,
@@ -610,14 +626,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
         let peer = PeerId([7; 32]);
-        let record = PeerRecord {
-            id: peer,
-            name: "n".into(),
-            address: None,
-            link: LinkOptions::default(),
-            added_at: Timestamp(0),
-        };
-        state.pin(record).await.unwrap();
+        state.pin(record(peer)).await.unwrap();
         let right = |volume: &str, recorded| RightRow {
             peer,
             volume: volume.into(),
@@ -655,14 +664,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
         let (peer, volume) = (PeerId([7; 32]), "p/v".parse().unwrap());
-        let record = PeerRecord {
-            id: peer,
-            name: "n".into(),
-            address: None,
-            link: LinkOptions::default(),
-            added_at: Timestamp(0),
-        };
-        state.pin(record).await.unwrap();
+        state.pin(record(peer)).await.unwrap();
         let rights = Rights::load(&state, closed()).await.unwrap();
         rights.grant_reverse(&state, peer, &volume).await.unwrap();
         let mut granting = Box::pin(rights.grant_reverse(&state, peer, &volume));

@@ -3,7 +3,7 @@
 //! Each plan tells first what happens, then what would be lost for good, then what stays and where. Figures of data are in
 //! fields; the client puts them into the units its reader likes.
 
-use farside_api::{ErrorBody, Plan, StagedContent, Timestamp};
+use farside_api::{ErrorBody, HostStatus, Plan, StagedContent, Timestamp, VolumeHost};
 use farside_engine::{BLOCK_BYTES, VolumeName};
 
 use crate::peers::Unseen;
@@ -142,10 +142,15 @@ pub(crate) fn delete_volume(
     snapshots: u64,
     bytes: Option<u64>,
     rights_of: &[String],
+    hosts: &[VolumeHost],
 ) -> Plan {
     let mut plan = plan(format!("delete volume {volume}"));
     plan.would.push(format!("{volume} and its {snapshots} snapshots are deleted"));
     end_rights(&mut plan, rights_of);
+    if !hosts.is_empty() {
+        let names: Vec<_> = hosts.iter().map(|right| right.host.as_str()).collect();
+        plan.would.push(format!("hosts lose their right to open it: {}", names.join(", ")));
+    }
     lose(&mut plan, format!("everything in {volume} and in its snapshots"), bytes, None);
     plan
 }
@@ -185,6 +190,28 @@ pub(crate) fn create_pool(pool: &str, path: &str, found: &[String], overwrite: b
             plan.refused = Some(String::from("it is not blank; --overwrite destroys what is there"));
         }
     }
+    plan
+}
+
+/// `pool import`.
+pub(crate) fn import_pool(pool: &str, path: &str, as_copy: bool) -> Plan {
+    let mut plan = plan(format!("import pool {pool} from {path}"));
+    if !as_copy {
+        plan.would.push(format!(
+            "the pool in {path} is opened under the name {pool}, with its volumes and its mirrors"
+        ));
+        return plan;
+    }
+    plan.would.push(format!(
+        "the pool in {path} becomes a pool of its own: it and its volumes get new identities, for good"
+    ));
+    plan.would.push(String::from(
+        "its mirrors end, without a word to any peer: its volumes become ordinary ones that hosts may write to, and nobody has a \
+         right to them; of what a mirror kept, the newest version of each volume stays as a snapshot base-TIME",
+    ));
+    plan.would.push(String::from(
+        "the pool that it was copied from, and that pool's mirrors, go on as before. Be sure that this is the copy",
+    ));
     plan
 }
 
@@ -247,9 +274,22 @@ pub(crate) struct BreakFacts<'a> {
     /// The newest replicated snapshot, and the age of its data.
     pub(crate) current: Option<(&'a str, f64)>,
     pub(crate) at: Option<BreakAt<'a>>,
+    /// What becomes of a fence of the volume.
+    pub(crate) fence: FenceAfter,
     /// Bytes of a transfer under way that have arrived.
     pub(crate) arrived_bytes: Option<u64>,
     pub(crate) readers: usize,
+}
+
+/// What becomes of a volume's fence when its mirror is broken off or deleted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum FenceAfter {
+    /// There is none.
+    None,
+    /// It stays, for this reason: the volume was itself overtaken.
+    Stays(String),
+    /// It goes: it was there because the volume's pool was set back.
+    Lifted,
 }
 
 /// The earlier point of a break.
@@ -266,12 +306,21 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
         Some(at) => format!("break mirror {volume} at {}", at.snapshot),
         None => format!("break mirror {volume}"),
     });
-    plan.would.push(match (at, current) {
-        (Some(at), _) => format!("hosts may write to {volume}, which holds {} of {source}", at.snapshot),
-        (None, Some((current, _))) => {
-            format!("hosts may write to {volume}, which holds {current} of {source}")
+    let holds = match (at, current) {
+        (Some(at), _) => format!("{} of {source}", at.snapshot),
+        (None, Some((current, _))) => format!("{current} of {source}"),
+        (None, None) if facts.fence == FenceAfter::Lifted => {
+            format!(
+                "what its pool shows, an older copy than this site's database knows of, and less than {source}"
+            )
         }
-        (None, None) => format!("hosts may write to {volume}, which holds nothing of {source} yet"),
+        (None, None) => format!("nothing of {source} yet"),
+    };
+    plan.would.push(match &facts.fence {
+        FenceAfter::Stays(why) => {
+            format!("{volume} follows {source} no more, and holds {holds}; hosts may read it, and not write: {why}")
+        }
+        FenceAfter::None | FenceAfter::Lifted => format!("hosts may write to {volume}, which holds {holds}"),
     });
     plan.would.push(String::from(
         "no more updates come; the source is not asked, and is told when there is a session with it",
@@ -295,6 +344,14 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
             ),
             None,
             Some(*age),
+        ),
+        None if facts.fence == FenceAfter::Lifted => lose(
+            &mut plan,
+            format!(
+                "for the hosts here: what was written at {source} and is not in this copy; that site still has it, if it is alive"
+            ),
+            None,
+            None,
         ),
         None => lose(&mut plan, format!("everything at {source}: nothing of it has arrived"), None, None),
     }
@@ -400,12 +457,26 @@ pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) 
 }
 
 /// `mirror delete`.
-pub(crate) fn delete_mirror(volume: &VolumeName, source: &str, broken_off: bool, is_followed: bool) -> Plan {
+pub(crate) fn delete_mirror(
+    volume: &VolumeName,
+    source: &str,
+    broken_off: bool,
+    is_followed: bool,
+    fence: &FenceAfter,
+) -> Plan {
     let mut plan = plan(format!("delete mirror {volume}"));
-    plan.would.push(if broken_off {
-        format!("{volume} stays as it is; hosts may write to it, and it is part of no mirror any more")
-    } else {
-        format!("{volume} stays, as a volume that hosts may write to")
+    plan.would.push(match fence {
+        FenceAfter::Stays(why) => {
+            format!("{volume} stays, part of this mirror no more; hosts may read it, and not write: {why}")
+        }
+        FenceAfter::Lifted => format!(
+            "{volume} stays, as a volume that hosts may write to, although {source} is the original and hosts may be writing \
+             there: from then on there are two, and nobody is told; farside mirror break {volume} tells that site"
+        ),
+        FenceAfter::None if broken_off => {
+            format!("{volume} stays as it is; hosts may write to it, and it is part of no mirror any more")
+        }
+        FenceAfter::None => format!("{volume} stays, as a volume that hosts may write to"),
     });
     if is_followed {
         plan.would.push(format!(
@@ -424,8 +495,9 @@ pub(crate) fn delete_mirror(volume: &VolumeName, source: &str, broken_off: bool,
         plan.would.push(format!("{source} is told to release the base it keeps, now or at the next session"));
     }
     plan.would.push(format!(
-        "the last base stays here as {volume}@base-TIME, unless a named snapshot holds the same: whatever site holds that point \
-         too, {volume} can follow with a difference; delete it when that is not wanted"
+        "the last base stays here as {volume}@base-TIME, unless a named snapshot holds the same, and so does what other \
+         replicas of {source} hold too: whatever site holds such a point, {volume} can follow with a difference; delete \
+         them when that is not wanted"
     ));
     plan.would.push(format!(
         "once {source} has released it, {volume} can follow {source} with a difference only by a named snapshot that both \
@@ -482,6 +554,21 @@ pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
              mirror release {volume} {key}"
         )
     }));
+    plan
+}
+
+/// `host remove`.
+pub(crate) fn remove_host(host: &HostStatus) -> Plan {
+    let name = &host.host.name;
+    let mut plan = plan(format!("remove host {name}"));
+    plan.would.push(format!("{name} is refused from then on, whatever certificate it still has; to let it in again: farside host add"));
+    if host.host.connections > 0 {
+        plan.would.push(format!("its {} connections are cut", host.host.connections));
+    }
+    let rights: Vec<_> = host.host.rights.iter().map(|right| right.volume.as_str()).collect();
+    if !rights.is_empty() {
+        plan.would.push(format!("its rights end: {}", rights.join(", ")));
+    }
     plan
 }
 

@@ -81,6 +81,15 @@ pub(crate) struct Reopening {
     opened: Option<Opened>,
 }
 
+/// How a pool is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Manner {
+    /// It is taken from whoever has it open on another machine.
+    pub(crate) force: bool,
+    /// It is a copy of another: it gets an identity of its own, and its mirrors end.
+    pub(crate) as_copy: bool,
+}
+
 /// A pool that was taken out.
 pub(crate) struct Removed {
     path: String,
@@ -148,8 +157,18 @@ impl Pools {
         size_bytes: Option<u64>,
         overwrite: bool,
     ) -> Result<Arc<Pool>, ErrorBody> {
-        let attempt = self.occupy(name, path)?;
-        self.settle(name, attempt, self.make(path, size_bytes, overwrite), false)
+        if self.slots.read().get(name).is_some_and(|slot| matches!(slot.content, Content::Failed(_))) {
+            return Err(ErrorBody::new(
+                ErrorCode::Exists,
+                format!("pool {name} is known and could not be opened; its mirrors wait for it. Nothing was made"),
+            )
+            .hint(format!(
+                "farside pool reopen {name} opens it once its file or device is back; farside pool delete {name} forgets it; or choose \
+                 another name"
+            )));
+        }
+        let (attempt, _) = self.occupy(name, path)?;
+        self.settle(name, attempt, self.make(path, size_bytes, overwrite), false, |_| {})
     }
 
     /// What making a pool there would find on the device, in words; nothing if it is blank, or a file that does not exist.
@@ -162,23 +181,31 @@ impl Pools {
         occupants(&device).map_err(Failure::into_error_body)
     }
 
+    /// Why a pool would not be made there, as far as is seen without making it.
+    pub(crate) fn would_not_make(&self, name: &str, path: &str, size_bytes: Option<u64>) -> Option<String> {
+        if let Some(slot) = self.slots.read().get(name) {
+            return Some(format!("pool {name} already exists, in {}", slot.path));
+        }
+        let at = Path::new(path);
+        if let Err(refused) = check_size_for(at, size_bytes) {
+            return Some(refused.message);
+        }
+        if is_raw_device(at) {
+            return None;
+        }
+        if at.exists() {
+            return Some(format!("{path} exists; a pool is made in a file that does not exist"));
+        }
+        let directory = at.parent().filter(|directory| !directory.is_dir())?;
+        Some(format!("the directory {} does not exist", directory.display()))
+    }
+
     fn make(&self, path: &str, size_bytes: Option<u64>, overwrite: bool) -> Result<Opened, ErrorBody> {
         let path = Path::new(path);
-        let device = match (is_raw_device(path), size_bytes) {
-            (true, None) => FileDevice::open(path),
-            (true, Some(_)) => {
-                return Err(wrong(String::from("a raw device has its own size; omit --size")));
-            }
-            (false, None) => {
-                return Err(wrong(format!(
-                    "{} is not a raw device; give the size of the file with --size",
-                    path.display()
-                )));
-            }
-            (false, Some(size)) if size == 0 || !size.is_multiple_of(BLOCK_BYTES as u64) => {
-                return Err(wrong(format!("{size} bytes are not a multiple of {BLOCK_BYTES}")));
-            }
-            (false, Some(size)) => FileDevice::create(path, size),
+        check_size_for(path, size_bytes)?;
+        let device = match size_bytes {
+            None => FileDevice::open(path),
+            Some(size) => FileDevice::create(path, size),
         };
         let device = Arc::new(device.map_err(Failure::into_error_body)?);
         if device.is_block_device() && !overwrite {
@@ -188,8 +215,10 @@ impl Pools {
                 return Err(StoreError::Occupied { device: device.name(), found }.into_error_body());
             }
         }
-        let made =
-            Pool::create_over(Arc::clone(&device) as Arc<dyn BlockDevice>, self.options_for(&device, false));
+        let made = Pool::create_over(
+            Arc::clone(&device) as Arc<dyn BlockDevice>,
+            self.options_for(&device, Manner::default()),
+        );
         made.map(|pool| Opened { pool, device: Arc::clone(&device) }).map_err(|error| {
             // Of a device nothing is undone that was not begun, or that is somebody else's by now.
             let is_untouched = matches!(
@@ -205,12 +234,34 @@ impl Pools {
         })
     }
 
-    /// Opens a pool that exists, under a name that is free or that of a failed pool. `force` takes it from whoever has it open
-    /// on another machine.
-    pub(crate) fn open(&self, name: &str, path: &str, force: bool) -> Result<Arc<Pool>, ErrorBody> {
-        let attempt = self.occupy(name, path)?;
-        let identified = self.identify(name, path).and_then(|found| self.open_identified(found, force));
-        self.settle_identified(name, attempt, identified, false)
+    /// Opens a pool that exists, under a name that is free or that of a failed pool. `look` sees it before anybody can use it.
+    pub(crate) fn open(
+        &self,
+        name: &str,
+        path: &str,
+        manner: Manner,
+        look: impl FnOnce(&Pool),
+    ) -> Result<Arc<Pool>, ErrorBody> {
+        // One that failed before keeps its place: its mirrors and its row wait for it.
+        let (attempt, was_failed) = self.occupy(name, path)?;
+        self.settle_identified(name, attempt, self.open_from(name, path, manner), was_failed, look)
+    }
+
+    /// Opens a pool again that was taken out: whatever comes of it, it has its place again. `look` as in [`Pools::open`].
+    pub(crate) fn put_back(
+        &self,
+        name: &str,
+        path: &str,
+        look: impl FnOnce(&Pool),
+    ) -> Result<Arc<Pool>, ErrorBody> {
+        let (attempt, _) = self.occupy(name, path)?;
+        self.settle_identified(name, attempt, self.open_from(name, path, Manner::default()), true, look)
+    }
+
+    /// Gives a pool its place again that was taken out, without a try to open it.
+    pub(crate) fn put_back_closed(&self, name: &str, path: &str, why: &str) -> Result<Arc<Pool>, ErrorBody> {
+        let (attempt, _) = self.occupy(name, path)?;
+        self.settle(name, attempt, Err(ErrorBody::new(ErrorCode::Failed, why)), true, |_| {})
     }
 
     /// Takes a pool from its users that is not open, or accepts no changes; its place stays. Whoever has it open is to be cut off
@@ -230,8 +281,13 @@ impl Pools {
         Ok(Reopening { name: name.to_owned(), path: slot.path.clone(), attempt, opened })
     }
 
-    /// Opens a pool again. It keeps its place whatever comes of it.
-    pub(crate) fn reopen(&self, pool: Reopening, force: bool) -> Result<Arc<Pool>, ErrorBody> {
+    /// Opens a pool again. It keeps its place whatever comes of it. `look` sees it before anybody can use it.
+    pub(crate) fn reopen(
+        &self,
+        pool: Reopening,
+        force: bool,
+        look: impl FnOnce(&Pool),
+    ) -> Result<Arc<Pool>, ErrorBody> {
         let Reopening { name, path, attempt, opened } = pool;
         let name = name.as_str();
         if let Some(Opened { pool, device }) = opened {
@@ -248,17 +304,18 @@ impl Pools {
                     format!("pool {name} is closed, but transfers or requests that began before still read from it"),
                 )
                 .hint(format!("end them (farside mirror abort, at the sites that mirror from it), then farside pool reopen {name}"));
-                return self.settle(name, attempt, Err(error), true);
+                return self.settle(name, attempt, Err(error), true, |_| {});
             }
         }
-        let identified = self.identify(name, &path).and_then(|found| self.open_identified(found, force));
-        self.settle_identified(name, attempt, identified, true)
+        let manner = Manner { force, as_copy: false };
+        self.settle_identified(name, attempt, self.open_from(name, &path, manner), true, look)
     }
 
-    /// Raw devices can be reached from other machines, which the kernel's locks know nothing of.
-    fn options_for(&self, device: &FileDevice, force: bool) -> PoolOptions {
-        let claim = device.is_block_device().then(|| ClaimOptions::of_this_process(force));
-        PoolOptions { claim, ..self.options.clone() }
+    /// Raw devices, and files of network file systems, can be reached from other machines, and a file as the loop device that
+    /// was made of it: of these the kernel's locks know nothing.
+    fn options_for(&self, device: &FileDevice, manner: Manner) -> PoolOptions {
+        let claim = ClaimOptions::of_this_process(manner.force, device.is_local_file());
+        PoolOptions { claim: Some(claim), as_copy: manner.as_copy, ..self.options.clone() }
     }
 
     fn attempt(&self) -> (u64, Content) {
@@ -266,8 +323,9 @@ impl Pools {
         (attempt, Content::Opening { attempt, since: Instant::now() })
     }
 
-    /// Takes the name's place, so that two requests cannot make the same pool. Answers with the number of the attempt.
-    fn occupy(&self, name: &str, path: &str) -> Result<u64, ErrorBody> {
+    /// Takes the name's place, so that two requests cannot make the same pool. Answers with the number of the attempt, and whether
+    /// the place was that of a failed one.
+    fn occupy(&self, name: &str, path: &str) -> Result<(u64, bool), ErrorBody> {
         if !is_label(name) {
             return Err(wrong(format!(
                 "{name:?} cannot be a pool's name; use 1 to 128 of A-Z a-z 0-9 . _ : + -"
@@ -296,21 +354,29 @@ impl Pools {
             Some(Slot { content: Content::Failed(_), .. }) | None => {}
         }
         let (attempt, content) = self.attempt();
-        slots.insert(name.to_owned(), Slot { path: path.to_owned(), content });
-        Ok(attempt)
+        let before = slots.insert(name.to_owned(), Slot { path: path.to_owned(), content });
+        Ok((attempt, before.is_some()))
     }
 
-    /// Fills the place, or leaves it as it was before.
+    /// Fills the place, or leaves it as it was before. `look` sees the pool before anybody can use it; not one that was forgotten
+    /// meanwhile.
     fn settle(
         &self,
         name: &str,
         attempt: u64,
         outcome: Result<Opened, ErrorBody>,
         keep_failed: bool,
+        look: impl FnOnce(&Pool),
     ) -> Result<Arc<Pool>, ErrorBody> {
-        let mut slots = self.slots.write();
         let is_ours =
             |slot: &Slot| matches!(slot.content, Content::Opening { attempt: of, .. } if of == attempt);
+        // Who looks may ask for pools, so no lock is held.
+        if let Ok(opened) = &outcome
+            && self.slots.read().get(name).is_some_and(is_ours)
+        {
+            look(&opened.pool);
+        }
+        let mut slots = self.slots.write();
         if !slots.get(name).is_some_and(is_ours) {
             drop(slots);
             if let Ok(opened) = outcome {
@@ -386,6 +452,22 @@ impl Pools {
         let slots = self.slots.read();
         let slot = slots.get(name).ok_or_else(|| unknown(name))?;
         Ok(document(name, slot))
+    }
+}
+
+/// A file needs a size, a raw device has its own.
+fn check_size_for(path: &Path, size_bytes: Option<u64>) -> Result<(), ErrorBody> {
+    match (is_raw_device(path), size_bytes) {
+        (true, None) => Ok(()),
+        (true, Some(_)) => Err(wrong(String::from("a raw device has its own size; omit --size"))),
+        (false, None) => Err(wrong(format!(
+            "{} is not a raw device; give the size of the file with --size",
+            path.display()
+        ))),
+        (false, Some(size)) if size == 0 || !size.is_multiple_of(BLOCK_BYTES as u64) => {
+            Err(wrong(format!("{size} bytes are not a multiple of {BLOCK_BYTES}")))
+        }
+        (false, Some(_)) => Ok(()),
     }
 }
 
@@ -571,11 +653,11 @@ mod tests {
         first.close_all();
 
         let second = pools();
-        let pool = second.open("p", path, false).unwrap();
+        let pool = second.open("p", path, Manner::default(), |_| {}).unwrap();
         assert_eq!(pool.volumes().len(), 1);
         assert_eq!(second.list()[0].volumes, Some(1));
         assert_eq!(
-            second.open("q", path, false).err().unwrap().code,
+            second.open("q", path, Manner::default(), |_| {}).err().unwrap().code,
             ErrorCode::Refused,
             "the file is locked"
         );

@@ -5,16 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_api::{ErrorBody, Site as SiteDocument};
+use farside_api::Site as SiteDocument;
 use farside_link::{Congestion, HostTcp, Rules, TcpTransport};
 use farside_mirror::SourceService;
 use farside_peer::{Identity, Node, NodeConfig, NodeParts};
 use farside_platform::{Clock, OsRandomness, Randomness, SystemClock, SystemCores};
-use farside_store::Pool;
 use farside_transfer::source::{EncoderSettings, Similarity};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -23,12 +21,13 @@ use crate::blocking::Blocking;
 use crate::data_dir::DataDir;
 use crate::error::DaemonError;
 use crate::exports::Exports;
+use crate::hosts::{Door, Hosts, Trust};
 use crate::listen::{Guests, Manners, Visit};
 use crate::logging::Log;
 use crate::metrics::Metrics;
 use crate::mirrors::{MirrorParts, Mirrors};
 use crate::operations::Operations;
-use crate::options::{Config, Listen, Options, reread_accelerator};
+use crate::options::{Config, Listen, NbdConfig, NbdTls, Options, reread_accelerator};
 use crate::peers::Rights;
 use crate::pools::Pools;
 use crate::pools::opening::Opening;
@@ -36,20 +35,21 @@ use crate::similarity::SimilarityFiles;
 use crate::site::Site;
 use crate::state::State;
 use crate::throttles::Throttles;
-use crate::{http, listen, logging, service};
+use crate::{http, known_pools, listen, logging, service};
 
 /// How long requests under way may take to end once the stop has begun. systemd's own patience is 90 s.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
-
-/// How long the start waits for pools to open. Those that take longer follow by themselves, and hold up nobody.
-const POOLS_OPEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// The control socket.
 const CONTROL_SOCKET: &str = "farside.sock";
 /// The NBD socket.
 const NBD_SOCKET: &str = "nbd.sock";
+/// The state database.
+const STATE_FILE: &str = "farside.db";
 /// Holds the address that is really listened on, whatever port was asked for.
 const PEER_ADDRESS_FILE: &str = "peer.addr";
+/// The same for hosts over TCP.
+const NBD_ADDRESS_FILE: &str = "nbd.addr";
 /// The same for `/metrics`.
 const HTTP_ADDRESS_FILE: &str = "http.addr";
 
@@ -60,6 +60,9 @@ const HTTP_ADDRESS_FILE: &str = "http.addr";
 pub fn run(options: Options) -> Result<(), DaemonError> {
     let config = Config::resolve(options)?;
     let log = logging::start(&config)?;
+    if let Err(error) = farside_platform::raise_open_files() {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DaemonError::Start)?;
     let served = runtime.block_on(serve(config, log.clone()));
@@ -76,11 +79,13 @@ async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
         Listen::Off => None,
         Listen::At(address) => Some(listen::tcp("http", "--http", address).await?),
     };
-    let (site, late) = start(config, log, &data_dir, http_listener.as_ref()).await?;
+    let nbd_listener = listen_for_hosts(&config.nbd).await?;
+    let listeners = Listeners { http: http_listener.as_ref(), nbd: nbd_listener.as_ref() };
+    let (site, late) = start(config, log, &data_dir, listeners).await?;
 
     let stop = CancellationToken::new();
     let requests = TaskTracker::new();
-    let hosts = serve_hosts(&site, &data_dir, stop.clone())?;
+    let hosts = serve_hosts(&site, &data_dir, nbd_listener, stop.clone())?;
     tokio::spawn(service::feed_watchdog());
     let mirrors = Arc::clone(&site.mirrors);
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_fences().await }));
@@ -92,7 +97,8 @@ async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
         .spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_within_budgets().await }));
     requests.spawn(stop.clone().run_until_cancelled_owned(follow_throttles(Arc::clone(&site))));
     for pool in late {
-        requests.spawn(stop.clone().run_until_cancelled_owned(open_late(Arc::clone(&site), pool)));
+        requests
+            .spawn(stop.clone().run_until_cancelled_owned(known_pools::open_late(Arc::clone(&site), pool)));
     }
     let accelerator = Arc::clone(&site.accelerator);
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { accelerator.follow_peers().await }));
@@ -120,24 +126,60 @@ async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
     Ok(())
 }
 
+/// What is listened on over TCP, peers aside.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Listeners<'a> {
+    http: Option<&'a TcpListener>,
+    nbd: Option<&'a TcpListener>,
+}
+
+impl Listeners<'_> {
+    fn address(listener: Option<&TcpListener>) -> Result<Option<String>, DaemonError> {
+        let address = listener.map(TcpListener::local_addr).transpose().map_err(DaemonError::Start)?;
+        Ok(address.map(|address| address.to_string()))
+    }
+}
+
+/// Binds the address for hosts. Without TLS it must be one that only this machine can reach.
+async fn listen_for_hosts(config: &NbdConfig) -> Result<Option<TcpListener>, DaemonError> {
+    let Listen::At(address) = &config.listen else { return Ok(None) };
+    if config.tls == NbdTls::Off {
+        let found = tokio::net::lookup_host(address).await;
+        let found: Vec<_> = found.map(Iterator::collect).unwrap_or_default();
+        if found.is_empty() || !found.iter().all(|address| address.ip().is_loopback()) {
+            return Err(DaemonError::Config(format!(
+                "[nbd]: tls = \"off\" lets whoever reaches {address} write every volume, so it is for loopback addresses only. \
+                 Remove tls = \"off\", and let hosts in by certificate (farside host add); or listen on 127.0.0.1"
+            )));
+        }
+    }
+    Ok(Some(listen::tcp("nbd", "--nbd-listen", address).await?))
+}
+
 /// Opens the rooms, lowest first. Answers with the pools that are still being opened, too.
 pub(crate) async fn start(
     config: Config,
     log: Log,
     data_dir: &DataDir,
-    http_listener: Option<&TcpListener>,
+    listeners: Listeners<'_>,
 ) -> Result<(Arc<Site>, Vec<Opening>), DaemonError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let randomness: Arc<dyn Randomness> = Arc::new(OsRandomness);
     let metrics = Metrics::install();
     let blocking = Blocking::default();
+    let had_identity = data_dir.join(farside_peer::IDENTITY_FILE).exists();
+    let had_state = data_dir.join(STATE_FILE).metadata().is_ok_and(|found| found.len() > 0);
     let identity = Identity::load_or_create(data_dir.path())?;
-    let state = State::open(&data_dir.join("farside.db")).await?;
+    let state = State::open(&data_dir.join(STATE_FILE)).await?;
+    let half_new = half_new(had_identity, had_state);
+    if let Some(what) = half_new {
+        tracing::error!("{what}");
+    }
     let throttles = Throttles::load(&state).await?;
 
     // Pools before peers: whoever is met finds them open.
     let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness)));
-    let late = open_pools(&pools, &state).await?;
+    let late = known_pools::open(&pools, &state).await?;
     pools.set_host_reserve(config.replicas.reserve_percent);
     let rights = Arc::new(Rights::load(&state, Arc::clone(&pools) as _).await?);
     let engine = pools.engine();
@@ -186,6 +228,11 @@ pub(crate) async fn start(
     let node = Node::start(node_config, parts).await?;
     throttles.follow(&node, clock.now());
     let exports = Arc::new(Exports::new(Arc::clone(&pools)));
+    let trust = match &config.nbd.own {
+        Some(files) => Trust::Own(files.clone()),
+        None => Trust::Site { directory: data_dir.path().to_owned() },
+    };
+    let hosts = Arc::new(Hosts::load(trust, &state, Arc::clone(&exports), Arc::clone(&clock)).await?);
     let mirrors = Arc::new(Mirrors::new(MirrorParts {
         exports: Arc::clone(&exports),
         pools: Arc::clone(&pools),
@@ -210,7 +257,7 @@ pub(crate) async fn start(
         );
     }
     for (name, pool) in pools.open_pools() {
-        start_mirrors(&mirrors, &name, &pool).await;
+        known_pools::start_mirrors(&mirrors, &name, &pool).await;
     }
     let (named, directory) = (config.file.clone(), data_dir.path().to_path_buf());
     let accelerator = Accelerator::load(AcceleratorParts {
@@ -228,14 +275,14 @@ pub(crate) async fn start(
         program: accelerator::program(),
     });
     let accelerator = accelerator.await?;
-    let http_address = http_listener.map(TcpListener::local_addr).transpose().map_err(DaemonError::Start)?;
     let document = SiteDocument {
         name: config.name.clone(),
         id: node.id().to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         data_dir: data_dir.path().display().to_string(),
         peer_address: node.listen_address().map(str::to_owned),
-        http_address: http_address.map(|address| address.to_string()),
+        http_address: Listeners::address(listeners.http)?,
+        nbd_address: Listeners::address(listeners.nbd)?,
         nbd_socket: data_dir.join(NBD_SOCKET).display().to_string(),
     };
     let site = Site {
@@ -245,6 +292,7 @@ pub(crate) async fn start(
         streams: Blocking::default(),
         metrics,
         exports,
+        hosts,
         pool_lock: tokio::sync::Mutex::default(),
         pools,
         node,
@@ -255,96 +303,61 @@ pub(crate) async fn start(
         operations: Operations::new(Arc::clone(&clock)),
         log,
         started_at: clock.now(),
+        half_new,
         configuration: config,
         clock,
     };
     Ok((Arc::new(site), late))
 }
 
-async fn start_mirrors(mirrors: &Mirrors, name: &str, pool: &Pool) {
-    if let Err(error) = mirrors.pool_opened(name, pool).await {
-        tracing::error!(
-            pool = name,
-            "the mirrors of pool {name} did not start: {}. Its volumes are served; its replicas stay as they are but get no \
-             updates and cannot be broken off. Fix the cause and restart farsided. In an emergency stop farsided, move \
-             farside.db and farside.db-wal out of the data directory, start farsided, and run farside pool import",
-            error.message
-        );
-    }
-}
-
-/// Opens every pool that is known, all at once. One that cannot be opened is listed with its reason, and stops nobody; one that takes
-/// longer than [`POOLS_OPEN_WITHIN`] is among those that are answered.
-async fn open_pools(pools: &Arc<Pools>, state: &State) -> Result<Vec<Opening>, DaemonError> {
-    let until = Instant::now() + POOLS_OPEN_WITHIN;
-    let rows = state.pools().await?;
-    let known = rows.iter().map(|row| (row.name.clone(), row.path.clone())).collect();
-    let mut late = Vec::new();
-    for (opening, row) in pools.begin_opening(known).into_iter().zip(rows) {
-        let mut opening = match opening {
-            Ok(opening) => opening,
-            Err(error) => {
-                tell_opened(&row.name, &row.path, &Err(error));
-                continue;
-            }
-        };
-        match timeout_at(until, opening.opened()).await {
-            Ok(outcome) => tell_opened(&row.name, &row.path, &pools.finish_opening(&opening, outcome)),
-            Err(_) => {
-                tracing::warn!(
-                    pool = row.name,
-                    path = row.path,
-                    "the pool is not open after {} s: its device does not answer, or there is much to replay. The start goes on \
-                     without it. Its volumes are not served and its mirrors wait until it is open; all other pools go on. farside \
-                     pool status {} shows it; the kernel's log may say more",
-                    POOLS_OPEN_WITHIN.as_secs(),
-                    row.name
-                );
-                late.push(opening);
-            }
-        }
-    }
-    Ok(late)
-}
-
-fn tell_opened(name: &str, path: &str, outcome: &Result<Arc<Pool>, ErrorBody>) {
-    match outcome {
-        // Lines of the store know the pool by its id alone.
-        Ok(pool) => tracing::info!(pool = name, id = %pool.status().id, path, "pool opened"),
-        Err(error) => tracing::error!(
-            pool = name,
-            path,
-            "pool not opened: {}. Its volumes are not served and its mirrors wait; all other pools go on. Nothing in it was \
-             changed. To see what is wrong: farside pool check {path}. To open it again: farside pool reopen {name}",
-            error.message,
+/// What a data directory says that has lost one of the two that belong together; none if both were there, or neither.
+fn half_new(had_identity: bool, had_state: bool) -> Option<&'static str> {
+    match (had_identity, had_state) {
+        (true, false) => Some(
+            "the state database was not there, or empty, and was made anew, though this site has had its key before: its pools, \
+             peers and mirrors are not known. Nothing of them is lost. farside pool import opens a pool; the page Repairing a site \
+             of the manual (guides/repair) says the rest",
         ),
+        (false, true) => Some(
+            "this site's key (identity.pem) was not there and was made anew, though its state database was: peers refuse it. Put \
+             the file back from a backup, or follow the page A site with another key of the manual (guides/keys)",
+        ),
+        (true, true) | (false, false) => None,
     }
 }
 
-/// Waits for a pool that was not open when the start went on, and has it be served.
-async fn open_late(site: Arc<Site>, mut opening: Opening) {
-    let outcome = opening.opened().await;
-    // One pool is opened or closed at a time.
-    let _guard = site.pool_lock.lock().await;
-    let opened = site.pools.finish_opening(&opening, outcome);
-    tell_opened(&opening.name, &opening.path, &opened);
-    if let Ok(pool) = opened {
-        start_mirrors(&site.mirrors, &opening.name, &pool).await;
-        // Its volumes are known by more than their names now.
-        site.mirrors.refresh_fences();
-    }
-}
-
-/// Serves NBD until `stop`.
+/// Serves NBD until `stop`: on the Unix socket, and over TCP if that is wanted.
 fn serve_hosts(
     site: &Site,
     data_dir: &DataDir,
+    network: Option<TcpListener>,
     stop: CancellationToken,
 ) -> Result<tokio::task::JoinHandle<()>, DaemonError> {
+    let door = match &network {
+        Some(_) if site.configuration.nbd.tls == NbdTls::Required => {
+            let door = Door::new(Arc::clone(&site.hosts), &site.configuration.nbd.names);
+            Some(Arc::new(door.map_err(DaemonError::Config)?))
+        }
+        _ => None,
+    };
     let listener = farside_nbd::bind_unix(&data_dir.join(NBD_SOCKET), listen::SOCKET_MODE)?;
     let server = farside_nbd::Server::new(Arc::clone(&site.exports) as _, farside_nbd::Limits::default())
         .map_err(DaemonError::Start)?;
-    Ok(tokio::spawn(async move { server.serve_unix(listener, stop).await }))
+    if network.is_some() && door.is_none() {
+        tracing::warn!(
+            "NBD over TCP without TLS (tls = \"off\"): every user of this machine who may connect there can write every volume"
+        );
+    }
+    Ok(tokio::spawn(async move {
+        let over_network = async {
+            match (network, door) {
+                (Some(network), Some(door)) => server.serve_hosts(network, door as _, stop.clone()).await,
+                (Some(network), None) => server.serve_plain(network, stop.clone()).await,
+                (None, _) => {}
+            }
+        };
+        tokio::join!(server.serve_unix(listener, stop.clone()), over_network);
+    }))
 }
 
 /// Ends the rooms, highest first. Hosts are waited for without limit: their commands under way are the store's, which
@@ -380,26 +393,30 @@ async fn end(
     site.state.close().await;
     data_dir.withdraw(PEER_ADDRESS_FILE);
     data_dir.withdraw(HTTP_ADDRESS_FILE);
+    data_dir.withdraw(NBD_ADDRESS_FILE);
 }
 
 /// One line, for people and for whoever waits for it.
 fn announce(site: &Site, data_dir: &DataDir) -> Result<(), DaemonError> {
     let document = &site.document;
-    for (file, address) in
-        [(PEER_ADDRESS_FILE, &document.peer_address), (HTTP_ADDRESS_FILE, &document.http_address)]
-    {
+    for (file, address) in [
+        (PEER_ADDRESS_FILE, &document.peer_address),
+        (HTTP_ADDRESS_FILE, &document.http_address),
+        (NBD_ADDRESS_FILE, &document.nbd_address),
+    ] {
         match address {
-            Some(address) => data_dir.publish(file, &format!("{address}\n"))?,
+            Some(address) => data_dir.publish(file, &format!("{address}\n")),
             None => data_dir.withdraw(file),
         }
     }
     let off = || String::from("off");
     let line = format!(
-        "farsided {} ready: control {}, peers {}, http {}",
+        "farsided {} ready: control {}, peers {}, http {}, nbd {}",
         document.name,
         Path::new(&document.data_dir).join(CONTROL_SOCKET).display(),
         document.peer_address.clone().unwrap_or_else(off),
         document.http_address.clone().unwrap_or_else(off),
+        document.nbd_address.clone().unwrap_or_else(off),
     );
     service::ready(&line);
     // A closed stdout is no reason to end, and one that nobody reads no reason to wait.

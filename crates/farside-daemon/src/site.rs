@@ -9,6 +9,7 @@ use farside_platform::{Clock, Timestamp};
 use crate::accelerator::Accelerator;
 use crate::blocking::Blocking;
 use crate::exports::Exports;
+use crate::hosts::Hosts;
 use crate::logging::Log;
 use crate::metrics::Metrics;
 use crate::mirrors::Mirrors;
@@ -40,6 +41,8 @@ pub(crate) struct Site {
     pub(crate) pools: Arc<Pools>,
     /// What hosts see.
     pub(crate) exports: Arc<Exports>,
+    /// Who may open them over the network.
+    pub(crate) hosts: Arc<Hosts>,
     /// Sessions.
     pub(crate) node: Node,
     /// What peers may do.
@@ -56,6 +59,8 @@ pub(crate) struct Site {
     pub(crate) log: Log,
     /// When the daemon started.
     pub(crate) started_at: Timestamp,
+    /// What its data directory has lost, if it has.
+    pub(crate) half_new: Option<&'static str>,
     /// What it runs with.
     pub(crate) configuration: Config,
 }

@@ -94,6 +94,15 @@ impl Engine for EmbeddedEngine {
         self.on(volume, |pool| pool.volume(&volume.volume)).map(|status| info(volume, &status))
     }
 
+    fn volumes(&self) -> Result<Vec<VolumeName>, EngineError> {
+        let pools = self.pools.read();
+        let of = |(pool, opened): (&String, &Arc<Pool>)| {
+            let pool = pool.clone();
+            opened.volumes().into_iter().map(move |v| VolumeName { pool: pool.clone(), volume: v.name })
+        };
+        Ok(pools.iter().flat_map(of).collect())
+    }
+
     fn create_volume(&self, volume: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError> {
         if !is_label(&volume.volume) {
             return Err(EngineError::BadName { name: volume.to_string() });
@@ -546,6 +555,7 @@ fn snapshot_info(status: &SnapshotStatus) -> SnapshotInfo {
         owner: status.relationship.map_or(SnapshotOwner::Person, SnapshotOwner::Relationship),
         held: status.held,
         pinned_by: status.pinned_by.clone(),
+        sequence: status.sequence,
     }
 }
 

@@ -94,6 +94,8 @@ pub struct SnapshotInfo {
     pub held: bool,
     /// Relationships that need it as a base; while there is one it cannot be deleted.
     pub pinned_by: Vec<Uuid>,
+    /// Higher than that of every snapshot of the volume that was made here before, whatever clocks said.
+    pub sequence: u64,
 }
 
 /// What to take or commit as a snapshot.
@@ -248,6 +250,8 @@ pub struct StagingRoom {
 pub trait Engine: Send + Sync + 'static {
     /// One volume.
     fn volume(&self, volume: &VolumeName) -> Result<VolumeInfo, EngineError>;
+    /// All volumes that can be reached now.
+    fn volumes(&self) -> Result<Vec<VolumeName>, EngineError>;
     /// Makes a thin volume of `size_bytes` bytes.
     fn create_volume(&self, volume: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError>;
     /// Snapshots of a volume on its main line, oldest first.

@@ -1,4 +1,4 @@
-//! Who has a pool open: a note beside the superblocks, of raw devices only. Nothing of the pool depends on it.
+//! Who has a pool open: a note beside the superblocks. Nothing of the pool depends on it.
 
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_128;
@@ -21,6 +21,9 @@ const VERSION: u32 = 1;
 pub struct Claim {
     /// Whether the pool is open; otherwise its last holder has closed it.
     pub is_open: bool,
+    /// The holder has the pool's file locked, on a file system of its machine alone: whoever has that lock by now knows that the
+    /// holder has let go.
+    pub has_lock: bool,
     /// The pool's id.
     pub pool: Uuid,
     /// Made anew for each opening.
@@ -53,7 +56,7 @@ struct RawClaim {
     pid_namespace: U64,
     began: U64,
     pid: U32,
-    reserved: [u8; 4],
+    has_lock: U32,
     host: [u8; HOST_BYTES_MAX],
     more: [u8; 336],
     checksum: [u8; 16],
@@ -80,7 +83,7 @@ impl Claim {
             pid_namespace: self.pid_namespace.into(),
             began: self.began.into(),
             pid: self.pid.into(),
-            reserved: [0; 4],
+            has_lock: u32::from(self.has_lock).into(),
             host,
             more: [0; 336],
             checksum: [0; 16],
@@ -108,14 +111,15 @@ impl Claim {
         if raw.checksum != xxh3_128(&sector[..496]).to_le_bytes() {
             return Err(FormatError::Checksum { what: "claim" });
         }
-        if raw.reserved != [0; 4] || raw.more != [0; 336] || rest.iter().any(|byte| *byte != 0) {
+        if raw.more != [0; 336] || rest.iter().any(|byte| *byte != 0) {
             return Err(bad("reserved"));
         }
-        let is_open = match raw.is_open.get() {
-            0 => false,
-            1 => true,
-            _ => return Err(bad("state")),
+        let flag = |value: U32, field| match value.get() {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(bad(field)),
         };
+        let (is_open, has_lock) = (flag(raw.is_open, "state")?, flag(raw.has_lock, "lock")?);
         let end = raw.host.iter().position(|byte| *byte == 0).unwrap_or(HOST_BYTES_MAX);
         if raw.host[end..].iter().any(|byte| *byte != 0) {
             return Err(bad("host"));
@@ -123,6 +127,7 @@ impl Claim {
         let host = std::str::from_utf8(&raw.host[..end]).map_err(|_| bad("host"))?;
         Ok(Claim {
             is_open,
+            has_lock,
             pool: Uuid::from_bytes(raw.pool),
             holder: Uuid::from_bytes(raw.holder),
             beat: raw.beat.get(),
@@ -143,6 +148,7 @@ mod tests {
     fn it_comes_back_as_it_was_and_nothing_else_is_one() {
         let claim = Claim {
             is_open: true,
+            has_lock: true,
             pool: Uuid::from_u128(1),
             holder: Uuid::from_u128(2),
             beat: 3,

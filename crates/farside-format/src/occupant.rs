@@ -120,7 +120,7 @@ fn farside(head: &[u8]) -> Option<String> {
     let mut is_damaged = false;
     for place in SUPERBLOCK_PLACES {
         match block(place).map(Superblock::decode) {
-            Some(Ok(superblock)) => return Some(format!("a farside pool ({})", superblock.pool)),
+            Some(Ok(superblock)) => return Some(format!("a farside pool ({})", superblock.identity())),
             Some(Err(FormatError::Version { found, .. })) => {
                 return Some(format!(
                     "a farside pool of format version {found} (this farside knows version {FORMAT_VERSION})"

@@ -23,11 +23,25 @@ pub const JOURNAL_BLOCKS_MAX: u64 = 1 << 20;
 
 const MAGIC: [u8; 8] = *b"FARSIDE\0";
 
+/// Which copy of a pool this is. A pool that was copied has the id of the other, which all of its nodes and its journal bear: for
+/// others it has this identity instead.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CopyMark {
+    /// How many copies of copies it is; 0 for an original. Of two slots the higher counts.
+    pub number: u32,
+    /// Its identity, made for it; nil for an original.
+    pub identity: Uuid,
+    /// The mirrors that it brought along are not ended yet.
+    pub ends_mirrors: bool,
+}
+
 /// A superblock in memory. Field meanings: `docs/format.md`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
-    /// The pool's id.
+    /// The pool's id. A copy's is that of its original.
     pub pool: Uuid,
+    /// Which copy it is.
+    pub copy: CopyMark,
     /// Blocks of the pool.
     pub pool_blocks: u64,
     /// Blocks of the journal ring.
@@ -71,12 +85,46 @@ struct RawSuperblock {
     catalog: RawTreeReference,
     free_map: RawTreeReference,
     owner_counts: RawTreeReference,
-    reserved: [u8; 3824],
+    copy_identity: [u8; 16],
+    copy_number: U32,
+    copy_ends_mirrors: U32,
+    reserved: [u8; 3800],
     checksum: [u8; 16],
 }
 const _: () = assert!(size_of::<RawSuperblock>() == BLOCK_BYTES);
 
+impl CopyMark {
+    /// What a copy calls something that the original calls `id`: its own, and always the same.
+    pub fn own(&self, id: Uuid) -> Uuid {
+        if self.number == 0 {
+            return id;
+        }
+        let mut both = [0; 32];
+        both[..16].copy_from_slice(self.identity.as_bytes());
+        both[16..].copy_from_slice(id.as_bytes());
+        uuid::Builder::from_custom_bytes(xxh3_128(&both).to_le_bytes()).into_uuid()
+    }
+}
+
 impl Superblock {
+    /// Blocks of the largest pool that places can name.
+    pub const POOL_BLOCKS_MAX: u64 = U48_MAX;
+
+    /// The mark of the pool whose newest slot this is, and whether only one of its slots has it: while a copy becomes a pool of its
+    /// own. Once one has it, it is one.
+    pub fn mark(&self, other: Option<&Superblock>) -> (CopyMark, bool) {
+        match other.map(|other| other.copy).filter(|other| other.number != self.copy.number) {
+            None => (self.copy, false),
+            Some(other) if other.number > self.copy.number => (other, true),
+            Some(_) => (self.copy, true),
+        }
+    }
+
+    /// By what others know the pool.
+    pub fn identity(&self) -> Uuid {
+        if self.copy.number == 0 { self.pool } else { self.copy.identity }
+    }
+
     /// First place that the allocator may give out.
     pub fn first_allocatable(&self) -> u64 {
         JOURNAL_START + self.journal_blocks
@@ -101,7 +149,10 @@ impl Superblock {
             catalog: RawTreeReference::new(&self.catalog),
             free_map: RawTreeReference::new(&self.free_map),
             owner_counts: RawTreeReference::new(&self.owner_counts),
-            reserved: [0; 3824],
+            copy_identity: *self.copy.identity.as_bytes(),
+            copy_number: self.copy.number.into(),
+            copy_ends_mirrors: u32::from(self.copy.ends_mirrors).into(),
+            reserved: [0; 3800],
             checksum: [0; 16],
         };
         raw.checksum = xxh3_128(&raw.as_bytes()[..4080]).to_le_bytes();
@@ -143,8 +194,20 @@ impl Superblock {
         {
             return bad("journal position or birth epoch");
         }
-        if raw.reserved != [0; 3824] {
+        if raw.reserved != [0; 3800] {
             return bad("reserved");
+        }
+        let copy = CopyMark {
+            number: raw.copy_number.get(),
+            identity: Uuid::from_bytes(raw.copy_identity),
+            ends_mirrors: match raw.copy_ends_mirrors.get() {
+                0 => false,
+                1 => true,
+                _ => return bad("mirrors of a copy"),
+            },
+        };
+        if (copy.number == 0) != copy.identity.is_nil() || (copy.number == 0 && copy.ends_mirrors) {
+            return bad("identity of a copy");
         }
         let owner_counts = raw.owner_counts.decode()?;
         let table_bytes = owner_counts::table_blocks(pool_blocks) * BLOCK_BYTES as u64;
@@ -153,6 +216,7 @@ impl Superblock {
         }
         Ok(Superblock {
             pool: Uuid::from_bytes(raw.pool),
+            copy,
             pool_blocks,
             journal_blocks,
             generation: raw.generation.get(),

@@ -27,6 +27,7 @@ fn pointer(n: u8) -> Pointer {
 fn superblock() -> Vec<u8> {
     let superblock = Superblock {
         pool: POOL,
+        copy: farside_format::superblock::CopyMark::default(),
         pool_blocks: 1 << 20,
         journal_blocks: 1024,
         generation: 3,

@@ -6,6 +6,7 @@ use farside_format::catalog::{
 };
 use farside_format::journal::{BatchHeader, Record, decode_batch, ring_bytes, seal_batch};
 use farside_format::pointer::{RawPointer, RawTreeReference};
+use farside_format::superblock::CopyMark;
 use farside_format::{
     Birth, ContentRoot, FAN_OUT, Fingerprint, Node, Place, Pointer, Superblock, TreeKind, TreeReference,
 };
@@ -147,6 +148,7 @@ fn pointers_and_tree_references() {
 fn superblock() {
     let superblock = Superblock {
         pool: POOL,
+        copy: CopyMark::default(),
         pool_blocks: 0x10_0000,
         journal_blocks: 0x4000,
         generation: 5,
@@ -180,7 +182,26 @@ fn superblock() {
     assert_eq!(hex(&encoded[..4080]), hex(&layout.0[..4080]));
     assert_eq!(encoded[4080..], xxhash_rust::xxh3::xxh3_128(&layout.0[..4080]).to_le_bytes());
     assert_eq!(hex(&encoded[4080..]), "1af2e60403314b05a8003c6824cad142");
-    assert_eq!(Superblock::decode(encoded.as_slice()), Ok(superblock));
+    assert_eq!(Superblock::decode(encoded.as_slice()).as_ref(), Ok(&superblock));
+
+    let identity = Uuid::from_bytes([0xcd; 16]);
+    let copied = Superblock { copy: CopyMark { number: 2, identity, ends_mirrors: true }, ..superblock };
+    let layout = layout.put(256, &[0xcd; 16]).u32(272, 2).u32(276, 1);
+    let encoded = copied.encode();
+    assert_eq!(hex(&encoded[..4080]), hex(&layout.0[..4080]));
+    assert_eq!(copied.identity(), identity);
+    assert_eq!(copied.copy.own(POOL).to_string(), "1d17d390-24fe-812d-a3be-e0e3f0bb3cf9");
+    assert_eq!(Superblock::decode(encoded.as_slice()), Ok(copied));
+    // An identity without a number, a number without an identity, and a flag of neither.
+    for (number, identity, ends) in [(0, 0xcd, 0), (2, 0, 0), (0, 0, 1), (2, 0xcd, 2)] {
+        let mut bad = layout.0.clone();
+        bad[256..272].fill(identity);
+        bad[272] = number;
+        bad[276] = ends;
+        let checksum = xxhash_rust::xxh3::xxh3_128(&bad[..4080]).to_le_bytes();
+        bad[4080..].copy_from_slice(&checksum);
+        assert!(Superblock::decode(&bad).is_err(), "{number} {identity} {ends}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use farside_format::owner_counts::{
     PLACES_PER_BLOCK, extra_owners, set_extra_owners, shared_places, table_blocks,
 };
 use farside_format::pointer::{RawTreeReference, U48_MAX};
-use farside_format::superblock::{JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN, JOURNAL_START};
+use farside_format::superblock::{CopyMark, JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN, JOURNAL_START};
 use farside_format::{
     Birth, FAN_OUT, Fingerprint, FormatError, Node, NodeExpectation, Place, Pointer, Superblock, TreeKind,
     TreeReference,
@@ -38,15 +38,20 @@ fn uuid() -> impl Strategy<Value = Uuid> {
 }
 
 fn superblock() -> impl Strategy<Value = Superblock> {
-    let numbers = (any::<[u64; 5]>(), 0..=U48_MAX, any::<[u8; 16]>());
+    let copy = (any::<u32>(), 1..u128::MAX, any::<bool>()).prop_map(|(number, identity, ends_mirrors)| {
+        let copied = CopyMark { number, identity: Uuid::from_u128(identity), ends_mirrors };
+        if number == 0 { CopyMark::default() } else { copied }
+    });
+    let numbers = (any::<[u64; 5]>(), 0..=U48_MAX, any::<[u8; 16]>(), copy);
     let trees = (tree(), tree(), tree());
     (uuid(), JOURNAL_BLOCKS_MIN..=JOURNAL_BLOCKS_MAX, any::<u64>(), numbers, trees).prop_map(
-        |(pool, journal_blocks, more, (n, birth_epoch, journal_chain), (catalog, free_map, counts))| {
+        |(pool, journal_blocks, more, (n, birth_epoch, journal_chain, copy), (catalog, free_map, counts))| {
             let pool_blocks = JOURNAL_START + journal_blocks + 1 + more % (1 << 40);
             let table_bytes = table_blocks(pool_blocks) * 4096;
             let length_bytes = if counts.level == 0 { 0 } else { table_bytes };
             Superblock {
                 pool,
+                copy,
                 pool_blocks,
                 journal_blocks,
                 generation: n[0],
@@ -225,6 +230,7 @@ fn a_journal_position_beyond_the_limit_is_refused() {
     use farside_format::journal::POSITION_MAX;
     let superblock = Superblock {
         pool: Uuid::nil(),
+        copy: farside_format::superblock::CopyMark::default(),
         pool_blocks: 4096,
         journal_blocks: 1024,
         generation: 1,

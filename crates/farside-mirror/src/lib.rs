@@ -33,6 +33,7 @@ pub mod replica_limits;
 mod replicas;
 pub mod rescues;
 pub mod schedule;
+pub mod set_back;
 pub mod source;
 pub mod state;
 pub mod store;

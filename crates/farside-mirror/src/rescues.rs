@@ -2,14 +2,13 @@
 //!
 //! A program that breaks and resyncs again and again leaves one each time, until the pool is full. So of each volume stay the
 //! newest, and of what is older the first of each day: what was there before such a program began is what somebody may
-//! want. No clock decides: days are those of the rescues themselves. What a person holds, a mirror needs or somebody has
-//! open stays and is not counted.
+//! want. No clock decides which are the newest: the pool's own order does; days are those of the rescues themselves. What a
+//! source left behind is counted apart, so that one that goes back again and again deletes nothing that hosts wrote here. What a
+//! person holds, a mirror needs or somebody has open stays and is not counted.
 
 use farside_engine::{Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
+use farside_transfer::bases::{DAY, rescue_moment};
 use uuid::Uuid;
-
-/// Letters of a moment that say its day: `2027-01-15`.
-const DAY: usize = 10;
 
 /// The rescues of a volume, as they are listed. The store names them by the moment in which they were set aside: a person's name
 /// that begins alike is none.
@@ -17,21 +16,29 @@ pub fn of(all: &[SnapshotInfo]) -> impl Iterator<Item = &SnapshotInfo> {
     all.iter().filter(|s| s.owner == SnapshotOwner::Person && moment(&s.name).is_some())
 }
 
-/// When it was set aside, as its name says: `rescue-2027-01-15T08:00:00Z`, or with `-2` after it. What the data is of may be older.
-fn moment(name: &str) -> Option<&str> {
-    let rest = name.strip_prefix("rescue-")?;
-    let (at, number) = rest.split_at(rest.find('Z')? + 1);
-    let is_day = |c: (usize, char)| if matches!(c.0, 4 | 7) { c.1 == '-' } else { c.1.is_ascii_digit() };
-    let is_moment = at.len() > DAY && at.is_ascii() && at.char_indices().take(DAY).all(is_day);
-    let is_numbered = number.strip_prefix('-').is_some_and(|number| number.parse::<u64>().is_ok());
-    (is_moment && (number.is_empty() || is_numbered)).then_some(at)
+/// Whether it is the name of a rescue, which persons give to nothing.
+pub fn is_reserved(name: &str) -> bool {
+    rescue_moment(name).is_some()
 }
 
-/// Which of them go so that the newest `most` stay, and of the older ones the first of each of as many days; none if `most` is 0.
+/// Its moment.
+fn moment(name: &str) -> Option<&str> {
+    rescue_moment(name).map(|(moment, _)| moment)
+}
+
+/// Which of them go so that of each kind the newest `most` stay, and of the older ones the first of each of as many days; none if
+/// `most` is 0.
 pub(crate) fn to_go(all: &[SnapshotInfo], most: usize) -> Vec<(Uuid, String)> {
-    let mut free: Vec<&SnapshotInfo> = of(all).filter(|s| !s.held && s.pinned_by.is_empty()).collect();
-    // Snapshots are listed by the moment of their data; what was set aside last may hold the oldest.
-    free.sort_by_key(|s| moment(&s.name));
+    let is_free = |s: &&SnapshotInfo| !s.held && s.pinned_by.is_empty();
+    let of_source = |s: &SnapshotInfo| rescue_moment(&s.name).is_some_and(|(_, of_source)| of_source);
+    let (by_source, by_hosts): (Vec<_>, Vec<_>) = of(all).filter(is_free).partition(|s| of_source(s));
+    [by_source, by_hosts].into_iter().flat_map(|of_kind| to_go_of(of_kind, most)).collect()
+}
+
+fn to_go_of(mut free: Vec<&SnapshotInfo>, most: usize) -> Vec<(Uuid, String)> {
+    // They are listed by the moment of their data, and named by what a clock said: what was set aside last may have the oldest of
+    // both.
+    free.sort_by_key(|s| s.sequence);
     if most == 0 || free.len() <= most {
         return Vec::new();
     }
@@ -91,6 +98,7 @@ mod tests {
             owner: SnapshotOwner::Person,
             held: false,
             pinned_by: Vec::new(),
+            sequence: hour,
         }
     }
 
@@ -115,6 +123,7 @@ mod tests {
             let mut of_it = rescue(100);
             of_it.uuid = Uuid::from_u128(1000 + n);
             of_it.name = format!("{}-{}", of_it.name, n + 2);
+            of_it.sequence += n as u64;
             of_it
         }));
         let left = flood.len() - gone(&flood, 16).len();
@@ -123,11 +132,31 @@ mod tests {
     }
 
     #[test]
+    fn what_was_set_aside_last_stays_whatever_the_clock_said() {
+        // 20 of a clock that was a year ahead; then it is right.
+        let mut all: Vec<SnapshotInfo> = (9000..9020).map(rescue).collect();
+        let mut last = rescue(24);
+        last.sequence = 10_000;
+        all.insert(0, last);
+        assert_eq!(gone(&all, 16), [9001, 9002, 9003, 9004]);
+        // What a source leaves behind pushes out nothing that hosts wrote, and the other way round.
+        let mut all: Vec<SnapshotInfo> = (100..120).map(rescue).collect();
+        for left in &mut all {
+            left.name = left.name.replace("rescue-", "rescue-source-");
+        }
+        all.extend((1..4).map(rescue));
+        assert_eq!(gone(&all, 3).iter().filter(|id| **id < 100).count(), 0);
+        assert_eq!(gone(&all, 3).len(), 20 - 3 - 1);
+    }
+
+    #[test]
     fn what_is_held_needed_or_merely_called_so_stays() {
         let mut all: Vec<SnapshotInfo> = (0..10).map(rescue).collect();
         all[1].held = true;
         all[2].pinned_by = vec![Uuid::from_u128(77)];
         all[3].name = "rescue-me".into();
+        assert!(!is_reserved("rescue-me") && !is_reserved(&format!("rescue-2027-01-15T{}Z", "0".repeat(60))));
+        assert!(is_reserved(&all[4].name) && is_reserved("rescue-source-2027-01-15T08:00:00Z-2"));
         all[4].owner = SnapshotOwner::Relationship(Uuid::from_u128(77));
         assert_eq!(gone(&all, 2), [5, 6, 7]);
     }

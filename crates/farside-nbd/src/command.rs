@@ -7,8 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::buffer_pool::BufferPool;
+use crate::context::{Context, STATE_ZERO, base_allocation};
 use crate::error::{ErrorKind, NbdError};
-use crate::export::{Export, Extent};
+use crate::export::{Export, Marked};
 use crate::limits::{EXTENTS_PER_REPLY_MAX, HOLE_BYTES_MIN};
 use crate::protocol::reply::{self, ReadRun};
 use crate::protocol::request::{Action, Range};
@@ -16,6 +17,7 @@ use crate::protocol::request::{Action, Range};
 /// Carries out `action`, which is no write (those go together), and returns the answer's pieces.
 pub(crate) fn perform(
     export: &dyn Export,
+    contexts: &[Context],
     structured_replies: bool,
     cookie: u64,
     action: Action,
@@ -33,13 +35,18 @@ pub(crate) fn perform(
         Action::Write { .. } => unreachable!("a write comes with its payload, and with other writes"),
         Action::Flush => export.flush()?,
         Action::Trim { range, fua } => export.trim(range.offset, range.length.into(), fua)?,
+        Action::Cache { range } => export.cache(range.offset, range.length.into())?,
         Action::WriteZeroes { range, mode } => {
             export.write_zeroes(range.offset, range.length.into(), mode)?;
         }
         Action::BlockStatus { range, one_extent } => {
-            let extents_max = if one_extent { 1 } else { EXTENTS_PER_REPLY_MAX };
-            let extents = extents_within(export, range, extents_max)?;
-            return Ok(reply::block_status(cookie, &extents));
+            let runs_max = if one_extent { 1 } else { EXTENTS_PER_REPLY_MAX };
+            let said = |context: &Context| {
+                let told = context.status(export, range.offset, range.length.into(), runs_max)?;
+                Ok((context.id, within(told, range, runs_max)?))
+            };
+            let all = contexts.iter().map(said).collect::<Result<Vec<_>, NbdError>>()?;
+            return Ok(reply::block_status(cookie, &all));
         }
     }
     Ok(reply::done(cookie))
@@ -101,14 +108,16 @@ fn long_holes(export: &dyn Export, range: Range) -> Result<Vec<Range>, NbdError>
     if u64::from(range.length) < HOLE_BYTES_MIN {
         return Ok(Vec::new());
     }
-    let extents = match extents_within(export, range, EXTENTS_PER_REPLY_MAX) {
+    let told = base_allocation(export, range.offset, range.length.into(), EXTENTS_PER_REPLY_MAX);
+    let extents = match told.and_then(|told| within(told, range, EXTENTS_PER_REPLY_MAX)) {
         Ok(extents) => extents,
         Err(error) if error.kind == ErrorKind::NotSupported => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let mut holes: Vec<Range> = Vec::new();
     let mut offset = range.offset;
-    for Extent { length, zero, .. } in extents {
+    for Marked { length, flags } in extents {
+        let zero = flags & STATE_ZERO != 0;
         let length = u32::try_from(length).expect("extents are clamped to the request");
         match holes.last_mut() {
             // A hole and zeros that take room read the same.
@@ -122,30 +131,29 @@ fn long_holes(export: &dyn Export, range: Range) -> Result<Vec<Range>, NbdError>
     Ok(holes)
 }
 
-/// What the export says of `range`: neighbours of one kind joined, none empty, none beyond the range, at least one.
-fn extents_within(export: &dyn Export, range: Range, extents_max: usize) -> Result<Vec<Extent>, NbdError> {
-    let told = export.block_status(range.offset, range.length.into(), extents_max)?;
+/// What was told of `range`: neighbours of one kind joined, none empty, none beyond the range, at least one.
+fn within(told: Vec<Marked>, range: Range, runs_max: usize) -> Result<Vec<Marked>, NbdError> {
     let mut left = u64::from(range.length);
-    let mut extents: Vec<Extent> = Vec::with_capacity(told.len().min(extents_max));
-    for extent in told {
-        let length = extent.length.min(left);
+    let mut runs: Vec<Marked> = Vec::with_capacity(told.len().min(runs_max));
+    for run in told {
+        let length = run.length.min(left);
         left -= length;
-        let is_full = extents.len() == extents_max;
-        match extents.last_mut() {
+        let is_full = runs.len() == runs_max;
+        match runs.last_mut() {
             _ if length == 0 => {}
-            Some(last) if (last.hole, last.zero) == (extent.hole, extent.zero) => last.length += length,
+            Some(last) if last.flags == run.flags => last.length += length,
             _ if is_full => break,
-            _ => extents.push(Extent { length, ..extent }),
+            _ => runs.push(Marked { length, ..run }),
         }
     }
-    if extents.is_empty() {
+    if runs.is_empty() {
         let Range { offset, length } = range;
         return Err(NbdError::new(
             ErrorKind::Io,
             format_args!("the export has no status for {length} bytes at byte {offset}"),
         ));
     }
-    Ok(extents)
+    Ok(runs)
 }
 
 #[cfg(test)]
@@ -153,7 +161,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::export::{ExportDescription, ZeroMode};
+    use crate::export::{ExportDescription, Extent, ZeroMode};
 
     /// An export of which only the status matters, and that may be wrong.
     struct Answered(Result<Vec<Extent>, ErrorKind>);
@@ -204,12 +212,16 @@ mod tests {
 
     #[test]
     fn status_is_joined_clamped_and_bounded() {
-        let told = Answered(Ok(vec![data(4 * K), data(0), data(4 * K), hole(4 * K), data(900 * K), hole(1)]));
-        let all = extents_within(&told, RANGE, 100).unwrap();
-        assert_eq!(all, [data(8 * K), hole(4 * K), data(500 * K)]);
-        assert_eq!(extents_within(&told, RANGE, 1).unwrap(), [data(8 * K)]);
+        let told = |extents: Vec<Extent>| {
+            base_allocation(&Answered(Ok(extents)), RANGE.offset, RANGE.length.into(), 100).unwrap()
+        };
+        let some = told(vec![data(4 * K), data(0), data(4 * K), hole(4 * K), data(900 * K), hole(1)]);
+        let run = |length, flags| Marked { length, flags };
+        let all = within(some.clone(), RANGE, 100).unwrap();
+        assert_eq!(all, [run(8 * K, 0), run(4 * K, 3), run(500 * K, 0)]);
+        assert_eq!(within(some, RANGE, 1).unwrap(), [run(8 * K, 0)]);
         for nothing in [vec![], vec![data(0)]] {
-            let error = extents_within(&Answered(Ok(nothing)), RANGE, 1).unwrap_err();
+            let error = within(told(nothing), RANGE, 1).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Io, "an answer without extents would break the protocol");
         }
     }

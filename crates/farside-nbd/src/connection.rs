@@ -16,13 +16,14 @@ use tokio_util::task::TaskTracker;
 use crate::buffer_pool::BufferPool;
 use crate::call_pool::{CallPanicked, CallPool};
 use crate::command::{perform, read_reply};
+use crate::context::Context;
 use crate::conversation::{ConnectionError, Ending, read_or_end};
 use crate::error::{ErrorKind, NbdError};
 use crate::export::{Export, Write};
 use crate::joined::{Batch, Joined, JoinedRead, JoinedWrite};
 use crate::limits::{
-    ERRORS_LOGGED_MAX, JOINED_REQUEST_BYTES_MAX, Limits, REQUEST_BYTES_MAX, SOCKET_BUFFER_BYTES,
-    STATUS_REPLY_BYTES,
+    CONTEXTS_MAX, ERRORS_LOGGED_MAX, JOINED_REQUEST_BYTES_MAX, Limits, REQUEST_BYTES_MAX,
+    SOCKET_BUFFER_BYTES, STATUS_REPLY_BYTES,
 };
 use crate::negotiation::Agreed;
 use crate::protocol::REQUEST_HEADER_BYTES;
@@ -45,6 +46,7 @@ pub(crate) struct Connection<W> {
     export: Arc<dyn Export>,
     export_name: String,
     parameters: TransmissionParameters,
+    contexts: Vec<Context>,
     replies: ReplyQueue<W, Reservation>,
     room: Room,
     calls_under_way: TaskTracker,
@@ -62,12 +64,14 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         room: Room,
         common: Arc<Common>,
         shutdown: &CancellationToken,
+        revoked: &CancellationToken,
     ) -> Result<Ending, ConnectionError> {
         let client_gone = CancellationToken::new();
         let connection = Arc::new(Connection {
             export: agreed.export,
             export_name: agreed.name,
             parameters: agreed.parameters,
+            contexts: agreed.contexts,
             replies: ReplyQueue::new(writer, client_gone.clone()),
             room,
             calls_under_way: TaskTracker::new(),
@@ -81,13 +85,14 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         let ended = tokio::select! {
             biased;
             () = shutdown.cancelled() => Ok(Ending::Shutdown),
+            () = revoked.cancelled() => Ok(Ending::Revoked),
             () = export_closed.cancelled() => Ok(Ending::ExportClosed),
             () = connection.client_gone.cancelled() => Ok(Ending::HungUp),
             () = connection.replies.pump(stall_max) => Err(ConnectionError::Stalled(stall_max)),
             ended = connection.read_requests(reader) => ended,
         };
         let stalled = matches!(ended, Err(ConnectionError::Stalled(_)));
-        let all_sent = connection.finish(shutdown, &export_closed, stalled).await;
+        let all_sent = connection.finish([shutdown, revoked, &export_closed], stalled).await;
         connection.log_errors();
         match (ended, all_sent) {
             (Ok(_), false) if !connection.client_gone.is_cancelled() => {
@@ -142,7 +147,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
                 }
                 Ok(action) => {
                     self.submit_joined(joined);
-                    let reservation = self.room.reserve(payload_bytes(&action)).await;
+                    let reservation = self.room.reserve(payload_bytes(&action, self.contexts.len())).await;
                     self.submit(request, action, reservation);
                 }
                 Err(refusal) => {
@@ -247,7 +252,14 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
             let outcome = guarded(|| {
                 let structured = connection.parameters.structured_replies;
                 let buffers = &connection.common.buffers;
-                perform(&*connection.export, structured, request.cookie, action, buffers)
+                perform(
+                    &*connection.export,
+                    &connection.contexts,
+                    structured,
+                    request.cookie,
+                    action,
+                    buffers,
+                )
             });
             connection.answer(&request, outcome, reservation);
         });
@@ -338,8 +350,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
     /// not fetch them is waited for only so long.
     async fn finish(
         &self,
-        shutdown: &CancellationToken,
-        export_closed: &CancellationToken,
+        [shutdown, revoked, export_closed]: [&CancellationToken; 3],
         stalled: bool,
     ) -> bool {
         let limits = &self.common.limits;
@@ -352,6 +363,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
         let out_of_grace = async {
             tokio::select! {
                 () = shutdown.cancelled() => {}
+                () = revoked.cancelled() => {}
                 () = export_closed.cancelled() => {}
             }
             tokio::time::sleep(limits.shutdown_grace).await;
@@ -413,11 +425,11 @@ fn one_for_each(count: usize, call: impl FnOnce() -> Vec<Result<(), NbdError>>) 
 }
 
 /// What a command counts in the limits on bytes.
-fn payload_bytes(action: &Action) -> u32 {
+fn payload_bytes(action: &Action, contexts: usize) -> u32 {
     match action {
         Action::Read { range, .. } | Action::Write { range, .. } => range.length,
-        Action::BlockStatus { .. } => STATUS_REPLY_BYTES,
-        Action::Flush | Action::Trim { .. } | Action::WriteZeroes { .. } => 0,
+        Action::BlockStatus { .. } => STATUS_REPLY_BYTES * contexts.min(CONTEXTS_MAX) as u32,
+        Action::Flush | Action::Cache { .. } | Action::Trim { .. } | Action::WriteZeroes { .. } => 0,
     }
 }
 

@@ -21,6 +21,9 @@ pub(crate) enum Ending {
     /// The server is going down.
     #[error("the server is shutting down")]
     Shutdown,
+    /// The client's right has ended.
+    #[error("the client may not have it any more")]
+    Revoked,
     /// The owner of the export wants its connections closed.
     #[error("the export was closed")]
     ExportClosed,
@@ -37,6 +40,14 @@ pub(crate) enum ConnectionError {
     OptionTooLong { code: u32, length: u32, limit: u32 },
     #[error("no export was chosen within {limit} handshake options")]
     TooManyOptions { limit: u32 },
+    #[error("it did not ask for TLS within {limit} handshake options, and nothing is served here without")]
+    NoTls { limit: u32 },
+    #[error(
+        "its old handshake (NBD_OPT_EXPORT_NAME) did not ask for TLS first, and nothing is served here without"
+    )]
+    PlainExportName,
+    #[error("no TLS session: {0}")]
+    Tls(io::Error),
     #[error("the handshake took longer than {0:?}")]
     HandshakeTime(Duration),
     #[error(
@@ -65,7 +76,12 @@ pub(crate) async fn read_or_end<R: AsyncRead + Unpin, const BYTES: usize>(
     reader: &mut R,
 ) -> io::Result<Option<[u8; BYTES]>> {
     let mut bytes = [0; BYTES];
-    let first = reader.read(&mut bytes).await?;
+    let first = match reader.read(&mut bytes).await {
+        Ok(first) => first,
+        // Under TLS: it hung up without saying so. Between two messages nothing is lost by that.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
+        Err(error) => return Err(error),
+    };
     if first == 0 {
         return Ok(None);
     }

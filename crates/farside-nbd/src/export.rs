@@ -11,6 +11,13 @@ pub trait ExportSource: Send + Sync + 'static {
     /// The exports a client is told of when it asks for a list.
     fn list(&self) -> Vec<ExportListing>;
 
+    /// The metadata contexts of the export `name` besides `base:allocation`: those that a query names in full, and, for a
+    /// client that only asks (`set` is false), those whose name begins with a query that ends in `:`, or all if there is
+    /// no query.
+    fn contexts(&self, _name: &str, _queries: &[String], _set: bool) -> Result<Vec<String>, NbdError> {
+        Ok(Vec::new())
+    }
+
     /// Opens the export `name` for one connection. The connection holds the answer until it ends, so an owner
     /// who must know its clients can count what it gave out. The empty name is the protocol's "default export".
     fn open(&self, name: &str) -> Result<Arc<dyn Export>, NbdError>;
@@ -52,6 +59,22 @@ pub struct Extent {
     pub hole: bool,
     /// It reads as zeros.
     pub zero: bool,
+}
+
+/// A run of bytes of which a metadata context says the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marked {
+    /// Its length in bytes, more than 0.
+    pub length: u64,
+    /// What the context says of it.
+    pub flags: u32,
+}
+
+/// A metadata context of an open export. Its calls are made like those of an [`Export`].
+pub trait MetadataContext: Send + Sync + 'static {
+    /// What it says of `offset` and after: at least one run, at most `runs_max`, in order and without gaps. May say less
+    /// than `length`; what it says beyond is ignored.
+    fn status(&self, offset: u64, length: u64, runs_max: usize) -> Result<Vec<Marked>, NbdError>;
 }
 
 /// How zeros are to be written.
@@ -122,6 +145,16 @@ pub trait Export: Send + Sync + 'static {
     /// What lies at `offset` and after: at least one extent, at most `extents_max`, in order and without gaps.
     /// May describe less than `length`; what it describes beyond is ignored.
     fn block_status(&self, offset: u64, length: u64, extents_max: usize) -> Result<Vec<Extent>, NbdError>;
+
+    /// Opens one of the contexts that [`ExportSource::contexts`] has told of.
+    fn context(&self, name: &str) -> Result<Arc<dyn MetadataContext>, NbdError> {
+        Err(NbdError::invalid(format_args!("there is no metadata context {name:?}")))
+    }
+
+    /// These bytes will be read soon. Whatever that makes faster may be done now.
+    fn cache(&self, _offset: u64, _length: u64) -> Result<(), NbdError> {
+        Ok(())
+    }
 
     /// Cancelled by the owner when connections to this export must end (say, a replica is broken off): nothing
     /// more is read from the client, commands under way finish, and the connection closes.

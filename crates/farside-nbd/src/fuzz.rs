@@ -4,8 +4,11 @@
 //! Rust; a coverage-guided fuzzer can drive the same functions.
 
 use crate::export::{ExportDescription, ZeroMode};
-use crate::limits::{REQUEST_BYTES_MAX, STRING_BYTES_MAX};
-use crate::protocol::option::{ClientOption, OptionAnswer, OptionRefusal, parse_option, parse_option_header};
+use crate::limits::{CONTEXT_QUERIES_MAX, REQUEST_BYTES_MAX, STRING_BYTES_MAX};
+use crate::protocol::option::{
+    BASE_ALLOCATION, ClientOption, OptionAnswer, OptionRefusal, mean_base_allocation, parse_option,
+    parse_option_header,
+};
 use crate::protocol::reply;
 use crate::protocol::request::{Action, Command, TransmissionParameters, parse_request, validate};
 use crate::protocol::{OPTION_HEADER_BYTES, REQUEST_HEADER_BYTES};
@@ -17,7 +20,7 @@ pub fn fuzz_request(bytes: &[u8]) {
         size_bytes: u64::from_be_bytes(*size),
         read_only: flags & 1 != 0,
         structured_replies: flags & 2 != 0,
-        base_allocation: flags & 4 != 0,
+        contexts: flags & 4 != 0,
     };
     for header in headers.chunks_exact(REQUEST_HEADER_BYTES) {
         let header = header.first_chunk().expect("chunks are exact");
@@ -43,11 +46,12 @@ fn assert_sound(action: &Action, parameters: &TransmissionParameters) {
             assert!(one_chunk || parameters.structured_replies);
             (range, REQUEST_BYTES_MAX, false)
         }
+        Action::Cache { range } => (range, u32::MAX, false),
         Action::Write { range, .. } => (range, REQUEST_BYTES_MAX, true),
         Action::Trim { range, .. } => (range, u32::MAX, true),
         Action::WriteZeroes { range, mode: ZeroMode { .. } } => (range, u32::MAX, true),
         Action::BlockStatus { range, .. } => {
-            assert!(parameters.base_allocation);
+            assert!(parameters.contexts);
             (range, u32::MAX, false)
         }
     };
@@ -73,10 +77,11 @@ pub fn fuzz_option(bytes: &[u8]) {
             answer.info(name, &export, true, wants);
             answer.ack()
         }
-        Ok(ClientOption::MetaContext { set, name, base_allocation }) => {
+        Ok(ClientOption::MetaContext { set, name, queries }) => {
             assert!(name.len() <= STRING_BYTES_MAX);
-            if base_allocation {
-                answer.base_allocation(set);
+            assert!(queries.len() <= CONTEXT_QUERIES_MAX as usize);
+            if mean_base_allocation(&queries, set) {
+                answer.context(1, BASE_ALLOCATION);
             }
             answer.ack()
         }

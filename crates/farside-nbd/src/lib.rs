@@ -1,6 +1,7 @@
 //! NBD server: host I/O on volumes and snapshots.
 //!
-//! Speaks the [NBD protocol] in its fixed newstyle, to any byte stream: Unix sockets today. It knows nothing of
+//! Speaks the [NBD protocol] in its fixed newstyle, on Unix sockets, and over TCP under TLS with a certificate of the
+//! client (`network.rs`). It knows nothing of
 //! pools; what it serves is an [`ExportSource`] of [`Export`]s, whose calls block and are made from a bounded
 //! pool of threads, never from the async runtime.
 //!
@@ -28,41 +29,51 @@
 //!
 //! # What it does not do
 //!
-//! TLS (`STARTTLS`), 64-bit extended headers, `CACHE` and resize are answered "unsupported". Requests of one
+//! 64-bit extended headers and resize are answered "unsupported". Requests of one
 //! connection run concurrently and may be answered out of order, as the protocol allows. Overlapping requests
 //! in flight are the client's own race.
 //!
 //! | protocol feature | here |
 //! | --- | --- |
 //! | `EXPORT_NAME`, `ABORT`, `LIST`, `INFO`, `GO` | yes |
+//! | `STARTTLS` | over TCP, and nothing before it; TLS 1.3 |
 //! | `STRUCTURED_REPLY`, `DF`, hole chunks | yes; simple replies without it |
-//! | `LIST_META_CONTEXT`, `SET_META_CONTEXT` | `base:allocation` |
-//! | `READ`, `WRITE`, `FLUSH`, `TRIM`, `WRITE_ZEROES`, `BLOCK_STATUS`, `DISC` | yes, at any byte offset |
+//! | `LIST_META_CONTEXT`, `SET_META_CONTEXT` | `base:allocation`, and what the export has: several at once |
+//! | `READ`, `WRITE`, `FLUSH`, `TRIM`, `WRITE_ZEROES`, `BLOCK_STATUS`, `CACHE`, `DISC` | yes, at any byte offset |
 //! | `FUA`, `NO_HOLE`, `FAST_ZERO`, `REQ_ONE` | yes |
 //! | `CAN_MULTI_CONN` | where the export says so |
 //! | block sizes | minimum 1, preferred 4096, maximum 32 MiB |
 //!
 //! [NBD protocol]: https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
 
+mod accept;
 mod buffer_pool;
 mod call_pool;
 mod command;
 mod connection;
+mod context;
 mod conversation;
+mod doorstep;
 mod error;
 mod export;
 pub mod fuzz;
+mod host_places;
 mod joined;
 mod limits;
 mod listen;
 mod negotiation;
+mod network;
 mod protocol;
 mod reply_queue;
 mod room;
 mod server;
+mod starttls;
 
 pub use error::{ErrorKind, NbdError};
-pub use export::{Export, ExportDescription, ExportListing, ExportSource, Extent, Write, ZeroMode};
+pub use export::{
+    Export, ExportDescription, ExportListing, ExportSource, Extent, Marked, MetadataContext, Write, ZeroMode,
+};
 pub use limits::{Limits, REQUEST_BYTES_MAX};
 pub use listen::{BindError, bind_unix};
+pub use network::{Admitted, Hosts};
 pub use server::Server;

@@ -18,10 +18,43 @@ pub(crate) const STRING_BYTES_MAX: usize = 4096;
 /// Options in one handshake; `nbdinfo --list` needs a handful per connection.
 pub(crate) const OPTIONS_MAX: u32 = 256;
 
-/// Extents in one answer to BLOCK_STATUS: 64 KiB on the wire. The client asks again for the rest.
+/// Options before a client asks for TLS; well-behaved ones ask for it first.
+pub(crate) const PLAIN_OPTIONS_MAX: u32 = 16;
+
+/// The longest data of such an option: it is read and thrown away.
+pub(crate) const PLAIN_OPTION_BYTES_MAX: u32 = 8 << 10;
+
+/// Lines logged about unknown network clients within [`STRANGER_LINES_WITHIN`]; the rest are counted.
+pub(crate) const STRANGER_LINES_MAX: u32 = 20;
+
+/// See [`STRANGER_LINES_MAX`].
+pub(crate) const STRANGER_LINES_WITHIN: Duration = Duration::from_secs(60);
+
+/// A network client that is silent for so long is asked by the kernel whether it is still there, ...
+pub(crate) const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+
+/// ... again after so long, ...
+pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// ... so many times. A machine that lost power is given up after about a minute and a half.
+pub(crate) const KEEPALIVE_PROBES: u32 = 6;
+
+/// What was sent to a network client may stay unacknowledged for so long.
+pub(crate) const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(90);
+
+/// Queries in one option about metadata contexts.
+pub(crate) const CONTEXT_QUERIES_MAX: u32 = 64;
+
+/// Metadata contexts that one connection may choose.
+pub(crate) const CONTEXTS_MAX: usize = 16;
+
+/// Metadata contexts that are told of in one list.
+pub(crate) const CONTEXTS_LISTED_MAX: usize = 1024;
+
+/// Extents of one context in one answer to BLOCK_STATUS: 64 KiB on the wire. The client asks again for the rest.
 pub(crate) const EXTENTS_PER_REPLY_MAX: usize = 8192;
 
-/// Bytes that an answer to BLOCK_STATUS is reckoned at.
+/// Bytes that an answer to BLOCK_STATUS is reckoned at, for each context.
 pub(crate) const STATUS_REPLY_BYTES: u32 = 8 * EXTENTS_PER_REPLY_MAX as u32;
 
 /// A run of zeros inside a READ is sent as a hole if it is this long; a READ that is shorter is not examined for
@@ -64,9 +97,20 @@ pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Bounds that the owner may want to choose. The defaults suit one daemon serving some hundred volumes.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once; one more is closed at once. Idle connections cost some 40 KiB each.
+    /// Connections on Unix sockets at once; one more is closed at once. Idle connections cost some 40 KiB each.
     pub connections_max: usize,
-    /// From accepting a connection until its client has chosen an export.
+    /// Network connections that have not proved to be a known host's. One more displaces the oldest of the address that
+    /// holds most. They do not count in `connections_max`.
+    pub unauthenticated_max: usize,
+    /// From accepting a network connection until its client has proved who it is.
+    pub tls_handshake_max: Duration,
+    /// Connections of known hosts over the network at once, beside `connections_max` and the places kept for each host.
+    pub network_connections_max: usize,
+    /// Those of one host.
+    pub host_connections_max: usize,
+    /// Places of each host that no other host can take.
+    pub host_connections_kept: usize,
+    /// From accepting a connection (over the network: from proving who it is) until its client has chosen an export.
     pub handshake_max: Duration,
     /// Commands of one connection received and not yet answered. fio, qemu and Linux's client use up to 64 or 128.
     pub requests_in_flight_max: u32,
@@ -97,6 +141,11 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections_max: 256,
+            unauthenticated_max: 256,
+            tls_handshake_max: Duration::from_secs(10),
+            network_connections_max: 256,
+            host_connections_max: 64,
+            host_connections_kept: 2,
             handshake_max: Duration::from_secs(30),
             requests_in_flight_max: 128,
             connection_bytes_max: 32 << 20,
@@ -115,6 +164,9 @@ impl Limits {
     /// The same limits, each raised to the least with which any single request can be served.
     pub(crate) fn at_least_usable(mut self) -> Self {
         self.connections_max = self.connections_max.max(1);
+        self.unauthenticated_max = self.unauthenticated_max.max(1);
+        self.host_connections_kept = self.host_connections_kept.max(1);
+        self.host_connections_max = self.host_connections_max.max(self.host_connections_kept);
         self.requests_in_flight_max = self.requests_in_flight_max.max(1);
         self.threads_max = self.threads_max.max(1);
         self.connection_bytes_max = self.connection_bytes_max.max(REQUEST_BYTES_MAX);
@@ -123,7 +175,7 @@ impl Limits {
     }
 }
 
-const _: () = assert!(STATUS_REPLY_BYTES <= REQUEST_BYTES_MAX);
+const _: () = assert!(STATUS_REPLY_BYTES * CONTEXTS_MAX as u32 <= REQUEST_BYTES_MAX);
 const _: () = assert!(STRING_BYTES_MAX < OPTION_BYTES_MAX as usize);
 const _: () = assert!(HOLE_BYTES_MIN < REQUEST_BYTES_MAX as u64);
 // So that a READ split at its holes makes fewer chunks than one BLOCK_STATUS may list.

@@ -3,20 +3,21 @@
 //! Bytes are given their meaning in [`crate::protocol::option`]; here is the order of things: options one after
 //! the other, each read whole, answered, and forgotten but for what it agreed.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::OwnedSemaphorePermit;
 use zerocopy::IntoBytes;
 
 use crate::call_pool::CallPool;
+use crate::context::{Context, id_at};
 use crate::conversation::{ConnectionError, read_or_end};
 use crate::error::{ErrorKind, NbdError};
 use crate::export::{Export, ExportDescription, ExportSource};
-use crate::limits::{OPTION_BYTES_MAX, OPTIONS_MAX};
+use crate::limits::{CONTEXTS_LISTED_MAX, CONTEXTS_MAX, OPTION_BYTES_MAX, OPTIONS_MAX};
 use crate::protocol::option::{
-    ClientOption, InfoWanted, OptionAnswer, OptionRefusal, export_name_answer, parse_option,
-    parse_option_header,
+    BASE_ALLOCATION, ClientOption, InfoWanted, OptionAnswer, OptionRefusal, export_name_answer,
+    mean_base_allocation, parse_option, parse_option_header,
 };
 use crate::protocol::request::TransmissionParameters;
 use crate::protocol::{Greeting, handshake_flag};
@@ -26,11 +27,45 @@ pub(crate) struct Agreed {
     pub(crate) export: Arc<dyn Export>,
     pub(crate) name: String,
     pub(crate) parameters: TransmissionParameters,
+    pub(crate) contexts: Vec<Context>,
+}
+
+/// An export as it was opened.
+struct Opened {
+    export: Arc<dyn Export>,
+    description: ExportDescription,
+    contexts: Vec<Context>,
 }
 
 /// A connection's slot among those that are allowed. Calls into the source hold it too: a handshake that times
 /// out in one must not make room for a next client, or calls would pile up behind a source that hangs.
-pub(crate) type Slot = Arc<OwnedSemaphorePermit>;
+pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
+
+/// Where a conversation begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Opening {
+    /// The server has said nothing yet.
+    Greeting,
+    /// TLS has begun; greeting and client flags came before it and stay good, nothing else does.
+    UnderTls { flags: ClientFlags },
+}
+
+/// What a client said about the handshake as a whole.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct ClientFlags {
+    no_zeroes: bool,
+}
+
+impl ClientFlags {
+    pub(crate) fn from_wire(bytes: [u8; 4]) -> Result<ClientFlags, ConnectionError> {
+        let flags = u32::from_be_bytes(bytes);
+        let known = u32::from(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
+        if flags & !known != 0 {
+            return Err(ConnectionError::ClientFlags { flags });
+        }
+        Ok(ClientFlags { no_zeroes: flags & u32::from(handshake_flag::NO_ZEROES) != 0 })
+    }
+}
 
 /// The handshake with one client.
 pub(crate) struct Negotiation<'a, R, W> {
@@ -39,10 +74,12 @@ pub(crate) struct Negotiation<'a, R, W> {
     source: &'a Arc<dyn ExportSource>,
     calls: &'a CallPool,
     slot: &'a Slot,
-    no_zeroes: bool,
+    flags: ClientFlags,
+    /// STARTTLS has been.
+    under_tls: bool,
     structured_replies: bool,
-    /// The export for which `base:allocation` was chosen.
-    base_allocation_for: Option<String>,
+    /// The metadata contexts that were chosen, and for which export.
+    chosen: Option<(String, Vec<String>)>,
 }
 
 impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
@@ -59,17 +96,23 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
             source,
             calls,
             slot,
-            no_zeroes: false,
+            flags: ClientFlags::default(),
+            under_tls: false,
             structured_replies: false,
-            base_allocation_for: None,
+            chosen: None,
         }
     }
 
     /// Negotiates. `None`: the client left without opening anything.
-    pub(crate) async fn run(mut self) -> Result<Option<Agreed>, ConnectionError> {
-        self.send(Greeting::fixed_newstyle().as_bytes()).await?;
-        let Some(flags) = self.read("the client's flags").await? else { return Ok(None) };
-        self.accept_flags(u32::from_be_bytes(flags))?;
+    pub(crate) async fn run(mut self, opening: Opening) -> Result<Option<Agreed>, ConnectionError> {
+        match opening {
+            Opening::Greeting => {
+                self.send(Greeting::fixed_newstyle().as_bytes()).await?;
+                let Some(flags) = self.read("the client's flags").await? else { return Ok(None) };
+                self.flags = ClientFlags::from_wire(flags)?;
+            }
+            Opening::UnderTls { flags } => (self.flags, self.under_tls) = (flags, true),
+        }
         for _ in 0..OPTIONS_MAX {
             let Some(header) = self.read("the header of an option").await? else { return Ok(None) };
             let (code, length) = parse_option_header(&header)?;
@@ -104,8 +147,15 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
                     self.structured_replies = true;
                     self.send(&answer.ack()).await?;
                 }
-                ClientOption::MetaContext { set, name, base_allocation } => {
-                    self.meta_context(answer, set, name, base_allocation).await?;
+                ClientOption::MetaContext { set, name, queries } => {
+                    self.meta_context(answer, set, name, &queries).await?;
+                }
+                ClientOption::StartTls if self.under_tls => {
+                    self.send(&answer.refuse(OptionRefusal::Invalid, "this is under TLS already")).await?;
+                }
+                ClientOption::StartTls => {
+                    let text = "no TLS here: this way to the server is not open to the network";
+                    self.send(&answer.refuse(OptionRefusal::Unsupported, text)).await?;
                 }
                 ClientOption::Unsupported => {
                     let text = format!("this server does not support option {code}");
@@ -116,23 +166,14 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
         Err(ConnectionError::TooManyOptions { limit: OPTIONS_MAX })
     }
 
-    fn accept_flags(&mut self, flags: u32) -> Result<(), ConnectionError> {
-        let known = u32::from(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
-        if flags & !known != 0 {
-            return Err(ConnectionError::ClientFlags { flags });
-        }
-        self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
-        Ok(())
-    }
-
     async fn export_name(mut self, name: &str) -> Result<Agreed, ConnectionError> {
-        let (export, description) = self
+        let opened = self
             .open(name)
             .await
             .map_err(|reason| ConnectionError::ExportRefused { name: name.to_owned(), reason })?;
-        let answer = export_name_answer(&description, self.structured_replies, self.no_zeroes);
+        let answer = export_name_answer(&opened.description, self.structured_replies, self.flags.no_zeroes);
         self.send(&answer).await?;
-        Ok(self.agree(export, &description, name))
+        Ok(self.agree(opened, name))
     }
 
     async fn list(&mut self, mut answer: OptionAnswer) -> Result<(), ConnectionError> {
@@ -159,16 +200,16 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
         wants: InfoWanted,
     ) -> Result<Option<Agreed>, ConnectionError> {
         let found = if go {
-            self.open(name).await.map(|(export, description)| (Some(export), description))
+            self.open(name).await.map(|opened| (opened.description.clone(), Some(opened)))
         } else {
             let source = Arc::clone(self.source);
-            self.ask(name, move |name| source.describe(name)).await.map(|description| (None, description))
+            self.ask(name, move |name| source.describe(name)).await.map(|description| (description, None))
         };
         match found {
-            Ok((export, description)) => {
+            Ok((description, opened)) => {
                 answer.info(name, &description, self.structured_replies, wants);
                 self.send(&answer.ack()).await?;
-                Ok(export.map(|export| self.agree(export, &description, name)))
+                Ok(opened.map(|opened| self.agree(opened, name)))
             }
             Err(error) => {
                 tracing::info!(export = name, %error, "NBD export not given");
@@ -183,35 +224,56 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
         mut answer: OptionAnswer,
         set: bool,
         name: &str,
-        base_allocation: bool,
+        queries: &[&str],
     ) -> Result<(), ConnectionError> {
         if set {
             // A new choice replaces the last one, also when it fails.
-            self.base_allocation_for = None;
+            self.chosen = None;
         }
         if !self.structured_replies {
             let text = "metadata contexts need structured replies, which were not negotiated";
             return self.send(&answer.refuse(OptionRefusal::Invalid, text)).await;
         }
         let source = Arc::clone(self.source);
-        if let Err(error) = self.ask(name, move |name| source.describe(name)).await {
-            return self.send(&answer.refuse(error.kind.into(), &error.message)).await;
-        }
-        if base_allocation {
-            answer.base_allocation(set);
-            if set {
-                self.base_allocation_for = Some(name.to_owned());
+        let queries: Vec<String> = queries.iter().map(|query| (*query).to_owned()).collect();
+        let found = self.ask(name, move |name| {
+            source.describe(name)?;
+            let base = mean_base_allocation(&queries, set).then(|| BASE_ALLOCATION.to_owned());
+            let mut found: Vec<String> = base.into_iter().collect();
+            for context in source.contexts(name, &queries, set)? {
+                if found.len() <= CONTEXTS_LISTED_MAX && !found.contains(&context) {
+                    found.push(context);
+                }
             }
+            Ok(found)
+        });
+        let mut found = match found.await {
+            Ok(found) => found,
+            Err(error) => return self.send(&answer.refuse(error.kind.into(), &error.message)).await,
+        };
+        if set && found.len() > CONTEXTS_MAX {
+            let text = format!("{} metadata contexts at once; at most {CONTEXTS_MAX}", found.len());
+            return self.send(&answer.refuse(OptionRefusal::TooBig, &text)).await;
+        }
+        found.truncate(CONTEXTS_LISTED_MAX);
+        for (index, context) in found.iter().enumerate() {
+            answer.context(if set { id_at(index) } else { 0 }, context);
+        }
+        if set {
+            self.chosen = Some((name.to_owned(), found));
         }
         self.send(&answer.ack()).await
     }
 
-    async fn open(&self, name: &str) -> Result<(Arc<dyn Export>, ExportDescription), NbdError> {
+    async fn open(&self, name: &str) -> Result<Opened, NbdError> {
         let source = Arc::clone(self.source);
+        let chosen = self.chosen.as_ref().filter(|(of, _)| of == name);
+        let chosen = chosen.map(|(_, contexts)| contexts.clone()).unwrap_or_default();
         self.ask(name, move |name| {
             let export = source.open(name)?;
             let description = export.description();
-            Ok((export, description))
+            let contexts = Context::open_all(&*export, &chosen)?;
+            Ok(Opened { export, description, contexts })
         })
         .await
     }
@@ -230,14 +292,15 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
         answer.await.unwrap_or_else(|panicked| Err(NbdError::new(ErrorKind::Io, panicked)))
     }
 
-    fn agree(&self, export: Arc<dyn Export>, description: &ExportDescription, name: &str) -> Agreed {
+    fn agree(&self, opened: Opened, name: &str) -> Agreed {
+        let Opened { export, description, contexts } = opened;
         let parameters = TransmissionParameters {
             size_bytes: description.size_bytes,
             read_only: description.read_only,
             structured_replies: self.structured_replies,
-            base_allocation: self.base_allocation_for.as_deref() == Some(name),
+            contexts: !contexts.is_empty(),
         };
-        Agreed { export, name: name.to_owned(), parameters }
+        Agreed { export, name: name.to_owned(), parameters, contexts }
     }
 
     async fn read<const BYTES: usize>(

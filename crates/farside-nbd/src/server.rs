@@ -11,13 +11,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
+use crate::accept::accept_until;
 use crate::buffer_pool::BufferPool;
 use crate::call_pool::CallPool;
 use crate::connection::{Common, Connection};
 use crate::conversation::{ConnectionError, Ending};
 use crate::export::ExportSource;
-use crate::limits::{ACCEPT_RETRY, Limits, SOCKET_BUFFER_BYTES};
-use crate::negotiation::{Negotiation, Slot};
+use crate::host_places::HostPlaces;
+use crate::limits::{Limits, SOCKET_BUFFER_BYTES};
+use crate::negotiation::{Negotiation, Opening, Slot};
 use crate::room::{Room, ServerRoom};
 
 /// Serves the exports of one source. Clones are the same server and share its limits.
@@ -26,6 +28,7 @@ pub struct Server {
     source: Arc<dyn ExportSource>,
     common: Arc<Common>,
     connections: Arc<Semaphore>,
+    host_places: Arc<HostPlaces>,
     next_connection: Arc<AtomicU64>,
 }
 
@@ -44,6 +47,7 @@ impl Server {
         };
         Ok(Server {
             source,
+            host_places: HostPlaces::new(&common.limits),
             connections: Arc::new(Semaphore::new(common.limits.connections_max)),
             common: Arc::new(common),
             next_connection: Arc::new(AtomicU64::new(1)),
@@ -54,30 +58,15 @@ impl Server {
     /// returns when every connection has finished its commands under way and ended.
     pub async fn serve_unix(&self, listener: UnixListener, shutdown: CancellationToken) {
         let connections = TaskTracker::new();
-        loop {
-            let accepted = tokio::select! {
-                biased;
-                () = shutdown.cancelled() => break,
-                accepted = listener.accept() => accepted,
-            };
-            match accepted {
-                Ok((stream, _)) => {
-                    let (server, shutdown) = (self.clone(), shutdown.clone());
-                    connections.spawn(async move {
-                        let peer = unix_peer(&stream);
-                        let (reader, writer) = stream.into_split();
-                        server.serve_stream(reader, writer, &peer, &shutdown).await;
-                    });
-                }
-                Err(error) => {
-                    tracing::error!(%error, "cannot accept an NBD client; trying again");
-                    tokio::select! {
-                        () = shutdown.cancelled() => break,
-                        () = tokio::time::sleep(ACCEPT_RETRY) => {}
-                    }
-                }
+        let serve = |stream: UnixStream| {
+            let (server, shutdown) = (self.clone(), shutdown.clone());
+            async move {
+                let peer = unix_peer(&stream);
+                let (reader, writer) = stream.into_split();
+                server.serve_stream(reader, writer, &peer, &shutdown).await;
             }
-        }
+        };
+        accept_until(&listener, &shutdown, &connections, serve).await;
         if let Ok(address) = listener.local_addr()
             && let Some(path) = address.as_pathname()
             && let Err(error) = std::fs::remove_file(path)
@@ -89,34 +78,63 @@ impl Server {
         connections.wait().await;
     }
 
-    /// Serves one client over any stream, given as its two halves; `peer` names it in the log. Returns when the
-    /// connection has ended, after its commands under way.
+    /// Serves one client over any stream, given as its two halves; `peer` names it in the log. It may open whatever the
+    /// server has. Returns when the connection has ended, after its commands under way.
     pub async fn serve_stream<R, W>(&self, reader: R, writer: W, peer: &str, shutdown: &CancellationToken)
     where
         R: AsyncRead + Unpin + Send,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let connection = self.next_connection.fetch_add(1, Ordering::Relaxed);
-        let span = tracing::info_span!("nbd", connection, peer);
         let Ok(slot) = Arc::clone(&self.connections).try_acquire_owned() else {
             let limit = self.common.limits.connections_max;
-            span.in_scope(|| tracing::warn!(limit, "NBD client turned away: too many connections"));
+            tracing::warn!(peer, limit, "NBD client turned away: too many connections");
             return;
         };
-        let slot = Arc::new(slot);
-        let client = Client { connection, peer };
-        match self.converse(reader, writer, client, &slot, shutdown).instrument(span.clone()).await {
+        let client = Client {
+            peer,
+            source: Arc::clone(&self.source),
+            revoked: &CancellationToken::new(),
+            slot: Arc::new(slot),
+        };
+        self.serve_client(reader, writer, client, Opening::Greeting, shutdown).await;
+    }
+
+    /// The same for `client`, from `opening` on.
+    pub(crate) async fn serve_client<R, W>(
+        &self,
+        reader: R,
+        writer: W,
+        client: Client<'_>,
+        opening: Opening,
+        shutdown: &CancellationToken,
+    ) where
+        R: AsyncRead + Unpin + Send,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let connection = self.next_connection.fetch_add(1, Ordering::Relaxed);
+        let span = tracing::info_span!("nbd", connection, peer = client.peer);
+        let conversation = self.converse(reader, writer, connection, client, opening, shutdown);
+        match conversation.instrument(span.clone()).await {
             Ok(ending) => span.in_scope(|| tracing::debug!(%ending, "NBD connection ended")),
             Err(error) => span.in_scope(|| tracing::warn!(%error, "NBD connection closed")),
         }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.common.limits
+    }
+
+    pub(crate) fn host_places(&self) -> &Arc<HostPlaces> {
+        &self.host_places
     }
 
     async fn converse<R, W>(
         &self,
         reader: R,
         mut writer: W,
+        connection: u64,
         client: Client<'_>,
-        slot: &Slot,
+        opening: Opening,
         shutdown: &CancellationToken,
     ) -> Result<Ending, ConnectionError>
     where
@@ -125,21 +143,24 @@ impl Server {
     {
         let mut reader = BufReader::with_capacity(SOCKET_BUFFER_BYTES, reader);
         let handshake_max = self.common.limits.handshake_max;
-        let negotiation = Negotiation::new(&mut reader, &mut writer, &self.source, &self.common.calls, slot);
+        let calls = &self.common.calls;
+        let negotiation = Negotiation::new(&mut reader, &mut writer, &client.source, calls, &client.slot);
         let agreed = tokio::select! {
             biased;
             () = shutdown.cancelled() => return Ok(Ending::Shutdown),
-            agreed = tokio::time::timeout(handshake_max, negotiation.run()) => agreed,
+            () = client.revoked.cancelled() => return Ok(Ending::Revoked),
+            agreed = tokio::time::timeout(handshake_max, negotiation.run(opening)) => agreed,
         };
         let Some(agreed) = agreed.map_err(|_| ConnectionError::HandshakeTime(handshake_max))?? else {
             return Ok(Ending::HungUp);
         };
         let (export, read_only) = (agreed.name.clone(), agreed.parameters.read_only);
         tracing::info!(export, read_only, "NBD client connected");
-        let who = format!("client {} ({}) of {export}", client.connection, client.peer);
-        let room = Room::new(&self.common.limits, &self.common.room, client.connection, who);
+        let who = format!("client {connection} ({}) of {export}", client.peer);
+        let room = Room::new(&self.common.limits, &self.common.room, connection, who);
         let common = Arc::clone(&self.common);
-        let ended = Connection::run(&mut reader, writer, agreed, room, common, shutdown).await;
+        let ended =
+            Connection::run(&mut reader, writer, agreed, room, common, shutdown, client.revoked).await;
         if let Ok(ending) = &ended {
             tracing::info!(export, %ending, "NBD client gone");
         }
@@ -147,11 +168,16 @@ impl Server {
     }
 }
 
-/// Who is connected.
-#[derive(Clone, Copy)]
-struct Client<'a> {
-    connection: u64,
-    peer: &'a str,
+/// Who is connected, and to what.
+pub(crate) struct Client<'a> {
+    /// For the log.
+    pub(crate) peer: &'a str,
+    /// What it may open.
+    pub(crate) source: Arc<dyn ExportSource>,
+    /// Cancelled when it must go.
+    pub(crate) revoked: &'a CancellationToken,
+    /// Its place.
+    pub(crate) slot: Slot,
 }
 
 fn unix_peer(stream: &UnixStream) -> String {

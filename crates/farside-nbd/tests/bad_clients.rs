@@ -207,7 +207,7 @@ async fn commands_out_of_range_are_refused_and_the_stream_stays_in_step() {
         assert_eq!(client.write(0, MIB - 1, b"ab").await.error, ENOSPC);
         assert_eq!(client.command(0, WRITE_ZEROES, 1, MIB as u32).await.error, ENOSPC);
         assert_eq!(client.command(0, TRIM, MIB, 1).await.error, EINVAL);
-        assert_eq!(client.command(0, 5, 0, 1).await.error, EINVAL, "CACHE was not offered");
+        assert_eq!(client.command(0, 8, 0, 1).await.error, EINVAL, "RESIZE was not offered");
         assert_eq!(client.command(1 << 9, READ, 0, 1).await.error, EINVAL, "an unknown flag");
         assert_eq!(client.command(0, READ, MIB - 1, 1).await.error, 0);
     }

@@ -258,7 +258,7 @@ async fn the_old_way_in_gives_simple_replies() {
         client.send(&client_flags.to_be_bytes()).await;
         client.send(&option(OPT_EXPORT_NAME, b"pool/volume")).await;
         assert_eq!(client.take(8).await, MIB.to_be_bytes());
-        assert_eq!(client.take(2).await, 0b1001_0110_1101_u16.to_be_bytes());
+        assert_eq!(client.take(2).await, 0b1101_0110_1101_u16.to_be_bytes());
         assert_eq!(client.take(zeros).await, vec![0; zeros]);
         assert_eq!(client.command(0, READ, 0, 5).await.chunks, [(1, b"hello".to_vec())]);
     }
@@ -409,4 +409,67 @@ async fn the_socket_is_private_from_the_start_and_never_taken_from_another() {
 
     let long = directory.path().join("x".repeat(120));
     assert!(matches!(bind_unix(&long, 0o660), Err(BindError::Io { .. })));
+}
+
+fn contexts(export: &str, queries: &[&str]) -> Vec<u8> {
+    let mut data = string(export);
+    data.extend((queries.len() as u32).to_be_bytes());
+    queries.iter().for_each(|query| data.extend(string(query)));
+    data
+}
+
+fn numbers(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|number| u32::from_be_bytes(number.try_into().expect("four bytes"))).collect()
+}
+
+#[tokio::test]
+async fn several_contexts_are_answered_side_by_side() {
+    let export = Arc::new(MemoryExport::new(MIB));
+    export.fill(4096, &[1; 4096]);
+    let server = TestServer::of(&export);
+    let mut client = RawClient::connect(&server.socket).await;
+    client.send(&3_u32.to_be_bytes()).await;
+    client.option(OPT_STRUCTURED_REPLY, &[]).await;
+    let listed = client.option(OPT_LIST_META_CONTEXT, &contexts("pool/volume", &["test:"])).await;
+    assert_eq!(listed.len(), 99 + 1);
+    assert!(listed[..99].iter().all(|answer| answer.0 == REP_META_CONTEXT && answer.1[..4] == [0; 4]));
+
+    let many: Vec<String> = (1..=17).map(|number| format!("test:multiples:{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let refused = client.option(OPT_SET_META_CONTEXT, &contexts("pool/volume", &many)).await;
+    assert_eq!(refused[0].0, REP_ERR_TOO_BIG);
+    let too_many = vec!["x:y"; 65];
+    let refused = client.option(OPT_SET_META_CONTEXT, &contexts("pool/volume", &too_many)).await;
+    assert_eq!(refused[0].0, REP_ERR_INVALID);
+
+    let wanted =
+        ["test:multiples:3", "base:allocation", "test:multiples:3", "other:thing", "test:multiples:2"];
+    let chosen = client.option(OPT_SET_META_CONTEXT, &contexts("pool/volume", &wanted)).await;
+    let names: Vec<String> =
+        chosen[..3].iter().map(|a| String::from_utf8(a.1[4..].to_vec()).unwrap()).collect();
+    assert_eq!(names, ["base:allocation", "test:multiples:3", "test:multiples:2"]);
+    let ids: Vec<u32> = chosen[..3].iter().map(|answer| numbers(&answer.1[..4])[0]).collect();
+    client.option(OPT_GO, &go("pool/volume")).await;
+    client.structured = true;
+    let answer = client.command(0, BLOCK_STATUS, 2048, 4 * 4096).await;
+    let said: Vec<Vec<u32>> = answer.chunks.iter().map(|(_, chunk)| numbers(chunk)).collect();
+    assert_eq!(answer.chunks.iter().map(|chunk| chunk.0).collect::<Vec<_>>(), [5, 5, 5]);
+    assert_eq!(said[0], [ids[0], 2048, 3, 4096, 0, 2 * 4096 + 2048, 3]);
+    assert_eq!(said[1], [ids[1], 2048, 1, 2 * 4096, 0, 4096, 1, 2048, 0]);
+    assert_eq!(said[2], [ids[2], 2048, 1, 4096, 0, 4096, 1, 4096, 0, 2048, 1]);
+    let one = client.command(REQ_ONE, BLOCK_STATUS, 0, 4 * 4096).await;
+    assert_eq!(one.chunks.iter().map(|(_, chunk)| chunk.len()).collect::<Vec<_>>(), [12, 12, 12]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn cache_is_a_command_without_payload() {
+    let export = Arc::new(MemoryExport::new(MIB).read_only());
+    let server = TestServer::of(&export);
+    let mut client = RawClient::open(&server.socket, "pool/volume", true).await;
+    assert_eq!(client.command(0, CACHE, 4096, MIB as u32 - 4096).await.error, 0);
+    assert_eq!(export.count(|call| call.name == "cache" && call.offset == 4096), 1);
+    assert_eq!(client.command(0, CACHE, 4096, MIB as u32).await.error, EINVAL);
+    assert_eq!(client.command(FAST_ZERO, CACHE, 0, 4096).await.error, EINVAL);
+    server.stop().await;
 }

@@ -66,7 +66,7 @@ async fn nbdinfo_shows_size_capabilities_and_exports() {
         "can_multi_conn: true",
         "can_trim: true",
         "can_zero: true",
-        "can_cache: false",
+        "can_cache: true",
         "block_size_minimum: 1",
         "block_size_preferred: 4096",
         "block_size_maximum: 33554432",

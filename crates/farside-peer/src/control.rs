@@ -29,6 +29,9 @@ pub(crate) struct Frame {
     /// Beside any body: streams of which nothing arrives that goes in full packets. Who does not know it goes on as before.
     #[prost(message, repeated, tag = "13")]
     pub(crate) packets: Vec<Packets>,
+    /// Beside a pong: the wall clock of its sender, milliseconds since 1970; 0 says nothing.
+    #[prost(uint64, tag = "14")]
+    pub(crate) clock: u64,
 }
 
 /// Full packets do not pass, on the path of this stream that is silent.
@@ -63,6 +66,7 @@ pub(crate) struct Beside {
     pub(crate) keepalive: u32,
     pub(crate) holds: Vec<Hold>,
     pub(crate) packets: Vec<Packets>,
+    pub(crate) clock: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -166,8 +170,8 @@ pub(crate) fn encode(body: Body) -> Bytes {
 
 /// The same, and what it says beside.
 pub(crate) fn encode_with(body: Body, beside: Beside) -> Bytes {
-    let Beside { keepalive, holds, packets } = beside;
-    let frame = Frame { body: Some(body), keepalive, holds, packets };
+    let Beside { keepalive, holds, packets, clock } = beside;
+    let frame = Frame { body: Some(body), keepalive, holds, packets, clock };
     let length = frame.encoded_len();
     let mut bytes = BytesMut::with_capacity(LENGTH_BYTES + length);
     bytes.put_u32_le(u32::try_from(length).expect("bounded by CONTROL_FRAME_MAX"));
@@ -205,7 +209,8 @@ fn decode(bytes: Bytes) -> Result<(Body, Beside), SessionError> {
         Frame::decode(bytes).map_err(|e| SessionError::Protocol(format!("malformed control frame: {e}")))?;
     let body =
         frame.body.ok_or_else(|| SessionError::Protocol("a control frame of unknown kind".to_owned()))?;
-    Ok((body, Beside { keepalive: frame.keepalive, holds: frame.holds, packets: frame.packets }))
+    let Frame { keepalive, holds, packets, clock, .. } = frame;
+    Ok((body, Beside { keepalive, holds, packets, clock }))
 }
 
 /// A refusal fit to be sent or shown.

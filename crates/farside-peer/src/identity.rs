@@ -27,7 +27,7 @@ use crate::id::PeerId;
 use crate::limits::IDENTITY_FILE_MAX;
 
 /// Name of the identity file in the data directory.
-pub(crate) const IDENTITY_FILE: &str = "identity.pem";
+pub const IDENTITY_FILE: &str = "identity.pem";
 
 /// The key of this site, ready to prove itself in TLS. Cheap to clone; never shows the key.
 #[derive(Clone)]

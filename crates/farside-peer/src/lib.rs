@@ -29,7 +29,7 @@ pub use control::fuzz_control;
 pub use error::{Refusal, SessionError};
 pub use hello::{Service, fuzz_hello};
 pub use id::PeerId;
-pub use identity::Identity;
+pub use identity::{IDENTITY_FILE, Identity};
 pub use limits::{CALL_BYTES_MAX, HEADER_BYTES_MAX};
 pub use node::{Node, NodeConfig, NodeParts, PeerState, PeerStatus};
 pub use pairing::{CodeError, Invite, PairingCode, fuzz_pairing};

@@ -8,11 +8,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, OFlags};
 
 use crate::block::{BLOCK_BYTES, BlockBuffer};
-use crate::{holders, ring};
+use crate::{file_system, holders, loop_device, ring};
 
 /// What a device can answer besides success.
 #[derive(Debug, thiserror::Error)]
@@ -43,11 +44,27 @@ pub enum DeviceError {
         /// Its size.
         device_bytes: u64,
     },
+    /// A raw device that shall be larger than it is.
+    #[error(
+        "{device} has {device_bytes} bytes; {wanted} are wanted. Make the device larger first (for example lvextend)"
+    )]
+    Smaller {
+        /// The device's name.
+        device: String,
+        /// Bytes that it shall have.
+        wanted: u64,
+        /// Its size.
+        device_bytes: u64,
+    },
     /// Another process holds the device.
-    #[error("{device} is in use by another process (its lock is held); stop that farsided first")]
+    #[error(
+        "{device} is in use: {by}. Nothing was changed. Stop that farsided, or close the pool there, first"
+    )]
     Locked {
         /// The device's name.
         device: String,
+        /// By whom, as far as the kernel tells.
+        by: String,
     },
     /// The kernel says that something has the block device: a mount, swap, LVM, md, device mapper, another program.
     #[error(
@@ -81,7 +98,10 @@ impl DeviceError {
                 .iter()
                 .any(|errno| source.raw_os_error() == Some(errno.raw_os_error())),
             DeviceError::OutOfRange { .. } => true,
-            DeviceError::Locked { .. } | DeviceError::InUse { .. } | DeviceError::Open { .. } => false,
+            DeviceError::Locked { .. }
+            | DeviceError::InUse { .. }
+            | DeviceError::Smaller { .. }
+            | DeviceError::Open { .. } => false,
         }
     }
 }
@@ -111,6 +131,14 @@ pub trait BlockDevice: Send + Sync + 'static {
         }
         Ok(())
     }
+    /// Makes it at least `bytes` bytes long, for good: a file is made longer, a raw device has been or is refused. What is new
+    /// reads as zeros, or as what was there.
+    fn grow(&self, bytes: u64) -> Result<(), DeviceError> {
+        match self.bytes() {
+            device_bytes if device_bytes >= bytes => Ok(()),
+            device_bytes => Err(DeviceError::Smaller { device: self.name(), wanted: bytes, device_bytes }),
+        }
+    }
     /// Makes every write that had finished when this was called survive a power failure.
     fn sync(&self) -> Result<(), DeviceError>;
     /// A name for messages: the path.
@@ -122,9 +150,12 @@ pub trait BlockDevice: Send + Sync + 'static {
 pub struct FileDevice {
     file: File,
     path: PathBuf,
-    bytes: u64,
+    /// It only grows.
+    bytes: AtomicU64,
     direct: bool,
     is_block_device: bool,
+    /// The file behind a loop device, locked as long as the device is open.
+    _backing: Option<File>,
 }
 
 /// What lies at a path, compared with what is open.
@@ -215,20 +246,27 @@ impl FileDevice {
         } else {
             FlockOperation::NonBlockingLockShared
         };
-        rustix::fs::flock(&file, lock).map_err(|_| DeviceError::Locked { device: device.clone() })?;
-        let is_block_device = file.metadata().map_err(open_error)?.file_type().is_block_device();
-        let bytes = if is_block_device {
-            rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|e| open_error(e.into()))?
-        } else {
-            file.metadata().map_err(open_error)?.len()
-        };
-        let bytes = bytes - bytes % BLOCK_BYTES as u64;
-        Ok(FileDevice { file, path: path.to_path_buf(), bytes, direct, is_block_device })
+        rustix::fs::flock(&file, lock).map_err(|_| {
+            let by = holders::of_lock(&file).unwrap_or_else(|| String::from("another process"));
+            DeviceError::Locked { device: device.clone(), by: format!("{by} has it open (its lock is held)") }
+        })?;
+        let metadata = file.metadata().map_err(open_error)?;
+        let is_block_device = metadata.file_type().is_block_device();
+        let backing = is_block_device.then(|| lock_backing(&device, metadata.rdev(), lock)).transpose()?;
+        let bytes = AtomicU64::new(whole_blocks(&file, is_block_device).map_err(open_error)?);
+        let _backing = backing.flatten();
+        Ok(FileDevice { file, path: path.to_path_buf(), bytes, direct, is_block_device, _backing })
     }
 
     /// Whether it is a raw device, not a file.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
+    }
+
+    /// Whether its lock alone keeps out everybody who opens it as a file: it is one, on a file system that no other machine
+    /// has. A loop device that somebody has made of it is another matter.
+    pub fn is_local_file(&self) -> bool {
+        !self.is_block_device && file_system::is_local(&self.file)
     }
 
     /// What its path leads to by now: names are moved and given again, what is open stays what it is.
@@ -268,10 +306,13 @@ impl FileDevice {
 
     fn check(&self, offset: u64, length: usize) -> Result<(), DeviceError> {
         match offset.checked_add(length as u64) {
-            Some(end) if end <= self.bytes => Ok(()),
-            _ => {
-                Err(DeviceError::OutOfRange { offset, length, device: self.name(), device_bytes: self.bytes })
-            }
+            Some(end) if end <= self.bytes() => Ok(()),
+            _ => Err(DeviceError::OutOfRange {
+                offset,
+                length,
+                device: self.name(),
+                device_bytes: self.bytes(),
+            }),
         }
     }
 
@@ -283,6 +324,32 @@ impl FileDevice {
         source: io::Error,
     ) -> DeviceError {
         DeviceError::Io { operation, offset, length, device: self.name(), source }
+    }
+}
+
+/// Bytes of the whole blocks of a file or device, as it is now.
+fn whole_blocks(file: &File, is_block_device: bool) -> io::Result<u64> {
+    let bytes = if is_block_device {
+        rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?
+    } else {
+        file.metadata()?.len()
+    };
+    Ok(bytes - bytes % BLOCK_BYTES as u64)
+}
+
+/// Locks the file behind a loop device as the device itself is locked. A file that cannot be opened is left alone: that
+/// somebody else has the pool is then told by what the pool's users write into it.
+fn lock_backing(device: &str, rdev: u64, lock: FlockOperation) -> Result<Option<File>, DeviceError> {
+    let Some(path) = loop_device::backing_file(rdev) else { return Ok(None) };
+    let Ok(file) = File::open(&path) else { return Ok(None) };
+    match rustix::fs::flock(&file, lock) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let by = holders::of_lock(&file).unwrap_or_else(|| String::from("another process"));
+            let by = format!("{by} has {} open, the file behind it (its lock is held)", path.display());
+            Err(DeviceError::Locked { device: device.to_owned(), by })
+        }
+        Err(_) => Ok(None),
     }
 }
 
@@ -312,7 +379,21 @@ fn is_aligned(bytes: &[u8]) -> bool {
 
 impl BlockDevice for FileDevice {
     fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    fn grow(&self, bytes: u64) -> Result<(), DeviceError> {
+        let found = |source| self.io_error("grow", bytes, 0, source);
+        let mut now = whole_blocks(&self.file, self.is_block_device).map_err(found)?;
+        if now < bytes && !self.is_block_device {
+            self.file.set_len(bytes).and_then(|()| self.file.sync_all()).map_err(found)?;
+            now = bytes;
+        }
+        self.bytes.fetch_max(now, Ordering::AcqRel);
+        if now < bytes {
+            return Err(DeviceError::Smaller { device: self.name(), wanted: bytes, device_bytes: now });
+        }
+        Ok(())
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {

@@ -1,5 +1,6 @@
-//! Who has a block device, as far as the kernel tells; for messages only.
+//! Who has a file or a block device, as far as the kernel tells; for messages only.
 
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -32,6 +33,31 @@ pub(crate) fn of(path: &Path) -> String {
     found.join(", ")
 }
 
+/// The process that has `file` locked, with its name.
+pub(crate) fn of_lock(file: &File) -> Option<String> {
+    let metadata = file.metadata().ok()?;
+    let (device, inode) = (metadata.dev(), metadata.ino());
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let pid = holder_among(&locks, &format!("{major:02x}:{minor:02x}:{inode}"))?;
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some(match name.trim() {
+        "" => format!("process {pid}"),
+        name => format!("process {pid} ({name})"),
+    })
+}
+
+/// The process with a lock of the whole file `id`, `MAJOR:MINOR:INODE`, among the lines of `/proc/locks`. One of another
+/// namespace has the number 0 there.
+fn holder_among(locks: &str, id: &str) -> Option<u32> {
+    let mut holders = locks.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (kind, pid, at) = (fields.next()?, fields.nth(2)?, fields.next()?);
+        (kind == "FLOCK" && at == id).then(|| pid.parse::<u32>().ok()).flatten()
+    });
+    holders.find(|pid| *pid != 0)
+}
+
 /// Mount points of the device `major:minor` among the lines of `mountinfo`.
 fn mounts_of<'a>(mountinfo: &'a str, number: &'a str) -> impl Iterator<Item = &'a str> {
     mountinfo.lines().filter_map(move |line| {
@@ -44,6 +70,20 @@ fn mounts_of<'a>(mountinfo: &'a str, number: &'a str) -> impl Iterator<Item = &'
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_is_found_by_its_file() {
+        let text = "1: POSIX  ADVISORY  WRITE 300 fe:00:77 128 128\n2: FLOCK  ADVISORY  WRITE 400 fe:00:77 0 EOF\n\
+                    2: -> FLOCK  ADVISORY  WRITE 401 fe:00:78 0 EOF\n3: FLOCK  ADVISORY  READ 0 fe:00:79 0 EOF\n";
+        assert_eq!(holder_among(text, "fe:00:77"), Some(400));
+        assert_eq!(holder_among(text, "fe:00:78"), None, "it only waits");
+        assert_eq!(holder_among(text, "fe:00:79"), None, "of another namespace");
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(of_lock(&file), None);
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let said = of_lock(&file).unwrap();
+        assert!(said.starts_with(&format!("process {} (", std::process::id())), "{said}");
+    }
 
     #[test]
     fn a_mount_is_found_by_its_device() {

@@ -37,6 +37,21 @@ impl ProcessIdentity {
     }
 }
 
+/// Open files that this process wants at most: sockets of hosts and peers, mostly.
+const OPEN_FILES: u64 = 65_536;
+
+/// Raises the limit of this process's open files as far as it may, to [`OPEN_FILES`] at most. The usual 1024 is less than
+/// hosts and peers may have connections.
+pub fn raise_open_files() -> std::io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(OPEN_FILES, |maximum| maximum.min(OPEN_FILES));
+    if current.is_some_and(|current| current < wanted) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum })?;
+    }
+    Ok(())
+}
+
 /// The name of this machine, for people.
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

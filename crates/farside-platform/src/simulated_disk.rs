@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -76,7 +77,7 @@ impl Inner {
 /// The simulated disk. Cheap to clone: clones are the same disk.
 #[derive(Clone)]
 pub struct SimulatedDisk {
-    bytes: u64,
+    bytes: Arc<AtomicU64>,
     name: Arc<str>,
     inner: Arc<Mutex<Inner>>,
 }
@@ -85,7 +86,11 @@ impl SimulatedDisk {
     /// A disk of zeros that records its history.
     pub fn new(name: &str, bytes: u64) -> Self {
         assert_eq!(bytes % BLOCK_BYTES as u64, 0, "a disk is made of whole blocks");
-        SimulatedDisk { bytes, name: name.into(), inner: Arc::new(Mutex::new(Inner::empty())) }
+        SimulatedDisk {
+            bytes: Arc::new(bytes.into()),
+            name: name.into(),
+            inner: Arc::new(Mutex::new(Inner::empty())),
+        }
     }
 
     /// Stops recording: for long runs that crash only by [`SimulatedDisk::image`] of the present.
@@ -123,7 +128,7 @@ impl SimulatedDisk {
         let inner = self.inner.lock();
         let history = &inner.history[..events];
         let synced = history.iter().rposition(|e| matches!(e, Event::Sync)).map_or(0, |i| i + 1);
-        let disk = SimulatedDisk::new(&self.name, self.bytes);
+        let disk = SimulatedDisk::new(&self.name, self.bytes());
         {
             let mut after = disk.inner.lock();
             after.live = inner.initial.clone();
@@ -181,7 +186,7 @@ impl SimulatedDisk {
 
     /// A copy of what reads see now, with a history of its own.
     pub fn image(&self) -> SimulatedDisk {
-        let disk = SimulatedDisk::new(&self.name, self.bytes);
+        let disk = SimulatedDisk::new(&self.name, self.bytes());
         let live = self.inner.lock().live.clone();
         *disk.inner.lock() = Inner { initial: live.clone(), live, ..Inner::empty() };
         disk
@@ -233,12 +238,12 @@ impl SimulatedDisk {
         length: usize,
         inner: &mut Inner,
     ) -> Result<(), DeviceError> {
-        if offset.checked_add(length as u64).is_none_or(|end| end > self.bytes) {
+        if offset.checked_add(length as u64).is_none_or(|end| end > self.bytes()) {
             return Err(DeviceError::OutOfRange {
                 offset,
                 length,
                 device: self.name(),
-                device_bytes: self.bytes,
+                device_bytes: self.bytes(),
             });
         }
         match &mut inner.fail_after {
@@ -260,7 +265,14 @@ impl SimulatedDisk {
 
 impl BlockDevice for SimulatedDisk {
     fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// It has always been as long as it is: no history of that is kept.
+    fn grow(&self, bytes: u64) -> Result<(), DeviceError> {
+        self.check("grow", 0, 0, &mut self.inner.lock())?;
+        self.bytes.fetch_max(bytes, Ordering::AcqRel);
+        Ok(())
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {

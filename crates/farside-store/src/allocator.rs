@@ -13,6 +13,8 @@ use crate::owner_counts::OwnerCounts;
 /// The in-memory free map.
 pub(crate) struct Allocator {
     pool_blocks: u64,
+    /// What lies from here on is not given out yet: not both superblocks know of it (`grow.rs`).
+    usable_blocks: u64,
     first_allocatable: u64,
     /// One bit per block: set while the block may not be given out (in use, waiting, or given out just now).
     busy: Vec<u64>,
@@ -54,6 +56,7 @@ impl Allocator {
         let chunks = pool_blocks.div_ceil(BLOCKS_PER_CHUNK);
         let mut allocator = Allocator {
             pool_blocks,
+            usable_blocks: pool_blocks,
             first_allocatable,
             busy: vec![0; pool_blocks.div_ceil(64) as usize],
             free_blocks: pool_blocks,
@@ -119,8 +122,57 @@ impl Allocator {
         self.waiting_blocks
     }
 
+    /// Chunks of the free map in which anything can be in use.
     pub(crate) fn chunks(&self) -> u64 {
-        self.free_in_chunk.len() as u64
+        self.usable_blocks.div_ceil(BLOCKS_PER_CHUNK)
+    }
+
+    /// The pool has so many blocks from now on; what is new is withheld.
+    pub(crate) fn extend(&mut self, pool_blocks: u64) {
+        debug_assert!(pool_blocks >= self.pool_blocks);
+        self.pool_blocks = pool_blocks;
+        self.busy.resize(pool_blocks.div_ceil(64) as usize, 0);
+        self.free_in_chunk.resize(pool_blocks.div_ceil(BLOCKS_PER_CHUNK) as usize, 0);
+    }
+
+    /// Withholds what lies from `first` on.
+    pub(crate) fn withhold_from(&mut self, first: u64) {
+        for (chunk, free) in self.free_by_chunk(first, self.usable_blocks) {
+            self.free_blocks -= u64::from(free);
+            self.free_in_chunk[chunk] -= free;
+        }
+        self.usable_blocks = first.min(self.usable_blocks);
+    }
+
+    /// Gives out what was withheld, from now on; whether there was any.
+    pub(crate) fn give_out_all(&mut self) -> bool {
+        for (chunk, free) in self.free_by_chunk(self.usable_blocks, self.pool_blocks) {
+            self.free_blocks += u64::from(free);
+            self.free_in_chunk[chunk] += free;
+        }
+        std::mem::replace(&mut self.usable_blocks, self.pool_blocks) < self.pool_blocks
+    }
+
+    pub(crate) fn withholds(&self) -> bool {
+        self.usable_blocks < self.pool_blocks
+    }
+
+    /// How many blocks are free in each chunk from block `from` up to `to`.
+    fn free_by_chunk(&self, from: u64, to: u64) -> Vec<(usize, u32)> {
+        let chunks = from / BLOCKS_PER_CHUNK..to.div_ceil(BLOCKS_PER_CHUNK);
+        let free = |chunk: u64| {
+            let start = (chunk * BLOCKS_PER_CHUNK).max(from);
+            let end = ((chunk + 1) * BLOCKS_PER_CHUNK).min(to);
+            let busy = |word: u64| {
+                let below = |block: u64| block.saturating_sub(word * 64).min(64) as u32;
+                let counted = u64::MAX.checked_shr(64 - below(end)).unwrap_or(0)
+                    & u64::MAX.checked_shl(below(start)).unwrap_or(0);
+                (self.busy[word as usize] & counted).count_ones()
+            };
+            let length = end.saturating_sub(start) as u32;
+            if length == 0 { 0 } else { length - (start / 64..end.div_ceil(64)).map(busy).sum::<u32>() }
+        };
+        chunks.map(|chunk| (chunk as usize, free(chunk))).collect()
     }
 
     fn is_busy(&self, block: u64) -> bool {
@@ -145,7 +197,7 @@ impl Allocator {
     pub(crate) fn allocate_run(&mut self, blocks: u64) -> Option<(Place, u64)> {
         let first = self.next_free(self.data_cursor)?;
         let mut count = 0;
-        while count < blocks && first + count < self.pool_blocks && !self.is_busy(first + count) {
+        while count < blocks && first + count < self.usable_blocks && !self.is_busy(first + count) {
             self.set_busy(first + count);
             count += 1;
         }
@@ -170,7 +222,7 @@ impl Allocator {
         let start = block;
         loop {
             let twin = block + TWIN_DISTANCE;
-            if twin < self.pool_blocks && !self.is_busy(twin) {
+            if twin < self.usable_blocks && !self.is_busy(twin) {
                 for b in [block, twin] {
                     self.set_busy(b);
                     self.in_flight.insert(b);
@@ -194,7 +246,7 @@ impl Allocator {
         if self.free_blocks == 0 {
             return None;
         }
-        self.scan(from, self.pool_blocks).or_else(|| self.scan(0, from.min(self.pool_blocks)))
+        self.scan(from, self.usable_blocks).or_else(|| self.scan(0, from.min(self.usable_blocks)))
     }
 
     fn scan(&self, from: u64, to: u64) -> Option<u64> {

@@ -1,10 +1,15 @@
-//! A pool on a raw device is open in one place only. The kernel's exclusive open sees to that where it can; it knows nothing of
-//! another host on the same LUN, nor of another path to it. So a *claim* lies beside the superblocks: whoever has the pool open
-//! writes it anew at intervals, and reads it before it does. Who opens the pool watches a claim that looks alive, and takes
-//! one that does not. A holder whose claim was taken latches its pool before it writes anything more.
+//! A pool is open in one place only. The kernel's locks and its exclusive open see to that where they can; they know nothing of
+//! another host on the same LUN or network file system, nor of another path to it: a block device that was made of the pool's
+//! file. So a *claim* lies beside the superblocks: whoever has the pool open writes it anew at intervals, and reads it
+//! before it does. Who opens the pool watches a claim that looks alive, and takes one that does not. A holder whose claim
+//! was taken latches its pool before it writes anything more.
+//!
+//! Most claims need no watching: the holder has closed the pool, or was a process of this kernel that has ended, or had the
+//! lock of a file that the opener has by now. So an opening after a crash of the machine waits for nothing where a pool lies
+//! in a file of a local file system.
 //!
 //! Whatever claims say, each consistency point looks at both superblocks before it writes one (`alone.rs`): that holds
-//! for files too, and against whoever knows no claims.
+//! against whoever knows no claims.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,16 +38,19 @@ pub struct ClaimOptions {
     pub interval: Duration,
     /// Takes the pool even from a holder that lives.
     pub force: bool,
+    /// This process has the pool's file locked, on a file system that no other machine has.
+    pub has_lock: bool,
 }
 
 impl ClaimOptions {
     /// Those of this process: a writing each second.
-    pub fn of_this_process(force: bool) -> ClaimOptions {
+    pub fn of_this_process(force: bool, has_lock: bool) -> ClaimOptions {
         ClaimOptions {
             process: ProcessIdentity::this(),
             host: farside_platform::host_name(),
             interval: Duration::from_secs(1),
             force,
+            has_lock,
         }
     }
 }
@@ -66,15 +74,39 @@ impl Drop for Claim {
 
 impl Claim {
     /// Takes the pool's claim, once nobody else who lives has it. Waits up to seven intervals where that is not known at once:
-    /// the last holder did not close the pool, and was no process of this kernel that has ended.
+    /// the last holder did not close the pool, was no process of this kernel that has ended, and had no lock that is had here
+    /// now.
+    ///
+    /// None where that cannot be written and the lock of the pool's file does for it: a file system that is full leaves the pool
+    /// readable.
     pub(crate) fn take(
         device: &Arc<dyn BlockDevice>,
         pool: Uuid,
         options: ClaimOptions,
         randomness: &dyn Randomness,
+    ) -> Result<Option<Claim>> {
+        let has_lock = options.has_lock;
+        match Self::take_or_fail(device, pool, options, randomness) {
+            Err(StoreError::Device(error)) if has_lock => {
+                tracing::warn!(
+                    device = device.name(),
+                    "the pool is opened without a claim, its file's lock alone keeps others out: {error}"
+                );
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    fn take_or_fail(
+        device: &Arc<dyn BlockDevice>,
+        pool: Uuid,
+        options: ClaimOptions,
+        randomness: &dyn Randomness,
     ) -> Result<Claim> {
-        let ClaimOptions { process, host, interval, force } = options;
-        let found = read(&**device)?.filter(|found| found.is_open && !holder_of(found).has_ended());
+        let ClaimOptions { process, host, interval, force, has_lock } = options;
+        let has_ended = |found: &Note| holder_of(found).has_ended() || (has_lock && found.has_lock);
+        let found = read(&**device)?.filter(|found| found.is_open && !has_ended(found));
         if let Some(found) = &found
             && !force
         {
@@ -93,6 +125,7 @@ impl Claim {
         }
         let note = Note {
             is_open: true,
+            has_lock,
             pool,
             holder: Uuid::from_bytes(randomness.uuid_bytes()),
             beat: 0,
@@ -118,8 +151,11 @@ impl Claim {
 
     /// Writes it anew. Refused if somebody has taken it meanwhile.
     pub(crate) fn renew(&mut self) -> Result<()> {
-        if beat(&*self.device, &mut self.note, &mut self.doubted)?.is_none() {
-            return Ok(());
+        match beat(&*self.device, &mut self.note, &mut self.doubted) {
+            Ok(None) => return Ok(()),
+            Err(StoreError::Device(_)) if self.note.has_lock => return Ok(()),
+            Err(error) => return Err(error),
+            Ok(Some(_)) => {}
         }
         // It is another's: nothing is given back.
         self.is_kept = true;

@@ -122,6 +122,18 @@ pub enum StoreError {
         /// By whom.
         by: String,
     },
+    /// A copy of a pool has an identity of its own, and still the mirrors of the other.
+    #[error(
+        "{device} is a copy of a pool that is to become one of its own, and its mirrors could not be ended: {cause}. It is not \
+         open; the pool that it was copied from, and its mirrors, are not affected. Mend the cause, then open it again: that \
+         goes on from here"
+    )]
+    CopyNotMade {
+        /// The device.
+        device: String,
+        /// What failed.
+        cause: String,
+    },
     /// Somebody else has written to the pool while it was open here.
     #[error(
         "somebody else has written to {device} while this daemon had it open: {what}. This daemon has stopped before it wrote \

@@ -190,6 +190,14 @@ impl VersionHandle {
         self.size_bytes
     }
 
+    /// The identity of the volume that it is a version of, whatever that is called by now; none if it was deleted.
+    pub fn volume_id(&self) -> Option<Uuid> {
+        let state = self.pool.locked();
+        let version = state.versions.version(self.version).ok()?;
+        let volume = state.versions.volume_numbered(version.volume)?;
+        Uuid::from_slice(&volume.uuid).ok()
+    }
+
     /// Whether it takes writes.
     pub fn is_writable(&self) -> bool {
         self.writable
@@ -301,6 +309,19 @@ impl VersionHandle {
         let walk = Difference::begin(&self.pool, &mut self.pool.locked(), against, self.version)
             .expect("an open version is there");
         Difference { _open: base.into_iter().chain([self]).collect(), ..walk }
+    }
+
+    /// Compares this version with the snapshot of this name of the same volume, piece by piece, from wherever is asked for.
+    pub fn compared_with(&self, snapshot: &str) -> Result<Comparison> {
+        let mut state = self.pool.locked();
+        let volume = state.versions.version(self.version)?.volume;
+        let is_it = |version: &&VersionState| version.snapshot.as_ref().is_some_and(|s| s.name == snapshot);
+        let base = state.versions.live_snapshots(volume).find(is_it).map(|version| version.id);
+        let base = base.ok_or_else(|| StoreError::NotFound(format!("snapshot {snapshot}")))?;
+        Ok(Comparison {
+            base: Walked::begin(&self.pool, &mut state, base)?,
+            incremental: Walked::begin(&self.pool, &mut state, self.version)?,
+        })
     }
 
     /// Fingerprints of `count` blocks from block `first` on; past the end: holes. Metadata only; at most
@@ -420,6 +441,23 @@ impl Drop for Walked {
                 self.pool.wake.signal();
             }
         }
+    }
+}
+
+/// Two versions of a volume that are compared piece by piece. While it lives neither is reaped, but it is in nobody's way.
+pub struct Comparison {
+    base: Walked,
+    incremental: Walked,
+}
+
+impl Comparison {
+    /// What differs from block `first` on, in ascending order, as far as one step comes: up to the block that is returned
+    /// too, or to the end. A step visits some thousand nodes at most, and always comes further than `first`. Metadata only.
+    pub fn changes_from(&self, first: u64) -> Result<(Vec<DifferingBlocks>, Option<u64>)> {
+        let pool = &self.incremental.pool;
+        let _reading = pool.readers.read();
+        let (base, incremental) = (self.base.view()?, self.incremental.view()?);
+        difference::step(&pool.nodes, &base, &incremental, first)
     }
 }
 

@@ -12,7 +12,7 @@
 //! * `pool.rs`: locks and durability; `space.rs`: admission; `allocator.rs`: free places;
 //! * `owner_counts.rs`: blocks with several owners; `sharing.rs`: how they come to be;
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
-//! * `ring.rs`: the journal; `journal_load.rs`: what it may hold; `point.rs`: consistency points; `recovery.rs`: opening; `claim.rs`: who else has it open;
+//! * `ring.rs`: the journal; `journal_load.rs`: what it may hold; `point.rs`: consistency points; `recovery.rs`: opening; `claim.rs`: who else has it open; `copies.rs`: a copy becomes a pool of its own;
 //! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`, `main_line.rs`: their changes;
 //! * `adopt.rs`: what a transfer wants and the pool holds already; `known_data.rs`, `learning.rs`, `fingerprint_index.rs`, `near.rs`: where to
 //!   look for it;
@@ -23,10 +23,12 @@ mod allocator;
 mod alone;
 mod background;
 mod claim;
+mod copies;
 mod delta;
 mod difference;
 mod error;
 mod fingerprint_index;
+mod grow;
 mod handle;
 mod io;
 mod journal_load;
@@ -59,7 +61,8 @@ pub use claim::ClaimOptions;
 pub use difference::{DifferenceKind, DifferingBlocks};
 pub use error::{Result, StoreError};
 pub use handle::{
-    ChangedBlocks, Difference, FINGERPRINTS_MAX, JOINED_BYTES_MAX, SnapshotReader, Version, VersionHandle,
+    ChangedBlocks, Comparison, Difference, FINGERPRINTS_MAX, JOINED_BYTES_MAX, SnapshotReader, Version,
+    VersionHandle,
 };
 pub use journal_load::{STEPS_MAX as JOURNAL_STEPS_MAX, UNPROVEN_RECORDS as UNPROVEN_RECORDS_MAX};
 pub use known_data::KnownDataStatus;
@@ -68,4 +71,5 @@ pub use recovery::{identity, occupants};
 pub use staged::{StagedFor, StagedStatus, StagedVersion};
 pub use staged_content::StagedContent;
 pub use status::{PoolStatus, QuarantinedRange};
+pub use versions::VOLUME_BYTES_MAX;
 pub use volumes::{NewSnapshot, ReplicaStatus, SnapshotStatus, VolumeStatus};

@@ -37,7 +37,8 @@ pub(crate) struct TreeIdentity {
 pub(crate) struct NodeReader {
     device: Arc<dyn BlockDevice>,
     pool: Uuid,
-    pool_blocks: u64,
+    /// It only grows.
+    pool_blocks: AtomicU64,
     cache: Cache<u64, Arc<Node>>,
     /// Nodes read from the device, second copies included.
     reads: AtomicU64,
@@ -61,11 +62,16 @@ impl NodeReader {
         NodeReader {
             device,
             pool: superblock.pool,
-            pool_blocks: superblock.pool_blocks,
+            pool_blocks: superblock.pool_blocks.into(),
             cache: Cache::new((cache_bytes / CACHED_NODE_BYTES).max(64) as usize),
             reads: AtomicU64::new(0),
             met: Mutex::default(),
         }
+    }
+
+    /// The pool has become larger.
+    pub(crate) fn set_pool_blocks(&self, blocks: u64) {
+        self.pool_blocks.store(blocks, Ordering::Release);
     }
 
     /// As [`NodeReader::read`], but a lost or damaged node of a volume is answered as one whose children are all lost, and
@@ -256,7 +262,8 @@ impl NodeReader {
     fn decode(&self, block: &[u8], expected: &NodeExpectation) -> std::result::Result<Node, FormatError> {
         let node = Node::decode_expected(block, expected)?;
         // A place past the end could be freed before it is ever read.
-        let inside = node.children.iter().all(|c| c.place.0 < self.pool_blocks);
+        let pool_blocks = self.pool_blocks.load(Ordering::Acquire);
+        let inside = node.children.iter().all(|c| c.place.0 < pool_blocks);
         inside.then_some(node).ok_or(FormatError::Field { what: "node", field: "place of a child" })
     }
 

@@ -167,7 +167,8 @@ impl Pool {
         // 4. and 5. The superblock.
         let superblock = Superblock {
             pool: self.id,
-            pool_blocks: self.pool_blocks,
+            copy: self.copy_mark(),
+            pool_blocks: self.pool_blocks(),
             journal_blocks: self.journal_blocks,
             generation,
             open_epoch: self.open_epoch,
@@ -684,16 +685,30 @@ impl PointWriter<'_> {
     /// The owner counts, after all that frees data: the blocks of the table that changed, and the nodes above them.
     fn owner_counts(&mut self, before: &TreeReference) -> Result<TreeReference> {
         let changed = self.free_map.owners.changed_blocks();
-        if changed.is_empty() {
+        let blocks = table_blocks(self.pool.pool_blocks());
+        let length_bytes = blocks * BLOCK_BYTES as u64;
+        if changed.is_empty() && (before.root.is_hole() || before.length_bytes == length_bytes) {
             return Ok(*before);
         }
-        let blocks = table_blocks(self.pool.pool_blocks);
         let level = level_for(blocks);
-        let (root, _) = self.counts_below(level, 0, before.root, &changed)?;
+        // Of a pool that has just grown the table may be higher than before; what is new of it is zeros.
+        let level_before = if before.root.is_hole() { level } else { before.level };
+        let (mut root, mut mapped) = if changed.is_empty() {
+            let node = self.pool.nodes.read(OWNER_COUNTS_TREE, before.level, 0, &before.root)?;
+            (before.root, node.mapped_blocks)
+        } else {
+            self.counts_below(level_before, 0, before.root, &changed)?
+        };
+        for level in level_before + 1..=level {
+            let mut children = [Pointer::HOLE; FAN_OUT];
+            children[0] = std::mem::replace(&mut root, Pointer::HOLE);
+            root = self.node(OWNER_COUNTS_TREE, level, 0, self.birth, mapped_only(mapped), children)?;
+            mapped = if root.is_hole() { 0 } else { mapped };
+        }
         if root.is_hole() {
             return Ok(TreeReference::default());
         }
-        Ok(TreeReference { root, level, length_bytes: blocks * BLOCK_BYTES as u64 })
+        Ok(TreeReference { root, level, length_bytes })
     }
 
     /// The subtree in which the blocks `changed` of the table lie, all of them below it; and how many are no holes.
@@ -745,7 +760,7 @@ impl PointWriter<'_> {
     /// The free map describes itself too: places for what it will write are taken first, until nothing changes any
     /// more, then it is encoded.
     fn free_map(&mut self, before: &TreeReference, old: &[Pointer]) -> Result<(TreeReference, Vec<Pointer>)> {
-        let chunks = self.pool.pool_blocks.div_ceil(BLOCKS_PER_CHUNK);
+        let chunks = self.pool.pool_blocks().div_ceil(BLOCKS_PER_CHUNK);
         // Old nodes go, all of them; new ones get their places now. (128 leaves per TiB of pool.)
         self.free_nodes_only(FREE_MAP_TREE, before.level, 0, &before.root)?;
         let mut levels = 0;
@@ -769,7 +784,7 @@ impl PointWriter<'_> {
                     self.free_map.free(old.place);
                     progress = true;
                 }
-                if !self.free_map.is_all_free(chunk, self.pool.pool_blocks) {
+                if !self.free_map.is_all_free(chunk, self.pool.pool_blocks()) {
                     assigned.insert(chunk, self.place_for(0)?);
                     progress = true;
                 }
@@ -792,7 +807,7 @@ impl PointWriter<'_> {
         }
         for (chunk, place) in assigned {
             let mut block = BlockBuffer::zeroed(1);
-            self.free_map.encode_chunk(chunk, self.pool.pool_blocks, &mut block);
+            self.free_map.encode_chunk(chunk, self.pool.pool_blocks(), &mut block);
             let fingerprint = Fingerprint::of_block(&block);
             pointers[chunk as usize] = Pointer { fingerprint, place, birth: self.birth };
             self.gather(place.0, block)?;

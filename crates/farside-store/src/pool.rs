@@ -4,10 +4,11 @@
 //! has reserved room waits for one. Those of `known_data.rs` come before `readers` and `state`. None is held across a wait for a peer or a client.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use farside_format::catalog::{CatalogChange, Change};
 use farside_format::journal::Record;
+use farside_format::superblock::CopyMark;
 use farside_format::{Birth, Place, Pointer, Superblock, TreeReference};
 use farside_platform::{BLOCK_BYTES, BlockDevice, Clock, Randomness};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
@@ -41,8 +42,10 @@ pub struct PoolOptions {
     /// Whether the pool has a thread of its own for points and reaping. Without, they run inside the calls that
     /// make them due (simulation).
     pub background: bool,
-    /// How the pool is kept from being open twice; none where the operating system's own lock does it (files).
+    /// How the pool is kept from being open twice; none where nobody else can reach it (simulation).
     pub claim: Option<ClaimOptions>,
+    /// What is opened is a copy of another pool: it gets an identity of its own, and its mirrors end.
+    pub as_copy: bool,
 }
 
 impl PoolOptions {
@@ -57,6 +60,7 @@ impl PoolOptions {
             known_data_bytes_per_tib: 128 << 20,
             background: true,
             claim: None,
+            as_copy: false,
         }
     }
 }
@@ -175,8 +179,14 @@ impl State {
 /// A pool, open. Cheap to share behind an `Arc`; everything may be called from any thread.
 pub struct Pool {
     pub(crate) device: Arc<dyn BlockDevice>,
+    /// What nodes and journal bear.
     pub(crate) id: Uuid,
-    pub(crate) pool_blocks: u64,
+    /// Which copy it is.
+    pub(crate) copy: CopyMark,
+    /// The mirrors that it brought along are not ended yet.
+    pub(crate) ends_mirrors: AtomicBool,
+    /// See [`Pool::pool_blocks`].
+    blocks: AtomicU64,
     pub(crate) journal_blocks: u64,
     pub(crate) open_epoch: u64,
     pub(crate) options: PoolOptions,
@@ -241,7 +251,9 @@ impl Pool {
         Pool {
             device,
             id: superblock.pool,
-            pool_blocks: superblock.pool_blocks,
+            copy: superblock.copy,
+            ends_mirrors: AtomicBool::new(superblock.copy.ends_mirrors),
+            blocks: superblock.pool_blocks.into(),
             journal_blocks: superblock.journal_blocks,
             open_epoch: superblock.open_epoch,
             options,
@@ -266,9 +278,19 @@ impl Pool {
         }
     }
 
-    /// The pool's identity.
+    /// The pool's identity: by what others know it.
     pub fn id(&self) -> Uuid {
-        self.id
+        if self.copy.number == 0 { self.id } else { self.copy.identity }
+    }
+
+    /// Its size in blocks. It only grows, with the maintenance lock held.
+    pub(crate) fn pool_blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_pool_blocks(&self, blocks: u64) {
+        self.blocks.store(blocks, Ordering::Release);
+        self.nodes.set_pool_blocks(blocks);
     }
 
     /// Name of the device it lies on.
@@ -448,8 +470,8 @@ impl Pool {
     fn is_due_for_room(&self, state: &State) -> bool {
         let (free, written) = (state.allocator.free_blocks(), state.written_blocks);
         let gain = state.allocator.waiting_blocks() + written;
-        let is_short = free < self.pool_blocks / FREE_SHARE_MIN && gain >= free / GAIN_SHARE_MIN;
-        (is_short || written >= self.pool_blocks / WRITTEN_SHARE_MAX) && gain > 4 * state.system_blocks + 64
+        let is_short = free < self.pool_blocks() / FREE_SHARE_MIN && gain >= free / GAIN_SHARE_MIN;
+        (is_short || written >= self.pool_blocks() / WRITTEN_SHARE_MAX) && gain > 4 * state.system_blocks + 64
     }
 
     fn maintain_if_due(&self) -> Result<()> {

@@ -13,7 +13,7 @@ use farside_format::free_map::BLOCKS_PER_CHUNK;
 use farside_format::journal::Record;
 use farside_format::occupant::{HEAD_BYTES, TAIL_BYTES, recognise};
 use farside_format::owner_counts::table_blocks;
-use farside_format::superblock::{JOURNAL_BLOCKS_MIN, JOURNAL_START, SUPERBLOCK_PLACES};
+use farside_format::superblock::{CopyMark, JOURNAL_BLOCKS_MIN, JOURNAL_START, SUPERBLOCK_PLACES};
 use farside_format::{Birth, Fingerprint, FormatError, Pointer, Superblock, TreeReference};
 use farside_platform::{BLOCK_BYTES, BlockBuffer, BlockDevice};
 use uuid::Uuid;
@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::allocator::Allocator;
 use crate::background;
 use crate::claim::Claim;
+use crate::copies;
 use crate::delta::{self, ChangeEffects};
 use crate::error::{Result, StoreError};
 use crate::io::account;
@@ -65,7 +66,7 @@ impl Pool {
         // Before anything is overwritten that another may have open.
         let id = Uuid::from_bytes(options.randomness.uuid_bytes());
         let claim = options.claim.clone().map(|claim| Claim::take(&device, id, claim, &*options.randomness));
-        let mut claim = claim.transpose()?;
+        let mut claim = claim.transpose()?.flatten();
         // A journal that was never written costs twice per flush: write it now. Zeros end it, too.
         let zeros = BlockBuffer::zeroed(256);
         let mut at = 0;
@@ -81,6 +82,7 @@ impl Pool {
         }
         let superblock = Superblock {
             pool: id,
+            copy: CopyMark::default(),
             pool_blocks,
             journal_blocks,
             generation: 0,
@@ -111,8 +113,20 @@ impl Pool {
     /// opening costs is bounded by what a journal may hold (`journal_load.rs`), not by the nodes that its changes lie under.
     ///
     /// If what the newest point wrote cannot be read, the older one and its longer journal serve, and a point is made at
-    /// once. If that cannot be made, the pool is open for reading.
+    /// once. If that cannot be made, the pool is open for reading; a copy of a pool whose mirrors are to end is not open then.
     pub fn open(device: Arc<dyn BlockDevice>, options: PoolOptions) -> Result<Arc<Pool>> {
+        let pool = Self::open_as_it_is(device, options)?;
+        if pool.copy_mark().ends_mirrors
+            && let Err(error) = pool.end_mirrors_of_copy()
+        {
+            // Nobody may use it with the mirrors of another.
+            let _ = pool.close();
+            return Err(StoreError::CopyNotMade { device: pool.device.name(), cause: error.to_string() });
+        }
+        Ok(pool)
+    }
+
+    fn open_as_it_is(device: Arc<dyn BlockDevice>, options: PoolOptions) -> Result<Arc<Pool>> {
         let [newest, older] = choose_superblocks(&*device)?;
         let (newest, slot) = newest.expect("one of the two was chosen");
         if newest.pool_blocks * BLOCK > device.bytes() {
@@ -125,12 +139,15 @@ impl Pool {
         // Before anything is read that another might still change.
         let claim =
             options.claim.clone().map(|claim| Claim::take(&device, newest.pool, claim, &*options.randomness));
-        let mut claim = claim.transpose()?;
+        let is_claimed = claim.is_some();
+        let mut claim = claim.transpose()?.flatten();
         let [newest, older] =
-            if claim.is_some() { choose_superblocks(&*device)? } else { [Some((newest, slot)), older] };
+            if is_claimed { choose_superblocks(&*device)? } else { [Some((newest, slot)), older] };
         let (newest, slot) = newest.expect("one of the two was chosen");
         let nodes = NodeReader::new(device.clone(), &newest, options.node_cache_bytes);
-        let (superblock, slot, (mut loaded, end)) = match (recover(&*device, &nodes, &newest), &older) {
+        let other = older.as_ref().map(|(older, _)| older);
+        let (copy, is_marked_anew) = copies::mark(&newest, other, options.as_copy, &*options.randomness)?;
+        let (mut superblock, slot, (mut loaded, end)) = match (recover(&*device, &nodes, &newest), &older) {
             (Ok(recovered), _) => (newest.clone(), slot, recovered),
             (Err(error @ (StoreError::Corrupt { .. } | StoreError::Device(_))), Some((older, slot))) => {
                 tracing::error!(pool = %newest.pool, "the newest consistency point cannot be read, the older one and the journal after it are taken instead: {error}");
@@ -149,8 +166,13 @@ impl Pool {
         // What was read may still sit in a volatile cache (the last daemon was killed, not the machine): before the
         // next batch claims that it is on the medium, make it so.
         device.sync()?;
+        if is_marked_anew {
+            tracing::warn!(pool = %copy.identity, device = device.name(), copy_of = %newest.identity(), "this copy of a pool \
+                 becomes a pool of its own; its mirrors end");
+            superblock.copy = copy;
+        }
         // A slot, or a point, that cannot be read now may come back with nodes that are about to be overwritten.
-        if older.is_none() || !is_newest {
+        if older.is_none() || !is_newest || is_marked_anew {
             if older.is_none() {
                 tracing::error!(pool = %superblock.pool, "one superblock is damaged; it is rewritten from the other. \
                      Nothing is lost, but the medium loses data: replace it");
@@ -158,19 +180,28 @@ impl Pool {
             let other = SUPERBLOCK_PLACES[1 - slot];
             device.write_at(other * BLOCK, &BlockBuffer::copy_of(&*superblock.encode()))?;
             device.sync()?;
+            if is_marked_anew {
+                let own = SUPERBLOCK_PLACES[slot];
+                device.write_at(own * BLOCK, &BlockBuffer::copy_of(&*superblock.encode()))?;
+                device.sync()?;
+            }
             // Both superblocks hold the same point now: nothing needs what waits for another.
             loaded.allocator.free_waiting();
         }
         // The older superblock stays good for opening until the next point takes its slot: so does its journal.
         // Unless that leaves the ring too little room for a point; then one is made at once.
         let ring_bytes = superblock.journal_blocks * BLOCK;
-        let kept = older.as_ref().map(|(older, _)| older.journal_position);
+        let kept = older.as_ref().filter(|_| !is_marked_anew).map(|(older, _)| older.journal_position);
         let kept = kept.filter(|tail| end.position.saturating_sub(*tail) <= ring_bytes / 8 * 7);
         let tail = kept.unwrap_or(superblock.journal_position);
         // A life that made no point left its batches only.
         let open_epoch = newest.open_epoch.max(loaded.open_epoch) + 1;
         let raised = Superblock { open_epoch, ..superblock.clone() };
         let has_open_end = loaded.has_open_end;
+        // The pool was about to grow: the older superblock does not know of what is new.
+        if let Some((older, _)) = older.as_ref().filter(|_| is_newest) {
+            loaded.allocator.withhold_from(older.pool_blocks);
+        }
         let (pool, has_room) =
             Self::start(device, raised, superblock, slot, tail, options, nodes, loaded, end)?;
         pool.keep_claim(claim)?;
@@ -207,6 +238,8 @@ impl Pool {
             tracing::error!(pool = %pool.id(), "the pool is open for reading only: {error}. Copy its volumes to \
                  another pool, or break the mirrors whose replicas are at other sites. farside pool check lists the \
                  damage");
+        } else if let Err(error) = pool.finish_growth() {
+            tracing::error!(pool = %pool.id(), "the pool has become larger, and does not use what is new yet: {error}");
         }
         Ok(pool)
     }
@@ -404,8 +437,10 @@ impl Loaded {
 
 /// Which pool lies on a device; nothing is changed.
 pub fn identity(device: &dyn BlockDevice) -> Result<Uuid> {
-    let [newest, _] = choose_superblocks(device)?;
-    Ok(newest.expect("one of the two was chosen").0.pool)
+    let [newest, other] = choose_superblocks(device)?;
+    let (newest, _) = newest.expect("one of the two was chosen");
+    let (copy, _) = newest.mark(other.as_ref().map(|(other, _)| other));
+    Ok(Superblock { copy, ..newest }.identity())
 }
 
 /// What is recognised on a device that is to become a pool; nothing if it is blank where others write first.

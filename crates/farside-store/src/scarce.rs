@@ -48,16 +48,16 @@ impl Nodes {
 impl Pool {
     /// Sets aside what the next point needs. Without it no point may begin.
     pub(crate) fn find_room_for_point(&self, system: &mut SystemTrees) -> Result<()> {
-        if self.state.lock().set_aside(self.pool_blocks) == 0 {
+        if self.state.lock().set_aside(self.pool_blocks()) == 0 {
             return Ok(());
         }
         self.give_up_older_point(system)?;
         let mut state = self.state.lock();
-        if state.set_aside(self.pool_blocks) == 0 {
+        if state.set_aside(self.pool_blocks()) == 0 {
             return Ok(());
         }
         state.count_owed_nodes();
-        match state.set_aside(self.pool_blocks) {
+        match state.set_aside(self.pool_blocks()) {
             0 => Ok(()),
             missing_pairs => Err(StoreError::NoRoomForPoint { missing_pairs }),
         }

@@ -104,7 +104,7 @@ impl Pool {
             seen
         };
         let tables: BTreeSet<u64> = seen.iter().filter(|p| !p.is_hole()).map(table_block).collect();
-        let cost = table_cost(tables.len() as u64, self.pool_blocks);
+        let cost = table_cost(tables.len() as u64, self.pool_blocks());
         let reservation = self.reserve_with_table(cost, SpaceClass::Staging)?;
         let _reading = self.readers.read();
         let mut guard = self.locked();

@@ -197,7 +197,7 @@ impl Pool {
         // The same of pairs: what frees space may use all that no point needs.
         let kept_pairs = match class {
             SpaceClass::Metadata => {
-                state.own_pairs(self.pool_blocks).min(state.spare_pairs_kept as u64) as usize
+                state.own_pairs(self.pool_blocks()).min(state.spare_pairs_kept as u64) as usize
             }
             SpaceClass::Host | SpaceClass::Staging => state.spare_pairs_kept,
         };
@@ -245,14 +245,14 @@ impl Pool {
     /// Blocks that the pool's own trees may need.
     fn own_blocks(&self, state: &State) -> u64 {
         state.system_blocks
-            + table_cost(state.allocator.owners.table_blocks(), self.pool_blocks)
+            + table_cost(state.allocator.owners.table_blocks(), self.pool_blocks())
             + state.catalog_growth.div_ceil(BLOCK_BYTES as u64) * 2
     }
 
     /// Blocks that transfers leave free for hosts: 1/32 at least, so that a host whose replica is broken off can write.
     fn host_reserve_blocks(&self) -> u64 {
         let percent = u64::from(self.host_reserve_percent.load(Ordering::Relaxed));
-        (self.pool_blocks / 32).max(self.pool_blocks / 100 * percent)
+        (self.pool_blocks() / 32).max(self.pool_blocks() / 100 * percent)
     }
 
     /// Has transfers leave so many percent of the pool free for hosts, from now on; never less than 1/32.

@@ -152,9 +152,9 @@ impl Pool {
         let block = BLOCK_BYTES as u64;
         let (spare, promised) = state.reserved_blocks();
         PoolStatus {
-            id: self.id,
+            id: self.id(),
             device: self.device_name(),
-            size_bytes: self.pool_blocks * block,
+            size_bytes: self.pool_blocks() * block,
             free_bytes: state.allocator.free_blocks() * block,
             waiting_bytes: state.allocator.waiting_blocks() * block,
             reserved_bytes: (spare + promised) * block,
@@ -166,7 +166,7 @@ impl Pool {
             journal_bytes,
             overlay_bytes: state.overlay_bytes,
             corrupt_blocks: self.counters.corrupt_blocks.load(Ordering::Relaxed),
-            unattributed_bytes_max: state.versions.unattributed_blocks_max.min(self.pool_blocks) * block,
+            unattributed_bytes_max: state.versions.unattributed_blocks_max.min(self.pool_blocks()) * block,
             failed: self.failure(),
             refused_write: self.refused_write.lock().clone(),
             lacks_room: (state.owed_pairs > 0)

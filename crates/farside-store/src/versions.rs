@@ -118,8 +118,8 @@ pub(crate) fn blocks(size_bytes: u64) -> u64 {
     size_bytes.div_ceil(BLOCK_BYTES as u64)
 }
 
-/// The largest volume, bytes.
-pub(crate) const VOLUME_BYTES_MAX: u64 = BLOCKS_MAX * BLOCK_BYTES as u64;
+/// The largest volume, bytes: 16 PiB.
+pub const VOLUME_BYTES_MAX: u64 = BLOCKS_MAX * BLOCK_BYTES as u64;
 
 /// All volumes and versions.
 #[derive(Default)]
@@ -249,6 +249,11 @@ impl Versions {
 
     fn volume_mut(&mut self, id: u64) -> Result<&mut Volume> {
         self.volumes.get_mut(&id).ok_or_else(|| inconsistent(format!("volume {id} does not exist")))
+    }
+
+    /// The live volume of this number.
+    pub(crate) fn volume_numbered(&self, id: u64) -> Option<&Volume> {
+        self.volumes.get(&id).filter(|volume| !volume.deleted)
     }
 
     /// The live volume of this name.

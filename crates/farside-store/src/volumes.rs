@@ -74,6 +74,8 @@ pub struct SnapshotStatus {
     pub pinned_by: Vec<Uuid>,
     /// Whether it lies on the line of the head; others are side branches (rescued versions).
     pub on_main_line: bool,
+    /// Higher than that of every snapshot of the volume that was made here before, whatever clocks said: the epoch that it closed.
+    pub sequence: u64,
 }
 
 /// What a new snapshot shall be.
@@ -172,7 +174,7 @@ impl Pool {
             .volumes
             .values()
             .filter(|v| !v.deleted)
-            .map(|v| volume_status(&state, v))
+            .map(|v| self.volume_status(&state, v))
             .collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
@@ -181,12 +183,19 @@ impl Pool {
     /// One volume.
     pub fn volume(&self, name: &str) -> Result<VolumeStatus> {
         let state = self.locked();
-        Ok(volume_status(&state, find_volume(&state, name)?))
+        Ok(self.volume_status(&state, find_volume(&state, name)?))
     }
 
     /// The identity of the volume of this name, if there is one: cheaper than all that is known of it.
     pub fn volume_id(&self, name: &str) -> Option<Uuid> {
-        self.locked().versions.volume_named(name).and_then(|volume| Uuid::from_slice(&volume.uuid).ok())
+        let id =
+            self.locked().versions.volume_named(name).and_then(|volume| Uuid::from_slice(&volume.uuid).ok());
+        id.map(|id| self.copy.own(id))
+    }
+
+    fn volume_status(&self, state: &State, volume: &Volume) -> VolumeStatus {
+        let status = volume_status(state, volume);
+        VolumeStatus { uuid: self.copy.own(status.uuid), ..status }
     }
 
     /// Makes a thin volume.
@@ -350,7 +359,12 @@ impl Pool {
     }
 
     /// Changes what is known of a snapshot.
-    fn describe_snapshot(&self, volume: &str, uuid: Uuid, edit: impl FnOnce(&mut Snapshot)) -> Result<()> {
+    pub(crate) fn describe_snapshot(
+        &self,
+        volume: &str,
+        uuid: Uuid,
+        edit: impl FnOnce(&mut Snapshot),
+    ) -> Result<()> {
         self.change(|state| {
             let version = find_snapshot_by_uuid(state, volume, uuid)?;
             let id = version.id;
@@ -512,5 +526,6 @@ pub(crate) fn snapshot_status(version: &VersionState, on_main_line: bool) -> Sna
         held: snapshot.held,
         pinned_by: snapshot.pins.iter().map(|p| uuid_of(p)).collect(),
         on_main_line,
+        sequence: version.frozen.0,
     }
 }

@@ -7,7 +7,8 @@ mod model;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farside_platform::{BlockDevice, ProcessIdentity, SimulatedDisk};
+use farside_format::claim::CLAIM_PLACE;
+use farside_platform::{BlockDevice, DeviceError, ProcessIdentity, SimulatedDisk};
 use farside_store::{ClaimOptions, Pool, PoolOptions, StoreError};
 use model::options;
 
@@ -72,7 +73,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A process of another machine, or of this one.
 fn claims(host: &str, process: ProcessIdentity, force: bool) -> PoolOptions {
-    let claim = ClaimOptions { process, host: host.into(), interval: INTERVAL, force };
+    let claim = ClaimOptions { process, host: host.into(), interval: INTERVAL, force, has_lock: false };
     PoolOptions { background: true, claim: Some(claim), ..options(7) }
 }
 
@@ -145,6 +146,84 @@ fn a_holder_that_died_is_watched_for_a_while_or_known_to_be_gone() {
     let fourth = Pool::open(Arc::clone(&image), claims("here", ProcessIdentity::this(), false)).unwrap();
     assert!(began.elapsed() < INTERVAL * 5, "{:?}", began.elapsed());
     fourth.close().unwrap();
+}
+
+#[test]
+fn a_holder_whose_lock_is_had_by_now_has_ended_and_any_other_is_watched() {
+    let (disk, device) = disk();
+    let locked = |host: &str, process| {
+        let options = claims(host, process, false);
+        PoolOptions { claim: options.claim.map(|claim| ClaimOptions { has_lock: true, ..claim }), ..options }
+    };
+    let first = Pool::create(Arc::clone(&device), locked("south", machine(1))).unwrap();
+    // After a crash of the machine, which cannot be told from another machine: the file's lock can.
+    let image: Arc<dyn BlockDevice> = Arc::new(disk.image());
+    let began = Instant::now();
+    let second = Pool::open(Arc::clone(&image), locked("south", machine(2))).unwrap();
+    assert!(began.elapsed() < INTERVAL * 5, "{:?}", began.elapsed());
+    second.create_volume("v", 1 << 20).unwrap();
+    drop(second);
+    // A loop device of the file that is open: its opener has no lock that would meet the first's.
+    let Err(error) = Pool::open(Arc::clone(&device), claims("north", machine(2), false)) else {
+        panic!("both")
+    };
+    assert!(error.to_string().contains("process 101 of south"), "{error}");
+    first.close().unwrap();
+    drop(first);
+    // And the other way round: the file of a loop device that is open.
+    let first = Pool::open(Arc::clone(&device), claims("south", machine(1), false)).unwrap();
+    let Err(error) = Pool::open(Arc::clone(&device), locked("north", machine(2))) else { panic!("both") };
+    assert!(matches!(error, StoreError::OpenElsewhere { .. }), "{error}");
+    first.create_volume("w", 1 << 20).unwrap();
+    first.close().unwrap();
+}
+
+/// A device on which the block of the claim cannot be written, as on a file system that is full and copies on write.
+struct NoClaims(Arc<SimulatedDisk>);
+
+impl BlockDevice for NoClaims {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        if offset == CLAIM_PLACE * 4096 {
+            let source = std::io::ErrorKind::StorageFull.into();
+            return Err(DeviceError::Io {
+                operation: "write",
+                offset,
+                length: bytes.len(),
+                device: self.name(),
+                source,
+            });
+        }
+        self.0.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.0.sync()
+    }
+
+    fn name(&self) -> String {
+        self.0.name()
+    }
+}
+
+#[test]
+fn a_file_whose_claim_cannot_be_written_opens_by_its_lock_and_a_device_does_not() {
+    let (disk, device) = disk();
+    Pool::create(Arc::clone(&device), options(1)).unwrap().close().unwrap();
+    let device: Arc<dyn BlockDevice> = Arc::new(NoClaims(disk));
+    let without = claims("south", machine(1), false);
+    assert!(matches!(Pool::open(Arc::clone(&device), without.clone()), Err(StoreError::Device(_))));
+    let claim = without.claim.clone().map(|claim| ClaimOptions { has_lock: true, ..claim });
+    let pool = Pool::open(device, PoolOptions { claim, ..without }).unwrap();
+    pool.create_volume("v", 1 << 20).unwrap();
+    pool.close().unwrap();
 }
 
 #[test]

@@ -10,8 +10,37 @@ use crate::protocol::convert::CandidateBase;
 
 /// What the name of a snapshot begins with that holds what a mirror, or a person's decision, took out of sight.
 pub const RESCUE: &str = "rescue";
+/// What it begins with if it was the source that left it behind.
+pub const RESCUE_OF_SOURCE: &str = "rescue-source";
 /// What the name of a snapshot begins with that was the base of a mirror that is over.
 pub const LEFT_BASE: &str = "base";
+
+/// Letters of a moment that say its day: `2027-01-15`.
+pub const DAY: usize = 10;
+/// More than a moment, a number after it and what is before them have.
+const RESCUE_NAME_MAX: usize = 72;
+
+/// When what has this name was set aside, if it is the name of a rescue: `rescue-2027-01-15T08:00:00Z`, or with `-2` after it; and
+/// whether the source left it behind (`rescue-source-…`). What the data is of may be older.
+pub fn rescue_moment(name: &str) -> Option<(&str, bool)> {
+    let rest = name.strip_prefix(RESCUE)?.strip_prefix('-').filter(|_| name.len() <= RESCUE_NAME_MAX)?;
+    let of_source = rest.strip_prefix("source-");
+    let rest = of_source.unwrap_or(rest);
+    let (at, number) = rest.split_at(rest.find('Z')? + 1);
+    let is_day = |c: (usize, char)| if matches!(c.0, 4 | 7) { c.1 == '-' } else { c.1.is_ascii_digit() };
+    let is_moment = at.len() > DAY && at.is_ascii() && at.char_indices().take(DAY).all(is_day);
+    let is_numbered = number.strip_prefix('-').is_some_and(|number| number.parse::<u64>().is_ok());
+    (is_moment && (number.is_empty() || is_numbered)).then_some((at, of_source.is_some()))
+}
+
+/// The name at this site of a snapshot that a person at the source called `name`: what is called a rescue there is none here, and
+/// is not to go, nor to push out another, as one.
+pub(crate) fn arrival_name(name: &str) -> String {
+    match rescue_moment(name) {
+        Some(_) => format!("source-{name}"),
+        None => name.to_owned(),
+    }
+}
 
 /// What the name of a snapshot begins with that is taken only to be compared.
 const PROBE: &str = "mirror-probe-";
@@ -57,8 +86,8 @@ pub fn candidates(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<Candid
     newest.iter().filter_map(|s| candidate(s).transpose()).collect()
 }
 
-/// The content root of a snapshot; none if damaged metadata keeps part of it from being read. One such snapshot must not stop
-/// a mirror: it serves as base no more, and the others do.
+/// The content root of a snapshot; none if damaged metadata keeps part of it from being read, or if it was deleted since it was
+/// listed. One such snapshot must not stop a mirror: it serves as base no more, and the others do.
 pub(crate) fn readable_root(
     engine: &dyn Engine,
     volume: &VolumeName,
@@ -73,30 +102,89 @@ pub(crate) fn readable_root(
             );
             Ok(None)
         }
+        Err(EngineError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 /// What the end of the relationship leaves of it at its destination: its newest base, as a person's, so that the volume can follow
-/// that source again, or another one that holds the same, without a copy of everything. None if a person's snapshot holds that
-/// already, or if there is none.
-pub fn leave_base(
+/// that source again, or another one that holds the same, without a copy of everything. With `common` also what other
+/// destinations hold too. What a person's snapshot holds already is not left again.
+pub fn leave_bases(
     engine: &dyn Engine,
     volume: &VolumeName,
     relationship: Uuid,
-) -> Result<Option<SnapshotInfo>, TransferError> {
+    common: bool,
+) -> Result<Vec<SnapshotInfo>, TransferError> {
+    let keeper = common_of(relationship);
     let all = engine.all_snapshots(volume)?;
-    let newest = all.iter().rev().find(|s| s.pinned_by.contains(&relationship));
-    let Some(base) = newest.filter(|base| base.owner != SnapshotOwner::Person) else { return Ok(None) };
-    let Some(root) = readable_root(engine, volume, base)? else { return Ok(None) };
-    // What was set aside stays only as long as there are not too many.
-    let is_lasting = |s: &&SnapshotInfo| s.owner == SnapshotOwner::Person && !s.name.starts_with("rescue-");
-    for person in all.iter().filter(is_lasting).filter(|s| s.size_bytes == base.size_bytes) {
-        if readable_root(engine, volume, person)? == Some(root) {
-            return Ok(None);
+    let newest = all.iter().rposition(|s| s.pinned_by.contains(&relationship));
+    let is_left =
+        |at: usize, s: &SnapshotInfo| Some(at) == newest || (common && s.pinned_by.contains(&keeper));
+    let mut left = Vec::new();
+    for (_, base) in all.iter().enumerate().filter(|(at, s)| is_left(*at, s)) {
+        if base.owner != SnapshotOwner::Person && !is_a_persons_too(engine, volume, base)? {
+            left.push(engine.hand_over(volume, base.uuid, SnapshotOwner::Person, LEFT_BASE)?);
         }
     }
-    Ok(Some(engine.hand_over(volume, base.uuid, SnapshotOwner::Person, LEFT_BASE)?))
+    Ok(left)
+}
+
+/// Whether a person's snapshot holds what `base` does; also if that cannot be read, which then is nobody's base.
+fn is_a_persons_too(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    base: &SnapshotInfo,
+) -> Result<bool, TransferError> {
+    let Some(root) = readable_root(engine, volume, base)? else { return Ok(true) };
+    // What was set aside stays only as long as there are not too many.
+    let is_lasting = |s: &&SnapshotInfo| s.owner == SnapshotOwner::Person && !s.name.starts_with("rescue-");
+    let all = engine.all_snapshots(volume)?;
+    for person in all.iter().filter(is_lasting).filter(|s| s.size_bytes == base.size_bytes) {
+        if readable_root(engine, volume, person)? == Some(root) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Makes the id of what is kept in common of that of the relationship.
+const COMMON: u128 = 0x51d7_0a6e_93c4_4b08_a7f2_18e5_c36b_9d40;
+
+/// For whom a destination pins what it has in common with other destinations of the same volume: not for the relationship itself,
+/// whose pins say what it published and what it builds upon.
+pub fn common_of(relationship: Uuid) -> Uuid {
+    Uuid::from_u128(relationship.as_u128() ^ COMMON)
+}
+
+/// A destination keeps, of what it has in common with others, these and no more. What a person made it does not keep:
+/// that is the person's to delete.
+pub(crate) fn keep_common(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    common: &[Uuid],
+) -> Result<(), TransferError> {
+    let keeper = common_of(relationship);
+    for snapshot in engine.all_snapshots(volume)? {
+        if common.contains(&snapshot.uuid) && snapshot.owner != SnapshotOwner::Person {
+            match engine.pin(volume, snapshot.uuid, keeper) {
+                Ok(()) | Err(EngineError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    release(engine, volume, keeper, common)
+}
+
+/// The relationship is over at its destination: [`release`] of everything, with what is kept in common with others.
+pub fn release_all(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+) -> Result<(), TransferError> {
+    release(engine, volume, relationship, &[])?;
+    release(engine, volume, common_of(relationship), &[])
 }
 
 /// Whether any snapshot is pinned or was taken for the relationship.

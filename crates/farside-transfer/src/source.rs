@@ -1,6 +1,7 @@
 //! The source's side of transfers: plans them, and sends what they ask for.
 
 mod choose;
+mod common;
 mod compare;
 mod counters;
 mod cross_volume;

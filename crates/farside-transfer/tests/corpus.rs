@@ -42,6 +42,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         role_change: 1,
         whole: false,
         named_max: None,
+        keeps_common: false,
     };
     let staged = Some(StagedTransfer { incremental: vec![9; 16], base: Some(candidate(7)) });
     let step = Step {

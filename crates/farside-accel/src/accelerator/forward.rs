@@ -10,7 +10,7 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::state::{Accelerator, PATIENCE_OF_FORWARDS, Taken};
+use super::state::{Accelerator, OpenForward, PATIENCE_OF_FORWARDS, Taken};
 use crate::carry;
 use crate::control::Forward;
 use crate::policy::{Action, Ends};
@@ -21,18 +21,19 @@ use crate::trunk::{Outcome, Trunk};
 const BACKLOG: u32 = 4096;
 
 impl Accelerator {
-    /// These are the forwards now. Those that stay are not touched; connections of those that go stay.
+    /// These are the forwards now. Those that stay are not touched; connections of those that go stay, and nobody listens at their
+    /// ports any more when this returns.
     ///
     /// # Errors
     /// Sentences about ports that cannot be listened at; all others are open.
     pub async fn set_forwards(self: &Arc<Self>, wanted: Vec<Forward>) -> Result<(), String> {
-        self.forwards.lock().retain(|_, (open, stop)| {
-            let keep = wanted.contains(open);
-            if !keep {
-                stop.cancel();
-            }
-            keep
-        });
+        let gone: Vec<_> =
+            self.forwards.lock().extract_if(|_, open| !wanted.contains(&open.forward)).collect();
+        for (_, open) in gone {
+            open.stop.cancel();
+            // The listener goes with it.
+            let _ = open.accepting.await;
+        }
         let mut errors = Vec::new();
         for forward in wanted {
             if self.forwards.lock().contains_key(&forward.listen) {
@@ -42,8 +43,8 @@ impl Accelerator {
                 Ok(listener) => {
                     let stop = self.stop.child_token();
                     let accept = accept(Arc::downgrade(self), listener, forward.clone());
-                    self.tasks.spawn(stop.clone().run_until_cancelled_owned(accept));
-                    self.forwards.lock().insert(forward.listen, (forward, stop));
+                    let accepting = self.tasks.spawn(stop.clone().run_until_cancelled_owned(accept));
+                    self.forwards.lock().insert(forward.listen, OpenForward { forward, stop, accepting });
                 }
                 Err(error) => errors.push(format!("cannot listen at {}: {error}", forward.listen)),
             }

@@ -10,6 +10,7 @@ use farside_peer::{Node, PeerId};
 use farside_platform::Randomness;
 use ipnet::IpNet;
 use parking_lot::{Mutex, RwLock};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -48,6 +49,13 @@ pub(super) struct KnownPeer {
     pub(super) since: Instant,
 }
 
+/// A forward whose port is listened at.
+pub(super) struct OpenForward {
+    pub(super) forward: control::Forward,
+    pub(super) stop: CancellationToken,
+    pub(super) accepting: JoinHandle<Option<()>>,
+}
+
 /// See the head of the module. Clones share one accelerator.
 pub struct Accelerator {
     pub(super) node: Node,
@@ -72,7 +80,7 @@ pub struct Accelerator {
     /// Connections of which one end is a program on this box.
     pub(super) carried: Carried,
     /// The explicit forwards that are open.
-    pub(super) forwards: Mutex<HashMap<SocketAddr, (control::Forward, CancellationToken)>>,
+    pub(super) forwards: Mutex<HashMap<SocketAddr, OpenForward>>,
     pub(super) prepositions: Prepositions,
     pub(super) started: Instant,
     pub(super) tasks: TaskTracker,

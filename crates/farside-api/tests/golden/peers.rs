@@ -11,6 +11,7 @@ fn peer() -> Peer {
         why: None,
         protocol: Some(1),
         rtt_seconds: Some(0.05),
+        clock_ahead_seconds: Some(-0.5),
         sent_bytes: 10,
         received_bytes: 20,
         key_conflicts: 0,
@@ -21,7 +22,8 @@ fn peer() -> Peer {
 fn peer_list_and_status() {
     let listed = json!({
         "name": "b", "id": "ab".repeat(32), "address": "192.0.2.1:7440", "state": "connected", "why": null,
-        "protocol": 1, "rtt_seconds": 0.05, "sent_bytes": 10, "received_bytes": 20, "key_conflicts": 0
+        "protocol": 1, "rtt_seconds": 0.05, "clock_ahead_seconds": -0.5, "sent_bytes": 10, "received_bytes": 20,
+        "key_conflicts": 0
     });
     golden(&peer(), listed.clone());
     let mut status = listed;

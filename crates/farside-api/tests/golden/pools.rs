@@ -45,12 +45,13 @@ fn pools_and_volumes() {
             writers: 1,
             readers: 0,
             rights_of: vec!["b".into()],
+            hosts: vec![VolumeHost { host: "web1".into(), read_only: true }],
             quarantined: None,
         },
         json!({
             "name": "p/v", "uuid": ID, "size_bytes": 1_073_741_824, "referenced_bytes": 4096, "snapshots": 2,
             "side_branches": 1, "replica": false, "writable": true, "why": null, "writers": 1, "readers": 0, "rights_of": ["b"],
-            "quarantined": null
+            "hosts": [{"host": "web1", "read_only": true}], "quarantined": null
         }),
     );
 }

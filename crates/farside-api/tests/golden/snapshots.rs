@@ -26,6 +26,11 @@ fn snapshot_list() {
 }
 
 #[test]
+fn who_made_a_snapshot() {
+    golden(&vec![MadeBy::Person, MadeBy::Mirror, MadeBy::Common], json!(["person", "mirror", "common"]));
+}
+
+#[test]
 fn a_rollback() {
     golden(
         &Rollback { volume: "p/v".into(), snapshot: "monday".into(), kept_as: Some("p/v@rescue-1".into()) },

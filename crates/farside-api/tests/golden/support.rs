@@ -20,6 +20,12 @@ fn support() {
                 data_dir: "/var/lib/farside".into(),
                 peer_listen: "0.0.0.0:7440".into(),
                 http: "off".into(),
+                nbd: Some(NbdConfiguration {
+                    listen: "0.0.0.0:10809".into(),
+                    tls: true,
+                    names: vec!["san.example".into()],
+                    own_certificates: false,
+                }),
                 log: "info".into(),
                 log_format: "text".into(),
                 wire: Some(WireConfiguration {
@@ -60,6 +66,9 @@ fn support() {
             "started_at": "2026-11-21T20:00:00Z", "now": "2026-11-21T21:00:00Z",
             "configuration": {
                 "name": "a", "data_dir": "/var/lib/farside", "peer_listen": "0.0.0.0:7440", "http": "off",
+                "nbd": {
+                    "listen": "0.0.0.0:10809", "tls": true, "names": ["san.example"], "own_certificates": false
+                },
                 "log": "info", "log_format": "text",
                 "wire": {
                     "effort": "auto", "encoder_memory_bytes": 268_435_456, "similarity_bytes_per_tib": 16_777_216

@@ -252,6 +252,7 @@ impl PoolWriter {
         self.used_before = used;
         let superblock = Superblock {
             pool: self.pool,
+            copy: farside_format::superblock::CopyMark::default(),
             pool_blocks: POOL_BLOCKS,
             journal_blocks: JOURNAL_BLOCKS,
             generation,

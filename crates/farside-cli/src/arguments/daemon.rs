@@ -11,7 +11,7 @@ use clap::Parser;
     name = "farsided",
     version,
     after_help = "Files in DIR: farside.toml (configuration), farside.sock (control socket), nbd.sock (NBD socket: write \
-                  access to every volume), farside.db (state), peer.addr and http.addr (where it listens).\n\nExamples:\n  \
+                  access to every volume), farside.db (state), peer.addr, http.addr and nbd.addr (where it listens).\n\nExamples:\n  \
                   farsided --data-dir /var/lib/farside --name siteA\n  farsided --data-dir /tmp/a --peer-listen 127.0.0.1:0 --http off"
 )]
 pub struct DaemonArguments {
@@ -27,13 +27,16 @@ pub struct DaemonArguments {
     /// Address of /metrics and /healthz, or off [default: 127.0.0.1:7441]
     #[arg(long, value_name = "ADDR:PORT")]
     pub http: Option<String>,
+    /// Address on which hosts open volumes over TLS, or off [default: off; the usual port is 10809]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub nbd_listen: Option<String>,
     /// The site's name, as peers will call it [default: the host's name]
     #[arg(long, value_name = "SITE")]
     pub name: Option<String>,
     /// What to log to stderr, for example info or farside_mirror=debug [default: info]
     #[arg(long, value_name = "FILTER", env = "FARSIDE_LOG")]
     pub log: Option<String>,
-    /// Meet no peer: for a copy or a restored backup of a site, beside the original
-    #[arg(long, conflicts_with = "peer_listen")]
+    /// Meet no peer, serve no host over TCP: for a copy or a restored backup of a site, beside the original
+    #[arg(long, conflicts_with_all = ["peer_listen", "nbd_listen"])]
     pub isolated: bool,
 }

@@ -3,6 +3,7 @@
 pub mod accelerator;
 pub mod daemon;
 pub mod destructive;
+pub mod host;
 pub mod mirror;
 pub mod names;
 pub mod peer;
@@ -85,6 +86,9 @@ pub enum Noun {
     /// Snapshots of volumes
     #[command(subcommand, arg_required_else_help = true)]
     Snapshot(snapshot::Snapshot),
+    /// Hosts: machines that open volumes over the network
+    #[command(subcommand, arg_required_else_help = true)]
+    Host(host::Host),
     /// Peers: other sites this one is paired with
     #[command(subcommand, arg_required_else_help = true)]
     Peer(peer::Peer),

@@ -35,7 +35,10 @@ pub enum Pool {
     /// Take over an existing pool
     #[command(
         after_help = "Use it when a disk was carried here or the state database was lost. Volumes, snapshots and replicas \
-                      are in the pool itself.\n\nExample:\n  farside pool import p --path /srv/farside/p.pool"
+                      are in the pool itself.\n\nA copy of a pool that is open here is refused: its volumes and mirrors would be \
+                      taken for those of the other. --as-copy gives it an identity of its own and ends its mirrors, for \
+                      good; the other pool and its mirrors go on.\n\nExamples:\n  farside pool import p --path \
+                      /srv/farside/p.pool\n  farside pool import practice --path /srv/farside/copy.pool --as-copy"
     )]
     Import {
         /// The pool's name here
@@ -47,6 +50,12 @@ pub enum Pool {
         /// Take a pool on a raw device from whoever has it open on another machine: only if that machine is known to be off
         #[arg(long)]
         force: bool,
+        /// Make a copy of another pool a pool of its own, without its mirrors
+        #[arg(long)]
+        as_copy: bool,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
     },
     /// Open a pool again that accepts no changes, or could not be opened
     #[command(
@@ -62,6 +71,20 @@ pub enum Pool {
         /// Take a pool on a raw device from whoever has it open on another machine: only if that machine is known to be off
         #[arg(long)]
         force: bool,
+    },
+    /// Make a pool larger while hosts use it
+    #[command(
+        after_help = "A pool never shrinks. A file takes room as it is written, whatever its size; a raw device has to be larger \
+                      before (for example lvextend). Without --size the pool takes all that its device has.\n\nExamples:\n  \
+                      farside pool grow p --size 200G\n  lvextend -L 200G /dev/vg/p && farside pool grow p"
+    )]
+    Grow {
+        /// The pool
+        #[arg(value_parser = parse_label)]
+        name: String,
+        /// Size that it has then, not below its present one; without: all that its device or file has
+        #[arg(long, value_parser = parse_size)]
+        size: Option<u64>,
     },
     /// List pools
     #[command(after_help = "Example:\n  farside pool list --json")]

@@ -11,17 +11,19 @@ use farside_platform::log_output::last_word;
 fn main() -> ExitCode {
     let arguments = DaemonArguments::parse();
     let listen = |text: Option<String>| text.map(|text| text.parse::<Listen>()).transpose();
-    let options = match (listen(arguments.peer_listen), listen(arguments.http)) {
-        (Ok(peer_listen), Ok(http)) => Options {
+    let listened = (listen(arguments.peer_listen), listen(arguments.http), listen(arguments.nbd_listen));
+    let options = match listened {
+        (Ok(peer_listen), Ok(http), Ok(nbd_listen)) => Options {
             data_dir: arguments.data_dir,
             config: arguments.config,
             peer_listen,
             http,
+            nbd_listen,
             name: arguments.name,
             log: arguments.log,
             isolated: arguments.isolated,
         },
-        (Err(error), _) | (_, Err(error)) => {
+        (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
             eprintln!("farsided: {error}");
             return ExitCode::from(2);
         }

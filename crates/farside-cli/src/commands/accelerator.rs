@@ -72,8 +72,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             context.show(&left, |_| format!("the policy {application} is removed\n{NEW_ONLY}"));
         }
         Verb::Policy(PolicyVerb::Reload) => {
-            let all: Vec<AcceleratorPolicy> =
-                client.post(&["accelerator", "policies", "reload"], &()).await?;
+            let all: Vec<AcceleratorPolicy> = client.post(&["accelerator", "reload"], &()).await?;
             context.show(&all, |all| policies(all) + NEW_ONLY);
         }
         Verb::Cache(Cache::Status) => {

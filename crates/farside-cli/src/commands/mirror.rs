@@ -15,7 +15,7 @@ use crate::arguments::destructive::Destructive;
 use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
 use crate::arguments::names::VolumeName;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
-use crate::output::{Column, details, or_dash, table};
+use crate::output::{Column, details, or_dash, print, table};
 use crate::progress;
 use crate::quantities::{duration, size, time};
 
@@ -236,9 +236,9 @@ async fn advise_schedule(context: &Context, volume: &VolumeName) {
     };
     let follower = mirrors.iter().find(|m| m.role == farside_api::Role::Destination);
     if follower.is_some_and(|m| m.schedule.is_none()) {
-        println!(
-            "{name} has no schedule: it is updated only when you ask; farside mirror set {name} --every 10s gives it one"
-        );
+        print(&format!(
+            "{name} has no schedule: it is updated only when you ask; farside mirror set {name} --every 10s gives it one\n"
+        ));
     }
 }
 

@@ -4,6 +4,7 @@ mod accelerator;
 mod check;
 mod context;
 mod generate;
+mod host;
 mod mirror;
 mod peer;
 mod pool;
@@ -32,6 +33,7 @@ pub async fn run(arguments: Arguments) -> Result<(), Failed> {
         Noun::Pool(verb) => pool::run(context()?, verb).await?,
         Noun::Volume(verb) => volume::run(context()?, verb).await?,
         Noun::Snapshot(verb) => snapshot::run(context()?, verb).await?,
+        Noun::Host(verb) => host::run(context()?, verb).await?,
         Noun::Peer(verb) => peer::run(context()?, verb).await?,
         Noun::Site(verb) => site::run(context()?, verb).await?,
         Noun::Mirror(verb) => mirror::run(context()?, verb).await?,
@@ -58,6 +60,7 @@ async fn config_show(context: Context) -> Result<(), ErrorBody> {
             ("data directory", site.data_dir.clone()),
             ("peers", site.peer_address.clone().unwrap_or_else(|| String::from("off"))),
             ("http", site.http_address.clone().unwrap_or_else(|| String::from("off"))),
+            ("nbd", site.nbd_address.clone().unwrap_or_else(|| String::from("off"))),
             ("nbd socket", site.nbd_socket.clone()),
             ("log", configuration.log.clone()),
             ("log format", configuration.log_format.clone()),

@@ -24,7 +24,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     match verb {
         Verb::Invite { valid } => {
             let request = CreateInvitation { valid_seconds: valid.as_secs_f64() };
-            let invitation: Invitation = context.client.post(&["peers", "invitations"], &request).await?;
+            let invitation: Invitation = context.client.post(&["invitations"], &request).await?;
             if !context.json {
                 eprintln!(
                     "valid until {}, once; on the other site: farside peer join HOST:PORT",
@@ -168,6 +168,15 @@ fn milliseconds(seconds: f64) -> String {
     format!("{:.1} ms", seconds * 1000.0)
 }
 
+/// How the clock of a peer differs from this site's; half of a round trip is not to be told from a difference.
+fn clock(ahead_seconds: f64, rtt_seconds: Option<f64>) -> String {
+    if ahead_seconds.abs() <= rtt_seconds.unwrap_or_default() / 2.0 {
+        return "the same as here".to_owned();
+    }
+    let word = if ahead_seconds > 0.0 { "ahead" } else { "behind" };
+    format!("{} {word}", duration(ahead_seconds.abs()))
+}
+
 fn listing(peers: &[Peer]) -> String {
     let columns = [
         Column::Left("name"),
@@ -208,6 +217,7 @@ fn status(status: &PeerStatus) -> String {
         ("address", or_dash(peer.address.clone(), |a| a)),
         ("protocol", or_dash(peer.protocol, |p| p.to_string())),
         ("rtt", or_dash(peer.rtt_seconds, milliseconds)),
+        ("clock", or_dash(peer.clock_ahead_seconds, |ahead| clock(ahead, peer.rtt_seconds))),
         ("sent", size(peer.sent_bytes)),
         ("received", size(peer.received_bytes)),
         ("throttle in", or_dash(status.throttle_in.as_ref(), throttle)),

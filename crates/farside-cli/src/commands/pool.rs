@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use farside_api::{CreatePool, ErrorBody, ErrorCode, ImportPool, Pool, PoolState, ReopenPool, StagedContent};
+use farside_api::{
+    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolState, ReopenPool, StagedContent,
+};
 use reqwest::Method;
 
 use super::check;
@@ -37,9 +39,27 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 format!("pool {} is open again: {volumes} volumes; hosts can connect\n", pool.name)
             });
         }
-        Verb::Import { name, path, force } => {
-            let request = ImportPool { name, path: absolute(&path)?, force };
-            let pool: Pool = context.client.post(&["pools", "import"], &request).await?;
+        Verb::Grow { name, size: wanted } => {
+            let request = GrowPool { size_bytes: wanted };
+            let pool: Pool = context.client.post(&["pools", &name, "grow"], &request).await?;
+            context.show(&pool, |pool| {
+                let free = or_dash(pool.free_bytes, size);
+                format!("pool {} has {} now, {free} of it free\n", pool.name, or_dash(pool.size_bytes, size))
+            });
+        }
+        Verb::Import { name, path, force, as_copy, destructive } => {
+            let body = ImportPool { name, path: absolute(&path)?, force, as_copy };
+            // Only a copy that becomes a pool of its own loses something: its mirrors.
+            let destructive =
+                Destructive { yes: destructive.yes || !(as_copy || destructive.plan), ..destructive };
+            let request = DestructiveRequest {
+                method: Method::POST,
+                path: &["imports"],
+                body: Some(&body),
+                impact: Impact::Service,
+            };
+            let done = carry_out::<Pool>(&context.client, request, destructive, context.json).await?;
+            let Some(pool) = done else { return Ok(()) };
             context.show(&pool, |pool| {
                 format!(
                     "pool {} opened from {}: {} volumes\n",

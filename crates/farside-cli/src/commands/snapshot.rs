@@ -128,6 +128,7 @@ fn listing(snapshots: &[Snapshot]) -> String {
             match snapshot.made_by {
                 MadeBy::Person => "person",
                 MadeBy::Mirror => "mirror",
+                MadeBy::Common => "common",
             }
             .into(),
             or_dash(snapshot.referenced_bytes, size),

@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 const LOG_LINES: &str = "30000";
 
 /// Listings of the API: the file's name in the bundle, the resource.
-const LISTINGS: [(&str, &[&str]); 13] = [
+const LISTINGS: [(&str, &[&str]); 14] = [
     ("site.json", &["site"]),
     ("pools.json", &["pools"]),
     ("volumes.json", &["volumes"]),
@@ -33,6 +33,7 @@ const LISTINGS: [(&str, &[&str]); 13] = [
     ("history.json", &["history"]),
     ("operations.json", &["operations"]),
     ("peers.json", &["peers"]),
+    ("hosts.json", &["hosts"]),
     ("accelerator.json", &["accelerator"]),
     ("accelerator-connections.json", &["accelerator", "connections"]),
     ("accelerator-policies.json", &["accelerator", "policies"]),
@@ -40,7 +41,8 @@ const LISTINGS: [(&str, &[&str]); 13] = [
 ];
 
 /// Files of the data directory that tell something when no daemon does. The database holds no secret.
-const FILES: [&str; 5] = ["farside.db", "farside.db-wal", "farside.toml", "peer.addr", "http.addr"];
+const FILES: [&str; 6] =
+    ["farside.db", "farside.db-wal", "farside.toml", "peer.addr", "http.addr", "nbd.addr"];
 /// A line of the configuration that holds one of these is not shown: no key of ours does, but a comment might.
 const WITHHELD: [&str; 4] = ["token", "secret", "passw", "key"];
 

@@ -1,6 +1,6 @@
 //! `farside volume`.
 
-use farside_api::{CreateVolume, ErrorBody, ErrorCode, Rename, ResizeVolume, Volume};
+use farside_api::{CreateVolume, ErrorBody, ErrorCode, Rename, ResizeVolume, Volume, VolumeHost};
 use reqwest::Method;
 
 use super::context::Context;
@@ -131,6 +131,15 @@ fn snapshots(volume: &Volume) -> String {
     }
 }
 
+/// Who may open it over the network.
+fn hosts(volume: &Volume) -> String {
+    let host = |right: &VolumeHost| match right.read_only {
+        true => format!("{} (read-only)", right.host),
+        false => right.host.clone(),
+    };
+    volume.hosts.iter().map(host).collect::<Vec<_>>().join(", ")
+}
+
 fn status(volume: &Volume) -> String {
     let text = details(&[
         ("name", volume.name.clone()),
@@ -144,6 +153,7 @@ fn status(volume: &Volume) -> String {
             "may be mirrored by",
             if volume.rights_of.is_empty() { "-".into() } else { volume.rights_of.join(", ") },
         ),
+        ("may be opened by", if volume.hosts.is_empty() { "-".into() } else { hosts(volume) }),
         ("connections", format!("{} that may write, {} that only read", volume.writers, volume.readers)),
         ("quarantined", or_dash(volume.quarantined.as_deref(), quarantine::bytes)),
     ]);

@@ -18,18 +18,50 @@ const WRITE: u16 = 1;
 const FLUSH: u16 = 3;
 const TRIM: u16 = 4;
 
+/// What a client talks over.
+pub trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
+
 /// A connection to one export.
 pub struct Client {
-    stream: UnixStream,
+    stream: Box<dyn Stream>,
     pub size_bytes: u64,
     pub read_only: bool,
     cookie: u64,
 }
 
-fn number<const N: usize>(stream: &mut UnixStream) -> io::Result<[u8; N]> {
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("read_only", &self.read_only).finish_non_exhaustive()
+    }
+}
+
+fn number<const N: usize>(stream: &mut dyn Stream) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     stream.read_exact(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Takes the greeting, and answers it: fixed newstyle, no zeroes.
+pub fn greeted(stream: &mut dyn Stream) -> io::Result<()> {
+    let greeting: [u8; 18] = number(stream)?;
+    assert_eq!(&greeting[..8], b"NBDMAGIC");
+    stream.write_all(&3u32.to_be_bytes())
+}
+
+/// Sends an option, and takes the kind of one answer to it.
+pub fn option(stream: &mut dyn Stream, code: u32, data: &[u8]) -> io::Result<u32> {
+    let mut bytes = OPTION_MAGIC.to_vec();
+    bytes.extend_from_slice(&code.to_be_bytes());
+    bytes.extend_from_slice(&(data.len() as u32).to_be_bytes());
+    bytes.extend_from_slice(data);
+    stream.write_all(&bytes)?;
+    assert_eq!(u64::from_be_bytes(number(stream)?), OPTION_REPLY_MAGIC);
+    assert_eq!(u32::from_be_bytes(number(stream)?), code);
+    let kind = u32::from_be_bytes(number(stream)?);
+    let length = u32::from_be_bytes(number(stream)?) as usize;
+    stream.read_exact(&mut vec![0; length])?;
+    Ok(kind)
 }
 
 impl Client {
@@ -37,10 +69,12 @@ impl Client {
     pub fn open(socket: &Path, export: &str) -> io::Result<Client> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        let greeting: [u8; 18] = number(&mut stream)?;
-        assert_eq!(&greeting[..8], b"NBDMAGIC");
-        // Fixed newstyle, no zeroes.
-        stream.write_all(&3u32.to_be_bytes())?;
+        greeted(&mut stream)?;
+        Client::go(Box::new(stream), export)
+    }
+
+    /// The same on a stream that has been greeted.
+    pub fn go(mut stream: Box<dyn Stream>, export: &str) -> io::Result<Client> {
         let mut data = (export.len() as u32).to_be_bytes().to_vec();
         data.extend_from_slice(export.as_bytes());
         data.extend_from_slice(&0u16.to_be_bytes());
@@ -48,12 +82,13 @@ impl Client {
         stream.write_all(&OPT_GO.to_be_bytes())?;
         stream.write_all(&(data.len() as u32).to_be_bytes())?;
         stream.write_all(&data)?;
+        stream.flush()?;
         let mut client = Client { stream, size_bytes: 0, read_only: false, cookie: 0 };
         loop {
-            assert_eq!(u64::from_be_bytes(number(&mut client.stream)?), OPTION_REPLY_MAGIC);
-            let _option: [u8; 4] = number(&mut client.stream)?;
-            let kind = u32::from_be_bytes(number(&mut client.stream)?);
-            let length = u32::from_be_bytes(number(&mut client.stream)?) as usize;
+            assert_eq!(u64::from_be_bytes(number(&mut *client.stream)?), OPTION_REPLY_MAGIC);
+            let _option: [u8; 4] = number(&mut *client.stream)?;
+            let kind = u32::from_be_bytes(number(&mut *client.stream)?);
+            let length = u32::from_be_bytes(number(&mut *client.stream)?) as usize;
             let mut data = vec![0; length];
             client.stream.read_exact(&mut data)?;
             match kind {
@@ -85,9 +120,10 @@ impl Client {
         request.extend_from_slice(&length.to_be_bytes());
         request.extend_from_slice(payload);
         self.stream.write_all(&request)?;
-        assert_eq!(u32::from_be_bytes(number(&mut self.stream)?), SIMPLE_REPLY_MAGIC);
-        let error = u32::from_be_bytes(number(&mut self.stream)?);
-        assert_eq!(u64::from_be_bytes(number(&mut self.stream)?), self.cookie);
+        self.stream.flush()?;
+        assert_eq!(u32::from_be_bytes(number(&mut *self.stream)?), SIMPLE_REPLY_MAGIC);
+        let error = u32::from_be_bytes(number(&mut *self.stream)?);
+        assert_eq!(u64::from_be_bytes(number(&mut *self.stream)?), self.cookie);
         if error != 0 {
             return Err(io::Error::from_raw_os_error(error as i32));
         }

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::{Body as RequestBody, HttpBody};
+use axum::body::{Body as RequestBody, Bytes, HttpBody};
 use axum::extract::{Path, State};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
@@ -20,6 +21,9 @@ use super::volumes::parse;
 use crate::accelerator::{AskedFor, NewestSnapshot};
 use crate::site::Site;
 
+/// For how long the rest of a file that was refused is read and thrown away.
+const REFUSED_BODY_FOR: Duration = Duration::from_secs(5);
+
 pub(super) fn routes() -> Router<Arc<Site>> {
     Router::new()
         .route("/accelerator", get(status))
@@ -34,7 +38,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/accelerator/prepositions/volume", post(preposition_volume))
         .route("/accelerator/prepositions/{job}", delete(cancel_preposition))
         .route("/accelerator/policies", get(policies).post(set_policy))
-        .route("/accelerator/policies/reload", post(reload_policies))
+        .route("/accelerator/reload", post(reload_policies))
         .route("/accelerator/policies/{application}", delete(remove_policy))
         .route("/accelerator/forwards", get(forwards).post(forward))
         .route("/accelerator/forwards/{listen}", delete(unforward))
@@ -112,21 +116,32 @@ async fn preposition(
     let PrepositionFile { job, what, peer, size_bytes } = file;
     let asked = AskedFor { job, what, peer, size_bytes, now: site.clock.now() };
     let body = tokio::sync::Mutex::new(body);
-    let next = async || {
-        let mut body = body.lock().await;
-        loop {
-            match std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
-                None => return Ok(None),
-                Some(Ok(frame)) => {
-                    if let Ok(bytes) = frame.into_data() {
-                        return Ok(Some(bytes));
-                    }
+    let next = async || next_bytes(&mut *body.lock().await).await;
+    let done = site.accelerator.preposition_bytes(asked, next).await;
+    if done.is_err() {
+        // Whoever is still sending when the connection closes sees a broken pipe instead of the answer. It ends its sending when
+        // it has read that.
+        tokio::spawn(tokio::time::timeout(REFUSED_BODY_FOR, async move {
+            let mut body = body.into_inner();
+            while let Ok(Some(_)) = next_bytes(&mut body).await {}
+        }));
+    }
+    Ok(Json(done?))
+}
+
+/// The next bytes of a body; none at its end.
+async fn next_bytes(body: &mut RequestBody) -> Result<Option<Bytes>, String> {
+    loop {
+        match std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await {
+            None => return Ok(None),
+            Some(Ok(frame)) => {
+                if let Ok(bytes) = frame.into_data() {
+                    return Ok(Some(bytes));
                 }
-                Some(Err(error)) => return Err(format!("the file was not sent to its end: {error}")),
             }
+            Some(Err(error)) => return Err(format!("the file was not sent to its end: {error}")),
         }
-    };
-    Ok(Json(site.accelerator.preposition_bytes(asked, next).await?))
+    }
 }
 
 async fn preposition_volume(

@@ -81,6 +81,7 @@ async fn break_off(
             source: &before.source,
             current: before.current_snapshot.as_deref().zip(before.lag_seconds),
             at,
+            fence: site.mirrors.fence_after(&name),
             arrived_bytes: before.transfer.as_ref().map(|transfer| transfer.done_bytes),
             readers: site.exports.connections_to(&name).readers,
         };
@@ -93,7 +94,7 @@ async fn break_off(
     tracing::warn!(replica = %name, source = before.source, at = request.at, "mirror broken off");
     let (status, now) = (mirror.status(), site.clock.now());
     // How old what hosts find here was at the break; from then on there is no lag.
-    let lag_seconds = status.current.as_ref().map(|current| now.seconds_since(current.created_at));
+    let lag_seconds = site.mirrors.age_seconds(&status, now);
     let kept_as = kept_as.map(|snapshot| format!("{name}@{snapshot}"));
     Ok(Outcome::Done(Mirror { lag_seconds, kept_as, ..site.mirrors.document(&status, now) }))
 }

@@ -40,6 +40,10 @@ async fn healthz(State(site): Shared) -> Response {
     if let Err(error) = site.state.probe().await {
         reasons.push(error.to_string());
     }
+    // Until somebody has done about it what there is to do, or begun anew.
+    if site.pools.list().is_empty() {
+        reasons.extend(site.half_new.map(str::to_owned));
+    }
     for pool in
         site.pools.list().into_iter().filter(|pool| pool.state != PoolState::Open || pool.error.is_some())
     {

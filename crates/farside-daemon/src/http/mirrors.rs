@@ -259,7 +259,14 @@ async fn delete(
     if planned.plan {
         let broken_off = before.state == MirrorState::BrokenOff;
         let is_followed = broken_off && site.mirrors.is_followed_by(&name, &before.source);
-        return Ok(Outcome::Plan(plans::delete_mirror(&name, &before.source, broken_off, is_followed)));
+        let fence = site.mirrors.fence_after(&name);
+        return Ok(Outcome::Plan(plans::delete_mirror(
+            &name,
+            &before.source,
+            broken_off,
+            is_followed,
+            &fence,
+        )));
     }
     let deleted = site.mirrors.destination(&name.pool)?.delete(&name).await;
     // A deletion that failed later on may have made the volume writable already.

@@ -5,6 +5,7 @@ mod directions;
 mod error;
 mod handler;
 mod health;
+mod hosts;
 mod log;
 mod mirrors;
 mod peers;
@@ -38,6 +39,7 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
         .merge(volumes::routes())
         .merge(snapshots::routes())
         .merge(peers::routes())
+        .merge(hosts::routes())
         .merge(mirrors::routes())
         .merge(log::routes())
         .merge(support::routes())

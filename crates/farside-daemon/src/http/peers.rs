@@ -31,7 +31,7 @@ const VOLUMES_MAX: usize = 1024;
 pub(super) fn routes() -> Router<Arc<Site>> {
     Router::new()
         .route("/peers", get(list).post(join))
-        .route("/peers/invitations", post(invite))
+        .route("/invitations", post(invite))
         .route("/peers/{peer}", get(status).delete(remove))
         .route("/peers/{peer}/rekey", post(rekey))
         .route("/peers/{peer}/set", post(set))
@@ -255,7 +255,8 @@ mod tests {
         let config = Config::resolve(options).unwrap();
         let log = logging::start(&config).unwrap();
         let data_dir = DataDir::acquire(&config.data_dir).unwrap();
-        (crate::run::start(config, log, &data_dir, None).await.unwrap().0, data_dir)
+        let listeners = crate::run::Listeners::default();
+        (crate::run::start(config, log, &data_dir, listeners).await.unwrap().0, data_dir)
     }
 
     async fn pin(at: &Site, peer: &Site) {

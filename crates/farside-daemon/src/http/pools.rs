@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use farside_api::{
-    CreatePool, ErrorBody, ErrorCode, ImportPool, Plan, Pool, PoolState, ReopenPool, StagedContent,
+    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Plan, Pool, PoolState, ReopenPool, StagedContent,
 };
 
 use farside_engine::VolumeName;
@@ -20,7 +20,7 @@ use crate::damage;
 use crate::failure::Failure;
 use crate::peers;
 use crate::plans;
-use crate::pools::{self, Pools};
+use crate::pools::{self, Manner, Pools};
 use crate::site::Site;
 use crate::staged;
 use crate::state::PoolRow;
@@ -28,9 +28,11 @@ use crate::state::PoolRow;
 pub(super) fn routes() -> Router<Arc<Site>> {
     Router::new()
         .route("/pools", get(list).post(create))
-        .route("/pools/import", post(import))
+        // Beside the pools: one may have any name.
+        .route("/imports", post(import))
         .route("/pools/{pool}", get(status).delete(delete))
         .route("/pools/{pool}/reopen", post(reopen))
+        .route("/pools/{pool}/grow", post(grow))
         .route("/pools/{pool}/staged", axum::routing::delete(drop_all_staged))
         .route("/pools/{pool}/staged/{volume}", axum::routing::delete(drop_staged_of))
 }
@@ -110,7 +112,9 @@ async fn create(
     if planned.plan {
         let at = path.clone();
         let found = site.blocking.run(move || Pools::found_at(&at)).await?;
-        return Ok(Outcome::Plan(plans::create_pool(&name, &path, &found, overwrite)));
+        let plan = plans::create_pool(&name, &path, &found, overwrite);
+        let refused = plan.refused.or_else(|| site.pools.would_not_make(&name, &path, size_bytes));
+        return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
     let made = move || pools.create(&pool_name, &pool_path, size_bytes, overwrite);
@@ -144,13 +148,46 @@ async fn reopen(
     }
     tracing::warn!(pool = name, error = document.error, "the pool is opened again on request");
     site.mirrors.pool_closing(&name).await;
+    // From there on its place is taken until it is open again or failed.
+    let look = site.mirrors.look_before(&name).await?;
     let reopening = site.pools.begin_reopening(&name)?;
     site.exports.drop_connections_to_pool(&name).await;
     let pools = Arc::clone(&site.pools);
-    let pool = site.blocking.run(move || pools.reopen(reopening, request.force)).await?;
+    let pool = site.blocking.run(move || pools.reopen(reopening, request.force, look)).await?;
     site.mirrors.pool_opened(&name, &pool).await?;
     site.mirrors.refresh_fences();
     tracing::info!(pool = name, id = %pool.status().id, path = document.path, "pool opened");
+    Ok(Json(site.pools.status(&name)?))
+}
+
+/// Makes a pool larger while hosts use it.
+async fn grow(
+    State(site): Shared,
+    Path(name): Path<String>,
+    Body(GrowPool { size_bytes }): Body<GrowPool>,
+) -> Answer<Pool> {
+    let _guard = site.pool_lock.lock().await;
+    let pool = site.pools.get(&name)?;
+    let before = pool.status().size_bytes;
+    let growing = move || {
+        let wanted = match size_bytes {
+            Some(bytes) => bytes,
+            None => pool.device_bytes().map_err(Failure::into_error_body)?,
+        };
+        if wanted / farside_engine::BLOCK_BYTES * farside_engine::BLOCK_BYTES == before {
+            return Err(ErrorBody::new(
+                ErrorCode::Refused,
+                format!("the pool has {before} bytes, and its device or file has no more. Nothing was changed"),
+            )
+            .hint(
+                "a file: name the new size, farside pool grow NAME --size 100G. A raw device: make it larger first (for example \
+                 lvextend), then this again",
+            ));
+        }
+        pool.grow(wanted).map_err(Failure::into_error_body)
+    };
+    let size_bytes = site.blocking.run(growing).await?;
+    tracing::info!(pool = name, before, size_bytes, "pool grown on request");
     Ok(Json(site.pools.status(&name)?))
 }
 
@@ -160,16 +197,33 @@ async fn withdraw(site: &Site, name: &str) -> Result<pools::Removed, ErrorBody> 
     site.blocking.run(move || pools.remove(&name)).await
 }
 
-async fn import(State(site): Shared, Body(request): Body<ImportPool>) -> Answer<Pool> {
-    let ImportPool { name, path, force } = request;
+async fn import(
+    State(site): Shared,
+    Query(planned): Query<Planned>,
+    Body(request): Body<ImportPool>,
+) -> Answered<Pool> {
+    let ImportPool { name, path, force, as_copy } = request;
     let _guard = site.pool_lock.lock().await;
+    // What the database knows of a pool of that name would be taken for what it knows of the copy.
+    let known = if as_copy { site.mirrors.rows_of(&name).await? } else { Vec::new() };
+    let refused = (!known.is_empty()).then(|| {
+        format!("this site knows mirrors of a pool {name}, which the copy has not got any more. Give it another name")
+    });
+    if planned.plan {
+        return Ok(Outcome::Plan(Plan { refused, ..plans::import_pool(&name, &path, as_copy) }));
+    }
+    if let Some(reason) = refused {
+        return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
+    }
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
-    let pool = site.blocking.run(move || pools.open(&pool_name, &pool_path, force)).await?;
+    let look = site.mirrors.look_before(&name).await?;
+    let manner = Manner { force, as_copy };
+    let pool = site.blocking.run(move || pools.open(&pool_name, &pool_path, manner, look)).await?;
     opened(&site, name, path, &pool).await
 }
 
 /// Remembers an opened pool and starts its mirrors.
-async fn opened(site: &Site, name: String, path: String, pool: &farside_store::Pool) -> Answer<Pool> {
+async fn opened(site: &Site, name: String, path: String, pool: &farside_store::Pool) -> Answered<Pool> {
     let row = PoolRow { name, path };
     if let Err(error) = remember(site, &row, pool).await {
         // Not half: a pool that serves now and is forgotten at the next start would be found out too late.
@@ -179,7 +233,7 @@ async fn opened(site: &Site, name: String, path: String, pool: &farside_store::P
             .into());
     }
     tracing::info!(pool = row.name, id = %pool.status().id, path = row.path, "pool opened");
-    Ok(Json(site.pools.status(&row.name)?))
+    Ok(Outcome::Done(site.pools.status(&row.name)?))
 }
 
 async fn remember(site: &Site, row: &PoolRow, pool: &farside_store::Pool) -> Result<(), ErrorBody> {
@@ -202,14 +256,53 @@ async fn delete(
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
     let volumes = volumes_of(&site, &name);
+    // Asked now: it may come to nothing because the database does not answer any more.
+    let look = site.mirrors.look_before(&name).await?;
+    // A database that fails must not leave the pool out of service.
+    site.state.probe().await.map_err(Failure::into_error_body)?;
     let removed = withdraw(&site, &name).await?;
-    site.mirrors.forget_pool(&name).await?;
-    site.rights.end_with(&site.state, &volumes).await?;
-    site.state.forget_pool(&name).await?;
+    let forget = async {
+        site.mirrors.forget_pool(&name).await?;
+        site.rights.end_with(&site.state, &volumes).await.map_err(Failure::into_error_body)?;
+        let ids: Vec<_> = volumes.iter().map(|(_, id)| *id).collect();
+        site.hosts.end_with(&ids).await.map_err(Failure::into_error_body)?;
+        site.state.forget_pool(&name).await.map_err(Failure::into_error_body)
+    };
+    if let Err(error) = forget.await {
+        drop(removed);
+        put_back(&site, &document, look).await;
+        return Err(error.into());
+    }
     // Last: from here on it is gone for good.
     site.blocking.run(move || pools::destroy(&removed)).await?;
     tracing::warn!(pool = name, path = document.path, "pool deleted on request");
     Ok(Outcome::Done(document))
+}
+
+/// Opens a pool again whose deletion came to nothing. `look` sees it before it is served.
+async fn put_back(site: &Site, document: &Pool, look: impl FnOnce(&farside_store::Pool) + Send + 'static) {
+    let (pools, name, path) = (Arc::clone(&site.pools), document.name.clone(), document.path.clone());
+    let opened = match document.state {
+        // Its device did not answer, and would hold up this request, too.
+        PoolState::Opening => {
+            pools.put_back_closed(&name, &path, "it was to be forgotten while it was being opened")
+        }
+        _ => site.blocking.run(move || pools.put_back(&name, &path, look)).await,
+    };
+    let opened = match opened {
+        Ok(pool) => site.mirrors.pool_opened(&document.name, &pool).await,
+        Err(error) => Err(error),
+    };
+    match opened {
+        Ok(()) => tracing::warn!(pool = document.name, "the pool was not deleted, and is open again"),
+        Err(error) => {
+            let (pool, reason) = (&document.name, error.message);
+            tracing::error!(
+                pool,
+                "the pool was not deleted, and is not open: {reason}. farside pool reopen {pool} opens it"
+            );
+        }
+    }
 }
 
 /// The volumes of a pool that is open.

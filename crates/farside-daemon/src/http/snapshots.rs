@@ -18,6 +18,7 @@ use farside_engine::{VolumeName, is_label};
 use farside_mirror::rescues;
 use farside_platform::{BLOCK_BYTES, Timestamp};
 use farside_store::{NewSnapshot, Pool, SnapshotStatus, Version};
+use farside_transfer::bases::common_of;
 use serde::Deserialize;
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio_util::io::ReaderStream;
@@ -105,10 +106,20 @@ fn document(pool: &Pool, volume: &VolumeName, snapshot: &SnapshotStatus) -> Resu
         created_at: convert::time(snapshot.created_at),
         held: snapshot.held,
         on_main_line: snapshot.on_main_line,
-        made_by: if snapshot.relationship.is_some() { MadeBy::Mirror } else { MadeBy::Person },
+        made_by: match snapshot.relationship {
+            None => MadeBy::Person,
+            Some(_) if is_common(snapshot) => MadeBy::Common,
+            Some(_) => MadeBy::Mirror,
+        },
         referenced_bytes: None,
         unique_bytes: None,
     })
+}
+
+/// Whether a mirror keeps it for nothing but to have it in common with other replicas of the same volume.
+fn is_common(snapshot: &SnapshotStatus) -> bool {
+    let is_pinned = |by| snapshot.pinned_by.contains(&by);
+    snapshot.relationship.is_some_and(|owner| is_pinned(common_of(owner)) && !is_pinned(owner))
 }
 
 async fn create(State(site): Shared, Body(request): Body<CreateSnapshots>) -> Answer<Vec<Snapshot>> {
@@ -176,9 +187,20 @@ fn wanted(names: &[String]) -> Result<Vec<(VolumeName, String)>, ErrorBody> {
         if !seen.insert(volume) {
             return Err(wrong(format!("{volume} is named twice: one instant gives one snapshot of it")));
         }
+        check_not_reserved(snapshot)?;
         wanted.push((parse(volume)?, snapshot.to_owned()));
     }
     Ok(wanted)
+}
+
+/// What is called so is deleted one day.
+fn check_not_reserved(name: &str) -> Result<(), ErrorBody> {
+    match rescues::is_reserved(name) {
+        false => Ok(()),
+        true => Err(wrong(format!(
+            "{name} is a name of side branches, of which only the newest stay; choose one that does not begin with rescue- and a date"
+        ))),
+    }
 }
 
 type OneSnapshot = Path<(String, String, String)>;
@@ -230,6 +252,7 @@ async fn rename(
     if !is_label(&request.name) {
         return Err(wrong(format!("{:?} cannot be a snapshot's name", request.name)).into());
     }
+    check_not_reserved(&request.name)?;
     let found = find(&site, path).await?;
     let renamed = site.blocking.run(move || {
         found
@@ -266,6 +289,11 @@ async fn delete(
     let name = format!("{}@{}", found.volume, found.status.name);
     let refused = if found.status.held {
         Some(format!("{name} is held; farside snapshot unhold {name} allows deleting it"))
+    } else if is_common(&found.status) {
+        Some(format!(
+            "{name} is also at other replicas of the same volume, so that one can follow another if their source is \
+             lost. It is deleted after an update, when a newer one has replaced it, or the other mirror has ended"
+        ))
     } else if !found.status.pinned_by.is_empty() {
         Some(format!("{name} is the base of a mirror; it is deleted when a newer one has replaced it"))
     } else {

@@ -6,7 +6,8 @@ use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
 use farside_api::{
-    BudgetConfiguration, Configuration, Operation, ReplicaConfiguration, Support, Versions, WireConfiguration,
+    BudgetConfiguration, Configuration, NbdConfiguration, Operation, ReplicaConfiguration, Support, Versions,
+    WireConfiguration,
 };
 use farside_format::FORMAT_VERSION;
 use farside_link::{Congestion, HostTcp};
@@ -16,7 +17,7 @@ use farside_transfer::protocol::{PROTOCOL_VERSION, PROTOCOL_VERSION_OLDEST};
 
 use super::handler::{Answer, Shared};
 use crate::convert;
-use crate::options::{Config, Listen, LogFormat};
+use crate::options::{Config, Listen, LogFormat, NbdTls};
 use crate::site::Site;
 use crate::state::SCHEMA;
 
@@ -57,6 +58,12 @@ fn configuration(config: &Config) -> Configuration {
         data_dir: config.data_dir.display().to_string(),
         peer_listen: listen(&config.peer_listen),
         http: listen(&config.http),
+        nbd: Some(NbdConfiguration {
+            listen: listen(&config.nbd.listen),
+            tls: config.nbd.tls == NbdTls::Required,
+            names: config.nbd.names.clone(),
+            own_certificates: config.nbd.own.is_some(),
+        }),
         log: config.log.clone(),
         log_format: match config.log_format {
             LogFormat::Text => String::from("text"),

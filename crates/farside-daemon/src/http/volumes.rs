@@ -10,7 +10,7 @@ use farside_api::{CreateVolume, ErrorBody, ErrorCode, Plan, Rename, ResizeVolume
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
 use farside_platform::BLOCK_BYTES;
-use farside_store::{Pool, StoreError, Version, VolumeStatus};
+use farside_store::{Pool, StoreError, VOLUME_BYTES_MAX, Version, VolumeStatus};
 use serde::Deserialize;
 
 use super::error::{Body, Query};
@@ -172,7 +172,8 @@ async fn delete(
     };
     if planned.plan {
         let bytes = count(&site, &name, |counter| counter.everything()).await?;
-        let plan = plans::delete_volume(&name, document.snapshots, bytes, &document.rights_of);
+        let plan =
+            plans::delete_volume(&name, document.snapshots, bytes, &document.rights_of, &document.hosts);
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = refused {
@@ -185,7 +186,10 @@ async fn delete(
         // They hold for nobody else: the volume that they were on is no more.
         tracing::warn!(volume = %name, "the rights on the volume stay in the state database until a restart: {error}");
     }
-    tracing::warn!(volume = %name, rights_ended = ?document.rights_of, "volume deleted on request");
+    if let Err(error) = site.hosts.end_with(&[document.uuid]).await {
+        tracing::warn!(volume = %name, "the rights of hosts on the volume stay in the state database: {error}");
+    }
+    tracing::warn!(volume = %name, hosts = ?document.hosts, rights_ended = ?document.rights_of, "volume deleted on request");
     Ok(Outcome::Done(document))
 }
 
@@ -223,6 +227,7 @@ fn document(site: &Site, pool_name: &str, pool: &Pool, status: VolumeStatus) -> 
     rights_of.sort();
     Volume {
         rights_of,
+        hosts: site.hosts.on_volume(status.uuid),
         name: name.to_string(),
         uuid: status.uuid,
         size_bytes: status.size_bytes,
@@ -259,9 +264,9 @@ pub(super) fn name_of(pool: String, volume: String) -> Result<VolumeName, ErrorB
 }
 
 fn check_size(bytes: u64) -> Result<(), ErrorBody> {
-    if bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES as u64) {
+    if (1..=VOLUME_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(BLOCK_BYTES as u64) {
         return Ok(());
     }
     Err(ErrorBody::new(ErrorCode::WrongUsage, format!("a volume cannot have {bytes} bytes"))
-        .hint(format!("sizes are multiples of {BLOCK_BYTES} bytes, and more than 0")))
+        .hint(format!("sizes are multiples of {BLOCK_BYTES} bytes, more than 0 and at most 16 PiB")))
 }

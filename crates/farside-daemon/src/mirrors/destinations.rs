@@ -351,8 +351,8 @@ impl Mirrors {
         Ok(self.held_by_others(None, false).await?.into_iter().map(source).collect())
     }
 
-    /// Brings the fences in line with what is overtaken and what was allowed with a fence. Called at the start, and
-    /// whenever either changes.
+    /// Brings the fences in line with what is overtaken, what was allowed with a fence, and what was set back. Called at the start,
+    /// and whenever one of them changes.
     pub(crate) fn refresh_fences(&self) {
         let exports = &self.parts.exports;
         // One at a time: a refresh that has looked earlier must not have the last word.
@@ -369,7 +369,13 @@ impl Mirrors {
             let writers = exports.fence(volume, why);
             tracing::warn!(%volume, peer, writers, "FENCED: hosts may not write to {volume} any more, its writers are dropped");
         }
-        for volume in exports.fences().into_iter().filter(|volume| !fenced.contains(volume)) {
+        let set_back = self.parts.source.set_back();
+        for (volume, why) in set_back.iter().filter(|(volume, _)| exports.fenced(volume).is_none()) {
+            let writers = exports.fence(volume, format!("it is fenced: {why}"));
+            tracing::warn!(%volume, writers, "FENCED: hosts may not write to {volume}: {why}");
+        }
+        let is_over = |volume: &VolumeName| !fenced.contains(volume) && !set_back.contains_key(volume);
+        for volume in exports.fences().into_iter().filter(is_over) {
             if exports.unfence(&volume) {
                 tracing::warn!(%volume, "the fence is lifted: hosts may write to {volume} again, unless it is a replica now");
             }

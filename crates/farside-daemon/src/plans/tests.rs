@@ -85,7 +85,7 @@ fn what_deletes_says_how_much() {
          lost: Some(2) Some(8192) None",
     );
     golden(
-        &delete_volume(&volume(), 2, Some(8192), &["b".into(), "c".into()]),
+        &delete_volume(&volume(), 2, Some(8192), &["b".into(), "c".into()], &[]),
         "delete volume p/db
          would: p/db and its 2 snapshots are deleted
          would: peers lose their right to mirror it: b, c
@@ -129,6 +129,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         source: "a:p/db",
         current: Some(("s9", 12.5)),
         at: None,
+        fence: FenceAfter::None,
         arrived_bytes: None,
         readers: 0,
     };
@@ -207,22 +208,22 @@ fn resync_and_swap_lose_nothing() {
 #[test]
 fn what_ends_relationships_loses_no_data() {
     golden(
-        &delete_mirror(&volume(), "a:p/v", false, false),
+        &delete_mirror(&volume(), "a:p/v", false, false, &FenceAfter::None),
         "delete mirror p/db
          would: p/db stays, as a volume that hosts may write to
          would: a:p/v is told to release the base it keeps, now or at the next session
-         would: the last base stays here as p/db@base-TIME, unless a named snapshot holds the same: whatever site holds that point too, p/db can follow with a difference; delete it when that is not wanted
+         would: the last base stays here as p/db@base-TIME, unless a named snapshot holds the same, and so does what other replicas of a:p/v hold too: whatever site holds such a point, p/db can follow with a difference; delete them when that is not wanted
          would: once a:p/v has released it, p/db can follow a:p/v with a difference only by a named snapshot that both hold, or by farside mirror resync --whole
          lost: Some(0) Some(0) Some(0.0)",
     );
     golden(
-        &delete_mirror(&volume(), "a:p/v", true, true),
+        &delete_mirror(&volume(), "a:p/v", true, true, &FenceAfter::None),
         "delete mirror p/db
          would: p/db stays as it is; hosts may write to it, and it is part of no mirror any more
          would: a:p/v goes on following p/db: nothing is kept any more for the mirror that is deleted
          lost: Some(0) Some(0) Some(0.0)",
     );
-    let broken_off = delete_mirror(&volume(), "a:p/v", true, false);
+    let broken_off = delete_mirror(&volume(), "a:p/v", true, false, &FenceAfter::None);
     assert!(
         broken_off.would[1].contains("a:p/v stays overtaken")
             && broken_off.would[1].contains("release p/v PEER")
@@ -296,4 +297,35 @@ fn busy_names_the_number_and_what_to_do() {
     let one = busy(&volume(), 1).unwrap();
     assert!(one.contains("1 NBD connection ") && one.contains("disconnect the hosts"), "{one}");
     assert!(busy(&volume(), 3).unwrap().contains("3 NBD connections"));
+}
+
+#[test]
+fn no_plan_promises_writes_that_a_fence_refuses() {
+    let volume = volume();
+    let why = "it is fenced: c has overtaken it";
+    let may_write = |plan: &Plan| plan.would.iter().any(|line| line.contains("hosts may write to"));
+    for broken_off in [false, true] {
+        let plan = |fence| delete_mirror(&volume, "a:p/db", broken_off, false, &fence);
+        let stays = plan(FenceAfter::Stays(why.into()));
+        assert!(!may_write(&stays) && stays.would[0].contains(why), "{}", shown(&stays));
+        assert!(may_write(&plan(FenceAfter::None)));
+        let lifted = plan(FenceAfter::Lifted);
+        assert!(lifted.would[0].contains("there are two"), "{}", shown(&lifted));
+    }
+    let plan = |fence| {
+        break_off(&BreakFacts {
+            volume: &volume,
+            source: "a:p/db",
+            current: None,
+            at: None,
+            fence,
+            arrived_bytes: None,
+            readers: 0,
+        })
+    };
+    let stays = plan(FenceAfter::Stays(why.into()));
+    assert!(!may_write(&stays) && stays.would[0].contains(why), "{}", shown(&stays));
+    let lifted = plan(FenceAfter::Lifted);
+    assert!(may_write(&lifted) && lifted.would[0].contains("older copy"), "{}", shown(&lifted));
+    assert!(lifted.lost[0].contains("not in this copy"), "{}", shown(&lifted));
 }

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{Opened, Pools};
+use super::{Manner, Opened, Pools};
 use crate::failure::Failure;
 
 /// How long the identity of a pool waits for those of pools before it in the list, when all are opened at the start: of two with
@@ -43,7 +43,7 @@ impl Drop for Reserved {
 /// A pool that is open, and not served yet.
 pub(super) struct Identified {
     opened: Opened,
-    _reserved: Reserved,
+    _reserved: Option<Reserved>,
 }
 
 /// Whose identity is known, of those that are opened at the same time.
@@ -91,51 +91,53 @@ impl Pools {
     ) -> Vec<Result<Opening, ErrorBody>> {
         let turns = Arc::new(Turns { known: Mutex::new(vec![false; known.len()]), changed: Condvar::new() });
         let begin = |(at, (name, path)): (usize, (String, String))| {
-            let attempt = self.occupy(&name, &path).inspect_err(|_| turns.done(at))?;
+            let (attempt, _) = self.occupy(&name, &path).inspect_err(|_| turns.done(at))?;
             let (answer, outcome) = oneshot::channel();
             let (pools, order, of, from) = (Arc::clone(self), Arc::clone(&turns), name.clone(), path.clone());
             let open = move || {
                 let device = open_device(&from);
                 order.wait(at);
-                let found = device.and_then(|(device, id)| pools.reserve(&of, &from, device, id));
+                let found =
+                    device.and_then(|(device, id)| Ok((device, Some(pools.reserve(&of, &from, id)?))));
                 order.done(at);
+                let opened = found.and_then(|found| pools.open_identified(found, Manner::default()));
                 // Whoever waited is gone when the daemon stops.
-                let _ = answer.send(found.and_then(|found| pools.open_identified(found, false)));
+                let _ = answer.send(opened);
             };
             let started = std::thread::Builder::new().name("pool-open".to_owned()).spawn(open);
             if let Err(error) = started {
                 turns.done(at);
                 let why = format!("no thread to open pool {name} with: {error}");
                 let error = ErrorBody::new(ErrorCode::Failed, why);
-                return Err(self.settle(&name, attempt, Err(error.clone()), true).err().unwrap_or(error));
+                let settled = self.settle(&name, attempt, Err(error.clone()), true, |_| {});
+                return Err(settled.err().unwrap_or(error));
             }
             Ok(Opening { name, path, attempt, outcome })
         };
         known.into_iter().enumerate().map(begin).collect()
     }
 
-    /// Has a pool that [was opened](Opening::opened) be served, or keep its place with the reason why not.
+    /// Has a pool that [was opened](Opening::opened) be served, or keep its place with the reason why not. `look` sees it before
+    /// anybody can use it.
     pub(crate) fn finish_opening(
         &self,
         opening: &Opening,
         outcome: Result<OpenedPool, ErrorBody>,
+        look: impl FnOnce(&Pool),
     ) -> Result<Arc<Pool>, ErrorBody> {
-        self.settle_identified(&opening.name, opening.attempt, outcome.map(|opened| opened.0), true)
+        self.settle_identified(&opening.name, opening.attempt, outcome.map(|opened| opened.0), true, look)
     }
 
-    pub(super) fn identify(&self, name: &str, path: &str) -> Result<(Arc<FileDevice>, Reserved), ErrorBody> {
+    /// Opens what is there, for the pool `name`.
+    pub(super) fn open_from(&self, name: &str, path: &str, manner: Manner) -> Result<Identified, ErrorBody> {
         let (device, id) = open_device(path)?;
-        self.reserve(name, path, device, id)
+        // A copy gets an identity of its own, that nobody else has.
+        let reserved = if manner.as_copy { None } else { Some(self.reserve(name, path, id)?) };
+        self.open_identified((device, reserved), manner)
     }
 
     /// Two of one identity would be taken for each other by every mirror: the first counts.
-    fn reserve(
-        &self,
-        name: &str,
-        path: &str,
-        device: Arc<FileDevice>,
-        id: Uuid,
-    ) -> Result<(Arc<FileDevice>, Reserved), ErrorBody> {
+    fn reserve(&self, name: &str, path: &str, id: Uuid) -> Result<Reserved, ErrorBody> {
         let mut identities = self.identities.lock();
         // Held until the pool is among those that are open.
         let open = || self.open_pools().into_iter().find(|(_, pool)| pool.id() == id).map(|(other, _)| other);
@@ -147,20 +149,22 @@ impl Pools {
                      mirrors. Nothing was changed"
                 ),
             )
-            .hint("open it at a site of its own, or when the other pool is deleted"));
+            .hint(format!(
+                "to have it beside {other}, as a pool of its own without those mirrors: farside pool import NAME --path {path} --as-copy"
+            )));
         }
         identities.insert(id, name.to_owned());
-        Ok((device, Reserved { id, identities: Arc::clone(&self.identities) }))
+        Ok(Reserved { id, identities: Arc::clone(&self.identities) })
     }
 
-    pub(super) fn open_identified(
+    fn open_identified(
         &self,
-        (device, reserved): (Arc<FileDevice>, Reserved),
-        force: bool,
+        (device, reserved): (Arc<FileDevice>, Option<Reserved>),
+        manner: Manner,
     ) -> Result<Identified, ErrorBody> {
         let as_device = Arc::clone(&device) as Arc<dyn BlockDevice>;
         let pool =
-            Pool::open(as_device, self.options_for(&device, force)).map_err(Failure::into_error_body)?;
+            Pool::open(as_device, self.options_for(&device, manner)).map_err(Failure::into_error_body)?;
         Ok(Identified { opened: Opened { pool, device }, _reserved: reserved })
     }
 
@@ -170,11 +174,12 @@ impl Pools {
         attempt: u64,
         outcome: Result<Identified, ErrorBody>,
         keep_failed: bool,
+        look: impl FnOnce(&Pool),
     ) -> Result<Arc<Pool>, ErrorBody> {
         match outcome {
             // The identity is free again once the pool is among those that are open.
-            Ok(Identified { opened, _reserved }) => self.settle(name, attempt, Ok(opened), keep_failed),
-            Err(error) => self.settle(name, attempt, Err(error), keep_failed),
+            Ok(Identified { opened, _reserved }) => self.settle(name, attempt, Ok(opened), keep_failed, look),
+            Err(error) => self.settle(name, attempt, Err(error), keep_failed, look),
         }
     }
 }
@@ -208,7 +213,7 @@ mod tests {
             let mut opening = opening.unwrap();
             let outcome =
                 tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(opening.opened());
-            let _ = pools.finish_opening(&opening, outcome);
+            let _ = pools.finish_opening(&opening, outcome, |_| {});
         }
     }
 
@@ -247,6 +252,34 @@ mod tests {
     }
 
     #[test]
+    fn whoever_looks_at_a_pool_sees_it_before_anybody_can_use_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("p.pool");
+        let path = path.to_str().unwrap();
+        let first = pools();
+        first.create("p", path, Some(SIZE), false).unwrap().create_volume("v", 1 << 20).unwrap();
+        first.close_all();
+        let pools = Arc::new(pools());
+        let mut looks = 0;
+        let mut look = |pool: &Pool| {
+            assert_eq!(pool.volumes().len(), 1);
+            assert!(pools.get("p").is_err() && pools.open_pools().is_empty());
+            looks += 1;
+        };
+        let mut opening = pools.begin_opening(vec![("p".into(), path.into())]).remove(0).unwrap();
+        let outcome =
+            tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(opening.opened());
+        pools.finish_opening(&opening, outcome, &mut look).unwrap();
+        let reopening = pools.begin_reopening("p").unwrap();
+        pools.reopen(reopening, false, &mut look).unwrap();
+        drop(pools.remove("p").unwrap());
+        pools.put_back("p", path, &mut look).unwrap();
+        drop(pools.remove("p").unwrap());
+        pools.open("p", path, Manner::default(), &mut look).unwrap();
+        assert_eq!(looks, 4);
+    }
+
+    #[test]
     fn one_that_is_being_opened_is_told_so_and_can_be_forgotten() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("p.pool");
@@ -254,16 +287,18 @@ mod tests {
         pools().create("p", path, Some(SIZE), false).unwrap();
         let pools = pools();
         // Its device answers only later.
-        let attempt = pools.occupy("p", path).unwrap();
+        let (attempt, _) = pools.occupy("p", path).unwrap();
         assert_eq!(pools.list()[0].state, PoolState::Opening);
         assert!(pools.get("p").err().unwrap().message.contains("being opened"));
         assert!(pools.begin_reopening("p").err().unwrap().message.contains("being opened"));
-        assert_eq!(pools.open("p", path, false).err().unwrap().code, ErrorCode::Exists);
+        let import = || pools.open("p", path, Manner::default(), |_| {});
+        assert_eq!(import().err().unwrap().code, ErrorCode::Exists);
         assert!(pools.remove("p").is_ok());
-        let opened = pools.identify("p", path).and_then(|found| pools.open_identified(found, false));
-        assert!(pools.settle_identified("p", attempt, opened, true).is_err());
+        let opened = pools.open_from("p", path, Manner::default());
+        let look = |_: &Pool| panic!("nobody may note what becomes of one that was forgotten");
+        assert!(pools.settle_identified("p", attempt, opened, true, look).is_err());
         assert_eq!(pools.list(), vec![]);
         // It was closed again.
-        assert!(pools.open("p", path, false).is_ok());
+        assert!(import().is_ok());
     }
 }

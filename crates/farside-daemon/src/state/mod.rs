@@ -6,6 +6,7 @@
 //! open, pairings and rights, relationships, history. Holds nothing that data depends on.
 
 mod database;
+mod hosts;
 mod lines;
 mod log;
 mod peers;
@@ -19,6 +20,7 @@ mod transfers;
 
 pub(crate) use database::StateError;
 pub(crate) use database::{SCHEMA, State};
+pub(crate) use hosts::{HostRightRow, NewHost};
 pub(crate) use log::LOST_LINES;
 pub(crate) use pools::PoolRow;
 pub(crate) use relationships::PoolRelationships;

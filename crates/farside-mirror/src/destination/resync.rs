@@ -56,7 +56,9 @@ impl Destination {
         let _reserved = ReservedSlot::take(self, &destination)?;
         let relationship = self.to_follow(peer, source, destination.clone(), schedule).await?;
         let common = common_base(&self.driver_parts(), &relationship, comparing, link_wait).await?;
-        // The row first: whatever stops this from here on, the same command finds it and goes on.
+        // The row first: whatever stops this from here on, the same command finds it and goes on. Pending: what the pool does not
+        // know yet must not look as if the pool was set back.
+        let relationship = Relationship { resync_pending: true, ..relationship };
         self.parts.store.save(&relationship).await?;
         let slot = self.start(relationship, false);
         self.slots().insert(destination.clone(), slot);

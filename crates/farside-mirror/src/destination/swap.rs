@@ -47,7 +47,7 @@ use crate::links::ask;
 use crate::relationship::{Mirror, Parts, RoleChangeCommand, already_a_replica, newest_in, swap_message};
 use crate::source::{Reversal, ReverseAccepted, ReverseOffer};
 use crate::state::State;
-use crate::store::Relationship;
+use crate::store::{Relationship, SwapMark};
 
 /// How a role change went.
 #[derive(Clone, PartialEq, Debug)]
@@ -124,7 +124,9 @@ impl Destination {
         if !is_remembered && self.parts.store.knows(id).await? {
             return Err(is_another(id));
         }
-        let relationship = Relationship { id, ..relationship };
+        // Prepared from the beginning: the pool, which does not know of it yet, must not look as if it was set back.
+        let swap = (!is_remembered).then_some(SwapMark::Prepared { of: *of, is_new: true });
+        let relationship = Relationship { id, swap, ..relationship };
         self.parts.store.save(&relationship).await?;
         let slot = self.start(relationship, false);
         self.slots().insert(volume.clone(), slot);

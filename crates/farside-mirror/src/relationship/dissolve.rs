@@ -2,7 +2,7 @@
 //! peer.
 
 use farside_engine::{Engine, EngineError, SnapshotOwner, VolumeName};
-use farside_transfer::bases::{RESCUE, leave_base, release};
+use farside_transfer::bases::{RESCUE, leave_bases, release, release_all};
 use farside_transfer::protocol::{Body, Overtaken, Release};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -13,6 +13,7 @@ use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
 use crate::limits::BREAK_PATIENCE;
 use crate::log::LogEvent;
+use crate::set_back::Row;
 use crate::state::{Event, Work};
 use crate::store::{Ending, Relationship, SwapMark};
 
@@ -98,6 +99,13 @@ impl Driver {
     }
 
     async fn undo(&self) -> Result<Ending, MirrorError> {
+        // The database first: a volume that is nobody's replica any more must not look, to a database that failed at the end of
+        // this, as one whose pool was set back.
+        if Row::of(&self.relationship) == Row::Follows {
+            let writable = Some(self.parts.clock.now());
+            let begun = Relationship { broken_off_at: writable, ..self.relationship.clone() };
+            self.parts.store.save(&begun).await?;
+        }
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         let undone = blocking(move || {
             let volume = &relationship.destination;
@@ -111,10 +119,10 @@ impl Driver {
             // What was prepared for a role change that did not come was never anybody's base.
             match relationship.swap {
                 Some(SwapMark::Prepared { is_new: true, .. }) => {
-                    release(&*engine, volume, relationship.id, &[])?;
+                    release_all(&*engine, volume, relationship.id)?;
                     Ok(engine.all_snapshots(volume)?.iter().map(|s| s.uuid).collect())
                 }
-                _ => leave(&*engine, volume, relationship.id),
+                _ => leave(&*engine, volume, relationship.id, true),
             }
         });
         let left = match undone.await {
@@ -156,7 +164,7 @@ impl Driver {
         };
         self.notice = None;
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
-        let left = blocking(move || leave(&*engine, &relationship.destination, relationship.id));
+        let left = blocking(move || leave(&*engine, &relationship.destination, relationship.id, false));
         let (left, kept) = match left.await {
             Ok(left) => (left, Ok(())),
             Err(error) => (Vec::new(), Err(error)),
@@ -197,17 +205,19 @@ impl Driver {
     }
 }
 
-/// Releases what the relationship keeps here; its newest base stays, as a person's. Answers which snapshots are left.
+/// Releases what the relationship keeps here; its newest base stays, as a person's, and with `common` what other replicas of the
+/// same volume hold too. Answers which snapshots are left.
 pub(super) fn leave(
     engine: &dyn Engine,
     volume: &VolumeName,
     relationship: Uuid,
+    common: bool,
 ) -> Result<Vec<Uuid>, MirrorError> {
-    if let Some(left) = leave_base(engine, volume, relationship)? {
-        tracing::info!(%volume, snapshot = left.name, "the last base of the mirror stays as a snapshot, so that the volume \
-             can follow again with a difference; whoever does not want that deletes it");
+    for left in leave_bases(engine, volume, relationship, common)? {
+        tracing::info!(%volume, snapshot = left.name, "a base of the mirror stays as a snapshot, so that the volume can \
+             follow again with a difference; whoever does not want that deletes it");
     }
-    release(engine, volume, relationship, &[])?;
+    release_all(engine, volume, relationship)?;
     Ok(engine.all_snapshots(volume)?.iter().map(|s| s.uuid).collect())
 }
 

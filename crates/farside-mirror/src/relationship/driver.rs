@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use super::command::{Command, Ended, Parts};
 use super::divergence_notice::{DivergenceNotice, Heard};
-use super::inspect::inspect;
+use super::inspect::{Inspected, inspect};
 use super::late_acknowledgement::LateAcknowledgement;
 use super::room_wait::RoomWait;
 use super::status::{MirrorStatus, Published};
@@ -34,6 +34,7 @@ use crate::log::{LogEvent, RequestedBy};
 use crate::queue::{Claim, UnderWay};
 use crate::replicas::StoredReplicas;
 use crate::schedule::{ClockReading, Ticker};
+use crate::set_back;
 use crate::state::{Action, Event, RelationshipState, Work};
 use crate::store::{Relationship, SwapMark};
 
@@ -93,6 +94,8 @@ pub(super) struct Driver {
     /// Whether the pool has been asked what this replica is; it may not be open yet when the driver starts.
     is_probed: bool,
     pub(super) why: Option<String>,
+    /// The pool was set back to before the volume became a replica.
+    is_set_back: bool,
     /// See [`Found::forgotten_fence`](super::inspect::Found::forgotten_fence).
     pub(super) forgotten_fence: Option<Uuid>,
     pub(super) current: Option<Published>,
@@ -156,6 +159,7 @@ impl Driver {
             state,
             is_probed: false,
             why: None,
+            is_set_back: false,
             forgotten_fence: None,
             current: None,
             ticker,
@@ -220,19 +224,34 @@ impl Driver {
         self.stop().await;
         self.parts.source.expect_follower(self.relationship.id, None);
         self.parts.source.set_upstream(&self.relationship.destination, None);
+        // One whose pool is closed is looked at before it is served again.
+        if !self.parts.stop.is_cancelled() {
+            self.parts.source.note_set_back(&self.relationship.destination, None);
+        }
     }
 
     /// Asks the pool what this replica is.
     pub(super) async fn probe(&mut self) {
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
-        match blocking(move || inspect(&*engine, &relationship)).await {
-            Ok(found) => {
+        let inspected = blocking(move || inspect(&*engine, &relationship)).await;
+        self.is_set_back = matches!(inspected, Ok(Inspected::SetBack));
+        match inspected {
+            Ok(Inspected::SetBack) => {
+                self.is_probed = false;
+                self.why = Some(set_back::why(&self.relationship.destination, &self.source_name()));
+            }
+            Ok(Inspected::Found(found)) => {
+                let found = *found;
                 self.is_probed = true;
                 self.why = None;
                 self.state.initialized = found.initialized;
                 // The pool knows of a resync that the database has forgotten: the volume shows what hosts made of it.
                 let pending = self.relationship.resync_pending || found.shows_own_writes;
                 self.state.resync_pending = pending && found.initialized && !found.broken_off;
+                if !found.broken_off && self.relationship.swap.is_none() {
+                    // A deletion that began and did not come about: see `undo`.
+                    self.relationship.broken_off_at = None;
+                }
                 if found.broken_off {
                     self.state.work = Work::BrokenOff;
                 } else if self.state.work == Work::BrokenOff {
@@ -384,12 +403,9 @@ impl Driver {
 
     /// What a volume is waiting for that was made read-only for a role change, when nothing here remembers it.
     fn forgotten_why(&self) -> Option<String> {
-        let Relationship { peer, destination, source, .. } = &self.relationship;
+        let destination = &self.relationship.destination;
         self.forgotten_fence.map(|_| {
-            let source = match self.parts.links.name_of(*peer) {
-                Some(peer) => format!("{peer}:{source}"),
-                None => source.to_string(),
-            };
+            let source = self.source_name();
             format!(
                 "{destination} is read-only for a role change that this site no longer remembers (its state database \
                  was lost). Look at the peer first: if {source} there is not broken off, run farside mirror break \
@@ -813,6 +829,8 @@ impl Driver {
         self.parts.source.expect_follower(self.relationship.id, way_back);
         let Relationship { destination, upstream, .. } = &self.relationship;
         self.parts.source.set_upstream(destination, Some(upstream.clone()));
+        let set_back = self.why.clone().filter(|_| self.is_set_back);
+        self.parts.source.note_set_back(destination, set_back);
         self.ports.status.send_replace(MirrorStatus {
             relationship: self.relationship.clone(),
             state: self.state.state(),

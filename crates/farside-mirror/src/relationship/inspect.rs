@@ -1,11 +1,12 @@
 //! What the pool says of a replica: the part of a mirror's state that survives everything.
 
-use farside_engine::{ChangedBytes, Engine, SnapshotInfo, SnapshotOwner};
+use farside_engine::{ChangedBytes, Engine, ReplicaRecord, SnapshotInfo, SnapshotOwner};
 use uuid::Uuid;
 
 use super::status::Published;
 use crate::error::MirrorError;
 use crate::rescues;
+use crate::set_back::{PoolShows, is_set_back};
 use crate::store::{Relationship, SwapMark};
 
 /// What the pool says of a replica.
@@ -25,12 +26,21 @@ pub(super) struct Found {
     pub(super) rescues: Vec<(Uuid, String)>,
 }
 
+/// What asking the pool came to.
+pub(super) enum Inspected {
+    /// It knows the replica.
+    Found(Box<Found>),
+    /// It was set back to before the volume became one.
+    SetBack,
+}
+
 /// Asks the pool. An error means that nothing is known: the replica must not be touched.
-pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Result<Found, MirrorError> {
+pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Result<Inspected, MirrorError> {
     let volume = &relationship.destination;
     let record = engine.replica_record(volume)?;
     let broken_off = match &record {
         Some(record) if record.relationship == relationship.id => record.broken_off,
+        record if is_set_back(relationship, shows(record.as_ref())) => return Ok(Inspected::SetBack),
         _ => {
             return Err(MirrorError::State(format!(
                 "the pool does not know {volume} as the replica of this relationship. To end the mirror and keep the \
@@ -79,5 +89,11 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
     // One that is on the main line was brought, as any named snapshot of the source.
     let is_aside = |s: &&SnapshotInfo| snapshots.iter().all(|on_line| on_line.uuid != s.uuid);
     let rescues = rescues::of(&all).filter(is_aside).map(|s| (s.uuid, s.name.clone())).collect();
-    Ok(Found { initialized, broken_off, is_taken_over, shows_own_writes, forgotten_fence, current, rescues })
+    let found =
+        Found { initialized, broken_off, is_taken_over, shows_own_writes, forgotten_fence, current, rescues };
+    Ok(Inspected::Found(Box::new(found)))
+}
+
+fn shows(record: Option<&ReplicaRecord>) -> PoolShows {
+    PoolShows::volume(record.map(|record| record.broken_off))
 }

@@ -175,7 +175,7 @@ fn follow(
     }
     // Before anything is brought: nothing goes while a transfer looks at what is here.
     if let Some(ended) = replaces
-        && let Err(error) = leave(engine, volume, ended)
+        && let Err(error) = leave(engine, volume, ended, false)
     {
         tracing::warn!(%volume, relationship = %ended, "what the mirror that is over kept here stays and holds space: \
              {error}");

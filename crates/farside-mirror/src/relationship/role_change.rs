@@ -3,7 +3,7 @@
 
 use farside_engine::{ChangedBytes, Engine, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_platform::Clock;
-use farside_transfer::bases::release;
+use farside_transfer::bases::{release, release_all};
 use farside_transfer::limits::ROLE_CHANGE_MAX;
 use farside_transfer::protocol::convert::{CandidateBase, Upstream};
 use uuid::Uuid;
@@ -323,7 +323,7 @@ impl Driver {
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         blocking(move || {
             engine.set_replica_record(&relationship.destination, Some(relationship.record(true)))?;
-            release(&*engine, &relationship.destination, relationship.id, &[])
+            release_all(&*engine, &relationship.destination, relationship.id)
         })
         .await?;
         self.mark(None).await?;

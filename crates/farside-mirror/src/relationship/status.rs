@@ -59,12 +59,24 @@ impl MirrorStatus {
     /// Age of the replica's data, seconds; none while there is none, or once hosts write here: it follows nothing. Grows until
     /// an update proves otherwise, even if nothing changes at the source. Where hosts went on elsewhere it counts from then at
     /// the latest: what has come since is not theirs.
-    pub fn lag_seconds(&self, now: Timestamp) -> Option<f64> {
+    ///
+    /// `source_ahead_seconds`: by how much the source's clock, which named that moment, is ahead of the one that says `now`;
+    /// negative if it is behind.
+    pub fn lag_seconds(&self, now: Timestamp, source_ahead_seconds: f64) -> Option<f64> {
         if self.state == State::BrokenOff {
             return None;
         }
-        let of_data = self.current.as_ref().map(|c| now.seconds_since(c.created_at))?;
+        let of_data = self.age_seconds(now, source_ahead_seconds)?;
         let overtaken = self.relationship.upstream.overtaken.as_ref();
         Some(overtaken.map_or(of_data, |overtaken| of_data.max(now.seconds_since(overtaken.at))))
+    }
+
+    /// How old the data is that it shows, seconds, whoever may write here; none while there is none. See
+    /// [`lag_seconds`](Self::lag_seconds).
+    pub fn age_seconds(&self, now: Timestamp, source_ahead_seconds: f64) -> Option<f64> {
+        let taken = self.current.as_ref()?.created_at;
+        // Not `seconds_since`: a moment that is still to come by this clock may be past by the source's.
+        let by_this_clock = (i128::from(now.0) - i128::from(taken.0)) as f64 / 1e9;
+        Some((by_this_clock + source_ahead_seconds).max(0.0))
     }
 }

@@ -2,10 +2,12 @@
 //! relationship are refused, until it is resynced from here, overwrites this side, or is released here. What is made of each
 //! word is decided in [`directions`](crate::directions).
 
-use farside_engine::VolumeName;
+use std::time::Duration;
+
+use farside_engine::{EngineError, VolumeName};
 use farside_peer::{PeerId, Refusal};
 use farside_transfer::TransferKind;
-use farside_transfer::bases::{is_kept_for, release};
+use farside_transfer::bases::{is_kept_for, release, release_all};
 use farside_transfer::protocol::convert::{self, CandidateBase};
 use farside_transfer::protocol::{self, Noted, Standing};
 use farside_transfer::refusal::refusal;
@@ -19,6 +21,12 @@ use super::shared::Shared;
 use crate::directions::{self, Heard, PoolSays, Said};
 use crate::error::{MirrorError, blocking};
 use crate::store::{Overtaken, SourceRelationship};
+
+/// By how much a destination's clock may be ahead for the moment that it names to be believed.
+const CLOCKS_APART_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// How often a volume is looked for that a destination calls by a name that is not known here.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
 impl SourceService {
     /// The relationships whose destination was broken off, in order of volume.
@@ -61,7 +69,7 @@ impl SourceService {
         Ok(())
     }
 
-    /// Changes whenever [`SourceService::overtaken`] does; the value counts how often.
+    /// Changes whenever [`SourceService::overtaken`] or [`SourceService::set_back`] does; the value counts how often.
     pub fn overtaken_changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.shared.overtaken_changes.subscribe()
     }
@@ -135,7 +143,7 @@ impl Shared {
         peer: PeerId,
         message: protocol::Overtaken,
     ) -> Result<Noted, Refusal> {
-        let word = Word::from_message(&message)?;
+        let word = self.where_it_is(peer, Word::from_message(&message)?).await?;
         let (relationship, volume) = (word.relationship, word.volume.clone());
         self.check_owner(relationship, peer, &volume)?;
         let is_known = self.tables().relationships.contains_key(&relationship);
@@ -189,10 +197,16 @@ impl Shared {
         let may_mirror = self.registry.rights.may_read(peer, &volume);
         let is_news = !word.again && may_mirror && (word.said == Said::Beyond || is_plain);
         let heard = directions::hear(word.said, known.is_some(), is_news, pool);
+        let heard = match heard {
+            // Who may not mirror the volume must not learn from the answer whether there is one of that name.
+            Heard::NothingKept if !may_mirror && word.said != Said::Withdrawn => Heard::NotHere,
+            heard => heard,
+        };
         let is_kept = known.is_some() || is_kept;
         if heard == Heard::Note && !is_kept {
-            // A peer that makes relationships up fills no database.
+            // A peer that makes relationships up fills no database, and gives nobody more to decide than one honest peer does.
             self.check_mirrors(peer, relationship)?;
+            self.check_empty_marks(peer, &volume)?;
         }
         // The replica's pool may have another name by now; what this side follows later is called by that. With the database
         // lost the pins still tell whose base is kept here; without the right, too: it makes this side only safer.
@@ -205,9 +219,9 @@ impl Shared {
                 return Err(refusal(
                     "not-found",
                     format!(
-                        "{volume} cannot be seen at the source now (its pool is not open there, or has no such \
-                         volume), so that it was overtaken is not noted. It is told again. At the source: farside \
-                         pool list"
+                        "{volume} cannot be seen at the source now (its pool is not open there, it has no such volume, or this \
+                         site may not mirror it), so that it was overtaken is not noted. It is told again. At the source: \
+                         farside pool list, farside peer allow"
                     ),
                 ));
             }
@@ -248,6 +262,72 @@ impl Shared {
         }
     }
 
+    /// The volume has another name here than its destination knows: the pool was taken over under another, or the volume renamed
+    /// while the database that knew of the mirror was lost. What is kept for the relationship tells which one it is.
+    async fn where_it_is(&self, peer: PeerId, word: Word) -> Result<Word, Refusal> {
+        let (engine, named, relationship) = (self.engine.clone(), word.volume.clone(), word.relationship);
+        let known = self.tables().relationships.get(&relationship).cloned();
+        let is_here = blocking(move || match engine.volume(&named) {
+            Err(EngineError::NotFound { .. }) => Ok(false),
+            _ => Ok::<_, MirrorError>(true),
+        });
+        if is_here.await.map_err(to_refusal)? || !self.may_search() {
+            return Ok(word);
+        }
+        let engine = self.engine.clone();
+        let found = blocking(move || {
+            if let Some(known) = known {
+                return Ok::<_, MirrorError>(Some(known.source).filter(|_| known.peer == peer));
+            }
+            for volume in engine.volumes()? {
+                if is_kept_for(&*engine, &volume, relationship).unwrap_or(false) {
+                    return Ok(Some(volume));
+                }
+            }
+            Ok(None)
+        });
+        match found.await.map_err(to_refusal)? {
+            Some(volume) if volume != word.volume => {
+                let named = &word.volume;
+                tracing::info!(%relationship, %peer, %volume, %named, "a destination speaks of a volume by a name that it \
+                     had here before");
+                Ok(Word { volume, ..word })
+            }
+            _ => Ok(word),
+        }
+    }
+
+    /// Whoever asks for volumes that are not here has all snapshots looked through: once in a while is enough, since what was not
+    /// noted is told again.
+    fn may_search(&self) -> bool {
+        let (now, mut tables) = (self.clock.monotonic(), self.tables());
+        let may = tables.searched_at.is_none_or(|at| now.saturating_sub(at) >= SEARCH_EVERY);
+        if may {
+            tables.searched_at = Some(now);
+        }
+        may
+    }
+
+    /// Of relationships that this site keeps nothing for, one for each peer and volume says that hosts went on elsewhere: the volume
+    /// is marked by that, and once its administrator has decided about it, the next can be told.
+    fn check_empty_marks(&self, peer: PeerId, volume: &VolumeName) -> Result<(), Refusal> {
+        let tables = self.tables();
+        let is_empty_mark = |r: &&SourceRelationship| {
+            r.peer == peer && r.source == *volume && r.overtaken.is_some() && tables.pins_of(r) == 0
+        };
+        match tables.relationships.values().find(is_empty_mark) {
+            None => Ok(()),
+            Some(marked) => Err(refusal(
+                "state",
+                format!(
+                    "{volume} is overtaken by {} of the asking site already, and the source keeps nothing for this other \
+                     mirror. It is noted once that is decided there: farside mirror release, or a resync. It is told again",
+                    marked.destination
+                ),
+            )),
+        }
+    }
+
     /// Notes that hosts went on elsewhere, if that is news.
     async fn note(
         &self,
@@ -257,9 +337,12 @@ impl Shared {
     ) -> Result<SourceRelationship, MirrorError> {
         let before = known.overtaken.clone();
         let policy = self.registry.rights.is_fenced_when_overtaken(peer, &known.source);
+        let reported_at = self.clock.now();
+        // Clocks differ, by hours where a time zone was taken for UTC. What is still to come after that never was.
+        let broken_off_at = word.broken_off_at.min(reported_at.plus(CLOCKS_APART_MAX).0);
         let overtaken = Overtaken {
-            broken_off_at: Some(word.broken_off_at).filter(|at| *at != 0).map(farside_platform::Timestamp),
-            reported_at: self.clock.now(),
+            broken_off_at: Some(broken_off_at).filter(|at| *at != 0).map(farside_platform::Timestamp),
+            reported_at,
             snapshot: word.snapshot.map(|s| (s.uuid, s.content_root)),
             fenced: directions::is_fenced(before.as_ref().is_some_and(|o| o.fenced), policy),
             ended: word.ended,
@@ -462,7 +545,7 @@ impl Shared {
             let dormant = engine.replica_record(&of)?;
             let dormant = dormant.filter(|r| r.broken_off && r.peer == peer.0 && r.source == from);
             match dormant {
-                Some(dormant) => release(&*engine, &of, dormant.relationship, &[]),
+                Some(dormant) => release_all(&*engine, &of, dormant.relationship),
                 None => Ok(()),
             }
         })

@@ -3,7 +3,7 @@
 
 use farside_engine::{SnapshotOwner, VolumeName};
 use farside_platform::Timestamp;
-use farside_transfer::bases::release;
+use farside_transfer::bases::{common_of, release};
 use uuid::Uuid;
 
 use super::service::SourceService;
@@ -35,6 +35,9 @@ impl SourceService {
         let (engine, of) = (self.shared.engine.clone(), volume.clone());
         blocking(move || {
             known.extend(engine.replica_record(&of)?.map(|record| record.relationship));
+            // What a mirror keeps in common with others is its own.
+            let common: Vec<Uuid> = known.iter().copied().map(common_of).collect();
+            known.extend(common);
             let mut found: Vec<UnexplainedPin> = Vec::new();
             for snapshot in engine.all_snapshots(&of)? {
                 let mut pinned_by = snapshot.pinned_by.clone();

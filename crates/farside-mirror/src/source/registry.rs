@@ -1,7 +1,7 @@
 //! What a source knows of the relationships of its volumes, in memory: who holds which base, what each peer has asked for, and
 //! which role change was seen last. Transfers ask it who may read what, and which bases are kept.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub(super) struct Tables {
     pub(super) refusals_logged: LogLimit<PeerId>,
     /// Of messages that hosts went on elsewhere, by relationship: no flood of others hides one.
     pub(super) alarms: LogLimit<Uuid>,
+    /// When all volumes were looked through last (monotonic).
+    pub(super) searched_at: Option<Duration>,
     pub(super) budgets: Budgets,
     pub(super) rates: Rates,
     /// By relationship: how many snapshots are kept for it, as far as that was seen since the start.
@@ -51,6 +53,8 @@ pub(super) struct Tables {
     pub(super) unsaved: HashSet<Uuid>,
     /// By volume here that is itself a replica: where its source stands, as that said last.
     pub(super) upstreams: HashMap<VolumeName, Upstream>,
+    /// Volumes here that hosts may not write to, since their pool was set back, with the reason.
+    pub(super) set_back: BTreeMap<VolumeName, String>,
     /// At most about [`ROLE_CHANGES_SEEN_MAX`] besides those in `relationships`.
     pub(super) role_changes_seen: HashMap<Uuid, RoleChangesSeen>,
 }

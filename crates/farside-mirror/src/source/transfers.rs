@@ -7,7 +7,7 @@ use std::sync::Arc;
 use farside_engine::VolumeName;
 use farside_peer::{PeerId, PeerLink, Refusal};
 use farside_transfer::TransferKind;
-use farside_transfer::bases::{is_kept_for, release};
+use farside_transfer::bases::{common_of, is_kept_for, release};
 use farside_transfer::protocol::convert;
 use farside_transfer::protocol::{Acknowledge, Begin, Describe, Description, End, Nothing, Plan, Release};
 use farside_transfer::refusal::{over_budget, refusal};
@@ -121,6 +121,10 @@ impl Shared {
         // It may have waited for the lock for long.
         self.check_rights(peer, &volume)?;
         let (released, pins_left) = self.left_for(peer, relationship);
+        let others = match message.keeps_common {
+            true => self.others_of(relationship, &volume).await.map_err(to_refusal)?,
+            false => Vec::new(),
+        };
         let asked = Asked {
             relationship,
             transfer,
@@ -131,6 +135,7 @@ impl Shared {
             is_whole: released || message.whole,
             pins_left,
             named_max: message.named_max.map(|most| most as usize),
+            others,
         };
         let prepared = match slot.prepare(asked).await {
             Ok(prepared) => prepared,
@@ -175,6 +180,24 @@ impl Shared {
         let pins: usize = of_peer.map(|r| tables.pins_of(r)).sum();
         let released = tables.relationships.get(&relationship).is_some_and(|r| r.released.is_some());
         (released, tables.budgets.pins.saturating_sub(pins))
+    }
+
+    /// For whom the volume has snapshots that the destination of a relationship is to hold too: its other destinations; and, if it is
+    /// itself a replica, those of its own source.
+    async fn others_of(&self, relationship: Uuid, volume: &VolumeName) -> Result<Vec<Uuid>, MirrorError> {
+        let mut others: Vec<Uuid> = {
+            let tables = self.tables();
+            let of = tables.relationships.get(&relationship).map(|r| (r.peer, r.destination.clone()));
+            // One that was over is of the same place, as long as nobody has decided.
+            let is_other = |r: &&SourceRelationship| {
+                r.source == *volume && r.id != relationship && Some((r.peer, r.destination.clone())) != of
+            };
+            tables.relationships.values().filter(is_other).map(|r| r.id).collect()
+        };
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        let record = blocking(move || engine.replica_record(&of)).await?;
+        others.extend(record.filter(|r| !r.broken_off).map(|r| common_of(r.relationship)));
+        Ok(others)
     }
 
     /// Forgets a relationship whose first transfer was refused, unless something is kept for it.
@@ -287,6 +310,9 @@ impl Shared {
         self.transfers.stop(relationship, false);
         let lock = self.registry.lock(relationship);
         let _lock = lock.lock().await;
+        // First: a database that fails must leave the base where it is. What a crash leaves pinned behind it is listed as nobody's,
+        // and is released by its id.
+        self.store.remove_source(relationship).await?;
         let (engine, of) = (self.engine.clone(), volume.clone());
         match blocking(move || release(&*engine, &of, relationship, &[])).await {
             // A volume that is gone has nothing pinned.
@@ -294,7 +320,6 @@ impl Shared {
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
-        self.store.remove_source(relationship).await?;
         let (released, is_last, peers) = {
             let mut tables = self.tables();
             let released = tables.relationships.remove(&relationship);

@@ -1,6 +1,8 @@
 //! Where a volume stands among the sites: what it follows itself, and whether hosts went on elsewhere. Told with each transfer,
 //! so that a replica whose source was overtaken says so, and no chain of mirrors is closed to a ring.
 
+use std::collections::BTreeMap;
+
 use farside_engine::VolumeName;
 use farside_peer::{PeerId, Refusal};
 use farside_transfer::limits::HOPS_MAX;
@@ -22,6 +24,24 @@ impl SourceService {
             Some(upstream) => drop(tables.upstreams.insert(volume.clone(), upstream)),
             None => drop(tables.upstreams.remove(volume)),
         }
+    }
+
+    /// Why hosts may not write to `volume`, whose pool was set back; none if it was not, or that is over.
+    pub fn note_set_back(&self, volume: &VolumeName, why: Option<String>) {
+        let mut tables = self.shared.tables();
+        let before = match why.clone() {
+            Some(why) => tables.set_back.insert(volume.clone(), why),
+            None => tables.set_back.remove(volume),
+        };
+        drop(tables);
+        if before != why {
+            self.shared.overtaken_changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// Volumes that hosts may not write to, since their pool was set back, each with the reason.
+    pub fn set_back(&self) -> BTreeMap<VolumeName, String> {
+        self.shared.tables().set_back.clone()
     }
 
     /// By whom a volume here, which follows `source` of `peer`, was overtaken besides that one: `PEER:POOL/VOL`, and since when;

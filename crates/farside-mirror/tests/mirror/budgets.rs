@@ -50,6 +50,7 @@ fn begin(relationship: u128, transfer: u128) -> Bytes {
         role_change: 1,
         whole: false,
         named_max: None,
+        keeps_common: false,
     }))
 }
 

@@ -341,6 +341,7 @@ async fn refusal_of_an_update<S: Storage>(world: &World<S>, relationship: Uuid) 
         role_change: 1,
         whole: false,
         named_max: None,
+        keeps_common: false,
     };
     let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec();
     let request = bytes::Bytes::from(request);

@@ -314,6 +314,7 @@ fn begin(relationship: Uuid, transfer: Uuid, volume: &str) -> Bytes {
         role_change: 1,
         whole: false,
         named_max: None,
+        keeps_common: false,
     };
     Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec().into()
 }

@@ -9,6 +9,7 @@ mod directions;
 mod driver;
 mod embedded;
 mod faults;
+mod in_common;
 mod known;
 mod notices;
 mod overtaken;

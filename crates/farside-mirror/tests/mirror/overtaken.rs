@@ -115,16 +115,48 @@ async fn no_budget_of_calls_keeps_it_from_being_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_made_up_of_a_volume_is_within_the_budget_of_mirrors() {
+async fn what_is_made_up_of_a_volume_marks_it_once() {
     let world = World::<MemoryEngine>::new(602, LinkSettings::default(), Schedule::OnRequest).await;
     let (a, b) = (&world.pair.a, &world.pair.b);
-    a.source.set_budgets(Budgets { mirrors: 5, ..Budgets::default() });
     let link = b.node.wait_link(a.node.id(), PATIENCE).await.unwrap();
-    for made_up in 0..20 {
-        let word = overtaken(&world, Uuid::from_u128(1000 + made_up));
-        let _ = link.call(asked(Body::Overtaken(word)), None).await;
+    let tell = async |made_up: u128| {
+        let word = Overtaken { broken_off_at: u64::MAX, ..overtaken(&world, Uuid::from_u128(made_up)) };
+        link.call(asked(Body::Overtaken(word)), None).await
+    };
+    tell(1000).await.unwrap();
+    for made_up in 1001..1020 {
+        let refused = tell(made_up).await.unwrap_err();
+        assert!(refused.to_string().contains("is overtaken by"), "{refused}");
     }
-    assert_eq!(a.source.destinations().len(), 5);
+    let overtaken = a.source.overtaken();
+    assert_eq!(overtaken.len(), 1);
+    // One decision is enough, and a moment far ahead is nobody's.
+    let at = overtaken[0].overtaken.as_ref().unwrap().broken_off_at.unwrap();
+    let now = farside_platform::Clock::now(&*world.pair.clock);
+    assert!(at.seconds_since(now) <= 24.0 * 3600.0, "{at}");
+    assert_eq!(a.source.release_one(&world.a.volume, overtaken[0].id).await.unwrap(), 1);
+    assert_eq!(a.source.overtaken(), []);
+    // The mirror that has something here says so whatever is made up beside it.
+    tell(1001).await.unwrap();
+    let word = self::overtaken(&world, world.r().status().relationship.id);
+    link.call(asked(Body::Overtaken(word)), None).await.unwrap();
+    assert_eq!(a.source.overtaken().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_mirror_a_volume_does_not_learn_whether_it_is_there() {
+    let world = World::<MemoryEngine>::new(605, LinkSettings::default(), Schedule::OnRequest).await;
+    let (a, b) = (&world.pair.a, &world.pair.b);
+    *a.rights.denied.lock() = true;
+    let link = b.node.wait_link(a.node.id(), PATIENCE).await.unwrap();
+    let mut answers = Vec::new();
+    for (made_up, volume) in [(1, "p/v"), (2, "p/w"), (3, "q/v")] {
+        let word = Overtaken { volume: volume.into(), ..overtaken(&world, Uuid::from_u128(made_up)) };
+        let refused = link.call(asked(Body::Overtaken(word)), None).await.unwrap_err();
+        answers.push(refused.to_string().replace(volume, "VOLUME"));
+    }
+    assert!(answers[0].contains("VOLUME cannot be seen"), "{answers:?}");
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
 //! Random lives of three sites, in fan-out and in cascade: whatever was decided, in the end all of them hold what one of them
-//! does, each by a difference.
+//! does, each by a difference. And two that follow one source have a point in common, so that it could be lost.
 
 use farside_engine::SnapshotOwner;
 use farside_mirror::State;
@@ -7,6 +7,7 @@ use farside_transfer::TransferResult;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
+use crate::directions::until;
 use crate::support::embedded_storage::Embedded;
 use crate::support::memory_engine::MemoryEngine;
 use crate::support::site::{PATIENCE, Storage, seeds};
@@ -21,6 +22,11 @@ struct Life<S> {
     /// What each site's volume follows, or followed before it was broken off.
     source: [Option<usize>; 3],
     named: usize,
+    /// Sites that have had an update from what they follow since anything was decided there or about them.
+    updated: [bool; 3],
+    /// Pairs that must have a point in common: both followed one source, and each had an update. It stays so when one of them is
+    /// broken off, and until something else is decided, or a person deletes a snapshot, at one of them.
+    related: Vec<(usize, usize)>,
 }
 
 impl<S: Storage> Life<S> {
@@ -32,7 +38,45 @@ impl<S: Storage> Life<S> {
         println!("c follows {middle}");
         trio.copy(B, A).await;
         trio.copy(C, middle).await;
-        Life { trio, source: [None, Some(A), Some(middle)], named: 0 }
+        let source = [None, Some(A), Some(middle)];
+        let mut life = Life { trio, source, named: 0, updated: [false; 3], related: Vec::new() };
+        life.has_update(B, A);
+        life.has_update(C, middle);
+        life
+    }
+
+    /// `at` has what `from` shows now.
+    fn has_update(&mut self, at: usize, from: usize) {
+        self.updated[at] = true;
+        for other in SITES {
+            if other != at && self.updated[other] && self.follows(other) == Some(from) {
+                self.related.retain(|pair| *pair != (at.min(other), at.max(other)));
+                self.related.push((at.min(other), at.max(other)));
+            }
+        }
+    }
+
+    /// Of which site something is decided: whoever follows it begins anew.
+    fn is_decided(&mut self, at: usize) {
+        self.updated[at] = false;
+        for other in SITES {
+            if self.source[other] == Some(at) {
+                self.updated[other] = false;
+            }
+        }
+        let updated = self.updated;
+        self.related.retain(|(one, other)| *one != at && *other != at && (updated[*one] || updated[*other]));
+    }
+
+    fn check_related(&self) {
+        for (one, other) in &self.related {
+            assert!(
+                !self.trio.in_common(*one, *other).is_empty(),
+                "{one} and {other} have nothing in common: {:?}, {:?}",
+                self.trio.snapshots(*one),
+                self.trio.snapshots(*other)
+            );
+        }
     }
 
     fn follows(&self, at: usize) -> Option<usize> {
@@ -71,7 +115,10 @@ impl<S: Storage> Life<S> {
         match self.trio.resync(at, from).await {
             Ok(report) if report.result == TransferResult::Ok => {
                 assert!(report.base.is_some(), "a whole copy");
+                self.is_decided(at);
+                self.is_decided(from);
                 self.source[at] = Some(from);
+                self.has_update(at, from);
                 true
             }
             Ok(report) => panic!("the resync of {at} from {from} failed: {report:?}"),
@@ -102,6 +149,7 @@ impl<S: Storage> Life<S> {
                 if let Some((uuid, name)) = persons.choose(&mut self.trio.rng) {
                     println!("{number}: {name} of {at} is deleted");
                     self.trio.delete_snapshot(at, *uuid);
+                    self.related.retain(|(one, other)| *one != at && *other != at);
                 }
             }
             8..=12 => {
@@ -111,6 +159,7 @@ impl<S: Storage> Life<S> {
                 let report = self.trio.mirror(at).update(PATIENCE).await.unwrap().ended().await.unwrap();
                 if report.result == TransferResult::Ok {
                     self.trio.live[at] = self.trio.live[from].clone();
+                    self.has_update(at, from);
                 } else {
                     // Of an overtaken source nothing is brought.
                     let reason = report.reason.unwrap_or_default();
@@ -121,6 +170,7 @@ impl<S: Storage> Life<S> {
             13 | 14 if self.follows(at).is_some() => {
                 println!("{number}: {at} is broken off");
                 self.trio.break_off(at).await;
+                self.updated[at] = false;
             }
             15 | 16 if self.source[at].is_some() && !self.would_be_a_circle(at, other) => {
                 println!("{number}: {at} follows {other}");
@@ -130,6 +180,8 @@ impl<S: Storage> Life<S> {
                 let Some(from) = self.follows(at).filter(|from| self.is_writable(*from)) else { return };
                 println!("{number}: {at} and {from} change their roles");
                 let swapped = self.trio.sites[at].destination.swap(&self.trio.volumes[at], PATIENCE).await;
+                self.is_decided(at);
+                self.is_decided(from);
                 match swapped {
                     Ok(_) => {
                         self.trio.live[at] = self.trio.live[from].clone();
@@ -137,6 +189,9 @@ impl<S: Storage> Life<S> {
                     }
                     Err(error) => {
                         println!("  refused: {error}");
+                        // What was begun is taken back, and the peer told.
+                        let mirror = self.trio.mirror(at);
+                        until("the attempt is over", || mirror.status().relationship.swap.is_none()).await;
                         if self.trio.mirror(at).status().state == State::Mirrored {
                             self.trio.live[at] = self.trio.seen(at);
                         }
@@ -150,6 +205,8 @@ impl<S: Storage> Life<S> {
                 let volume = &self.trio.volumes[at];
                 self.trio.sites[at].disk.engine.engine().move_main(volume, uuid, None).unwrap();
                 self.trio.live[at] = self.trio.seen(at);
+                self.is_decided(at);
+                self.related.clear();
             }
             19 => {
                 println!("{number}: power fails at {at}");
@@ -161,6 +218,7 @@ impl<S: Storage> Life<S> {
         for at in SITES {
             self.trio.check(at);
         }
+        self.check_related();
     }
 
     /// One of them is the one that counts; the others follow it.

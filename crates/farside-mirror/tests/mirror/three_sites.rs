@@ -159,6 +159,8 @@ async fn a_second_replica_follows_the_survivor_with_a_difference() {
 /// Nothing of the change is left if it cannot be.
 async fn a_source_that_has_nothing_in_common<S: Storage>(seed: u64) {
     let mut trio = fan_out::<S>(seed).await;
+    // Otherwise `b` would keep what `c` was broken off at.
+    trio.shares_nothing(A);
     trio.break_off(C).await;
     trio.write(C, 30);
     trio.write(A, 3);
@@ -305,6 +307,8 @@ async fn a_break_at_a_snapshot_and_a_resync_leave_no_base_behind() {
 /// Two that have nothing in common any more but most of their data.
 async fn compared_whole<S: Storage>(seed: u64) {
     let mut trio = fan_out::<S>(seed).await;
+    // As where `a` is of an earlier version: otherwise `c` would have `b`'s base, too.
+    trio.shares_nothing(A);
     let mut written = trio.write(A, 5);
     trio.update(B, A).await;
     written += trio.write(A, 5);

@@ -109,7 +109,7 @@ async fn nothing_changed_is_cheap_and_still_news() {
     assert_ok(&pair.initialize(&mirror).await);
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let now = || farside_platform::Clock::now(&*pair.clock);
-    assert!(mirror.status().lag_seconds(now()).unwrap() >= 3600.0);
+    assert!(mirror.status().lag_seconds(now(), 0.0).unwrap() >= 3600.0);
     let read = pair.a.disk.engine.read_bytes();
     let asked = mirror.update(crate::site::PATIENCE).await.unwrap();
     let report = asked.ended().await.unwrap();
@@ -117,7 +117,13 @@ async fn nothing_changed_is_cheap_and_still_news() {
     assert_eq!((report.changed_bytes, report.snapshots), (0, 1));
     assert!(report.wire_bytes_sent + report.wire_bytes_received < 4096, "{report:?}");
     assert_eq!(pair.a.disk.engine.read_bytes(), read);
-    assert!(mirror.status().lag_seconds(now()).unwrap() < 5.0);
+    let status = mirror.status();
+    let lag = status.lag_seconds(now(), 0.0).unwrap();
+    assert!(lag < 5.0);
+    // A source whose clock is an hour ahead took it an hour earlier than its clock says; one that is behind by more than the age
+    // makes it no younger than new.
+    assert!((status.lag_seconds(now(), 3600.0).unwrap() - lag - 3600.0).abs() < 1e-3);
+    assert_eq!(status.lag_seconds(now(), -3600.0).unwrap(), 0.0);
 }
 
 #[tokio::test(start_paused = true)]

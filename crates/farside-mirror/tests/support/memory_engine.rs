@@ -151,6 +151,7 @@ impl State {
 
 /// Rescued versions of all sites: no two have one identity.
 static RESCUES: AtomicU64 = AtomicU64::new(0);
+static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
 struct Volume {
     uuid: Uuid,
@@ -205,6 +206,8 @@ pub(crate) struct Faults {
     pub(crate) staged_bytes_left: Option<u64>,
     /// Room for what is staged and not published, bytes; what is thrown away gives it back at once.
     pub(crate) staging_room: Option<u64>,
+    /// This snapshot is deleted by whoever it was kept for, just before it is pinned for somebody else.
+    pub(crate) goes_before_pin: Option<Uuid>,
     /// The machine is off: everything fails.
     pub(crate) is_dead: bool,
 }
@@ -406,6 +409,7 @@ impl Volume {
             owner: spec.owner,
             held: false,
             pinned_by: spec.pin_for.into_iter().collect(),
+            sequence: SEQUENCE.fetch_add(1, Ordering::SeqCst),
         };
         self.snapshots.push(Snapshot { info: info.clone(), image, parent });
         Ok(info)
@@ -420,17 +424,36 @@ impl Volume {
         if !std::mem::take(&mut self.is_written) || is_on_new_line {
             return Ok(None);
         }
-        let number = self.snapshots.len() as u128;
         let newest = self.snapshots.iter().map(|s| s.info.created_at).max();
         let moment = newest.expect("there is the one that the head becomes");
+        let named = |number: usize| format!("rescue-{moment}-{number}");
         let spec = SnapshotSpec {
-            name: format!("rescue-{moment}-{number}"),
+            name: (self.snapshots.len()..).map(named).find(|name| self.is_free(name)).unwrap(),
             uuid: Uuid::from_u128(0x7e5c << 64 | u128::from(RESCUES.fetch_add(1, Ordering::SeqCst))),
             created_at: moment,
             owner: SnapshotOwner::Person,
             pin_for: None,
         };
         self.add(&spec, old, parent).map(Some)
+    }
+
+    /// Deletes a snapshot, whoever needs it.
+    fn remove(&mut self, at: usize) -> Result<(), EngineError> {
+        let gone = self.snapshots.remove(at);
+        let (gone, parent, gone_image) = (Some(gone.info.uuid), gone.parent, gone.image);
+        for child in self.snapshots.iter_mut().filter(|s| s.parent == gone) {
+            child.parent = parent;
+        }
+        if let Some(staged) = self.staged.as_mut().filter(|s| s.base == gone) {
+            staged.base = parent;
+        }
+        if self.parent == gone {
+            // The head has now what the snapshot had alone.
+            let below = parent.map(|parent| self.image(parent).cloned()).transpose()?;
+            self.is_written |= below.unwrap_or_default() != gone_image;
+            self.parent = parent;
+        }
+        Ok(())
     }
 
     /// Ids of the snapshots that the head descends from.
@@ -450,6 +473,11 @@ impl Engine for MemoryEngine {
                 is_replica: volume.record.as_ref().is_some_and(|r| !r.broken_off),
             })
         })
+    }
+
+    fn volumes(&self) -> Result<Vec<VolumeName>, EngineError> {
+        self.check_alive()?;
+        Ok(self.state.lock().volumes.keys().cloned().collect())
     }
 
     fn create_volume(&self, name: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError> {
@@ -510,21 +538,7 @@ impl Engine for MemoryEngine {
             if !info.pinned_by.is_empty() || info.held {
                 return Err(EngineError::Refused("the snapshot is pinned or held".into()));
             }
-            let gone = volume.snapshots.remove(at);
-            let (gone, parent, gone_image) = (Some(gone.info.uuid), gone.parent, gone.image);
-            for child in volume.snapshots.iter_mut().filter(|s| s.parent == gone) {
-                child.parent = parent;
-            }
-            if let Some(staged) = volume.staged.as_mut().filter(|s| s.base == gone) {
-                staged.base = parent;
-            }
-            if volume.parent == gone {
-                // The head has now what the snapshot had alone.
-                let below = parent.map(|parent| volume.image(parent).cloned()).transpose()?;
-                volume.is_written |= below.unwrap_or_default() != gone_image;
-                volume.parent = parent;
-            }
-            Ok(())
+            volume.remove(at)
         })
     }
 
@@ -554,7 +568,11 @@ impl Engine for MemoryEngine {
     }
 
     fn pin(&self, name: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
+        let goes = self.faults.lock().goes_before_pin.take_if(|goes| *goes == snapshot).is_some();
         self.with(name, |volume| {
+            if goes {
+                volume.remove(volume.position(snapshot)?)?;
+            }
             let at = volume.position(snapshot)?;
             let pins = &mut volume.snapshots[at].info.pinned_by;
             if !pins.contains(&relationship) {

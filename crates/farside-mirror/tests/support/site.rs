@@ -22,7 +22,7 @@ use farside_peer::{
     Refusal,
 };
 use farside_platform::{Clock, ManualCores, SeededRandomness, Timestamp};
-use farside_transfer::protocol::{Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped};
+use farside_transfer::protocol::{Begin, Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped};
 use farside_transfer::{
     TransferReport, TransferResult,
     source::{EncoderSettings, MemorySimilarityStore, Similarity},
@@ -151,6 +151,8 @@ pub(crate) struct FaultInjector {
     pub(crate) is_older: AtomicBool,
     /// Play a source that answers as if it had heard of no role change.
     pub(crate) numbers_nothing: AtomicBool,
+    /// Play a source that knows nothing of points in common; its destinations go on as with one.
+    pub(crate) shares_nothing: AtomicBool,
     /// Whoever holds the permit keeps what the source writes on data streams from leaving.
     stall: Arc<Semaphore>,
     /// Calls that shall not be handled yet when they come.
@@ -258,8 +260,14 @@ impl FaultInjector {
 
 #[async_trait]
 impl PeerService for FaultInjector {
-    async fn call(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
+    async fn call(&self, link: &Arc<dyn PeerLink>, mut request: Bytes) -> Result<Bytes, Refusal> {
         let mut is_swap = false;
+        if self.shares_nothing.load(Ordering::SeqCst)
+            && let Ok(Request { version, body: Some(Body::Begin(begin)) }) = Request::decode(request.clone())
+        {
+            let body = Some(Body::Begin(Begin { keeps_common: false, ..begin }));
+            request = Request { version, body }.encode_to_vec().into();
+        }
         if let Ok(Request { version, body: Some(body) }) = Request::decode(request.clone()) {
             self.check_version(version)?;
             is_swap = matches!(body, Body::Swap(_));
@@ -468,6 +476,7 @@ impl<S: Storage> Site<S> {
             hangs: AtomicBool::new(false),
             is_older: AtomicBool::new(false),
             numbers_nothing: AtomicBool::new(false),
+            shares_nothing: AtomicBool::new(false),
             stall: Arc::new(Semaphore::new(1)),
             gates: Mutex::default(),
         });

@@ -1,6 +1,7 @@
 //! Three sites, each paired with each: what becomes of the third when two of them change their roles.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farside_engine::{BLOCK_BYTES, ChangedBytes, SnapshotInfo, SnapshotOwner, SnapshotSpec, VolumeName};
@@ -37,8 +38,12 @@ pub(crate) struct Trio<S = MemoryEngine> {
 impl<S: Storage> Trio<S> {
     /// The original is at `a`, with something in it.
     pub(crate) async fn new(seed: u64, size_bytes: u64) -> Trio<S> {
+        Trio::over(seed, size_bytes, LinkSettings::default()).await
+    }
+
+    pub(crate) async fn over(seed: u64, size_bytes: u64, link: LinkSettings) -> Trio<S> {
         println!("seed {seed}");
-        let network = SimulatedNetwork::new(seed, LinkSettings::default());
+        let network = SimulatedNetwork::new(seed, link);
         let clock = TokioClock::new();
         let mut sites = Vec::new();
         for (at, name) in NAMES.into_iter().enumerate() {
@@ -184,6 +189,28 @@ impl<S: Storage> Trio<S> {
         let is_kept =
             |s: &SnapshotInfo| s.owner == SnapshotOwner::Person && s.size_bytes == bytes.len() as u64;
         self.snapshots(at).iter().any(|s| is_kept(s) && self.bytes_of(at, s.uuid, s.size_bytes) == bytes)
+    }
+
+    /// What two sites both hold, whatever each of them calls it, and a mirror keeps at one of them at least; names at the first.
+    /// What only persons keep does not count: they may delete it.
+    pub(crate) fn in_common(&self, one: usize, other: usize) -> Vec<String> {
+        let held = |at: usize| {
+            let engine = self.sites[at].disk.engine.engine();
+            let root = move |s: &SnapshotInfo| engine.content_root(&self.volumes[at], s.uuid).unwrap();
+            let all = self.snapshots(at).into_iter();
+            all.map(move |s| ((root(&s), s.size_bytes), !s.pinned_by.is_empty(), s.name)).collect::<Vec<_>>()
+        };
+        let there = held(other);
+        let is_common = |content, is_kept: bool| {
+            there.iter().any(|(theirs, is_kept_there, _)| *theirs == content && (is_kept || *is_kept_there))
+        };
+        let here = held(one).into_iter();
+        here.filter(|(content, is_kept, _)| is_common(*content, *is_kept)).map(|(_, _, name)| name).collect()
+    }
+
+    /// From now on a site answers as one that knows nothing of points in common.
+    pub(crate) fn shares_nothing(&self, at: usize) {
+        self.sites[at].fault_injector.shares_nothing.store(true, Ordering::SeqCst);
     }
 
     /// Snapshots that somebody's mirror keeps at a site.

@@ -353,6 +353,10 @@ impl Engine for WatchedEngine {
         self.inner.volume(volume)
     }
 
+    fn volumes(&self) -> Result<Vec<VolumeName>, EngineError> {
+        self.inner.volumes()
+    }
+
     fn create_volume(&self, volume: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError> {
         self.observer.around("create volume", || self.inner.create_volume(volume, size_bytes))
     }

@@ -5,20 +5,21 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{ErrorKind, NbdError};
 use crate::export::{ExportDescription, ExportListing};
-use crate::limits::{ERROR_TEXT_BYTES_MAX, PREFERRED_BLOCK_BYTES, REQUEST_BYTES_MAX, STRING_BYTES_MAX};
+use crate::limits::{
+    CONTEXT_QUERIES_MAX, ERROR_TEXT_BYTES_MAX, PREFERRED_BLOCK_BYTES, REQUEST_BYTES_MAX, STRING_BYTES_MAX,
+};
 use crate::protocol::{
     OPTION_HEADER_BYTES, OPTION_MAGIC, OPTION_REPLY_MAGIC, OptionHeader, OptionReplyHeader, WrongMagic,
     transmission_flag,
 };
 
-/// The only metadata context: holes and zeros.
+/// The metadata context that every export has: holes and zeros.
 pub(crate) const BASE_ALLOCATION: &str = "base:allocation";
-/// The number by which its extents are marked in replies.
-pub(crate) const BASE_ALLOCATION_ID: u32 = 1;
 
 const OPTION_EXPORT_NAME: u32 = 1;
 const OPTION_ABORT: u32 = 2;
 const OPTION_LIST: u32 = 3;
+const OPTION_STARTTLS: u32 = 5;
 const OPTION_INFO: u32 = 6;
 const OPTION_GO: u32 = 7;
 const OPTION_STRUCTURED_REPLY: u32 = 8;
@@ -48,10 +49,14 @@ pub(crate) enum OptionRefusal {
     Policy = 2,
     /// The option's data make no sense, or come at the wrong time.
     Invalid = 3,
+    /// Nothing is served before TLS.
+    TlsRequired = 5,
     /// No export of that name.
     Unknown = 6,
     /// The server is going down.
     Shutdown = 7,
+    /// The client wants more than there may be.
+    TooBig = 9,
 }
 
 impl From<ErrorKind> for OptionRefusal {
@@ -80,8 +85,10 @@ pub(crate) enum ClientOption<'a> {
     /// Structured replies from now on.
     StructuredReply,
     /// Which metadata contexts there are; with `set`, and use them.
-    MetaContext { set: bool, name: &'a str, base_allocation: bool },
-    /// Anything else; also STARTTLS and extended headers.
+    MetaContext { set: bool, name: &'a str, queries: Vec<&'a str> },
+    /// TLS from now on.
+    StartTls,
+    /// Anything else; also extended headers.
     Unsupported,
 }
 
@@ -116,6 +123,7 @@ pub(crate) fn parse_option(code: u32, data: &[u8]) -> Result<ClientOption<'_>, N
             ClientOption::Abort
         }
         OPTION_LIST => ClientOption::List,
+        OPTION_STARTTLS => ClientOption::StartTls,
         OPTION_STRUCTURED_REPLY => ClientOption::StructuredReply,
         OPTION_INFO | OPTION_GO => {
             let name = data.string()?;
@@ -133,14 +141,14 @@ pub(crate) fn parse_option(code: u32, data: &[u8]) -> Result<ClientOption<'_>, N
         OPTION_LIST_META_CONTEXT | OPTION_SET_META_CONTEXT => {
             let set = code == OPTION_SET_META_CONTEXT;
             let name = data.string()?;
-            let queries = data.u32()?;
-            // No query at all lists everything, and sets nothing.
-            let mut base_allocation = queries == 0 && !set;
-            for _ in 0..queries {
-                let query = data.string()?;
-                base_allocation |= query == BASE_ALLOCATION || (query == "base:" && !set);
+            let count = data.u32()?;
+            if count > CONTEXT_QUERIES_MAX {
+                return Err(NbdError::invalid(format_args!(
+                    "{count} queries for metadata contexts; at most {CONTEXT_QUERIES_MAX}"
+                )));
             }
-            ClientOption::MetaContext { set, name, base_allocation }
+            let queries = (0..count).map(|_| data.string()).collect::<Result<_, _>>()?;
+            ClientOption::MetaContext { set, name, queries }
         }
         _ => return Ok(ClientOption::Unsupported),
     };
@@ -148,6 +156,12 @@ pub(crate) fn parse_option(code: u32, data: &[u8]) -> Result<ClientOption<'_>, N
         0 => Ok(option),
         left => Err(NbdError::invalid(format_args!("option {code} has {left} bytes too many"))),
     }
+}
+
+/// Whether these queries mean `base:allocation`. No query at all lists everything, and sets nothing.
+pub(crate) fn mean_base_allocation(queries: &[impl AsRef<str>], set: bool) -> bool {
+    let means = |query: &str| query == BASE_ALLOCATION || (query == "base:" && !set);
+    (queries.is_empty() && !set) || queries.iter().any(|query| means(query.as_ref()))
 }
 
 /// Option data not yet read.
@@ -201,7 +215,7 @@ fn text(bytes: &[u8]) -> Result<&str, NbdError> {
 /// The flags that tell what `export` can do.
 pub(crate) fn transmission_flags(export: &ExportDescription, structured_replies: bool) -> u16 {
     use transmission_flag::*;
-    let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA;
+    let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA | SEND_CACHE;
     if export.read_only {
         flags |= READ_ONLY;
     } else {
@@ -275,11 +289,10 @@ impl OptionAnswer {
         }
     }
 
-    /// The one context there is.
-    pub(crate) fn base_allocation(&mut self, set: bool) {
-        // In a list the number means nothing and is 0.
-        let id = U32::new(if set { BASE_ALLOCATION_ID } else { 0 });
-        self.part(REPLY_META_CONTEXT, &[id.as_bytes(), BASE_ALLOCATION.as_bytes()]);
+    /// A metadata context. In a list its number means nothing and is 0.
+    pub(crate) fn context(&mut self, id: u32, name: &str) {
+        let name = cut(name, STRING_BYTES_MAX);
+        self.part(REPLY_META_CONTEXT, &[U32::new(id).as_bytes(), name.as_bytes()]);
     }
 
     /// Done.
@@ -344,7 +357,7 @@ mod tests {
             data.extend((queries.len() as u32).to_be_bytes());
             queries.iter().for_each(|query| data.extend(with_length(query)));
             match parse_option(code, &data).unwrap() {
-                ClientOption::MetaContext { base_allocation, .. } => base_allocation,
+                ClientOption::MetaContext { set, queries, .. } => mean_base_allocation(&queries, set),
                 other => panic!("{other:?}"),
             }
         };
@@ -354,6 +367,10 @@ mod tests {
         assert!(!query(OPTION_SET_META_CONTEXT, &[]));
         assert!(!query(OPTION_SET_META_CONTEXT, &["base:"]));
         assert!(query(OPTION_SET_META_CONTEXT, &["x:y", BASE_ALLOCATION]));
+        let mut many = with_length("v");
+        many.extend((CONTEXT_QUERIES_MAX + 1).to_be_bytes());
+        many.extend(with_length("").repeat(CONTEXT_QUERIES_MAX as usize + 1));
+        assert!(parse_option(OPTION_LIST_META_CONTEXT, &many).is_err());
     }
 
     #[test]
@@ -367,10 +384,10 @@ mod tests {
     fn read_only_exports_offer_no_changes() {
         let mut export =
             ExportDescription { size_bytes: 1, read_only: true, multi_conn: true, about: String::new() };
-        assert_eq!(transmission_flags(&export, true), 0b1_1000_1111);
+        assert_eq!(transmission_flags(&export, true), 0b101_1000_1111);
         export.read_only = false;
         export.multi_conn = false;
-        assert_eq!(transmission_flags(&export, false), 0b1000_0110_1101);
+        assert_eq!(transmission_flags(&export, false), 0b1100_0110_1101);
     }
 
     #[test]

@@ -4,9 +4,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use zerocopy::IntoBytes;
 
 use crate::error::NbdError;
-use crate::export::Extent;
+use crate::export::Marked;
 use crate::limits::ERROR_TEXT_BYTES_MAX;
-use crate::protocol::option::{BASE_ALLOCATION_ID, cut};
+use crate::protocol::option::cut;
 use crate::protocol::{CHUNK_MAGIC, ChunkHeader, SIMPLE_REPLY_MAGIC, SimpleReplyHeader};
 
 const CHUNK_FLAG_DONE: u16 = 1 << 0;
@@ -15,9 +15,6 @@ const CHUNK_OFFSET_DATA: u16 = 1;
 const CHUNK_OFFSET_HOLE: u16 = 2;
 const CHUNK_BLOCK_STATUS: u16 = 5;
 const CHUNK_ERROR: u16 = (1 << 15) | 1;
-
-const STATE_HOLE: u32 = 1 << 0;
-const STATE_ZERO: u32 = 1 << 1;
 
 /// Part of what a READ found.
 #[derive(Clone, Debug)]
@@ -78,19 +75,22 @@ pub(crate) fn read_structured(cookie: u64, runs: Vec<ReadRun>) -> Vec<Bytes> {
     pieces
 }
 
-/// The answer to a BLOCK_STATUS. There must be an extent at least, none of more than 4 GiB - 1.
-pub(crate) fn block_status(cookie: u64, extents: &[Extent]) -> Vec<Bytes> {
-    let length = 4 + 8 * extents.len();
-    let mut bytes = BytesMut::with_capacity(size_of::<ChunkHeader>() + length);
-    chunk_header(&mut bytes, CHUNK_FLAG_DONE, CHUNK_BLOCK_STATUS, cookie, length);
-    bytes.put_u32(BASE_ALLOCATION_ID);
-    for extent in extents {
-        bytes.put_u32(u32::try_from(extent.length).expect("extents are clamped to the request"));
-        let hole = if extent.hole { STATE_HOLE } else { 0 };
-        let zero = if extent.zero { STATE_ZERO } else { 0 };
-        bytes.put_u32(hole | zero);
-    }
-    vec![bytes.freeze()]
+/// The answer to a BLOCK_STATUS, a chunk for each context by its number. There must be a context at least, and a run of each,
+/// none of more than 4 GiB - 1.
+pub(crate) fn block_status(cookie: u64, contexts: &[(u32, Vec<Marked>)]) -> Vec<Bytes> {
+    let chunk = |(index, (id, runs)): (usize, &(u32, Vec<Marked>))| {
+        let flags = if index + 1 == contexts.len() { CHUNK_FLAG_DONE } else { 0 };
+        let length = 4 + 8 * runs.len();
+        let mut bytes = BytesMut::with_capacity(size_of::<ChunkHeader>() + length);
+        chunk_header(&mut bytes, flags, CHUNK_BLOCK_STATUS, cookie, length);
+        bytes.put_u32(*id);
+        for run in runs {
+            bytes.put_u32(u32::try_from(run.length).expect("runs are clamped to the request"));
+            bytes.put_u32(run.flags);
+        }
+        bytes.freeze()
+    };
+    contexts.iter().enumerate().map(chunk).collect()
 }
 
 fn simple_header(cookie: u64, error: u32) -> Bytes {
@@ -149,16 +149,18 @@ mod tests {
     }
 
     #[test]
-    fn status_lists_extents_of_the_one_context() {
-        let extents = [
-            Extent { length: 4096, hole: false, zero: false },
-            Extent { length: 512, hole: true, zero: true },
+    fn status_is_a_chunk_for_each_context() {
+        let contexts = [
+            (2, vec![Marked { length: 0x1200, flags: 1 }]),
+            (1, vec![Marked { length: 4096, flags: 0 }, Marked { length: 512, flags: 3 }]),
         ];
         #[rustfmt::skip]
         let expected = [
+            0x66, 0x8e, 0x33, 0xef, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 12,
+            0, 0, 0, 2, 0, 0, 0x12, 0, 0, 0, 0, 1,
             0x66, 0x8e, 0x33, 0xef, 0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 20,
             0, 0, 0, 1, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 3,
         ];
-        assert_eq!(joined(block_status(9, &extents)), expected);
+        assert_eq!(joined(block_status(9, &contexts)), expected);
     }
 }

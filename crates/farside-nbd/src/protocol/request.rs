@@ -19,9 +19,10 @@ pub(crate) enum Command {
     Disconnect,
     Flush,
     Trim,
+    Cache,
     WriteZeroes,
     BlockStatus,
-    /// CACHE, RESIZE, or nothing we heard of.
+    /// RESIZE, or nothing we heard of.
     Unknown(u16),
 }
 
@@ -42,7 +43,8 @@ pub(crate) struct TransmissionParameters {
     pub(crate) size_bytes: u64,
     pub(crate) read_only: bool,
     pub(crate) structured_replies: bool,
-    pub(crate) base_allocation: bool,
+    /// Metadata contexts were chosen.
+    pub(crate) contexts: bool,
 }
 
 /// A range within the export, not empty.
@@ -59,6 +61,7 @@ pub(crate) enum Action {
     Write { range: Range, fua: bool },
     Flush,
     Trim { range: Range, fua: bool },
+    Cache { range: Range },
     WriteZeroes { range: Range, mode: ZeroMode },
     BlockStatus { range: Range, one_extent: bool },
 }
@@ -79,6 +82,7 @@ pub(crate) fn parse_request(bytes: &[u8; REQUEST_HEADER_BYTES]) -> Result<Reques
         2 => Command::Disconnect,
         3 => Command::Flush,
         4 => Command::Trim,
+        5 => Command::Cache,
         6 => Command::WriteZeroes,
         7 => Command::BlockStatus,
         other => Command::Unknown(other),
@@ -128,7 +132,8 @@ pub(crate) fn validate(request: &Request, parameters: &TransmissionParameters) -
             let mode = ZeroMode { may_trim: !flag(FLAG_NO_HOLE), fast_only: flag(FLAG_FAST_ZERO), fua };
             Ok(Action::WriteZeroes { range: in_range(request, parameters)?, mode })
         }
-        Command::BlockStatus if !parameters.base_allocation => {
+        Command::Cache => Ok(Action::Cache { range: in_range(request, parameters)? }),
+        Command::BlockStatus if !parameters.contexts => {
             Err(NbdError::invalid("block status without a negotiated metadata context"))
         }
         Command::BlockStatus => {
@@ -176,7 +181,7 @@ mod tests {
         size_bytes: 1 << 20,
         read_only: false,
         structured_replies: true,
-        base_allocation: true,
+        contexts: true,
     };
 
     fn request(command: Command, flags: u16, offset: u64, length: u32) -> Request {
@@ -227,7 +232,7 @@ mod tests {
         assert!(validate(&request(Command::Read, 0, 0, REQUEST_BYTES_MAX), &parameters).is_ok());
         assert_eq!(kind(request(Command::Read, 0, 0, long), &parameters), ErrorKind::Invalid);
         assert_eq!(kind(request(Command::Write, 0, 0, long), &parameters), ErrorKind::Invalid);
-        for command in [Command::Trim, Command::WriteZeroes, Command::BlockStatus] {
+        for command in [Command::Trim, Command::Cache, Command::WriteZeroes, Command::BlockStatus] {
             assert!(validate(&request(command, 0, 0, u32::MAX), &parameters).is_ok());
         }
     }
@@ -257,9 +262,9 @@ mod tests {
         assert_eq!(accepted(Command::Trim), FLAG_FUA);
         assert_eq!(accepted(Command::WriteZeroes), FLAG_FUA | FLAG_NO_HOLE | FLAG_FAST_ZERO);
         assert_eq!(accepted(Command::BlockStatus), FLAG_FUA | FLAG_REQUEST_ONE);
-        assert_eq!(accepted(Command::Unknown(5)), 0);
-        let simple =
-            TransmissionParameters { structured_replies: false, base_allocation: false, ..PARAMETERS };
+        assert_eq!(accepted(Command::Cache), FLAG_FUA);
+        assert_eq!(accepted(Command::Unknown(8)), 0);
+        let simple = TransmissionParameters { structured_replies: false, contexts: false, ..PARAMETERS };
         assert_eq!(kind(request(Command::Read, FLAG_DONT_FRAGMENT, 0, 1), &simple), ErrorKind::Invalid);
         assert_eq!(kind(request(Command::BlockStatus, 0, 0, 1), &simple), ErrorKind::Invalid);
     }

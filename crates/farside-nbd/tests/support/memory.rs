@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use farside_nbd::{
-    ErrorKind, Export, ExportDescription, ExportListing, ExportSource, Extent, NbdError, Write, ZeroMode,
+    ErrorKind, Export, ExportDescription, ExportListing, ExportSource, Extent, Marked, MetadataContext,
+    NbdError, Write, ZeroMode,
 };
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
@@ -211,8 +212,37 @@ impl Export for MemoryExport {
         Ok(extents)
     }
 
+    fn context(&self, name: &str) -> Result<Arc<dyn MetadataContext>, NbdError> {
+        match name.strip_prefix(MULTIPLES).and_then(|number| number.parse().ok()) {
+            Some(number) => Ok(Arc::new(Multiples(number))),
+            None => Err(NbdError::new(ErrorKind::Invalid, name)),
+        }
+    }
+
+    fn cache(&self, offset: u64, length: u64) -> Result<(), NbdError> {
+        self.enter("cache", offset, length, false)
+    }
+
     fn closed(&self) -> CancellationToken {
         self.closed.clone()
+    }
+}
+
+/// Contexts of every export begin so; a number from 1 to 99 follows.
+pub const MULTIPLES: &str = "test:multiples:";
+
+/// Says of each block whether its number is a multiple.
+struct Multiples(u64);
+
+impl MetadataContext for Multiples {
+    fn status(&self, offset: u64, length: u64, runs_max: usize) -> Result<Vec<Marked>, NbdError> {
+        let blocks = pieces(offset, length).take(runs_max);
+        Ok(blocks
+            .map(|(block, _, _, length)| Marked {
+                length: length as u64,
+                flags: block.is_multiple_of(self.0).into(),
+            })
+            .collect())
     }
 }
 
@@ -236,6 +266,14 @@ impl ExportSource for MemorySource {
             about: export.description().about,
         };
         self.exports.iter().map(listing).collect()
+    }
+
+    fn contexts(&self, _: &str, queries: &[String], set: bool) -> Result<Vec<String>, NbdError> {
+        let all: Vec<String> = (1..100).map(|number| format!("{MULTIPLES}{number}")).collect();
+        if !set && (queries.is_empty() || queries.iter().any(|query| query == "test:")) {
+            return Ok(all);
+        }
+        Ok(queries.iter().filter(|query| all.contains(query)).cloned().collect())
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Export>, NbdError> {

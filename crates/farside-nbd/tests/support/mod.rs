@@ -7,6 +7,7 @@
 
 pub mod gate;
 pub mod memory;
+pub mod network;
 pub mod raw;
 pub mod serve;
 pub mod tools;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
@@ -11,8 +11,12 @@ use super::serve::PATIENCE;
 
 pub const OPT_EXPORT_NAME: u32 = 1;
 pub const OPT_ABORT: u32 = 2;
+pub const OPT_LIST: u32 = 3;
+pub const OPT_STARTTLS: u32 = 5;
+pub const OPT_INFO: u32 = 6;
 pub const OPT_GO: u32 = 7;
 pub const OPT_STRUCTURED_REPLY: u32 = 8;
+pub const OPT_LIST_META_CONTEXT: u32 = 9;
 pub const OPT_SET_META_CONTEXT: u32 = 10;
 
 pub const REP_ACK: u32 = 1;
@@ -20,6 +24,8 @@ pub const REP_INFO: u32 = 3;
 pub const REP_META_CONTEXT: u32 = 4;
 pub const REP_ERR_UNSUP: u32 = (1 << 31) | 1;
 pub const REP_ERR_INVALID: u32 = (1 << 31) | 3;
+pub const REP_ERR_TLS_REQD: u32 = (1 << 31) | 5;
+pub const REP_ERR_TOO_BIG: u32 = (1 << 31) | 9;
 pub const REP_ERR_UNKNOWN: u32 = (1 << 31) | 6;
 
 pub const READ: u16 = 0;
@@ -27,6 +33,7 @@ pub const WRITE: u16 = 1;
 pub const DISC: u16 = 2;
 pub const FLUSH: u16 = 3;
 pub const TRIM: u16 = 4;
+pub const CACHE: u16 = 5;
 pub const WRITE_ZEROES: u16 = 6;
 pub const BLOCK_STATUS: u16 = 7;
 
@@ -42,8 +49,8 @@ pub const EINVAL: u32 = 22;
 pub const ENOSPC: u32 = 28;
 pub const ENOTSUP: u32 = 95;
 
-pub struct RawClient {
-    pub stream: UnixStream,
+pub struct RawClient<S = UnixStream> {
+    pub stream: S,
     pub structured: bool,
 }
 
@@ -56,28 +63,36 @@ pub struct Answer {
     pub chunks: Vec<(u16, Vec<u8>)>,
 }
 
-impl RawClient {
+impl RawClient<UnixStream> {
     /// Connects, and takes the greeting.
     pub async fn connect(socket: &Path) -> Self {
         Self::greeted(UnixStream::connect(socket).await.unwrap()).await
-    }
-
-    /// Takes the greeting on `stream`.
-    pub async fn greeted(stream: UnixStream) -> Self {
-        let mut client = RawClient { stream, structured: false };
-        assert_eq!(client.take(18).await, b"NBDMAGICIHAVEOPT\0\x03");
-        client
     }
 
     /// Connects and opens `export`, with structured replies and `base:allocation` if `structured`.
     pub async fn open(socket: &Path, export: &str, structured: bool) -> Self {
         Self::opened(UnixStream::connect(socket).await.unwrap(), export, structured).await
     }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
+    /// Takes the greeting on `stream`.
+    pub async fn greeted(stream: S) -> Self {
+        let mut client = RawClient { stream, structured: false };
+        assert_eq!(client.take(18).await, b"NBDMAGICIHAVEOPT\0\x03");
+        client
+    }
 
     /// The same, on `stream`.
-    pub async fn opened(stream: UnixStream, export: &str, structured: bool) -> Self {
+    pub async fn opened(stream: S, export: &str, structured: bool) -> Self {
         let mut client = Self::greeted(stream).await;
         client.send(&3_u32.to_be_bytes()).await;
+        client.chosen(export, structured).await
+    }
+
+    /// Opens `export` on a stream that has been greeted, by `client` and server.
+    pub async fn chosen(mut self, export: &str, structured: bool) -> Self {
+        let client = &mut self;
         if structured {
             assert_eq!(client.option(OPT_STRUCTURED_REPLY, &[]).await, [(REP_ACK, vec![])]);
             let mut data = string(export);
@@ -89,11 +104,15 @@ impl RawClient {
         }
         let answers = client.option(OPT_GO, &go(export)).await;
         assert_eq!(answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [REP_INFO, REP_ACK]);
-        client
+        self
     }
 
     pub async fn send(&mut self, bytes: &[u8]) {
-        timeout(PATIENCE, self.stream.write_all(bytes)).await.expect("the server takes it").unwrap();
+        let sent = async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        };
+        timeout(PATIENCE, sent).await.expect("the server takes it").unwrap();
     }
 
     pub async fn take(&mut self, bytes: usize) -> Vec<u8> {

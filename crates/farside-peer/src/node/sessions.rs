@@ -15,7 +15,7 @@ use super::status::{PeerState, PeerStatus};
 use crate::collision::{Resolution, resolve};
 use crate::error::SessionError;
 use crate::id::PeerId;
-use crate::session::{Session, SessionContext, SessionInfo};
+use crate::session::{Session, SessionContext, SessionInfo, apart};
 use crate::tls::Secured;
 
 impl Inner {
@@ -104,6 +104,7 @@ impl Inner {
             dialler: self.dialler.clone(),
             service: Arc::clone(&self.service),
             random: Arc::clone(&self.random),
+            clock: Arc::clone(&self.clock),
             tasks: self.tasks.clone(),
             peer_wire: Arc::clone(&peer.wire),
             throttles: Arc::clone(&self.throttles),
@@ -128,6 +129,7 @@ impl Inner {
                 since: Some(now),
                 last_error: state.last_error.take(),
                 rtt_seconds: None,
+                clock_ahead_seconds: state.clock_ahead_seconds,
                 version: Some(version),
                 dialled_by_us,
             };
@@ -138,13 +140,26 @@ impl Inner {
 
     /// Publishes what a session measures, and its end.
     async fn watch_session(self: Arc<Self>, session: Arc<Session>) {
-        let mut rtt = session.rtt();
+        let mut measured = session.measured();
+        let mut were_apart = false;
         loop {
             tokio::select! {
                 () = session.lost_token().cancelled() => break,
-                Ok(()) = rtt.changed() => {
-                    let measured = *rtt.borrow_and_update();
-                    self.publish(&session, |state| state.rtt_seconds = measured);
+                Ok(()) = measured.changed() => {
+                    let Some(measured) = *measured.borrow_and_update() else { continue };
+                    self.publish(&session, |state| {
+                        state.rtt_seconds = Some(measured.rtt_seconds);
+                        state.clock_ahead_seconds = measured.ahead_seconds;
+                    });
+                    let ahead = apart(measured.ahead_seconds, Some(measured.rtt_seconds));
+                    // Once a session: it is measured every two seconds.
+                    if let (Some(ahead_seconds), false) = (ahead, were_apart) {
+                        tracing::warn!(
+                            peer = %session.info.peer_name, ahead_seconds,
+                            "the clocks of this site and the peer differ; synchronise both (NTP)"
+                        );
+                        were_apart = true;
+                    }
                 }
             }
         }
@@ -152,7 +167,12 @@ impl Inner {
         tracing::info!(peer = %session.info.peer_name, id = ?session.info.peer, "session with the peer ended: {reason}");
         let now = self.clock.now();
         self.publish(&session, |state| {
-            *state = PeerState { since: Some(now), last_error: Some(reason.clone()), ..PeerState::default() };
+            *state = PeerState {
+                since: Some(now),
+                last_error: Some(reason.clone()),
+                clock_ahead_seconds: state.clock_ahead_seconds,
+                ..PeerState::default()
+            };
         });
     }
 

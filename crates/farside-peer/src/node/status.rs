@@ -3,6 +3,7 @@
 use farside_platform::Timestamp;
 
 use crate::registry::PeerRecord;
+use crate::session::apart;
 
 /// Why there is no session at a site that shall meet nobody.
 pub(super) const ISOLATED: &str = "this site runs isolated (farsided --isolated) and meets no peer";
@@ -18,10 +19,20 @@ pub struct PeerState {
     pub last_error: Option<String>,
     /// Round-trip time as last measured, seconds.
     pub rtt_seconds: Option<f64>,
+    /// By how much the peer's clock is ahead of this site's, as last measured, seconds; negative if it is behind. It outlives the
+    /// session.
+    pub clock_ahead_seconds: Option<f64>,
     /// The protocol version of the session.
     pub version: Option<u16>,
     /// Whether this side dialled it.
     pub dialled_by_us: bool,
+}
+
+impl PeerState {
+    /// By how much the peer's clock is ahead of this site's, if that is more than the way there and back explains.
+    pub fn clocks_apart(&self) -> Option<f64> {
+        apart(self.clock_ahead_seconds, self.rtt_seconds)
+    }
 }
 
 /// A peer, its session, and what its sockets have carried since the node started (TLS included), bytes.

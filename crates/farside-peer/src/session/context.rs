@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use farside_link::{PathSpec, Reach, SocketOptions, Throttles, WindowBudget, WireCounters};
-use farside_platform::Randomness;
+use farside_platform::{Clock, Randomness};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::task::TaskTracker;
 
@@ -34,6 +34,7 @@ pub(crate) struct SessionContext {
     pub(crate) dialler: Dialler,
     pub(crate) service: Arc<dyn PeerService>,
     pub(crate) random: Arc<dyn Randomness>,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tasks: TaskTracker,
     /// Everything this peer's sockets have carried since the node started.
     pub(crate) peer_wire: Arc<WireCounters>,

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::calls::{deliver, serve_call};
+use super::clocks::measure;
 use super::entry::{CONTROL, bundle_id};
 use super::packets::on_told;
 use super::questions::answered;
@@ -33,8 +34,9 @@ pub(super) async fn read_frames(session: Arc<Session>, mut reader: ReadHalf<Bund
                 break format!("the peer closed it: {}", printable(&reason, REFUSAL_TEXT_MAX));
             }
             Ok(Some((body, beside, wire))) => {
+                let clock = beside.clock;
                 take_beside(&session, beside);
-                if let Err(e) = take(&session, body, wire) {
+                if let Err(e) = take(&session, body, clock, wire) {
                     break e.to_string();
                 }
             }
@@ -63,8 +65,8 @@ fn take_beside(session: &Session, beside: Beside) {
     }
 }
 
-/// Takes one frame without ever waiting.
-fn take(session: &Arc<Session>, body: Body, wire: u64) -> Result<(), SessionError> {
+/// Takes one frame without ever waiting. `clock`: the peer's, as the frame says it.
+fn take(session: &Arc<Session>, body: Body, clock: u64, wire: u64) -> Result<(), SessionError> {
     match body {
         Body::Call(call) => serve_call(session, call),
         Body::Answer(answer) => deliver(session, answer.id, Ok(answer.body), wire)?,
@@ -73,12 +75,17 @@ fn take(session: &Arc<Session>, body: Body, wire: u64) -> Result<(), SessionErro
             deliver(session, id, Err(SessionError::Refused(refusal)), wire)?;
         }
         // A full queue means that plenty is under way to the peer: no pong is needed to show life.
-        Body::Ping(nonce) => drop(session.urgent.try_send(control::encode(Body::Pong(nonce)))),
+        Body::Ping(nonce) => {
+            let clock = session.context.clock.now().0 / 1_000_000;
+            let pong = control::encode_with(Body::Pong(nonce), Beside { clock, ..Beside::default() });
+            drop(session.urgent.try_send(pong));
+        }
         Body::Pong(nonce) => {
             answered(session, nonce);
             let sent = session.pings.lock().take_if(|(expected, _)| *expected == nonce);
             if let Some((_, at)) = sent {
-                session.rtt.send_replace(Some(at.elapsed().as_secs_f64()));
+                let now = session.context.clock.now();
+                session.measured.send_replace(Some(measure(at.elapsed(), clock, now)));
             }
         }
         Body::StreamRefused(RefusedStream { bundle, reason }) => {

@@ -9,6 +9,7 @@
 
 mod bundles;
 mod calls;
+mod clocks;
 mod context;
 mod control_stream;
 mod entry;
@@ -25,6 +26,7 @@ mod status;
 mod streams;
 mod supervisor;
 
+pub(crate) use clocks::apart;
 pub(crate) use context::{SessionContext, SessionInfo};
 pub(crate) use packet_limits::PacketLimits;
 pub(crate) use state::Session;

@@ -78,7 +78,7 @@ impl PeerLink for Session {
     }
 
     fn rtt_seconds(&self) -> Option<f64> {
-        *self.rtt.borrow()
+        self.measured.borrow().map(|measured| measured.rtt_seconds)
     }
 
     fn wire(&self) -> Arc<WireCounters> {

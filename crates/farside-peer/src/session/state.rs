@@ -13,6 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch}
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::clocks::Measured;
 use super::context::{SessionContext, SessionInfo};
 use super::entry::BundleEntry;
 use super::lane_table::Lanes;
@@ -50,7 +51,7 @@ pub(crate) struct Session {
     pub(super) pings: Mutex<Option<(u64, Instant)>>,
     /// Whoever wants to know whether the peer is there.
     pub(super) question: Mutex<Option<(u64, oneshot::Sender<()>)>>,
-    pub(super) rtt: watch::Sender<Option<f64>>,
+    pub(super) measured: watch::Sender<Option<Measured>>,
     pub(super) suspected: Notify,
     /// How often the other side wants a quiet session to be asked for a sign of life.
     pub(super) their_keepalive: Mutex<Duration>,
@@ -89,7 +90,7 @@ impl Session {
             streams_served: Arc::new(Semaphore::new(STREAMS_SERVED_MAX)),
             pings: Mutex::default(),
             question: Mutex::default(),
-            rtt: watch::Sender::new(None),
+            measured: watch::Sender::new(None),
             suspected: Notify::new(),
             their_keepalive: Mutex::default(),
             keepalive_changed: Notify::new(),
@@ -161,8 +162,8 @@ impl Session {
         self.lost_because.get().cloned().unwrap_or_else(|| "closed".to_owned())
     }
 
-    pub(crate) fn rtt(&self) -> watch::Receiver<Option<f64>> {
-        self.rtt.subscribe()
+    pub(crate) fn measured(&self) -> watch::Receiver<Option<Measured>> {
+        self.measured.subscribe()
     }
 
     pub(super) fn loss(&self) -> SessionError {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use farside_platform::Clock;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::log;
@@ -103,6 +104,24 @@ async fn the_round_trip_is_measured() {
         assert!((0.1..0.15).contains(&rtt), "{rtt}");
         assert!(here.link(there).await.rtt_seconds().is_some());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clocks_that_differ_are_told_at_both_sides_and_after_the_session() {
+    let network = wan(15);
+    let (a, b) = b_dials_a_on(&network).await;
+    let near = a.wait_state(b.id(), |s| s.clock_ahead_seconds.is_some()).await;
+    assert!(near.clock_ahead_seconds.unwrap().abs() < 1.0, "{near:?}");
+    assert_eq!(near.clocks_apart(), None);
+    // The clock of a steps a day ahead; it is measured with the next ping.
+    a.clock.step_wall(a.clock.now().plus(Duration::from_secs(86_400)));
+    for (here, there, ahead) in [(&a, &b, -86_400.0), (&b, &a, 86_400.0)] {
+        let state = here.wait_state(there.id(), |s| s.clocks_apart().is_some()).await;
+        assert!((state.clocks_apart().unwrap() - ahead).abs() < 1.0, "{state:?}");
+    }
+    network.cut("a", "b");
+    let state = b.wait_state(a.id(), |s| !s.connected).await;
+    assert!(state.clocks_apart().is_some(), "what was measured last outlives the session: {state:?}");
 }
 
 #[tokio::test(start_paused = true)]

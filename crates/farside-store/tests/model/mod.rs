@@ -263,6 +263,16 @@ impl Run {
         }
     }
 
+    /// The pool becomes larger by up to so many blocks: nothing that it shows changes.
+    pub fn grow(&mut self, blocks_max: u64) {
+        let more = self.rng.random_range(1..=blocks_max) * 4096;
+        self.operate(true, |run| {
+            let size = run.disk.bytes() + more;
+            assert_eq!(run.pool.grow(size).expect("it grows"), size);
+            assert_eq!(run.pool.status().size_bytes, size);
+        });
+    }
+
     fn write(&mut self) {
         let name = self.pick_volume();
         let size = self.volumes[&name].len();

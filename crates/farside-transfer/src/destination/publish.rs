@@ -13,7 +13,7 @@ use farside_engine::{
 use uuid::Uuid;
 
 use super::resume::{self, Kept};
-use crate::bases::{RESCUE, candidates, readable_root, release};
+use crate::bases::{RESCUE_OF_SOURCE, arrival_name, candidates, common_of, readable_root, release};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::limits::NAME_BYTES_MAX;
@@ -37,6 +37,10 @@ pub(crate) struct Here {
     pub(crate) named: usize,
     /// What a transfer of this relationship that was cut left staged.
     pub(crate) kept: Option<Kept>,
+    /// The main line from the published version on: what is staged upon one of these leaves that version on the line.
+    pub(crate) onward: Vec<Uuid>,
+    /// An earlier transfer has left something that other destinations hold too.
+    pub(crate) keeps_common: bool,
 }
 
 /// Releases bases that are no longer in use, and lists what is here, oldest first. Of what is staged the newest of this
@@ -85,8 +89,12 @@ pub(crate) fn tidy_and_list(
         _ => None,
     };
     let is_damaged = shown.is_some() && published.is_none();
+    let onward = snapshots.iter().map(|s| s.uuid).skip_while(|uuid| shown.is_some_and(|s| s.uuid != *uuid));
+    let onward = onward.collect();
+    let keeper = common_of(relationship);
+    let keeps_common = engine.all_snapshots(volume)?.iter().any(|s| s.pinned_by.contains(&keeper));
     let named = snapshots.iter().filter(|s| s.owner == SnapshotOwner::Person).count();
-    Ok(Here { candidates, published, newest, own, is_damaged, named, kept })
+    Ok(Here { candidates, published, newest, own, is_damaged, named, kept, onward, keeps_common })
 }
 
 /// Refuses to touch a volume that is not, or not any more, the replica of this relationship: hosts may be writing to it.
@@ -170,7 +178,7 @@ pub(crate) fn prove(
 fn keep_what_is_gone(engine: &dyn Engine, volume: &VolumeName, base: Uuid) -> Result<(), TransferError> {
     let shown = engine.all_snapshots(volume)?.into_iter().find(|s| s.uuid == base);
     let Some(shown) = shown.filter(|s| s.owner != SnapshotOwner::Person) else { return Ok(()) };
-    let kept = engine.hand_over(volume, shown.uuid, SnapshotOwner::Person, RESCUE)?;
+    let kept = engine.hand_over(volume, shown.uuid, SnapshotOwner::Person, RESCUE_OF_SOURCE)?;
     tracing::warn!(
         %volume, was = shown.name, rescued = kept.name,
         "the source does not have what this replica showed any more; it is kept at this site"
@@ -179,13 +187,15 @@ fn keep_what_is_gone(engine: &dyn Engine, volume: &VolumeName, base: Uuid) -> Re
 }
 
 /// Publishes what was proved, pinned as the new base, and releases the old one. Before it, the version shown is kept for a
-/// person if the source has left it behind (`gone`). Returns its name here.
+/// person if the source has left it behind (`gone`). What `is_common` to other destinations stays until a plan does not name it
+/// any more. Returns its name here.
 pub(crate) fn commit(
     engine: &dyn Engine,
     replica: &Replica,
     staged: &dyn StagedVersion,
     step: &TravellingSnapshot,
     gone: Option<Uuid>,
+    is_common: bool,
 ) -> Result<String, TransferError> {
     let volume = &replica.destination;
     // A name is given once per volume, whatever branch it is on.
@@ -196,7 +206,7 @@ pub(crate) fn commit(
         SnapshotOwner::Relationship(replica.relationship)
     };
     let spec = SnapshotSpec {
-        name: free_name(&step.name, step.uuid, &taken),
+        name: free_name(&arrival_name(&step.name), step.uuid, &taken),
         uuid: step.uuid,
         created_at: step.created_at,
         owner,
@@ -209,6 +219,11 @@ pub(crate) fn commit(
         keep_what_is_gone(engine, volume, gone)?;
     }
     let info = staged.commit(&spec)?;
+    // Before the next step's commit, which releases this one. A crash in between leaves the version that is shown: the next
+    // plan names it again.
+    if is_common && let Err(error) = engine.pin(volume, info.uuid, common_of(replica.relationship)) {
+        tracing::warn!(%volume, snapshot = info.name, "cannot keep what other replicas of the same volume hold too: {error}");
+    }
     // The version is published: what fails from here on costs space until the next transfer, nothing else.
     if let Err(error) = release(engine, volume, replica.relationship, &[info.uuid]) {
         tracing::warn!(%volume, "published; the old base snapshot could not be released at this site and holds space \
@@ -239,5 +254,12 @@ mod tests {
         let long = "x".repeat(NAME_BYTES_MAX);
         let renamed = free_name(&long, uuid, std::slice::from_ref(&long));
         assert!(farside_engine::is_label(&renamed) && renamed != long, "{renamed}");
+        // What counts as a rescue here was set aside here.
+        let planted = arrival_name("rescue-2999-01-10T00:00:00Z");
+        assert!(
+            farside_engine::is_label(&planted) && crate::bases::rescue_moment(&planted).is_none(),
+            "{planted}"
+        );
+        assert_eq!(arrival_name("daily"), "daily");
     }
 }

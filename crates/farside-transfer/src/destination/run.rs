@@ -18,6 +18,7 @@ use super::receive::Room;
 use super::resume::{self, Fate, Kept, Opened};
 use super::transfer::{NoRoom, Outcome, Transfer};
 use super::{known, publish, receive};
+use crate::bases::keep_common;
 use crate::calls::call;
 use crate::error::{TransferError, blocking};
 use crate::kind::TransferKind;
@@ -64,6 +65,8 @@ struct Stands {
     gone: Option<Uuid>,
     /// What it is staged upon is not a base: the source is told what is in it.
     is_compared: bool,
+    /// Other destinations hold it too.
+    is_common: bool,
 }
 
 /// Of what this side holds of other volumes.
@@ -99,6 +102,10 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
     );
     let mut told = Told::default();
     let outcome = transfer.carry_out(&mut report, &wire, &mut told).await;
+    if outcome.as_ref().is_err_and(TransferError::is_about_room) {
+        // An update counts for more than a point in common with another replica.
+        transfer.keep_common(&[]).await;
+    }
     report.ended_at = transfer.clock.now();
     report.duration_seconds = transfer.clock.monotonic().saturating_sub(started).as_secs_f64();
     report.wire_bytes_sent = wire.sent();
@@ -132,8 +139,17 @@ impl Transfer {
         told: &mut Told,
     ) -> Result<(), TransferError> {
         self.progress.phase(Phase::Snapshot);
-        let publish::Here { candidates, published, newest, own, is_damaged, named, mut kept } =
-            self.tidy_and_list().await?;
+        let publish::Here {
+            candidates,
+            published,
+            newest,
+            own,
+            is_damaged,
+            named,
+            mut kept,
+            onward,
+            keeps_common,
+        } = self.tidy_and_list().await?;
         let named_max = self.named_max.saturating_sub(named);
         let plan =
             self.begin(&candidates, is_damaged, named_max, kept.as_ref(), wire, &mut told.upstream).await?;
@@ -149,6 +165,15 @@ impl Transfer {
                 ));
             }
         }
+        if keeps_common || !plan.common.is_empty() {
+            self.keep_common(&plan.common).await;
+        }
+        // The source goes on from a point that lies behind what readers see here, or beside it: who knows whether it has that.
+        let left_behind = published.filter(|shown| {
+            let is_behind =
+                |base: CandidateBase| !onward.contains(&base.uuid) && content(base) != content(*shown);
+            self.kind == TransferKind::Update && plan.base.is_some_and(is_behind)
+        });
         report.base = plan.base_name.clone();
         self.progress.planned(plan.steps.len() as u64);
         let mut base = plan.base;
@@ -165,8 +190,11 @@ impl Transfer {
             let stands = Stands {
                 base,
                 upon: upon.map(|upon| upon.uuid),
-                gone: compared.or(base.filter(|_| index == 0 && plan.base_is_beside)).map(|gone| gone.uuid),
+                gone: compared
+                    .or(left_behind.or(base.filter(|_| plan.base_is_beside)).filter(|_| index == 0))
+                    .map(|gone| gone.uuid),
                 is_compared: compared.is_some(),
+                is_common: plan.common.contains(&step.uuid),
             };
             let brought = self.bring(index, step, stands, &mut kept, report, wire).await?;
             told.unacknowledged = self.acknowledge(brought, wire).await;
@@ -215,6 +243,7 @@ impl Transfer {
             role_change: self.role_change,
             whole: is_damaged,
             named_max: Some(u32::try_from(named_max).unwrap_or(u32::MAX)),
+            keeps_common: true,
         };
         if candidates.is_empty() {
             self.link.expect_bulk();
@@ -255,7 +284,7 @@ impl Transfer {
         report: &mut TransferReport,
         wire: &Arc<WireCounters>,
     ) -> Result<CandidateBase, TransferError> {
-        let Stands { base, upon, gone, is_compared } = stands;
+        let Stands { base, upon, gone, is_compared, is_common } = stands;
         let brought =
             CandidateBase { uuid: step.uuid, content_root: step.content_root, size_bytes: step.size_bytes };
         if let Some(name) = self.name_if_here(step).await? {
@@ -346,7 +375,7 @@ impl Transfer {
         let (proved, snapshot, root) = (staged.clone(), step.clone(), step.content_root);
         let gone = gone.filter(|_| !is_unchanged);
         let published =
-            blocking(move || publish::commit(&*engine, &replica, &*proved, &snapshot, gone)).await;
+            blocking(move || publish::commit(&*engine, &replica, &*proved, &snapshot, gone, is_common)).await;
         let name = match published {
             Ok(name) => name,
             Err(error) => {
@@ -533,6 +562,17 @@ impl Transfer {
         let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
         let (relationship, uuid, root) = (self.replica.relationship, step.uuid, step.content_root);
         blocking(move || publish::name_if_here(&*engine, &volume, relationship, uuid, root)).await
+    }
+
+    /// What other destinations hold too is kept, and nothing that was kept so before. Without it the transfer is none the worse.
+    async fn keep_common(&self, common: &[Uuid]) {
+        let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
+        let (relationship, common) = (self.replica.relationship, common.to_vec());
+        let kept = blocking(move || keep_common(&*engine, &volume, relationship, &common)).await;
+        if let Err(error) = kept {
+            tracing::warn!(transfer = %self.id, "cannot keep what other replicas of the same volume hold too. The update goes \
+                 on; if the source is lost, this volume may follow one of them only by a comparison of everything: {error}");
+        }
     }
 
     async fn show(&self, last: CandidateBase) -> Result<(), TransferError> {

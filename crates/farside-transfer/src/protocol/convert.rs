@@ -9,7 +9,9 @@ use uuid::Uuid;
 use super::messages::{Candidate, Hop, Origin, Plan, StagedTransfer, Standing, Step, SwapPhase};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
-use crate::limits::{CANDIDATES_MAX, HOPS_MAX, NAME_BYTES_MAX, PLACE_BYTES_MAX, ROLE_CHANGE_MAX, STEPS_MAX};
+use crate::limits::{
+    CANDIDATES_MAX, COMMON_MAX, HOPS_MAX, NAME_BYTES_MAX, PLACE_BYTES_MAX, ROLE_CHANGE_MAX, STEPS_MAX,
+};
 
 /// Largest volume: 2^42 blocks.
 const SIZE_BYTES_MAX: u64 = farside_format::fingerprint::BLOCKS_MAX * farside_engine::BLOCK_BYTES;
@@ -61,6 +63,8 @@ pub struct TransferPlan {
     pub waiting: u64,
     /// Snapshots that do not travel, because the destination takes no more.
     pub left_out: u64,
+    /// What the destination keeps because other destinations of the volume hold it too.
+    pub common: Vec<Uuid>,
 }
 
 /// A volume of a site, by the hash of the site's key.
@@ -343,6 +347,12 @@ impl TransferPlan {
         if message.steps.len() > STEPS_MAX || (message.steps.is_empty() && message.base.is_none()) {
             return Err(protocol(format!("a plan of {} snapshots, limit {STEPS_MAX}", message.steps.len())));
         }
+        if message.common.len() > COMMON_MAX {
+            return Err(protocol(format!(
+                "a plan with {} snapshots in common with others, limit {COMMON_MAX}",
+                message.common.len()
+            )));
+        }
         let base_name = Some(message.base_name.clone()).filter(|name| is_label(name));
         Ok(TransferPlan {
             base: message.base.as_ref().map(CandidateBase::from_message).transpose()?,
@@ -351,6 +361,7 @@ impl TransferPlan {
             steps: message.steps.iter().map(TravellingSnapshot::from_message).collect::<Result<_, _>>()?,
             waiting: message.waiting,
             left_out: message.left_out,
+            common: message.common.iter().map(|bytes| uuid(bytes)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -364,6 +375,7 @@ impl TransferPlan {
             origin: None,
             waiting: self.waiting,
             left_out: self.left_out,
+            common: self.common.iter().map(|uuid| uuid.as_bytes().to_vec()).collect(),
         }
     }
 }

@@ -100,6 +100,9 @@ pub struct Begin {
     /// So many snapshots that persons made may travel, the newest of those that wait: what the destination keeps of them is limited.
     #[prost(uint32, optional, tag = "10")]
     pub named_max: Option<u32>,
+    /// The destination keeps what the plan names in [`Plan::common`].
+    #[prost(bool, tag = "11")]
+    pub keeps_common: bool,
 }
 
 /// What a transfer that was cut left staged at the destination.
@@ -153,6 +156,10 @@ pub struct Plan {
     /// Snapshots that persons made and that do not travel, because of [`Begin::named_max`].
     #[prost(uint64, tag = "7")]
     pub left_out: u64,
+    /// Identities of snapshots, as the destination calls them, that other destinations of the volume hold too, with those of
+    /// the steps that are such: it keeps them, and none that an earlier plan named.
+    #[prost(bytes = "vec", repeated, tag = "10")]
+    pub common: Vec<Vec<u8>>,
 }
 
 /// Where a source's volume stands among the sites.

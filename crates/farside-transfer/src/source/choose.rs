@@ -118,6 +118,7 @@ mod tests {
                 owner,
                 held: false,
                 pinned_by: Vec::new(),
+                sequence: 0,
             },
             root: ContentRoot([content; 16]),
         }

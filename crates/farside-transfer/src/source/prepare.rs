@@ -9,6 +9,7 @@ use farside_platform::Clock;
 use uuid::Uuid;
 
 use super::choose::{Base, Beside, Rooted, choose_base, travelling};
+use super::common::in_common;
 use crate::bases::{readable_root, release};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
@@ -36,6 +37,9 @@ pub struct Asked {
     pub pins_left: usize,
     /// Snapshots of persons that the destination takes at most; the newest of those that wait.
     pub named_max: Option<usize>,
+    /// Other relationships of the volume, with whose destinations this one is to have a point in common; none if it does
+    /// not keep any.
+    pub others: Vec<Uuid>,
 }
 
 /// What will travel, and from which snapshot of this side.
@@ -86,6 +90,8 @@ pub(crate) fn prepare(
     let staged_transfer =
         asked.staged_transfer.filter(|uuid| line.iter().any(|s| s.info.uuid == *uuid && is_pinned(s)));
     let mut steps: Vec<&Rooted> = travelling(&line, base.as_ref(), staged_transfer).collect();
+    let taken_up = staged_transfer.filter(|uuid| steps.iter().any(|s| s.info.uuid == *uuid));
+    let mut common = in_common(&line, &beside, base.as_ref(), &asked.candidates, &asked.others, taken_up);
     let left_out = leave_out_oldest(&mut steps, asked.named_max);
     // With the base and the incremental.
     if asked.pins_left < 2 || (!steps.is_empty() && asked.pins_left < 3) {
@@ -100,7 +106,9 @@ pub(crate) fn prepare(
     let portion = (STEPS_MAX - 1).min(asked.pins_left - 2);
     let waiting = steps.len().saturating_sub(portion);
     steps.truncate(portion);
+    common.limit(if waiting > 0 { 0 } else { portion - steps.len() });
     let incremental;
+    let mut last = None;
     if waiting > 0 {
         tracing::info!(%volume, travel = steps.len(), waiting, "more snapshots wait than one transfer carries; the next \
              transfers bring the rest");
@@ -114,14 +122,30 @@ pub(crate) fn prepare(
         })?;
         let is_base = base.is_some_and(|b| b.rooted.info.uuid == newest.info.uuid);
         if !is_base && steps.last().is_none_or(|s| s.info.uuid != newest.info.uuid) {
-            steps.push(newest);
+            last = Some(newest);
         }
     } else if let Some(early) = &early {
-        steps.push(early);
+        last = Some(early);
     } else {
         incremental = take_incremental(engine, clock, asked)?;
-        steps.push(&incremental);
+        last = Some(&incremental);
     }
+    if let Some(last) = last {
+        common.end_with(last);
+    }
+    // Whoever it is kept for may have moved on since it was listed: then it is gone, and does not travel.
+    for uuid in common.travels.iter().map(|s| s.info.uuid).collect::<Vec<_>>() {
+        match engine.pin(volume, uuid, asked.relationship) {
+            Ok(()) => {}
+            Err(EngineError::NotFound { .. }) => common.forget(uuid),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if !common.travels.is_empty() {
+        let travels: Vec<Uuid> = steps.iter().chain(&common.travels).map(|s| s.info.uuid).collect();
+        steps = line.iter().filter(|s| travels.contains(&s.info.uuid)).collect();
+    }
+    steps.extend(last);
 
     let mut keep: Vec<Uuid> = steps.iter().map(|s| s.info.uuid).collect();
     keep.extend(base.map(|b| b.rooted.info.uuid));
@@ -131,7 +155,8 @@ pub(crate) fn prepare(
     release(engine, volume, asked.relationship, &keep)?;
     keep.dedup();
     let Prepared { plan, local_base, pins } = prepared(&line, base, &steps, keep.len());
-    let plan = TransferPlan { waiting: waiting as u64, left_out: left_out as u64, ..plan };
+    let plan =
+        TransferPlan { waiting: waiting as u64, left_out: left_out as u64, common: common.keeps, ..plan };
     Ok(Prepared { plan, local_base, pins })
 }
 
@@ -173,6 +198,7 @@ fn prepared(line: &[Rooted], base: Option<Base<'_>>, steps: &[&Rooted], pins: us
             steps: steps.collect(),
             waiting: 0,
             left_out: 0,
+            common: Vec::new(),
         },
         local_base: local.map(|info| info.uuid),
         pins,

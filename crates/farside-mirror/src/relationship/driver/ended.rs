@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Driver;
 use crate::error::blocking;
 use crate::log::LogEvent;
-use crate::relationship::inspect::inspect;
+use crate::relationship::inspect::{Inspected, inspect};
 use crate::rescues;
 use crate::schedule::Schedule;
 use crate::state::{Event, Work};
@@ -51,7 +51,9 @@ impl Driver {
         // Even a transfer that failed may have published some of its snapshots.
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         match blocking(move || inspect(&*engine, &relationship)).await {
-            Ok(found) => {
+            Ok(Inspected::SetBack) => {}
+            Ok(Inspected::Found(found)) => {
+                let found = *found;
                 self.current = found.current;
                 self.forgotten_fence = found.forgotten_fence;
                 self.doubt_forgotten_fence();

@@ -81,6 +81,9 @@ pub(crate) struct AskedStep {
     pub(crate) room_bytes: Option<u64>,
 }
 
+/// Why a stream ends that is of no use any more.
+const ENDED: &str = "the transfer has ended, or another stream of it was opened";
+
 /// Serves a step of a transfer on `stream` until it is sent, fails, or nobody wants it any more.
 pub(crate) async fn serve_step(
     shared: &Arc<Shared>,
@@ -105,7 +108,10 @@ pub(crate) async fn serve_step(
                 tracing::info!(%transfer, volume = %serving.volume, step = index, "step not sent: it begins again without the base");
                 return;
             }
-            Err(refusal("state", "the transfer has ended, or another stream of it was opened"))
+            // Who opens streams for what has ended fills no log.
+            tracing::debug!(%transfer, volume = %serving.volume, step = index, "step not sent: {ENDED}");
+            refuse(&mut writer, &refusal("state", ENDED)).await;
+            return;
         }
     };
     match outcome {
