@@ -7,38 +7,14 @@
 
 mod support;
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+use support::hang::Hang;
 use support::{Pair, eventually, nbd, status};
-
-/// Has whoever opens the file wait until this is dropped.
-struct Hang(Fanotify);
-
-impl Hang {
-    fn at(path: &Path) -> Option<Hang> {
-        let hang = || {
-            let asked =
-                Fanotify::init(InitFlags::FAN_CLASS_CONTENT | InitFlags::FAN_CLOEXEC, EventFFlags::O_RDONLY)?;
-            let here: BorrowedFd<'_> = nix::fcntl::AT_FDCWD;
-            asked.mark(MarkFlags::FAN_MARK_ADD, MaskFlags::FAN_OPEN_PERM, here.as_fd(), Some(path))?;
-            Ok::<_, nix::Error>(asked)
-        };
-        match hang() {
-            Ok(asked) => Some(Hang(asked)),
-            Err(error) => {
-                assert!(std::env::var_os("FARSIDE_REQUIRE_LAB").is_none(), "no file that hangs: {error}");
-                eprintln!("**** skipped, no file that hangs (root is needed): {error}");
-                None
-            }
-        }
-    }
-}
 
 #[test]
 fn a_pool_that_hangs_holds_up_neither_the_start_nor_other_pools_and_comes_back_fenced() {

@@ -3,6 +3,7 @@
 //! All calls block. A pool that cannot be opened keeps its place with its error, so that it is listed and its name
 //! stays taken; the daemon goes on with the others.
 
+mod away;
 pub(crate) mod opening;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use farside_store::{ClaimOptions, Pool, PoolOptions, StoreError, occupants};
 use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
 
+use self::away::{Watch, leads_elsewhere};
 use crate::failure::Failure;
 
 /// What a raw device is overwritten with at its head when its pool is deleted, or was not made to the end: both superblocks and
@@ -71,6 +73,13 @@ enum Content {
 struct Opened {
     pool: Arc<Pool>,
     device: Arc<FileDevice>,
+    watch: Arc<Watch>,
+}
+
+impl Opened {
+    fn new(pool: Arc<Pool>, device: Arc<FileDevice>) -> Opened {
+        Opened { pool, device, watch: Arc::default() }
+    }
 }
 
 /// A pool that is about to be opened again: nobody opens anything of it any more.
@@ -205,8 +214,15 @@ impl Pools {
         check_size_for(path, size_bytes)?;
         let device = match size_bytes {
             None => FileDevice::open(path),
-            Some(size) => FileDevice::create(path, size),
+            // It gets its name once it is a pool: one that is killed before leaves nothing there that is none.
+            Some(size) => FileDevice::draft(path, size),
         };
+        for left in FileDevice::unfinished(path) {
+            tracing::warn!(
+                path = %path.display(), left = %left.display(),
+                "this file is left of a pool that was not made to the end. Nobody needs it; remove it"
+            );
+        }
         let device = Arc::new(device.map_err(Failure::into_error_body)?);
         if device.is_block_device() && !overwrite {
             // A device that cannot be read is not known to be blank: nothing has been begun, and nothing is undone.
@@ -219,7 +235,8 @@ impl Pools {
             Arc::clone(&device) as Arc<dyn BlockDevice>,
             self.options_for(&device, Manner::default()),
         );
-        made.map(|pool| Opened { pool, device: Arc::clone(&device) }).map_err(|error| {
+        let made = made.and_then(|pool| device.publish().map(|()| pool).map_err(StoreError::Device));
+        made.map(|pool| Opened::new(pool, Arc::clone(&device))).map_err(|error| {
             // Of a device nothing is undone that was not begun, or that is somebody else's by now.
             let is_untouched = matches!(
                 error,
@@ -290,7 +307,7 @@ impl Pools {
     ) -> Result<Arc<Pool>, ErrorBody> {
         let Reopening { name, path, attempt, opened } = pool;
         let name = name.as_str();
-        if let Some(Opened { pool, device }) = opened {
+        if let Some(Opened { pool, device, .. }) = opened {
             close(name, &pool);
             let device_left = Arc::downgrade(&device);
             drop((pool, device));
@@ -409,7 +426,7 @@ impl Pools {
             Some(Slot { path, content: Content::Open(opened) }) => (path.clone(), Arc::clone(&opened.device)),
             _ => return None,
         };
-        moved_away(&path, &device)
+        leads_elsewhere(&path, &device)
     }
 
     /// Takes a pool out: closed with a consistency point if it was open. Answers what it lies on.
@@ -424,7 +441,7 @@ impl Pools {
         };
         let Some(Slot { path, content }) = slot else { return Err(unknown(name)) };
         self.engine.remove(name);
-        let Content::Open(Opened { pool, device }) = content else {
+        let Content::Open(Opened { pool, device, .. }) = content else {
             return Ok(Removed { path, device: None });
         };
         close(name, &pool);
@@ -476,7 +493,7 @@ fn check_size_for(path: &Path, size_bytes: Option<u64>) -> Result<(), ErrorBody>
 /// somebody's data.
 pub(crate) fn destroy(removed: &Removed) -> Result<(), ErrorBody> {
     let Some(device) = &removed.device else { return Ok(()) };
-    if let Some(reason) = moved_away(&removed.path, device) {
+    if let Some(reason) = leads_elsewhere(&removed.path, device) {
         return Err(ErrorBody::new(
             ErrorCode::Failed,
             format!("the pool is closed and forgotten, but not removed: {reason}"),
@@ -498,7 +515,7 @@ fn destroy_open(device: &FileDevice) -> Result<(), ErrorBody> {
     }
     match device.at_path() {
         Ok(AtPath::Same) => {}
-        Ok(AtPath::Nothing | AtPath::Other { .. }) => return Ok(()),
+        Ok(AtPath::Removed { .. } | AtPath::Moved { .. }) => return Ok(()),
         Err(error) => return Err(error.into_error_body()),
     }
     match std::fs::remove_file(device.name()) {
@@ -507,23 +524,6 @@ fn destroy_open(device: &FileDevice) -> Result<(), ErrorBody> {
             format!("the pool is closed and forgotten, but {} cannot be removed: {error}", device.name()),
         )),
         _ => Ok(()),
-    }
-}
-
-/// Whether a path leads to something else than the pool that was opened there.
-fn moved_away(path: &str, device: &FileDevice) -> Option<String> {
-    match device.at_path() {
-        Ok(AtPath::Same | AtPath::Nothing) => None,
-        Ok(AtPath::Other { moved_to }) => Some(match moved_to {
-            Some(now) => format!(
-                "{path} is not the pool that was opened there: that lies in {} by now. Move it back, or delete it there by hand",
-                now.display()
-            ),
-            None => format!(
-                "{path} is not the pool that was opened there: that file was removed, and something else has its name"
-            ),
-        }),
-        Err(error) => Some(error.to_string()),
     }
 }
 
@@ -570,6 +570,7 @@ fn document(name: &str, slot: &Slot) -> Document {
         staged_bytes: None,
         quarantined: None,
         unattributed_bytes_max: None,
+        path_lost: None,
     };
     match &slot.content {
         Content::Opening { since, .. } => Document {
@@ -581,7 +582,7 @@ fn document(name: &str, slot: &Slot) -> Document {
             ..closed(format!("it has been being opened for {} s", since.elapsed().as_secs()))
         },
         Content::Failed(error) => closed(error.clone()),
-        Content::Open(Opened { pool, .. }) => {
+        Content::Open(Opened { pool, watch, .. }) => {
             let status = pool.status();
             let is_latched = status.failed.is_some();
             let (error, advice) = match (status.failed, status.refused_write) {
@@ -610,8 +611,19 @@ fn document(name: &str, slot: &Slot) -> Document {
                     None => (None, None),
                 },
             };
+            // Worse than anything else: what is to be done about the rest must not be done before.
+            let away = watch.seen();
+            let path_lost = Some(away.is_some());
+            let (error, advice) = match (away, error) {
+                (None, error) => (error, advice),
+                (Some(away), None) => (Some(away.error), Some(away.advice)),
+                (Some(away), Some(error)) => {
+                    (Some(format!("{}. Besides, {error}", away.error)), Some(away.advice))
+                }
+            };
             Document {
                 uuid: Some(status.id),
+                path_lost,
                 state: if is_latched { PoolState::ReadOnly } else { PoolState::Open },
                 error,
                 advice,

@@ -96,6 +96,8 @@ async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
     requests
         .spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_within_budgets().await }));
     requests.spawn(stop.clone().run_until_cancelled_owned(follow_throttles(Arc::clone(&site))));
+    let pools = Arc::clone(&site.pools);
+    requests.spawn(stop.clone().run_until_cancelled_owned(pools.keep_looking_at_paths()));
     for pool in late {
         requests
             .spawn(stop.clone().run_until_cancelled_owned(known_pools::open_late(Arc::clone(&site), pool)));

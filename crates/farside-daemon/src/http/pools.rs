@@ -146,6 +146,8 @@ async fn reopen(
             ErrorBody::new(ErrorCode::Refused, format!("pool {name} is open and accepts changes")).into()
         );
     }
+    let (pools, of) = (Arc::clone(&site.pools), name.clone());
+    site.blocking.run(move || pools.refuse_if_away(&of)).await?;
     tracing::warn!(pool = name, error = document.error, "the pool is opened again on request");
     site.mirrors.pool_closing(&name).await;
     // From there on its place is taken until it is open again or failed.

@@ -165,7 +165,7 @@ impl Pools {
         let as_device = Arc::clone(&device) as Arc<dyn BlockDevice>;
         let pool =
             Pool::open(as_device, self.options_for(&device, manner)).map_err(Failure::into_error_body)?;
-        Ok(Identified { opened: Opened { pool, device }, _reserved: reserved })
+        Ok(Identified { opened: Opened::new(pool, device), _reserved: reserved })
     }
 
     pub(super) fn settle_identified(
