@@ -5,6 +5,7 @@
 
 mod away;
 pub(crate) mod opening;
+mod watching;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
