@@ -66,7 +66,7 @@ pub use support::{
     AcceleratorConfiguration, BudgetConfiguration, Configuration, NbdConfiguration, ReplicaConfiguration,
     Support, Versions, WireConfiguration,
 };
-pub use throttle::{MirrorLink, SetMirrorLink, SetSite, SiteStatus, Throttle};
+pub use throttle::{HeldBack, MirrorLink, SetMirrorLink, SetSite, SiteStatus, Throttle};
 pub use uuid::Uuid;
 pub use volume::{CreateVolume, ResizeVolume, Volume};
 

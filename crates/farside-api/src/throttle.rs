@@ -56,6 +56,20 @@ pub struct SetSite {
     /// How many transfers of mirrors whose replica is here may be under way at once, 1 to 16.
     #[serde(default)]
     pub transfer_size: Option<u64>,
+    /// How far hosts of this site go before transfers: `high`, `fair` or `off`.
+    #[serde(default)]
+    pub host_precedence: Option<String>,
+}
+
+/// Transfers are held back because hosts have become slower.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HeldBack {
+    /// Part of a processor's time that transfers use at most, percent.
+    pub share_percent: u64,
+    /// What an operation of a host takes without transfers, microseconds.
+    pub without_microseconds: u64,
+    /// What it takes with them.
+    pub with_microseconds: u64,
 }
 
 /// `GET /site/status`.
@@ -76,6 +90,12 @@ pub struct SiteStatus {
     pub transfers_under_way: u64,
     /// How many wait for their turn; the one that waited longest is next.
     pub transfers_waiting: u64,
+    /// How far hosts go before transfers: `high`, `fair` or `off`.
+    #[serde(default)]
+    pub host_precedence: String,
+    /// Why transfers work less than they could; null where they do not.
+    #[serde(default)]
+    pub held_back: Option<HeldBack>,
     /// Bytes sent to all peers since this daemon started, TLS included.
     pub sent_bytes: u64,
     /// Bytes received from them, likewise.

@@ -254,6 +254,20 @@ fn as_many_transfers_as_the_site_has_a_size_for_run_and_the_others_wait() {
 }
 
 #[test]
+fn how_far_hosts_go_before_transfers_is_shown_and_kept() {
+    let mut pair = Pair::start();
+    let site = pair.b.json("site status");
+    assert_eq!((&site["host_precedence"], &site["held_back"]), (&json!("high"), &serde_json::Value::Null));
+    let said = pair.b.fails(2, "site set --host-precedence most");
+    assert!(said.contains("high (the default), fair or off"), "{said}");
+    assert_eq!(pair.b.json("site set --host-precedence fair")["host_precedence"], "fair");
+    assert!(pair.b.ok("site status").contains("fair"));
+    assert_eq!(pair.b.stop(), Some(0));
+    pair.b.restart();
+    assert_eq!(pair.b.json("site status")["host_precedence"], "fair", "kept");
+}
+
+#[test]
 fn a_limit_holds_over_a_restart_and_one_mirrors_is_not_the_others() {
     let mut random = StdRng::seed_from_u64(seed());
     let mut pair = Pair::start();

@@ -21,6 +21,7 @@ use farside_nbd::{
     Write, ZeroMode,
 };
 use farside_store::{StoreError, VersionHandle};
+use farside_transfer::precedence::Hosts;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -43,6 +44,8 @@ const DROPPED_POLL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Exports {
     pools: Arc<Pools>,
+    /// Told of each operation.
+    hosts: Arc<Hosts>,
     table: Arc<Mutex<Table>>,
 }
 
@@ -109,8 +112,8 @@ pub(crate) fn split(name: &str) -> Result<(VolumeName, Option<&str>), NbdError> 
 }
 
 impl Exports {
-    pub(crate) fn new(pools: Arc<Pools>) -> Exports {
-        Exports { pools, table: Arc::default() }
+    pub(crate) fn new(pools: Arc<Pools>, hosts: Arc<Hosts>) -> Exports {
+        Exports { pools, hosts, table: Arc::default() }
     }
 
     /// Ends the connections that are pinned to a published version of `volume`. To be called once the volume is no
@@ -239,6 +242,7 @@ impl Exports {
             let handle = pool.open_snapshot(&volume.volume, snapshot).map_err(failed)?;
             return Ok(OpenExport {
                 handle,
+                hosts: Arc::clone(&self.hosts),
                 about: "snapshot",
                 read_only: true,
                 multi_conn: true,
@@ -255,7 +259,15 @@ impl Exports {
                     (Access::Writes, None) => ("volume, fenced: a peer has overtaken it", true, closed),
                     (Access::Reads, None) => ("volume, for reading only", true, closed),
                 };
-                return Ok(OpenExport { handle, about, read_only, multi_conn: true, closed, _held: held });
+                return Ok(OpenExport {
+                    handle,
+                    hosts: Arc::clone(&self.hosts),
+                    about,
+                    read_only,
+                    multi_conn: true,
+                    closed,
+                    _held: held,
+                });
             }
             // Broken off after the volume was opened and before its token was taken: then nobody will cancel that.
             // Seen here, it is opened again; later, the token is there to be cancelled.
@@ -265,6 +277,7 @@ impl Exports {
                 let about = "replica, as published when opened";
                 return Ok(OpenExport {
                     handle,
+                    hosts: Arc::clone(&self.hosts),
                     about,
                     read_only: true,
                     multi_conn: false,
@@ -359,6 +372,7 @@ impl Drop for Held {
 
 pub(crate) struct OpenExport {
     handle: VersionHandle,
+    hosts: Arc<Hosts>,
     about: &'static str,
     read_only: bool,
     multi_conn: bool,
@@ -374,9 +388,17 @@ impl OpenExport {
 
     fn flush_measured(&self) -> Result<(), NbdError> {
         let began = Instant::now();
-        let flushed = self.handle.flush().map_err(failure);
+        let flushed = self.served(1, || self.handle.flush()).map_err(failure);
         metrics::histogram!(FLUSH_SECONDS).record(began.elapsed().as_secs_f64());
         flushed
+    }
+
+    /// Tells how long a host waited.
+    fn served<T>(&self, operations: usize, operation: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let done = operation();
+        self.hosts.served(operations as u64, began.elapsed());
+        done
     }
 
     fn flush_if(&self, fua: bool) -> Result<(), NbdError> {
@@ -400,11 +422,12 @@ impl Export for OpenExport {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), NbdError> {
-        self.handle.read(offset, buffer).map_err(failure)
+        self.served(1, || self.handle.read(offset, buffer)).map_err(failure)
     }
 
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), NbdError>> {
-        self.handle.read_many(reads).into_iter().map(|outcome| outcome.map_err(failure)).collect()
+        let outcomes = self.served(reads.len(), || self.handle.read_many(reads));
+        outcomes.into_iter().map(|outcome| outcome.map_err(failure)).collect()
     }
 
     fn overlaps_reads(&self) -> bool {
@@ -413,7 +436,7 @@ impl Export for OpenExport {
 
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> Result<(), NbdError> {
         self.check_write()?;
-        self.handle.write(offset, bytes).map_err(failure)?;
+        self.served(1, || self.handle.write(offset, bytes)).map_err(failure)?;
         self.flush_if(fua)
     }
 
@@ -422,8 +445,8 @@ impl Export for OpenExport {
             return vec![Err(refusal); writes.len()];
         }
         let all: Vec<(u64, &[u8])> = writes.iter().map(|write| (write.offset, write.bytes)).collect();
-        let mut outcomes: Vec<_> =
-            self.handle.write_many(&all).into_iter().map(|outcome| outcome.map_err(failure)).collect();
+        let written = self.served(all.len(), || self.handle.write_many(&all));
+        let mut outcomes: Vec<_> = written.into_iter().map(|outcome| outcome.map_err(failure)).collect();
         // One flush is for all of them.
         let flushed = self.flush_if(writes.iter().any(|write| write.fua));
         if let Err(error) = flushed {
@@ -432,6 +455,11 @@ impl Export for OpenExport {
             }
         }
         outcomes
+    }
+
+    fn writes_at_once(&self, writes: &[Write<'_>]) -> bool {
+        writes.iter().all(|write| !write.fua)
+            && self.handle.writes_at_once(writes.iter().map(|write| (write.offset, write.bytes.len())))
     }
 
     fn flush(&self) -> Result<(), NbdError> {
@@ -499,7 +527,7 @@ mod tests {
         let path = directory.path().join("p.pool");
         let pool = pools.create("p", path.to_str().unwrap(), Some(64 << 20), false).unwrap();
         pool.create_volume("v", 1 << 20).unwrap();
-        Bench { exports: Exports::new(Arc::clone(&pools)), pools, _directory: directory }
+        Bench { exports: Exports::new(Arc::clone(&pools), Arc::default()), pools, _directory: directory }
     }
 
     #[test]

@@ -91,15 +91,21 @@ pub(crate) async fn open_late(site: Arc<Site>, mut opening: Opening) {
     // Hosts are served already: what must not be written is fenced before the pool is there. A database that does not say it
     // leaves the pool closed.
     let pools = Arc::clone(&site.pools);
-    let settle = match site.mirrors.look_before(&name).await {
+    let served = match site.mirrors.look_before(&name).await {
         Ok(look) => site.blocking.run(move || pools.finish_opening(&opening, outcome, look)).await,
         Err(error) => {
-            let outcome = outcome.and(Err(error));
-            site.blocking.run(move || pools.finish_opening(&opening, outcome, |_| {})).await
+            let close = move || {
+                let outcome = outcome.and_then(|opened| {
+                    opened.close(&opening.name);
+                    Err(error)
+                });
+                pools.finish_opening(&opening, outcome, |_| {})
+            };
+            site.blocking.run(close).await
         }
     };
-    tell_opened(&name, &path, &settle);
-    if let Ok(pool) = settle {
+    tell_opened(&name, &path, &served);
+    if let Ok(pool) = served {
         start_mirrors(&site.mirrors, &name, &pool).await;
         // Its volumes are known by more than their names now.
         site.mirrors.refresh_fences();

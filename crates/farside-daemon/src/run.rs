@@ -10,8 +10,10 @@ use farside_link::{Congestion, HostTcp, Rules, TcpTransport};
 use farside_mirror::SourceService;
 use farside_peer::{Identity, Node, NodeConfig, NodeParts};
 use farside_platform::{Clock, OsRandomness, Randomness, SystemClock, SystemCores};
+use farside_transfer::precedence::{self, Precedence};
 use farside_transfer::source::{EncoderSettings, Similarity};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -65,13 +67,17 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DaemonError::Start)?;
-    let served = runtime.block_on(serve(config, log.clone()));
+    // Threads of their own: on the others a host would wait behind whatever else is encrypted, parsed or written there.
+    let hosts = tokio::runtime::Builder::new_multi_thread().thread_name("hosts").enable_all().build();
+    let hosts = hosts.map_err(DaemonError::Start)?;
+    let served = runtime.block_on(serve(config, log.clone(), hosts.handle()));
+    drop(hosts);
     drop(runtime);
     log.finish();
     served
 }
 
-async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
+async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), DaemonError> {
     // Before anything else: a signal during the start must not leave half a daemon behind.
     let mut signals = Signals::listen().map_err(DaemonError::Start)?;
     let data_dir = DataDir::acquire(&config.data_dir)?;
@@ -85,7 +91,7 @@ async fn serve(config: Config, log: Log) -> Result<(), DaemonError> {
 
     let stop = CancellationToken::new();
     let requests = TaskTracker::new();
-    let hosts = serve_hosts(&site, &data_dir, nbd_listener, stop.clone())?;
+    let hosts = serve_hosts(&site, &data_dir, nbd_listener, stop.clone(), for_hosts)?;
     tokio::spawn(service::feed_watchdog());
     let mirrors = Arc::clone(&site.mirrors);
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_fences().await }));
@@ -229,7 +235,10 @@ pub(crate) async fn start(
     }
     let node = Node::start(node_config, parts).await?;
     throttles.follow(&node, clock.now());
-    let exports = Arc::new(Exports::new(Arc::clone(&pools)));
+    let hosts_first = Arc::new(precedence::Hosts::default());
+    precedence::Threads::start(Arc::clone(&hosts_first)).map_err(DaemonError::Start)?;
+    let exports = Arc::new(Exports::new(Arc::clone(&pools), Arc::clone(&hosts_first)));
+    hosts_first.set_precedence(stored_precedence(&state).await?);
     let trust = match &config.nbd.own {
         Some(files) => Trust::Own(files.clone()),
         None => Trust::Site { directory: data_dir.path().to_owned() },
@@ -295,6 +304,7 @@ pub(crate) async fn start(
         metrics,
         exports,
         hosts,
+        hosts_first,
         pool_lock: tokio::sync::Mutex::default(),
         pools,
         node,
@@ -310,6 +320,20 @@ pub(crate) async fn start(
         clock,
     };
     Ok((Arc::new(site), late))
+}
+
+/// How far hosts go before transfers. What cannot be read must not keep the daemon from its start.
+async fn stored_precedence(state: &State) -> Result<Precedence, DaemonError> {
+    let Some(text) = state.host_precedence().await? else { return Ok(Precedence::default()) };
+    Ok(Precedence::named(&text).unwrap_or_else(|| {
+        let taken = Precedence::default();
+        tracing::error!(
+            text,
+            "the stored precedence of hosts is invalid; it is {} now. Set it again: farside site set --host-precedence",
+            taken.name()
+        );
+        taken
+    }))
 }
 
 /// What a data directory says that has lost one of the two that belong together; none if both were there, or neither.
@@ -334,7 +358,11 @@ fn serve_hosts(
     data_dir: &DataDir,
     network: Option<TcpListener>,
     stop: CancellationToken,
+    threads: &Handle,
 ) -> Result<tokio::task::JoinHandle<()>, DaemonError> {
+    let _here = threads.enter();
+    let network = network.map(|listener| listener.into_std().and_then(TcpListener::from_std));
+    let network = network.transpose().map_err(DaemonError::Start)?;
     let door = match &network {
         Some(_) if site.configuration.nbd.tls == NbdTls::Required => {
             let door = Door::new(Arc::clone(&site.hosts), &site.configuration.nbd.names);
@@ -350,7 +378,7 @@ fn serve_hosts(
             "NBD over TCP without TLS (tls = \"off\"): every user of this machine who may connect there can write every volume"
         );
     }
-    Ok(tokio::spawn(async move {
+    Ok(threads.spawn(async move {
         let over_network = async {
             match (network, door) {
                 (Some(network), Some(door)) => server.serve_hosts(network, door as _, stop.clone()).await,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use farside_api::Site as SiteDocument;
 use farside_peer::Node;
 use farside_platform::{Clock, Timestamp};
+use farside_transfer::precedence;
 
 use crate::accelerator::Accelerator;
 use crate::blocking::Blocking;
@@ -43,6 +44,8 @@ pub(crate) struct Site {
     pub(crate) exports: Arc<Exports>,
     /// Who may open them over the network.
     pub(crate) hosts: Arc<Hosts>,
+    /// How far they go before transfers.
+    pub(crate) hosts_first: Arc<precedence::Hosts>,
     /// Sessions.
     pub(crate) node: Node,
     /// What peers may do.

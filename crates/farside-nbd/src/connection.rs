@@ -1,6 +1,6 @@
 //! One client in transmission: its commands in, their answers out.
 //!
-//! A single task reads the socket and pumps replies; calls run on the threads of [`CallPool`]. The task stops
+//! A single task reads the socket and pumps replies; calls run on the threads of [`CallPool`], but for small writes that wait for nothing. The task stops
 //! reading, and so lets the client feel it, as soon as the room for commands or payload bytes in flight is taken.
 //! However the conversation ends, the connection waits for its calls under way; only then is the export released.
 
@@ -22,7 +22,7 @@ use crate::error::{ErrorKind, NbdError};
 use crate::export::{Export, Write};
 use crate::joined::{Batch, Joined, JoinedRead, JoinedWrite};
 use crate::limits::{
-    CONTEXTS_MAX, ERRORS_LOGGED_MAX, JOINED_REQUEST_BYTES_MAX, Limits, REQUEST_BYTES_MAX,
+    AT_ONCE_BYTES_MAX, CONTEXTS_MAX, ERRORS_LOGGED_MAX, JOINED_REQUEST_BYTES_MAX, Limits, REQUEST_BYTES_MAX,
     SOCKET_BUFFER_BYTES, STATUS_REPLY_BYTES,
 };
 use crate::negotiation::Agreed;
@@ -266,11 +266,26 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
     }
 
     fn submit_joined(self: &Arc<Self>, joined: &mut Joined) {
-        if let Some(writes) = joined.writes.take() {
-            self.on_a_thread(move |connection| connection.replies.push_all(connection.write_joined(writes)));
-        }
         if let Some(reads) = joined.reads.take() {
             self.on_a_thread(move |connection| connection.replies.push_all(connection.read_joined(reads)));
+        }
+        if let Some(writes) = joined.writes.take() {
+            if self.writes_at_once(&writes) {
+                self.replies.push_all(self.write_joined(writes));
+            } else {
+                self.on_a_thread(move |connection| {
+                    connection.replies.push_all(connection.write_joined(writes))
+                });
+            }
+        }
+    }
+
+    /// Whether a thread would cost more than what it had to do.
+    fn writes_at_once(&self, writes: &[JoinedWrite]) -> bool {
+        let bytes: usize = writes.iter().map(|write| write.payload.len()).sum();
+        bytes <= AT_ONCE_BYTES_MAX && {
+            let all: Vec<Write<'_>> = writes.iter().map(JoinedWrite::as_write).collect();
+            self.export.writes_at_once(&all)
         }
     }
 

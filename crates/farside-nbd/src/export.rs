@@ -133,6 +133,12 @@ pub trait Export: Send + Sync + 'static {
         writes.iter().map(|write| self.write(write.offset, write.bytes, write.fua)).collect()
     }
 
+    /// Whether these writes would be carried out without waiting for a device or for somebody else who waits for one, as far as can be
+    /// told: it is done where they arrive then, and no thread is woken. Called there, so it does not wait either.
+    fn writes_at_once(&self, _writes: &[Write<'_>]) -> bool {
+        false
+    }
+
     /// Puts on stable storage whatever was answered before this call, on whichever connection.
     fn flush(&self) -> Result<(), NbdError>;
 

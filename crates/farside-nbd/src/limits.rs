@@ -65,6 +65,9 @@ pub(crate) const HOLE_BYTES_MIN: u64 = 64 << 10;
 /// out of this buffer; payloads longer than it go straight into their own buffer.
 pub(crate) const SOCKET_BUFFER_BYTES: usize = 32 << 10;
 
+/// Bytes of writes that are carried out where they arrive: some 20 µs of a processor, most of it for their fingerprints. Waking a
+/// thread and being woken by it take as long.
+pub(crate) const AT_ONCE_BYTES_MAX: usize = 64 << 10;
 /// Reads and writes up to this size that arrive together are carried out together: one call, one turn at the medium, one reply to the
 /// socket. Longer ones gain nothing, and would wait for each other.
 pub(crate) const JOINED_REQUEST_BYTES_MAX: u32 = 32 << 10;

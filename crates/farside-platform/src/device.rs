@@ -132,6 +132,10 @@ pub trait BlockDevice: Send + Sync + 'static {
         }
         Ok(())
     }
+    /// Several of [`write_pieces_at`](Self::write_pieces_at), at the same time where it can be; what became of each. None overlaps another.
+    fn write_many(&self, writes: &[(u64, Vec<&[u8]>)]) -> Vec<Result<(), DeviceError>> {
+        writes.iter().map(|(offset, pieces)| self.write_pieces_at(*offset, pieces)).collect()
+    }
     /// Makes it at least `bytes` bytes long, for good: a file is made longer, a raw device has been or is refused. What is new
     /// reads as zeros, or as what was there.
     fn grow(&self, bytes: u64) -> Result<(), DeviceError> {
@@ -433,6 +437,37 @@ impl BlockDevice for FileDevice {
             at += length as u64;
         }
         Ok(())
+    }
+
+    fn write_many(&self, writes: &[(u64, Vec<&[u8]>)]) -> Vec<Result<(), DeviceError>> {
+        let length = |pieces: &[&[u8]]| pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        let is_plain = |(offset, pieces): &(u64, Vec<&[u8]>)| {
+            self.check(*offset, length(pieces)).is_ok()
+                && pieces.len() <= PIECES_PER_CALL
+                && (!self.direct || pieces.iter().all(|piece| is_aligned(piece)))
+        };
+        let by_ring = if writes.len() > 1 && writes.iter().all(is_plain) {
+            let slices: Vec<(u64, Vec<IoSlice<'_>>)> = writes
+                .iter()
+                .map(|(offset, pieces)| (*offset, pieces.iter().map(|piece| IoSlice::new(piece)).collect()))
+                .collect();
+            ring::write_many(&self.file, &slices)
+        } else {
+            None
+        };
+        let Some(outcomes) = by_ring else {
+            return writes.iter().map(|(offset, pieces)| self.write_pieces_at(*offset, pieces)).collect();
+        };
+        outcomes
+            .into_iter()
+            .zip(writes)
+            .map(|(outcome, (offset, pieces))| match outcome {
+                Ok(written) if written == length(pieces) => Ok(()),
+                // Cut short or interrupted.
+                Ok(_) => self.write_pieces_at(*offset, pieces),
+                Err(error) => Err(self.io_error("write", *offset, length(pieces), error)),
+            })
+            .collect()
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

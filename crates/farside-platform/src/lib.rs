@@ -33,6 +33,6 @@ pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use cores::{Cores, ManualCores, SystemCores};
 pub use device::{BlockDevice, DeviceError, FileDevice};
 pub use log_output::{LogOutput, LostLines};
-pub use process::{ProcessIdentity, host_name, raise_open_files};
+pub use process::{ProcessIdentity, host_name, lower_priority, raise_open_files, run_when_idle};
 pub use random::{OsRandomness, Randomness, SeededRandomness};
 pub use simulated_disk::{CrashFate, SimulatedDisk};

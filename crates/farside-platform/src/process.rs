@@ -52,6 +52,28 @@ pub fn raise_open_files() -> std::io::Result<()> {
     Ok(())
 }
 
+/// Lowers the priority of the calling thread, and of those that it starts, to `nice` (0 to 19, the lowest). There is no way back.
+///
+/// # Errors
+/// The kernel refuses; the thread goes on as it was.
+pub fn lower_priority(nice: u8) -> std::io::Result<()> {
+    // On Linux this is of a thread: its number is what the kernel calls a process here.
+    Ok(rustix::process::setpriority_process(None, i32::from(nice.min(19)))?)
+}
+
+/// Has the calling thread, and those that it starts, run only when no other wants the processor; whoever wakes takes it at once. Not
+/// for a thread with a lock that others wait for. There is no way back.
+///
+/// # Errors
+/// The kernel refuses; the thread goes on as it was.
+pub fn run_when_idle() -> std::io::Result<()> {
+    use thread_priority::{NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy};
+    let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+    let thread = thread_priority::thread_native_id();
+    thread_priority::set_thread_priority_and_policy(thread, ThreadPriority::Min, idle)
+        .map_err(std::io::Error::other)
+}
+
 /// The name of this machine, for people.
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

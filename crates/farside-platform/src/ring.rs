@@ -1,17 +1,17 @@
-//! Many reads of a file with one call of the kernel, by io_uring. Kernels and containers may forbid it; then it is not there.
+//! Many reads or writes of a file with one call of the kernel, by io_uring. Kernels and containers may forbid it; then it is not there.
 //!
 //! One read each is a system call, and the thread that made it sleeps and is woken. Thirty-two at once are one call and one sleep.
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 
-/// Reads in one call.
+/// Reads or writes in one call.
 const ENTRIES: usize = 64;
 
 thread_local! {
@@ -27,6 +27,17 @@ pub(crate) fn is_allowed() -> bool {
 
 /// Fills each buffer from its offset; what became of each. `None` if there is no io_uring: nothing was read.
 pub(crate) fn read_many(file: &File, reads: &mut [(u64, &mut [u8])]) -> Option<Vec<io::Result<()>>> {
+    with_ring(|ring| reads.chunks_mut(ENTRIES).flat_map(|reads| read_some(ring, file, reads)).collect())
+}
+
+/// Writes pieces one behind the other from each offset on; of each how much of it is written, at least, or what failed. `None` if
+/// there is no io_uring: nothing was written.
+pub(crate) fn write_many(file: &File, writes: &[(u64, Vec<IoSlice<'_>>)]) -> Option<Vec<io::Result<usize>>> {
+    with_ring(|ring| writes.chunks(ENTRIES).flat_map(|writes| write_some(ring, file, writes)).collect())
+}
+
+/// With this thread's ring.
+fn with_ring<T>(work: impl FnOnce(&mut IoUring) -> T) -> Option<T> {
     if !is_allowed() {
         return None;
     }
@@ -34,27 +45,74 @@ pub(crate) fn read_many(file: &File, reads: &mut [(u64, &mut [u8])]) -> Option<V
         if ring.is_none() {
             *ring = IoUring::new(ENTRIES as u32).ok();
         }
-        let ring = ring.as_mut()?;
-        Some(reads.chunks_mut(ENTRIES).flat_map(|reads| read_some(ring, file, reads)).collect())
+        ring.as_mut().map(work)
     })
 }
 
 /// Up to [`ENTRIES`] of them.
 fn read_some(ring: &mut IoUring, file: &File, reads: &mut [(u64, &mut [u8])]) -> Vec<io::Result<()>> {
-    let mut outcomes = [i32::MIN; ENTRIES];
+    let entries: Vec<squeue::Entry> = reads
+        .iter_mut()
+        .map_while(|(offset, buffer)| {
+            let length = u32::try_from(buffer.len()).ok()?;
+            let fd = types::Fd(file.as_raw_fd());
+            Some(opcode::Read::new(fd, buffer.as_mut_ptr(), length).offset(*offset).build())
+        })
+        .collect();
+    // SAFETY: the kernel writes to the buffers and uses the descriptor. Both are borrowed by this function for as long as it runs, the
+    // buffers exclusively, and nothing uses them before this call is over.
+    #[allow(unsafe_code, reason = "the kernel is given addresses; the proof is above")]
+    let outcomes = unsafe { complete(ring, entries) };
+    reads
+        .iter_mut()
+        .enumerate()
+        .map(|(number, (offset, buffer))| match outcomes.get(number) {
+            Some(read) if usize::try_from(*read) == Ok(buffer.len()) => Ok(()),
+            Some(error) if is_final(*error) => Err(io::Error::from_raw_os_error(-error)),
+            // Not queued, cut short or interrupted.
+            _ => file.read_exact_at(buffer, *offset),
+        })
+        .collect()
+}
+
+/// Up to [`ENTRIES`] of them.
+fn write_some(ring: &mut IoUring, file: &File, writes: &[(u64, Vec<IoSlice<'_>>)]) -> Vec<io::Result<usize>> {
+    let entries: Vec<squeue::Entry> = writes
+        .iter()
+        .map_while(|(offset, pieces)| {
+            let count = u32::try_from(pieces.len()).ok()?;
+            let fd = types::Fd(file.as_raw_fd());
+            // An `IoSlice` is an `iovec`: its documentation says so.
+            Some(opcode::Writev::new(fd, pieces.as_ptr().cast(), count).offset(*offset).build())
+        })
+        .collect();
+    // SAFETY: the kernel reads the lists of pieces and the pieces, and uses the descriptor. All are borrowed by this function for as
+    // long as it runs, so nobody changes them before this call is over.
+    #[allow(unsafe_code, reason = "the kernel is given addresses; the proof is above")]
+    let outcomes = unsafe { complete(ring, entries) };
+    (0..writes.len())
+        .map(|number| match outcomes.get(number) {
+            Some(error) if is_final(*error) => Err(io::Error::from_raw_os_error(-error)),
+            Some(written) => Ok(usize::try_from(*written).unwrap_or(0)),
+            None => Ok(0),
+        })
+        .collect()
+}
+
+/// Carries out operations, at most [`ENTRIES`]; the result of each of the first of them: those that the ring took.
+///
+/// # Safety
+/// Whatever their addresses name is valid, and nobody else uses it in another way than the operation allows, until this returns.
+#[allow(unsafe_code, reason = "the kernel is given addresses; each caller proves that they are good")]
+unsafe fn complete(ring: &mut IoUring, operations: Vec<squeue::Entry>) -> Vec<i32> {
+    let mut outcomes = vec![i32::MIN; operations.len()];
     let mut under_way = 0;
-    for (number, (offset, buffer)) in reads.iter_mut().enumerate() {
-        let Ok(length) = u32::try_from(buffer.len()) else { break };
-        let read = opcode::Read::new(types::Fd(file.as_raw_fd()), buffer.as_mut_ptr(), length)
-            .offset(*offset)
-            .build()
-            .user_data(number as u64);
-        // SAFETY: the kernel writes to `buffer` and uses the descriptor until it completes the read. Both are borrowed by this
-        // function for as long as it runs, `buffer` exclusively, and it neither returns nor unwinds before every read that it
-        // queued is complete: the loop below has no other way out, and nothing between here and its end panics.
-        #[allow(unsafe_code, reason = "the kernel is given addresses; the proof is above")]
-        let queued = unsafe { ring.submission().push(&read) };
-        // There is room: the ring is empty between two calls, and `reads` has no more than it takes.
+    for (number, operation) in operations.into_iter().enumerate() {
+        let operation = operation.user_data(number as u64);
+        // SAFETY: what the addresses name is good until this function returns, says its caller, and it neither returns nor unwinds before
+        // every operation that it queued is complete: the loop below has no other way out, and nothing from here to its end panics.
+        let queued = unsafe { ring.submission().push(&operation) };
+        // There is room: the ring is empty between two calls, and nobody has more than it takes.
         if queued.is_err() {
             break;
         }
@@ -65,7 +123,7 @@ fn read_some(ring: &mut IoUring, file: &File, reads: &mut [(u64, &mut [u8])]) ->
         match ring.submit_and_wait(under_way) {
             Ok(_) => {}
             Err(error) if is_passing(&error) => std::thread::yield_now(),
-            // The reads may be under way, and these buffers are somebody else's once this returns.
+            // They may be under way, and these buffers are somebody else's once this returns.
             Err(_) => std::process::abort(),
         }
         for completed in ring.completion() {
@@ -75,19 +133,13 @@ fn read_some(ring: &mut IoUring, file: &File, reads: &mut [(u64, &mut [u8])]) ->
             under_way = under_way.saturating_sub(1);
         }
     }
-    let outcome_of = |number: usize| (number < queued).then(|| outcomes[number]);
-    reads
-        .iter_mut()
-        .enumerate()
-        .map(|(number, (offset, buffer))| match outcome_of(number) {
-            Some(read) if usize::try_from(read) == Ok(buffer.len()) => Ok(()),
-            Some(error) if error < 0 && !is_passing(&io::Error::from_raw_os_error(-error)) => {
-                Err(io::Error::from_raw_os_error(-error))
-            }
-            // Not queued, cut short or interrupted.
-            _ => file.read_exact_at(buffer, *offset),
-        })
-        .collect()
+    outcomes.truncate(queued);
+    outcomes
+}
+
+/// Whether a result is an error that trying again at once does not mend.
+fn is_final(result: i32) -> bool {
+    result < 0 && !is_passing(&io::Error::from_raw_os_error(-result))
 }
 
 /// It can be tried again at once.
@@ -135,6 +187,38 @@ mod tests {
         let write_only = File::options().write(true).open(&path).unwrap();
         let mut buffer = [0; 10];
         let refused = read_many(&write_only, &mut [(0, &mut buffer)]).unwrap();
+        assert_eq!(
+            refused[0].as_ref().unwrap_err().raw_os_error(),
+            Some(rustix::io::Errno::BADF.raw_os_error())
+        );
+    }
+
+    #[test]
+    fn each_write_says_how_much_of_it_is_there() {
+        if !is_allowed() {
+            eprintln!("skipped: no io_uring here");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        // More than go at once, in pieces, with gaps between them.
+        let content = |i: u64| vec![i as u8 + 1; 10 + i as usize];
+        let contents: Vec<Vec<u8>> = (0..150).map(content).collect();
+        let writes: Vec<(u64, Vec<IoSlice<'_>>)> = contents
+            .iter()
+            .enumerate()
+            .map(|(i, bytes)| (i as u64 * 500, bytes.chunks(7).map(IoSlice::new).collect()))
+            .collect();
+        let written = write_many(&file, &writes).unwrap();
+        for ((written, bytes), (offset, _)) in written.iter().zip(&contents).zip(&writes) {
+            assert_eq!(*written.as_ref().unwrap(), bytes.len());
+            let mut read = vec![0; bytes.len()];
+            file.read_exact_at(&mut read, *offset).unwrap();
+            assert!(read == *bytes, "{offset}");
+        }
+        let read_only = File::open(&path).unwrap();
+        let refused = write_many(&read_only, &writes[..1]).unwrap();
         assert_eq!(
             refused[0].as_ref().unwrap_err().raw_os_error(),
             Some(rustix::io::Errno::BADF.raw_os_error())

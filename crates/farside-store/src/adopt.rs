@@ -360,7 +360,7 @@ impl Search<'_> {
     /// Reads consecutive places, and takes back what is not as it should be.
     fn read_run(&self, volume: u64, pointers: &[Pointer], bytes: &mut [u8], is_read: &mut [bool]) {
         let place = pointers[0].place.0;
-        if let Err(error) = self.pool.device.read_at(place * BLOCK_BYTES as u64, bytes) {
+        if let Err(error) = self.pool.behind.read_at(place * BLOCK_BYTES as u64, bytes) {
             self.pool.warn_unreadable(&self.scope, volume, &error.into());
             is_read.fill(false);
             return;

@@ -1,4 +1,4 @@
-//! The pool's own thread: consistency points when they are due, reaping of what was deleted, and learning what the pool
+//! The pool's own thread: writing out what waits for it, consistency points when they are due, reaping of what was deleted, and learning what the pool
 //! holds while transfers ask for it.
 
 use std::sync::{Arc, Weak};
@@ -34,6 +34,8 @@ fn work(weak: &Weak<Pool>, wake: &Wake) -> bool {
             }
         })
     };
+    // What fails stays, is tried again, and is told: see `Pool::note_data_write`.
+    let _ = pool.write_out();
     let result = if pool.point_is_due() {
         match pool.consistency_point() {
             // What is reaped may give it some. Whoever writes is told.

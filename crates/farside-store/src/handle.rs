@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::difference::{self, DifferenceKind, DifferingBlocks};
 use crate::error::{Result, StoreError};
-use crate::io::{PIECE_BLOCKS, is_whole_blocks};
+use crate::io::PIECE_BLOCKS;
 use crate::pool::{Pool, State};
 use crate::space::SpaceClass;
 use crate::versions::VersionState;
@@ -238,9 +238,7 @@ impl VersionHandle {
         let bytes: usize = writes.iter().map(|(_, bytes)| bytes.len()).sum();
         let can_be_joined = writes.len() > 1
             && bytes <= JOINED_BYTES_MAX
-            && writes
-                .iter()
-                .all(|(offset, bytes)| !bytes.is_empty() && is_whole_blocks(*offset, bytes.len()));
+            && writes.iter().all(|(_, bytes)| !bytes.is_empty());
         // If they fail together, one by one each says what became of it; for one there may be room that there is not for all.
         if can_be_joined && self.write_joined(writes).is_ok() {
             return writes.iter().map(|_| Ok(())).collect();
@@ -248,8 +246,20 @@ impl VersionHandle {
         writes.iter().map(|(offset, bytes)| self.write(*offset, bytes)).collect()
     }
 
-    /// Several writes of whole blocks, (offset, bytes) each, as one: they appear in one moment, all or none. Scattered in the volume, on
-    /// the device they lie side by side. Where two overlap the later one counts. At most [`JOINED_BYTES_MAX`] in all.
+    /// Whether writes, (offset, length) each, would wait for nothing, as far as can be told: neither for the device nor for room.
+    pub fn writes_at_once(&self, writes: impl Iterator<Item = (u64, usize)>) -> bool {
+        let mut bytes = 0;
+        for (offset, length) in writes {
+            if !offset.is_multiple_of(BLOCK_BYTES as u64) || !length.is_multiple_of(BLOCK_BYTES) {
+                return false;
+            }
+            bytes += length;
+        }
+        self.pool.writes_at_once(bytes as u64)
+    }
+
+    /// Several writes, (offset, bytes) each, as one: they appear in one moment, all or none. Scattered in the volume, on the device
+    /// they lie side by side. Where two overlap the later one counts. At most [`JOINED_BYTES_MAX`] in all.
     pub fn write_joined(&self, writes: &[(u64, &[u8])]) -> Result<()> {
         let bytes: usize = writes.iter().map(|(_, bytes)| bytes.len()).sum();
         if bytes > JOINED_BYTES_MAX {
@@ -259,11 +269,8 @@ impl VersionHandle {
         }
         for (offset, bytes) in writes {
             self.check_write(*offset, bytes.len() as u64)?;
-            if bytes.is_empty() || !is_whole_blocks(*offset, bytes.len()) {
-                return Err(StoreError::Invalid(format!(
-                    "{} bytes at {offset}: only whole blocks are joined",
-                    bytes.len()
-                )));
+            if bytes.is_empty() {
+                return Err(StoreError::Invalid(format!("no bytes at {offset}: nothing to be joined")));
             }
         }
         self.pool.write_joined(self.version, writes, SpaceClass::Host)

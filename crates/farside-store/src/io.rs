@@ -14,6 +14,7 @@ use crate::error::{Result, StoreError};
 use crate::pool::{Pool, STRIPES, State};
 use crate::space::{Footprint, SpaceClass};
 use crate::versions::{VersionState, Versions, blocks, freed_of};
+use crate::write_behind::WAITS_BELOW_BYTES;
 
 /// Blocks of one piece of a long write: 1 MiB, aligned, so that a piece has one stripe and few nodes.
 pub(crate) const PIECE_BLOCKS: u64 = 256;
@@ -47,83 +48,41 @@ impl Pool {
         Ok(ranges)
     }
 
-    /// Writes any range of a head. Whole blocks go straight; partial ones are read, verified and merged, one writer
-    /// at a time.
+    /// Writes any range of a head, in pieces that each appear in one moment.
     pub(crate) fn write(&self, version: u64, offset: u64, bytes: &[u8], class: SpaceClass) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
             let piece_end = (at / (PIECE_BLOCKS * BLOCK) + 1) * PIECE_BLOCKS * BLOCK;
             let take = ((piece_end - at) as usize).min(bytes.len() - done);
-            self.write_piece(version, at, &bytes[done..done + take], class)?;
+            self.write_together(version, &[(at, &bytes[done..done + take])], class)?;
             done += take;
         }
         self.counters.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    fn write_piece(&self, version: u64, offset: u64, bytes: &[u8], class: SpaceClass) -> Result<()> {
-        let stripe = &self.stripes[stripe_of(version, offset / BLOCK)];
-        if is_whole_blocks(offset, bytes.len()) {
-            let _sharing = stripe.read();
-            return self.write_blocks(version, offset / BLOCK, bytes, class);
-        }
-        let _alone = stripe.write();
-        let (first, last) = (offset / BLOCK, (offset + bytes.len() as u64).div_ceil(BLOCK));
-        let mut merged = BlockBuffer::zeroed((last - first) as usize);
-        let head = (offset % BLOCK) as usize;
-        let tail = head + bytes.len();
-        // Only the edge blocks need their old bytes; if one is damaged, that is an error, not a merge.
-        if head != 0 {
-            self.read_piece(version, first * BLOCK, &mut merged[..BLOCK_BYTES])?;
-        }
-        let is_one_block_read_already = head != 0 && last - first == 1;
-        if !tail.is_multiple_of(BLOCK_BYTES) && !is_one_block_read_already {
-            let at = merged.len() - BLOCK_BYTES;
-            self.read_piece(version, (last - 1) * BLOCK, &mut merged[at..])?;
-        }
-        merged[head..tail].copy_from_slice(bytes);
-        self.write_blocks(version, first, &merged, class)
-    }
-
-    /// Several writes of whole blocks as one: they share a way to the device, and one moment in which they appear. Where two overlap,
-    /// the later one counts.
-    ///
-    /// # Errors
-    /// None of them is there then. Room may be missing for all of them together that each of them would find.
+    /// Several writes at once, see [`Pool::write_together`].
     pub(crate) fn write_joined(
         &self,
         version: u64,
         writes: &[(u64, &[u8])],
         class: SpaceClass,
     ) -> Result<()> {
-        let extents: Vec<Extent<'_>> = writes
-            .iter()
-            .map(|(offset, bytes)| {
-                assert!(is_whole_blocks(*offset, bytes.len()), "only whole blocks are joined");
-                Extent { first: offset / BLOCK, bytes }
-            })
-            .collect();
-        // In order, so that two cannot wait for each other.
-        let stripes: BTreeSet<usize> = extents
-            .iter()
-            .flat_map(|extent| [extent.first, extent.first + extent.blocks() - 1])
-            .map(|block| stripe_of(version, block))
-            .collect();
-        let _sharing: Vec<_> = stripes.iter().map(|s| self.stripes[*s].read()).collect();
-        self.write_extents(version, &extents, class)?;
+        self.write_together(version, writes, class)?;
         let bytes: u64 = writes.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         self.counters.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
-    fn write_blocks(&self, version: u64, first: u64, bytes: &[u8], class: SpaceClass) -> Result<()> {
-        self.write_extents(version, &[Extent { first, bytes }], class)
-    }
-
-    /// The life of a write: fingerprints, room, data to the device, then the mapping and its journal record. It is
-    /// durable once a later flush returns.
-    fn write_extents(&self, version: u64, extents: &[Extent<'_>], class: SpaceClass) -> Result<()> {
+    /// The life of a write: fingerprints, room, data to the device or to what is written there next, then the mapping and its journal
+    /// record. It is durable once a later flush returns. The caller has the stripes.
+    pub(crate) fn write_extents(
+        &self,
+        version: u64,
+        extents: &[Extent<'_>],
+        class: SpaceClass,
+    ) -> Result<()> {
         self.admit()?;
         // 1. What the blocks are. Zeros become holes.
         let mut pointers: Vec<Pointer> = extents
@@ -132,6 +91,11 @@ impl Pool {
             .map(|block| Pointer { fingerprint: Fingerprint::of_block(block), ..Pointer::HOLE })
             .collect();
         let data_blocks = pointers.iter().filter(|p| !p.is_hole()).count() as u64;
+        let is_small = extents.iter().all(|extent| extent.bytes.len() < WAITS_BELOW_BYTES);
+        let behind = match is_small && self.options.write_behind_bytes > 0 {
+            true => Some(self.promise_behind(data_blocks * BLOCK)?),
+            false => None,
+        };
         // 2. Room for them and for the nodes they will cost.
         let footprint = Footprint::of_ranges(extents.iter().map(|extent| (extent.first, extent.blocks())));
         let reservation = self.reserve_for(data_blocks, footprint, class)?;
@@ -142,18 +106,21 @@ impl Pool {
         }
         drop(free_places);
         // 3. Data to places that nothing refers to. A crash from here on loses the write whole or finds it whole.
-        for (place, pieces) in runs_on_device(extents, &pointers) {
-            let written = self.device.write_pieces_at(place.0 * BLOCK, &pieces).map_err(StoreError::from);
-            if let Err(error) = &written {
-                *self.refused_write.lock() = Some(error.to_string());
-                // What the device did is unknown, but nothing refers to these places: no latch is needed.
-                self.release(reservation);
-                return written;
+        let runs = runs_on_device(extents, &pointers);
+        let waiting = match behind {
+            Some(promised) => Some((promised, runs.iter().map(in_memory).collect())),
+            None => {
+                let written = runs
+                    .iter()
+                    .try_for_each(|(place, pieces)| self.device.write_pieces_at(place.0 * BLOCK, pieces));
+                if let Err(error) = self.note_data_write(written) {
+                    // What the device did is unknown, but nothing refers to these places: no latch is needed.
+                    self.release(reservation);
+                    return Err(error);
+                }
+                None
             }
-        }
-        if data_blocks > 0 {
-            self.refused_write.lock().take();
-        }
+        };
         // 4. The mapping and its record, in one moment.
         let mut guard = self.locked();
         let state = &mut *guard;
@@ -161,6 +128,10 @@ impl Pool {
         if let Some(error) = refused {
             crate::space::release(state, reservation);
             return Err(error);
+        }
+        // Before anybody can look for it.
+        if let Some((promised, runs)) = waiting {
+            self.behind.insert(promised, runs);
         }
         let mut effects = ChangeEffects::default();
         let mut rest = &mut pointers[..];
@@ -246,20 +217,15 @@ impl Pool {
 }
 
 /// Whole blocks that are written side by side.
-struct Extent<'a> {
-    first: u64,
-    bytes: &'a [u8],
+pub(crate) struct Extent<'a> {
+    pub(crate) first: u64,
+    pub(crate) bytes: &'a [u8],
 }
 
 impl Extent<'_> {
     fn blocks(&self) -> u64 {
         (self.bytes.len() / BLOCK_BYTES) as u64
     }
-}
-
-/// Whether a write takes no block in part.
-pub(crate) fn is_whole_blocks(offset: u64, length: usize) -> bool {
-    offset.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK_BYTES)
 }
 
 /// The data of `extents` in the order in which `pointers` place it on the device: where a run begins, and its bytes in as few pieces
@@ -298,6 +264,19 @@ fn runs_on_device<'a>(extents: &[Extent<'a>], pointers: &[Pointer]) -> Vec<(Plac
         }
     }
     runs
+}
+
+/// A run of [`runs_on_device`], in one piece.
+fn in_memory((place, pieces): &(Place, Vec<&[u8]>)) -> (Place, BlockBuffer) {
+    let blocks = pieces.iter().map(|piece| piece.len() / BLOCK_BYTES).sum();
+    let mut bytes = BlockBuffer::zeroed(blocks);
+    let mut rest = &mut bytes[..];
+    for piece in pieces {
+        let (to, others) = rest.split_at_mut(piece.len());
+        to.copy_from_slice(piece);
+        rest = others;
+    }
+    (*place, bytes)
 }
 
 /// Maps neighbouring blocks in memory and appends the records. The pointers get their birth.

@@ -74,9 +74,14 @@ impl JournalLoad {
         self.unproven.0 >= UNPROVEN_RECORDS || self.unproven.1 >= UNPROVEN_BLOCKS
     }
 
-    /// A sync begins that will cover every record so far. If it fails, nothing is accepted any more.
-    pub(crate) fn sync_begins(&mut self) {
-        self.unproven = (0, 0);
+    /// A sync begins that will cover every record so far; how much those are.
+    pub(crate) fn sync_begins(&mut self) -> (u64, u64) {
+        std::mem::take(&mut self.unproven)
+    }
+
+    /// It failed.
+    pub(crate) fn sync_failed(&mut self, (records, blocks): (u64, u64)) {
+        self.unproven = (self.unproven.0 + records, self.unproven.1 + blocks);
     }
 
     /// A point takes the state as it is. One that was captured before and failed leaves its steps behind.

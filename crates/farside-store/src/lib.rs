@@ -8,7 +8,7 @@
 //!
 //! Where things are, in the order a write meets them:
 //! * [`VersionHandle`] (`handle.rs`): what is open;
-//! * `io.rs`: the life of a write and of a read;
+//! * `io.rs`: the life of a write; `merging.rs`: of parts of blocks; `write_behind.rs`: small ones on their way to the device; `reading.rs`: the life of a read;
 //! * `pool.rs`: locks and durability; `space.rs`: admission; `allocator.rs`: free places;
 //! * `owner_counts.rs`: blocks with several owners; `sharing.rs`: how they come to be;
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
@@ -35,6 +35,7 @@ mod journal_load;
 mod known_data;
 mod learning;
 mod main_line;
+mod merging;
 mod near;
 mod nodes;
 mod owner_counts;
@@ -56,6 +57,7 @@ mod versions;
 mod view;
 mod volumes;
 mod wake;
+mod write_behind;
 
 pub use adopt::{WANTED_MAX, Wanted};
 pub use claim::ClaimOptions;

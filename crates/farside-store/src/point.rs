@@ -69,6 +69,8 @@ impl Pool {
 
     pub(crate) fn point(&self, system: &mut SystemTrees) -> Result<()> {
         self.check_usable()?;
+        // If the device refuses data now, there is no point, and nothing is in doubt.
+        self.write_out()?;
         self.find_room_for_point(system)?;
         let made = self.try_point(system).map_err(|error| match error {
             // S1 is broken. Nobody may take this for a pool that is merely full.

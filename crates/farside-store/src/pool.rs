@@ -24,6 +24,7 @@ use crate::ring::{Pending, RingWriter};
 use crate::versions::{VersionState, Versions};
 use crate::view::View;
 use crate::wake::Wake;
+use crate::write_behind::{WAITS_BELOW_BYTES, WriteBehind};
 
 /// What may be chosen when a pool is opened.
 #[derive(Clone)]
@@ -36,6 +37,9 @@ pub struct PoolOptions {
     pub node_cache_bytes: u64,
     /// Memory for changes between two consistency points, bytes; a point begins when it is reached.
     pub overlay_bytes: u64,
+    /// Memory for data of small writes that nobody has flushed, bytes, besides what operations under way hold; whoever finds more
+    /// waits until it is written. 0: none waits.
+    pub write_behind_bytes: u64,
     /// Memory for telling transfers what the pool holds already, bytes per TiB of pool, half of it at least; taken once a
     /// transfer asks, and only as much as what is held needs.
     pub known_data_bytes_per_tib: u64,
@@ -49,14 +53,15 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// 64 MiB of nodes, 64 MiB of changes (some 400,000 scattered writes), 128 MiB per TiB for known data, a background
-    /// thread.
+    /// 64 MiB of nodes, 64 MiB of changes (some 400,000 scattered writes), 8 MiB of data that waits, 128 MiB per TiB for known data,
+    /// a background thread.
     pub fn new(clock: Arc<dyn Clock>, randomness: Arc<dyn Randomness>) -> PoolOptions {
         PoolOptions {
             clock,
             randomness,
             node_cache_bytes: 64 << 20,
             overlay_bytes: 64 << 20,
+            write_behind_bytes: 8 << 20,
             known_data_bytes_per_tib: 128 << 20,
             background: true,
             claim: None,
@@ -179,6 +184,8 @@ impl State {
 /// A pool, open. Cheap to share behind an `Arc`; everything may be called from any thread.
 pub struct Pool {
     pub(crate) device: Arc<dyn BlockDevice>,
+    /// Data that is not there yet.
+    pub(crate) behind: WriteBehind,
     /// What nodes and journal bear.
     pub(crate) id: Uuid,
     /// Which copy it is.
@@ -232,6 +239,8 @@ const FREE_SHARE_MIN: u64 = 4;
 const GAIN_SHARE_MIN: u64 = 2;
 /// Part of the pool that is written between two points at most, so that what is told of its use is near the truth.
 const WRITTEN_SHARE_MAX: u64 = 8;
+/// Part of the pool that is free where a write surely finds room.
+const FREE_SHARE_AT_ONCE: u64 = 16;
 /// Payload bytes after which records are written out without waiting for a flush.
 const PENDING_BYTES_MAX: usize = 512 << 10;
 
@@ -249,6 +258,7 @@ impl Pool {
         let room_given_back = state.room_given_back.clone();
         let known = KnownData::new(superblock.pool_blocks, options.known_data_bytes_per_tib);
         Pool {
+            behind: WriteBehind::new(Arc::clone(&device)),
             device,
             id: superblock.pool,
             copy: superblock.copy,
@@ -332,10 +342,12 @@ impl Pool {
         result
     }
 
-    /// Syncs the device. Once one has failed none is tried again: it could succeed without what the first one lost.
+    /// Syncs the device, with all that waits to be written. Once a sync has failed none is tried again: it could succeed without what
+    /// the first one lost.
     pub(crate) fn sync_device(&self) -> Result<()> {
         let _alone = self.syncing.lock();
         self.check_usable()?;
+        self.write_out()?;
         self.latch(self.device.sync().map_err(StoreError::from))
     }
 
@@ -363,15 +375,19 @@ impl Pool {
         if self.durable.load(Ordering::Acquire) >= target {
             return Ok(());
         }
-        let (payloads, appended) = {
+        let (payloads, appended, unproven) = {
             let mut state = self.state.lock();
-            state.load.sync_begins();
-            (state.pending.take(), state.appended)
+            (state.pending.take(), state.appended, state.load.sync_begins())
         };
-        self.latch(ring.write(payloads))?;
+        let batches = self.latch(ring.seal(payloads))?;
+        let data = self.latch(self.write_out_with(&batches))?;
         self.state.lock().ring_used = ring.used();
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        self.sync_device()?;
+        // Where the device refuses data the batch is on the ring too early. Nothing vouches for it, so an opening reads what it names.
+        if let Err(error) = data.and_then(|()| self.sync_device()) {
+            self.state.lock().load.sync_failed(unproven);
+            return Err(error);
+        }
         ring.proven = ring.sequence - 1;
         self.durable.fetch_max(appended, Ordering::AcqRel);
         Ok(())
@@ -392,8 +408,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Writes out records that have piled up, without a sync.
+    /// Writes out records that have piled up, without a sync, and first the data that they name: what the next opening finds then
+    /// needs no power failure to be whole.
     fn spill(&self) -> Result<()> {
+        self.write_out()?;
         let mut ring = self.ring.lock();
         let _latch = PanicLatch(self);
         let payloads = self.state.lock().pending.take();
@@ -438,10 +456,30 @@ impl Pool {
         Ok(())
     }
 
+    /// Whether a small write of whole blocks would wait neither for the device nor for room: nothing is due that a writer does, and so
+    /// much is free that nobody looks for any.
+    pub(crate) fn writes_at_once(&self, bytes: u64) -> bool {
+        let is_calm = |state: &State| {
+            state.pending.bytes() < PENDING_BYTES_MAX
+                && !state.load.must_sync()
+                && !self.is_nearly_full_in(state)
+                && state.allocator.free_blocks() > self.pool_blocks() / FREE_SHARE_AT_ONCE
+        };
+        self.options.background
+            && (bytes as usize) < WAITS_BELOW_BYTES
+            && self.behind.bytes() + bytes <= self.options.write_behind_bytes
+            && self.seeking_room.load(Ordering::Acquire) == 0
+            && self.check_usable().is_ok()
+            && self.state.try_lock().is_some_and(|state| is_calm(&state))
+    }
+
     /// Whether an operation must wait for a consistency point before it begins. The ring's own lock is held during a
     /// sync, so nobody asks it here.
     fn is_nearly_full(&self) -> bool {
-        let state = self.state.lock();
+        self.is_nearly_full_in(&self.state.lock())
+    }
+
+    fn is_nearly_full_in(&self, state: &State) -> bool {
         state.ring_used > self.journal_bytes() / 4 * 3
             || state.overlay_bytes > 2 * self.options.overlay_bytes
             || state.load.is_nearly_full()

@@ -64,7 +64,7 @@ impl Pool {
         self.read_pieces(version, &mut [(offset, buffer)]).pop().expect("one for one")
     }
 
-    fn read_pieces(&self, version: u64, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
+    pub(crate) fn read_pieces(&self, version: u64, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
         let _reading = self.readers.read();
         let view = || {
             let state = self.locked();
@@ -78,7 +78,7 @@ impl Pool {
             .map(|(of, (offset, buffer))| self.look_up(version, &view, of, *offset, buffer, &mut runs))
             .collect();
         let mut buffers: Vec<(u64, &mut [u8])> = runs.iter_mut().map(Run::buffer).collect();
-        let read = self.device.read_many(&mut buffers);
+        let read = self.behind.read_many(&mut buffers);
         for (run, read) in runs.iter_mut().zip(read) {
             let outcome = &mut outcomes[run.of];
             if outcome.is_ok() {

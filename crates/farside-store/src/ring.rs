@@ -98,6 +98,16 @@ impl RingWriter {
 
     /// Writes batches; nothing is durable until the device is synced.
     pub(crate) fn write(&mut self, payloads: Vec<(Vec<u8>, u32)>) -> Result<()> {
+        for (offset, bytes) in self.seal(payloads)? {
+            self.device.write_at(offset, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Makes batches, and gives them their place on the ring: what is to be written, and where. Until that is done the ring's end is
+    /// in doubt.
+    pub(crate) fn seal(&mut self, payloads: Vec<(Vec<u8>, u32)>) -> Result<Vec<(u64, BlockBuffer)>> {
+        let mut sealed = Vec::with_capacity(payloads.len());
         for (payload, records) in payloads {
             let bytes = ring_bytes(payload.len());
             // Admission keeps room for what is under way; if it failed, nothing older may be overwritten.
@@ -121,14 +131,16 @@ impl RingWriter {
             let at = self.position % self.ring_bytes;
             let first = (self.ring_bytes - at).min(bytes) as usize;
             let start = JOURNAL_START * BLOCK_BYTES as u64;
-            self.device.write_at(start + at, &batch[..first])?;
             if first < batch.len() {
-                self.device.write_at(start, &batch[first..])?;
+                sealed.push((start + at, BlockBuffer::copy_of(&batch[..first])));
+                sealed.push((start, BlockBuffer::copy_of(&batch[first..])));
+            } else {
+                sealed.push((start + at, batch));
             }
             self.position += bytes;
             self.sequence += 1;
         }
-        Ok(())
+        Ok(sealed)
     }
 }
 

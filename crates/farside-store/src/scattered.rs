@@ -93,7 +93,7 @@ impl Pool {
         let first = read[0].pointer.place.0;
         let count = read[read.len() - 1].pointer.place.0 - first + 1;
         let mut data = BlockBuffer::zeroed(count as usize);
-        self.device.read_at(first * BLOCK_BYTES as u64, &mut data)?;
+        self.behind.read_at(first * BLOCK_BYTES as u64, &mut data)?;
         for Wanted { pointer, block, target } in read {
             let at = (pointer.place.0 - first) as usize * BLOCK_BYTES;
             let bytes = &data[at..at + BLOCK_BYTES];

@@ -132,6 +132,17 @@ impl From<tokio::task::JoinError> for TransferError {
     }
 }
 
+/// Does a piece of a transfer's work on a thread that gives way to hosts ([`crate::precedence`]).
+pub(crate) async fn piece<T: Send + 'static, E: Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, TransferError>
+where
+    TransferError: From<E>,
+{
+    let span = tracing::Span::current();
+    Ok(crate::precedence::move_data(move || span.in_scope(work)).await??)
+}
+
 /// Runs engine calls on a blocking thread.
 pub(crate) async fn blocking<T: Send + 'static, E: Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,

@@ -25,6 +25,7 @@ pub mod error;
 pub mod fuzz;
 pub mod kind;
 pub mod limits;
+pub mod precedence;
 pub mod protocol;
 pub mod quiet;
 pub mod refusal;

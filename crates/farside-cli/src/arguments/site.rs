@@ -15,7 +15,7 @@ pub enum Site {
                       time zone is stored with the limit.\n\nExamples:\n  farside site set --throttle-out \
                       4MB/s\n  farside site set --throttle-in 8MB/s,mon-fri@08:00-18:00=1MB/s\n  farside site set \
                       --throttle-out 4MB/s,sat+sun=unlimited,zone=Europe/Berlin\n  farside site set --throttle-out unlimited\n  farside site set \
-                      --transfer-size 3"
+                      --transfer-size 3\n  farside site set --host-precedence fair"
     )]
     #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
     Set {
@@ -29,5 +29,9 @@ pub enum Site {
         /// transfers finish even if you make it smaller
         #[arg(long, value_name = "N", group = "change")]
         transfer_size: Option<u64>,
+        /// How far hosts of this site go before transfers: high, fair or off. Transfers give way as soon as hosts become slower
+        /// for them. With high they keep an eighth of a processor's time, with fair half of it, with off they do what they can
+        #[arg(long, value_name = "HOW", group = "change")]
+        host_precedence: Option<String>,
     },
 }

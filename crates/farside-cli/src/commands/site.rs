@@ -1,6 +1,6 @@
 //! `farside site`.
 
-use farside_api::{ErrorBody, SetSite, SiteStatus, Throttle};
+use farside_api::{ErrorBody, HeldBack, SetSite, SiteStatus, Throttle};
 
 use super::context::Context;
 use crate::arguments::site::Site as Verb;
@@ -10,8 +10,8 @@ use crate::quantities::{rate, size};
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     let site: SiteStatus = match verb {
         Verb::Status => context.client.get(&["site", "status"]).await?,
-        Verb::Set { throttle_in, throttle_out, transfer_size } => {
-            let request = SetSite { throttle_in, throttle_out, transfer_size };
+        Verb::Set { throttle_in, throttle_out, transfer_size, host_precedence } => {
+            let request = SetSite { throttle_in, throttle_out, transfer_size, host_precedence };
             context.client.post(&["site", "set"], &request).await?
         }
     };
@@ -26,11 +26,22 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 "transfers",
                 format!("{} under way, {} waiting", site.transfers_under_way, site.transfers_waiting),
             ),
+            ("hosts before transfers", precedence(site)),
             ("sent", size(site.sent_bytes)),
             ("received", size(site.received_bytes)),
         ])
     });
     Ok(())
+}
+
+fn precedence(site: &SiteStatus) -> String {
+    match &site.held_back {
+        None => site.host_precedence.clone(),
+        Some(HeldBack { share_percent, without_microseconds: without, with_microseconds: with }) => format!(
+            "{} (transfers have {share_percent} % of a processor: hosts wait {with} µs with them, {without} µs without)",
+            site.host_precedence
+        ),
+    }
 }
 
 /// A limit for people: as it is set and, where that depends on the time, as it holds now.

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use farside_api::{ErrorBody, ErrorCode, SetSite, SiteStatus};
+use farside_api::{ErrorBody, ErrorCode, HeldBack, SetSite, SiteStatus};
 use farside_link::Direction;
 use farside_mirror::limits::TRANSFERS_MAX;
+use farside_transfer::precedence::Precedence;
 
 use super::error::Body;
 use super::handler::{Answer, Shared};
 use super::health;
+use crate::failure::Failure;
 use crate::site::Site;
 use crate::throttles::{self, Limited};
 
@@ -35,6 +37,13 @@ async fn set(State(site): Shared, Body(request): Body<SetSite>) -> Answer<SiteSt
     let inward = request.throttle_in.as_deref().map(throttles::asked).transpose()?;
     let outward = request.throttle_out.as_deref().map(throttles::asked).transpose()?;
     let size = request.transfer_size.map(transfer_size).transpose()?;
+    let precedence = request.host_precedence.as_deref().map(precedence).transpose()?;
+    if let Some(precedence) = precedence {
+        let name = precedence.name();
+        tracing::info!(precedence = name, "how far hosts go before transfers is set");
+        site.state.set_host_precedence(name).await.map_err(Failure::into_error_body)?;
+        site.hosts_first.set_precedence(precedence);
+    }
     if let Some(size) = size {
         tracing::info!(size, "the site's transfer size is set");
         site.mirrors.set_transfer_size(size).await?;
@@ -57,6 +66,12 @@ fn transfer_size(asked: u64) -> Result<usize, ErrorBody> {
     })
 }
 
+fn precedence(asked: &str) -> Result<Precedence, ErrorBody> {
+    Precedence::named(asked).ok_or_else(|| {
+        ErrorBody::new(ErrorCode::WrongUsage, "hosts go before transfers: high (the default), fair or off")
+    })
+}
+
 async fn status_of(site: &Site) -> SiteStatus {
     let throttle = |direction| site.throttles.document(&site.node, Limited::Site, direction);
     let peers = site.node.peers();
@@ -69,6 +84,12 @@ async fn status_of(site: &Site) -> SiteStatus {
         transfer_size: queue.size as u64,
         transfers_under_way: queue.under_way as u64,
         transfers_waiting: queue.waiting as u64,
+        host_precedence: site.hosts_first.precedence().name().into(),
+        held_back: site.hosts_first.held_back().map(|held| HeldBack {
+            share_percent: (held.share * 100.0).round() as u64,
+            without_microseconds: held.without.as_micros() as u64,
+            with_microseconds: held.with.as_micros() as u64,
+        }),
         sent_bytes: peers.iter().map(|peer| peer.sent_bytes).sum(),
         received_bytes: peers.iter().map(|peer| peer.received_bytes).sum(),
     }

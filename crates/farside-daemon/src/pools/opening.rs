@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{Manner, Opened, Pools};
+use super::{Manner, Opened, Pools, close};
 use crate::failure::Failure;
 
 /// How long the identity of a pool waits for those of pools before it in the list, when all are opened at the start: of two with
@@ -72,6 +72,13 @@ impl Turns {
 
 /// What [`Opening::opened`] answers with.
 pub(crate) struct OpenedPool(Identified);
+
+impl OpenedPool {
+    /// Closes it: it is not served.
+    pub(crate) fn close(self, name: &str) {
+        close(name, &self.0.opened.pool);
+    }
+}
 
 impl Opening {
     /// Waits until it is open, or cannot be. Answers once.

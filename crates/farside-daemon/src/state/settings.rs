@@ -8,6 +8,8 @@ use super::{State, StateError};
 
 /// The name of the site's transfer size.
 const TRANSFER_SIZE: &str = "transfer_size";
+/// The name of how far hosts go before transfers.
+const HOST_PRECEDENCE: &str = "host_precedence";
 /// The name of what was said of the accelerator.
 const ACCELERATOR: &str = "accelerator";
 /// The name of the accelerator's policies.
@@ -46,6 +48,16 @@ impl State {
     /// Keeps how many transfers may be under way at once.
     pub(crate) async fn set_transfer_size(&self, size: usize) -> Result<(), StateError> {
         self.set_setting(TRANSFER_SIZE, &size.to_string()).await
+    }
+
+    /// How far hosts go before transfers, by name; none if it was never set.
+    pub(crate) async fn host_precedence(&self) -> Result<Option<String>, StateError> {
+        self.setting(HOST_PRECEDENCE).await
+    }
+
+    /// Keeps how far hosts go before transfers.
+    pub(crate) async fn set_host_precedence(&self, name: &str) -> Result<(), StateError> {
+        self.set_setting(HOST_PRECEDENCE, name).await
     }
 
     /// What was said of the accelerator, as JSON; none if nothing was.

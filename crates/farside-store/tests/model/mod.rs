@@ -311,12 +311,22 @@ impl Run {
     /// Several writes as one; they may overlap.
     fn write_joined(&mut self) {
         let name = self.pick_volume();
-        let blocks = self.volumes[&name].len() / 4096;
+        let size = self.volumes[&name].len();
+        let blocks = size / 4096;
+        // Near each other now and then, so that several have parts of the same block.
+        let near = self.rng.random_range(0..blocks);
         let writes: Vec<(usize, Vec<u8>)> = (0..self.rng.random_range(1..=12))
-            .map(|_| {
-                let first = self.rng.random_range(0..blocks);
-                let count = self.rng.random_range(1..=(blocks - first).min(8));
-                (first * 4096, self.random_bytes(count * 4096))
+            .map(|_| match self.rng.random_range(0..3) {
+                0 => {
+                    let at = self.rng.random_range(near * 4096..(near * 4096 + 8192).min(size));
+                    let length = self.rng.random_range(1..=(size - at).min(5000));
+                    (at, self.random_bytes(length))
+                }
+                _ => {
+                    let first = self.rng.random_range(0..blocks);
+                    let count = self.rng.random_range(1..=(blocks - first).min(8));
+                    (first * 4096, self.random_bytes(count * 4096))
+                }
             })
             .collect();
         self.operate(false, |run| {

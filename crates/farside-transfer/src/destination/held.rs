@@ -13,7 +13,7 @@ use farside_wire::RunKind;
 use tokio::io::AsyncWrite;
 use uuid::Uuid;
 
-use crate::error::{TransferError, blocking};
+use crate::error::{TransferError, blocking, piece};
 use crate::limits::{HELD_BLOCKS_PER_CHUNK, HELD_RUNS_PER_CHUNK};
 use crate::protocol::held::{Held, HeldRun, encode_chunk, short};
 use crate::protocol::stream::{self, StreamMessage};
@@ -37,7 +37,7 @@ pub(crate) async fn send(
     let mut walk = blocking(move || Walk::begin(holding)).await?;
     loop {
         let runs;
-        (runs, walk) = blocking(move || {
+        (runs, walk) = piece(move || {
             let runs = walk.chunk()?;
             Ok::<_, EngineError>((runs, walk))
         })

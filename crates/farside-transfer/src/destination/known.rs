@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::limits::{ADOPTED_BLOCKS, ADOPTERS_PER_TRANSFER, ASKS_IN_FLIGHT_MAX};
+use crate::precedence;
 use crate::protocol::known::{Answer, Ask, Entry, NODE_BLOCKS, decode_ask, digest, encode_answer};
 use crate::protocol::stream::{self, ENVELOPE_BYTES, StreamMessage};
 use crate::report::Level;
@@ -141,7 +142,7 @@ impl Answering {
                         continue;
                     };
                     let answering = self.clone();
-                    underway.push_back(tokio::task::spawn_blocking(move || answering.adopt(&ask)));
+                    underway.push_back(precedence::move_data(move || answering.adopt(&ask)));
                 }
                 answer = first_of(underway), if !underway.is_empty() => {
                     let answer = encode_answer(&answer??);

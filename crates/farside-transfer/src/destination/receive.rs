@@ -23,7 +23,7 @@ use super::cross_volume::CrossVolume;
 use super::held::{self, Holding};
 use super::known::{Answering, Questions, Taken};
 use super::transfer::Transfer;
-use crate::error::{TransferError, blocking};
+use crate::error::{TransferError, blocking, piece};
 use crate::limits::{
     ASKS_IN_FLIGHT_MAX, BULK_MIN, CALL_TIMEOUT, CHECKPOINT_BYTES, CHECKPOINT_EVERY,
     CROSS_VOLUME_CHECKED_EVERY, FRAMES_BETWEEN_STAGES, STEP_STALL_MAX, STREAM_SILENCE_MAX,
@@ -255,7 +255,7 @@ async fn apply_messages(
         match message {
             StreamMessage::Frame(frame) => {
                 let before = applier.counted.changed_bytes;
-                applier = blocking(move || applier.apply(&frame)).await?;
+                applier = piece(move || applier.apply(&frame)).await?;
                 stall.ends();
                 unsaved.add(applier.counted.changed_bytes - before);
                 arriving.show(transfer, &mut applier);

@@ -20,7 +20,7 @@ use super::transfer::{NoRoom, Outcome, Transfer};
 use super::{known, named, publish, receive};
 use crate::bases::keep_common;
 use crate::calls::call;
-use crate::error::{TransferError, blocking};
+use crate::error::{TransferError, blocking, piece};
 use crate::kind::TransferKind;
 use crate::limits::{CLOSE_TIMEOUT, NODES_PART, ROOM_WAIT, ROOM_WAITS_MAX};
 use crate::protocol::convert::{self, CandidateBase, OF_SEVERAL, TransferPlan, TravellingSnapshot, Upstream};
@@ -426,7 +426,7 @@ impl Transfer {
         }
         self.progress.phase(Phase::Verify);
         let (staged, name, expected) = (staged.clone(), step.name.clone(), step.content_root);
-        blocking(move || publish::prove(&*staged, &name, expected)).await
+        piece(move || publish::prove(&*staged, &name, expected)).await
     }
 
     /// Room for the data of a step that goes on with `staged`; none if the engine cannot tell. What is staged counts: it is of the

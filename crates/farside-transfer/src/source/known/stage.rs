@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::planner::{Answered, Planner};
-use crate::error::{TransferError, blocking};
+use crate::error::{TransferError, piece};
 use crate::limits::{ASKS_IN_FLIGHT_MAX, RUNS_PER_BATCH, STREAM_SILENCE_MAX};
 use crate::protocol::known::{Ask, encode_ask};
 use crate::protocol::stream::{self, StreamMessage};
@@ -163,7 +163,7 @@ impl Stage {
                 work.planner.begin_asking();
             }
             let done;
-            (done, work) = blocking(move || {
+            (done, work) = piece(move || {
                 let done = work.advance()?;
                 Ok::<_, TransferError>((done, work))
             })

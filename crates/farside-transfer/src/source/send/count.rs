@@ -7,7 +7,7 @@ use farside_platform::Clock;
 use tokio::sync::mpsc;
 
 use super::step::StepSource;
-use crate::error::{TransferError, blocking};
+use crate::error::{TransferError, blocking, piece};
 use crate::limits::{SCAN_BATCH, SCAN_REPORT_EVERY};
 use crate::protocol::Scanned;
 use crate::protocol::stream::StreamMessage;
@@ -24,7 +24,7 @@ pub(crate) async fn count(
     let mut reported = clock.monotonic();
     while !scanned.complete {
         let counting = clock.clone();
-        (scanned, extents) = blocking(move || count_batch(scanned, extents, &*counting)).await?;
+        (scanned, extents) = piece(move || count_batch(scanned, extents, &*counting)).await?;
         let now = clock.monotonic();
         if scanned.complete || now.saturating_sub(reported) >= SCAN_REPORT_EVERY {
             reported = now;

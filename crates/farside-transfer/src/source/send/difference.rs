@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::step::StepSource;
-use crate::error::{TransferError, blocking};
+use crate::error::{TransferError, blocking, piece};
 use crate::limits::{HELD_CHUNKS_BETWEEN_STAGES, RUNS_PER_BATCH, STREAM_SILENCE_MAX};
 use crate::protocol::held::{self, Held, HeldRun};
 use crate::protocol::stream::{self, StreamMessage};
@@ -101,7 +101,7 @@ pub(crate) async fn difference(
             }
         }
         let batch;
-        (batch, remaining) = blocking(move || next_batch(remaining)).await?;
+        (batch, remaining) = piece(move || next_batch(remaining)).await?;
         counters.held.set(remaining.resumed_bytes());
         heartbeat.beat();
         if !batch.is_empty() && out.send(batch).await.is_err() {

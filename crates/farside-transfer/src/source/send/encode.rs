@@ -13,6 +13,7 @@ use super::frame::{Frame, Spares, Work};
 use super::pace::Pace;
 use crate::error::TransferError;
 use crate::limits::ENCODERS_PER_TRANSFER;
+use crate::precedence;
 use crate::protocol::stream::StreamMessage;
 use crate::source::counters::Counters;
 use crate::source::flow::Outgoing;
@@ -48,7 +49,7 @@ pub(crate) async fn encode(
                 };
                 let permit = encoding.pace.acquire(frame.effort).await?;
                 let encoding = encoding.clone();
-                underway.push_back(tokio::task::spawn_blocking(move || {
+                underway.push_back(precedence::encode(move || {
                     let frame = encoding.encode(frame);
                     drop(permit);
                     frame

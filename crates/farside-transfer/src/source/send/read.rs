@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::frame::{Frame, Spares, Work};
 use super::plan::{Planned, Planner};
 use super::step::StepSource;
-use crate::error::{TransferError, blocking};
+use crate::error::{TransferError, piece};
 use crate::source::counters::Counters;
 use crate::source::flow::RunBatch;
 use crate::source::heartbeat::Heartbeat;
@@ -38,7 +38,7 @@ pub(crate) async fn read(
         }
         let (source, counters, spares) = (source.clone(), counters.clone(), spares.clone());
         let frame;
-        (frame, planner) = blocking(move || {
+        (frame, planner) = piece(move || {
             let planned = planner.next(ended)?;
             let frame = planned.map(|planned| read_frame(&source, &counters, planned, spares.take()));
             Ok::<_, EngineError>((frame.transpose()?, planner))

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::frame::Frame;
 use super::pace::Pace;
 use super::step::{BothSides, StepSource};
-use crate::error::{TransferError, blocking};
+use crate::error::{TransferError, piece};
 use crate::source::counters::Counters;
 use crate::source::cross_volume::CrossVolume;
 use crate::source::similarity::VolumeIndex;
@@ -54,7 +54,7 @@ pub(crate) async fn search(
     out: mpsc::Sender<Frame>,
 ) -> Result<(), TransferError> {
     while let Some(mut frame) = frames.recv().await {
-        (frame, searching) = blocking(move || {
+        (frame, searching) = piece(move || {
             searching.prepare(&mut frame);
             Ok::<_, TransferError>((frame, searching))
         })

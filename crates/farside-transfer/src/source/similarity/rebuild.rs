@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::missing::MissingRuns;
 use super::volume::VolumeIndex;
-use crate::error::{TransferError, blocking};
+use crate::error::{TransferError, blocking, piece};
 use crate::limits::{REBUILD_PIECE_BYTES, REBUILD_REST};
 
 /// A snapshot whose content an index shall have.
@@ -89,16 +89,16 @@ impl Rebuilding {
         while !self.missing_runs.is_empty() {
             let started = self.clock.monotonic();
             let (index, content) = (self.index.clone(), self.content.clone());
-            let piece = self.missing_runs.take(REBUILD_PIECE_BYTES / BLOCK_BYTES);
-            let (piece, entered) = blocking(move || {
-                let entered = piece.runs().try_for_each(|run| {
+            let runs = self.missing_runs.take(REBUILD_PIECE_BYTES / BLOCK_BYTES);
+            let (runs, entered) = piece(move || {
+                let entered = runs.runs().try_for_each(|run| {
                     content.enter(&index, run.start * BLOCK_BYTES, (run.end - run.start) * BLOCK_BYTES)
                 });
-                Ok::<_, EngineError>((piece, entered))
+                Ok::<_, EngineError>((runs, entered))
             })
             .await?;
             if let Err(error) = entered {
-                self.missing_runs.merge(piece);
+                self.missing_runs.merge(runs);
                 return Err(error.into());
             }
             self.rest(started).await;
