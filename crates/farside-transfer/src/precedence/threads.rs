@@ -38,8 +38,11 @@ impl Threads {
             movers: runtime("transfer", || farside_platform::lower_priority(MOVERS_NICE))?,
             hosts,
         };
-        // Somebody was first: its hosts are as good.
-        let _ = THREADS.set(threads);
+        // Somebody was first: its hosts are as good. A runtime that is dropped where others are served would panic.
+        if let Err(Threads { encoders, movers, .. }) = THREADS.set(threads) {
+            encoders.shutdown_background();
+            movers.shutdown_background();
+        }
         Ok(())
     }
 }
