@@ -8,7 +8,7 @@
 //!
 //! Where things are, in the order a write meets them:
 //! * [`VersionHandle`] (`handle.rs`): what is open;
-//! * `io.rs`: the life of a write; `merging.rs`: of parts of blocks; `write_behind.rs`: small ones on their way to the device; `reading.rs`: the life of a read;
+//! * `io.rs`: the life of a write; `merging.rs`: of parts of blocks; `write_behind.rs`, `write_out.rs`: small ones on their way to the device; `reading.rs`: the life of a read;
 //! * `pool.rs`: locks and durability; `space.rs`: admission; `allocator.rs`: free places;
 //! * `owner_counts.rs`: blocks with several owners; `sharing.rs`: how they come to be;
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
@@ -58,6 +58,7 @@ mod view;
 mod volumes;
 mod wake;
 mod write_behind;
+mod write_out;
 
 pub use adopt::{WANTED_MAX, Wanted};
 pub use claim::ClaimOptions;

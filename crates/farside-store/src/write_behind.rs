@@ -5,7 +5,7 @@
 //! the pool's own thread, once there are many; by a writer that finds too many. A hundred scattered writes lie side by side on
 //! the device, and are a few long ones by then.
 //!
-//! Who reads finds them here. Whatever makes something durable writes them out first ([`Pool::sync_device`]), and if that
+//! Who reads finds them here. Whatever makes something durable writes them out first (`Pool::sync_device`), and if that
 //! fails they stay, and are written again by the next: a flush that is answered later has all of it.
 
 use std::collections::BTreeMap;
@@ -16,15 +16,10 @@ use farside_format::Place;
 use farside_platform::{BLOCK_BYTES, BlockBuffer, BlockDevice, DeviceError};
 use parking_lot::Mutex;
 
-use crate::error::{Result, StoreError};
-use crate::pool::Pool;
-
 /// Bytes of neighbouring blocks that do not wait: they are a good write by themselves, and copying them would cost more than it saves.
 pub(crate) const WAITS_BELOW_BYTES: usize = 64 << 10;
 /// Bytes of one write to the device.
 const RUN_BYTES_MAX: usize = 1 << 20;
-/// Part of the limit from which on the pool's own thread writes out.
-const BEGIN_SHARE: u64 = 8;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 type DeviceResult = std::result::Result<(), DeviceError>;
@@ -70,7 +65,8 @@ impl WriteBehind {
         self.bytes.load(Ordering::Acquire)
     }
 
-    fn promise(&self, bytes: u64) -> (Promised<'_>, u64) {
+    /// Room for so many bytes, and how many waited before.
+    pub(crate) fn promise(&self, bytes: u64) -> (Promised<'_>, u64) {
         let before = self.bytes.fetch_add(bytes, Ordering::AcqRel);
         (Promised { behind: self, bytes }, before)
     }
@@ -197,60 +193,4 @@ fn covers(found: &[(u64, Arc<BlockBuffer>)], offset: u64, length: usize) -> bool
         (from + bytes.len() as u64).min(end) - from.max(offset)
     });
     inside.sum::<u64>() == length as u64
-}
-
-impl Pool {
-    /// Room for small writes of so many bytes to wait. Whoever finds that too many wait writes them out; of none that waits
-    /// already is anything lost if that fails.
-    pub(crate) fn promise_behind(&self, bytes: u64) -> Result<Promised<'_>> {
-        let limit = self.options.write_behind_bytes;
-        let (promised, before) = self.behind.promise(bytes);
-        let (begin, now) = (limit / BEGIN_SHARE, before + bytes);
-        if now > limit || (now > begin && !self.options.background) {
-            self.write_out()?;
-        } else if now > begin && before <= begin {
-            self.wake.signal();
-        }
-        Ok(promised)
-    }
-
-    /// Writes out what waits. It is on the device then, and survives a power failure once that is synced.
-    ///
-    /// # Errors
-    /// The device refuses it. It still waits, and is read from where it waits; nothing is in doubt.
-    pub(crate) fn write_out(&self) -> Result<()> {
-        if self.behind.bytes() == 0 {
-            return Ok(());
-        }
-        let written = self.behind.write_out(Vec::new());
-        self.note_data_write(written.data)
-    }
-
-    /// The same in one go with batches of the journal.
-    ///
-    /// # Errors
-    /// What became of the journal is in doubt after the outer one. After the inner one nothing is.
-    pub(crate) fn write_out_with(&self, batches: &[(u64, BlockBuffer)]) -> Result<Result<()>> {
-        let batches = batches.iter().map(|(offset, bytes)| (*offset, vec![&bytes[..]])).collect();
-        let WrittenOut { journal, data } = self.behind.write_out(batches);
-        let data = self.note_data_write(data);
-        journal.map_err(StoreError::from).map(|()| data)
-    }
-
-    /// Remembers, for whoever is to be told, whether the device takes data.
-    pub(crate) fn note_data_write(&self, written: DeviceResult) -> Result<()> {
-        let mut refused = self.refused_write.lock();
-        match &written {
-            Ok(()) => *refused = None,
-            Err(error) if refused.is_none() => {
-                tracing::error!(
-                    pool = %self.id(), device = self.device.name(),
-                    "the device refuses data: {error}. Hosts get errors until it takes them; what they flushed is safe"
-                );
-                *refused = Some(error.to_string());
-            }
-            Err(error) => *refused = Some(error.to_string()),
-        }
-        written.map_err(StoreError::from)
-    }
 }

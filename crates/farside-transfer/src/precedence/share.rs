@@ -42,7 +42,7 @@ impl Precedence {
     pub const NAMES: [(&str, Precedence); 3] =
         [("off", Precedence::Off), ("fair", Precedence::Fair), ("high", Precedence::High)];
 
-    pub(super) fn from_number(number: u8) -> Precedence {
+    pub(crate) fn from_number(number: u8) -> Precedence {
         match number {
             0 => Precedence::Off,
             1 => Precedence::Fair,

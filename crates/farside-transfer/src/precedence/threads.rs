@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-use super::Hosts;
+use super::hosts::Hosts;
 
 /// Those of the process; none: the caller's runtime has them, at its own priority, and nobody gives way (tests on a clock of their own).
 static THREADS: OnceLock<Threads> = OnceLock::new();
